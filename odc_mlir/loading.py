@@ -46,7 +46,7 @@ def load(source: ModelSource) -> ModuleOp:
         except UnicodeDecodeError as error:
             raise ModelError(f"neither a model file nor UTF-8 text: {error}", location=name) from error
         except ModelError as error:
-            if _IR.search(text):
+            if name.endswith(".mlir") or _IR.match(text):
                 raise
             hint = "give a .circle or .tflite file, an nnpackage, or IR text"
             raise ModelError("this is no model, but other text", location=name, hint=hint) from error

@@ -20,9 +20,7 @@ def from_torch(module: Any, example_inputs: Any) -> ModuleOp:
     try:
         import tico
     except ImportError:
-        raise OptionError(
-            "converting PyTorch modules needs TICO", hint="install odc-mlir with the extra torch"
-        ) from None
+        raise OptionError("converting PyTorch modules needs TICO", hint="pip install 'odc-mlir[torch]'") from None
     training = bool(getattr(module, "training", False))
     arguments = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
     try:

@@ -53,7 +53,7 @@ ready_environment() {
     if new_enough "$PYTHON" && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
         return 0
     fi
-    if ! new_enough "$PYTHON"; then
+    if ! { new_enough "$PYTHON" && "$PYTHON" -m pip --version >/dev/null 2>&1; }; then  # none, or half made
         require_python
         say "making $VENV with $BASE_PYTHON"
         "$BASE_PYTHON" -m venv --clear "$VENV"

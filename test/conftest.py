@@ -7,9 +7,7 @@ import os
 # Products are small, and the workers of a parallel run would fight for cores: numpy reads this when it loads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Which pass is wrong, not only which stage.
-os.environ.setdefault("ODC_VERIFY_EACH", "1")
-
+import gc
 import shutil
 import signal
 import tempfile
@@ -25,6 +23,10 @@ from hypothesis import settings
 from helpers.data import MISSING, data_folder
 
 DEFAULT_TIMEOUT_SECONDS = 120.0
+
+# Tests with such a part in their name verify IR after every pass. The others verify it after every stage, as users do:
+# verification takes a third of a compilation.
+VERIFYING_EACH_PASS = ("filecheck", "random", "conformance")
 
 # The same examples in every run: a red run can be repeated. Time is limited per test below, not per example.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -47,6 +49,13 @@ def test_data() -> Path:
 def pytest_configure() -> None:
     """Make a cache for this run of the tests, which neither depend on the user's cache nor fill it."""
     os.environ["ODC_CACHE_DIR"] = tempfile.mkdtemp(prefix="odc-test-cache-")
+    gc.disable()  # until all tests are collected: what is made then stays
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector off modules and tests, which it would look through again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
@@ -86,6 +95,7 @@ def _time_limit(item: pytest.Item) -> Generator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    os.environ["ODC_VERIFY_EACH"] = "1" if any(part in item.nodeid for part in VERIFYING_EACH_PASS) else "0"
     with _time_limit(item):
         return (yield)
 

@@ -1,6 +1,6 @@
 """An application: it opens its package, runs its model, and knows nothing of quantising or compiling.
 
-    python examples/on_device/app.py PACKAGE [--seconds 60]
+    python examples/on_device/app.py PACKAGE [--seconds 120]
 
 What it prints beside its answers is only for us to watch: which of them came from where.
 """
@@ -17,13 +17,14 @@ import numpy as np
 from odc_mlir.runtime import Session
 
 PICTURES = Path(__file__).resolve().parent / "digits.npz"
+PAUSE_SECONDS = 0.03  # between pictures, as from a camera
 
 
 def main() -> int:
     """Classify pictures over and over, until the model has been compiled and some more, or time is up."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("package", type=Path)
-    parser.add_argument("--seconds", type=float, default=60.0, help="stop after this time at the latest")
+    parser.add_argument("--seconds", type=float, default=120.0, help="stop after this time at the latest")
     arguments = parser.parse_args()
     with np.load(PICTURES) as archive:
         pictures, labels = archive["pictures"].astype(np.float32) / 16, archive["y"]
@@ -39,7 +40,10 @@ def main() -> int:
                 print(f"first answer after {1000 * (time.monotonic() - start):.0f} ms")
             status = session.odc_status
             served.append((str(status.serving), int(scores.argmax()) == int(labels[index])))
-            left -= status.phase in ("active", "rejected")
+            if status.phase not in ("active", "rejected"):
+                time.sleep(PAUSE_SECONDS)
+                continue
+            left -= 1
             if not left:
                 break
         status = session.odc_status

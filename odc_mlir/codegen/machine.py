@@ -17,7 +17,7 @@ from odc_mlir.targets import cpu
 from odc_mlir.targets.cpu import CpuTarget
 
 EXTRA = "llvmlite"
-HINT = "install odc-mlir with the extra native: pip install 'odc-mlir[native]'"
+HINT = "pip install 'odc-mlir[native]'"
 
 _CPUINFO = Path("/proc/cpuinfo")
 _FLAG_LINES = ("flags", "Features")  # of x86 and of Arm
@@ -71,9 +71,7 @@ def import_llvm() -> Any:
     try:
         from llvmlite import binding
     except ImportError:
-        raise OptionError(
-            "native code needs the package llvmlite", hint="install odc-mlir with the extra native"
-        ) from None
+        raise OptionError("native code needs the package llvmlite", hint="pip install 'odc-mlir[native]'") from None
     _initialize()
     return binding
 

@@ -132,6 +132,7 @@ Sampler = Literal["grid", "random", "bayes"]
 
 _DEFINITION, _OUTCOME, _FAILURE = "odc_definition", "odc_outcome", "odc_failure"
 _MOST_DEATHS = 2  # of the processes that a point ran in, before it is held to be what kills them
+_CONNECT_SECONDS = 10.0
 _WORST = 1e30  # what a failed point tells the sampler
 
 
@@ -190,20 +191,21 @@ def run(
     *,
     storage: str | None = None,
     jobs: int = 1,
+    scheduler: str | None = None,
     tell: Tell | None = None,
 ) -> list[Trial]:
     """Evaluate the study's points and return all trials, in the order of proposal.
 
-    ``storage``: a SQLite file that keeps trials; ``jobs``: processes; ``tell`` receives every new trial, the count so
-    far and the total. Raises OdcError.
+    ``storage``: a SQLite file that keeps trials; ``scheduler``: address of a Dask scheduler whose workers replace
+    ``jobs`` processes; ``tell`` receives every new trial, the count so far and the total. Raises OdcError.
     """
     machines = Machines(definition.target)
     machines.check(definition.axes)
     study = _open(definition, storage)
     wanted = _wanted(definition)
     runner = _StudyRunner(definition, machines, study, wanted, tell)
-    with _workers(jobs) as make:
-        runner.run(make, jobs)
+    with _workers(jobs, scheduler) as make:
+        runner.run(make, jobs if scheduler is None else 4 * jobs)
     return runner.trials()
 
 
@@ -415,13 +417,25 @@ def _outcome(trial: optuna.trial.FrozenTrial) -> Outcome:
 
 
 @contextmanager
-def _workers(jobs: int) -> Iterator[Callable[[], Executor]]:
-    """Provide a function that makes a pool of processes, and kill its processes after an error."""
-    others = active_children()
+def _workers(jobs: int, scheduler: str | None) -> Iterator[Callable[[], Executor]]:
+    """Return a function that makes an executor: local processes, or a Dask cluster's workers."""
+    if scheduler is None:
+        others = active_children()
+        try:
+            yield lambda: _Pool(jobs, mp_context=get_context("spawn"))
+        except BaseException:
+            for process in active_children():
+                if process not in others:
+                    process.kill()
+            raise
+        return
     try:
-        yield lambda: _Pool(jobs, mp_context=get_context("spawn"))
-    except BaseException:
-        for process in active_children():
-            if process not in others:
-                process.kill()
-        raise
+        from distributed import Client
+    except ImportError:
+        raise UnsupportedError("a cluster needs Dask", hint="pip install 'odc-mlir[explore]'") from None
+    try:
+        client: Any = Client(scheduler, timeout=_CONNECT_SECONDS)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, TimeoutError) as error:
+        raise OptionError(f"no Dask scheduler answers at {scheduler!r}: {error}") from None
+    with client:
+        yield lambda: client.get_executor(pure=False, retries=3)

@@ -213,7 +213,7 @@ def _pixels(path: Path, height: int, width: int, channels: int) -> Array:
         from PIL import Image, ImageOps
     except ImportError:
         raise OptionError(
-            "images need the package Pillow", hint="install odc-mlir with the extra images, or use .npz files"
+            "images need the package Pillow", hint="pip install 'odc-mlir[images]', or use .npz files"
         ) from None
     with parsing("cannot read the picture", InputError, location=str(path)), Image.open(path) as file:
         picture = ImageOps.exif_transpose(file).convert("RGB" if channels == 3 else "L")

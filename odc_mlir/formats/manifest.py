@@ -20,6 +20,7 @@ from odc_mlir.errors import PackageError, parsing
 
 MANIFEST_PATH = "metadata/MANIFEST"
 CONFIG_NAME = "config.cfg"
+CONFIG_PATH = f"metadata/{CONFIG_NAME}"
 
 # The versions written: the newest whose keys are the ones used, without connections and with. Any minor version of
 # major 1 is read.
@@ -268,6 +269,7 @@ def format_config(settings: Mapping[str, str]) -> bytes:
 
 
 MAX_MEMBERS = 10_000
+MAX_MEMBER_BYTES = 2 << 30  # of a flatbuffer, and so of a model
 # Deflate cannot shrink real weights by more; an archive that claims to hold more than this many times its own size
 # (plus some slack for small ones full of zeros) is meant to exhaust memory.
 MAX_EXPANSION = 200
@@ -287,8 +289,14 @@ class DirectoryMembers(Mapping[str, bytes]):
         try:
             if not file.resolve().is_relative_to(self._real_root):
                 raise PackageError(f"the member {path!r} is a link that leaves the package", location=str(self.root))
-            if not stat.S_ISREG(file.stat().st_mode):
+            found = file.stat()
+            if not stat.S_ISREG(found.st_mode):
                 raise PackageError(f"the member {path!r} is not a file", location=str(self.root))
+            if found.st_size > MAX_MEMBER_BYTES:
+                raise PackageError(
+                    f"the member {path!r} has {found.st_size} bytes, at most {MAX_MEMBER_BYTES} are allowed",
+                    location=str(self.root),
+                )
             return file.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise KeyError(path) from None

@@ -41,6 +41,7 @@ from odc_mlir.errors import PackageError, parsing
 from odc_mlir.formats.kinds import package_kind
 from odc_mlir.formats.manifest import (
     CONFIG_NAME,
+    CONFIG_PATH,
     MANIFEST_PATH,
     DirectoryMembers,
     Manifest,
@@ -78,14 +79,25 @@ class PackageFiles:
     compiled_here: frozenset[str] = frozenset()
 
     @cached_property
-    def model(self) -> bytes:
-        """Bytes of the primary model, read once."""
-        return self.read(self.manifest.models[0])
+    def _model_and_digest(self) -> tuple[bytes, str]:
+        path = self.manifest.models[0]
+        data = self.read(path)
+        return data, self._check_unchanged(path, data)
 
-    @cached_property
+    @property
+    def model(self) -> bytes:
+        """Bytes of the primary model, read once; raises PackageError if the manifest has another digest."""
+        return self._model_and_digest[0]
+
+    @property
     def model_digest(self) -> str:
         """The SHA-256 of the primary model, in hexadecimal."""
-        return digest_of(self.model)
+        return self._model_and_digest[1]
+
+    @property
+    def has_unlisted_config(self) -> bool:
+        """Return whether there is a file of settings that does not count, since the manifest names none."""
+        return not self.manifest.configs and CONFIG_PATH in self.members
 
     def segment(self, file: str) -> bytes:
         """Bytes of the segment binary ``file``, which lies beside the plan."""
@@ -98,14 +110,25 @@ class PackageFiles:
     def unchanged_segment(self, file: str, *, listed: bool = False) -> bytes:
         """Bytes of a segment binary; raises PackageError if the manifest has another digest, ``listed``: or none."""
         data = self.segment(file)
-        known = self.manifest.files.get(self.segment_path(file))
-        if (listed or known is not None) and known != digest_of(data):
+        self._check_unchanged(self.segment_path(file), data, listed=listed)
+        return data
+
+    def unchanged(self, path: str) -> bytes:
+        """The member ``path``; raises PackageError if it is missing, or the manifest has another digest."""
+        data = self.read(path)
+        self._check_unchanged(path, data)
+        return data
+
+    def _check_unchanged(self, path: str, data: bytes, *, listed: bool = False) -> str:
+        """Return the digest of a member; raise PackageError if the manifest has another one, ``listed``: or none."""
+        known, found = self.manifest.files.get(path), digest_of(data)
+        if (listed or known is not None) and known != found:
             raise PackageError(
-                f"it was changed: its digest is not the one in {MANIFEST_PATH}",
+                f"{path!r} was changed: its digest is not the one in {MANIFEST_PATH}",
                 location=self.location,
                 hint="compile the model again",
             )
-        return data
+        return found
 
     def read(self, path: str) -> bytes:
         """The member ``path``; raises PackageError when it is missing."""
@@ -153,7 +176,7 @@ def build_package(
     folder = f"odc/{digest.hexdigest()[:16]}"
     manifest = Manifest((plan.model,), ("circle",), (CONFIG_NAME,), f"{folder}/plan.json")
     members = {
-        f"metadata/{CONFIG_NAME}": format_config(settings),
+        CONFIG_PATH: format_config(settings),
         plan.model: model,
         f"{folder}/plan.json": plan_text,
         **{f"{folder}/{name}": segments[name] for name in sorted(segments)},
@@ -222,17 +245,18 @@ def parse_package(members: Mapping[str, bytes], location: str) -> PackageFiles:
     for path in (*manifest.models, *([manifest.plan] if manifest.plan else [])):
         if path not in members:
             raise PackageError(f"the member {path!r}, which {MANIFEST_PATH} names, is missing", location=location)
+    files = PackageFiles(members, manifest, {}, None, location)
     config: dict[str, str] = {}
     if manifest.configs and (config_path := f"metadata/{manifest.configs[0]}") in members:
         config = parse_config(members[config_path])
     plan = None
     if manifest.plan:
-        plan = parse_plan(members[manifest.plan], f"{location}/{manifest.plan}")
+        plan = parse_plan(files.unchanged(manifest.plan), f"{location}/{manifest.plan}")
         if plan.model != manifest.models[0]:
             raise PackageError(
                 f"the plan is for {plan.model!r}, but the primary model is {manifest.models[0]!r}", location=location
             )
-    return PackageFiles(members, manifest, config, plan, location)
+    return replace(files, config=config, plan=plan)
 
 
 def write_package(files: PackageFiles, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

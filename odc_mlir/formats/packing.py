@@ -12,6 +12,7 @@ from odc_mlir.formats.circle.connect import connect
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.manifest import (
     CONFIG_NAME,
+    CONFIG_PATH,
     MANIFEST_PATH,
     Connection,
     IoIndex,
@@ -57,7 +58,7 @@ def pack(
     if config is not None:
         data = Path(config).read_bytes()
         settings = parse_config(data)
-        members[f"metadata/{CONFIG_NAME}"] = data
+        members[CONFIG_PATH] = data
         manifest = replace(manifest, configs=(CONFIG_NAME,))
     members[MANIFEST_PATH] = manifest.to_json()
     parse_manifest(members[MANIFEST_PATH], "new package")

@@ -165,7 +165,8 @@ def _not_opened(path: Path, error: OSError) -> CacheError:
 
 
 def _failed(what: str, path: Path, error: OSError) -> CacheError:
-    return CacheError(f"{what}: {error.strerror}", location=str(path), passing=is_passing(error))
+    hint = "$ODC_CACHE_DIR can name another folder"
+    return CacheError(f"{what}: {error.strerror}", location=str(path), hint=hint, passing=is_passing(error))
 
 
 def check_file(path: Path) -> None:

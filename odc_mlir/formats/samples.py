@@ -339,7 +339,7 @@ def _h5py() -> Any:
         import h5py
     except ImportError:
         raise OptionError(
-            "HDF5 files need the package h5py", hint="install odc-mlir with the extra hdf5, or use .npz files"
+            "HDF5 files need the package h5py", hint="pip install 'odc-mlir[hdf5]', or use .npz files"
         ) from None
     return h5py
 

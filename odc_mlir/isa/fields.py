@@ -5,7 +5,7 @@ Vocabulary of effects: memory areas that an instruction reads and writes, derive
 Areas are given from an address field on, in units of its memory. The compiler looks at the range that encloses one: two
 instructions that touch disjoint columns of the same rows count as conflicting. Costs look at its runs.
 
-Costs of instructions as formulas, which docs/npu.md prints and the stepped simulator of the tests evaluates.
+What instructions cost, as formulas: docs/npu.md prints them, the stepped simulator evaluates them.
 
 A cost is lines ``name = expression`` in Python's syntax. Names are fields of the instruction (an enum field is its
 word), lines before, and keys of the target (``vector.start_cycles``). Functions are those of :data:`FUNCTIONS`. Names

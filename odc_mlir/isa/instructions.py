@@ -1,7 +1,7 @@
 """The instruction table: the only declaration of the NPU's instruction set.
 
 Its rows stand in :mod:`odc_mlir.isa.table`: fields, what is read and written, what it costs. Encoder, decoder,
-assembler, disassembler, IR operations, order and checks of programs, costs in the stepped simulator, the tables in
+assembler, disassembler, IR operations, order and checks of programs, what the stepped simulator charges, the tables in
 ``docs/npu.md`` and random programs of tests derive from it. ``docs/npu.md`` says what each instruction does.
 """
 

@@ -144,7 +144,7 @@ def unreadable_metadata() -> Iterator[tuple[Path, str, bool]]:
                 if not (found.entry_points is not None and found.metadata["Name"] and found.version):
                     yield info, "it states no name or no version", concerns_us
             except Exception as error:  # depends on the line that the parser stumbles over
-                yield info, f"{type(error).__name__}: {error}", concerns_us
+                yield info, f"its metadata cannot be parsed ({type(error).__name__}: {error})", concerns_us
 
 
 def ignored_entries() -> Iterator[tuple[PluginSource, str]]:

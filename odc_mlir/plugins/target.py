@@ -12,12 +12,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
 import numpy as np
 
-from odc_mlir.errors import OdcError, OptionError, TargetError
+from odc_mlir.errors import OdcError, OptionError, TargetError, did_you_mean
 from odc_mlir.ops.spec import Node
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.foreign import Answer, call, load, probe, texts
@@ -306,7 +305,6 @@ def choose(name: str) -> Chosen:
             known += [facts.name, *facts.machines]
     if name.endswith(SUFFIX):
         return Chosen(name, None)
-    names, close = ", ".join(dict.fromkeys(known)), get_close_matches(name, known, n=1)
-    meant = f"did you mean {close[0]}? " if close else ""
-    hint = f"{meant}use one of {names}, a .toml file, or a plugin such as npu-gen"
+    names = ", ".join(dict.fromkeys(known))
+    hint = f"{did_you_mean(name, known)}use one of {names}, a .toml file, or a plugin such as npu-gen"
     raise OptionError(f"unknown target {name!r}", hint=hint)

@@ -76,7 +76,8 @@ def _work(job: Mapping[str, Any]) -> None:
     except _FailedError as error:
         said = _failure(error.kind, str(error))
     except MemoryError:
-        said = _failure("memory", f"it needed more than {job['memory_bytes']} bytes of memory")
+        limit = f", with a limit of {job['memory_bytes']} bytes" if job["memory_bytes"] else ""
+        said = _failure("memory", f"it ran out of memory{limit}")
     except OdcError as error:
         said = _failure("odc", str(error))
     except BaseException as error:  # a plugin may raise SystemExit as well

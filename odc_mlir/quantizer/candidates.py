@@ -444,11 +444,6 @@ class CandidateBuilder:
         return graph_of(module)
 
 
-def _main(module: ModuleOp) -> FuncOp:
-    function = main_of(module)
-    return function
-
-
 def _entries(types: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{name}={type}" if name else type for name, type in types.items())
 

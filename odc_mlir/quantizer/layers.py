@@ -37,9 +37,6 @@ from odc_mlir.runtime.reporting.metrics import ErrorMeter, Tolerance
 
 SHOWN = ("sqnr_db", "mpeir", "mae", "mse", "tae", "srmse")
 
-# What examining may cost: multiply-accumulates of all runs, and bytes of float tensors that are kept.
-_MACS = 4 << 30
-
 
 class FloatRun:
     """All tensors of the float model for one sample, and its prepared kernels."""
@@ -91,10 +88,11 @@ class Examination:
 
     def _count(self, available: int) -> int:
         """Return the number of samples that time and memory allow: effects take half the model per operator."""
-        most_samples, most_bytes = 8, 256 << 20
+        # Seconds of a core, and bytes of float tensors that are kept. Means over eight samples rank layers.
+        most_samples, most_macs, most_bytes = 8, 4 << 30, 256 << 20
         macs = self.macs * max(len(self.graph.nodes) // 2, 1)
         nbytes = sum(value.nbytes for value in self.runs[0].values.values())
-        return max(1, min(available, most_samples, _MACS // max(macs, 1), most_bytes // max(nbytes, 1)))
+        return max(1, min(available, most_samples, most_macs // max(macs, 1), most_bytes // max(nbytes, 1)))
 
     def layers(self, quantised: Graph) -> list[LayerError]:
         """Return the errors of every operator of ``quantised`` that is in the float model, in program order."""
@@ -548,9 +546,6 @@ def _root(index: int, moved: Mapping[int, int]) -> int:
     return index
 
 
-_SAMPLES = 4  # a mask hides the same in every run, or nearly
-
-
 def leaked(reference: Graph, quantised: Graph, samples: Sequence[Sequence[Array]]) -> dict[str, float]:
     """Return the part of each SOFTMAX that lies where ``reference`` has exact zeros, by result name."""
     ours = {item.outputs[0] for item in reference.nodes if item.node.spec.name == "SOFTMAX"}
@@ -560,7 +555,8 @@ def leaked(reference: Graph, quantised: Graph, samples: Sequence[Sequence[Array]
         return {}
     runs = HostExecutor(reference), HostExecutor(quantised)
     totals: dict[int, list[float]] = {}
-    for sample in samples[:_SAMPLES]:
+    most_samples = 4  # a mask hides the same positions in nearly every run
+    for sample in samples[:most_samples]:
         hidden: dict[int, Array] = {}
 
         def note(index: int, value: Array, hidden: dict[int, Array] = hidden) -> None:

@@ -490,9 +490,6 @@ def float_reasons(module: ModuleOp) -> dict[str, str]:
     return {name: reason for name, reason in found if reason}
 
 
-_SAMPLES = 8  # a mask hides the same in every run, or nearly
-
-
 def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatModel:
     """Return a copy with mask values no larger than necessary; ``model`` itself if it has no masks.
 
@@ -501,7 +498,8 @@ def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> Floa
     terms = _terms(model)
     if not terms:
         return model
-    samples = samples[:_SAMPLES]
+    most_samples = 8  # a mask hides the same positions in nearly every run
+    samples = samples[:most_samples]
     names = {value_name(source.value) for found in terms.values() for source in found}
     ranges, expected = _run(model.graph, samples, names, set(terms))
     changed: set[str] = set()

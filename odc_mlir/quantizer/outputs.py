@@ -62,19 +62,16 @@ def exceeds(expected: Array, found: Array) -> bool:
 
 SOFTMAX = frozenset({"SOFTMAX", "LOG_SOFTMAX"})
 _SQUASHING = SOFTMAX | {"LOGISTIC"}
-# What ends in logits: several of them for each row, of which each of a few is sometimes the largest.
+# Operators whose results may be logits.
 LOGITS = frozenset({"FULLY_CONNECTED", "CONV_2D", "ADD", "BATCH_MATMUL"})
-# The largest share of samples that one of several numbers wins which are taken for scores whatever their sum does:
-# beyond it, offsets of numbers of other kinds decide who is the largest.
+# Largest share of samples that one class may win for outputs to be scores whatever their sum does: a number that is the
+# largest more often than not has another offset than the others.
 _MOST_WON = 0.5
-# Steps of a series: neighbours differ by no more than this part of what any two columns do (of classes it is about 1),
-# and the sum varies by so many times what it would if columns had nothing to do with each other.
-_MOST_OF_NEIGHBOURS, _LEAST_OF_STEPS = 0.5, 2.0
 UNDECIDED_NATS = math.log(2.0)
-# What answers are measured by: the share of those that are the same, or where another class is nearly as likely.
+# Metrics of answers: share of equal answers, and share of answers that are equal or nearly as likely.
 SHARE, DECIDED = "top1_match", "top1_decided"
 _KEEP_ORDER = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "DEQUANTIZE", "QUANTIZE"})
-_PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # which of the results
+_PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # result that holds indices, by operator
 
 
 def _logarithms(shares: Array) -> Array:
@@ -82,7 +79,7 @@ def _logarithms(shares: Array) -> Array:
         return np.asarray(np.log(shares.astype(np.float64)))
 
 
-# Logarithms of odds, but for a number that all have, of what these operators give.
+# Functions from results of an operator to logarithms of odds, up to a constant.
 NATS: dict[str, Callable[[Array], Array]] = {"SOFTMAX": _logarithms, "LOG_SOFTMAX": np.asarray}
 
 
@@ -153,17 +150,20 @@ def _part_of_sum(rows: NDArray[np.float64]) -> float:
 
 def _are_like_neighbours(rows: NDArray[np.float64]) -> bool:
     """Return whether neighbouring columns differ far less than others, as classes do not."""
+    # Mean squared difference of neighbours relative to that of any two columns: about 1 for classes.
+    most_of_neighbours = 0.5
     with np.errstate(all="ignore"):
         varying, width = rows - rows.mean(axis=0), rows.shape[1]
         nearest = np.square(np.diff(varying, axis=1)).mean()
         # Of all pairs the sum of squared differences is n times that of the squares without the square of the sum.
         every = (width * np.square(varying).sum(axis=1) - np.square(varying.sum(axis=1))).mean()
-        return bool(nearest <= _MOST_OF_NEIGHBOURS * every / max(1, width * (width - 1) / 2) and every > 0.0)
+        return bool(nearest <= most_of_neighbours * every / max(1, width * (width - 1) / 2) and every > 0.0)
 
 
 def _are_steps(rows: NDArray[np.float64]) -> bool:
     """Return whether columns are like steps of a series: they rise and fall together, neighbours most."""
-    return _part_of_sum(rows) >= _LEAST_OF_STEPS and _are_like_neighbours(rows)
+    least_of_sum = 2.0  # variance of the sum relative to independent columns, which have 1
+    return _part_of_sum(rows) >= least_of_sum and _are_like_neighbours(rows)
 
 
 def remedy_of_guess(has_labels: bool) -> str:
@@ -323,7 +323,6 @@ class PlaceMeter:
 
 
 _FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
-_LAST = -1
 _MORE_OF_IT, _MORE_OF_THEM = (
     f"give samples for which {what} larger, or the last layer more bits" for what in ("it is", "they are")
 )
@@ -339,14 +338,14 @@ class Columns:
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    axis: int = _LAST
+    axis: int = -1
     values: int = 0  # of each column
     total: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     noise: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
-    def of(cls, arrays: Sequence[Array], axis: int = _LAST) -> Columns:
+    def of(cls, arrays: Sequence[Array], axis: int = -1) -> Columns:
         """Return the columns of an output over samples; none if their number changes or values are not real."""
         widths = {array.shape[axis] if array.ndim else 1 for array in arrays}
         if len(widths) != 1 or not (width := widths.pop()) or any(array.dtype.kind != "f" for array in arrays):
@@ -509,7 +508,7 @@ class Lost:
         remedy = "scale columns alike inside the model, give them outputs of their own, or the last layer more bits"
         some = ", ".join(map(str, self.places[:named])) + (", …" if len(self.places) > named else "")
         what = f"column{'' if one else 's'} {some}"
-        if self.axis != _LAST:
+        if self.axis != -1:
             what = f"place{'' if one else 's'} {some} along axis {self.axis}"
         return (
             f"{what} of output {name!r} ({len(self.places)} of {self.columns}) "

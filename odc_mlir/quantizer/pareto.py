@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-_NOTHING = 1e-12  # part of the largest finite capacity below which an arc is full
-
 
 class Network:
     """Flow network of nodes ``0 … count - 1`` and arcs with capacities."""
@@ -59,7 +57,8 @@ class Network:
 
         Every path from source to sink must have a finite arc. The network is used up.
         """
-        nothing = _NOTHING * max((left for left in self._left if left < math.inf), default=0.0)
+        full = 1e-12  # part of the largest capacity that rounding may leave of an arc
+        nothing = full * max((left for left in self._left if left < math.inf), default=0.0)
         while True:
             levels = self._levels(source, nothing)
             if sink not in levels:
@@ -113,7 +112,8 @@ class Network:
 Precisions = dict[str, str]  # by layer name; layers left out are in the model's scheme
 Levels = tuple[int, ...]
 
-_MOST_CHOICES = 600_000  # that are all tried: 3 ** 12 and some
+# Choices that are tried exhaustively: twelve layers at three levels (3 ** 12 = 531,441).
+_MOST_CHOICES = 600_000
 _SOURCE, _SINK = 0, 1
 
 

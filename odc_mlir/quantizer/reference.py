@@ -59,7 +59,7 @@ from odc_mlir.runtime.reporting.scoring import OF_NUMBERS, compared, said, yes_a
 
 Samples = Sequence[Sequence[Array]]
 
-# A part of such a range that default limits forgive altogether.
+# Part of an output's range that the default limit of MPEIR allows as error.
 _SLIGHT = 0.1
 
 
@@ -431,8 +431,8 @@ _Run = tuple[list[Array], dict[int, Array]]  # of one sample outputs, and decisi
 _MayRun = tuple[list[Array] | None, dict[int, Array]]  # None where it cannot be run
 _Runs = Iterator[_MayRun]
 
-_MOST_TOGETHER = 1 << 16  # elements of outputs of several samples that are metered at once
-# How much of a logit's squared error shows in scores of a half: of SOFTMAX in two scores, by two logits.
+# Squared error of a score of a half relative to that of its logit, by operator: the squared slope of the logistic
+# function at 0; SOFTMAX has it in two scores, each from two logits.
 _SQUARED_SLOPES = {"SOFTMAX": 1 / 4, "LOGISTIC": 1 / 16}
 
 
@@ -538,7 +538,8 @@ class Reference(FloatOutputs):
 
         Several small outputs are metered together, because most of the time would go into calls.
         """
-        count = max(1, _MOST_TOGETHER // max(1, sum(array.size for array in self.outputs[0])))
+        most_together = 1 << 16  # elements: half a megabyte of reals stays in the cache
+        count = max(1, most_together // max(1, sum(array.size for array in self.outputs[0])))
         for start in range(0, len(self.outputs), count):
             outputs = self.outputs[start : start + count]
             given = [next(parts[number % len(parts)]) for number in range(start, start + len(outputs))]

@@ -364,6 +364,12 @@ def check_samples(infos: Sequence[TensorInfo], samples: Iterable[Sequence[Any]])
 def _as_input(number: int, info: TensorInfo, value: Array) -> Array:
     if info.shape and value.ndim == len(info.shape) - 1 and info.shape[0] in (1, None):
         value = value[np.newaxis]  # a batch of this one sample
+    if info.info.kind == "float" and value.dtype.kind in "iu" and value.dtype.itemsize < info.info.numpy.itemsize:
+        raise InputError(
+            f"sample {number} holds {value.dtype.name}, codes or pixels where the input takes {info.dtype}",
+            tensor=info.name,
+            hint="decode or scale them as the model expects, and store real numbers",
+        )
     convertible = "fiu" if info.info.kind == "float" else "iu" if info.info.is_integer else ""
     if value.dtype != info.info.numpy and value.dtype.kind in convertible:
         if info.info.is_integer:

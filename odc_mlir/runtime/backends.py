@@ -304,7 +304,7 @@ def _import_litert() -> Any:
         from ai_edge_litert import interpreter
     except ImportError:
         raise OptionError(
-            "the litert backend needs the package ai-edge-litert", hint="install odc-mlir with the extra litert"
+            "the litert backend needs the package ai-edge-litert", hint="pip install 'odc-mlir[litert]'"
         ) from None
     return interpreter
 
@@ -414,9 +414,7 @@ def _import_onert() -> Any:
     try:
         from onert import infer
     except ImportError:
-        raise OptionError(
-            "the onert backend needs the package onert", hint="install odc-mlir with the extra onert"
-        ) from None
+        raise OptionError("the onert backend needs the package onert", hint="pip install 'odc-mlir[onert]'") from None
     return infer
 
 

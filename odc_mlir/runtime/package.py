@@ -132,7 +132,7 @@ class Package:
         """Records of the primary model, or of all models as the manifest connects them; raises OdcError."""
         manifest = self.files.manifest
         if manifest.is_connected:
-            parts = [read_model(self.files.read(path)) for path in manifest.models]
+            parts = [read_model(self.files.unchanged(path)) for path in manifest.models]
             model = connect(parts, manifest, self.files.location)
         else:
             model = read_model(self.files.model)

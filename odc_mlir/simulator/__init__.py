@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from odc_mlir.simulator.counters import Counters
     from odc_mlir.simulator.explaining import explain
     from odc_mlir.simulator.program import Program, load
-    from odc_mlir.simulator.run import MEMORY_MODELS, MemoryModel, Result, simulate
+    from odc_mlir.simulator.run import MEMORY_MODELS, MODES, MemoryModel, Mode, Result, simulate
 
 __all__ = [
     "MEMORY_MODELS",
+    "MODES",
     "Counters",
     "MemoryModel",
+    "Mode",
     "Program",
     "Result",
     "explain",
@@ -26,7 +28,7 @@ __all__ = [
     "simulate",
 ]
 
-_HOME = dict.fromkeys(("MEMORY_MODELS", "MemoryModel", "Result", "simulate"), "run")
+_HOME = dict.fromkeys(("MEMORY_MODELS", "MODES", "MemoryModel", "Mode", "Result", "simulate"), "run")
 _HOME |= {"explain": "explaining", "Counters": "counters", "Program": "program", "load": "program"}
 
 

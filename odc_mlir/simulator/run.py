@@ -21,6 +21,7 @@ from odc_mlir.simulator.memories import Access, Memories
 from odc_mlir.simulator.program import Program
 from odc_mlir.simulator.queues import Engines, QueueState, StartedInstruction
 from odc_mlir.simulator.resources import FINISHED, PORTS, ExecutionPhase, Resource, Shares, Timeline, widths
+from odc_mlir.simulator.stepped import Stepped
 from odc_mlir.simulator.trace import Trace
 
 
@@ -64,6 +65,8 @@ def _bytes_of(memories: Memories, record: TensorRecord) -> tuple[NDArray[Any], N
 
 
 MemoryModel = Literal["parity", "strict"]
+Mode = Literal["fast", "stepped"]
+MODES: tuple[Mode, ...] = ("fast", "stepped")
 MEMORY_MODELS: tuple[MemoryModel, ...] = ("parity", "strict")
 INSTRUCTION_LIMIT = 2_000_000  # issued instructions: far above any model, well below what hangs a test
 
@@ -81,6 +84,7 @@ def simulate(
     program: Program,
     inputs: Sequence[NDArray[Any]] = (),
     *,
+    mode: Mode = "fast",
     memory_model: MemoryModel = "parity",
     trace: bool = False,
     execute: bool = True,
@@ -89,21 +93,32 @@ def simulate(
 ) -> Result:
     """Run ``program`` once on ``inputs`` (shapes and dtypes of ``program.inputs``).
 
-    ``execute`` False: timing only; values are neither needed nor computed, and cycles are the same, but reads before
-    writes and races go unnoticed. Raises InputError for unfit inputs, SimulationError when the program misbehaves or
-    exceeds a limit.
+    ``mode``: "stepped" takes time in steps of at most a cycle, by the letter of docs/npu.md and a hundred times slower;
+    it is there to check "fast", has no trace and does not look for races. ``execute`` False: timing only; values are
+    neither needed nor computed, and cycles are the same, but reads before writes and races go unnoticed. Raises
+    InputError for unfit inputs, SimulationError when the program misbehaves or exceeds a limit.
     """
     if memory_model not in MEMORY_MODELS:
         raise OptionError(f"memory model {memory_model!r} is not one of {', '.join(MEMORY_MODELS)}")
+    if mode not in MODES:
+        raise OptionError(f"mode {mode!r} is not one of {', '.join(MODES)}")
+    if mode == "stepped" and trace:
+        raise OptionError("mode 'stepped' does not support a trace", hint="use mode 'fast'")
     if program.dynamic_instructions > instruction_limit:
         raise SimulationError(
             f"the program issues {program.dynamic_instructions} instructions, more than {instruction_limit}"
         )
-    run = _Simulation(program, memory_model == "strict", trace, execute)
+    strict = memory_model == "strict"
+    run: _Simulation | Stepped
+    if mode == "stepped":
+        run = Stepped(program, strict=strict, execute=execute)
+    else:
+        run = _Simulation(program, strict, trace, execute)
     if execute:
         bind(program, run.memories, inputs)
     run.to_the_end(cycle_limit)
-    return Result(outputs(program, run.memories) if execute else (), run.counters(memory_model), run.trace)
+    found = run.trace if isinstance(run, _Simulation) else None
+    return Result(outputs(program, run.memories) if execute else (), run.counters(memory_model), found)
 
 
 class _Account:

@@ -251,9 +251,12 @@ def size(text: str) -> int:
     from odc_mlir.formats.quantities import bytes_of
 
     try:
-        return bytes_of(text)
+        number = bytes_of(text)
     except OdcError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than no byte")
+    return number
 
 
 def counted(number: int, noun: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import OptionError, did_you_mean
 from odc_mlir.formats.kinds import HEADER, IR_TEXT, OBJECT, PAGE, OutputKind, json_kind, package_kind
 from odc_mlir.quantizer.policy.declarations import SCHEME_NAMES
 from odc_mlir.tools import quantizing
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 REPORT = json_kind("a report", "schema_version", "compiler_version", "layers")
 _OPERATORS_SHOWN = 20
 _REASONS_SHOWN = 12
+_VERDICT_LINES = 2  # of odc-quantize's summary: the verdict and its first measure
 _OBJECT = "object"
 
 # What printing IR, writing object code and making a package have a use for.
@@ -145,6 +147,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
             _emit_object(arguments)
         return None
     if arguments.emit:
+        _check_stage(arguments.emit)
         with quantizing.in_flags(quantizing.COMMON_FLAGS), limited_time(arguments.time_limit):
             _emit(arguments)
         return None
@@ -152,6 +155,15 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         return usage_error(parser, "give -o, --emit or a report to write")
     _compile(arguments)
     return None
+
+
+def _check_stage(name: str) -> None:
+    """Raise OptionError for a value of ``--emit`` that is neither a stage nor ``object``."""
+    from odc_mlir.pipelines import stage_names
+
+    if name not in (names := (*stage_names(), _OBJECT)):
+        hint = f"{did_you_mean(name, names)}use one of {', '.join(names)}"
+        raise OptionError(f"unknown stage {name!r}", hint=hint)
 
 
 def _where_of_use(arguments: argparse.Namespace, flag: str) -> str:
@@ -285,35 +297,37 @@ def _compile(arguments: argparse.Namespace) -> None:
 
         page = render(package.report, operator_code(package))
         arguments.files.write(arguments.report_html, page.encode(), "report_html")
-    if not is_modelled and package.plan is not None:
-        for line in () if arguments.quiet else _native_summary(package):
+    if not arguments.quiet:
+        for line in _told(arguments, package, is_modelled):
             print(line, file=arguments.files.messages)
-    elif arguments.quiet:
+    elif is_modelled or package.plan is None:
         from odc_mlir.runtime.reporting.report_partition import host_warning
 
         # What a script has to know: the package does not do what it was made for.
         if (warning := host_warning(package)) is not None:
             print(f"odc-compile: warning: {warning}", file=sys.stderr)
-    else:
-        from odc_mlir.runtime.reporting.report import build_report
 
-        asked = arguments.report_json or arguments.report_html
-        report = package.report if asked else build_report(package, quick=not arguments.verbose)
-        for line in _summary(report):
-            print(line, file=arguments.files.messages)
-        if arguments.verbose:
-            from odc_mlir.runtime.reporting.report_table import (
-                energy_line,
-                explanation_lines,
-                layer_lines,
-                terminal_width,
-            )
 
-            lines = [*layer_lines(report, width=terminal_width(), top=_OPERATORS_SHOWN)]
-            lines += explanation_lines(report["causes"], report["what_if"], report["cycles_total"])
-            lines += [energy_line(report["energy"])] if report["segment_count"] else []
-            for line in lines:
-                print(line, file=arguments.files.messages)
+def _told(arguments: argparse.Namespace, package: Package, is_modelled: bool) -> Iterator[str]:
+    """Yield what is printed about a package: the verdict if it was quantised here, then placement and times."""
+    if package.verdict is not None:
+        from odc_mlir.tools.odc_quantize import summary
+
+        yield from islice(summary(arguments.model, package.verdict), _VERDICT_LINES)
+    if not is_modelled and package.plan is not None:
+        yield from _native_summary(package)
+        return
+    from odc_mlir.runtime.reporting.report import build_report
+
+    asked = arguments.report_json or arguments.report_html
+    report = package.report if asked else build_report(package, quick=not arguments.verbose)
+    yield from _summary(report)
+    if arguments.verbose:
+        from odc_mlir.runtime.reporting.report_table import energy_line, explanation_lines, layer_lines, terminal_width
+
+        yield from layer_lines(report, width=terminal_width(), top=_OPERATORS_SHOWN)
+        yield from explanation_lines(report["causes"], report["what_if"], report["cycles_total"])
+        yield from [energy_line(report["energy"])] if report["segment_count"] else []
 
 
 def _native_summary(package: Package) -> Iterator[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.errors import InputError, OptionError
+from odc_mlir.errors import InputError, OptionError, did_you_mean
 from odc_mlir.formats.kinds import json_kind
 from odc_mlir.tools.common import EXIT_OK, EXIT_USER, base_parser, counted, run_tool, usage_error
 from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, shown
@@ -152,6 +153,9 @@ def _side(text: str) -> tuple[str | None, str]:
         file, separator, backend = text.rpartition("@")
         if separator and backend in _BACKENDS:
             return file, backend
+        if not Path(text).suffix and os.sep not in text:
+            hint = f"{did_you_mean(text, _BACKENDS)}backends are {', '.join(_BACKENDS)}"
+            raise OptionError(f"{text!r} is neither an existing file nor a backend", hint=hint)
     return text, "auto"
 
 

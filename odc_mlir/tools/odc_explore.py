@@ -61,6 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--points", type=int, metavar="N", help="try at most this many")
     parser.add_argument("--seed", type=int, metavar="N", help="random seed (0)")
     parser.add_argument("--jobs", type=int, metavar="N", default=1, help="processes (%(default)s)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a Dask cluster instead")
     add_output(parser, "--storage", metavar="FILE.sqlite", kind=STUDY, help="store trials, and resume from them")
     add_output(parser, "-o", "--output", metavar="FILE.html", kind=PAGE, help="write the results as a page")
     add_output(parser, "--json", metavar="FILE", kind=DOCUMENT, help="write the results as JSON")
@@ -87,7 +88,9 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         return usage_error(parser, "--jobs and --points are at least 1")
     definition = _definition(settings)
     tell = None if arguments.quiet else _tell
-    trials = study.run(definition, storage=arguments.storage, jobs=arguments.jobs, tell=tell)
+    trials = study.run(
+        definition, storage=arguments.storage, jobs=arguments.jobs, scheduler=arguments.scheduler, tell=tell
+    )
     if arguments.output:
         arguments.files.write(arguments.output, results.render(definition, trials).encode(), "output")
     if arguments.json:

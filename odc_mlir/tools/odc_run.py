@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _SEED = 1
 _log = logging.getLogger(__name__)
 
+_MOST_DIGITS = 9  # of a number of runs
+
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-run``."""
@@ -126,8 +128,8 @@ def _first_of(name: str) -> Callable[[argparse.Namespace], list[str]]:
 
 
 def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs, of at most {_MOST_DIGITS} digits")
     return int(text)
 
 

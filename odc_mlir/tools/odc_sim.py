@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odc_mlir.errors import InputError, PackageError
+from odc_mlir.errors import InputError, OptionError, PackageError
 from odc_mlir.formats.kinds import ARRAYS, TRACE, json_kind, starts_with
 from odc_mlir.tools.common import base_parser, run_tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
@@ -38,6 +38,12 @@ def build_parser() -> argparse.ArgumentParser:
     add_output(parser, "--stats", metavar="FILE.json", kind=COUNTERS, help="all counters")
     add_overwrite(parser)
     parser.add_argument(
+        "--mode",
+        default="fast",
+        choices=("fast", "stepped"),
+        help="stepped: the slow reference, cycle by cycle (%(default)s)",
+    )
+    parser.add_argument(
         "--memory-model",
         default="parity",
         choices=("parity", "strict"),
@@ -55,11 +61,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> None:
+    if arguments.mode == "stepped" and arguments.trace:
+        raise OptionError("--mode stepped writes no trace", hint="trace with --mode fast")
     from odc_mlir import simulator
 
     path = Path(arguments.segment)
     if not path.is_file():
-        raise PackageError("there is no such file", location=arguments.segment)
+        missing = "this is no file, but a folder" if path.is_dir() else "there is no such file"
+        hint = "the programs of a package are the files odc/*/segment-*.npu in it" if path.is_dir() else None
+        raise PackageError(missing, location=arguments.segment, hint=hint)
     binary = _binary(path)
     program = simulator.load(binary, target=arguments.target, location=arguments.segment)
     if arguments.assemble:
@@ -70,6 +80,7 @@ def _body(arguments: argparse.Namespace) -> None:
         simulator.simulate(
             program,
             record,
+            mode=arguments.mode,
             memory_model=arguments.memory_model,
             trace=arguments.trace is not None and number == 0,
             execute=not arguments.timing_only,

@@ -16,6 +16,7 @@ import pytest
 
 from helpers.auto import RECORDS, Made, make, open_session, use_worker
 from helpers.data import REPOSITORY
+from odc_mlir.errors import OdcError
 from odc_mlir.formats.manifest import MANIFEST_PATH
 from odc_mlir.formats.package import ORIGINAL_PATH, roll_back, zip_bytes
 from odc_mlir.runtime import Session
@@ -104,8 +105,8 @@ def test_an_installed_plan_that_does_not_fit_is_not_used(made: Made, package: Pa
     levels, status = use(package, made, 1)
     assert levels[0] is Level.ORIGINAL
     assert any(item.level == "package" for item in status.fallbacks)
-    with pytest.raises(Exception, match="plan"):
-        Session(package, strict=True).prepare()
+    with pytest.raises(OdcError, match=r"model\.circle' was changed: its digest is not the one in"):
+        Session(package, strict=True)
 
 
 @pytest.mark.parametrize("package", ["folder"], indirect=True)  # a zip is one file, replaced as a whole
@@ -179,7 +180,7 @@ def test_plugins(
 ) -> None:
     (plugins / f"{extension}-gen.py").write_text(PLUGIN.format(extension=extension, body=body))
     # Who has little time on a slow machine does not get as far as to the plugin.
-    for seconds in (5, 12, 40) if reason == "longer than" else (600,):
+    for seconds in (5, 12, 40, 90) if reason == "longer than" else (600,):
         with open_session(made.model, ODC_TARGET=f"{extension}-gen", ODC_TIMEOUT_S=f"{seconds}") as session:
             for index in range(RECORDS):
                 session.infer(made.sample(index))
@@ -229,6 +230,7 @@ def test_the_plugin_that_is_asked_for_must_be_there(made: Made) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_the_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     spec = importlib.util.spec_from_file_location("run_story", EXAMPLE / "run_story.py")
     assert spec is not None
@@ -236,6 +238,7 @@ def test_the_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     story = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(story)
     monkeypatch.setattr(sys, "argv", ["run_story.py", "--out", str(tmp_path / "out")])
+    monkeypatch.setenv("ODC_TARGET", "npu-256")  # nothing is measured for it, as would be for processors
     assert story.main() == 0
     first, second, hard = capsys.readouterr().out.split("--- ")[1:]
     assert "answers from original" in first

@@ -16,6 +16,7 @@ Array = np.ndarray[Any, Any]
 
 pytestmark = pytest.mark.slow
 
+SETTINGS = {"OnDeviceCompilation": "1", "ODC_TARGET": "npu-256"}  # for processors, speeds are measured too
 DARK = np.float32(0.1)
 THE_MODEL = (Level.ORIGINAL, Level.DIRECT)
 MODELS = ("digits_cnn", "digits_mobile_hard", "digits_dynbatch")
@@ -41,7 +42,7 @@ def right_answers(session: Session, pictures: tuple[Array, Array], count: int = 
 def begin_in_the_dark(
     model: Path, pictures: Array, frames: int = 10, dark: np.float32 = DARK, **settings: str
 ) -> Session:
-    session = Session(model, settings={"OnDeviceCompilation": "1", **settings})
+    session = Session(model, settings={**SETTINGS, **settings})
     for index in range(frames):
         session.infer([dark * pictures[-1 - index][None]])
         session.wait_for_auto_compilation(100)
@@ -93,7 +94,7 @@ def test_what_was_made_in_the_dark_is_given_up(tmp_path: Path, test_data: Path, 
         status = session.odc_status
         assert status.phase is Phase.COLLECTING
         assert "lie outside of the ranges recorded" in (status.reason or "")
-    with Session(model, settings={"OnDeviceCompilation": "1", **settings}) as later:
+    with Session(model, settings={**SETTINGS, **settings}) as later:
         later.infer([pictures[0][:1]])
         status = later.odc_status
         assert (status.phase, status.serving in THE_MODEL) == (Phase.COLLECTING, True)

@@ -19,7 +19,7 @@ from odc_mlir.transforms.native.lowering.operators import PATTERNS
 REFUSED = re.compile("ha(s|ve) no native kernel")
 
 
-@pytest.mark.parametrize("target", ["cpu", "x86-64-avx2"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("x86-64-avx2", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.__name__)
 def test_native_code_equals_the_host(group: Callable[[], Iterator[Case]], target: str) -> None:
     skip_unless_it_runs(target)

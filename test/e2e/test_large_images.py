@@ -10,11 +10,11 @@ import pytest
 import odc_mlir
 from helpers.models import ModelBuilder, model_bytes
 from helpers.networks import RANGES
-from helpers.stepped import SIMULATORS
 from odc_mlir.formats.plan import SegmentStep
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.reporting.report_partition import host_groups
 from odc_mlir.simulator.program import load
+from odc_mlir.simulator.run import simulate
 
 SMALL, LARGE, CLASSES = 9, 33, 21
 SCORES = LARGE * LARGE * CLASSES
@@ -95,7 +95,7 @@ def test_stripes_take_the_same_cycles_stepped() -> None:
     assert package.plan is not None
     (segment,) = [step for step in package.plan.steps if isinstance(step, SegmentStep)]
     loaded = load(package.files.segment(segment.file))
-    fast, stepped = (run(loaded, [codes(package)]) for run in SIMULATORS)
+    fast, stepped = (simulate(loaded, [codes(package)], mode=mode) for mode in ("fast", "stepped"))
     assert stepped.counters.cycles == fast.counters.cycles
     np.testing.assert_array_equal(stepped.outputs[0], fast.outputs[0])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from odc_mlir.runtime.api import open_executor
 from odc_mlir.simulator import load, simulate
 
 QUANTISED = golden_models("zoo", "zoo-int16", "lstm", quantised=True)
+LARGE = "mobilenet_v2_1.0_224_quant"  # a run takes seconds in the simulator, a report of its cycles ten
 SMALL = ("kws_ref_model", "pretrainedResnet_quant")
 
 # Operators of these models that the host must never be left with.
@@ -44,11 +46,19 @@ def segments(package: Path) -> list[bytes]:
 @pytest.mark.parametrize("model", QUANTISED)
 def test_golden_outputs(model: GoldenModel, compiled: Compiled) -> None:
     package = odc_mlir.load_package(compiled(model.circle))
-    for sample in model.samples():
+    for sample in islice(model.samples(), 1 if model.name == LARGE else None):
         assert_equal(odc_mlir.run(package, sample.inputs, backend="npu", strict=True), sample.outputs)
 
 
-@pytest.mark.parametrize("model", [found for found in QUANTISED if not (found.id or "").startswith("mobilenet_v2")])
+@pytest.mark.soak
+def test_all_golden_outputs_of_a_large_model(test_data: Path, compiled: Compiled) -> None:
+    zoo = test_data / "models" / "zoo"
+    package = odc_mlir.load_package(compiled(zoo / f"{LARGE}.circle"))
+    for sample in golden_samples(zoo / "golden" / f"{LARGE}.npz"):
+        assert_equal(odc_mlir.run(package, sample.inputs, backend="npu", strict=True), sample.outputs)
+
+
+@pytest.mark.parametrize("model", [found for found in QUANTISED if found.id != LARGE])
 def test_the_tflite_file_compiles_to_the_same_program(model: GoldenModel, compiled: Compiled) -> None:
     """Same code and constants as the Circle file's, which are run on every sample above."""
 
@@ -60,7 +70,15 @@ def test_the_tflite_file_compiles_to_the_same_program(model: GoldenModel, compil
     assert list(ours) == list(map(program, segments(compiled(model.circle))))
 
 
-@pytest.mark.parametrize("model", QUANTISED)
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(
+            *found.values, id=found.id, marks=[*found.marks, *([pytest.mark.soak] if found.id == LARGE else [])]
+        )
+        for found in QUANTISED
+    ],
+)
 def test_placement_and_cycles(model: GoldenModel, compiled: Compiled) -> None:
     package = compiled(model.circle)
     report = odc_mlir.load_package(package).report

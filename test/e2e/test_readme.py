@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
+import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from helpers.commands import COMMANDS, main_of
 from helpers.data import REPOSITORY
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -39,21 +43,41 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/quickstart.md", "docs/quantisation.md", "docs/answers.md"])
-def test_commands(document: str, checkout: Path) -> None:
+def run_lines(script: str, folder: Path) -> None:
+    """Run a script line by line: plain lines of our commands in this process, which saves starting one, others by sh.
+
+    The current folder is ``folder``.
+    """
+    for line in script.splitlines():
+        words = shlex.split(line, comments=True)
+        if words and words[0] in COMMANDS and not {"|", "||", "&&"} & set(words):
+            arguments = [name for word in words[1:] for name in sorted(glob.glob(word)) or [word]]
+            assert main_of(words[0])(arguments) == 0, line
+        elif words:
+            run(["sh", "-ec", line], folder)
+
+
+def test_the_readme_in_a_shell(checkout: Path) -> None:
+    run(["sh", "-ec", "\n".join(blocks("README.md", "sh"))], checkout)
+
+
+@pytest.mark.parametrize("document", ["docs/quickstart.md", "docs/quantisation.md", "docs/answers.md"])
+def test_commands(document: str, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = blocks(document, "sh")
     assert scripts
-    run(["sh", "-ec", "\n".join(scripts)], checkout)
+    monkeypatch.chdir(checkout)
+    run_lines("\n".join(scripts), checkout)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("document", ["docs/partitioning.md", "docs/pipeline.md"])
-def test_commands_on_a_model_of_ones_own(document: str, checkout: Path) -> None:
+def test_commands_on_a_model_of_ones_own(document: str, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages whose examples say model.circle; what measures this machine is left out."""
     (checkout / "model.circle").symlink_to(REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle")
     scripts = [body for body in blocks(document, "sh") if "benchmarks/" not in body]
     assert scripts
-    run(["sh", "-ec", "\n".join(scripts)], checkout)
+    monkeypatch.chdir(checkout)
+    run_lines("\n".join(scripts), checkout)
 
 
 def test_python_of_the_readme(checkout: Path) -> None:
@@ -72,10 +96,14 @@ def test_python_of_quantising(checkout: Path) -> None:
     assert run([sys.executable, "-c", code], checkout).startswith("True")
 
 
-def test_the_quantising_demo(checkout: Path) -> None:
-    demo = [sys.executable, str(REPOSITORY / "examples" / "digits" / "quantize_demo.py")]
-    assert "to int8: passed" in run(demo, checkout)
-    assert "to int8: failed" in run([*demo, "--plain"], checkout)
+def test_the_quantising_demo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    demo = REPOSITORY / "examples" / "digits" / "quantize_demo.py"
+    easy = ["--model", str(REPOSITORY / "examples" / "on_device" / "digits_cnn.circle")]
+    for arguments, outcome in ((easy, "passed"), (["--plain"], "failed")):
+        monkeypatch.setattr(sys, "argv", [str(demo), *arguments])
+        with pytest.raises(SystemExit, match=r"^0$"):
+            runpy.run_path(str(demo), run_name="__main__")
+        assert f"to int8: {outcome}" in capsys.readouterr().out
 
 
 def test_the_demo(checkout: Path) -> None:

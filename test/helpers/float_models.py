@@ -11,6 +11,7 @@ from xdsl.ir import SSAValue
 
 from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder
+from odc_mlir.runtime.api import open_executor
 
 Array = NDArray[Any]
 SAMPLES = 40
@@ -32,6 +33,13 @@ def samples(shape: tuple[int, ...], count: int = SAMPLES, seed: int = 7) -> list
         values = rng.normal(0, rng.uniform(0.5, 1.5), shape)
         result.append([(values + np.roll(values, 1, axis=-2)).astype(np.float32)])
     return result
+
+
+def sqnr_db(model: bytes, made: Any, samples: list[list[Array]]) -> float:
+    """Return the SQNR in dB of the first output of the quantised model ``made`` over all samples."""
+    executors = [open_executor(file) for file in (model, made.to_circle())]
+    pairs = [[executor.run(sample)[0].astype(np.float64) for executor in executors] for sample in samples]
+    return float(10 * np.log10(sum((a**2).sum() for a, _ in pairs) / sum(((a - b) ** 2).sum() for a, b in pairs)))
 
 
 def two_layers(outputs: int, scale: float, rng: np.random.Generator) -> tuple[ModelBuilder, int, int]:

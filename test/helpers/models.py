@@ -61,6 +61,28 @@ class ModelBuilder:
         return self.model
 
 
+def dense_model(
+    *weights: NDArray[Any],
+    biases: Sequence[NDArray[Any]] = (),
+    names: Sequence[str] = (),
+    activations: Sequence[str] = (),
+) -> bytes:
+    """The file of fully connected layers, one behind the other, with ``weights`` of [outputs, inputs].
+
+    Results have ``names``, by default y0, y1 and so on, and fused ``activations``, by default none.
+    """
+    builder = ModelBuilder()
+    x = at = builder.tensor("x", (1, weights[0].shape[1]))
+    for place, values in enumerate(weights):
+        parts = [("w", values), *([("b", biases[place])] if biases else [])]
+        given = [builder.tensor(f"{name}{place}", a.shape, data=a.astype(np.float32)) for name, a in parts]
+        made = builder.tensor(names[place] if names else f"y{place}", (1, len(values)))
+        options = {"fused_activation_function": activations[place]} if activations else {}
+        builder.operator("FULLY_CONNECTED", [at, *given, *([] if biases else [-1])], [made], options=options)
+        at = made
+    return bytes(write_model(builder.finish([x], [at])))
+
+
 def add_model(shape: Shape = (1, 4), signature: Shape | None = None) -> Model:
     """``sum = a + b``, ``out = sum + a`` in float32; tensors 0 a, 1 b, 2 sum, 3 out."""
     builder = ModelBuilder()

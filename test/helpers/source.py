@@ -37,6 +37,12 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), filename=str(path))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return every node of the file's syntax tree."""
+    return tuple(ast.walk(tree(path)))
+
+
 def tracked_files() -> list[Path]:
     """Every text file that the repository holds (or would, of an unpacked archive)."""
     listed = subprocess.run(

@@ -119,12 +119,11 @@ def _check_percentiles(low: float, high: float) -> None:
 
 _Reals = NDArray[np.float64]
 
-# Which part of the runs is the tail, and how many at least.
-TAIL, _FEWEST = 1 / 3, 6
-# Few extremes say little of the index: it is drawn to that of a tail slightly heavier than exponential, as by so many
-# of them; less so where they seem to end, which rare ones among few do not imitate.
-_INDEX, _HEAVIER_WEIGHT, _LIGHTER_WEIGHT = 0.1, 40, 20
-# Beyond these an index is chance, or has no mean square.
+TAIL = 1 / 3  # part of the runs that is the tail
+# Prior of the index: slightly heavier than exponential, with the weight of so many extremes, as few say little. Heavier
+# tails get twice that weight, as rare extremes among few imitate them.
+_INDEX, _LIGHTER_WEIGHT = 0.1, 20
+# Limits of an index: beyond them it is chance, or the tail has no mean square.
 _LEAST_INDEX, _MOST_INDEX, _MOST_OF_SQUARES = -1.0, 0.9, 0.45
 
 
@@ -143,8 +142,9 @@ class Tail:
         """The upper tail of at least two ``values``."""
         # Plotting positions of probability-weighted moments.
         position = 0.35
+        fewest = 6  # extremes of a tail
         ordered = np.sort(values)
-        count = min(max(_FEWEST, int(np.ceil(TAIL * len(ordered)))), len(ordered) - 1)
+        count = min(max(fewest, int(np.ceil(TAIL * len(ordered)))), len(ordered) - 1)
         threshold, share = float(ordered[-count - 1]), count / len(ordered)
         excess = ordered[-count:] - threshold
         places = (np.arange(1, count + 1) - position) / count
@@ -154,7 +154,7 @@ class Tail:
         spread = mean - 2.0 * weighted
         found = 2.0 - mean / spread if spread > 0.0 else _LEAST_INDEX
         found = min(max(found, _LEAST_INDEX), _MOST_INDEX)
-        weight = _HEAVIER_WEIGHT if found > _INDEX else _LIGHTER_WEIGHT
+        weight = (2 if found > _INDEX else 1) * _LIGHTER_WEIGHT
         index = (count * found + weight * _INDEX) / (count + weight)
         # So few values are less spread than all are.
         return cls(threshold, mean * (1.0 - index) * (1.0 + 1.0 / count), index, share, count)

@@ -348,13 +348,9 @@ def represented_range(params: QuantParams, dtype: str) -> tuple[float, float]:
     return (low - params.zero_point) * params.scale, (high - params.zero_point) * params.scale
 
 
-# Weights that are not zero, so many that they lie on a grid by chance in one channel of 10^7: the largest fixes 128
-# scales, and each other one is near a multiple of such a scale in one case of 2000 or fewer. Of how many are looked at
-# first.
-_LEAST_WEIGHTS, _FIRST_WEIGHTS = 4, 16
-# What rounding to float32 moves a weight by, in steps and as a part of the weight.
+# Distance that rounding to float32 moves a weight, in steps and as a part of the weight.
 _NEAR, _NEAR_PART = 2.0**-18, 2.0**-20
-# Scales that are tried, as parts of that of the range: with few bits it pays to clip the largest weights.
+# Scales to try, relative to the range's scale, by bits: with few bits it pays to clip the largest weights.
 _FACTORS = {4: np.linspace(0.4, 1.1, 36), 8: np.linspace(0.84, 1.16, 33)}
 
 
@@ -422,8 +418,11 @@ def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) ->
 
     Rows of few weights count only where all others lie on grids.
     """
+    # So many nonzero weights lie on a grid by chance in one channel of 10^7: the largest fixes 128 scales, and each
+    # other one is near a multiple of such a scale in one case of 2000 or fewer.
+    least_weights = 4
     found = np.full(len(rows), np.nan)
-    is_telling = np.count_nonzero(rows, axis=1) >= _LEAST_WEIGHTS
+    is_telling = np.count_nonzero(rows, axis=1) >= least_weights
     _find(found, np.flatnonzero(is_telling & (reach > 0)), rows, reach, steps)
     if is_telling.any() and np.isfinite(found[is_telling]).all():
         _find(found, np.flatnonzero(~is_telling & (reach > 0)), rows, reach, steps)
@@ -437,8 +436,8 @@ def _find(
     reach: NDArray[np.float64],
     steps: int,
 ) -> None:
-    rows_at_once = 64
-    some = np.linspace(0, rows.shape[1] - 1, min(rows.shape[1], _FIRST_WEIGHTS)).astype(int)
+    rows_at_once, first_weights = 64, 16  # four times the weights that tell a grid
+    some = np.linspace(0, rows.shape[1] - 1, min(rows.shape[1], first_weights)).astype(int)
     counts = np.arange(steps, steps // 2, -1)
     for start in range(0, len(left), rows_at_once):
         part = left[start : start + rows_at_once]

@@ -118,7 +118,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 _log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 RECORD_NAME = "result.json"
 MODEL_NAME = "model.circle"
 COMPILED_STEM, TWIN_STEM = "compiled", "twin"
@@ -302,7 +302,7 @@ class Artefacts:
         """Store the contents of ``work`` as the result for ``key``; raises OdcError and leaves nothing on failure."""
         try:
             files = {file.name: private.digest_file(file) for file in sorted(work.iterdir()) if file.is_file()}
-            document = {"schema_version": SCHEMA_VERSION, "files": files, "result": asdict(result)}
+            document = {"schema_version": SCHEMA_VERSION, "key": key, "files": files, "result": asdict(result)}
             for name in files:
                 with (work / name).open("rb") as stream:
                     os.fsync(stream.fileno())
@@ -454,6 +454,8 @@ def _checked(place: Path, document: Any) -> Artefact:
     version = document.get("schema_version") if isinstance(document, dict) else None
     if version != SCHEMA_VERSION:
         raise ValueError(f"it is of version {version!r}, expected {SCHEMA_VERSION}")
+    if document.get("key") != place.name:
+        raise ValueError("it is the result of another job")
     files, fields = document.get("files"), document.get("result")
     if not isinstance(files, dict) or not isinstance(fields, dict) or fields.keys() != _SCHEMA.keys():
         raise ValueError(f"{RECORD_NAME} has other fields than a result")
@@ -461,14 +463,7 @@ def _checked(place: Path, document: Any) -> Artefact:
         if not is_right(fields[name]):
             raise ValueError(f"{name!r} cannot be {str(fields[name])[:50]!r}")
     for name, digest in files.items():
-        try:
-            found = private.digest_file(place / name) if Path(name).name == name else None
-        except FileNotFoundError:
-            found = None
-        if found is None:
-            raise ValueError(f"{name!r} is missing")
-        if found != digest:
-            raise ValueError(f"{name!r} has other contents than when it was made")
+        _check_file(place, name, digest)
     result = JobResult(**fields)
     for needed in (result.compiled, result.twin, MODEL_NAME if result.level == "quantized" else None):
         if needed is not None and needed not in files:
@@ -476,6 +471,18 @@ def _checked(place: Path, document: Any) -> Artefact:
     if result.level in ("compiled", "direct") and result.compiled is None:
         raise ValueError("it is compiled, but names no file")
     return Artefact(place, result, frozenset(files))
+
+
+def _check_file(place: Path, name: str, digest: str) -> None:
+    """Raise ValueError unless ``place`` has a file of that name and digest."""
+    try:
+        found = private.digest_file(place / name) if Path(name).name == name else None
+    except FileNotFoundError:
+        found = None
+    if found is None:
+        raise ValueError(f"{name!r} is missing")
+    if found != digest:
+        raise ValueError(f"{name!r} has other contents than when it was made")
 
 
 def _check_trust(found: Artefact) -> None:

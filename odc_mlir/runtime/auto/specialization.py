@@ -431,10 +431,11 @@ class Specialization:
     def reason(self) -> str | None:
         """The reason in the status."""
         state = self.quantized.state
-        if state.reason is None and any(
-            isinstance(track.state, Working) and track.state.is_queued for track in self.tracks
-        ):
+        working = [track.state for track in self.tracks if isinstance(track.state, Working)]
+        if state.reason is None and any(item.is_queued for item in working):
             return "another compile process is at work"
+        if state.reason is None and working and isinstance(state, Collecting):
+            return "the float model itself is compiled first"
         return state.reason
 
     def progress(self, records: int, needed: int) -> float:

@@ -115,6 +115,8 @@ def _strings(position: int, info: TensorInfo, array: Array) -> Array:
 
 def conversion(info: TensorInfo, array: Array) -> str:
     """Return the hint how to convert ``array`` to the tensor's type; real values need quantisation."""
+    if array.dtype.kind in "iu" and (info.quant is not None or info.info.kind == "float"):
+        return f"scale pixels or decode codes as the model expects; astype({info.info.numpy.name!r}) keeps the integers"
     if info.quant is None or array.dtype.kind != "f":
         return f"convert it with astype({info.info.numpy.name!r})"
     if not info.quant.per_tensor:

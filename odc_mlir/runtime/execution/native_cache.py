@@ -36,7 +36,7 @@ def remembered(digest: str, target: str, make: Callable[[], PackageFiles]) -> Pa
         root = cache_folder()
         path = root / _FOLDER / f"{_key(digest, target)}.zip"
         make_folder(path.parent, within=root)
-        found = _read(path)
+        found = _read(path, digest)
     except (OdcError, OSError) as error:
         _log.warning("native code is not kept: %s", error)
         return make()
@@ -56,15 +56,16 @@ def _key(digest: str, target: str) -> str:
     return hashlib.sha256(f"{digest}\0{target}\0{__version__}\0{fingerprint(_COMPILER)}".encode()).hexdigest()[:32]
 
 
-def _read(path: Path) -> PackageFiles | None:
-    """Return the package at ``path``, None if there is none that is whole and trusted."""
+def _read(path: Path, digest: str) -> PackageFiles | None:
+    """Return the package at ``path``, None if there is none of that model that is whole and trusted."""
     if not path.exists():
         return None
     check_file(path)
     try:
         files = read_package(path)
         files = replace(files, members=dict(files.members))  # another process may delete the file at any time
-        if (reason := distrust(files)) is not None:
+        reason = distrust(files) if files.model_digest == digest else "it is the code of another model"
+        if reason is not None:
             raise PackageError(reason)
         with suppress(OSError):  # another process may have deleted it just now
             os.utime(path)

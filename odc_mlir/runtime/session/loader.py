@@ -20,6 +20,7 @@ from odc_mlir.errors import (
     ModelError,
     OdcError,
     OptionError,
+    PackageError,
     SessionError,
     UnsupportedError,
 )
@@ -29,6 +30,7 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.kinds import MODEL
+from odc_mlir.formats.manifest import CONFIG_PATH
 from odc_mlir.formats.outputs import write_output
 from odc_mlir.formats.package import PackageFiles, is_package, read_original
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
@@ -222,13 +224,20 @@ class Choices:
 class Loader:
     """The model of a session with the choices about it; raises SessionError for an empty model.
 
-    Without ``source`` there is no model yet. ``inputs`` and ``outputs`` are the user's ports; ``input_shapes`` are the
-    requested shapes, in the model's layout; ``output_shapes`` are the model's, or the prepared ones after :meth:`open`.
+    A strict one raises PackageError where compiled parts of the package cannot be used. Without ``source`` there is no
+    model yet. ``inputs`` and ``outputs`` are the user's ports; ``input_shapes`` are the requested shapes, in the
+    model's layout; ``output_shapes`` are the model's, or the prepared ones after :meth:`open`.
     """
 
     def __init__(self, choices: Choices, source: Source | None = None) -> None:
+        if choices.strict and source is not None and source.problem is not None:
+            raise PackageError(source.problem)
         self.choices = choices
         self.settings = Settings({} if source is None else source.config, choices.settings)
+        if source is not None and source.package is not None and source.package.files.has_unlisted_config:
+            self.settings.ignored.append(
+                f"{CONFIG_PATH} does not count, as the manifest does not list it; odc-package pack -c FILE adds one"
+            )
         self.prepare_configs: set[str] = {INTERNAL_OUTPUTS} if self.settings.flag("INTERNAL_OUTPUT_ALLOC") else set()
         self.inputs: tuple[SessionPort, ...] = ()
         self.outputs: tuple[SessionPort, ...] = ()

@@ -65,17 +65,18 @@ def _objection(key: str, value: str) -> str | None:
             _threads(value)
         except OdcError as error:
             return f"which is ignored: {error}"
-    if not key.startswith(_OURS):
+    if _is_of_runtime(key):
         return None
     from odc_mlir.runtime.auto.settings import DEFAULTS as KNOWN
     from odc_mlir.runtime.auto.settings import read_settings
 
-    if key in KNOWN:
-        only = {CACHE_VARIABLE: os.path.abspath(os.sep), key: value}
-        try:
-            read_settings(lambda name, default: only.get(name, default), lambda _, default: is_true(default))
-        except OdcError as error:
-            return f"which is ignored: {error}"
+    if key not in KNOWN:
+        return "which is no setting of ours"
+    only = {CACHE_VARIABLE: os.path.abspath(os.sep), key: value}
+    try:
+        read_settings(lambda name, default: only.get(name, default), lambda _, default: is_true(default))
+    except OdcError as error:
+        return f"which is ignored: {error}"
     return None
 
 
@@ -88,19 +89,25 @@ def check_chosen(chosen: Mapping[str, Any]) -> None:
         if not isinstance(key, str) or not isinstance(value, str):
             raise OptionError(f"the setting {key!r} is {value!r}, expected text")
         _check_value(key, value)
-    ours = [key for key in chosen if key.startswith(_OURS)]
-    if not ours and not Settings({}, dict(chosen)).flag(ENABLE):
+    rest = [key for key in chosen if not _is_of_runtime(key)]
+    if not rest and not Settings({}, dict(chosen)).flag(ENABLE):
         return
     from odc_mlir.runtime.auto.settings import DEFAULTS as KNOWN
     from odc_mlir.runtime.auto.settings import read_settings
 
-    for key in ours:
+    for key in rest:
         if key not in KNOWN:
-            near = difflib.get_close_matches(key, KNOWN, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(KNOWN)}"
+            names = {name.casefold(): name for name in (*DEFAULTS, *KNOWN)}
+            near = difflib.get_close_matches(key.casefold(), names, 1)
+            hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(names.values())}"
             raise OptionError(f"there is no setting {key!r}", hint=hint)
     settings = Settings({}, dict(chosen))
     read_settings(settings.get, settings.flag)
+
+
+def _is_of_runtime(key: str) -> bool:
+    """Return whether ``key`` is a setting beside those of on-device compilation."""
+    return key in DEFAULTS or key.startswith(OP_BACKEND)
 
 
 def _check_value(key: str, value: str) -> None:

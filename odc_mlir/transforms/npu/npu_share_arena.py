@@ -13,6 +13,9 @@ After::
 The host writes inputs before the program starts and reads outputs after it has ended. In between, the bytes of an input
 are free after its last use, and those of an output before its first; in regions of their own they would not be. Unused
 inputs have no buffer and stay in their region.
+
+A state that is kept from run to run is an input and an output in one buffer. Where the program ends by copying its next
+value there, that value is computed there from the start, if nothing reads bytes of the state after they are replaced.
 """
 
 from __future__ import annotations
@@ -21,13 +24,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
+from xdsl.dialects.builtin import DenseArrayBase, i32
+from xdsl.ir import Block
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.npu_isa import BOUND_SPACES, BufferOp
+from odc_mlir.dialects.npu_isa import BOUND_SPACES, BufferOp, is_instruction
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type
+from odc_mlir.dialects.odc import KEPT_STATES
 from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.common.rewriting import apply_patterns_to
-from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPatternPass, TargetedProgram
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPatternPass, TargetedProgram
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, spans
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,45 @@ class NpuShareArenaPass(ProgramPatternPass):
         return (ShareArena,)
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        if KEPT_STATES in job.program.attributes:
+            _update_in_place(job.block)
         apply_patterns_to([ShareArena()], [item for item in job.block.ops if type(item) is BufferOp])
+
+
+def _update_in_place(block: Block) -> None:
+    """Replace values that are copied to states by the states themselves, where possible."""
+    program = DecodedProgram(block)
+    ops = [op for op in block.ops if is_instruction(op)]
+    buffers = dict(zip(program.buffers, (op for op in block.ops if type(op) is BufferOp), strict=True))
+    for index, command in enumerate(program.commands):
+        if command.mnemonic != "copy" or not command.places["target"][0].takes:
+            continue
+        (value, _), (state, _) = command.places["source"], command.places["target"]
+        if value.takes or value.size != state.size or not _is_read_before(state, value, program.commands[:index]):
+            continue
+        Rewriter.erase_op(ops[index])
+        for other in program.commands:
+            other.places = {name: (state if at is value else at, start) for name, (at, start) in other.places.items()}
+        state.gives += value.binds
+        buffers[state].properties["gives"] = DenseArrayBase.from_list(i32, list(state.gives))
+        buffers[value].buffer.replace_all_uses_with(buffers[state].buffer)
+        Rewriter.erase_op(buffers[value])
+
+
+def _is_read_before(state: Buffer, value: Buffer, commands: Sequence[Command]) -> bool:
+    """Return whether ``commands`` read no byte of ``state`` once that byte of ``value`` has been written."""
+    written: list[tuple[int, int]] = []
+    for command in commands:
+        reads, writes = (
+            [span for area in areas for span in spans(command.places, area)] for areas in command.immediates.effects
+        )
+        if any(buffer is state for buffer, _, _ in writes):
+            return False
+        written += [(start, end) for buffer, start, end in writes if buffer is value]
+        for buffer, start, end in reads:
+            if buffer is state and any(start < last and first < end for first, last in written):
+                return False
+    return True
 
 
 class ShareArena(RewritePattern):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from helpers.data import REPOSITORY
-from helpers.exploring import endless, formula
+from helpers.exploring import KILLED, deadly, endless, formula
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError
 from odc_mlir.explore import study
 from odc_mlir.explore.space import ParameterAxis
@@ -36,7 +36,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
         return formula(task)
 
     @contextmanager
-    def workers(jobs: int) -> Iterator[Callable[[], Executor]]:
+    def workers(jobs: int, scheduler: str | None) -> Iterator[Callable[[], Executor]]:
         yield lambda: ThreadPoolExecutor(jobs)
 
     monkeypatch.setattr(study, "evaluate", evaluate)
@@ -101,7 +101,7 @@ class _Dying(ThreadPoolExecutor):
 @pytest.mark.parametrize("deaths", [1, 2, 100])
 def test_a_process_that_dies_loses_nothing(deaths: int, tried: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def workers(jobs: int) -> Iterator[Callable[[], Executor]]:
+    def workers(jobs: int, scheduler: str | None) -> Iterator[Callable[[], Executor]]:
         yield lambda: _Dying(jobs)
 
     expected = run(_definition())
@@ -198,3 +198,24 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "doubling array.macs_per_cycle" in Path(page).read_text()
     Path(table).write_text("mine")
     assert main([str(MODEL), "--vary", *axes, "--csv", table, "-q"]) == 1
+
+
+@pytest.mark.slow
+def test_a_cluster_with_a_worker_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers of a Dask cluster, one of which dies: the table is the same."""
+    from distributed import LocalCluster
+
+    monkeypatch.setenv(KILLED, str(tmp_path / "killed"))
+    monkeypatch.setattr(study, "evaluate", deadly)
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY / "test"))
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:  # type: ignore[no-untyped-call]
+        found = run(_definition(), scheduler=cluster.scheduler_address)
+    assert (tmp_path / "killed").exists()
+    assert [trial.outcome for trial in found] == [formula(Task(trial.point, (str(MODEL),), "", {})) for trial in found]
+    assert len(found) == 9
+
+
+def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "_CONNECT_SECONDS", 0.3)
+    with pytest.raises(OptionError, match="no Dask scheduler answers"):
+        run(_definition(), scheduler="tcp://127.0.0.1:9")

@@ -71,7 +71,7 @@ def test_hdf5(tmp_path: Path, single: bool) -> None:
 def test_hdf5_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
     monkeypatch.setitem(__import__("sys").modules, "h5py", None)
-    with pytest.raises(OptionError, match="HDF5 files need the package h5py; install odc-mlir with the extra hdf5"):
+    with pytest.raises(OptionError, match=r"HDF5 files need the package h5py; pip install 'odc-mlir\[hdf5\]'"):
         read_calibration(tmp_path / "data.h5", ONE)
 
 
@@ -216,7 +216,7 @@ def test_pictures_that_do_not_fit(tmp_path: Path) -> None:
 def test_pictures_without_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.png").write_bytes(b"")
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(OptionError, match="images need the package Pillow; install odc-mlir with the extra images"):
+    with pytest.raises(OptionError, match=r"images need the package Pillow; pip install 'odc-mlir\[images\]'"):
         read_calibration(tmp_path, _image_input(2, 2))
 
 

@@ -249,7 +249,7 @@ def _is_running(pid: int) -> bool:
 
 def test_memory_is_limited(model: Path, tmp_path: Path) -> None:
     folder = plugin(tmp_path / "plugins", "data = bytearray(4 << 30)")
-    with pytest.raises(CompileError, match="it needed more than 1073741824 bytes of memory"):
+    with pytest.raises(CompileError, match="it ran out of memory, with a limit of 1073741824 bytes"):
         generate(model, "bad-gen", directory=folder, limits=Limits(memory_bytes=1 << 30))
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
+import pytest
+
 from helpers.source import module_name, package_files, tree
+
+pytestmark = pytest.mark.xdist_group("source")  # one process parses all files
 
 # Name -> why several modules may have a class of it.
 SAME_MEANING = {

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
+import pytest
+
 from helpers.source import Import, imports, package_files
 from odc_mlir.plugins.registry import OWN_ENTRIES
+
+pytestmark = pytest.mark.xdist_group("source")  # one process parses all files
 
 FACTS = frozenset({"errors", "isa", "formats", "targets", "numerics", "ops"})
 IR = FACTS | {"support", "dialects"}

@@ -151,6 +151,7 @@ def _names_a_pass(node: ast.expr) -> bool:
     return ast.unparse(node).rpartition(".")[2].endswith(("Pass", "_pass"))
 
 
+@pytest.mark.xdist_group("source")
 def test_only_the_pipelines_put_passes_in_order() -> None:
     found = {path.relative_to(PACKAGE).as_posix(): lines for path in package_files() if (lines := _orders(tree(path)))}
     del found["pipelines.py"]

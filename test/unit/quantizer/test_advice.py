@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -39,8 +41,17 @@ def model() -> tuple[bytes, Samples]:
     ]
 
 
-def _made(**options: Any) -> Quantized:
+@cache
+def _without_help() -> Quantized:
     file, samples = model()
+    return odc_mlir.quantize(file, calibration=samples, help=False)
+
+
+def _made(**options: Any) -> Quantized:
+    """The model quantised, by default without help; its verdict may be changed."""
+    file, samples = model()
+    if not options:
+        return replace(_without_help(), verdict=deepcopy(_without_help().verdict))
     return odc_mlir.quantize(file, calibration=samples, **{"help": False, **options})
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.float_models import only, rescaled_mobilenet, two_layers
-from helpers.models import ModelBuilder, model_bytes
+from helpers.float_models import only, rescaled_mobilenet, sqnr_db, two_layers
+from helpers.models import ModelBuilder, dense_model, model_bytes
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
@@ -31,7 +31,6 @@ from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.quantizer.refinement import Samples
 from odc_mlir.quantizer.samples import split
-from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.recording import record
@@ -44,15 +43,8 @@ COUNT = 24
 def regressor() -> tuple[bytes, list[list[np.ndarray]]]:
     """Two layers with four outputs, and samples."""
     rng = np.random.default_rng(3)
-    builder = ModelBuilder()
-    x, hidden, y = builder.tensor("x", (1, 8)), builder.tensor("hidden", (1, 16)), builder.tensor("y", (1, 4))
-    for name, source, result, shape in (("a", x, hidden, (16, 8)), ("b", hidden, y, (4, 16))):
-        weights = rng.normal(size=shape).astype(np.float32)
-        builder.operator("FULLY_CONNECTED", [source, builder.tensor(f"{name}/w", shape, data=weights), -1], [result])
-    model = builder.finish([x], [y])
-    for tensor in model.subgraphs[0].tensors:
-        tensor.quantization = None
-    return bytes(write_model(model)), [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(COUNT)]
+    file = dense_model(rng.normal(size=(16, 8)), rng.normal(size=(4, 16)), names=("hidden", "y"))
+    return file, [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(COUNT)]
 
 
 def test_samples_that_are_seen_twice_are_told() -> None:
@@ -330,7 +322,7 @@ def test_intervals_of_shares_hold_the_truth_though_rows_of_a_sample_agree(
     sample = np.tile(np.array([3.0, -3.0], np.float32), (1, rows, 1))
     reference = Reference(graph, [[sample]] * count)
     right = reference.outputs[0][0]
-    for _ in range(100):
+    for _ in range(60):
         wrong = random.random((count, 1 if correlated else rows)) >= share
         found = [[np.where(np.resize(row, rows)[:, None], right[..., ::-1], right)] for row in wrong]
         alike = float(1.0 - wrong.mean())
@@ -344,7 +336,7 @@ def test_intervals_of_shares_hold_the_truth_though_rows_of_a_sample_agree(
         ends = intervals.intervals_of(reference, measured)
         assert ends["top1_match"] == ends["top1_decided"]
         held += ends["top1_match"][0] <= share <= ends["top1_match"][1]
-    assert held >= 90
+    assert held >= 0.9 * 60
 
 
 def test_a_loss_of_no_answer_is_not_certain() -> None:
@@ -490,18 +482,9 @@ ALONE = only("headroom")
 
 def _layers() -> bytes:
     """Three layers with rectifiers between them."""
-    builder, rng = ModelBuilder(), np.random.default_rng(1)
-    first = at = builder.tensor("x", (1, WIDTH))
-    for number in range(3):
-        weights = (rng.normal(size=(WIDTH, WIDTH)) / np.sqrt(WIDTH / 2)).astype(np.float32)
-        constant = builder.tensor(f"w{number}", weights.shape, data=weights)
-        made = builder.tensor(f"y{number}", (1, WIDTH))
-        activation = "relu" if number < 2 else "none"
-        builder.operator(
-            "FULLY_CONNECTED", [at, constant, -1], [made], options={"fused_activation_function": activation}
-        )
-        at = made
-    return bytes(model_bytes(builder.finish([first], [at])))
+    rng = np.random.default_rng(1)
+    weights = [rng.normal(size=(WIDTH, WIDTH)) / np.sqrt(WIDTH / 2) for _ in range(3)]
+    return dense_model(*weights, activations=("relu", "relu", "none"))
 
 
 def _samples(count: int, spread: float, seed: int) -> Samples_headroom:
@@ -509,12 +492,6 @@ def _samples(count: int, spread: float, seed: int) -> Samples_headroom:
     rng = np.random.default_rng(seed)
     sizes = np.exp(spread * rng.normal(size=count))
     return [[(size * rng.normal(size=(1, WIDTH))).astype(np.float32)] for size in sizes]
-
-
-def _sqnr_db(model: bytes, quantised: bytes, samples: Samples_headroom) -> float:
-    executors = [open_executor(file) for file in (model, quantised)]
-    pairs = [[executor.run(sample)[0] for executor in executors] for sample in samples]
-    return float(10 * np.log10(sum((a**2).sum() for a, _ in pairs) / sum(((a - b) ** 2).sum() for a, b in pairs)))
 
 
 def _tried(verdict: dict[str, Any]) -> list[float]:
@@ -526,7 +503,7 @@ def test_ranges_are_wider_where_few_samples_leave_others_out() -> None:
     found, tight = (quantize(model, calibration=samples, headroom=room, **ALONE) for room in (None, 0.0))
     assert _tried(found.verdict)
     assert found.verdict["choices"]["headroom"] > 0.0
-    assert _sqnr_db(model, found.to_circle(), unseen) > _sqnr_db(model, tight.to_circle(), unseen) + 3.0
+    assert sqnr_db(model, found, unseen) > sqnr_db(model, tight, unseen) + 3.0
 
 
 def test_samples_to_check_on_do_not_take_the_place_of_room() -> None:
@@ -576,7 +553,7 @@ def test_few_samples_leave_out_more_than_twice_as_large_values() -> None:
     found, tight = (
         quantize(model, scheme="int16x8", calibration=samples, headroom=room, **ALONE) for room in (None, 1.0)
     )
-    assert _sqnr_db(model, found.to_circle(), unseen) > _sqnr_db(model, tight.to_circle(), unseen) + 3.0
+    assert sqnr_db(model, found, unseen) > sqnr_db(model, tight, unseen) + 3.0
 
 
 def test_room_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,13 @@ def test_few_samples_do_both() -> None:
     assert data.findings == ["all 7 samples were used both to choose ranges and to check the model"]
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_codes_and_pixels_are_no_samples_of_a_real_input(dtype: str) -> None:
+    samples = [[np.zeros((1, 4), np.float32), np.full((1, 4), i, dtype)] for i in range(8)]
+    with pytest.raises(InputError, match=rf"sample 0 holds {dtype}, codes or pixels where the input takes float32"):
+        make_data(GRAPH, samples)
+
+
 def test_samples_may_be_of_other_number_types_and_without_a_batch() -> None:
     data = make_data(GRAPH, [[np.arange(4), np.arange(4.0)[np.newaxis]]] * 8)
     assert {array.dtype.name for sample in data.fit for array in sample} == {"float32"}

@@ -12,9 +12,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 import odc_mlir
-from helpers.float_models import only
+from helpers.float_models import only, sqnr_db
 from helpers.float_nets import FloatNet
-from helpers.models import ModelBuilder, model_bytes
+from helpers.models import ModelBuilder, dense_model, model_bytes
 from helpers.nodes import node, quant, tensor
 from odc_mlir.calibration.copies import stratified
 from odc_mlir.errors import InputError, ModelError, OdcError
@@ -246,14 +246,9 @@ EXTREMES = np.array([np.nan, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45, 0.0, 1e20]
 
 def layers(factor: float) -> bytes:
     """Two layers of which every third weight is ``factor``."""
-    builder = ModelBuilder()
-    x, hidden, y = (builder.tensor(name, (1, 8)) for name in ("x", "hidden", "y"))
-    for name, source, result in (("a", x, hidden), ("b", hidden, y)):
-        weights = np.random.default_rng(len(name)).normal(size=(8, 8)).astype(np.float32)
-        weights.flat[::3] = factor
-        w, b = builder.tensor(f"{name}/w", (8, 8), data=weights), builder.tensor(f"{name}/b", (8,), data=weights[0])
-        builder.operator("FULLY_CONNECTED", [source, w, b], [result])
-    return bytes(write_model(builder.finish([x], [y])))
+    weights = np.random.default_rng(1).normal(size=(8, 8)).astype(np.float32)
+    weights.flat[::3] = factor
+    return dense_model(weights, weights, biases=(weights[0], weights[0]), names=("hidden", "y"))
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int8_wo"])
@@ -364,19 +359,12 @@ SAMPLES_SMALL_UNITS = np.random.default_rng(1).standard_normal((32, 1, 8)).astyp
 
 def two_layers(unit_in: float, unit_out: float) -> bytes:
     """A model of inputs and outputs in these units."""
-    random, builder = np.random.default_rng(0), ModelBuilder()
-    x, hidden, y = builder.tensor("x", (1, 8)), builder.tensor("hidden", (1, 16)), builder.tensor("y", (1, 4))
-    weights = [random.standard_normal(shape) / 3 for shape in ((16, 8), (4, 16))]
+    random = np.random.default_rng(0)
+    first, second = (random.standard_normal(shape) / 3 for shape in ((16, 8), (4, 16)))
     biases = [random.standard_normal(count) / 4 for count in (16, 4)]
-    for place, (source, result) in enumerate(((x, hidden), (hidden, y))):
-        factor, divisor = (unit_out, 1.0) if place else (1.0, unit_in)
-        layer = [
-            builder.tensor(f"{name}{place}", array.shape, data=(array * by).astype(np.float32))
-            for name, array, by in (("w", weights[place], factor / divisor), ("b", biases[place], factor))
-        ]
-        options = {} if place else {"fused_activation_function": "relu"}
-        builder.operator("FULLY_CONNECTED", [source, *layer], [result], options=options)
-    return bytes(write_model(builder.finish([x], [y])))
+    biases[1] *= unit_out
+    names = ("hidden", "y")
+    return dense_model(first / unit_in, second * unit_out, biases=biases, names=names, activations=("relu", "none"))
 
 
 @cache
@@ -520,19 +508,14 @@ def _hovering() -> tuple[bytes, Samples_far_apart, Samples_far_apart]:
     return model_bytes(builder.finish([x], [out])), samples[:40], samples[40:]
 
 
-def _sqnr_db(model: bytes, quantised: bytes, samples: Samples_far_apart) -> float:
-    pairs = [(run(model, sample)[0], run(quantised, sample)[0]) for sample in samples]
-    return float(10 * np.log10(sum((a**2).sum() for a, _ in pairs) / sum(((a - b) ** 2).sum() for a, b in pairs)))
-
-
 def test_what_no_integers_hold_stays_real() -> None:
     model, calibration, unseen = _hovering()
     plain = quantize(model, calibration=calibration, mixed="off")
-    assert _sqnr_db(model, plain.to_circle(), unseen) < 10.0
+    assert sqnr_db(model, plain, unseen) < 10.0
     found = quantize(model, calibration=calibration)
     assert found.verdict["status"] == "passed"
     assert "float" in found.verdict["choices"]["precisions"].values()
-    assert _sqnr_db(model, found.to_circle(), unseen) > 15.0
+    assert sqnr_db(model, found, unseen) > 15.0
     products = {layer["scheme"] for layer in found.verdict["layers"] if layer["op"] in PRODUCTS}
     assert "int8" in products
 

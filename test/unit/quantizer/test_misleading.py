@@ -12,7 +12,7 @@ import pytest
 
 import odc_mlir
 from helpers.float_models import squeeze_excite, two_layers
-from helpers.models import ModelBuilder
+from helpers.models import ModelBuilder, dense_model
 from odc_mlir.calibration.recorded import Records
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import OdcError, OptionError
@@ -123,12 +123,7 @@ def _labelled(labels: Callable[[np.ndarray], Any], **options: Any) -> Callable[[
 
 
 def _with_offset(offset: float) -> bytes:
-    builder = ModelBuilder()
-    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 1))
-    weights = builder.tensor("w", (1, 8), data=np.random.default_rng(3).normal(size=(1, 8)).astype(np.float32))
-    bias = builder.tensor("b", (1,), data=np.float32([offset]))
-    builder.operator("FULLY_CONNECTED", [x, weights, bias], [y])
-    return _file(builder.finish([x], [y]))
+    return dense_model(np.random.default_rng(3).normal(size=(1, 8)), biases=(np.array([offset]),), names="y")
 
 
 @cache
@@ -136,12 +131,9 @@ def damaged() -> tuple[bytes, Samples]:
     """A regressor whose input has columns of very different sizes, of which one scale leaves little."""
     rng = np.random.default_rng(6)
     sizes = 10.0 ** np.linspace(-3, 3, 8)
-    builder = ModelBuilder()
-    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 1))
-    weights = (rng.normal(size=(1, 8)) / sizes).astype(np.float32)
-    builder.operator("FULLY_CONNECTED", [x, builder.tensor("w", (1, 8), data=weights), -1], [y])
+    file = dense_model(rng.normal(size=(1, 8)) / sizes, names="y")
     samples = [[(rng.normal(size=(1, 8)) * sizes).astype(np.float32)] for _ in range(4 * COUNT)]
-    return _file(builder.finish([x], [y])), samples
+    return file, samples
 
 
 def _told(factor: float, offset: float = 0.0) -> dict[str, Any]:
@@ -198,10 +190,7 @@ def _weights(value: float, *, every: bool = True) -> Callable[[], dict[str, Any]
     def make() -> dict[str, Any]:
         weights = np.random.default_rng(4).normal(size=(4, 8)).astype(np.float32)
         weights[slice(None) if every else 1, slice(None) if every else 2] = value
-        builder = ModelBuilder()
-        x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 4))
-        builder.operator("FULLY_CONNECTED", [x, builder.tensor("w", (4, 8), data=weights), -1], [y])
-        return {"model": _file(builder.finish([x], [y])), "calibration": regressor()[1]}
+        return {"model": dense_model(weights), "calibration": regressor()[1]}
 
     return make
 

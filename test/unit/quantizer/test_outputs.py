@@ -12,8 +12,9 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 import odc_mlir
+from helpers.float_models import sqnr_db
 from helpers.float_nets import FloatNet
-from helpers.models import ModelBuilder, model_bytes
+from helpers.models import ModelBuilder, dense_model, model_bytes
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.circle.reader import read_model
@@ -26,7 +27,6 @@ from odc_mlir.quantizer.outputs import ChannelAxes, Columns, Lost, columns_of
 from odc_mlir.quantizer.policy.verdict import passed_text
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.quantizer.reference import Reference
-from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.support.locations import value_name
@@ -296,15 +296,11 @@ COUNT_GUESSED_CLASSES, CLASSES = 48, 6
 @cache
 def numbers() -> tuple[bytes, Samples]:
     """Six columns that differ little beside what they have in common; the last is never the largest."""
-    rng, builder = np.random.default_rng(2), ModelBuilder()
-    x, hidden, y = (builder.tensor(name, (1, size)) for name, size in (("x", 8), ("hidden", 8), ("y", CLASSES)))
+    rng = np.random.default_rng(2)
     own = rng.normal(size=(CLASSES, 8)) + 3.0 * rng.normal(size=8)
     last = np.where(np.arange(CLASSES) == CLASSES - 1, -12.0, 0.0)
-    for source, result, weights, biases in ((x, hidden, np.eye(8), np.zeros(8)), (hidden, y, own, last)):
-        given = [builder.tensor("", array.shape, data=array.astype(np.float32)) for array in (weights, biases)]
-        builder.operator("FULLY_CONNECTED", [source, *given], [result])
-    samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(COUNT_GUESSED_CLASSES)]
-    return bytes(model_bytes(builder.finish([x], [y]))), samples
+    file = dense_model(np.eye(8), own, biases=(np.zeros(8), last), names=("hidden", "y"))
+    return file, [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(COUNT_GUESSED_CLASSES)]
 
 
 def _found(**options: Any) -> dict[str, Any]:
@@ -508,13 +504,6 @@ def spectra(first: float = float(SIZES[0])) -> tuple[bytes, list[list[np.ndarray
     return bytes(write_model(builder.finish([x], [y]))), samples
 
 
-def outputs_db(file: bytes, made: Any, samples: list[list[np.ndarray]]) -> float:
-    pairs = [(odc_mlir.run(file, sample)[0], odc_mlir.run(made.model, sample)[0]) for sample in samples]
-    signal = sum(float(np.square(expected).sum()) for expected, _ in pairs)
-    noise = sum(float(np.square(expected - found).sum()) for expected, found in pairs)
-    return float(10 * np.log10(signal / noise))
-
-
 def test_the_function_stays_what_it_was() -> None:
     file, samples = spectra()
     base = prepare(import_model(read_model(file)))
@@ -539,7 +528,7 @@ def test_small_columns_keep_codes() -> None:
     plain = odc_mlir.quantize(file, calibration=samples, **PLAIN, normalize="off")
     assert helped.verdict["choices"]["normalize"] == "inputs"
     assert helped.verdict["scheme"]["x/split"] == "float"
-    assert outputs_db(file, helped, samples) > outputs_db(file, plain, samples) + 3.0
+    assert sqnr_db(file, helped, samples) > sqnr_db(file, plain, samples) + 3.0
 
 
 @pytest.mark.parametrize("scheme", ["int16x8", "int8_wo"])
@@ -557,8 +546,8 @@ def _rates() -> bytes:
     """A rate, the exponential of a small network of the input."""
     builder, rng = ModelBuilder(), np.random.default_rng(1)
     first = at = builder.tensor("x", (1, WIDTH_OUTPUT_ROOM))
-    for number, size in enumerate((16, 1)):
-        weights = (rng.normal(size=(size, at_size(number))) / np.sqrt(at_size(number))).astype(np.float32)
+    for number, (given, size) in enumerate(((WIDTH_OUTPUT_ROOM, 16), (16, 1))):
+        weights = (rng.normal(size=(size, given)) / np.sqrt(given)).astype(np.float32)
         constant = builder.tensor(f"w{number}", weights.shape, data=weights)
         made = builder.tensor(f"y{number}", (1, size))
         options = {"fused_activation_function": "relu" if number == 0 else "none"}
@@ -569,19 +558,9 @@ def _rates() -> bytes:
     return bytes(model_bytes(builder.finish([first], [rate])))
 
 
-def at_size(number: int) -> int:
-    return (WIDTH_OUTPUT_ROOM, 16)[number]
-
-
 def _samples_output_room(count: int, seed: int) -> Samples:
     rng = np.random.default_rng(seed)
     return [[(1.5 * rng.normal(size=(1, WIDTH_OUTPUT_ROOM))).astype(np.float32)] for _ in range(count)]
-
-
-def _sqnr_db(model: bytes, quantised: bytes, samples: Samples) -> float:
-    executors = [open_executor(file) for file in (model, quantised)]
-    pairs = [[executor.run(sample)[0] for executor in executors] for sample in samples]
-    return float(10 * np.log10(sum((a**2).sum() for a, _ in pairs) / sum(((a - b) ** 2).sum() for a, b in pairs)))
 
 
 def _made(seed: int = 2, **options: Any) -> Any:
@@ -594,7 +573,7 @@ def test_room_for_rare_values_pays_on_samples_that_were_not_seen() -> None:
     for seed in range(3):
         without, wanted = (_made(seed, output_room=how, help=False) for how in ("off", "on"))
         assert [made.verdict["choices"]["output_room"] for made in (without, wanted)] == [False, True]
-        dbs = [_sqnr_db(_rates(), made.to_circle(), unseen) for made in (without, wanted)]
+        dbs = [sqnr_db(_rates(), made, unseen) for made in (without, wanted)]
         gains.append(dbs[1] - dbs[0])
     assert np.mean(gains) > 3.0
 
@@ -609,7 +588,7 @@ def test_the_interval_tells_that_rare_values_are_cut_off() -> None:
     """Of a model whose range ends where samples do, none of which shows what lies beyond."""
     made = _made(output_room="off", headroom=0.0)
     low, high = made.verdict["intervals"]["sqnr_db"]
-    assert low <= _sqnr_db(_rates(), made.to_circle(), _samples_output_room(2000, 99)) <= high
+    assert low <= sqnr_db(_rates(), made, _samples_output_room(2000, 99)) <= high
 
 
 def test_what_is_asked_for_is_not_tried() -> None:

@@ -28,7 +28,8 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 
 
-def _plain(make: Any) -> tuple[bytes, list[list[np.ndarray]]]:
+@cache
+def _plain(make: Any = squeeze_excite) -> tuple[bytes, list[list[np.ndarray]]]:
     """A model's file without recorded ranges, and samples."""
     module, samples = make()
     model = export_model(module)
@@ -68,7 +69,7 @@ def test_a_failed_verdict_is_an_error_when_asked_for() -> None:
 
 
 def test_overrides_keep_layers_as_asked() -> None:
-    file, samples = _plain(squeeze_excite)
+    file, samples = _plain()
     made = quantize(file, calibration=samples, overrides={"stem": "int16x8", "conv1": "float"}, **only("mixed"))
     scheme = made.verdict["scheme"]
     assert (scheme["stem"], scheme["conv0"], scheme["conv1"]) == ("int16x8", "int8", "float")
@@ -78,7 +79,7 @@ def test_overrides_keep_layers_as_asked() -> None:
 
 
 def test_what_the_search_leaves_in_float_is_told_from_what_was_asked_for() -> None:
-    file, samples = _plain(squeeze_excite)
+    file, samples = _plain()
     options: dict[str, Any] = {"metric": "sqnr", "limit": 70.0, "min_coverage": 0.0, "overrides": {"pool": "float"}}
     options |= only("mixed")
     reasons = quantize(file, calibration=samples[:24], **options).verdict["float_reasons"]
@@ -87,7 +88,7 @@ def test_what_the_search_leaves_in_float_is_told_from_what_was_asked_for() -> No
 
 
 def test_inputs_and_outputs_are_float_or_codes() -> None:
-    file, samples = _plain(squeeze_excite)
+    file, samples = _plain()
     types = {}
     for io in ("float", "quantized"):
         graph = build_graph(read_model(quantize(file, calibration=samples, io=io, help=False).to_circle()))
@@ -96,16 +97,16 @@ def test_inputs_and_outputs_are_float_or_codes() -> None:
 
 
 def test_ranges_of_the_model_itself_stand_in_for_samples() -> None:
-    file, samples = _plain(squeeze_excite)
+    file, samples = _plain()
     module, records = embed_ranges(file, samples, ranges="minmax")
     assert records.runs == len(samples)
-    direct = quantize(file, calibration=samples, help=False)
+    direct = _direct()
     assert quantize(module, help=False).to_circle() == direct.to_circle()
 
 
 def test_records_are_written_and_read(tmp_path: Path) -> None:
-    file, samples = _plain(squeeze_excite)
-    direct = quantize(file, calibration=samples, help=False)
+    file, samples = _plain()
+    direct = _direct()
     for name in ("r.sqlite", "minmax.bin"):
         (tmp_path / name).write_bytes(b"notes")
         with pytest.raises(OptionError, match="not a file of records"):
@@ -118,8 +119,8 @@ def test_records_are_written_and_read(tmp_path: Path) -> None:
 
 def test_records_take_the_place_of_files_alone(tmp_path: Path) -> None:
     """A pipe, or a device, that was named in place of a file was deleted."""
-    file, samples = _plain(squeeze_excite)
-    direct = quantize(file, calibration=samples, help=False)
+    file, samples = _plain()
+    direct = _direct()
     os.mkfifo(tmp_path / "pipe")
     for overwrite in (False, True):
         with pytest.raises(OptionError, match="cannot be written to a device or a pipe"):
@@ -133,7 +134,7 @@ def test_records_take_the_place_of_files_alone(tmp_path: Path) -> None:
 
 
 def test_weights_only_needs_no_data_and_is_not_checked_then(caplog: pytest.LogCaptureFixture) -> None:
-    file, samples = _plain(squeeze_excite)
+    file, samples = _plain()
     made = quantize(file, scheme="int8_wo")
     assert (made.verdict["status"], made.passed, made.failed) == ("unchecked", False, False)
     assert made.verdict["samples"] == {
@@ -160,7 +161,7 @@ def test_weights_only_needs_no_data_and_is_not_checked_then(caplog: pytest.LogCa
 
 
 def test_what_misses_a_limit_on_made_up_inputs_has_failed() -> None:
-    file, _ = _plain(squeeze_excite)
+    file, _ = _plain()
     made = quantize(file, scheme="int8_wo", metric="sqnr", limit=200.0)
     assert (made.verdict["status"], made.passed, made.failed) == ("failed", False, True)
     with pytest.raises(AccuracyError, match="the quantised model failed: SQNR "):
@@ -168,8 +169,8 @@ def test_what_misses_a_limit_on_made_up_inputs_has_failed() -> None:
 
 
 def test_files_by_name(tmp_path: Path) -> None:
-    file, samples = _plain(squeeze_excite)
-    made = quantize(file, calibration=samples, help=False)
+    file, samples = _plain()
+    made = _direct()
     for suffix, schema in ((".circle", "circle"), (".tflite", "tflite")):
         made.save(tmp_path / f"m{suffix}")
         assert read_model(tmp_path / f"m{suffix}").schema == schema
@@ -205,7 +206,7 @@ def test_one_sample_to_check_on_is_not_enough() -> None:
 
 
 def test_time_that_is_over_ends_the_search() -> None:
-    file, samples = _plain(squeeze_excite)
+    file, samples = _plain()
     made = quantize(file, calibration=samples, max_seconds=0.0)
     assert len(made.verdict["steps"]) == 1
     assert "not all improvements were tried within 0 s (--max-seconds)" in made.verdict["findings"]
@@ -219,8 +220,8 @@ def test_fake_quantised_and_integer_models_are_close() -> None:
 
 
 def test_what_is_refused() -> None:
-    file, samples = _plain(squeeze_excite)
-    made = quantize(file, calibration=samples, help=False)
+    file, samples = _plain()
+    made = _direct()
     with pytest.raises(ModelError, match="the model is quantised already"):
         quantize(made.to_circle(), calibration=samples)
     with pytest.raises(InputError, match="needs input samples or recorded ranges"):
@@ -248,7 +249,7 @@ def test_a_model_without_outputs_cannot_be_judged() -> None:
 
 
 def test_a_target_may_prefer_a_form_of_weights() -> None:
-    file, samples = _plain(squeeze_excite)
+    file, samples = _plain()
     free, chosen = (
         odc_mlir.quantize(file, scheme="uint8", calibration=samples, help=False, target=target)
         for target in (None, "npu-256")
@@ -286,17 +287,15 @@ def test_answers_that_are_numbers_count_as_right_or_wrong() -> None:
 
 
 @cache
-def _model() -> tuple[bytes, list[list[np.ndarray]]]:
-    module, samples = squeeze_excite()
-    model = export_model(module)
-    for tensor in model.subgraphs[0].tensors:
-        tensor.quantization = None
-    return bytes(write_model(model)), samples
+def _direct() -> Quantized:
+    """The model quantised without options."""
+    file, samples = _plain()
+    return quantize(file, calibration=samples, help=False)
 
 
 def _made(**chosen: Any) -> Quantized:
-    file, samples = _model()
-    return quantize(file, calibration=samples, help=False, **chosen)
+    file, samples = _plain()
+    return quantize(file, calibration=samples, help=False, **chosen) if chosen else _direct()
 
 
 def _graph(made: Quantized) -> Graph:
@@ -428,7 +427,7 @@ def _told_of_codes(made: Quantized) -> list[str]:
 
 @pytest.mark.parametrize("scheme", ["int4_wo", "int8_wo", "int16_wo"])
 def test_codes_that_a_model_brings_are_what_accuracy_is_measured_against(scheme: str) -> None:
-    _, samples = _model()
+    _, samples = _plain()
     made = _made(scheme=scheme)
     (told,) = _told_of_codes(quantize(made.to_circle(), calibration=samples, help=False))
     assert scheme.removesuffix("_wo") in told
@@ -605,8 +604,8 @@ def test_another_scheme_takes_the_ranges() -> None:
 
 def test_a_fake_quantised_model_gives_back_the_quantised_one() -> None:
     """Bit for bit: what ``odc-circle fake-quantize`` wrote is a model of reals with its parameters in pairs."""
-    module, samples = squeeze_excite()
-    first = quantize(module, calibration=samples, help=False)
+    _, samples = _plain()
+    first = _direct()
     again = quantize(fake_quantize(first.model), calibration=samples, help=False)
     runs = [HostExecutor(_graph(made)) for made in (first, again)]
     for sample in samples:

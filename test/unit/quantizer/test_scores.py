@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.models import ModelBuilder, model_bytes
+from helpers.models import ModelBuilder, dense_model, model_bytes
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.quantizer.outputs import Places, share_of_ties
 from odc_mlir.quantizer.policy.verdict import COLUMN_DROPS, DEFAULT_DROP_OF_SPAN, describe, reservation
 from odc_mlir.quantizer.reference import Reference
@@ -183,12 +182,8 @@ def test_a_column_whose_labels_never_vary_has_no_score() -> None:
 @cache
 def _model(*sizes: float) -> tuple[bytes, list[list[np.ndarray]], np.ndarray]:
     """A layer with columns of these sizes, samples, and labels near to what it answers."""
-    rng, width = np.random.default_rng(5), len(sizes)
-    builder = ModelBuilder()
-    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, width))
-    weights = (rng.normal(size=(width, 8)) * np.array(sizes)[:, None]).astype(np.float32)
-    builder.operator("FULLY_CONNECTED", [x, builder.tensor("y/w", (width, 8), data=weights), -1], [y])
-    file = bytes(write_model(builder.finish([x], [y])))
+    rng = np.random.default_rng(5)
+    file = dense_model(rng.normal(size=(len(sizes), 8)) * np.array(sizes)[:, None], names="y")
     samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(COUNT)]
     labels = np.concatenate([odc_mlir.run(file, list(sample))[0] for sample in samples])
     return file, samples, labels * (1.0 + 0.1 * rng.normal(size=labels.shape))
@@ -268,11 +263,7 @@ COUNT_RECALLS = 96
 @cache
 def close() -> bytes:
     """A classifier of which two classes are nearer than a step of int8, as a rare third makes codes coarse."""
-    builder = ModelBuilder()
-    x, y = builder.tensor("x", (1, 3)), builder.tensor("y", (1, 3))
-    weights = np.float32([[1.0, 0.0, 0.0], [1.0, 0.004, 0.0], [0.0, 0.0, 2.0]])
-    builder.operator("FULLY_CONNECTED", [x, builder.tensor("w", (3, 3), data=weights), -1], [y])
-    return write_model(builder.finish([x], [y]))
+    return dense_model(np.array([[1.0, 0.0, 0.0], [1.0, 0.004, 0.0], [0.0, 0.0, 2.0]]), names="y")
 
 
 def drawn(seed: int) -> tuple[list[list[np.ndarray]], np.ndarray]:

@@ -13,7 +13,7 @@ import pytest
 import odc_mlir
 from helpers.float_models import MODELS, dense_layers, only, recurrent, rescaled_mobilenet, squeeze_excite
 from helpers.float_nets import FloatNet
-from helpers.models import ModelBuilder, model_bytes
+from helpers.models import ModelBuilder, dense_model
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
@@ -73,12 +73,9 @@ def test_what_the_host_could_do_better_is_told_and_done_when_asked() -> None:
 
 
 def _two_layers() -> tuple[bytes, list[list[np.ndarray]]]:
-    rng, builder = np.random.default_rng(0), ModelBuilder()
-    x, y, z = (builder.tensor(name, (1, 16)) for name in "xyz")
-    for name, operand, result in (("w", x, y), ("v", y, z)):
-        values = rng.normal(size=(16, 16)).astype(np.float32)
-        builder.operator("FULLY_CONNECTED", [operand, builder.tensor(name, (16, 16), data=values), -1], [result])
-    return write_model(builder.finish([x], [z])), [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(40)]
+    rng = np.random.default_rng(0)
+    file = dense_model(rng.normal(size=(16, 16)), rng.normal(size=(16, 16)))
+    return file, [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(40)]
 
 
 @pytest.mark.parametrize("given", [{}, {"min_coverage": 1.0}])
@@ -227,12 +224,7 @@ def test_a_channel_of_next_to_no_weight_keeps_no_layer_from_16_bits() -> None:
     weights, bias = rng.normal(size=(4, 8)).astype(np.float32), rng.normal(size=4).astype(np.float32)
     weights[2] *= 1e-9
     samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(8)]
-    builder = ModelBuilder()
-    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 4))
-    builder.operator(
-        "FULLY_CONNECTED", [x, *(builder.tensor(n, v.shape, data=v) for n, v in (("w", weights), ("b", bias)))], [y]
-    )
-    data = write_model(builder.finish([x], [y]))
+    data = dense_model(weights, biases=(bias,))
     made = odc_mlir.quantize(data, scheme="int16x8", calibration=samples, help=False, target=TARGET)
     assert made.verdict["coverage"]["target"]["runs"] == 1.0
     (got,) = odc_mlir.run(made.to_circle(), samples[0])
@@ -504,12 +496,9 @@ def test_rounding_is_presumed(scheme: str, correction: str, rounds: bool, monkey
 
 
 def _dense_of_noise(count: int) -> tuple[bytes, list[list[np.ndarray]]]:
-    rng, builder = np.random.default_rng(7), ModelBuilder()
-    x, y = builder.tensor("x", (1, 16)), builder.tensor("y", (1, 16))
-    weights = rng.normal(size=(16, 16)).astype(np.float32)
-    builder.operator("FULLY_CONNECTED", [x, builder.tensor("w", (16, 16), data=weights), -1], [y])
-    samples = [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(count)]
-    return bytes(model_bytes(builder.finish([x], [y]))), samples
+    rng = np.random.default_rng(7)
+    file = dense_model(rng.normal(size=(16, 16)))
+    return file, [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(count)]
 
 
 @cache

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import odc_mlir
-from helpers.models import ModelBuilder
+from helpers.models import ModelBuilder, dense_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.quantizer.quantize import Quantized
 
@@ -44,16 +44,12 @@ def layer(name: str, seed: int, weights: float, *, is_limited: bool = True) -> b
 
 def dense(rng: np.random.Generator, sizes: tuple[int, ...], spreads: tuple[float, ...], bias: float) -> bytes:
     """Fully connected layers of such sizes, whose weights and biases are that large."""
-    builder = ModelBuilder()
-    x = first = builder.tensor("x", (1, sizes[0]))
-    for place, spread in enumerate(spreads):
-        shape = sizes[place + 1], sizes[place]
-        weights = builder.tensor(f"w{place}", shape, data=(spread * rng.normal(size=shape)).astype(np.float32))
-        biases = builder.tensor(f"b{place}", shape[:1], data=(bias * rng.normal(size=shape[0])).astype(np.float32))
-        y = builder.tensor(f"y{place}", (1, shape[0]))
-        builder.operator("FULLY_CONNECTED", [x, weights, biases], [y], options=RELU6 if place == 0 else {})
-        x = y
-    return bytes(write_model(builder.finish([first], [x])))
+    drawn = [
+        (spread * rng.normal(size=shape), bias * rng.normal(size=shape[0]))
+        for spread, shape in zip(spreads, zip(sizes[1:], sizes, strict=False), strict=True)
+    ]
+    weights, biases = zip(*drawn, strict=True)
+    return dense_model(*weights, biases=biases, activations=("relu6", *["none"] * (len(weights) - 1)))
 
 
 def quantised(file: bytes, samples: list[list[np.ndarray]], scheme: str, **options: Any) -> Quantized:

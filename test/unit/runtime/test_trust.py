@@ -373,7 +373,7 @@ def test_it_runs_with_consent(scene: Scene, consent: Callable[[Scene], Any]) -> 
 def test_a_changed_file_is_refused_even_with_consent(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     segment = next(scene.genuine.glob("odc/*/segment-0.cpu"))
     segment.write_bytes(next(scene.path.glob("odc/*/segment-0.cpu")).read_bytes())
-    reason = "it was changed: its digest is not the one in metadata/MANIFEST"
+    reason = "was changed: its digest is not the one in metadata/MANIFEST"
     executor = open_executor(scene.genuine, trust_code=True)
     assert reason in executor.fallbacks["segment-0"]
     np.testing.assert_array_equal(executor.run([X, Z])[0], ANSWER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +16,10 @@ from helpers.models import model_bytes
 from helpers.sessions import quantised
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of
 from odc_mlir.formats.native_segment import parse_native_segment
 from odc_mlir.formats.package import PackageFiles, parse_package
-from odc_mlir.runtime import validity
+from odc_mlir.runtime import Session, validity
 from odc_mlir.runtime.validity import check
 from odc_mlir.tools import odc_package
 
@@ -31,10 +33,18 @@ def packages() -> dict[str, PackageFiles]:
     }
 
 
-def changed(files: PackageFiles, name: str, change: Callable[[bytes], bytes]) -> PackageFiles:
-    """The package with one member changed: ``plan.json``, ``model.circle``, or the segment."""
+def changed(files: PackageFiles, name: str, change: Callable[[bytes], bytes]) -> dict[str, bytes]:
+    """The members with one changed: the segment, or ``plan.json`` or ``model.circle`` with its digest listed."""
     path = next(path for path in files.members if path.endswith(name))
-    return parse_package({**files.members, path: change(files.members[path])}, "test")
+    members = {**files.members, path: change(files.members[path])}
+    return members if name.startswith(".") else listed(members, path)
+
+
+def listed(members: dict[str, bytes], path: str) -> dict[str, bytes]:
+    """The members with the digest of ``path`` in the manifest."""
+    manifest = json.loads(members[MANIFEST_PATH])
+    manifest["odc-files"][path] = digest_of(members[path])
+    return {**members, MANIFEST_PATH: json.dumps(manifest).encode()}
 
 
 def plan_with(**values: object) -> Callable[[bytes], bytes]:
@@ -96,14 +106,10 @@ def test_each_stamp(
     packages: dict[str, PackageFiles],
     tmp_path: Path,
 ) -> None:
-    try:
-        source: PackageFiles | Path = changed(packages[kind], name, change)
-    except odc_mlir.OdcError:  # which cannot be opened at all: it lies on the disk like that
-        odc_mlir.Package(packages[kind]).save(tmp_path / "p")
-        source = tmp_path / "p"
-        file = next(source.rglob(f"*{name}"))
-        file.write_bytes(change(file.read_bytes()))
-    found = check(source)
+    for path, data in changed(packages[kind], name, change).items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(data)
+    found = check(tmp_path)
     assert found.state == state
     assert reason in found.reason
 
@@ -155,8 +161,23 @@ def test_a_device_that_is_not_here(packages: dict[str, PackageFiles]) -> None:
     plan = next(name for name in members if name.endswith("plan.json"))
     members[plan] = members[plan].replace(b".npu", b".mya")
     assert path not in members
-    found = check(parse_package(members, "test"))
+    found = check(parse_package(listed(members, plan), "test"))
     assert found.state == "cannot"
+
+
+@pytest.mark.parametrize("name", ["plan.json", "model.circle"])
+def test_a_changed_plan_or_model_never_runs(name: str, packages: dict[str, PackageFiles], tmp_path: Path) -> None:
+    odc_mlir.Package(packages["npu"]).save(tmp_path / "p")
+    file = next((tmp_path / "p").rglob(name))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    message = rf"{name}' was changed: its digest is not the one in"
+    assert re.search(message, check(tmp_path / "p").reason)
+    with pytest.raises(odc_mlir.OdcError, match=message):
+        odc_mlir.run(tmp_path / "p", [])
+    with pytest.raises(odc_mlir.OdcError, match=message):
+        Session(str(tmp_path / "p"))
 
 
 def test_a_device_that_examines_nothing(packages: dict[str, PackageFiles], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +186,7 @@ def test_a_device_that_examines_nothing(packages: dict[str, PackageFiles], monke
 
     monkeypatch.setattr(validity, "open_device", lambda _extension: Plain())
     assert check(packages["cpu"]).state == "runs"
-    found = check(changed(packages["cpu"], ".cpu", byte_at(-1)))
+    found = check(parse_package(changed(packages["cpu"], ".cpu", byte_at(-1)), "test"))
     assert found.state == "rebuild"
     assert "its digest is not the one in metadata/MANIFEST" in found.reason
 

@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 
 from helpers.npu_programs import CONSTANT_BYTES, MNEMONICS, REGIONS, instances
-from helpers.stepped import Charge, charge
 from odc_mlir import targets
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa.codec import Instr
@@ -18,6 +17,7 @@ from odc_mlir.simulator.engines import executors
 from odc_mlir.simulator.engines.machine import Machine
 from odc_mlir.simulator.memories import Access, Memories
 from odc_mlir.simulator.resources import Resource
+from odc_mlir.simulator.stepped import Charge, charge
 from odc_mlir.targets import MemoryMode, Target
 
 EXECUTED = [name for name in MNEMONICS if name in executors()]

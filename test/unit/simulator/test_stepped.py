@@ -14,20 +14,20 @@ import cycle_table
 from helpers import npu_listing as listing
 from helpers.npu import program
 from helpers.npu_programs import MNEMONICS, random_program
-from helpers.stepped import SIMULATORS, simulate_stepped, speeds
 from odc_mlir import compiler, targets
-from odc_mlir.errors import SimulationError
+from odc_mlir.errors import OptionError, SimulationError
 from odc_mlir.isa.instructions import INSTRUCTIONS
-from odc_mlir.simulator import MEMORY_MODELS, Program, load
+from odc_mlir.simulator import MEMORY_MODELS, Program, load, simulate
 from odc_mlir.simulator.resources import ExecutionPhase, Resource, Shares, widths
+from odc_mlir.simulator.stepped import speeds
 
 NPU = targets.load("npu-256")
 CASES = [(name, mode, model) for name in targets.names() for mode in targets.MEMORY_MODES for model in MEMORY_MODELS]
 
 
 def both(loaded: Program, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All counters of a timing-only run of either simulator."""
-    fast, slow = (run(loaded, execute=False, **options) for run in SIMULATORS)
+    """All counters of a timing-only run in either mode."""
+    fast, slow = (simulate(loaded, execute=False, mode=mode, **options) for mode in ("fast", "stepped"))
     return fast.counters.to_dict(), slow.counters.to_dict()
 
 
@@ -53,7 +53,7 @@ def _close(value: Any) -> Any:
 @pytest.mark.parametrize(("memory", "model"), [("flash", "parity"), ("sram", "strict")])
 def test_values_and_counters_of_a_whole_program(memory: str, model: Any) -> None:
     loaded = load(listing.packed(memory=memory))
-    fast, slow = (run(loaded, [listing.X], memory_model=model) for run in SIMULATORS)
+    fast, slow = (simulate(loaded, [listing.X], mode=mode, memory_model=model) for mode in ("fast", "stepped"))
     assert (slow.outputs[0] == fast.outputs[0]).all()
     assert (slow.outputs[0] == listing.expected()).all()
     assert_equal(fast.counters.to_dict(), slow.counters.to_dict())
@@ -145,10 +145,17 @@ def test_steps_are_at_most_a_cycle_and_time_is_rounded_up() -> None:
 
 def test_what_cannot_go_on_is_an_error() -> None:
     with pytest.raises(SimulationError, match="deadlock at cycle"):
-        simulate_stepped(program("sync@mac wait=0\nhalt"))
+        simulate(program("sync@mac wait=0\nhalt"), mode="stepped")
     with pytest.raises(SimulationError, match="semaphores are not zero at halt: 3"):
-        simulate_stepped(program("sync@mac post=3\nhalt"))
+        simulate(program("sync@mac post=3\nhalt"), mode="stepped")
     with pytest.raises(SimulationError, match="the cycle limit of 100 is exceeded"):
-        simulate_stepped(program("halt"), cycle_limit=100)
+        simulate(program("halt"), mode="stepped", cycle_limit=100)
     with pytest.raises(SimulationError, match=r"instruction 0 \(fill\) writes 0..59999 of the tile buffer"):
-        simulate_stepped(program("fill bytes=60000\nhalt"))
+        simulate(program("fill bytes=60000\nhalt"), mode="stepped")
+
+
+def test_modes_are_checked() -> None:
+    with pytest.raises(OptionError, match="mode 'slow' is not one of fast, stepped"):
+        simulate(program("halt"), mode="slow")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="mode 'stepped' does not support a trace"):
+        simulate(program("halt"), mode="stepped", trace=True)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from helpers.npu import program
-from helpers.stepped import SIMULATORS
 from odc_mlir.isa.instructions import INSTRUCTIONS
+from odc_mlir.simulator import MODES, simulate
 from validation_set import Case, cases, parse, value
 
 REGION_BYTES = 1 << 15
@@ -20,8 +20,8 @@ MEMORY |= {"inputs": [("uint8", (REGION_BYTES,))], "outputs": [("uint8", (REGION
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name.replace(" ", "-"))
 def test_cycles(case: Case) -> None:
     loaded = program(case.text, target=case.target, memory=case.memory, **MEMORY)
-    found = [run(loaded, execute=False, memory_model=case.model).counters.cycles for run in SIMULATORS]
-    assert found == [case.cycles] * len(SIMULATORS)
+    found = [simulate(loaded, execute=False, mode=mode, memory_model=case.model).counters.cycles for mode in MODES]
+    assert found == [case.cycles] * len(MODES)
     assert case.total == case.cycles
 
 

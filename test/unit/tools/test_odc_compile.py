@@ -174,9 +174,10 @@ def test_strict(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--io", "float"], "--io is for quantising"),
         (["--allow-accuracy-loss"], "--allow-accuracy-loss is for quantising"),
         (["--target", "npu-9000"], "unknown target 'npu-9000'; use one of"),
-        (["--target", "npu256"], "unknown target 'npu256'; did you mean npu-256? use one of"),
+        (["--target", "npu256"], "unknown target 'npu256'; did you mean 'npu-256'? use one of"),
         (["--sram-limit", "0"], "--sram-limit is 0, expected a positive number of bytes"),
         (["--emit", "no-such-stage"], "unknown stage 'no-such-stage'; use one of circle,"),
+        (["--emit", "objekt"], "unknown stage 'objekt'; did you mean 'object'? use one of circle,"),
     ],
 )
 def test_refusals(model: Path, tmp_path: Path, flags: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:

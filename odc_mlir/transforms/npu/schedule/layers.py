@@ -13,7 +13,6 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.dialects.npu_memory import element_bytes
 from odc_mlir.dialects.npu_program import ProgramOp
-from odc_mlir.dialects.npu_tiling import TILING, TilingAttr
 from odc_mlir.dialects.odc import YieldOp, kept_states
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
@@ -125,32 +124,17 @@ class _ProgramReader:
             self._read(op)
 
     def _read_states(self, program: ProgramOp, last: YieldOp) -> list[tuple[SSAValue, Buffer]]:
-        """Give each state that the NPU keeps one buffer, which holds it from the first instruction to the last.
+        """Give each state that the NPU keeps a buffer from the first instruction to the last.
 
-        The update is computed there if all that reads the state comes before the layer that computes it, or the layer
-        that it is computed with, tile by tile. Return the values to be copied there at the end.
+        Return the values to be copied there at the end; ``npu-share-arena`` finds those that can be computed there.
         """
-        layers, roots = layer_ops(program.block), [self.views.place(value)[0] for value in last.operands]
-        reads = [{self.views.place(value)[0] for value in op.operands} for op in layers]
-        firsts: dict[SSAValue, int] = {}
-        for number, op in enumerate(layers):
-            for value in op.results:
-                firsts.setdefault(self.views.place(value)[0], number)
         late: list[tuple[SSAValue, Buffer]] = []
         for source, number in kept_states(program):
-            argument, root = program.block.args[source], roots[number]
+            argument, (root, _) = program.block.args[source], self.views.place(last.operands[number])
             held = self.buffers[argument] = _buffer_of(argument, Space.ARENA)
             held.takes, held.gives = (source,), (number,)
-            first = firsts.get(root)
-            if root is argument and roots.count(argument) == 1:
-                continue
-            if first and _is_fused(layers[first - 1]):
-                first -= 1
-            is_read = first is None or any(argument in read for read in reads[first:])
-            if is_read or argument in roots or root in self.buffers:
+            if root is not argument:
                 late.append((root, held))
-            else:
-                self.buffers[root] = held
         return late
 
     def _read_outputs(self, last: YieldOp, states: Container[int]) -> None:
@@ -161,9 +145,6 @@ class _ProgramReader:
             known = self.buffers.get(root)
             if known is not None and known.space is Space.OUTPUTS:
                 known.binds += (number,)
-                continue
-            if known is not None and known.gives and not isinstance(root, BlockArgument):
-                known.gives += (number,)
                 continue
             buffer = _buffer_of(value, Space.OUTPUTS, binds=(number,))
             if isinstance(root, BlockArgument) or isinstance(root.owner, npu.ConstantOp):
@@ -219,12 +200,6 @@ class _ProgramReader:
         stays = sources[0].layout is not None, results[0].layout is not None
         window = window_of(op, source_resident=stays[0], result_resident=stays[1])
         self.result.layers.append(WindowLayer(op, sources, results, window))
-
-
-def _is_fused(op: Operation) -> bool:
-    """Return whether the next operation is computed with each tile of ``op``."""
-    tiling = op.attributes.get(TILING)
-    return isinstance(tiling, TilingAttr) and bool(tiling.data.operand_slots)
 
 
 def code_type(value: SSAValue) -> str:

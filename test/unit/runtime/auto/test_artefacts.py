@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -70,6 +71,15 @@ def test_a_result_is_found_while_another_takes_its_place(artefacts: Artefacts) -
         assert problem is None
         assert found is not None
     thread.join()
+
+
+def test_the_result_of_another_job_is_not_taken(artefacts: Artefacts) -> None:
+    folder = commit(artefacts, "key")
+    shutil.copytree(folder, folder.with_name("other"))
+    found, problem = artefacts.find("other")
+    assert found is None
+    assert "it is the result of another job" in (problem or "")
+    assert artefacts.find("key")[0] is not None
 
 
 def test_nothing_lies_between_two_results(artefacts: Artefacts, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from odc_mlir.runtime.auto.specialization import (
     Opening,
     Rejected,
     Serving,
+    Specialization,
     Track,
     TrackEvent,
     TrackState,
@@ -92,3 +93,19 @@ def test_what_fails_is_given_up_one_after_another() -> None:
     borrowed = track(Working(phase=Phase.COMPILING, serving=Serving((other,))))
     borrowed.give_up(other, "quantized: broken")
     assert borrowed.state == Working(phase=Phase.COMPILING)
+
+
+@pytest.mark.parametrize(
+    ("quantized", "direct", "reason"),
+    [
+        (Collecting(), Working(phase=Phase.COMPILING), "the float model itself is compiled first"),
+        (Collecting(), Working(phase=Phase.COMPILING, is_queued=True), "another compile process is at work"),
+        (Collecting(reason="why"), Working(phase=Phase.COMPILING), "why"),
+        (Collecting(), Collecting(), None),
+        (Working(phase=Phase.QUANTIZING), Rejected(), None),
+    ],
+)
+def test_reasons_while_nothing_new_serves(quantized: TrackState, direct: TrackState, reason: str | None) -> None:
+    spec = Specialization(((1, 4),))
+    spec.quantized, spec.direct = track(quantized), track(direct)
+    assert spec.reason == reason

@@ -225,7 +225,7 @@ def test_it_has_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(OptionError, match="needs the package ai-edge-litert; install odc-mlir with the extra litert"):
+    with pytest.raises(OptionError, match=r"needs the package ai-edge-litert; pip install 'odc-mlir\[litert\]'"):
         odc_mlir.run(model_bytes(add_model()), [A, B], backend="litert")
 
 

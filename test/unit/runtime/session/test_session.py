@@ -20,7 +20,8 @@ from odc_mlir.errors import (
     PackageError,
     SessionError,
 )
-from odc_mlir.formats.package import build_package
+from odc_mlir.formats.package import build_package, write_package
+from odc_mlir.formats.packing import pack
 from odc_mlir.runtime import Session, State
 from odc_mlir.runtime.package import Package
 
@@ -195,6 +196,9 @@ def test_set_and_get_config() -> None:
         ({"ODC_WATCH_PERCENT": "101"}, "ODC_WATCH_PERCENT is '101', expected a number from 0 to 100"),
         ({"ODC_TARGET": "npu-7"}, "npu-7"),
         ({"ODC_TRIGER": "idle"}, "there is no setting 'ODC_TRIGER'.*; did you mean ODC_TRIGGER?"),
+        ({"OnDeviceCompilaton": "1"}, "there is no setting 'OnDeviceCompilaton'.*; did you mean OnDeviceCompilation?"),
+        ({"num_thread": "2"}, "there is no setting 'num_thread'.*; did you mean NUM_THREADS?"),
+        ({"FOO": "1"}, "there is no setting 'FOO'.*; there are BACKENDS, "),
         ({"ODC_RECORDS": 5}, "the setting 'ODC_RECORDS' is 5, expected text"),
         ({"OnDeviceCompilation": True}, "the setting 'OnDeviceCompilation' is True, expected text"),
         ({"NUM_THREADS": ""}, "NUM_THREADS cannot be empty.*; use a number from 1 to 64"),
@@ -241,6 +245,18 @@ def test_backends_that_a_package_sets_wrongly_stop_nothing(
     monkeypatch.setenv(key, value)
     with pytest.raises(OdcError):
         Session(tmp_path / "p").prepare()
+
+
+def test_settings_of_a_package_that_do_not_count_are_noted(tmp_path: Path) -> None:
+    save_package(tmp_path / "p", {"OnDeviceCompilaton": "1", "ODC_TARGT": "cpu"})
+    notes = Session(tmp_path / "p").odc_status.notes
+    assert ["OnDeviceCompilaton" in notes[0], "ODC_TARGT" in notes[1]] == [True, True]
+    assert all(note.endswith("which is no setting of ours") for note in notes)
+    (tmp_path / "m.circle").write_bytes(model_bytes(add_model()))
+    write_package(pack([tmp_path / "m.circle"]), tmp_path / "q")
+    (tmp_path / "q" / "metadata" / "config.cfg").write_text("OnDeviceCompilation=1\n")
+    (note,) = Session(tmp_path / "q").odc_status.notes
+    assert note.startswith("metadata/config.cfg does not count, as the manifest does not list it")
 
 
 def test_version() -> None:

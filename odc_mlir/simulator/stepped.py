@@ -1,8 +1,8 @@
 """Stepped simulation: the state of the machine, cycle by cycle, charged by the formulas of the table.
 
-It is a hundred times as slow as ``odc_mlir.simulator``, and exists to be compared with it: costs are written down again
-from the document, nothing is kept from one step to the next but how much is left of what runs, and there is no event
-queue. Values come from the same engines.
+It is slow, and exists to be compared with the fast one: costs are written down again from the document, nothing is kept
+from one step to the next but how much is left of what runs, and there is no event queue. Values come from the same
+engines.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from numpy.typing import NDArray
 
 from odc_mlir.errors import OdcError, SimulationError
 from odc_mlir.isa.codec import Instr, split_address
@@ -26,7 +23,6 @@ from odc_mlir.simulator.fetch import field_values
 from odc_mlir.simulator.memories import Access, Memories
 from odc_mlir.simulator.program import DynamicInstruction, Program
 from odc_mlir.simulator.resources import PORTS, Resource, widths
-from odc_mlir.simulator.run import MemoryModel, Result, bind, outputs, simulate
 from odc_mlir.targets import MemoryMode, MemoryPort, Target
 
 Values = Mapping[str, int]
@@ -527,22 +523,3 @@ class Stepped:
             operators=self.operators,
             halt_status=self.status,
         )
-
-
-def simulate_stepped(
-    program: Program,
-    inputs: Sequence[NDArray[Any]] = (),
-    *,
-    memory_model: MemoryModel = "parity",
-    execute: bool = True,
-    cycle_limit: int | None = None,
-) -> Result:
-    """Run ``program`` once, like ``odc_mlir.simulator.simulate``, without a trace and without looking for races."""
-    run = Stepped(program, strict=memory_model == "strict", execute=execute)
-    if execute:
-        bind(program, run.memories, inputs)
-    run.to_the_end(cycle_limit)
-    return Result(outputs(program, run.memories) if execute else (), run.counters(memory_model), None)
-
-
-SIMULATORS = (simulate, simulate_stepped)

@@ -15,12 +15,27 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 
 // -----
 
-// The layer that computes the next state reads the last one: it is copied at the end.
+// The layer that computes the next state loads the last one first.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @segment_0(%x: tensor<1x4xi8> loc("x"), %h: tensor<1x4xi8> loc("h")) -> tensor<1x4xi8> attributes {odc.kept_states = array<i64: 1, 0>} {
     %0 = npu.elementwise max %x, %h clamp(-128, 127) : tensor<1x4xi8>, tensor<1x4xi8> -> tensor<1x4xi8> loc("next")
     odc.yield %0 : tensor<1x4xi8>
   } loc("next")
+}
+// CHECK: %[[H:.*]] = npu.buffer "h" takes [1] gives [0] : !npu.buffer<arena, 1x4xi8>
+// CHECK: npu.isa.load source %[[H]]
+// CHECK: npu.isa.store target %[[H]]
+// CHECK-NEXT: npu.isa.halt
+
+// -----
+
+// Something reads the last state when the next one is known: it is copied at the end.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x4xi8> loc("x"), %h: tensor<1x4xi8> loc("h")) -> (tensor<1x4xi8>, tensor<1x4xi8>) attributes {odc.kept_states = array<i64: 1, 0>} {
+    %0 = npu.elementwise max %x, %x clamp(-128, 127) : tensor<1x4xi8>, tensor<1x4xi8> -> tensor<1x4xi8> loc("next")
+    %1 = npu.elementwise min %0, %h clamp(-128, 127) : tensor<1x4xi8>, tensor<1x4xi8> -> tensor<1x4xi8> loc("y")
+    odc.yield %0, %1 : tensor<1x4xi8>, tensor<1x4xi8>
+  } loc(fused["next", "y"])
 }
 // CHECK-DAG: %[[H:.*]] = npu.buffer "h" takes [1] gives [0] : !npu.buffer<arena, 1x4xi8>
 // CHECK-DAG: %[[NEXT:.*]] = npu.buffer "next" : !npu.buffer<arena, 1x4xi8>
@@ -39,6 +54,6 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 }
 // CHECK-DAG: %[[G:.*]] = npu.buffer "g" takes [0] gives [0]
 // CHECK-DAG: %[[H:.*]] = npu.buffer "h" takes [1] gives [1]
-// CHECK: npu.isa.copy source %[[H]] target %[[SAVED:.*]] bytes 4
-// CHECK-NEXT: npu.isa.copy source %[[SAVED]] target %[[G]] bytes 4
+// CHECK: npu.isa.copy source %[[H]] target %[[G]] bytes 4
 // CHECK-NEXT: npu.isa.copy source %{{.*}} target %[[H]] bytes 4
+// CHECK-NEXT: npu.isa.halt
