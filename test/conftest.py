@@ -66,13 +66,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="also run the tests marked soak, which take minutes each")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _name_groups(config, items)
     if config.getoption("--soak"):
         return
     left_out = [item for item in items if item.get_closest_marker("soak")]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
+def _name_groups(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Append its group to the id of a test in a worker, where xdist looks for it.
+
+    xdist 3.8 does so itself, in a field that pytest no longer reads from version 9.1 on.
+    """
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        mark = item.get_closest_marker("xdist_group")
+        if mark is not None and item.parent is not None and not item.nodeid.endswith(f"@{mark.args[0]}"):
+            item._id = item.parent.id.child(f"{item.name}@{mark.args[0]}")
 
 
 @contextmanager

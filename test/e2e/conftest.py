@@ -1,4 +1,8 @@
-"""What tests of whole models share: each model is compiled once per worker process."""
+"""Fixtures of tests of whole models: each model is compiled once per worker process.
+
+All tests of on-device compilation are of one xdist group: one worker runs them, so that their background processes, of
+low priority, compete with one other worker only.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,14 @@ from typing import Any
 import pytest
 
 import odc_mlir
+from helpers.auto import Made, make
 from helpers.compiled import Compiled
+
+
+@pytest.fixture(scope="session")
+def made(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Make the smallest digits model quantised and compiled."""
+    return make(test_data, tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(scope="session")

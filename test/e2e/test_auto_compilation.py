@@ -15,7 +15,7 @@ from odc_mlir.runtime.auto.settings import Level, Phase
 Array = np.ndarray[Any, Any]
 SETTINGS = {"OnDeviceCompilation": "1", "ODC_TARGET": "npu-256"}
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("auto")]
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.auto import RECORDS, Made, make, open_session, use_worker
+from helpers.auto import RECORDS, Made, open_session, use_worker
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import RecordsError
 from odc_mlir.formats.cache import content_digest
@@ -31,6 +31,8 @@ from odc_mlir.runtime.auto.jobs import Milestone
 from odc_mlir.runtime.auto.settings import Level
 
 Array = np.ndarray[Any, Any]
+
+pytestmark = pytest.mark.xdist_group("auto")
 
 SESSIONS = int(os.environ.get("ODC_TEST_SESSIONS", "8"))
 MAX_WAIT_SECONDS = 0.05
@@ -150,11 +152,6 @@ class Case:
 
 
 FAULTS = sorted(name for name in vars(Case) if name.startswith("fault_"))
-
-
-@pytest.fixture(scope="module")
-def made(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return make(test_data, tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,6 @@ from helpers.auto import (
     kinds_that_run,
     left_behind,
     left_to_the_collector,
-    make,
     open_session,
     use_worker,
 )
@@ -43,10 +42,7 @@ from odc_mlir.runtime.execution.plan import PlanExecutor
 
 Array = np.ndarray[Any, Any]
 
-
-@pytest.fixture(scope="module")
-def made(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return make(test_data, tmp_path_factory.mktemp("made"))
+pytestmark = pytest.mark.xdist_group("auto")
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,8 @@ from odc_mlir.runtime.auto.jobs import Milestone
 from odc_mlir.runtime.auto.settings import Level, Phase
 
 Array = np.ndarray[Any, Any]
+
+pytestmark = pytest.mark.xdist_group("auto")
 THE_MODEL = (Level.ORIGINAL, Level.DIRECT)
 soak = pytest.mark.soak
 

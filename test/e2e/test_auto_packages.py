@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.auto import RECORDS, Made, make, open_session, use_worker
+from helpers.auto import RECORDS, Made, open_session, use_worker
 from helpers.data import REPOSITORY
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.manifest import MANIFEST_PATH
@@ -22,14 +22,11 @@ from odc_mlir.formats.package import ORIGINAL_PATH, roll_back, zip_bytes
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto.settings import Level, Phase
 
+pytestmark = pytest.mark.xdist_group("auto")
+
 MANIFEST = b'{"major-version": "1", "configs": ["config.cfg"], "models": ["model.circle"]}'
 CONFIG = f"OnDeviceCompilation 1\nODC_RECORDS={RECORDS}\nODC_UPDATE_PACKAGE=1\nODC_TARGET=npu-256\n".encode()
 EXAMPLE = REPOSITORY / "examples" / "on_device"
-
-
-@pytest.fixture(scope="module")
-def made(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return make(test_data, tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from odc_mlir.runtime.auto.settings import Level, Phase
 
 Array = np.ndarray[Any, Any]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("auto")]
 
 SETTINGS = {"OnDeviceCompilation": "1", "ODC_TARGET": "npu-256"}  # for processors, speeds are measured too
 DARK = np.float32(0.1)

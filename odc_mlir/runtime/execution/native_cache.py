@@ -26,6 +26,7 @@ from odc_mlir.plugins.registry import PluginSource
 _log = logging.getLogger(__name__)
 
 _FOLDER = "native"
+_SOURCE = "source"  # digest of the model that was compiled; the model in the package is a rewritten one
 _MAX_BYTES = 256 << 20  # limit on all packages together
 _COMPILER = PluginSource("cpu", __package__, None, "odc_mlir.compiler:compile", None)
 
@@ -45,7 +46,7 @@ def remembered(digest: str, target: str, make: Callable[[], PackageFiles]) -> Pa
     files = make()
     try:
         write_records(files)
-        write_file(path, zip_bytes(files.members))
+        write_file(path, zip_bytes({**files.members, _SOURCE: digest.encode()}))
         _prune(path)
     except (OdcError, OSError) as error:
         _log.warning("native code is not kept: %s", error)
@@ -63,8 +64,10 @@ def _read(path: Path, digest: str) -> PackageFiles | None:
     check_file(path)
     try:
         files = read_package(path)
-        files = replace(files, members=dict(files.members))  # another process may delete the file at any time
-        reason = distrust(files) if files.model_digest == digest else "it is the code of another model"
+        members = dict(files.members)  # another process may delete the file at any time
+        is_of_model = members.pop(_SOURCE, b"") == digest.encode()
+        files = replace(files, members=members)
+        reason = distrust(files) if is_of_model else "it is the code of another model"
         if reason is not None:
             raise PackageError(reason)
         with suppress(OSError):  # another process may have deleted it just now
