@@ -54,6 +54,7 @@ from odc_mlir.support.deadline import Progress, tell
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.targets.costs import HostCosts
 from odc_mlir.targets.cpu import is_cpu
+from odc_mlir.transforms.common.appending import append_rows
 from odc_mlir.transforms.common.defects import record_defect
 from odc_mlir.transforms.common.placement import (
     DEFECTS,
@@ -209,9 +210,12 @@ def compile_with(
 
 
 def declare_states(module: ModuleOp, states: States | None) -> None:
-    """Make ``states`` those of ``module``, or keep its own if None; raise OptionError if they do not fit."""
+    """Make ``states`` those of ``module``, or keep its own if None; raise OptionError if they do not fit.
+
+    Of an output that is shorter than its input, such as the new keys of a cache, the input's last rows go before it.
+    """
     if states is not None:
-        set_states(module, pairs_of(states))
+        set_states(module, append_rows(module, pairs_of(states)))
     state_positions(module)
 
 

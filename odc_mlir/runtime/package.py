@@ -155,6 +155,11 @@ class Package:
         return tuple(map(tensor_spec, self.graph.output_infos()))
 
     @cached_property
+    def states(self) -> tuple[TensorSpec, ...]:
+        """States that runs keep, by their inputs, which are not among :attr:`inputs`."""
+        return tuple(tensor_spec(self.graph.tensors[state.input]) for state in self.graph.states)
+
+    @cached_property
     def report(self) -> Report:
         """Placement, cycles, bytes and modelled times as plain JSON data; see :mod:`odc_mlir.runtime.reporting.report`.
 

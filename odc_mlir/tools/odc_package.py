@@ -89,13 +89,14 @@ def _inspect(arguments: argparse.Namespace) -> None:
     def tensor(spec: TensorSpec) -> dict[str, object]:
         return {name: getattr(spec, name) for name in ("name", "shape", "dtype", "scale", "zero_point")}
 
-    document = {
+    document: dict[str, object] = {
         "package": shown(arguments.package),
         "bytes": sum(len(files.read(name)) for name in files.members),
         "models": list(files.manifest.models),
         "connected": files.manifest.is_connected,
         "inputs": list(map(tensor, package.inputs)),
         "outputs": list(map(tensor, package.outputs)),
+        **({"states": list(map(tensor, package.states))} if package.states else {}),
         "config": dict(files.config),
         "compiled": None
         if plan is None

@@ -13,13 +13,15 @@ import pytest
 import odc_mlir
 from helpers import stateful
 from helpers.stateful import REAL, StatefulNet
-from odc_mlir import compiler
-from odc_mlir.errors import PackageError, SimulationError
+from odc_mlir import compiler, simulator
+from odc_mlir.errors import OptionError, PackageError, SimulationError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.isa.container import STATES, read, write
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.devices.simulator import SimulatorProgram
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 
 Array = np.ndarray[Any, Any]
 NETWORKS = (stateful.gru, stateful.lstm, stateful.dtln, stateful.ring)
@@ -145,6 +147,28 @@ def test_updates_read_what_the_states_held_before(make: Callable[[], Model], mem
     with Session(package, strict=True) as session:
         assert answers(session, xs) == wanted
         assert listed(session) == end
+
+
+@pytest.mark.parametrize("memory", ["flash", "sram"])
+def test_rows_are_appended_to_a_cache_in_place(memory: str) -> None:
+    model = stateful.cache()
+    package = compiled(model, kept=1, memory=memory, strict=True, states={"new": "keys"})
+    assert [[item.name for item in items] for items in (package.inputs, package.outputs)] == [["x"], ["y"]]
+    program = simulator.load(package.files.segment(package.plan.segments[0].file)) if package.plan else None
+    assert program is not None
+    assert "copy" not in {item.mnemonic for item in program.instructions}
+    host, held = HostExecutor(build_graph(model)), np.zeros((1, 2, 15, 8), np.int8)
+    with Session(package, strict=True) as session:
+        for x in inputs(model, 20):
+            y, new = host.run([x, held])
+            held = np.concatenate([held[:, :, 1:], new], axis=2)
+            assert np.array_equal(session.infer([x])[0], y)
+        assert np.array_equal(session.get_state()["keys"], held)
+
+
+def test_other_differences_of_types_are_refused() -> None:
+    with pytest.raises(OptionError, match="one static type"):
+        compiled(stateful.cache(), states={"y": "keys"})
 
 
 def _failing(monkeypatch: pytest.MonkeyPatch, step: int, *, lost: bool) -> None:

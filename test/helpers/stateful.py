@@ -126,6 +126,16 @@ def dtln(features: int = 33, size: int = 16, *, declare: bool = True, seed: int 
     return net.declared([net.binary("MUL", "y", x, mask)], declare=declare)
 
 
+def cache(tokens: int = 16, heads: int = 2, width: int = 8, *, seed: int = 5) -> Model:
+    """Queries times keys, of which each run gives one as ``new`` and reads the others as ``keys``."""
+    net = StatefulNet(seed)
+    x, old = net.real("x", 1, heads, 1, width), net.real("keys", 1, heads, tokens - 1, width)
+    new = net.binary("ADD", "new", x, x)
+    keys = net.apply("CONCATENATION", "all", [old, new], (1, heads, tokens, width), axis=2)
+    y = net.apply("BATCH_MATMUL", "y", [x, keys], (1, heads, 1, tokens), adjoint_rhs=True)
+    return net.finish([x, old], [y, new])
+
+
 def ring(features: int = 8, frames: int = 3, channels: int = 16, *, seed: int = 4) -> Model:
     """Two convolutions over the last frames, which Circle variables hold, as streaming models have them."""
     net = StatefulNet(seed)

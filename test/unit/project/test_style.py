@@ -44,7 +44,7 @@ LINE_BUDGETS = {
     "runtime/execution": 2_560,
     "calibration": 2_030,
     "plugins": 1_770,
-    "transforms": 1_380,
+    "transforms": 1_460,
     "support": 1_085,
     "frontend": 930,
     "explore": 860,

@@ -68,6 +68,7 @@ def test_packages_keep_states_or_show_them() -> None:
     declared, plain = data_of(stateful.gru()), data_of(stateful.gru(declare=False))
     kept = odc_mlir.compile(plain, states={"cell/h_next": "cell/h"})
     assert [[item.name for item in items] for items in (kept.inputs, kept.outputs)] == [["x"], ["y"]]
+    assert [(state.name, state.dtype, state.shape) for state in kept.states] == [("cell/h", "int8", (1, 24))]
     assert kept.files.members == odc_mlir.compile(declared).files.members
     with Session(kept) as session:
         assert np.array_equal([session.infer([x])[0] for x in xs], wanted)

@@ -1,0 +1,71 @@
+"""States whose output is only what a run appends: the new rows of a cache, not the whole of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from odc_mlir.dialects.circle import info_of
+from odc_mlir.formats.states import StatePair
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.placement import main_function
+from odc_mlir.transforms.common.retyping import set_function_type
+from odc_mlir.transforms.common.rewriting import make_constant, part
+
+_LEAST_RANK = 3  # of caches; two vectors of different lengths are more likely a mistake
+
+
+def append_rows(module: ModuleOp, pairs: Iterable[StatePair]) -> list[StatePair]:
+    """Return ``pairs`` with outputs as large as their inputs: the last rows of the input, and the rows of the output.
+
+    A pair is changed whose output is shorter than its input along one axis of at least three, and alike otherwise.
+    """
+    main = main_function(module)
+    last = main.body.block.last_op
+    assert isinstance(last, ReturnOp), "a verified function ends so"
+    inputs = {value_name(value): value for value in main.body.block.args}
+    places = {value_name(value): place for place, value in enumerate(last.operands)}
+    made: list[StatePair] = []
+    for pair in pairs:
+        source, place = inputs.get(pair.input), places.get(pair.output)
+        rows = None if place is None else last.operands[place]
+        axis = None if source is None or rows is None else _appended_axis(source, rows)
+        if source is None or rows is None or place is None or axis is None:
+            made.append(pair)
+            continue
+        last.operands[place] = joined = _joined(source, rows, axis, last)
+        made.append(StatePair(value_name(joined), pair.input, pair.initial))
+    set_function_type(main)
+    return made
+
+
+def _appended_axis(source: SSAValue, rows: SSAValue) -> int | None:
+    old, new = info_of(source), info_of(rows)
+    if (old.dtype, old.quant) != (new.dtype, new.quant) or not old.shape or not new.shape:
+        return None
+    if None in old.shape or len(old.shape) != len(new.shape) or len(old.shape) < _LEAST_RANK:
+        return None
+    axes = [axis for axis, (whole, some) in enumerate(zip(old.shape, new.shape, strict=True)) if whole != some]
+    is_one = len(axes) == 1 and (new.shape[axes[0]] or 0) < (old.shape[axes[0]] or 0)
+    return axes[0] if is_one and new.shape[axes[0]] else None
+
+
+def _joined(source: SSAValue, rows: SSAValue, axis: int, last: ReturnOp) -> SSAValue:
+    """Return ``source`` without as many first rows as ``rows`` has, and ``rows`` behind.
+
+    They are joined first, as models do that read all of them, so that this is done once.
+    """
+    shape, count = info_of(source).static_shape, info_of(rows).static_shape[axis]
+    whole, begin = np.array(shape, np.int32), np.zeros(len(shape), np.int32)
+    whole[axis], begin[axis] = shape[axis] + count, count
+    joined = part("CONCATENATION", [source, rows], source, "all", shape=tuple(map(int, whole)), axis=axis)
+    numbers = (("begin", begin), ("end", whole), ("strides", np.ones(len(shape), np.int32)))
+    ends = [make_constant(array, "int32", f"{value_name(source)}/{name}") for name, array in numbers]
+    kept = part("STRIDED_SLICE", [joined.results[0], *(op.result for op in ends)], source, "next")
+    Rewriter.insert_op([joined, *ends, kept], InsertPoint.before(last))
+    return kept.results[0]
