@@ -14,9 +14,9 @@ from itertools import groupby
 from typing import Any, Literal
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
-from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -37,6 +37,7 @@ from odc_mlir.codegen import machine
 from odc_mlir.dialects.circle import CircleOp, VariableOp, info_of, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, kept_states, lowered_symbols, set_states, states_of
 from odc_mlir.emitter.native_segment import native_object
+from odc_mlir.emitter.program import plain_data
 from odc_mlir.errors import CompileError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model
@@ -231,7 +232,7 @@ def state_positions(module: ModuleOp) -> tuple[tuple[int, int], ...]:
 
 
 def package_of(context: Context, module: ModuleOp, backend: CompilerBackend, *, strict: bool = False) -> PackageFiles:
-    """Make the package of a partitioned module, which is used up."""
+    """Make the package of a partitioned module, and destroy the module."""
     return _write(compile_segments(context, module, backend, strict=strict), backend)
 
 
@@ -247,7 +248,7 @@ def package(module: ModuleOp, *, time_limit: float | None = None) -> PackageFile
 
 
 def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = False) -> PackageFiles:
-    """Make the package of a module with segments, which is used up; ``strict``: no operator may stay on the host."""
+    """Make the package of a module with segments, and destroy it; ``strict``: no operator may stay on the host."""
     backend, stage = backend_of(lowered), pipelines.stage_of(lowered)
     if stage is None:
         raise CompileError("the IR is between stages", hint="run the other passes of the stage first, with run_passes")
@@ -304,7 +305,7 @@ def _write(compiled: Compiled, backend: CompilerBackend) -> PackageFiles:
 
 
 def compile_segments(context: Context, module: ModuleOp, backend: CompilerBackend, *, strict: bool) -> Compiled:
-    """Make binaries of all segments of a partitioned module, which is used up.
+    """Make binaries of all segments of a partitioned module, and destroy the module.
 
     After a failure the backend chooses operators for the host, and segments are formed again; with ``strict`` the
     error is raised. Segments without changes keep their binaries.
@@ -424,19 +425,8 @@ def _partition_record(module: ModuleOp, host: HostCosts) -> dict[str, Any]:
     """Records of the partitioner and of defects on ``module``, and the host's costs of the module's kernels."""
     kernels = {name for op in module.walk() if isinstance(op, CircleOp) for name in kernel_names(node_of(op))}
     known = {*kernels, *(name.removesuffix("-codes") for name in kernels)}
-    record = {key: _plain(module.attributes[name]) for key, name in _RECORDS.items() if name in module.attributes}
+    record = {key: plain_data(module.attributes[name]) for key, name in _RECORDS.items() if name in module.attributes}
     return {**record.pop("partition", {}), **record, "host": host.restricted_to(known).to_dict()}
-
-
-def _plain(attribute: Attribute) -> Any:
-    """An attribute of dictionaries, lists, integers and strings as plain data."""
-    if isinstance(attribute, DictionaryAttr):
-        return {key: _plain(value) for key, value in attribute.data.items()}
-    if isinstance(attribute, ArrayAttr):
-        return [_plain(value) for value in attribute]
-    if isinstance(attribute, IntegerAttr):
-        return attribute.value.data
-    return attribute.data if isinstance(attribute, StringAttr) else str(attribute)
 
 
 def _segment_step(segment: SegmentOp, file: str, tensors: _TensorIndices) -> SegmentStep:

@@ -1,4 +1,4 @@
-"""Named stages and their passes: the only module that orders passes.
+"""Named stages and their passes: the only module that orders passes of stages.
 
 ``odc-opt --stage``, ``odc-compile --emit``, ``odc_mlir.lower`` and the compiler itself read :data:`STAGES`. A stage
 includes all stages before it.

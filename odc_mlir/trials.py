@@ -1,9 +1,9 @@
 """Scheduling of a segment: where SRAM is short, several programs are made and the fastest is kept.
 
-What a plan of stripes takes is an estimate, of its cycles and of its bytes: how many constants still arrive early, and
-which results take the bytes of an operand, is known when a program is finished. So plans for more and for less memory
-than there is are tried as well. Each is simulated, and what does not fit in the SRAM is left out. Memories that plans
-are made for are the same whatever the limit, so that a larger limit finds what a smaller one found.
+The cycles and bytes of a plan of stripes are estimates: only the finished program shows how many constants are
+prefetched, and which results reuse the memory of an operand. So plans for more and for less memory than there is are
+tried as well; each is simulated, and programs that do not fit in the SRAM are left out. Plans are made for a fixed
+series of memory sizes, independent of the limit, so that a larger limit finds what a smaller one found.
 """
 
 from __future__ import annotations

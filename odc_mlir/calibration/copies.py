@@ -27,10 +27,10 @@ from odc_mlir.ops.spec import Array
 
 
 def stratified(count: int, total: int) -> list[int]:
-    """``count`` places of ``total``, in order: a random one of each of so many strata, as many samples in a row.
+    """Return ``count`` of ``total`` places in order: a random one of each of ``count`` strata of consecutive samples.
 
-    Frames of one scene follow each other, months take turns: at equal distances samples could all be of one kind. The
-    same numbers give the same places.
+    Consecutive samples are often alike, or periodic; equally spaced ones could then all be of one kind. The same
+    numbers give the same places.
     """
     random = Random(total)
     ends = [total * place // max(count, 1) for place in range(count + 1)]

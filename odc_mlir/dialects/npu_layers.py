@@ -367,8 +367,9 @@ class LstmOp(NpuTensorOp):
     order of the input, and the states after the last step.
 
     Weights are int8 ``[gates * C, I]`` and ``[gates * C, C]``, gates in the order input, forget, cell, output; without
-    an input gate it is one minus the forget gate. Each gate has a scale for each of the two, to Q3. ``bias``, one value
-    for each row, contains the input's zero point. ``clip``: largest cell state, 0 for any.
+    an input gate it is one minus the forget gate. Each gate has two scales, of the input product and of
+    the recurrent one; both give Q3. ``bias``, one value for each row, contains the input's zero point. ``clip``:
+    largest cell state, 0 for any.
     """
 
     name = "npu.lstm"

@@ -94,20 +94,20 @@ def _metadata(program: ProgramOp, target: Target, memory: MemoryMode) -> dict[st
         "compiler": __version__,
     }
     if SRAM_PEAK in program.attributes:
-        known["sram_peak"] = _plain(program.attributes[SRAM_PEAK])
+        known["sram_peak"] = plain_data(program.attributes[SRAM_PEAK])
     if RESULT_NAMES in program.attributes:
-        known[RESULTS] = _plain(program.attributes[RESULT_NAMES])
+        known[RESULTS] = plain_data(program.attributes[RESULT_NAMES])
     if states := kept_states(program):
         known[STATES] = [list(pair) for pair in states]
     return known if target.name in targets.names() else known | {TARGET_DESCRIPTION: target.canonical}
 
 
-def _plain(attribute: Attribute) -> Any:
+def plain_data(attribute: Attribute) -> Any:
     """Return an attribute of dictionaries, lists, integers and strings as plain data."""
     if isinstance(attribute, DictionaryAttr):
-        return {key: _plain(value) for key, value in attribute.data.items()}
+        return {key: plain_data(value) for key, value in attribute.data.items()}
     if isinstance(attribute, ArrayAttr):
-        return [_plain(value) for value in attribute]
+        return [plain_data(value) for value in attribute]
     return attribute.value.data if isinstance(attribute, IntegerAttr) else getattr(attribute, "data", str(attribute))
 
 

@@ -23,7 +23,7 @@ NAME = "odc.channel_factors"
 def encode(factors: Mapping[str, NDArray[Any]]) -> bytes:
     """The metadata of factors by tensor name: a JSON object of little-endian float32 numbers in base64.
 
-    For several axes it is a list of their extents with those.
+    The value of a tensor with factors along several axes is a list of [extents, factors].
     """
     packed = {name: _packed(np.asarray(array, "<f4")) for name, array in factors.items()}
     return json.dumps(packed, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()

@@ -1,7 +1,8 @@
 """Trust in machine code: one record in the user's cache for every segment that was compiled on this machine.
 
-The code of a package runs with all privileges of the process that loads it. So it runs only if the user consents, if
-this process compiled it, or if there is a record of it: an empty file ``trusted/<key>`` in the cache. The key is a
+The code of a package runs with all privileges of the process that loads it. So it runs only if the user consents, or
+if the package has one model and this process compiled the code, or there is a record of it: an empty file
+``trusted/<key>`` in the cache. The key is a
 digest of the code, of the model and of the operators and tensors to which the plan binds the code, so that code cannot
 be passed off for another model or other operators. Only this user can make records: a folder that belongs to another
 user, or that others can write to, holds none.
@@ -26,7 +27,7 @@ from odc_mlir.formats.private import check_root, is_ours, make_empty_file, make_
 _log = logging.getLogger(__name__)
 
 FOLDER = "trusted"
-MAX_RECORDS = 10_000  # beyond that the longest unused are deleted
+MAX_RECORDS = 10_000  # _prune deletes the least recently used beyond that
 
 
 def compiled_here(files: PackageFiles) -> PackageFiles:
@@ -72,8 +73,9 @@ def read_code(files: PackageFiles, file: str, *, consent: bool, cache: Path | No
     step = next((step for step in files.plan.segments if step.file == file), None) if files.plan is not None else None
     if consent or (step is not None and not files.manifest.is_connected and _is_trusted(files, step, cache)):
         return data
+    reason = "belongs to several models" if files.manifest.is_connected else "was not compiled on this machine"
     raise PackageError(
-        "the code was not compiled on this machine, so it does not run without consent",
+        f"the code {reason}, so it does not run without consent",
         location=files.location,
         hint="compile the model here, or consent with --trust-code or trust_code=True",
     )

@@ -3,8 +3,8 @@
 The process is a fresh Python that reads a JSON document from standard input and writes its answer to a file. It leads a
 process group that is ended as a whole, whatever happens, so nothing that a plugin started is left behind. It works in a
 temporary folder. The application's working folder, script folder and PYTHON variables have no influence on what it
-imports. Of the environment it gets the variables below, those whose names begin with ``ODC_``, and those that
-``ODC_PASS_ENV`` names, separated by semicolons (for a plugin's licence server, for example).
+imports. Of the environment it gets three kinds of variables: those below, those whose names begin with ``ODC_``,
+and those that ``ODC_PASS_ENV`` names, separated by semicolons (for a plugin's licence server, for example).
 """
 
 from __future__ import annotations

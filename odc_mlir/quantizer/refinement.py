@@ -34,8 +34,8 @@ Samples = Sequence[Sequence[Array]]
 # What codes of weights depend on beside the float model: the layers that read them, and the grid.
 _Key = tuple[tuple[str, ...], QuantParams, str]
 
-_MOST_TOGETHER = 1 << 18  # elements of inputs of several runs, and of what is made of them, that are computed at once
-_SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # types whose smallest code constants do not use
+_MOST_TOGETHER = 1 << 18  # most elements of inputs and intermediate values in one batch of runs
+_SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # constants never use the smallest code of these types
 
 
 @dataclass

@@ -35,7 +35,7 @@ class PackageState(StrEnum):
     """State of a package on this machine, best first."""
 
     RUNS = "runs"  # as it is
-    REBUILD = "rebuild"  # the model must be compiled again for what was asked; until then host kernels run it
+    REBUILD = "rebuild"  # the model should be compiled again here; damaged or foreign code does not run until then
     CANNOT = "cannot"  # neither
 
 

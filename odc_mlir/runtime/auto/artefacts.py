@@ -252,12 +252,6 @@ class Artefacts:
         """Return whether a process has moved the result for ``key`` away, perhaps to put a new one there."""
         return any(self.folder.glob(f".{key}.*{_OLD}"))
 
-    def has_files(self, key: str) -> bool:
-        """Return whether there seems to be more for ``key`` than a refusal; nothing is checked, or read."""
-        with suppress(OSError):
-            return any(name != RECORD_NAME for name in os.listdir(self.folder / key))
-        return False
-
     def touch(self, key: str) -> None:
         """Mark the result as used now."""
         with suppress(OSError):

@@ -275,8 +275,7 @@ class Gain:
 def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
     """Return the gain, by times of both measured in the same rounds.
 
-    Its lower bound is that of the median gain of a round, by ranks: some times are far too long, and a busy machine
-    slows down both.
+    Its lower bound is the lower 95 % bound of the median gain (sign test), which outliers do not move.
     """
     saved = sorted(1 - later / max(earlier, 1e-12) for earlier, later in zip(before, after, strict=True))
     place = max(0, math.floor((len(saved) - _STANDARD_ERRORS * math.sqrt(len(saved))) / 2))

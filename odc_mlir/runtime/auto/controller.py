@@ -458,7 +458,7 @@ class AutoCompiler:
         if records:
             self.recorder.flush(then=partial(self._later, launch))
         else:
-            self._later(launch)  # behind withdrawals, or the process would find what was given up
+            self._later(launch)  # queued after withdrawals, so that the process does not find a withdrawn result
 
     def _launch(self, spec: Specialization, track: Track, base: Artefact | None, *, records: bool, again: bool) -> None:
         """Start a process: in the background. It works on the quantised model of ``base``, if there is one."""
@@ -598,7 +598,7 @@ class AutoCompiler:
                 )
             for other in self.specializations.values():
                 state = other.quantized.state
-                if isinstance(state, Collecting) and not other.is_busy:  # a borrowed model would answer unrecorded
+                if isinstance(state, Collecting) and not other.is_busy:  # the shared model would answer, unrecorded
                     other.quantized.on(TrackEvent.WAIT, replace(state, serving=NOTHING))
 
     # Results.
@@ -738,7 +738,7 @@ class AutoCompiler:
     def _aim_at_next(self, spec: Specialization, reason: str, kind: str | None) -> bool:
         """If the target was left to us and nothing can be built for it, take the next one, from the next run on.
 
-        The records may be to blame, and a target for which any code serves is right.
+        It does nothing if the records caused the refusal, or if compiled code for the target already serves.
         """
         aim = self._aim
         others = [other for other in self.specializations.values() if other is not spec]

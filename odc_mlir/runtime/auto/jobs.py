@@ -70,7 +70,7 @@ PHASES: Mapping[Milestone, Phase] = MappingProxyType(
 
 
 TIMES_ENOUGH = 4
-"""Records of so many times the needed runs are accepted, however little they vary."""
+"""With this many times the needed runs, records are accepted even if they hardly vary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ class Job:
     ``shapes`` are those of the inputs to make it for; ``fixed_shapes`` are the same, to give to the model's inputs,
     None where they are the model's own. ``package``: the
     nnpackage to install the result in. ``again``: what is there already is not good enough. ``target``: what the key
-    says of it. ``runs`` are recorded; records of so many as ``patience_runs`` are taken even where they show little,
-    with 0 they are not looked at. ``verdict`` is that of a model quantised already. ``direct``: the model itself is
+    says of it. ``runs`` are recorded; from ``patience_runs`` runs on, records that hardly vary are accepted,
+    0 disables the check. ``verdict`` is that of a model quantised already. ``direct``: the model itself is
     compiled, whatever it computes with. ``rival`` serves now, as a package (None: the model itself, by host kernels):
     what is made must be faster here, where ``must_be_faster``. ``twin`` makes native code of the same model, which
     answers in place of a simulator; None where nothing is simulated. ``processes``: the most compile processes at once.

@@ -327,7 +327,8 @@ class Specialization:
 
     ``direct`` is the track to native code of the float model, for targets that run it. ``fallbacks`` is the log of
     failures, ``sample`` are inputs that were run, ``served`` computed the last answer. ``asked``: the user wants the
-    next step to start. ``settled`` has answered with nothing left to decide.
+    next step to start. ``settled``: the executor for these shapes, once no job, verification or record is
+    pending.
     """
 
     shapes: Shapes

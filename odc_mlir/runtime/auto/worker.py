@@ -1,4 +1,4 @@
-"""The compile process, started by supervisor.py with a job on standard input.
+"""The compile process, started by :class:`odc_mlir.runtime.auto.jobs.Supervisor` with a job on standard input.
 
 It quantises, checks and compiles, and stores the result in the cache, or the reason for a failure. It holds the lock of
 its key, limits itself in time and memory, and ends when no session wants its result. Its progress goes to standard
@@ -107,7 +107,7 @@ class Worker:
         self._scheme: str | None = job.scheme
 
     def run(self) -> None:
-        """Do the job; raises OdcError only if not even a refusal can be stored."""
+        """Do the job; raise OdcError for a temporary failure, which the supervisor stores, or if storing fails."""
         job = self.job
         self.announce(Milestone.STARTED)
         with file_lock(self.artefacts.lock_path(job.key), seconds=job.seconds):
@@ -309,12 +309,12 @@ class Worker:
 
 
 def _is_passing(error: OdcError) -> bool:
-    """Return whether another try of the same job may succeed, so that the failure is not stored."""
+    """Return whether another try of the same job may succeed."""
     return error.passing or isinstance(error, _NOT_OF_MODEL) or any(text in str(error) for text in _PASSING)
 
 
 def _runs_too_few(job: Job) -> int:
-    """Return a number of runs that is not enough either, if the runs of ``job`` were not."""
+    """Return the largest number of recorded runs with which another try is pointless."""
     twice = max(1, 2 * job.runs - 1)
     return min(twice, job.patience_runs - 1) if job.runs < job.patience_runs else twice
 

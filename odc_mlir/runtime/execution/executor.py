@@ -47,7 +47,7 @@ class Executor:
     """Runs ``units`` of ``graph``; kernels are prepared once for each set of input shapes.
 
     ``max_bytes`` bounds the operands and results that are live at one time (default: the variable
-    ODC_MAX_ACTIVATION_BYTES, else 768 MiB), beside which temporaries of kernels are few. ``resize`` accepts inputs
+    ODC_MAX_ACTIVATION_BYTES, else 768 MiB); temporaries of kernels are small. ``resize`` accepts inputs
     whose static dimensions differ from the model's. Variable tensors start at real zero. They, the graph's states,
     resource variables, hash tables and random number generators keep their contents from run to run, until
     :meth:`reset`. A run that raises leaves the graph's states as they were. ``context`` has the

@@ -30,7 +30,7 @@ from odc_mlir.runtime.session.runner import SessionRecorder
 from odc_mlir.runtime.session.settings import ENABLE
 from odc_mlir.runtime.session.tensors import Fitted
 
-if TYPE_CHECKING:  # loaded by sessions that compile, the compiler itself behind their first answer
+if TYPE_CHECKING:  # only sessions that compile load these; the compiler comes after their first answer
     from odc_mlir.runtime.auto.aim import Aim
     from odc_mlir.runtime.auto.background import Background
     from odc_mlir.runtime.auto.candidates import ExecutorCandidate

@@ -10,9 +10,11 @@ After::
 
 Arena buffers that are in use at different times share bytes; those that already have an address keep it. The program
 gets ``npu.input_offsets`` and ``npu.output_offsets``, the places of all its inputs and outputs, and ``npu.sram_peak``:
-the bytes of the arena, the most that are in use at a time, which is a lower bound for any allocation, the instruction
-and operator at which that is (copies of constants not counted), and what is in use then. Rejects programs that need
-more SRAM than the target has or the SRAM limit allows.
+
+* the bytes of the arena, and the peak of live bytes, a lower bound for any allocation;
+* the instruction and operator at the peak (copies of constants not counted), and the buffers that are live there.
+
+Rejects programs that need more SRAM than the target has or the SRAM limit allows.
 """
 
 from __future__ import annotations

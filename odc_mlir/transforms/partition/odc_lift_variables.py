@@ -21,8 +21,8 @@ After::
       }
     }
 
-Values flow to where they are read, so that operators on both sides can be in one segment. A variable that has no
-constant initial value, that other functions use, or that is given a value of another type than is read, stays as it is.
+Values flow to where they are read, so that operators on both sides can be in one segment. A variable stays as
+it is if it has no constant initial value, is used by another function, or is written with another type than it is read.
 """
 
 from __future__ import annotations

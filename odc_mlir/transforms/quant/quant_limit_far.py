@@ -1,4 +1,4 @@
-"""``quant-limit-far``: limit reals that lie too far out for the arithmetic of QUANTIZE.
+"""``quant-limit-far``: clamp float values that overflow the arithmetic of QUANTIZE.
 
 Before, where ``ranges`` say that ``x`` was as low as -3.4e38::
 

@@ -205,9 +205,9 @@ class _InputLayer:
 
 
 def _readers(value: SSAValue, kept: Set[CircleOp], preparing_ops: Sequence[CircleOp]) -> list[_InputLayer]:
-    """All that read ``value`` beside those that stay real; none where something else than layers does.
+    """Return the layers that read ``value``, without those that stay float; empty if another operator reads it.
 
-    What is joined with inputs alone is normalised behind that.
+    Inputs that are concatenated only with inputs are normalised after the concatenation.
     """
     if not is_real(value) or not (shape_of(value) or (None,))[-1]:
         return []

@@ -159,7 +159,7 @@ class LowerRelu(LowerToNpu):
 class LowerPrelu(LowerToNpu):
     """PRELU, to positive values plus slopes times negative ones, each scaled alone.
 
-    One of both is zero, so their sum rounds nothing. One slope for all 16-bit codes may be a table instead.
+    One of the two terms is always zero, so the addition is exact. One slope for all 16-bit codes may be a table.
     """
 
     operators = ("PRELU",)

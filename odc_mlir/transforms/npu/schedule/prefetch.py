@@ -57,7 +57,7 @@ class PrefetchedConstant(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Chunk:
-    """Constants that are copied together: at least one.
+    """One or more constants that one transfer copies.
 
     ``earliest``, ``held_until``: the positions in the program between which its SRAM is free for it.
     """

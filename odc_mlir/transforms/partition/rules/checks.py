@@ -362,11 +362,11 @@ def softmax_result(node: Node, _: PlacementLimits) -> str | None:
     return f"{result.name!r} has {quant_text(quant)}, expected {quant_text(expected)}"
 
 
-def softmax_row(node: Node, _: PlacementLimits) -> str | None:
+def softmax_row(node: Node, limits: PlacementLimits) -> str | None:
     """A row fits the instruction and the tile buffer, which holds it twice."""
     columns = node.operand(0).static_shape[-1] if node.operand(0).static_shape else 0
     item = node.operand(0).info.numpy.itemsize
-    highest = min(field_range("softmax", "columns")[1], _.target.local.tile_bytes // (2 * item))
+    highest = min(field_range("softmax", "columns")[1], limits.target.local.tile_bytes // (2 * item))
     return None if 1 <= columns <= highest else f"rows of {columns} elements, allowed 1 to {highest}"
 
 
