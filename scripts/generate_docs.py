@@ -135,11 +135,15 @@ def npu_types() -> str:
     sys.path.insert(0, str(DOCS.parent / "test"))
     from helpers.placements import TYPES, placements
 
-    rows = []
+    rows, everywhere = [], []
     for name, reasons in placements():
         notes = "; ".join(f"{dtype}: {reason}" for dtype, reason in reasons.items() if reason)
+        if not notes:
+            everywhere.append(code(name))
+            continue
         rows.append((code(name), *("" if reasons[dtype] else "yes" for dtype in TYPES), notes))
-    return table(("operator", *TYPES, "on the host, because"), rows)
+    text = f"On the NPU in {', '.join(TYPES)}: {', '.join(everywhere)}. The others:"
+    return f"{text}\n\n{table(('operator', *TYPES, 'on the host, because'), rows)}"
 
 
 def npu_rules() -> str:
@@ -152,8 +156,11 @@ def npu_rules() -> str:
         *(f"- {code(rule.name)}: {rule.text}" for rule in (*GENERIC, *GENERIC_LAST)),
         "",
     ]
+    alike: dict[tuple[str, ...], list[str]] = {}
     for name, rules in sorted(OPERATORS.items()):
-        lines += [f"{code(name)}:", "", *(f"- {code(rule.name)}: {rule.text}" for rule in rules), ""]
+        alike.setdefault(tuple(f"- {code(rule.name)}: {rule.text}" for rule in rules), []).append(code(name))
+    for texts, names in alike.items():
+        lines += [f"{', '.join(names)}:", "", *texts, ""]
     lines += ["Every other element-wise operator:", "", *(f"- {code(r.name)}: {r.text}" for r in BY_TABLE)]
     return "\n".join(lines).rstrip()
 
