@@ -196,7 +196,7 @@ _WRITTEN = frozenset(
 def read_toml(path: str) -> Flow:
     """Read the flow in a TOML file; raise OptionError for an invalid flow."""
     with parsing("not a flow", OptionError, location=path):
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     head = document.pop("flow", None)
     if not isinstance(head, dict) or not isinstance(head.get("model"), str):
         raise OptionError("the table [flow] with a key model is missing", location=path)
@@ -246,7 +246,7 @@ def _step(name: str, kind: _StepCommand, options: Mapping[str, Any], source: str
                 raise OptionError(f"{key!r} of step {name!r} has the value {item!r}, expected a string or number")
             text = str(item)
             beside = os.path.join(base, text)
-            if key in _FILES and os.path.exists(beside):
+            if key in _FILES and (Path(text).suffix or os.path.exists(beside)):  # "npu-256" is no file
                 reads.append(text := beside)
             elif key in _WRITTEN:
                 writes.append(text := beside)
@@ -290,7 +290,7 @@ def _of_cfg(path: str, notes: _Notes) -> list[FlowStep]:
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     with parsing("not a configuration", OptionError, location=path):
-        parser.read_string(Path(path).read_text(encoding="utf-8"))
+        parser.read_string(Path(path).read_text(encoding="utf-8-sig"))
     head = next((name for name in ("onecc", "one-build") if name in parser), None)
     if head is None:
         raise OptionError("the section [onecc] is missing", location=path)

@@ -176,7 +176,10 @@ class VariableOp(IRDLOperation):
 
 @irdl_op_definition
 class UndefinedOp(IRDLOperation):
-    """A graph output that nothing computes: ``%y = circle.undefined : tensor<4xf32>``. Some files have one."""
+    """A tensor that nothing computes: ``%y = circle.undefined : tensor<4xf32>``.
+
+    Some files have such a graph output; others a custom operator with a scratch tensor of its own.
+    """
 
     name = "circle.undefined"
 

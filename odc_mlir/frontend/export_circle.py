@@ -45,6 +45,7 @@ from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.formats.kinds import MODEL_BY_NAME
 from odc_mlir.formats.outputs import check_output, write_output
+from odc_mlir.formats.quantities import distinct
 from odc_mlir.frontend.records import quantization_of
 from odc_mlir.ops.spec import Shape
 from odc_mlir.quantizer.policy.readers import litert_refuses_form, litert_refuses_node
@@ -369,7 +370,18 @@ def is_tflite(path: str | os.PathLike[str]) -> bool:
 def _tflite_file(module: ModuleOp, any_reader: bool, of_codes: str) -> bytes:
     if not any_reader:
         _check_litert_runs(module, of_codes)
-    return bytes(write_tflite(export_model(module)))
+    model = export_model(module)
+    if not model.signatures and model.subgraphs:
+        graph = model.subgraphs[0]
+        inputs, outputs = (_by_name(graph, indices) for indices in (graph.inputs, graph.outputs))
+        model.signatures.append(Signature("serving_default", 0, inputs, outputs))
+    return bytes(write_tflite(model))
+
+
+def _by_name(graph: SubGraph, indices: Sequence[int]) -> dict[str, int]:
+    """Return tensors by name as a signature needs them: all different, none empty."""
+    names = [graph.tensors[index].name or "" for index in indices]
+    return dict(zip(distinct(names, [f"{name or 'tensor'}_{i}" for i, name in enumerate(names)]), indices, strict=True))
 
 
 def _check_litert_runs(module: ModuleOp, of_codes: str) -> None:

@@ -278,6 +278,8 @@ class _SubgraphImporter:
             made: Operation = ConstOp(self.importer.blob(tensor.buffer), type, sparsity)
         elif tensor.is_variable:
             made = VariableOp(self._type(tensor, tensor.effective_shape))
+        elif user.startswith("CUSTOM"):  # a scratch tensor of the operator's own
+            made = UndefinedOp(self._type(tensor, tensor.effective_shape))
         else:
             raise ModelError("this tensor is used but nothing computes it", op=user, tensor=tensor.name)
         self.values[index] = value = self._add(made, tensor.name)

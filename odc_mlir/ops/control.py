@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odc_mlir.ops.infer.common import check_single, option
+from odc_mlir.ops.infer.common import check_single, option, shape_text
 from odc_mlir.ops.quantization import real_only
 from odc_mlir.ops.spec import STATEFUL, Callee, Node, OperatorFamily, ResultType, TensorInfo, Trait
 
@@ -31,6 +31,9 @@ def verify_while(node: Node) -> None:
     if condition is not None and [info.dtype for info in condition.outputs] != ["bool"]:
         given = ", ".join(info.dtype for info in condition.outputs) or "nothing"
         raise node.error(f"the condition {condition.name!r} gives {given}; it must give one bool")
+    shape = None if condition is None else condition.outputs[0].shape
+    if shape is not None and any(extent not in (None, 1) for extent in shape):
+        raise node.error(f"the condition's result has the shape {shape_text(shape)}; it must have one element")
     _check_call(node, "body_subgraph_index", node.operands, node.results)
 
 

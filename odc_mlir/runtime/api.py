@@ -34,6 +34,7 @@ from odc_mlir.runtime.execution.executor import Capture, Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph, linked_files
 from odc_mlir.runtime.execution.team import MAX_THREADS
 from odc_mlir.runtime.package import Package, holds_model
+from odc_mlir.runtime.validity import require_kernels
 from odc_mlir.targets.cpu import HERE, is_cpu
 
 if TYPE_CHECKING:
@@ -389,8 +390,8 @@ def compile(
     files = files.with_members(_linked_files(model))
     measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
     package = Package(files, name=model_name(model), measured=measured, verdict=verdict)
-    if plugin is None and not native:
-        package.graph.input_infos()  # a model that can never run is refused here, not when somebody runs it
+    if plugin is None:
+        require_kernels(package)
     return package
 
 

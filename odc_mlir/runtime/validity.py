@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 
 from odc_mlir import ops
 from odc_mlir._version import __version__
@@ -26,7 +27,10 @@ from odc_mlir.plugins.foreign import contained
 from odc_mlir.plugins.target import Chosen, choose
 from odc_mlir.runtime.devices import MissingDevice, open_device
 from odc_mlir.runtime.devices.base import ExaminingDevice, runs_code
+from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.plan import check_plan
+from odc_mlir.runtime.execution.specialization import SpecializedGraph, is_static
+from odc_mlir.runtime.kernels.conditions import refusal
 from odc_mlir.runtime.package import Package
 from odc_mlir.targets.cpu import HERE
 
@@ -64,6 +68,7 @@ def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str 
         files = package.files
         if (reason := _unknown_kernels(files.model)) is not None:
             return Validity(PackageState.CANNOT, reason)
+        require_kernels(package)
     except OdcError as error:
         return Validity(PackageState.CANNOT, str(error))
     plan = files.plan
@@ -141,6 +146,26 @@ def _unknown_kernels(model: bytes) -> str | None:
         if version > spec.max_version:
             return f"{name} is of version {version}, the newest kernel here is of {spec.max_version}"
     return None
+
+
+def require_kernels(package: Package) -> None:
+    """Raise the OdcError of the first operator for which a run of ``package`` would find no kernel."""
+    if (error := _refused(package.graph, package.files.plan)) is not None:
+        raise error
+
+
+def _refused(graph: Graph, plan: Plan | None) -> OdcError | None:
+    """Return why host kernels cannot run an operator that the plan leaves to them, None if they can."""
+    on_target = {index for step in plan.segments for index in step.operators} if plan is not None else set()
+    shapes = [tuple(1 if extent is None else extent for extent in info.shape or ()) for info in graph.input_infos()]
+    found = SpecializedGraph(graph, shapes)
+    own = (refusal(node) for index, node in enumerate(found.nodes) if index not in on_target)
+    called = (_refused(other, None) for item in graph.nodes for other in item.calls.values() if _is_known(other))
+    return next((error for error in chain(own, called) if error is not None), None)
+
+
+def _is_known(graph: Graph) -> bool:
+    return all(is_static(info.shape) for info in graph.input_infos())
 
 
 @dataclass(frozen=True, slots=True)

@@ -427,8 +427,11 @@ def decode_constants(graph: Graph) -> None:
 
 
 def units_to_run(graph: Graph, units: Iterable[Unit]) -> tuple[Unit, ...]:
-    """Return ``units`` without those that only compute constants."""
-    return tuple(unit for unit in units if not unit.writes or not all(graph.tensors[i].is_const for i in unit.writes))
+    """Return ``units`` without those that only compute constants of host kernels; segments read values of the run."""
+    found = tuple(units)
+    read = {i for unit in found if not isinstance(unit, OperatorUnit) for i in unit.reads}
+    spare = {index for index, info in enumerate(graph.tensors) if info.is_const} - read
+    return tuple(unit for unit in found if not unit.writes or not spare.issuperset(unit.writes))
 
 
 WatchTogether = Callable[[tuple[int, ...], Values], None]

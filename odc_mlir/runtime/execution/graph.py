@@ -317,7 +317,7 @@ def _without_shapes(item: GraphNode, computed: set[int]) -> Node:
 def _check_order(graph: Graph) -> None:
     """Raise ModelError if an operand is read too early or a tensor is produced twice.
 
-    Operands are graph inputs, constants, variables or earlier results.
+    Operands are graph inputs, constants, variables or earlier results; custom operators may have scratch tensors.
     """
 
     available = {i for i, tensor in enumerate(graph.tensors) if tensor.is_const or tensor.is_variable}
@@ -326,7 +326,8 @@ def _check_order(graph: Graph) -> None:
         raise ModelError("a tensor is a graph input twice", location=graph.name)
     for item in graph.nodes:
         for operand in item.inputs:
-            if operand != LEFT_OUT and operand not in available and operand not in produced:
+            is_read = operand != LEFT_OUT and operand not in available and operand not in produced
+            if is_read and not item.node.custom_code:
                 raise item.node.error(f"operand {graph.tensors[operand].name!r} is read before anything produces it")
         for result in item.outputs:
             if result in produced:

@@ -25,6 +25,7 @@ from odc_mlir.runtime.kernels.sequences import (
     real_activation,
     real_vector,
     require_float,
+    require_state,
     state_of,
     through_time,
     time_first,
@@ -108,6 +109,8 @@ class _LstmLayer:
             (f"{direction}output_state", self._outputs, zero_of(out)),
             (f"{direction}cell_state", cells, None),
         )
+        for name, size, _ in self._states:
+            require_state(node, name, size)
 
     def run(self, operands: Operands, x: Array, *, aux: Array | None = None, backward: bool = False) -> Array:
         """Return results ``[T, N, O]`` for ``x [T, N, I]`` and update the state."""

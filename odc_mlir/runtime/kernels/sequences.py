@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
@@ -101,6 +102,17 @@ def both_inputs(node: Node, operands: Operands, x_of: Fetch, aux_of: Fetch | Non
 def zero_of(info: TensorInfo) -> Array:
     """Return real zero as an element of a tensor like ``info``: its zero point if it is quantised."""
     return initial_contents(TensorInfo(info.name, info.dtype, (), info.quant))
+
+
+def require_state(node: Node, name: str, size: int) -> None:
+    """Raise ModelError if a state tensor is known not to have ``size`` elements for each sequence of the input."""
+    x, info = node.operand(0).shape, named(node, name)
+    batch = x[int(option(node, "time_major"))] if x is not None and len(x) == 3 else None
+    if batch is None or info is None or info.shape is None or None in info.shape:
+        return
+    if math.prod(info.static_shape) != batch * size:
+        shape = list(info.static_shape)
+        raise node.error(f"{name} has the shape {shape}; {batch} x {size} elements are needed")
 
 
 def state_of(

@@ -322,3 +322,16 @@ def test_whatever_a_flow_holds_is_refused_by_name_or_works(tmp_path: Path) -> No
         path.write_text("\n".join(toml_lines(document)))
         with suppress(OdcError):
             read_toml(str(path))
+
+
+def test_paths_are_relative_to_the_flow_whatever_lies_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a file that is missing there; names of targets are no paths. A byte order mark is no text."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "cal.npz").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    path = tmp_path / "flow.toml"
+    text = "[flow]\nmodel = 'm.circle'\n[quantize]\ncalibration = 'cal.npz'\n[compile]\ntarget = 'npu-256'\n"
+    path.write_text("\ufeff" + text, encoding="utf-8")
+    quantize, compiled = read_toml(str(path)).steps
+    assert quantize.reads[1] == f"{tmp_path}/cal.npz"
+    assert compiled.arguments[-1] == "npu-256"

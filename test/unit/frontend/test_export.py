@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.dialects.circle import CircleOp
-from odc_mlir.frontend.export_circle import export_with_operators
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.frontend.export_circle import export_with_operators, save_module
+from odc_mlir.loading import load
 from odc_mlir.support.locations import op_name
 from odc_mlir.support.text import parse_module
 from odc_mlir.universe import make_context
@@ -51,3 +55,20 @@ def test_operators_of_a_segment_follow_each_other() -> None:
 def test_each_tensor_is_written_once() -> None:
     graph = export_with_operators(_module())[0].subgraphs[0]
     assert [tensor.name for tensor in graph.tensors] == ["x", "p", "one", "a", "b", "c"]
+
+
+def test_a_tflite_file_has_a_signature(tmp_path: Path) -> None:
+    """As converters write it, because tools run models by signature; one that the model has stays."""
+    text = 'func.func @main(%x: tensor<2xf32> loc("x")) -> (tensor<2xf32>, tensor<2xf32>) {\n'
+    text += '%y = circle.relu(%x) : (tensor<2xf32>) -> tensor<2xf32> loc("y")\n'
+    text += "func.return %y, %y : tensor<2xf32>, tensor<2xf32>\n}"
+    path = tmp_path / "m.tflite"
+    for _ in range(2):
+        module = parse_module(make_context(), text) if not path.exists() else load(path)
+        save_module(module, path, overwrite=True)
+        (signature,) = read_model(path.read_bytes()).signatures
+        assert (signature.key, list(signature.inputs), list(signature.outputs)) == (
+            "serving_default",
+            ["x"],
+            ["y", "y_1"],
+        )

@@ -291,3 +291,16 @@ def test_dropped_records_are_said(caplog: pytest.LogCaptureFixture) -> None:
         import_model(model)
     assert "tensor 'x' has unknown rank, its recorded range is dropped" in caplog.text
     assert "has 1 minima and 0 maxima" in caplog.text
+
+
+def test_a_custom_operator_may_have_a_scratch_tensor() -> None:
+    """No data and no producer: compilers for accelerators write such operands."""
+    custom = Operator("CUSTOM", inputs=(0, 4), outputs=(1,), custom_code="vendor-npu")
+    model = _model(custom)
+    model.subgraphs[0].tensors.append(Tensor("scratch", "uint8", (64,)))
+    function = _function(model)
+    assert [op.name for op in function.body.block.ops][0] == "circle.undefined"
+    again = export_model(import_model(model)).subgraphs[0]
+    assert [again.tensors[index].name for index in again.operators[0].inputs] == ["x", "scratch"]
+    with pytest.raises(ModelError, match="nothing computes it"):
+        import_model(_model(Operator("ADD", inputs=(0, 2), outputs=(1,), options_type="AddOptions")))

@@ -63,3 +63,11 @@ def test_what_the_kernel_refuses_is_left_for_the_run() -> None:
     graph = build_graph(read_model(model_bytes(model)))
     made = HostExecutor(graph)
     assert len(made.units) == 2
+
+
+def test_native_code_reads_a_decoded_constant_that_is_an_output_too() -> None:
+    model = stored_as_codes(returned=True)
+    x = np.array([[1, -2, 3]], np.float32)
+    results = odc_mlir.run(odc_mlir.compile(model_bytes(model), target="cpu"), [x])
+    for found, expected in zip(results, odc_mlir.run(model_bytes(model), [x]), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)

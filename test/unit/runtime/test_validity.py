@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import odc_mlir
-from helpers.models import model_bytes
+from helpers.models import ModelBuilder, model_bytes
 from helpers.sessions import quantised
+from odc_mlir.errors import ModelError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of
@@ -197,3 +198,31 @@ def test_the_command(packages: dict[str, PackageFiles], tmp_path: Path, capsys: 
     assert capsys.readouterr().out.startswith("runs: ")
     assert odc_package.main(["check", str(tmp_path / "p"), "--target", "cpu", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["state"] == "rebuild"
+
+
+def joined(first: float, second: float) -> bytes:
+    """CONCATENATION of int8 codes with these scales, behind a RELU that the NPU runs."""
+    builder = ModelBuilder()
+    x, y, z = (
+        builder.tensor(name, (1, 4), "int8", quant=(scale, 0))
+        for name, scale in (("x", first), ("y", first), ("z", second))
+    )
+    out = builder.tensor("out", (1, 8), "int8", quant=(first, 0))
+    builder.operator("RELU", [x], [y])
+    builder.operator("CONCATENATION", [y, z], [out], options={"axis": 1})
+    return model_bytes(builder.finish([x, z], [out]))
+
+
+@pytest.mark.parametrize("target", ["npu-256", "cpu"])
+def test_what_no_kernel_runs_is_refused_by_the_compiler(target: str) -> None:
+    assert check(odc_mlir.compile(joined(0.5, 0.5), target=target)).state == "runs"
+    with pytest.raises(ModelError, match="different scales or zero points"):
+        odc_mlir.compile(joined(0.5, 0.25), target=target)
+
+
+def test_a_package_with_an_operator_that_no_kernel_runs_cannot_run() -> None:
+    files = odc_mlir.compile(joined(0.5, 0.5), placement={"host": ["RELU", "CONCATENATION"]}).files
+    assert check(changed(files, "model.circle", lambda _: joined(0.5, 0.5))).state == "runs"
+    found = check(changed(files, "model.circle", lambda _: joined(0.5, 0.25)))
+    assert found.state == "cannot"
+    assert "different scales or zero points" in found.reason

@@ -449,6 +449,8 @@ def reduction(node: Node, _: PlacementLimits) -> str | None:
     if reduced(node) is not None:
         return None
     shape, axes = node.operand(0).static_shape, [int(axis) for axis in node.const(1).reshape(-1)]
+    if not axes:
+        return "no dimension is reduced"
     sizes = "x".join(str(shape[axis]) for axis in axes)
     return f"{sizes} elements along axes {axes}, at most {_HIGHEST}x{_HIGHEST}"
 

@@ -16,6 +16,7 @@ from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.quantizer.policy.declarations import LITERT
 from odc_mlir.quantizer.policy.readers import FACTORS, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import SMALLEST_SCALE, Scheme, bias_params, quantize_constant
+from odc_mlir.runtime.kernels import conditions
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common.ir import constant_of, info_as, is_real, params_of
 from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, role_of
@@ -27,15 +28,13 @@ def refusal(
     """Return why ``op`` cannot run with these element types, None if it can."""
     if seen := _unfit_values(op, operands, ranges) or _vanishing_product(op, operands) or _shared_state(op):
         return seen
-    if not op.SPEC.kernel:
-        return "it has no kernel"
     try:
         node = _node(op, operands, results, used)
         check_node(node)
-        with np.errstate(all="ignore"):
-            node.spec.kernel_function(node)
     except OdcError as error:
         return error.message
+    if (refused := conditions.refusal(node)) is not None:
+        return refused.message
     return litert_refuses_node(node) if used.reader == LITERT else None
 
 

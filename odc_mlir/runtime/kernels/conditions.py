@@ -1,0 +1,47 @@
+"""Conditions of host kernels, asked without running anything: the one answer to whether an operator can run.
+
+Everything that a kernel can refuse (types, scales, options, constants) it refuses when it is prepared. Compiling, the
+check of packages, the linter and the quantiser all ask :func:`refusal`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from odc_mlir.errors import OdcError, UnsupportedError
+from odc_mlir.ops.spec import Node, TensorInfo, Trait
+from odc_mlir.runtime.kernels.microscaling import prepare_kernel
+
+_LARGE_BYTES = 1 << 20  # of a constant that takes time to prepare
+
+
+def refusal(node: Node) -> OdcError | None:
+    """Return the error of preparing the kernel of ``node``, None if it can run.
+
+    What only a run knows is left to it: shapes that are open, subgraphs, and custom operators of the application.
+    """
+    is_open = any(info is not None and (info.shape is None or None in info.shape) for info in node.operands)
+    if is_open or node.spec.name.startswith("CUSTOM") or Trait.CONTROL_FLOW in node.spec.traits:
+        return None
+    if not node.spec.kernel:
+        return UnsupportedError("there is no kernel for this operator", op=node.spec.name, tensor=node.name)
+    first = _error_of(replace(node, operands=tuple(map(_without_bytes, node.operands))))
+    return None if first is None else _error_of(node)
+
+
+def _without_bytes(info: TensorInfo | None) -> TensorInfo | None:
+    """Return ``info`` as computed if it is a large constant: kernels then prepare its contents in the run."""
+    is_large = info is not None and info.data is not None and info.data.nbytes > _LARGE_BYTES
+    return replace(info, data=None) if info is not None and is_large else info
+
+
+def _error_of(node: Node) -> OdcError | None:
+    try:
+        with np.errstate(all="ignore"):
+            prepare_kernel(node)
+    except OdcError as error:
+        error.op, error.tensor = error.op or node.spec.name, error.tensor or node.name
+        return error
+    return None
