@@ -298,8 +298,7 @@ def test_a_custom_operator_may_have_a_scratch_tensor() -> None:
     custom = Operator("CUSTOM", inputs=(0, 4), outputs=(1,), custom_code="vendor-npu")
     model = _model(custom)
     model.subgraphs[0].tensors.append(Tensor("scratch", "uint8", (64,)))
-    function = _function(model)
-    assert [op.name for op in function.body.block.ops][0] == "circle.undefined"
+    assert next(op.name for op in _function(model).body.block.ops) == "circle.undefined"
     again = export_model(import_model(model)).subgraphs[0]
     assert [again.tensors[index].name for index in again.operators[0].inputs] == ["x", "scratch"]
     with pytest.raises(ModelError, match="nothing computes it"):

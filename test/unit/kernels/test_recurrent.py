@@ -135,7 +135,7 @@ def test_state_of_another_shape() -> None:
     expected = Session(made)(*runs[0])[0]
     flat = {"output_state": variable("float32", (10,)), "cell_state": variable("float32", (5, 2))}
     assert (run(replaced(made, flat), *runs[0]) == expected).all()
-    with pytest.raises(InputError, match=r"output_state has the shape \[1, 5\]; 2 x 5 elements are needed"):
+    with pytest.raises(ModelError, match=r"output_state has the shape \[1, 5\]; 2 x 5 elements are needed"):
         run(replaced(made, {"output_state": variable("float32", (1, 5))}), *runs[0])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import odc_mlir
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.formats.circle.model import Model, Quantization
 from odc_mlir.formats.circle.reader import read_model
