@@ -222,7 +222,9 @@ def test_what_no_kernel_runs_is_refused_by_the_compiler(target: str) -> None:
 
 def test_a_package_with_an_operator_that_no_kernel_runs_cannot_run() -> None:
     files = odc_mlir.compile(joined(0.5, 0.5), placement={"host": ["RELU", "CONCATENATION"]}).files
-    assert check(changed(files, "model.circle", lambda _: joined(0.5, 0.5))).state != "cannot"
-    found = check(changed(files, "model.circle", lambda _: joined(0.5, 0.25)))
+    same = changed(files, "model.circle", lambda _: joined(0.5, 0.5))
+    assert check(parse_package(same, "test")).state != "cannot"
+    other = changed(files, "model.circle", lambda _: joined(0.5, 0.25))
+    found = check(parse_package(other, "test"))
     assert found.state == "cannot"
     assert "different scales or zero points" in found.reason
