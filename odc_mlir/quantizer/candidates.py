@@ -17,9 +17,8 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of
+from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array, QuantParams, Trait
@@ -29,9 +28,7 @@ from odc_mlir.quantizer.models import (
     Candidate,
     FloatModel,
     Recipe,
-    computing,
     dead_code_pass,
-    graph_of,
     main_of,
     make_pass,
     run_passes,
@@ -41,11 +38,9 @@ from odc_mlir.quantizer.policy.products import LAYERS, SEQUENCES
 from odc_mlir.quantizer.policy.ranges import TAIL, Range, Statistics, with_room
 from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, Scheme
 from odc_mlir.quantizer.refinement import RefinementCache, refine
-from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
-from odc_mlir.transforms.common.rewriting import real
 from odc_mlir.transforms.common.tensor_names import outputs_of, values_of
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.common.given import given_range, moved_to, read_given, write_given
@@ -435,30 +430,6 @@ class CandidateBuilder:
         found = self._known_ranges(statistics, "minmax", {})
         return {name: (wider * low, wider * high) for name, (low, high) in found.items()}
 
-    def fake_quantized(self, model: FloatModel, candidate: Candidate, statistics: Statistics) -> Graph:
-        """The float model with every quantised value rounded to its codes: shows what integer arithmetic adds."""
-        module = model.module.clone()
-        self.assign(module, candidate.recipe, statistics)
-        run_passes(self._context, module, [make_pass(_PROPAGATE), make_pass("quant-fake-quantize")])
-        _take_constants(module, candidate.module)
-        return graph_of(module)
-
 
 def _entries(types: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{name}={type}" if name else type for name, type in types.items())
-
-
-def _take_constants(fake: ModuleOp, quantised: ModuleOp) -> None:
-    """Copy the constants of ``quantised``, whose codes may be refined, to the operators of ``fake``."""
-    ours, theirs = computing(fake), computing(quantised)
-    assert [op.SPEC.name for op in ours] == [op.SPEC.name for op in theirs], "both are made of one float model"
-    for op, other in zip(ours, theirs, strict=True):
-        for index, operand in enumerate(other.operands):
-            constant = quant_ir.constant_of(operand)
-            if constant is None or quant_ir.constant_of(op.operands[index]) is None:
-                continue
-            info = info_of(operand)
-            if info.quant is not None and info.info.is_integer and quant_ir.is_real(op.operands[index]):
-                made = real(to_reals(info, info.array()), value_name(op.operands[index]))
-                Rewriter.insert_op(made, InsertPoint.before(op))
-                op.operands[index] = made.result

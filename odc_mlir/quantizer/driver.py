@@ -150,7 +150,7 @@ class Driver:
         tells = check_can_be_missed(limits, given, nothing, has_values=reference.has_values)
         if tells:
             return limits, True
-        # The range of columns in several units is that of the largest, whatever samples show of the others.
+        # Columns in several units share the range of the largest, whatever samples show of the others.
         has_units = all(map(reference.varies_in_units, range(len(reference.graph.outputs))))
         return (*limits, R2_LIMIT), has_units
 

@@ -284,15 +284,6 @@ class Evaluator:
             self._examinations[id(model)] = Examination(model.graph, self.data.held)
         return self._examinations[id(model)]
 
-    def fake_quantized(
-        self, model: FloatModel, candidate: Candidate, statistics: Statistics
-    ) -> dict[str, float | None] | None:
-        """Return measures with float arithmetic between quantised values; None for weights alone."""
-        if self.builder.scheme.weights_only:
-            return None
-        graph = self.builder.fake_quantized(model, candidate, statistics)
-        return self.judging.metrics(self.judging.measure(graph))
-
     def intervals(self, model: FloatModel, candidate: Candidate) -> Certainty:
         """Return the intervals of :meth:`measured_unseen`; none for made-up inputs."""
         if self.data.made_up:

@@ -426,8 +426,8 @@ def _part(error: float, power: float) -> float:
 
 def effects(examination: Examination, quantised: Graph) -> list[Effect]:
     """The effect of every rounding of ``quantised``, which is made of the float model that is examined."""
-    # Louder roundings are measured with 16 bits as well: of values far apart, some of which are next to nothing, or
-    # nearly equal ones far from zero, those may be too few as well.
+    # Louder roundings are measured with 16 bits as well: these may still be too few for values that are far apart, or
+    # nearly equal and far from zero.
     loud = 0.01
     graph = examination.graph
     known = {info.name: index for index, info in enumerate(graph.tensors)}
@@ -586,8 +586,8 @@ def leaked(reference: Graph, quantised: Graph, samples: Sequence[Sequence[Array]
 UNITS = ("macs", "weights", "layers")
 UNIT_NAMES = {"macs": "products", "weights": "weights", "layers": "layers"}
 
-# What a result has to cover to be called quantised. Without a target: the larger part. With one: what accuracy may
-# cost of the products that the target could run; a network whose work is on the host is no better than a float one.
+# Least coverage of a quantised model: the larger part without a target; with one, nearly all products that it could
+# run, because a network whose work is on the host is no better than a float one.
 LEAST_COVERAGE = 0.5
 LEAST_TARGET_COVERAGE = 0.95
 

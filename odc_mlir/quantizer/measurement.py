@@ -70,7 +70,7 @@ def _most_frequent(arrays: Sequence[Array]) -> Array:
 
 # SQNR of outputs that are exactly the float model's, for comparing choices.
 EXACT_DB = 200.0
-# SQNR of an output of which nothing is lost.
+# SQNR of a good output: noise of 0.3 % of the power.
 GOOD_DB = 25.0
 _OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in {*OF_LABELS, "top1_decided", "r2"})
 
@@ -125,7 +125,7 @@ class Measurement:
         Both count because a squashing function may hide the noise of many values. Recovered columns may cost others
         more than other gains may.
         """
-        most_paid_db = 3.0  # half a bit, for columns of which nothing was left
+        most_paid_db = 3.0  # half a bit, for columns that were lost completely
         most = most_paid_db if self.tells_more(other) else _MOST_LOST_DB
         pairs = self._pairs(other)
         better = any(ours.better_than(theirs, least_db, most) for ours, theirs in pairs)

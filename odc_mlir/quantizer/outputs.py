@@ -155,7 +155,7 @@ def _are_like_neighbours(rows: NDArray[np.float64]) -> bool:
     with np.errstate(all="ignore"):
         varying, width = rows - rows.mean(axis=0), rows.shape[1]
         nearest = np.square(np.diff(varying, axis=1)).mean()
-        # Of all pairs the sum of squared differences is n times that of the squares without the square of the sum.
+        # The squared differences of all pairs of n values add up to n times the sum of squares, minus the squared sum.
         every = (width * np.square(varying).sum(axis=1) - np.square(varying.sum(axis=1))).mean()
         return bool(nearest <= most_of_neighbours * every / max(1, width * (width - 1) / 2) and every > 0.0)
 
@@ -548,7 +548,7 @@ def reached(graph: Graph) -> set[int]:
     return found
 
 
-# What has its channels along the last axis, and positions of images, or rows, along the others.
+# Operators with channels along the last axis, and positions of images, or rows, along the others.
 _LAYERS = frozenset(
     {
         "AVERAGE_POOL_2D",
@@ -613,7 +613,7 @@ class ChannelAxes:
         return []
 
 
-# What may give logits of either sign, if nothing that is fused with it limits them.
+# Operators whose results have either sign unless a fused activation limits them.
 _OF_EITHER_SIGN = frozenset(
     {"FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "BATCH_MATMUL", "ADD", "SUB"}
 )
@@ -681,7 +681,7 @@ def _has_both_signs(node: GraphNode) -> bool:
     return node.node.spec.name in _OF_EITHER_SIGN and fused == "none"
 
 
-# What keeps the values of codes, so that a range behind it is that of these.
+# Operators that keep the values of codes, and so their range.
 _SEEN_THROUGH = frozenset({"DEQUANTIZE", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE"})
 
 Interval = tuple[float, float]

@@ -58,8 +58,7 @@ LOG = logging.getLogger(__name__)
 Measures = Mapping[str, float | None]
 _Key = tuple[bool, tuple[tuple[str, str], ...]]
 
-# What outputs are to gain that have less than what is good: so much on the few samples of a search leaves 6 dB on most
-# others.
+# Gain that outputs below a good SQNR should have: 10 dB on the few samples of a search leave 6 dB on most others.
 GAIN_DB = 10.0
 
 
@@ -207,7 +206,7 @@ class PrecisionSearch:
             return effects(self.examination, candidate.graph)
         return effects_told(*self.known_errors, self.names, len(self.plain_db))
 
-    # What is wanted.
+    # Aims.
 
     def _aims(self) -> tuple[float, ...]:
         """Return the SQNR aim of each output if the target prices wider values, else none."""
@@ -234,7 +233,7 @@ class PrecisionSearch:
         """Return whether cross-validation was done, or is needless because the search misses limits."""
         return id(tried) in self._unseen or not tried.holds(self.limits)
 
-    # What there is.
+    # Costs and noises.
 
     def _problem(self, candidate: Candidate, *, host: bool) -> Problem:
         """Return costs and noises of all layers; ``host``: layers may leave the target. Float layers add no noise."""
@@ -458,7 +457,7 @@ class PrecisionSearch:
             found = found or tried
         return found
 
-    # What keeps the limits.
+    # Models within the limits.
 
     def _cheaper(self, problem: Problem, points: Sequence[Point], levels: Levels) -> Tried | None:
         """Measure ``points`` that cost less than ``levels``, as scores need not follow noise; return a good one."""
@@ -496,7 +495,7 @@ class PrecisionSearch:
                 return tried
         return None
 
-    # What is within the budget.
+    # Models within the budget.
 
     def _within(self, problem: Problem, points: Sequence[Point]) -> Levels | None:
         """Return the most accurate choice within the budget, if any; ``points``: the most accurate first.
@@ -524,7 +523,7 @@ class PrecisionSearch:
 
     def _affordable(self, points: Sequence[Point], others: Iterable[Levels]) -> list[Levels]:
         """Return the measured ``points`` within the budget, the most accurate first, and such ``others``."""
-        # Where the budget has no say in which of them are measured, a larger one gets no worse a model.
+        # If the budget does not decide which points are measured, a larger budget never gives a worse model.
         if (most := self._most_in_budget) and points:
             every = [point.levels for point in points[:: -(-len(points) // most)]]
             within = [levels for levels in every if self.models.in_time() and self._is_affordable(levels)]

@@ -587,7 +587,7 @@ class Reference(FloatOutputs):
         known = self._known_in(graph)
         names = float_names(graph, known)
         computed = (*graph.inputs, *(index for item in graph.nodes for index in item.outputs))
-        # Of tensors that stand for the same the last has been through all that there is.
+        # Of tensors with one float name the last comes after all conversions.
         last = {names[index]: index for index in computed if index in names}
         more = tuple(dict.fromkeys(last.values()))
         runner = BatchRunner(dataclasses.replace(graph, outputs=(*graph.outputs, *more)))

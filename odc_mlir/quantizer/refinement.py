@@ -31,7 +31,7 @@ from odc_mlir.transforms.quant import quant_correct_biases, quant_round_weights
 LOG = logging.getLogger(__name__)
 
 Samples = Sequence[Sequence[Array]]
-# What codes of weights depend on beside the float model: the layers that read them, and the grid.
+# Key of codes of weights in one float model: the layers that read them, and the grid.
 _Key = tuple[tuple[str, ...], QuantParams, str]
 
 _MOST_TOGETHER = 1 << 18  # most elements of inputs and intermediate values in one batch of runs
@@ -309,7 +309,7 @@ def _layers(reference: Graph, quantised: Graph) -> list[_LayerPair]:
     # Products over more inputs than this stay rounded to the nearest: their moments alone would take hundreds of MB.
     most_inputs = 2560
     originals = {graph_node.node.results[0].name: graph_node for graph_node in reference.nodes if graph_node.outputs}
-    # What the model gives keeps its name, and the codes that it is made of get another.
+    # Outputs keep their names; the codes that they are made from have other names.
     names = float_names(quantised, {info.name: index for index, info in enumerate(reference.tensors)})
     makers = {index: item for item in quantised.nodes for index in item.outputs}
     found = []

@@ -344,7 +344,7 @@ def _not_finite(o: JudgedCandidate) -> Iterator[str]:
     if told < LEAST_MEASURED * (every + o.data.left_out):
         yield (
             f"only {told} of {every + o.data.left_out} samples have finite outputs in the float model, which is too "
-            "few for a verdict: give samples of which it makes numbers"
+            "few for a verdict: give samples for which it computes numbers"
         )
 
 
@@ -552,7 +552,6 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
         driver.limits,
         outcome.metrics,
         outputs=_outputs(driver.reference, outcome.measured),
-        fake_quantized=driver.evaluator.fake_quantized(driver.model, candidate, driver.statistics),
         scores=_scores(driver, outcome.measured),
         layers=outcome.layers,
         scheme={layer.name: layer.precision for layer in outcome.layers},

@@ -135,7 +135,7 @@ def _refused_values(node: Node) -> str | None:
     return None if shape in (None, (), (1,), (None,)) else "LiteRT has no kernel for a condition of several values"
 
 
-# What codes and reals are converted to; wider ones become uint8 in two steps, which the file's writer makes of one.
+# Types that codes and reals can be converted to. The writer splits a conversion of wider codes to uint8 into two.
 _CONVERTED: Mapping[str, tuple[str, ...]] = {
     "float32": (*CODE_DTYPES, "int4"),
     **dict.fromkeys(("int8", "uint8"), (*CODE_DTYPES, "float32")),

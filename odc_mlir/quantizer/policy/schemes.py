@@ -171,8 +171,7 @@ NARROW = "int8"  # what targets run most of
 WIDE_VALUES = "int16x8"  # values of 16 bits, beside weights of 8
 WIDE_WEIGHTS, WIDE_WEIGHTS_ALONE = "int16", "int16_wo"  # weights of 16 bits, beside values of as many or real ones
 
-# What layers of each scheme are taken to, one after the other. A wider scheme is of the same family, whose readers
-# know both.
+# Wider schemes to try for single layers, in order. They are of the same family, so every reader knows both.
 LADDERS: Mapping[str, tuple[str, ...]] = {
     "int8": ("int16x8", FLOAT),
     "int8x4": ("int8", "int16x8", FLOAT),
@@ -184,7 +183,7 @@ LADDERS: Mapping[str, tuple[str, ...]] = {
 }
 
 NARROWER: Mapping[str, str] = {"int8": "int8x4", "int8_wo": "int4_wo"}
-"""What layers of a scheme may be taken to where a budget asks for less: weights of half the bits."""
+"""Narrower schemes to try for single layers within a budget: weights of half the bits."""
 
 
 def ladder_of(scheme: str) -> tuple[str, ...]:
@@ -212,7 +211,7 @@ def with_wide_weights(scheme: str) -> tuple[str, ...]:
 
 
 SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
-# What holds nothing but zeros, and is beside nothing else, has no unit: any scale does.
+# Scale of a tensor that holds nothing but zeros: any would do.
 SCALE_OF_ZEROS = 1e-10
 _LARGEST = float(np.finfo(np.float32).max)
 

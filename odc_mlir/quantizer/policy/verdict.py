@@ -120,7 +120,7 @@ class Limit:
     def holds(self, measures: Measures) -> bool:
         """Return whether ``measures`` keep the limit: equal values keep all, unknown values none."""
         value = measures.get(self.key)
-        # Values that are equal have no SQNR. Those of which none is finite are equal too, but have no distance.
+        # Equal values have no SQNR. Values that are not finite may be equal too, but have no distance.
         if measures.get("differing") == 0 and measures.get("max_abs") is not None and self.metric != "drop":
             return True
         if value is None or not math.isfinite(value):
@@ -166,7 +166,7 @@ class Answers:
     count: float
 
 
-# What outputs that never change cannot keep, where they keep all else.
+# The limit that constant outputs miss where they keep all others.
 R2_LIMIT = Limit("r2", _METRICS["r2"].default or 0.0)
 
 
@@ -360,7 +360,7 @@ def worst_layers(layers: Sequence[LayerError], count: int = WORST_LAYERS) -> lis
 
 SCHEMA_VERSION = 1
 
-# What a verdict says; UNCHECKED: limits hold, but on made-up inputs only.
+# Statuses of a verdict; UNCHECKED: limits hold, but on made-up inputs only.
 PASSED, FAILED, UNCHECKED = "passed", "failed", "unchecked"
 _NOT_CHECKED = "not checked: no samples were given; limits hold on made-up inputs only"
 _GIVE_SAMPLES = "give samples: --calibration or --evaluation (in Python calibration or evaluation)"
@@ -419,7 +419,7 @@ def make_verdict(
     holds = all(check["passed"] for check in checks) and not texts[PROBLEM]
     status = FAILED if not holds or texts[DOUBT] else UNCHECKED if made_up else PASSED
     main = next((check for check in checks if not check["passed"]), checks[0])
-    empty: dict[str, Any] = {"fake_quantized": None, "front": [], "outputs": [], "steps": []}
+    empty: dict[str, Any] = {"front": [], "outputs": [], "steps": []}
     empty |= {name: {} for name in ("coverage", "scheme", "float_reasons", "saturated_biases", "choices")}
     return {
         "schema_version": SCHEMA_VERSION,

@@ -45,7 +45,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 from xdsl.rewriter import InsertPoint
 
-from odc_mlir.dialects.circle import BlobAttr, CircleOp, VariableOp, tensor_facts, tensor_type
+from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_type
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_once
@@ -55,12 +55,10 @@ from odc_mlir.transforms.quant.common.conversion import (
     ConvertedConstants,
     Demand,
     QuantizedElement,
-    ReplaceConstants,
     argument_codes,
     assigned_codes,
     behind,
     clear_assignment,
-    coded,
     demands,
     is_assigned,
     result_codes,
@@ -131,11 +129,18 @@ class Casts:
         return self.made[value, wanted]
 
 
-class QuantizeConstants(ReplaceConstants):
+@dataclass
+class QuantizeConstants(RewritePattern):
     """Replace real constants, biases included, by codes of the types that their users want."""
 
-    def converted(self, demand: Demand, codes: QuantizedElement) -> tuple[BlobAttr, Attribute]:
-        return coded(demand), codes.type_for(demand.value)
+    wanted: Mapping[Operation, Sequence[Demand]]
+    constants: ConvertedConstants
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        for demand in self.wanted.get(op, ()):
+            if (made := self.constants.of(demand)) is not None:
+                op.operands[demand.index] = made
+                rewriter.notify_op_modified(op)
 
 
 @dataclass

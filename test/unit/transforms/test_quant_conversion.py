@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
+from odc_mlir.editing.parameters import fake_quantize
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
@@ -24,7 +25,6 @@ from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.support.text import module_text, parse_module
 from odc_mlir.transforms.quant.convert_circle_to_quant import ConvertCircleToQuantPass
 from odc_mlir.transforms.quant.quant_assign_params import QuantAssignParamsPass
-from odc_mlir.transforms.quant.quant_fake_quantize import QuantFakeQuantizePass
 from odc_mlir.transforms.quant.quant_flip_sign import QuantFlipSignPass
 from odc_mlir.transforms.quant.quant_insert_requantize import QuantInsertRequantizePass
 from odc_mlir.transforms.quant.quant_propagate_params import QuantPropagateParamsPass
@@ -124,7 +124,7 @@ def test_fake_quantisation_predicts_integers(scheme: str, mean_steps: float, mos
     written = export_model(quantised(scheme, io="quantized")).subgraphs[0]
     quant = written.tensors[written.outputs[0]].quant_params()
     assert quant is not None
-    predicted = result(applied(assigned(scheme), QuantFakeQuantizePass()), INPUTS)
+    predicted = result(fake_quantize(quantised(scheme)), INPUTS)
     steps = np.abs(result(quantised(scheme), INPUTS) - predicted) / quant.scale
     assert steps.mean() < mean_steps
     assert steps.max() < most_steps + 0.01

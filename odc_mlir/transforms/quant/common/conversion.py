@@ -7,13 +7,12 @@ takes or gives it. A value keeps one type; where a use wants another, somebody h
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import (
@@ -245,37 +244,31 @@ def encoded(demand: Demand) -> Array:
 
 
 class ConvertedConstants:
-    """What real constants of one function become, once for each type that they are wanted in."""
+    """Codes of the real constants of one function, one constant for each type that its users want."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self._made: dict[ConstOp, dict[QuantizedElement, ConstOp]] = {}
 
-    def find(self, demand: Demand) -> SSAValue | None:
-        """The constant that was made for a demand like this one, None where there is none yet."""
-        constant = constant_of(demand.value)
+    def of(self, demand: Demand) -> SSAValue | None:
+        """Return the codes of the real constant that ``demand`` reads; None for a demand of something else.
+
+        The first copy is inserted before the real constant, which :meth:`clean_up` removes. Further copies are inserted
+        before their first user, as in imported models, so demands must come in program order.
+        """
+        constant = real_constant(demand.value)
         if constant is None or demand.codes is None:
             return None
-        made = self._made.get(constant, {}).get(demand.codes)
-        return None if made is None else made.result
-
-    def make(self, demand: Demand, contents: BlobAttr, type: Attribute) -> SSAValue:
-        """A constant ``contents`` of ``type`` for ``demand``, beside the real one, which :meth:`clean_up` drops.
-
-        Further copies stand in front of their first user, as in imported models: demands must come in program order.
-        """
-        constant = constant_of(demand.value)
-        assert constant is not None
-        assert demand.codes is not None
         siblings = self._made.setdefault(constant, {})
-        name, place = value_name(constant.result), InsertPoint.before(constant)
-        if siblings:
-            name, place = self._names.fresh(f"{name}_{demand.codes.dtype}"), InsertPoint.before(demand.op)
-        made = ConstOp(contents, type)
-        named(made, name)
-        Rewriter.insert_op(made, place)
-        siblings[demand.codes] = made
-        return made.result
+        if demand.codes not in siblings:
+            name, place = value_name(constant.result), InsertPoint.before(constant)
+            if siblings:
+                name, place = self._names.fresh(f"{name}_{demand.codes.dtype}"), InsertPoint.before(demand.op)
+            made = ConstOp(coded(demand), demand.codes.type_for(demand.value))
+            named(made, name)
+            Rewriter.insert_op(made, place)
+            siblings[demand.codes] = made
+        return siblings[demand.codes].result
 
     def clean_up(self) -> None:
         """Drop constants that nothing uses any more; of one that stays, the first copy gets a name of its own."""
@@ -284,28 +277,6 @@ class ConvertedConstants:
                 Rewriter.erase_op(constant)
             else:
                 named(next(iter(made.values())), self._names.fresh(f"{value_name(constant.result)}_quantized"))
-
-
-@dataclass
-class ReplaceConstants(RewritePattern):
-    """Base of patterns that replace the real constants of an operation, once for each type that users want."""
-
-    wanted: Mapping[Operation, Sequence[Demand]]
-    constants: ConvertedConstants
-
-    def converted(self, demand: Demand, codes: QuantizedElement) -> tuple[BlobAttr, Attribute]:
-        """Return contents and type of the new constant."""
-        raise NotImplementedError
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        for demand in self.wanted.get(op, ()):
-            if demand.codes is None or real_constant(demand.value) is None:
-                continue
-            made = self.constants.find(demand)
-            if made is None:
-                made = self.constants.make(demand, *self.converted(demand, demand.codes))
-            op.operands[demand.index] = made
-            rewriter.notify_op_modified(op)
 
 
 def conversion(operator: str, source: SSAValue, type: Attribute) -> CircleOp:
