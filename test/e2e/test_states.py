@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -198,6 +199,27 @@ def test_the_host_goes_on_from_the_state_of_a_failed_device(step: int, monkeypat
         assert answers(session, xs) == wanted
         assert listed(session) == end
         assert "the device is gone" in str(session.odc_status)
+
+
+@pytest.mark.parametrize("step", [3, 20])
+def test_variables_of_recurrent_operators_stay_on_the_device(
+    step: int, test_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = test_data / "models" / "lstm" / "keras_lstm_mnist_ptq.circle"
+    with Session(path) as host, Session(odc_mlir.compile(path)) as npu:
+        host.prepare()
+        npu.prepare()
+        shape = host.input_tensorinfo(0).dims
+        rng = np.random.default_rng(0)
+        xs = [rng.integers(0, 256, shape).astype(np.uint8) for _ in range(24)]
+        assert answers(npu, xs[:2]) == answers(host, xs[:2])
+        assert listed(npu) == listed(host)
+        npu.reset_state()
+        host.reset_state()
+        _failing(monkeypatch, step, lost=step < 16)
+        assert answers(npu, xs) == answers(host, xs)
+        assert listed(npu) == listed(host)
+        assert "the device is gone" in str(npu.odc_status)
 
 
 def test_state_moves_between_device_and_host() -> None:

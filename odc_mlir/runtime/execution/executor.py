@@ -96,7 +96,8 @@ class Executor:
             self._lock = RLock()
             self._prepared, self._recent = OrderedDict(), (None, None)
             self._calls.abandon()
-            states = self._states | self.device_states()  # the abandoned run has not changed them
+            self._fetch_states()  # the abandoned run has not changed them
+            states = self._states
             self.reset()
             self._states = states
 
@@ -135,14 +136,24 @@ class Executor:
         info = self.graph.tensors[state.input]
         return np.frombuffer(state.initial, info.info.numpy).reshape(info.static_shape)
 
+    def _fetch_states(self) -> None:
+        """Copy the states that devices hold, which stay there."""
+        for tensor, value in self.device_states().items():
+            if tensor in self._variables:
+                self._variables[tensor][...] = value
+            else:
+                self._states[tensor] = value
+
     def get_states(self) -> dict[str, Array]:
         """Return copies of the graph's states, variable tensors and resource variables, by name."""
         with self._lock:
+            self._fetch_states()
             return {name: value.copy() for name, value in self._contents().items()}
 
     def set_states(self, values: Mapping[str, Any]) -> None:
         """Replace some of the arrays that :meth:`get_states` returns; raise InputError if one does not fit."""
         with self._lock:
+            self._fetch_states()
             known, arrays = self._contents(), {name: np.array(value) for name, value in values.items()}
             for name, array in arrays.items():
                 if name not in known:
@@ -153,7 +164,6 @@ class Executor:
                     seen = f"{array.dtype} {list(array.shape)}"
                     raise InputError(f"the state is {old.dtype} {list(old.shape)}, got {seen}", tensor=name)
                 array.flags.writeable = False
-            self._states |= self.device_states()
             self.forget_device_states()
             self._states |= {item.input: arrays[item.name] for item in self.graph.states if item.name in arrays}
             for variable in self._resources():
@@ -164,8 +174,7 @@ class Executor:
     def _contents(self) -> dict[str, Array]:
         found = {self.graph.tensors[index].name: value for index, value in self._variables.items()}
         found |= {item.name: item.value for item in self._resources() if item.value is not None}
-        states = self._states | self.device_states()
-        return found | {state.name: states[state.input] for state in self.graph.states}
+        return found | {state.name: self._states[state.input] for state in self.graph.states}
 
     def _resources(self) -> list[Variable]:
         return [item for item in self._calls.context.state.resources.values() if isinstance(item, Variable)]
@@ -237,9 +246,9 @@ class Executor:
             if self._bind.shapes is not shapes or prepared is None:
                 prepared = self._prepare(self._bind.shapes or ())
                 self._recent = self._bind.shapes, prepared
-            if self._states:
-                seen = {} if watch is None and watch_together is None else self.device_states()
-                values.update(self._states | seen)
+            if watch is not None or watch_together is not None:
+                self._fetch_states()
+            values.update(self._states)
             quietly = prepared.quietly if observe is None else None  # such programs call no subgraphs
             if quietly is not None and watch_together is not None:
                 prepared.batches.run(values, watch_together)

@@ -88,6 +88,7 @@ def _check_segment(step: SegmentStep, graph: Graph, error: Callable[[str], Packa
         if tensor not in produced:
             raise error(f"{step.file} outputs {graph.tensors[tensor].name!r}, which none of its operators produces")
     known = {(state.input, state.output) for state in graph.states}
+    known |= {(tensor, tensor) for tensor in step.inputs if graph.tensors[tensor].is_variable}
     for source, result in step.states:
         is_bound = source < len(step.inputs) and result < len(step.outputs)
         if not is_bound or (step.inputs[source], step.outputs[result]) not in known:
@@ -224,14 +225,15 @@ class SegmentUnit:
         """Run with the states on the device; those of the frame go there first if it has none."""
         with contained(SimulationError, "the device failed"):
             if self._copy is None:
-                self._copy = [frame.value(self.reads[place]) for place, _ in self.step.states]
+                self._copy = [frame.value(self.reads[place]).copy() for place, _ in self.step.states]
                 program.write_states(self._copy)
             inputs, outputs = self.step.passed
             ports = others(program.outputs, (place for _, place in self.step.states))
             self._finish(frame, inputs, outputs, ports, program.run_kept)
             if frame.watched:
-                new = zip(self.step.states, program.read_states(), strict=True)
-                frame.values.update({self.writes[place]: value for (_, place), value in new})
+                frame.put(
+                    {self.writes[new]: v for (_, new), v in zip(self.step.states, program.read_states(), strict=True)}
+                )
             self._inputs_since.append([frame.value(index).copy() for index in inputs])
             if len(self._inputs_since) >= _REPLAYED:
                 self._copy, self._inputs_since = list(program.read_states()), []
@@ -255,10 +257,12 @@ class SegmentUnit:
         held = {self.reads[place]: value for (place, _), value in zip(self.step.states, self._copy, strict=True)}
         inputs, _ = self.step.passed
         for values in self._inputs_since:
-            earlier = Frame(frame.shaped, {**dict(zip(inputs, values, strict=True)), **held}, {}, frame.calls, None)
+            given = dict(zip(inputs, values, strict=True))
+            earlier = Frame(frame.shaped, given, frame.variables, frame.calls, None)
+            earlier.put(held)
             earlier.stand_in(self.step.operators, self.writes)
             held = {self.reads[place]: earlier.value(self.writes[new]) for place, new in self.step.states}
-        frame.values.update(held)
+        frame.put(held)
         self.forget_states()
 
     def _run_on_device(self, frame: Frame, program: DeviceProgram) -> None:
@@ -279,11 +283,7 @@ class SegmentUnit:
         for port, value in zip(ports, result.outputs, strict=True):
             if value.shape != port.shape:
                 raise SimulationError(f"the device gave the shape {value.shape}, not {port.shape}", tensor=port.name)
-        for tensor, value in zip(writes, result.outputs, strict=True):
-            if tensor in frame.variables:
-                frame.variables[tensor][...] = value
-            else:
-                frame.values[tensor] = value
+        frame.put(dict(zip(writes, result.outputs, strict=True)))
         self.counters, self.trace = result.counters, result.trace
         if frame.observe is not None:
             frame.observe(Event(self.step.name, "SEGMENT", "segment", start, time.perf_counter() - start))

@@ -187,6 +187,14 @@ class Frame:
             found = self.variables.get(index)
         return self.shaped.tensors[index].array() if found is None else found
 
+    def put(self, found: Mapping[int, Array]) -> None:
+        """Set tensors: values, and the contents of variables."""
+        for index, value in found.items():
+            if index in self.variables:
+                self.variables[index][...] = value
+            else:
+                self.values[index] = value
+
     def _operand(self, index: int, *, writable: bool) -> Array | None:
         """Return tensor ``index`` as an operand.
 

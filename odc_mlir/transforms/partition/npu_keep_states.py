@@ -11,9 +11,9 @@ After::
     }
 
 Each pair of numbers is an operand, and the result that it is in the next run. A result with other users is given twice:
-once to them, once as the state. States pass in and out as before if the model has several segments, which take turns
-with the SRAM, if something outside of the segment reads or computes them, if the segment writes other variables too, or
-if they need more than half of the SRAM.
+once to them, once as the state. Variables of recurrent operators, for which the segment gives the argument, are states
+too. States pass in and out as before if the model has several segments, which take turns with the SRAM, if something
+outside of the segment reads or computes them, or if they need more than half of the SRAM.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ class NpuKeepStatesPass(ModulePass):
         segments, last = [item for item in block.ops if isinstance(item, SegmentOp)], block.last_op
         if len(segments) != 1 or choice is None or not isinstance(last, ReturnOp):
             return
-        if any(isinstance(value.owner, VariableOp) for value in segments[0].operands):
-            return
         inputs, outputs = ([info_of(value) for value in values] for values in (block.args, last.operands))
-        (segment,), kept, held = segments, list[int](), 0
+        (segment,), kept = segments, _variables(segments[0])
+        held = sum(tensor_bytes(info_of(segment.operands[number])) for number in (kept or ())[::2])
         limit = (choice.sram_limit or targets.load(choice.target).sram.capacity_bytes) // 2
+        if kept is None or held > limit:
+            return
         for place, source in positions(states_of(op), inputs, outputs):
             argument, value = block.args[source], last.operands[place]
             readers = list(argument.uses)
@@ -69,6 +70,21 @@ class NpuKeepStatesPass(ModulePass):
             held += size
         if kept:
             segment.attributes[KEPT_STATES] = DenseArrayBase.from_list(i64, kept)
+
+
+def _variables(segment: SegmentOp) -> list[int] | None:
+    """Return operand and result of each variable that ``segment`` writes; None if one has other uses."""
+    end, found = segment.circle_block.last_op, list[int]()
+    assert isinstance(end, YieldOp), "a verified segment ends in its yield"
+    for number, value in enumerate(segment.operands):
+        if not isinstance(value.owner, VariableOp):
+            continue
+        argument = segment.circle_block.args[number]
+        results = [place for place, given in enumerate(end.operands) if given is argument]
+        if len(results) != 1 or len(list(value.uses)) != 1 or segment.results[results[0]].first_use is not None:
+            return None
+        found += [number, results[0]]
+    return found
 
 
 def _with_copy(segment: SegmentOp, index: int) -> SegmentOp:

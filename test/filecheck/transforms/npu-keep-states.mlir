@@ -81,3 +81,19 @@ builtin.module attributes {
   }
 }
 // CHECK: odc.kept_states = array<i64: 0, 0>
+
+// -----
+
+// The variable is written in the segment, which gives the argument that holds it.
+builtin.module attributes {odc.target = #odc.target<"npu-256">} {
+  func.func @main(%x: tensor<8xi8> loc("x")) -> tensor<8xi8> {
+    %v = circle.variable : tensor<8xi8> loc("v")
+    %0, %1 = odc.segment @segment_0(%x, %v) : (tensor<8xi8>, tensor<8xi8>) -> (tensor<8xi8>, tensor<8xi8>) for "npu-256" circle {
+    ^bb0(%a: tensor<8xi8>, %b: tensor<8xi8>):
+      %2 = circle.maximum(%a, %b) : (tensor<8xi8>, tensor<8xi8>) -> tensor<8xi8> loc("y")
+      odc.yield %2, %b : tensor<8xi8>, tensor<8xi8>
+    } loc(fused["y", "v"])
+    func.return %0 : tensor<8xi8>
+  }
+}
+// CHECK: odc.kept_states = array<i64: 1, 1>
