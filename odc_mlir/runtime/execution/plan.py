@@ -222,7 +222,7 @@ class SegmentUnit:
         frame.stand_in(self.step.operators, self.writes)
 
     def _run_with_states(self, frame: Frame, program: StatefulProgram) -> None:
-        """Run with the states on the device; those of the frame go there first if it has none."""
+        """Run with the states on the device, after writing the frame's states there if it has none."""
         with contained(SimulationError, "the device failed"):
             if self._copy is None:
                 self._copy = [frame.value(self.reads[place]).copy() for place, _ in self.step.states]

@@ -1,4 +1,4 @@
-"""States whose output is only what a run appends: the new rows of a cache, not the whole of it."""
+"""States whose output holds only the rows that a run appends, such as the new keys of a cache."""
 
 from __future__ import annotations
 

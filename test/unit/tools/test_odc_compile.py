@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers import stateful
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.formats.package import read_package
 from odc_mlir.formats.quantities import time_text
+from odc_mlir.runtime.package import Package
 from odc_mlir.tools import odc_compile
 
 
@@ -156,6 +158,19 @@ def test_emit(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "circle.add" in (tmp_path / "m.mlir").read_text()
     assert _run(tmp_path / "m.mlir", "-q", "-o", tmp_path / "package") == 0
     assert read_package(tmp_path / "package").plan is not None
+
+
+def test_states_are_kept_or_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "gru.circle", tmp_path / "package"
+    path.write_bytes(model_bytes(stateful.gru(size=8, declare=False)))
+    assert _run(path, "-o", out, "--state", "cell/h_next=cell/h") == 0
+    assert [state.name for state in Package.from_path(out).states] == ["cell/h"]
+    assert _run(out, "-o", tmp_path / "shown", "--state", "none") == 0
+    assert [item.name for item in Package.from_path(tmp_path / "shown").inputs] == ["x", "cell/h"]
+    assert _run(path, "--emit", "partition", "--state", "cell/h_next=cell/h") == 0
+    assert "odc.kept_states = array<i64: 1, 0>" in capsys.readouterr().out
+    assert _run(path, "-o", out, "--state", "cell/h_next") == 1
+    assert "is not OUT=IN" in _error(capsys)
 
 
 def test_strict(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,7 +153,7 @@ class _ProgramReader:
                 self.buffers[root] = buffer
 
     def _update(self, late: list[tuple[SSAValue, Buffer]]) -> None:
-        """Copy values to states at the end; what the states held before is read first."""
+        """Copy values to states at the end, after all reads of the old contents."""
         before = {root: _buffer_of(root, Space.ARENA) for root, _ in late if self._buffer(root).takes}
         self.result.copies += [Copy(self._buffer(root), saved) for root, saved in before.items()]
         self.result.copies += [Copy(before.get(root) or self._buffer(root), held) for root, held in late]
