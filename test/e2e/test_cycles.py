@@ -16,7 +16,9 @@ import cycle_table
 import release_record
 from cycle_table import Key, Value
 from helpers.compiled import Compiled
+from odc_mlir import compiler
 from odc_mlir.formats.package import read_package
+from odc_mlir.simulator import load, simulate
 from odc_mlir.transforms.npu import npu_hoist_transfers
 from odc_mlir.transforms.npu.schedule import layer_plan, prefetch, residents, window_search
 
@@ -53,6 +55,26 @@ def test_the_record_of_this_version(key: Key, test_data: Path, compiled: Compile
     package = read_package(compiled(path, target=key.target, memory=key.memory))
     lines = list(release_record.differences(RECORD, {key: release_record.costs(package)}))
     assert not lines, f"{lines[0]}: compare with scripts/release_record.py, and write it with --write"
+
+
+SHORT_OF_MEMORY: list[tuple[str, dict[str, Any], int, int]] = [
+    ("kws_ref_model", {"sram_limit": 24 << 10}, 30_868, 24_224),
+    ("pretrainedResnet_quant", {"sram_limit": 40 << 10}, 93_721, 38_624),
+    ("pretrainedResnet_quant", {"prefer": "memory"}, 98_408, 49_152),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "cycles", "arena"), SHORT_OF_MEMORY)
+def test_cycles_with_little_memory(
+    name: str, options: dict[str, Any], cycles: int, arena: int, test_data: Path
+) -> None:
+    """The sizes of chunks in which constants arrive, and how much slower a plan for less memory may be."""
+    files = compiler.compile(cycle_table.model_path(test_data, name), **options)
+    assert files.plan is not None
+    (step,) = files.plan.segments
+    program = load(files.segment(step.file))
+    assert simulate(program, execute=False).counters.cycles == pytest.approx(cycles, rel=cycle_table.TOLERANCE)
+    assert program.container.arena_bytes == pytest.approx(arena, rel=cycle_table.TOLERANCE)
 
 
 def test_every_number_of_a_record_counts(tmp_path: Path) -> None:

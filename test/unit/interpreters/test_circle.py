@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 from xdsl.interpreter import Interpreter, PythonValues
 from xdsl.ir import Operation
 
@@ -109,3 +110,56 @@ def test_a_model_gives_its_golden_outputs(model: GoldenModel) -> None:
     inputs, outputs = next(model.samples())
     for found, expected in zip(run_module(module, inputs), outputs, strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+STATEFUL = """
+builtin.module {{
+  func.func @main(%x: tensor<1x3xf32>) -> tensor<1x1xf32> {{
+    %w = circle.const [1.0, 2.0, 3.0] : tensor<1x3xf32>
+    %t = circle.const [10.0, 1.0] : tensor<1x2xf32>
+    %n = circle.none
+    %s = circle.variable : tensor<1x2xf32>
+    {}
+    func.return %y : tensor<1x1xf32>
+  }}
+  {}
+}}"""
+LAYER = (
+    "circle.svdf({}) {{rank = 1, activation = none}} : "
+    "(tensor<1x3xf32>, tensor<1x3xf32>, tensor<1x2xf32>, none, tensor<1x2xf32>) -> tensor<1x1xf32>"
+)
+ENDS = "(tensor<1x3xf32>, tensor<1x2xf32>) -> (tensor<1x1xf32>, tensor<1x2xf32>)"
+STATEFUL_SEGMENT = f"""%y, %m = odc.segment @s(%x, %s) : {ENDS} circle {{
+^bb0(%a: tensor<1x3xf32>, %v: tensor<1x2xf32>):
+  %f = circle.const [1.0, 2.0, 3.0] : tensor<1x3xf32>
+  %g = circle.const [10.0, 1.0] : tensor<1x2xf32>
+  %o = circle.none
+  %z = {LAYER.format("%a, %f, %g, %o, %v")}
+  odc.yield %z, %v : tensor<1x1xf32>, tensor<1x2xf32>
+}}"""
+STATEFUL_PROGRAM = """npu.program @s(%a: tensor<1x3xf32>, %v: tensor<1x2xf32>) -> (tensor<1x1xf32>, tensor<1x2xf32>) {
+  %c = circle.const [1.0] : tensor<1xf32>
+  %n = circle.add(%v, %c) : (tensor<1x2xf32>, tensor<1xf32>) -> tensor<1x2xf32>
+  %i = circle.const [1] : tensor<1xi32>
+  %z = circle.sum(%n, %i) {keep_dims = true} : (tensor<1x2xf32>, tensor<1xi32>) -> tensor<1x1xf32>
+  odc.yield %z, %n : tensor<1x1xf32>, tensor<1x2xf32>
+}"""
+
+
+def runs(body: str, program: str = "", *, run_target: bool = False) -> list[float]:
+    """Return the results of three runs of one interpreter."""
+    module = parse_module(make_context(), STATEFUL.format(body, program))
+    module.verify()
+    interpreter = make_interpreter(module, run_target=run_target)
+    (function,) = (op for op in module.body.block.ops if isinstance(op, FuncOp))
+    return [float(interpreter.call_op(function, (X.reshape(1, 3),))[0][0, 0]) for _ in range(3)]
+
+
+def test_a_variable_keeps_what_operators_in_a_segment_wrote() -> None:
+    alone = runs("%y = " + LAYER.format("%x, %w, %t, %n, %s"))
+    assert alone[0] != alone[1]
+    assert runs(STATEFUL_SEGMENT) == alone
+
+
+def test_a_variable_gets_what_a_program_gives_for_it() -> None:
+    assert runs(STATEFUL_SEGMENT, STATEFUL_PROGRAM, run_target=True) == [2.0, 4.0, 6.0]

@@ -179,3 +179,27 @@ def test_images_at_the_interface_may_be_stored_channels_last():
     image = np.random.default_rng(1).normal(size=(1, 2, 4, 3)).astype(np.float32)
     (want,), (got,) = _run(kept, [image]), _run(free, [image.transpose(0, 2, 3, 1)])
     np.testing.assert_array_equal(want.transpose(0, 2, 3, 1), got)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_reductions_keep_or_remove_dimensions_in_any_order(keep):
+    """The mean over height and width of a tensor that is transposed before, and after if it has all dimensions."""
+    mean, kept = ("1x1x1x2xf32", "true") if keep else ("1x2xf32", "false")
+    back = "%z = circle.transpose(%m, %q) : (tensor<1x1x1x2xf32>, tensor<4xi32>) -> tensor<1x2x1x1xf32>" if keep else ""
+    name, result = ("%z", "1x2x1x1xf32") if keep else ("%m", mean)
+    text = f"""func.func @main(%x: tensor<1x2x3x4xf32>) -> tensor<{result}> {{
+      %p = circle.const [0, 2, 3, 1] : tensor<4xi32>
+      %q = circle.const [0, 3, 1, 2] : tensor<4xi32>
+      %a = circle.const [1, 2] : tensor<2xi32>
+      %t = circle.transpose(%x, %p) : (tensor<1x2x3x4xf32>, tensor<4xi32>) -> tensor<1x3x4x2xf32>
+      %m = circle.mean(%t, %a) {{keep_dims = {kept}}} : (tensor<1x3x4x2xf32>, tensor<2xi32>) -> tensor<{mean}>
+      {back}
+      func.return {name} : tensor<{result}>
+    }}"""
+    module = odc_mlir.load(text.encode())
+    before = module.clone()
+    CircleAssignLayoutsPass().apply(make_context(), module)
+    module.verify()
+    assert _transposes(module) == 0
+    inputs = [np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)]
+    np.testing.assert_allclose(_run(module, inputs)[0], _run(before, inputs)[0], rtol=1e-6)

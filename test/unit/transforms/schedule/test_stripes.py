@@ -201,6 +201,17 @@ def test_stripes_cover_every_row_and_need_no_more_in_the_middle(build: Callable[
         assert max(needed[number].end for needed in found) == rows.end
 
 
+def test_a_plan_counts_tensors_in_whole_bursts() -> None:
+    graph = planner_of(bottleneck).graph
+    burst = 4096 * 3  # no tensor here is a multiple of it
+    planner, exact = StripePlanner(graph, burst), StripePlanner(graph, 1)
+    assert planner.plain.arena_bytes % burst == planner.smallest.arena_bytes % burst == 0
+    whole = Chain(0, len(graph.layers) - 1, 4)
+    for estimate in (StripePlanner._live, StripePlanner._inner_bytes):
+        assert estimate(planner, whole) % burst == 0
+        assert estimate(exact, whole) % burst
+
+
 @given(st.sampled_from([bottleneck, shrinking]), st.floats(0.2, 1.2))
 def test_a_plan_keeps_its_limit(build: Callable[[Body], SSAValue], part: float) -> None:
     planner = planner_of(build)
