@@ -216,6 +216,7 @@ def _placement(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _emit_object(arguments: argparse.Namespace) -> None:
+    import re
     from pathlib import Path
 
     from odc_mlir import compiler
@@ -225,7 +226,7 @@ def _emit_object(arguments: argparse.Namespace) -> None:
 
     code, header = compiler.compile_object(
         api.load(arguments.model),
-        name=Path(arguments.output).stem,
+        name=re.sub(r"\W", "_", Path(arguments.output).stem, flags=re.ASCII),
         target=arguments.target if arguments.target != "npu-256" else "cpu",
         triple=arguments.triple,
         cpu=arguments.cpu,

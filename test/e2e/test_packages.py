@@ -106,8 +106,8 @@ def test_a_damaged_segment_falls_back_to_the_host(
     sample = next(golden_samples(zoo / "golden" / "kws_ref_model.npz"))
     (output,) = odc_mlir.run(odc_mlir.load_package(damaged), sample.inputs)
     np.testing.assert_array_equal(output, sample.outputs[0])
-    assert "it was changed" in caplog.text
-    with pytest.raises(odc_mlir.OdcError, match="it was changed"):
+    assert "was changed" in caplog.text
+    with pytest.raises(odc_mlir.OdcError, match="was changed"):
         odc_mlir.run(odc_mlir.load_package(damaged), sample.inputs, strict=True)
 
 

@@ -151,6 +151,8 @@ def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quan
     Sorted by multiply-accumulates, then number of operators. ``quantized``: the model was quantised in the same call,
     so its real tensors are intentional.
     """
+    layers = list(layers)
+    of_reals = _SEE_VERDICT if quantized else _REST if any(item["placed"] == "npu" for item in layers) else _QUANTISE
     causes: dict[Any, tuple[str, str]] = {}
     kinds: dict[Any, Counter[str]] = {}
     macs: Counter[Any] = Counter()
@@ -161,7 +163,7 @@ def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quan
         reason = layer["reason"]
         key, need = _key(layer["op"], reason)
         if key not in causes or need > needs[key]:
-            needs[key], causes[key] = need, _explained(key, reason, target, quantized, need)
+            needs[key], causes[key] = need, _explained(key, reason, target, of_reals, need)
         kinds.setdefault(key, Counter())[layer["op"]] += 1
         macs[key] += layer["macs"]
     groups = [HostGroup(*causes[key], kinds[key], macs[key]) for key in causes]
@@ -181,8 +183,8 @@ def _key(op: str, reason: str) -> tuple[tuple[str, ...], int]:
     return ("rule", op, reason.partition(":")[0]), 0
 
 
-def _explained(key: tuple[str, ...], reason: str, target: str | None, quantized: bool, need: int) -> tuple[str, str]:
-    """Return cause and remedy."""
+def _explained(key: tuple[str, ...], reason: str, target: str | None, of_reals: str, need: int) -> tuple[str, str]:
+    """Return cause and remedy; ``of_reals`` is the remedy for real numbers."""
     if key[0] in ("memory", "whole"):
         detail = f"with inputs and outputs {size_text(need)} are asked for, {count_text(int(key[1]))} are allowed"
         if key[0] == "memory":
@@ -195,8 +197,7 @@ def _explained(key: tuple[str, ...], reason: str, target: str | None, quantized:
     named = f"{target or 'the target'} takes {listed(takes)}" if takes else "the target does not take that"
     if key[1] == "real":
         example = reason.rpartition(" ")[2]
-        remedy = "quantising left them so, see its verdict" if quantized else _QUANTISE
-        return f"they compute {example}, but {named}", remedy
+        return f"they compute {example}, but {named}", of_reals
     able = [name for name in targets.names() if key[1] in _types(name)]
     if able:
         return f"they compute {key[1]}, but {named}", f"{', '.join(able)} can run it"
@@ -215,6 +216,8 @@ _SMALLER = {
     "scores of all classes), or allow more SRAM (--sram-limit, a target with more)",
 }
 _QUANTISE = "quantise the model: --quantize int8 --calibration DATA.npz"
+_SEE_VERDICT = "quantising left them so, see its verdict"
+_REST = "the rest of the model is quantised: quantise the float model as a whole (odc-quantize)"
 
 
 def _types(target: str | None) -> Sequence[str]:

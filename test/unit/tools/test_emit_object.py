@@ -50,6 +50,13 @@ def test_the_object_computes_what_the_header_says(tmp_path: Path) -> None:
     assert odc_compile.main(arguments) == 0, "what we wrote may be replaced"
 
 
+def test_functions_of_a_file_with_dots_in_its_name(tmp_path: Path) -> None:
+    code, header = tmp_path / "digits.q8.o", tmp_path / "digits.q8.h"
+    arguments = [str(DIGITS), "--emit", "object", "--target", "cpu", "-o", str(code), "--header", str(header)]
+    assert odc_compile.main(arguments) == 0
+    assert "int32_t digits_q8_run(" in header.read_text()
+
+
 @pytest.mark.parametrize(
     ("triple", "cpu", "needed"),
     [
