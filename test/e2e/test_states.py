@@ -72,6 +72,17 @@ def test_states_stay_on_the_device(make: Callable[[], Model], memory: str) -> No
     assert len({program.inputs[source].offset for source, _ in program.states}) == len(end)
 
 
+def test_a_driver_without_states_gets_them_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = stateful.lstm(size=8)
+    xs = inputs(model, 4)
+    wanted, end = on_host(model, xs)
+    package = compiled(model, kept=2)
+    monkeypatch.delattr(SimulatorProgram, "run_kept")
+    with Session(package, strict=True) as session:
+        assert answers(session, xs) == wanted
+        assert listed(session) == end
+
+
 def test_only_inputs_and_outputs_without_states_are_transferred() -> None:
     data = bytes(write_model(stateful.lstm()))
     kept, shown = (odc_mlir.compile(data, states=states).modelled.to_dict() for states in (None, {}))
