@@ -35,7 +35,7 @@ from odc_mlir.backends import (
 )
 from odc_mlir.codegen import machine
 from odc_mlir.dialects.circle import CircleOp, VariableOp, info_of, node_of
-from odc_mlir.dialects.odc import SegmentOp, YieldOp, kept_states, lowered_symbols, set_states, states_of
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, kept_states, lowered_symbols, set_states, state_places, states_of
 from odc_mlir.emitter.native_segment import native_object
 from odc_mlir.emitter.program import plain_data
 from odc_mlir.errors import CompileError, OptionError, UnsupportedError
@@ -43,7 +43,7 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import MODEL_NAME, PackageFiles, build_package
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
-from odc_mlir.formats.states import States, others, pairs_of, positions
+from odc_mlir.formats.states import States, check_types, others, pairs_of
 from odc_mlir.formats.trust import compiled_here
 from odc_mlir.frontend import export_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
@@ -217,18 +217,11 @@ def declare_states(module: ModuleOp, states: States | None) -> None:
     """
     if states is not None:
         set_states(module, append_rows(module, pairs_of(states)))
-    state_positions(module)
-
-
-def state_positions(module: ModuleOp) -> tuple[tuple[int, int], ...]:
-    """Return the positions of the output and the input of each state; raise OptionError if they do not fit."""
-    pairs = states_of(module)
-    if not pairs:
-        return ()
     block = main_function(module).body.block
     last = block.last_op
     assert isinstance(last, ReturnOp), "a verified function ends so"
-    return positions(pairs, [info_of(value) for value in block.args], [info_of(value) for value in last.operands])
+    for pair, (place, source, _) in zip(states_of(module), state_places(module), strict=True):
+        check_types(pair, info_of(last.operands[place]), info_of(block.args[source]))
 
 
 def package_of(context: Context, module: ModuleOp, backend: CompilerBackend, *, strict: bool = False) -> PackageFiles:
@@ -407,11 +400,11 @@ def make_plan(
         else:
             steps.append(HostStep(tuple(indices[op][1] for op in run)))
     reasons = {indices[op][1]: reason_of(op) for op in main if isinstance(op, CircleOp)}
-    graph, states = model.subgraphs[0], state_positions(module)
+    graph, states = model.subgraphs[0], state_places(module)
     return Plan(
         model=MODEL_NAME,
-        inputs=others(graph.inputs, (source for _, source in states)),
-        outputs=others(graph.outputs, (place for place, _ in states)),
+        inputs=others(graph.inputs, (source for _, source, _ in states)),
+        outputs=others(graph.outputs, (place for place, _, _ in states)),
         steps=tuple(steps),
         target=target,
         memory=memory,

@@ -17,7 +17,7 @@ from xdsl.ir import SSAValue
 
 from odc_mlir import loading
 from odc_mlir.dialects.circle import CircleOp
-from odc_mlir.dialects.odc import states_of
+from odc_mlir.dialects.odc import state_places
 from odc_mlir.errors import InputError, ModelError, OptionError
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.frontend.export_circle import ModelFile, export_model
@@ -142,7 +142,7 @@ def difference(
     :data:`OPEN`. Raises OptionError for inputs of unknown rank or that one model rejects, and errors of running.
     """
     # Variables of one may be states of the other.
-    lifted = states_of(before) != states_of(after)
+    lifted = len(state_places(before)) != len(state_places(after))
     runs = [HostExecutor(build_graph(export_model(module), states=lifted)) for module in (before, after)]
     static, limits = _drawn(runs[0].graph, runs[1].graph, inputs), index_limits(runs[0].graph)
     relative, codes = 0.0, 0

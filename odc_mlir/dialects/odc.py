@@ -13,10 +13,10 @@
       }
     }
 
-The module attribute ``odc.states`` lists the states of the model: an output of the first function, and the input that
-gets its value in the next run::
+The module attribute ``odc.states`` lists the states of the model: the position of an output of the first function, and
+of the input that gets its value in the next run::
 
-    odc.states = [{output = "h_out", input = "h_in", initial = #circle.blob<…>}]
+    odc.states = [{output = 1 : i64, input = 1 : i64, initial = #circle.blob<…>}]
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from xdsl.dialects.builtin import (
     DenseArrayBase,
     DictionaryAttr,
     FunctionType,
+    IntegerAttr,
     ModuleOp,
     StringAttr,
     SymbolNameConstraint,
+    i64,
 )
 from xdsl.dialects.func import FuncOp
 from xdsl.dialects.utils import AbstractYieldOperation
@@ -54,7 +56,8 @@ from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.errors import ModelError
-from odc_mlir.formats.states import MODULE_ATTRIBUTE, StatePair
+from odc_mlir.formats.states import MODULE_ATTRIBUTE, StatePair, places_of
+from odc_mlir.support.locations import value_name
 
 TARGET = "odc.target"
 """The module attribute that holds the chosen target."""
@@ -155,33 +158,65 @@ def kept_states(op: Operation) -> tuple[tuple[int, int], ...]:
     return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def states_of(module: ModuleOp) -> tuple[StatePair, ...]:
-    """Return the states of a module; raise ModelError for an attribute of another form."""
+StatePlace = tuple[int, int, bytes | None]
+"""Positions of the output and the input of a state, and its bytes at the start (None: real zero)."""
+
+
+def state_places(module: ModuleOp) -> tuple[StatePlace, ...]:
+    """Return the states of a module by positions; raise ModelError for an attribute of another form."""
     entries = module.attributes.get(MODULE_ATTRIBUTE, ArrayAttr([]))
-    return tuple(map(_state_pair, entries if isinstance(entries, ArrayAttr) else [entries]))
+    inputs, outputs = _ends(module)
+    found = tuple(map(_state_place, entries if isinstance(entries, ArrayAttr) else [entries]))
+    for place, source, _ in found:
+        if not (0 <= place < len(outputs) and 0 <= source < len(inputs)):
+            counts = f"{len(outputs)} outputs and {len(inputs)} inputs"
+            raise ModelError(f"{MODULE_ATTRIBUTE} names output {place} and input {source}; the model has {counts}")
+    return found
 
 
-def _state_pair(entry: Attribute) -> StatePair:
+def _state_place(entry: Attribute) -> StatePlace:
     match dict(entry.data) if isinstance(entry, DictionaryAttr) else {}:
-        case {"output": StringAttr(data=output), "input": StringAttr(data=name), **rest}:
+        case {"output": IntegerAttr() as place, "input": IntegerAttr() as source, **rest}:
             match rest.get("initial"):
                 case None:
-                    return StatePair(output, name)
+                    return place.value.data, source.value.data, None
                 case BlobAttr() as initial:
-                    return StatePair(output, name, bytes(initial.bytes))
+                    return place.value.data, source.value.data, bytes(initial.bytes)
     raise ModelError(f"an entry of {MODULE_ATTRIBUTE} has output, input and maybe initial, found {entry}")
 
 
-def set_states(module: ModuleOp, pairs: Sequence[StatePair]) -> None:
-    """Make ``pairs`` the states of a module; the caller checks them (:func:`odc_mlir.formats.states.positions`)."""
+def put_states(module: ModuleOp, places: Sequence[StatePlace]) -> None:
+    """Make ``places`` the states of a module."""
     module.attributes.pop(MODULE_ATTRIBUTE, None)
-    if pairs:
-        module.attributes[MODULE_ATTRIBUTE] = ArrayAttr(map(_state_entry, pairs))
+    if places:
+        module.attributes[MODULE_ATTRIBUTE] = ArrayAttr(
+            DictionaryAttr(
+                {"output": IntegerAttr(place, i64), "input": IntegerAttr(source, i64)}
+                | ({} if initial is None else {"initial": BlobAttr.of(initial)})
+            )
+            for place, source, initial in places
+        )
 
 
-def _state_entry(pair: StatePair) -> DictionaryAttr:
-    initial = {} if pair.initial is None else {"initial": BlobAttr.of(pair.initial)}
-    return DictionaryAttr({"output": StringAttr(pair.output), "input": StringAttr(pair.input), **initial})
+def states_of(module: ModuleOp) -> tuple[StatePair, ...]:
+    """Return the states of a module by the present names of their tensors; errors as :func:`state_places`."""
+    inputs, outputs = _ends(module)
+    return tuple(
+        StatePair(value_name(outputs[o]), value_name(inputs[i]), start) for o, i, start in state_places(module)
+    )
+
+
+def set_states(module: ModuleOp, pairs: Sequence[StatePair]) -> None:
+    """Make ``pairs`` the states of a module; raise OptionError for names that it lacks. Types are not checked."""
+    places = places_of(pairs, *([value_name(value) for value in values] for values in _ends(module)))
+    put_states(module, [(*place, pair.initial) for place, pair in zip(places, pairs, strict=True)])
+
+
+def _ends(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
+    """Return inputs and outputs of the first function of ``module``."""
+    function = next((op for op in module.body.block.ops if isinstance(op, FuncOp) and op.body.blocks), None)
+    last = None if function is None else function.body.block.last_op
+    return ((), ()) if function is None or last is None else (function.body.block.args, last.operands)
 
 
 def lowered_symbols(module: ModuleOp) -> dict[str, Operation]:

@@ -19,7 +19,7 @@ from odc_mlir.ops.spec import ResultType, TensorInfo
 
 NAME = "odc.states"
 MODULE_ATTRIBUTE = NAME
-"""The attribute of modules: the same list, as an array of dictionaries."""
+"""The attribute of modules: the same list with positions, as an array of dictionaries."""
 
 Tensor = TypeVar("Tensor")
 
@@ -88,8 +88,19 @@ def positions(
 ) -> tuple[tuple[int, int], ...]:
     """Return for each pair the positions of its output and its input, after checking them against a model.
 
+    Raises OptionError as :func:`places_of`, and for tensors that differ in type.
+    """
+    found = places_of(pairs, [info.name for info in inputs], [info.name for info in outputs])
+    for pair, (place, source) in zip(pairs, found, strict=True):
+        check_types(pair, outputs[place], inputs[source])
+    return found
+
+
+def places_of(pairs: Sequence[StatePair], inputs: Sequence[str], outputs: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """Return for each pair the positions of its output and its input among these names.
+
     Of outputs with one name the last are meant, one for each pair, so that the application may see the others. Raises
-    OptionError for names that the model lacks, an input in two pairs, and tensors that differ in type.
+    OptionError for names that the model lacks, and for an input in two pairs.
     """
     found: list[tuple[int, int]] = []
     for pair in pairs:
@@ -98,12 +109,10 @@ def positions(
         if sources[-1] in {source for _, source in found}:
             raise OptionError(f"two states have the input {pair.input!r}", hint="give each its own", tensor=pair.input)
         found.append(((free or places)[-1], sources[-1]))
-        _check_types(pair, outputs[found[-1][0]], inputs[found[-1][1]])
     return tuple(found)
 
 
-def _places(pair: StatePair, name: str, tensors: Sequence[TensorInfo], what: str) -> list[int]:
-    names = [info.name for info in tensors]
+def _places(pair: StatePair, name: str, names: Sequence[str], what: str) -> list[int]:
     if name not in names:
         near = did_you_mean(name, names)
         raise OptionError(
@@ -112,7 +121,8 @@ def _places(pair: StatePair, name: str, tensors: Sequence[TensorInfo], what: str
     return [place for place, known in enumerate(names) if known == name]
 
 
-def _check_types(pair: StatePair, output: TensorInfo, input: TensorInfo) -> None:
+def check_types(pair: StatePair, output: TensorInfo, input: TensorInfo) -> None:
+    """Raise OptionError unless the tensors of a state have one static type, and its start has their size."""
     types = [type_text(ResultType(info.dtype, info.shape)) for info in (output, input)]
     if types[0] != types[1] or "?" in types[0] or "..." in types[0]:
         raise OptionError(

@@ -37,7 +37,7 @@ from odc_mlir.dialects.circle import (
 )
 from odc_mlir.dialects.circle_options import RECORD_NAMES, ListOption, SymbolOption
 from odc_mlir.dialects.circle_types import sparsity_record
-from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols, states_of
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols, state_places
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats import states
 from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
@@ -46,6 +46,7 @@ from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.formats.kinds import MODEL_BY_NAME
 from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.formats.quantities import distinct
+from odc_mlir.formats.states import StatePair
 from odc_mlir.frontend.records import quantization_of
 from odc_mlir.ops.spec import Shape
 from odc_mlir.quantizer.policy.readers import litert_refuses_form, litert_refuses_node
@@ -137,10 +138,19 @@ class _Exporter:
             metadata_buffer=tuple(self.buffer(blob.data) for blob in self._list("circle.metadata_buffer", BlobAttr)),
             signatures=[self._signature(entry, subgraphs) for entry in self._list("circle.signatures", DictionaryAttr)],
         )
-        if pairs := states_of(self.module):
+        if pairs := self._states(subgraphs):
             model.metadata.append((states.NAME, self.buffer(Blob(memoryview(states.encode(pairs))))))
         model.buffers = self.buffers
         return model, self.operators
+
+    def _states(self, subgraphs: Sequence[SubGraph]) -> list[StatePair]:
+        """Return the states of the module by the names that the file's tensors have."""
+        places = state_places(self.module)
+        named = subgraphs[0].named() if places else []
+        return [
+            StatePair(named[subgraphs[0].outputs[place]].name, named[subgraphs[0].inputs[source]].name, initial)
+            for place, source, initial in places
+        ]
 
     def _list(self, name: str, kind: type[Item]) -> list[Item]:
         """The entries of a module attribute, empty where it is absent."""

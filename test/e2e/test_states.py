@@ -137,6 +137,14 @@ def _twice() -> Model:
     return net.declared([net.binary("ADD", "y", h, x)])
 
 
+def _equal() -> Model:
+    """The next state is computed twice; one of the two goes, and its name with it."""
+    net, x, h = _net()
+    first, second = (net.apply("RELU", name, [x], (1, 1, 16)) for name in ("first", "second"))
+    net.keep(second, h)
+    return net.declared([net.binary("ADD", "y", first, h), first])
+
+
 def _wide() -> Model:
     """A layer and an addition that are computed tile by tile, and both read the state."""
     net = StatefulNet()
@@ -149,7 +157,7 @@ def _wide() -> Model:
     return net.declared([net.apply("RELU", "y", [x], (1, 12, 12, 48))])
 
 
-@pytest.mark.parametrize("make", [_sum, _delay, _exchange, _twice, _wide])
+@pytest.mark.parametrize("make", [_sum, _delay, _exchange, _twice, _equal, _wide])
 @pytest.mark.parametrize("memory", ["flash", "sram"])
 def test_updates_read_what_the_states_held_before(make: Callable[[], Model], memory: str) -> None:
     model = make()

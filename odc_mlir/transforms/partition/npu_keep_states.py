@@ -1,6 +1,6 @@
 """``npu-keep-states``: keep states on the NPU between runs, instead of passing them in and out of the segment.
 
-Before, with ``odc.states = [{output = "h_out", input = "h_in"}]``::
+Before, with ``odc.states = [{output = 1, input = 1}]``::
 
     %y, %h_out = odc.segment @segment_0(%x, %h_in) : (…) -> (…) circle { … }
 
@@ -29,8 +29,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir import targets
 from odc_mlir.dialects.circle import VariableOp, info_of
-from odc_mlir.dialects.odc import KEPT_STATES, SegmentOp, YieldOp, states_of, target_of
-from odc_mlir.formats.states import positions
+from odc_mlir.dialects.odc import KEPT_STATES, SegmentOp, YieldOp, state_places, target_of
 from odc_mlir.ops.work import tensor_bytes
 from odc_mlir.support.locations import names_loc, value_name
 from odc_mlir.transforms.common.placement import main_function
@@ -47,16 +46,15 @@ class NpuKeepStatesPass(ModulePass):
         segments, last = [item for item in block.ops if isinstance(item, SegmentOp)], block.last_op
         if len(segments) != 1 or choice is None or not isinstance(last, ReturnOp):
             return
-        inputs, outputs = ([info_of(value) for value in values] for values in (block.args, last.operands))
         (segment,), kept = segments, _variables(segments[0])
         held = sum(tensor_bytes(info_of(segment.operands[number])) for number in (kept or ())[::2])
         limit = (choice.sram_limit or targets.load(choice.target).sram.capacity_bytes) // 2
         if kept is None or held > limit:
             return
-        for place, source in positions(states_of(op), inputs, outputs):
+        for place, source, _ in state_places(op):
             argument, value = block.args[source], last.operands[place]
             readers = list(argument.uses)
-            size = tensor_bytes(inputs[source])
+            size = tensor_bytes(info_of(argument))
             if len(readers) != 1 or readers[0].operation is not segment or held + size > limit:
                 continue
             if not isinstance(value, OpResult) or value.op is not segment:

@@ -14,7 +14,7 @@ Before::
 
 After::
 
-    builtin.module attributes {odc.states = [{output = "new", input = "ring", initial = #circle.blob<…>}]} {
+    builtin.module attributes {odc.states = [{output = 1, input = 1, initial = #circle.blob<…>}]} {
       func.func @main(%x: …, %ring: …) -> (…, …) {
         %new = …
         func.return %y, %new : …
@@ -38,8 +38,7 @@ from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.dialects.circle_types import tensor_facts
-from odc_mlir.dialects.odc import set_states, states_of
-from odc_mlir.formats.states import StatePair
+from odc_mlir.dialects.odc import put_states, state_places
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.common.placement import functions, main_function
 from odc_mlir.transforms.common.retyping import set_function_type
@@ -59,11 +58,11 @@ class OdcLiftVariablesPass(ModulePass):
         found = {item.name: _lift(op, main, item) for item in _variables(main) if item.name not in taken}
         if lifted := {name: initial for name, initial in found.items() if initial is not None}:
             set_function_type(main)
-            end = main.body.block.last_op
-            assert end is not None, "a verified function ends in its return"
-            values = zip(lifted.items(), end.operands[-len(lifted) :], strict=True)
-            pairs = [StatePair(value_name(value), name, initial) for (name, initial), value in values]
-            set_states(op, [*states_of(op), *pairs])
+            block, count = main.body.block, len(lifted)
+            assert block.last_op is not None, "a verified function ends in its return"
+            first, source = len(block.last_op.operands) - count, len(block.args) - count
+            made = [(first + i, source + i, initial) for i, initial in enumerate(lifted.values())]
+            put_states(op, [*state_places(op), *made])
         for once in [item for item in main.body.block.ops if _is(item, _ONCE)]:
             _drop_if_idle(op, once)
 

@@ -3,7 +3,7 @@
 // Both states are read and computed by the one segment; the application sees the second one's update as well.
 builtin.module attributes {
   odc.target = #odc.target<"npu-256">,
-  odc.states = [{output = "g_out", input = "g"}, {output = "h_out", input = "h"}]
+  odc.states = [{output = 1 : i64, input = 0 : i64}, {output = 2 : i64, input = 2 : i64}]
 } {
   func.func @main(%g: tensor<8xi8> loc("g"), %x: tensor<8xi8> loc("x"), %h: tensor<8xi8> loc("h")) -> (tensor<8xi8>, tensor<8xi8>, tensor<8xi8>) {
     %0, %1 = odc.segment @segment_0(%x, %h, %g) : (tensor<8xi8>, tensor<8xi8>, tensor<8xi8>) -> (tensor<8xi8>, tensor<8xi8>) for "npu-256" circle {
@@ -25,7 +25,7 @@ builtin.module attributes {
 // -----
 
 // The host reads the state as well.
-builtin.module attributes {odc.target = #odc.target<"npu-256">, odc.states = [{output = "h_out", input = "h"}]} {
+builtin.module attributes {odc.target = #odc.target<"npu-256">, odc.states = [{output = 1 : i64, input = 0 : i64}]} {
   func.func @main(%h: tensor<8xi8> loc("h")) -> (tensor<8xi8>, tensor<8xi8>) {
     %0 = odc.segment @segment_0(%h) : (tensor<8xi8>) -> tensor<8xi8> for "npu-256" circle {
     ^bb0(%a: tensor<8xi8>):
@@ -43,7 +43,7 @@ builtin.module attributes {odc.target = #odc.target<"npu-256">, odc.states = [{o
 // -----
 
 // Two segments take turns with the SRAM.
-builtin.module attributes {odc.target = #odc.target<"npu-256">, odc.states = [{output = "h_out", input = "h"}]} {
+builtin.module attributes {odc.target = #odc.target<"npu-256">, odc.states = [{output = 1 : i64, input = 0 : i64}]} {
   func.func @main(%h: tensor<8xi8> loc("h")) -> (tensor<8xi8>, tensor<8xi8>) {
     %0 = odc.segment @segment_0(%h) : (tensor<8xi8>) -> tensor<8xi8> for "npu-256" circle {
     ^bb0(%a: tensor<8xi8>):
@@ -68,7 +68,7 @@ builtin.module attributes {odc.target = #odc.target<"npu-256">, odc.states = [{o
 // The second state has no room in half of the SRAM limit.
 builtin.module attributes {
   odc.target = #odc.target<"npu-256", sram_limit = 16>,
-  odc.states = [{output = "h_out", input = "h"}, {output = "g_out", input = "g"}]
+  odc.states = [{output = 0 : i64, input = 1 : i64}, {output = 1 : i64, input = 0 : i64}]
 } {
   func.func @main(%g: tensor<8xi8> loc("g"), %h: tensor<8xi8> loc("h")) -> (tensor<8xi8>, tensor<8xi8>) {
     %0, %1 = odc.segment @segment_0(%h, %g) : (tensor<8xi8>, tensor<8xi8>) -> (tensor<8xi8>, tensor<8xi8>) for "npu-256" circle {

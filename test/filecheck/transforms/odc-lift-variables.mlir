@@ -19,7 +19,7 @@ func.func @initial() {
   circle.assign_variable(%v, %0) : (tensor<!circle.resource>, tensor<2xi8>) -> ()
   func.return
 }
-// CHECK: odc.states = [{output = "second", input = "net/v", initial = #circle.blob<"0x0304">}]
+// CHECK: odc.states = [{output = 1 : i64, input = 1 : i64, initial = #circle.blob<"0x0304">}]
 // CHECK: func.func @main(%[[X:.*]]: tensor<2xi8>, %[[V:.*]]: tensor<2xi8> loc("net/v")) -> (tensor<2xi8>, tensor<2xi8>) {
 // CHECK-NEXT: %[[FIRST:.*]] = circle.maximum(%[[V]], %[[X]])
 // CHECK-NEXT: %[[SECOND:.*]] = circle.minimum(%[[FIRST]], %[[X]])
@@ -49,8 +49,8 @@ func.func @initial() {
   circle.assign_variable(%c, %0) : (tensor<!circle.resource>, tensor<2xi8>) -> ()
   func.return
 }
-// CHECK: {output = "b", input = "a", initial = #circle.blob<"0x0000">},
-// CHECK-NEXT: {output = "x", input = "b", initial = #circle.blob<"0x0000">}
+// CHECK: {output = 1 : i64, input = 1 : i64, initial = #circle.blob<"0x0000">},
+// CHECK-NEXT: {output = 2 : i64, input = 2 : i64, initial = #circle.blob<"0x0000">}
 // CHECK: func.func @main(%[[X:.*]]: tensor<2xi8> loc("x"), %[[A:.*]]: tensor<2xi8> loc("a"), %[[B:.*]]: tensor<2xi8> loc("b")) -> (tensor<2xi8>, tensor<2xi8>, tensor<2xi8>) {
 // CHECK-NEXT: circle.call_once()
 // CHECK-NEXT: func.return %[[A]], %[[B]], %[[X]]

@@ -124,7 +124,7 @@ def test_states_survive_import_text_and_export() -> None:
 def test_a_module_attribute_of_another_form_is_refused() -> None:
     text = module_text(import_model(_model()))
     module = parse_module(
-        make_context(), text.replace("circle.version", "odc.states = [{output = 1}], circle.version", 1)
+        make_context(), text.replace("circle.version", "odc.states = [{output = 0 : i64}], circle.version", 1)
     )
     with pytest.raises(ModelError, match=r"odc\.states has output, input"):
         states_of(module)
