@@ -11,7 +11,8 @@ buffer there is a gap that vectors may overrun into::
       …
       %1 = memref.view %arena[%c0][%c512] : memref<?xi8> to memref<?xi8>
 
-The offsets are computed for a whole function; a pattern then replaces each allocation.
+The offsets are computed for a whole function; a pattern then replaces each allocation. The result is verified: buffers
+in use at the same time share no bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.native_attributes import ARENA_BYTES, KERNEL
+from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
+from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.conversion import LoweringPattern
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.native.lowering.segment_writer import ALIGNMENT, SLACK
@@ -64,6 +67,7 @@ class NativeAllocateMemoryPass(PatternPass):
             offsets, size = _offsets(function)
             apply_patterns_to([PlaceBuffer(function.args[-2], offsets)], list(offsets))
             module.attributes[ARENA_BYTES] = IntegerAttr(size, i64)
+            verify_arena(function)
 
 
 def segment_modules(module: ModuleOp) -> list[ModuleOp]:
@@ -108,12 +112,49 @@ def _uses(value: SSAValue, position: Mapping[Operation, int]) -> list[int]:
     return found
 
 
+def verify_arena(function: FuncOp) -> None:
+    """Raise CompileError if two buffers of the arena that are in use at the same time share bytes.
+
+    Uses are collected by following the operations in order, which knows nothing of the intervals of allocation.
+    """
+    arena, roots, places = function.args[-2], dict[SSAValue, SSAValue](), dict[SSAValue, tuple[int, int]]()
+    lives: dict[SSAValue, tuple[int, int]] = {}  # first and last operation, in order of the first
+    for index, op in enumerate(function.body.block.ops):
+        if isinstance(op, memref.ViewOp) and op.source is arena:
+            start, roots[op.result] = _constant(op.byte_shift), op.result
+            places[op.result] = start, start + _constant(op.sizes[0]) * _item_bytes(op.result) + SLACK
+        elif isinstance(op, memref.ViewOp) and op.source in roots:
+            roots[op.result] = roots[op.source]
+        else:
+            for root in (roots[value] for value in op.operands if value in roots):
+                lives[root] = lives.get(root, (index, index))[0], index
+    alive: list[SSAValue] = []
+    for value, (first, _) in lives.items():
+        start, end = places[value]
+        alive = [other for other in alive if lives[other][1] >= first]
+        for other in alive:
+            if places[other][0] < end and start < places[other][1]:
+                raise CompileError(
+                    f"bytes {start} to {end} of the arena are used while {value_name(other)!r} is in some of them",
+                    tensor=value_name(value),
+                )
+        alive.append(value)
+
+
+def _constant(value: SSAValue) -> int:
+    """Return the number that a constant operation gives."""
+    assert isinstance(value.owner, arith.ConstantOp)
+    assert isinstance(value.owner.value, IntegerAttr)
+    return value.owner.value.value.data
+
+
+def _item_bytes(value: SSAValue) -> int:
+    """Return the size of an element of a buffer in bytes."""
+    assert isinstance(value.type, MemRefType)
+    assert isinstance(value.type.element_type, FixedBitwidthType)
+    return value.type.element_type.size
+
+
 def _size(op: memref.AllocOp) -> int:
     """Return the size of an allocation in bytes."""
-    size = op.dynamic_sizes[0].owner
-    assert isinstance(size, arith.ConstantOp)
-    assert isinstance(size.value, IntegerAttr)
-    type = op.memref.type
-    assert isinstance(type, MemRefType)
-    assert isinstance(type.element_type, FixedBitwidthType)
-    return size.value.value.data * type.element_type.size
+    return _constant(op.dynamic_sizes[0]) * _item_bytes(op.memref)

@@ -1,0 +1,45 @@
+"""Allocation of native memory is verified by something that knows nothing of it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import odc_mlir
+from helpers.data import REPOSITORY
+from odc_mlir.errors import CompileError
+from odc_mlir.transforms.native import native_allocate_memory
+from odc_mlir.transforms.native.native_allocate_memory import segment_function, segment_modules, verify_arena
+
+DIGITS = str(REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle")
+VIEWS = REPOSITORY / "test" / "filecheck" / "transforms" / "native" / "native-allocate-memory-views.mlir"
+
+
+def test_a_view_that_outlives_its_buffer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = odc_mlir.load(str(VIEWS))
+
+    def shallow(value: Any, position: Any) -> list[int]:
+        return [0, *(position[use.operation] for use in value.uses)]
+
+    odc_mlir.run_passes(module, "native-allocate-memory")
+    monkeypatch.setattr(native_allocate_memory, "_uses", shallow)
+    with pytest.raises(CompileError, match=r"bytes 0 to .* of the arena are used while '.*' is in some of them"):
+        odc_mlir.run_passes(module, "native-allocate-memory")
+
+
+def test_every_move_of_a_buffer_onto_its_neighbour_is_noticed() -> None:
+    """Of the buffers that the digits model needs: each goes to the place of the one that its operation reads."""
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), "native-alloc", target="cpu")
+    (function,) = map(segment_function, segment_modules(lowered))
+    verify_arena(function)
+    views = [op for op in function.body.block.ops if op.name == "memref.view" and op.operands[0] is function.args[-2]]
+    assert len(views) > 4
+    for before, view in pairwise(views):
+        place = view.operands[1]
+        view.operands[1] = before.operands[1]
+        with pytest.raises(CompileError):
+            verify_arena(function)
+        view.operands[1] = place
+    verify_arena(function)
