@@ -101,7 +101,7 @@ def _others_soak(pairs: Iterable[tuple[str, str]], run: Collection[tuple[str, st
 
 # Each network in 8 bits, the smallest in every scheme, and each scheme on a network of another kind.
 ALWAYS = {*((name, "int8") for name in DIGITS), *(("digits_dynbatch", scheme) for scheme in SCHEMES)}
-ALWAYS |= {("digits_unet", "uint8"), ("digits_mobile", "int16"), ("digits_mobile_hard", "int16x8")}
+ALWAYS |= {("digits_unet", "uint8"), ("digits_cnn", "int16"), ("digits_mobile", "int16x8")}
 
 
 @needs_data
@@ -187,9 +187,9 @@ def test_weights_only_is_small_and_close(name: str, scheme: str, bits: int) -> N
 
 
 @needs_data
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["ad01_fp32", *(pytest.param(name, marks=pytest.mark.soak) for name in list(ZOO)[1:])])
+@pytest.mark.parametrize("name", list(ZOO))
 def test_zoo_models_are_as_good_as_those_of_others(name: str, test_data: Path) -> None:
     model = zoo(name)
     narrow = measured(model, model.quantize("int8")).worst()["sqnr_db"]
