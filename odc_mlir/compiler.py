@@ -360,14 +360,14 @@ def compile_object(
     module = copied(model)
     backend = NativeBackend(processor.name, processor)
     pipelines.run(make_context(time_limit=time_limit), module, NativeBackend.lowered, options=backend.passes())
-    refuse_host_operators(module)
+    refuse_host_operators(module, "quantise with --target cpu, which leaves these in float, or compile a package")
     found = segments(module)
     if len(found) != 1:
         raise UnsupportedError("the model has no compute operator", hint="run it on the host")
     return native_object(found[0], processor, name)
 
 
-def refuse_host_operators(module: ModuleOp) -> None:
+def refuse_host_operators(module: ModuleOp, hint: str = "compile without strict to allow that") -> None:
     """Raise UnsupportedError with operators and reasons if some stay on the host."""
     left = [op for op in operators(module) if placed(op) == HOST]
     if not left:
@@ -375,9 +375,7 @@ def refuse_host_operators(module: ModuleOp) -> None:
     listed = [f"{op.SPEC.name} {op_name(op)!r} ({reason_of(op)})" for op in left[:_LISTED_OPERATORS]]
     more = f" and {len(left) - len(listed)} more" if len(left) > len(listed) else ""
     count = "1 operator stays" if len(left) == 1 else f"{len(left)} operators stay"
-    raise UnsupportedError(
-        f"{count} on the host: {', '.join(listed)}{more}", hint="compile without strict to allow that"
-    )
+    raise UnsupportedError(f"{count} on the host: {', '.join(listed)}{more}", hint=hint)
 
 
 def make_plan(

@@ -95,6 +95,13 @@ def copied(assigned: ModuleOp, copies: Mapping[str, str]) -> dict[str, Attribute
     return found
 
 
+def of_states(assigned: ModuleOp, states: Mapping[str, str]) -> dict[str, Attribute]:
+    """Return the types of the inputs of ``states``: those of their outputs, unless these stay real."""
+    values = _values(assigned)
+    types = {input: quant_ir.assigned_type(_named(values, output)) for output, input in states.items()}
+    return {name: type for name, type in types.items() if quant_ir.params_of(type) is not None}
+
+
 def check_kept(graph: Graph, types: Types) -> None:
     """Raises OptionError for the first tensor of the quantised ``graph`` that is not of the type given for it."""
     if missed := missing(graph, types):
@@ -382,14 +389,18 @@ class CandidateBuilder:
     def assign(self, module: ModuleOp, recipe: Recipe, statistics: Statistics) -> None:
         """Attach ranges and say which type each value of ``module`` is to get, if its neighbours agree."""
         options, precisions = self.options, dict(recipe.precisions)
+        for output, input in (options.states or {}).items():  # both ends of a state have one type
+            precisions[input] = precisions.get(output, PrecisionChoice(self.scheme.name))
+        recipe = replace(recipe, precisions=tuple(precisions.items()))
         self.given = types_of(module, options.parameters, self.scheme, precisions)
         given = read_given(module) | self.given
-        if options.copied_parameters:
+        if options.copied_parameters or options.states:
             fold_model = module.clone()
             write_given(fold_model, given)
             self._assign(fold_model, recipe, statistics)
             run_passes(self._context, fold_model, [make_pass(_PROPAGATE)])
             self.given |= copied(fold_model, options.copied_parameters)
+            self.given |= of_states(fold_model, options.states or {})
         write_given(module, given | self.given)
         self._assign(module, recipe, statistics)
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from odc_mlir.calibration.recorded import joined
 from odc_mlir.errors import OdcError, UnsupportedError
+from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.candidates import MOST_REFINING, CandidateBuilder
 from odc_mlir.quantizer.intervals import Certainty, intervals_of
 from odc_mlir.quantizer.layers import Coverage, Examination, coverage_of
@@ -119,6 +120,10 @@ class Folds:
                 learn(model.graph, learners, samples[: 1 + max(map(max, runs))])
         return [builder.build(model, recipe, found, shown).graph for builder, found, shown in parts]
 
+    def _shown_samples(self, fold: int, count: int) -> Sequence[Sequence[Array]]:
+        samples, rollout = self.reference.samples[fold::count], self.reference.rollout
+        return samples if rollout is None else rollout.with_given(samples)
+
     def _shown_by(self, model: FloatModel) -> _Shown:
         if self._shown is None or self._shown.model is not model:
             self._shown = _Shown(model)
@@ -129,7 +134,7 @@ class Folds:
         shown = self._shown_by(model)
         if not shown.statistics:
             executor, count = HostExecutor(model.graph), self.count(JUDGES)
-            records = [record(executor, self.reference.samples[fold::count]) for fold in range(count)]
+            records = [record(executor, self._shown_samples(fold, count)) for fold in range(count)]
             others = (joined([*records[:fold], *records[fold + 1 :]]) for fold in range(count))
             shown.statistics = [found.statistics() for found in others]
         return shown.statistics
@@ -172,15 +177,21 @@ class Evaluator:
         """Return the references of verdicts and of choices; raise InputError for labels that cannot be right."""
         data, lacks_labels = self.data, self.data.labels is not None and self.data.fit_labels is None
         if data.separate or lacks_labels or not self._has_judges:
-            reference = Reference(self._original, data.held, data.labels, metric=self.options.metric)
+            reference = Reference(
+                self._original, data.held, data.labels, metric=self.options.metric, rollout=data.rollout
+            )
             _check_labels(self._original, data)
             return reference, reference
-        order = np.random.default_rng(1).permutation(data.known)  # samples that take turns are in every fold
         samples, labels = [*data.fit, *data.held], data.labels
+        if data.rollout is None:
+            order = np.random.default_rng(1).permutation(data.known)  # samples that take turns are in every fold
+        else:
+            order = data.rollout.in_blocks(samples, JUDGES * int(__import__("os").environ.get("RK", "1")))
         if labels is not None:
             assert data.fit_labels is not None
             labels = np.concatenate([data.fit_labels, labels])[order]
-        judging = Reference(self._original, [samples[i] for i in order], labels, metric=self.options.metric)
+        every = [samples[i] for i in order]
+        judging = Reference(self._original, every, labels, metric=self.options.metric, rollout=data.rollout)
         if judging.labels is not None:
             labels = judging.labels[np.argsort(order)][len(data.fit) :]
         return judging, Reference(self._original, data.held, labels, like=judging)
@@ -191,10 +202,10 @@ class Evaluator:
             return
         self.say("recording ranges")
         executor = HostExecutor(model.graph)
-        model.records = record(executor, self.data.fit)
+        model.records = record(executor, self.data.shown(self.data.fit))
         if not self.data.separate:
             parts = min(HALVES, len(self.data.held))
-            model.held = [record(executor, self.data.held[part::parts]) for part in range(parts)]
+            model.held = [record(executor, self.data.shown(self.data.held[part::parts])) for part in range(parts)]
 
     def statistics_of(self, model: FloatModel) -> Statistics:
         """Return the statistics of all samples, which choose the final ranges of ``model``."""

@@ -403,7 +403,7 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
     shows = seen.quality_db <= evaluator.measured_itself(search.best.candidate).quality_db - _LEAST_LOST_DB
     for headroom in wider:
         few, most_lost_db = _PRESUMED.get(headroom, (0, 0.0))
-        is_presumed = search.data.known <= few
+        is_presumed = search.data.independent <= few
         if not (shows or is_presumed):
             continue
         before = search.best

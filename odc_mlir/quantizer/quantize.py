@@ -17,6 +17,7 @@ from odc_mlir.calibration.record_files import RECORDS
 from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.calibration.records import RecordStore, is_minmax, read_minmax, write_minmax
 from odc_mlir.calibration.statistics import TensorStatistics
+from odc_mlir.dialects.odc import set_states, states_of
 from odc_mlir.errors import AccuracyError, InputError, ModelError, OptionError, RecordsError, parsing
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.calibration import Pictures
@@ -31,11 +32,12 @@ from odc_mlir.quantizer.advice import hint_of
 from odc_mlir.quantizer.candidates import Types, codes_brought, given_ranges, lost, scheme_of, taken_out
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.models import graph_of, limited_masks, prepare, recorded_ranges, statistics_of_ranges
-from odc_mlir.quantizer.policy.declarations import AUTO, EQUALIZE, OFF, OPTIONS, SWITCH
+from odc_mlir.quantizer.policy.declarations import AUTO, CPU, EQUALIZE, OFF, OPTIONS, SWITCH
 from odc_mlir.quantizer.policy.options import Options, Progress, check_samples, make_options
 from odc_mlir.quantizer.policy.ranges import MINMAX
 from odc_mlir.quantizer.policy.verdict import FAILED, caution, describe, types_text
 from odc_mlir.quantizer.samples import Calibration, Labels, LoadOptions, check_finite, make_data, units_that_differ
+from odc_mlir.quantizer.states import Rollout
 from odc_mlir.quantizer.verdict import verdict_of
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
@@ -155,6 +157,8 @@ def quantize(
     random inputs; the status is then "unchecked" at best, which is logged.
     """
     module = loading.copied(model)
+    stored_states = states_of(module)
+    set_states(module, ())  # until the end they are inputs and outputs as others
     stored, ready = export_model(module), taken_out(module)
     brought = read_given(ready)
     options = _with_brought(make_options(**_as_target_likes(_scheme_brought(chosen, brought))), brought)
@@ -169,9 +173,11 @@ def quantize(
     if not original.outputs:
         raise ModelError("the model has no output by which a quantised one could be judged", location=original.name)
     known, inputs = _known(records, ready, stored, _digest(model))
-    data = make_data(
-        original, calibration, evaluation, labels, inputs, _input_ranges(known), LoadOptions(max_samples, pictures)
-    )
+    rollout = Rollout.of(options.states, stored_states, stored, original)
+    loading_options = LoadOptions(max_samples, pictures, rollout=rollout)
+    data = make_data(original, calibration, evaluation, labels, inputs, _input_ranges(known), loading_options)
+    if rollout is not None and rollout.pairs:
+        options = replace(options, states={pair.output: pair.input for pair in rollout.pairs})
     if not data.fit and not options.definition.weights_only:
         if known is None:
             raise InputError(
@@ -201,6 +207,8 @@ def quantize(
     found = joined((base.records, *base.held))
     found.digest = _digest(model)
     finished = driver.finished(candidate.module)
+    if rollout is not None:
+        set_states(finished, rollout.declared_in(candidate.graph))
     return Quantized(finished, verdict, found, driver.statistics, stored, driver.model.equalization)
 
 
@@ -243,10 +251,12 @@ def _with_brought(options: Options, brought: Types) -> Options:
 
 
 def _as_target_likes(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with the form of weights that the target runs best; a CPU runs all."""
+    """Return the options with the form of weights that the target runs best; a CPU is a reader."""
     target = chosen.get("target")
-    if target is None or is_cpu(target):
-        return {**chosen, "target": None}
+    if target is None:
+        return dict(chosen)
+    if is_cpu(target):
+        return {**chosen, "target": None, "reader": chosen.get("reader") or CPU}
     form = targets.load(target).weight_forms.get(chosen.get("scheme") or "")
     return {**chosen, "weights": chosen.get("weights") or form}
 

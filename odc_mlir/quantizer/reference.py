@@ -49,6 +49,7 @@ from odc_mlir.quantizer.outputs import (
 )
 from odc_mlir.quantizer.policy.verdict import OF_ANSWERS, OF_LABELS, Answers, measure_key, metric_name
 from odc_mlir.quantizer.samples import check_unit
+from odc_mlir.quantizer.states import Rollout
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
@@ -68,7 +69,8 @@ class FloatOutputs:
 
     ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scoring.score`. ``like``:
     outputs of the same model for other samples, which determine the kinds of outputs; labels are then checked already.
-    ``metric``: metric that the user limits; one of answers makes outputs answers that may be such.
+    ``metric``: metric that the user limits; one of answers makes outputs answers that may be such. ``rollout``:
+    sequences that the samples are frames of.
     """
 
     def __init__(
@@ -79,12 +81,14 @@ class FloatOutputs:
         *,
         like: FloatOutputs | None = None,
         metric: str | None = None,
+        rollout: Rollout | None = None,
     ) -> None:
         if not samples:
             raise InputError("there are no samples to compare the models on")
         self.graph = graph
         self.samples = samples
         self._like = like
+        self.rollout: Rollout | None = rollout if like is None else like.rollout
         self._asks_for_classes = metric is not None and metric_name(metric) in OF_ANSWERS - OF_LABELS
         self.places = {place: p for place, at in enumerate(graph.outputs) if (p := places_of(graph, at)) is not None}
         self._decisive = [decisive_tensor(graph, at, self.places.get(place)) for place, at in enumerate(graph.outputs)]
@@ -590,8 +594,13 @@ class Reference(FloatOutputs):
         # Of tensors with one float name the last comes after all conversions.
         last = {names[index]: index for index in computed if index in names}
         more = tuple(dict.fromkeys(last.values()))
-        runner = BatchRunner(dataclasses.replace(graph, outputs=(*graph.outputs, *more)))
-        for found in runner.run_where_it_can([list(map(to_codes, inputs, sample)) for sample in samples]):
+        extended = dataclasses.replace(graph, outputs=(*graph.outputs, *more))
+        if self.rollout is None:
+            coded = [list(map(to_codes, inputs, sample)) for sample in samples]
+            runs = BatchRunner(extended).run_where_it_can(coded)
+        else:
+            runs = self.rollout.run(extended, samples)
+        for found in runs:
             if found is None:
                 yield None, {}
                 continue

@@ -180,6 +180,11 @@ def render(
         Section("What stands in the way", bullets(verdict["problems"])),
         Section("Scores", _scores(verdict), "What known answers say of both models."),
         Section("Outputs", _outputs(verdict["outputs"])),
+        Section(
+            "Errors over steps",
+            _over_steps(verdict.get("states")),
+            "Of the worst output, as states go from run to run.",
+        ),
         Section("What to know about the data", bullets(verdict["findings"])),
         Section("What each layer alone does to the outputs", _layer_chart(layers), "The most harmful first, in dB."),
         Section("Layers", _layers(layers, verdict["float_reasons"]), "The most harmful first; names lead to more."),
@@ -316,6 +321,17 @@ def _recalls(classes: Sequence[Mapping[str, Any]]) -> Html:
     rest = len(classes) - len(rows)
     more = tag("p", f"{rest} classes that lose less are left out.") if rest > 0 else Html("")
     return joined((table(columns, rows, caption="recall of each class, in percentage points"), more))
+
+
+def _over_steps(states: Mapping[str, Any] | None) -> Html:
+    """Return the errors by the number of the frame in its sequence; nothing for a model without states."""
+    columns = [Column(name, number=True) for name in ("frame", "to", "samples", quality_name("sqnr_db"))]
+    rows = [
+        [TableCell(count_text(step[name]), step[name]) for name in ("first", "last", "frames")]
+        + [TableCell(quality_text("sqnr_db", step["sqnr_db"]), step["sqnr_db"])]
+        for step in (states or {}).get("steps", ())
+    ]
+    return table(columns, rows, caption="errors over steps") if rows else Html("")
 
 
 def _choices(choices: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

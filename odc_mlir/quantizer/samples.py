@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -21,6 +22,7 @@ from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.samples import Samples, is_finite, random_inputs
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Array, TensorInfo
+from odc_mlir.quantizer.states import Rollout
 from odc_mlir.runtime.execution.binding import check_holds, fits
 from odc_mlir.runtime.execution.graph import Graph, GraphNode, index_limits
 from odc_mlir.runtime.reporting.labels import FLOAT_MODEL, check_varied
@@ -90,7 +92,8 @@ class Data:
     """Calibration samples ``fit`` and held-back samples ``held``, without repeats, with their labels if known.
 
     ``separate``: held-back samples take no part in choosing ranges. ``stands_out``: number of a calibration sample with
-    far larger values than all others. ``made_up``: held-back samples are random; ``seen``: ranges were recorded on
+    far larger values than all others. ``rollout``: sequences of which all samples are frames, if the model has states.
+    ``made_up``: held-back samples are random; ``seen``: ranges were recorded on
     them. ``left_out``: number of samples without finite outputs of the float model.
     """
 
@@ -104,6 +107,7 @@ class Data:
     seen: bool = False
     fit_labels: Array | None = None
     left_out: int = 0
+    rollout: Rollout | None = None
 
     def without(self, silent: Sequence[Sequence[Array]]) -> Data:
         """The data without these samples; as it is where there are none, or nothing would be left to check on."""
@@ -123,6 +127,15 @@ class Data:
             left_out=len(silent),
         )
 
+    def shown(self, samples: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+        """Return what ranges are recorded of for ``samples``."""
+        return samples if self.rollout is None else self.rollout.with_given(samples)
+
+    @property
+    def independent(self) -> int:
+        """Number of samples that tell as much as all: frames of a sequence resemble each other."""
+        return self.known if self.rollout is None else min(self.known, self.rollout.independent)
+
     @property
     def known(self) -> int:
         """Number of samples that choose the result's ranges, held-back ones included."""
@@ -136,6 +149,7 @@ class LoadOptions:
     most: int | None = None
     pictures: Pictures | None = None
     repeats: bool = False
+    rollout: Rollout | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +202,14 @@ def make_data(
     if evaluation is not None:
         data = _checked_on(given.samples, checked.samples, checked.labels)
     elif given.samples:
-        data = split(given.samples, given.labels)
+        are_frames = options.rollout is not None and bool(options.rollout.pairs)
+        data = split(given.samples, given.labels, are_frames=are_frames)
     else:
         return _without_samples(graph, labels, recorded, ranges or {})
     alone = standing_out(given.samples)
     data.stands_out = None if alone is None else given.numbers[alone]
     data.findings = [*given.findings, *checked.findings, *data.findings]
+    data.rollout = options.rollout if options.rollout is not None and options.rollout.pairs else None
     return data
 
 
@@ -274,15 +290,23 @@ def _check_finite(infos: Sequence[TensorInfo], samples: Sequence[Sequence[Array]
         )
 
 
-def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
-    """Every fourth sample is held back, or of few every second; with very few, all of them are used for both."""
+def split(samples: list[list[Array]], labels: Array | None = None, *, are_frames: bool = False) -> Data:
+    """Every fourth sample is held back, or of few every second; with very few, all of them are used for both.
+
+    Of frames in sequences, two blocks are held back, of which every second sample is one; all others are shuffled.
+    """
     if len(samples) < FEWEST_TO_SPLIT:
         what = "the only sample was" if len(samples) == 1 else f"all {len(samples)} samples were"
         text = f"{what} used both to choose ranges and to check the model"
         return Data(samples, samples, labels, separate=True, findings=[text])
-    held = stratified(_count_held_back(len(samples)), len(samples))
+    count, total = _count_held_back(len(samples)), len(samples)
+    held = stratified(count, total)
+    if are_frames:
+        held = [i * total // 4 - count // 4 + frame for frame in range(count // 2) for i in (1, 3)]
     chosen = set(held)
-    others = [i for i in range(len(samples)) if i not in chosen]
+    others = [i for i in range(total) if i not in chosen]
+    if are_frames:
+        np.random.default_rng(1).shuffle(others)
     return Data(
         [samples[i] for i in others],
         [samples[i] for i in held],
@@ -318,12 +342,15 @@ def _load(
     if not isinstance(source, str | os.PathLike | Samples):
         # Arrays of a model with one input need no list around each.
         source = [sample if isinstance(sample, list | tuple) else [sample] for sample in source]
-    found = read_calibration(source, infos, most=options.most, pictures=options.pictures)
+    read = partial(read_calibration, inputs=infos) if options.rollout is None else options.rollout.read
+    found = read(source, most=options.most, pictures=options.pictures)
     samples = check_samples(infos, found.records)
     _check_finite(infos, samples)
+    if options.rollout is not None:
+        samples = options.rollout.through(samples)
     answers = _answers(labels, found.labels, len(samples)) if wanted and labels is not None else None
     loaded = _Loaded(samples, answers, list(range(len(samples))))
-    if options.repeats:
+    if options.repeats or (options.rollout is not None and options.rollout.pairs):  # frames that repeat have new states
         return loaded
     known = distinct(samples, answers)
     contradicted = 0 if answers is None else len(known) - len(distinct(samples))

@@ -42,6 +42,7 @@ from odc_mlir.quantizer.policy.verdict import (
 )
 from odc_mlir.quantizer.precisions import LIMITS, PrecisionSearch, Tried
 from odc_mlir.quantizer.reference import Reference
+from odc_mlir.quantizer.states import DECLARED, like_states
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.scores import never_answered, recall_findings
 
@@ -246,6 +247,36 @@ class JudgedCandidate:
         time = driver.target.time(candidate.module, compiled=True)
         return {"time_ns": time.ns, "modelled": time.modelled, "holds": holds, "tight": tight}
 
+    @cached_property
+    def states(self) -> dict[str, Any] | None:
+        """The states of the model, and errors by the number of the frame in its sequence; None without states."""
+        rollout, results = self.data.rollout, self.measured.results
+        if rollout is None:
+            return None
+        return {
+            "pairs": self.options.states,
+            "known": rollout.how,
+            "sequences": rollout.steps.count(0),
+            "independent": rollout.independent,
+            "steps": rollout.by_step(self.reference.samples, results.signal, results.noise),
+        }
+
+    @cached_property
+    def doubts_of_states(self) -> dict[str, str]:
+        """Reasons why samples do not show how states err in use, each with what to do."""
+        if self.states is not None:
+            assert self.data.rollout is not None
+            return self.data.rollout.doubts(self.states["steps"], self.metrics["sqnr_db"])
+        if self.data.made_up or self.options.states is not None:
+            return {}
+        reference = self.reference
+        return {
+            f"output {pair.output!r} may be the next input {pair.input!r}": (
+                f"declare it by --state {pair}, for a verdict over sequences of samples, or --state none"
+            )
+            for pair in like_states(reference.graph, reference.samples, reference.outputs)
+        }
+
     @property
     def counted_lost(self) -> list[str]:
         """Texts about lost outputs that are reasons of their own: no other limit is missed."""
@@ -414,6 +445,15 @@ def _search_in_vain(o: JudgedCandidate) -> Iterator[str]:
     yield f"no choice of precisions that {what} meets the limits, others do"
 
 
+def _states(o: JudgedCandidate) -> Iterator[str]:
+    """Yield texts for states that were found, and for what samples do not show of states."""
+    if o.states is not None and o.states["known"] != DECLARED:
+        for output, input in o.states["pairs"].items():
+            how = o.states["known"]
+            yield f"output {output!r} is taken for the next input {input!r}, {how}; if it is not, give --state none"
+    yield from (f"{doubt}: {remedy}" for doubt, remedy in o.doubts_of_states.items())
+
+
 def _classes(o: JudgedCandidate) -> Iterator[str]:
     """Yield texts for classes without samples, and for values that labels do not score."""
     reference, driver = o.reference, o.driver
@@ -510,6 +550,7 @@ CHECKS = (
     VerdictCheck("search in vain", NOTE, _search_in_vain),
     VerdictCheck("constant outputs that may be constant", NOTE, lambda o: o.silent[1]),
     VerdictCheck("lost outputs beside missed limits", NOTE, lambda o: o.lost_outputs[0] if o.misses_own_limits else ()),
+    VerdictCheck("states", NOTE, _states),
     VerdictCheck("recall of classes", NOTE, lambda o: recall_findings(o.measured.recalls)),
     VerdictCheck("classes without samples", NOTE, _classes),
     VerdictCheck("samples without float outputs", NOTE, _partly_finite),
@@ -567,6 +608,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
         front=outcome.front,
         made_up=driver.data.made_up,
         seen=driver.data.seen,
+        **({} if outcome.states is None else {"states": outcome.states}),
     )
 
 
@@ -587,6 +629,7 @@ def _samples(outcome: JudgedCandidate) -> dict[str, Any]:
         "labels_tell": None if reference.labels is None else reference.misfit is None,
         "telling": outcome.are_informative,
         "layers_examined_on": outcome.examination.samples,
+        **({"doubts_of_states": list(outcome.doubts_of_states)} if outcome.doubts_of_states else {}),
     }
 
 

@@ -347,7 +347,7 @@ def compile(
     if quantize not in (None, "none"):
         if time_limit is not None:
             quantizing = {"max_seconds": time_limit / 2} | quantizing
-        quantized = _quantize(source, scheme=quantize, target=target, progress=progress, **quantizing)
+        quantized = _quantize(source, scheme=quantize, target=target, progress=progress, states=states, **quantizing)
         if not allow_accuracy_loss:
             quantized.require_passed()
         source, verdict = quantized.model, quantized.verdict

@@ -217,6 +217,9 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
     value = verdict["metrics"].get("sqnr_db")
     if value is not None and all(check["metric"] != "sqnr_db" for check in verdict["limits"]):
         yield f"  {quality_name('sqnr_db')} {_measured('sqnr_db', value, verdict['intervals'].get('sqnr_db'), count)}"
+    if states := verdict.get("states"):
+        what = counted(states["sequences"], "sequence")
+        yield f"  SQNR over the frames of {what}: {', '.join(map(_frames, states['steps']))}"
     yield from (f"  {problem}  <- not kept" for problem in verdict["problems"])
     yield from _coverage(verdict["coverage"])
     yield from _front(verdict["front"], verdict["coverage"]["least"])
@@ -238,6 +241,14 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
         yield f"  warning: the bias {short_name(name)} is limited in {counted(len(channels), 'channel')}"
     for finding in verdict["findings"][:_FINDINGS_SHOWN]:
         yield f"  note: {shortened(finding)}"
+
+
+def _frames(step: Mapping[str, Any]) -> str:
+    """Format the SQNR of some frames of sequences, by their numbers."""
+    from odc_mlir.formats.quantities import decibel_text
+
+    numbers = f"{step['first']} to {step['last']}" if step["first"] < step["last"] else f"{step['first']}"
+    return f"{numbers}: {'exact' if step['sqnr_db'] is None else decibel_text(step['sqnr_db'])}"
 
 
 def _sides(metric: str, values: Mapping[str, Any]) -> str:

@@ -44,7 +44,7 @@ def add_options(container: argparse.ArgumentParser | argparse._ArgumentGroup, na
             container.add_argument(flag_of(name), action="store_false", **more)
             continue
         if kind.startswith("Mapping"):
-            more |= {"action": "append", "default": []}
+            more |= {"action": "append", "default": None if default is None else []}
         elif default == AUTO:  # other defaults would hide whether an option is given
             more["default"] = default
         if kind.startswith(("float", "int")):

@@ -65,7 +65,7 @@ def pyramid(net: FloatNet) -> SSAValue:
     return found
 
 
-def lstm(net: FloatNet, *, peephole: bool = False) -> SSAValue:
+def lstm(net: FloatNet, *, peephole: bool = False, activation: str = "tanh") -> SSAValue:
     """A recurrent cell over a sequence."""
     x = net.real(1, 12, 5)
     inputs, recurrent = ([net.weights(6, width, spread=0.5) for _ in range(4)] for width in (5, 6))
@@ -73,6 +73,6 @@ def lstm(net: FloatNet, *, peephole: bool = False) -> SSAValue:
     peepholes = [net.weights(6, spread=0.1) if peephole else None] * 3
     states = net.variable(1, 6, name="h"), net.variable(1, 6, name="c")
     operands = (x, *inputs, *recurrent, *peepholes, *biases, None, None, *states, *[None] * 4)
-    made = net.add("UNIDIRECTIONAL_SEQUENCE_LSTM", *operands, fused_activation_function="tanh", name="lstm")
+    made = net.add("UNIDIRECTIONAL_SEQUENCE_LSTM", *operands, fused_activation_function=activation, name="lstm")
     found: SSAValue = net.add("RESHAPE", made, net.const([12, 6], I32), name="flat")
     return found

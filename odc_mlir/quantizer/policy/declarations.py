@@ -24,7 +24,7 @@ SWITCH = (AUTO, ON, OFF)
 INPUTS, OUTPUTS = "inputs", "outputs"
 RANGE, FITTED = "range", "fitted"
 NAMED_PATTERNS = ("layernorm", "softmax")  # groups of operators that compute one function and may need more bits
-LITERT = "litert"
+LITERT, CPU = "litert", "cpu"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -133,6 +133,14 @@ class QuantizeOptions:
         flag="--copy-parameters",
         metavar="TO=FROM",
         **_NO_TYPES,
+    )
+    states: Mapping[str, str] | None = option(
+        None,
+        "an output that the next run takes as an input, or none: models with states are judged over sequences of "
+        "samples; repeatable (default: found by names)",
+        TYPES,
+        flag="--state",
+        metavar="OUT=IN",
     )
     overrides: str | Mapping[str, str] | None = option(
         None,
@@ -252,7 +260,9 @@ class QuantizeOptions:
     )
     limit: float | None = option(None, "worst allowed value of --metric", LIMITS, metavar="X")
     reader: str | None = option(
-        None, "reader of the file: litert keeps operators in float that LiteRT does not run", choices=(LITERT,)
+        None,
+        "reader of the file: litert or cpu keeps operators in float whose codes LiteRT, or object code, does not run",
+        choices=(LITERT, CPU),
     )
 
 

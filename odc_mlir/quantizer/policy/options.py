@@ -23,6 +23,7 @@ from numbers import Real
 from typing import Any
 
 from odc_mlir.errors import OptionError, did_you_mean, parsing
+from odc_mlir.formats.states import pairs_of
 from odc_mlir.ops.dtypes import CODE_DTYPES, DTYPES
 from odc_mlir.quantizer.policy import declarations
 from odc_mlir.quantizer.policy.declarations import (
@@ -115,6 +116,14 @@ def parse_copies(entries: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     if isinstance(entries, Mapping):
         return dict(entries)
     return dict(_assigned(entries, "a copy of parameters", "TO=FROM"))
+
+
+def parse_states(entries: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """Return inputs by the output that they are in the run before, from ``OUT=IN``; none from ``none``."""
+    if isinstance(entries, str):
+        entries = [entries]
+    pairs = () if not isinstance(entries, Mapping) and list(entries) == ["none"] else pairs_of(entries)
+    return {pair.output: pair.input for pair in pairs}
 
 
 def _assigned(entries: Sequence[str], what: str, form: str) -> list[tuple[str, str]]:
@@ -366,8 +375,8 @@ class Options(QuantizeOptions):
 
     @property
     def normalization(self) -> str:
-        """The switch of normalising inputs and outputs; those whose parameters are given stay what these are for."""
-        return OFF if self.normalize == AUTO and self.gives_parameters else self.normalize
+        """The switch of normalising inputs and outputs; states and those with given parameters stay as they are."""
+        return OFF if self.normalize == AUTO and (self.gives_parameters or self.states) else self.normalize
 
     @property
     def has_budget(self) -> bool:
@@ -459,6 +468,7 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "parameters": parse_parameters,
     "copied_parameters": parse_copies,
     "patterns": parse_patterns,
+    "states": parse_states,
     "range_options": parse_numbers,
 }
 _NUMBER = "a number"

@@ -32,6 +32,7 @@ from odc_mlir.numerics.fixed import round_half_away
 from odc_mlir.numerics.lstm import CELL_EXPONENTS
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
+from odc_mlir.quantizer.policy.declarations import CPU
 from odc_mlir.quantizer.policy.declarations import FLOAT as FLOAT  # the precision of operators that stay as they are
 from odc_mlir.quantizer.policy.readers import NPU
 
@@ -99,8 +100,8 @@ class Scheme:
         return by_family.get(self.family) or by_family.get("")
 
     def read_by(self, reader: str) -> Scheme:
-        """Return the scheme for files of ``reader``, with TensorFlow Lite's fixed parameters."""
-        return replace(self, reader=reader, family=TFLITE) if reader else self
+        """Return the scheme for files of ``reader``, with TensorFlow Lite's fixed parameters unless it is a CPU."""
+        return replace(self, reader=reader, family=self.family if reader == CPU else TFLITE) if reader else self
 
     def with_options(self, *, granularity: str | None = None, weights: str | None = None) -> Scheme:
         """The scheme with another granularity or form of weights; raises OptionError where that cannot be."""

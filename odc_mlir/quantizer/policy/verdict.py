@@ -507,6 +507,7 @@ def unshown(samples: Mapping[str, Any] | None) -> list[str]:
         found.append(f"in no sample is a score of {of} on the other side of a half")
     if others := samples.get("other_units"):
         found.append(f"{_inputs_were(others)} in another unit in those to calibrate by")
+    found += samples.get("doubts_of_states", ())
     if samples.get("labels_tell") is False:
         found.append("labels fit the float model no better than luck may have it")
     return [*found, KEPT_BY_CONSTANTS] if samples.get("outputs_vary") is False else found

@@ -93,7 +93,7 @@ QUANTIZER_ORDER: dict[str, tuple[str, ...]] = {
         "policy.verdict",
     )
     + ("policy.options",),
-    "samples": ("samples",),
+    "samples": ("states", "samples"),
     "measure": ("outputs", "execution", "measurement", "reference", "layers", "intervals"),
     "make": ("refinement", "models", "candidates"),
     "search": ("evaluator", "help", "target", "pareto", "precisions"),

@@ -23,13 +23,13 @@ TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
     "transforms/npu": 12_110,
-    "quantizer": 11_950,
+    "quantizer": 12_080,
     "transforms/circle": 7_950,
     "transforms/native": 6_950,
     "runtime/kernels": 6_660,
     "ops": 6_380,
     "numerics": 6_350,
-    "tools": 6_280,
+    "tools": 6_290,
     "formats": 5_970,
     "runtime/auto": 4_840,
     "transforms/quant": 4_920,

@@ -12,12 +12,14 @@ from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.check import check_node
 from odc_mlir.ops.constants import encode_constant
+from odc_mlir.ops.quantization import StateParameters
 from odc_mlir.ops.spec import Node, TensorInfo
-from odc_mlir.quantizer.policy.declarations import LITERT
+from odc_mlir.quantizer.policy.declarations import CPU, LITERT
 from odc_mlir.quantizer.policy.readers import FACTORS, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import SMALLEST_SCALE, Scheme, bias_params, quantize_constant
 from odc_mlir.runtime.kernels import conditions
 from odc_mlir.support.locations import value_name
+from odc_mlir.targets import cpu
 from odc_mlir.transforms.quant.common.ir import constant_of, info_as, is_real, params_of
 from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, role_of
 
@@ -26,7 +28,8 @@ def refusal(
     op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme, ranges: Ranges
 ) -> str | None:
     """Return why ``op`` cannot run with these element types, None if it can."""
-    if seen := _unfit_values(op, operands, ranges) or _vanishing_product(op, operands) or _shared_state(op):
+    seen = _unfit_values(op, operands, ranges) or _vanishing_product(op, operands)
+    if seen := seen or _shared_state(op) or _linear_cell(op):
         return seen
     try:
         node = _node(op, operands, results, used)
@@ -35,7 +38,26 @@ def refusal(
         return error.message
     if (refused := conditions.refusal(node)) is not None:
         return refused.message
+    if used.reader == CPU:
+        return _refused_by_processors(node, node_of(op))
     return litert_refuses_node(node) if used.reader == LITERT else None
+
+
+def _refused_by_processors(node: Node, real: Node) -> str | None:
+    """Return why object code has no kernel for ``node`` on codes, if it has one for the ``real`` operator."""
+    from odc_mlir.transforms.native.lowering.operators import reason_against
+
+    machine = cpu.load("generic")
+    seen = reason_against(node, machine)
+    return None if seen is None or reason_against(real, machine) is not None else seen
+
+
+def _linear_cell(op: CircleOp) -> str | None:
+    """Return whether the cell of an LSTM has another activation than TANH, which kernels for codes always compute."""
+    if StateParameters.CELL not in op.SPEC.quant.states.values():
+        return None
+    activation = str(node_of(op).options["fused_activation_function"]).lower()
+    return None if activation == "tanh" else f"its cell has the activation {activation}; codes know tanh only"
 
 
 def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -> str | None:

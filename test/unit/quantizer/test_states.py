@@ -1,0 +1,303 @@
+"""Models with state: pairs that are declared or found, frames of sequences, and verdicts by roll-out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.models import ModelBuilder
+from helpers.streaming import MODELS, Array, Streaming, averager, elman, gru, lstm, rolled, sqnr_db
+from odc_mlir.dialects.odc import states_of
+from odc_mlir.errors import OptionError
+from odc_mlir.formats.circle.model import Model, Signature
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.states import NAME, StatePair, encode
+from odc_mlir.quantizer.policy.options import make_options
+from odc_mlir.quantizer.quantize import Quantized, quantize
+from odc_mlir.quantizer.states import BY_NAME, BY_VALUES, DECLARED, Rollout, found_pairs, like_states
+from odc_mlir.runtime.api import run
+from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.tools.odc_quantize import summary
+
+PLAIN: dict[str, Any] = {"help": False}
+
+
+def graph_of(streaming: Streaming) -> Graph:
+    return build_graph(read_model(streaming.model))
+
+
+def declared(streaming: Streaming, **options: Any) -> Quantized:
+    return quantize(streaming.model, calibration=streaming.samples(60, 1), states=streaming.states, **PLAIN, **options)
+
+
+@pytest.mark.parametrize("name", ["gru", "elman", "averager"])
+def test_a_verdict_is_as_good_as_the_model_in_use(name: str) -> None:
+    streaming = MODELS[name]()
+    made = quantize(streaming.model, calibration=streaming.samples(400, 1))
+    unseen = [streaming.frames(400, seed) for seed in (100, 101)]
+    models = (streaming.model, made.to_circle())
+    expected, found = (np.stack([rolled(model, streaming, frames) for frames in unseen]) for model in models)
+    assert made.verdict["passed"]
+    assert abs(made.verdict["outputs"][0]["sqnr_db"] - sqnr_db(expected, found)) < 3.0
+
+
+def test_a_verdict_over_single_steps_promises_more() -> None:
+    streaming = averager()
+    recorded = with_states(streaming, 100)
+    alone, over = (quantize(streaming.model, calibration=recorded, states=states, **PLAIN) for states in ({}, None))
+    gap = [made.verdict["outputs"][0]["sqnr_db"] for made in (alone, over)]
+    assert gap[0] > gap[1] + 3.0
+
+
+def with_states(streaming: Streaming, count: int, seed: int = 1) -> list[list[Array]]:
+    """Frames with the float model's own states, as a recording has them."""
+    states = [np.zeros(shape, np.float32) for shape in streaming.shapes]
+    found = []
+    for frame in streaming.frames(count, seed):
+        found.append([frame, *states])
+        states = run(streaming.model, [frame, *states], backend="host")[1:]
+    return found
+
+
+def rollout(streaming: Streaming, states: Any = None) -> Rollout:
+    found = Rollout.of(states, (), read_model(streaming.model), graph_of(streaming))
+    assert found is not None
+    return found
+
+
+def test_later_frames_have_the_states_of_the_model_itself() -> None:
+    recorded = with_states(averager(), 5)
+    given = [[frame, np.full_like(state, place > 0)] for place, (frame, state) in enumerate(recorded)]
+    roll = rollout(averager())
+    frames = roll.through(given)
+    assert all(
+        np.array_equal(a, b)
+        for own, other in zip(frames, recorded, strict=True)
+        for a, b in zip(own, other, strict=True)
+    )
+    assert roll.steps == [0, 1, 2, 3, 4]
+    assert [len(roll.with_given(frames)), len(rollout(averager()).with_given([]))] == [9, 0]
+    assert "samples are no consecutive frames" in roll.doubts([{"first": 1, "sqnr_db": 30.0}], 30.0)
+
+
+def test_sequences_start_where_states_are_zero_or_the_first_again() -> None:
+    streaming = averager()
+    once, again = with_states(streaming, 3), with_states(streaming, 2, seed=2)
+    roll = rollout(streaming)
+    roll.through([*once, *again])
+    assert roll.steps == [0, 1, 2, 0, 1]
+    first = np.ones((1, 8), np.float32)
+    roll = rollout(streaming)
+    roll.through(
+        [[frame, first if place in (0, 2) else first * (place + 2)] for place, (frame, _) in enumerate(once + again)]
+    )
+    assert roll.steps == [0, 1, 0, 1, 2]
+
+
+def test_samples_of_two_sources_are_two_sequences() -> None:
+    roll = rollout(averager())
+    for seed in (1, 2):
+        roll.through([[frame, np.zeros((1, 8), np.float32)] for frame in averager().frames(3, seed)])
+    assert roll.steps == [0, 1, 2, 0, 1, 2]
+
+
+def test_samples_may_lack_states(tmp_path: Any) -> None:
+    streaming = lstm()
+    frames = streaming.frames(40, 1)
+    np.savez(tmp_path / "frames.npz", in_0=np.concatenate(frames))
+    zeros = [np.zeros((1, 10), np.float32)] * 2
+    made = [
+        quantize(streaming.model, calibration=source, **PLAIN)
+        for source in (str(tmp_path / "frames.npz"), [[frame] for frame in frames], [[f, *zeros] for f in frames])
+    ]
+    assert len({item.to_circle() for item in made}) == 1
+    assert made[0].verdict["states"]["sequences"] == 1
+
+
+def test_the_initial_state_of_a_file_starts_sequences_and_stays() -> None:
+    streaming = averager()
+    initial = np.full((1, 8), 0.5, np.float32)
+    model = read_model(streaming.model)
+    model.buffers.append(memoryview(encode([StatePair("mean_out", "mean_in", initial.tobytes())])))
+    model.metadata.append((NAME, len(model.buffers) - 1))
+    made = quantize(bytes(write_model(model)), calibration=streaming.samples(40, 1), io="quantized", **PLAIN)
+    (pair,) = states_of(made.model)
+    codes = np.frombuffer(pair.initial or b"", np.int8)
+    input = build_graph(read_model(made.to_circle())).input_infos()[1]
+    assert input.quant is not None
+    assert np.allclose((codes - input.quant.zero_point) * input.quant.scale, 0.5, atol=input.quant.scale)
+
+
+# Pairs.
+
+
+def renamed(streaming: Streaming, **names: str) -> Model:
+    model = read_model(streaming.model)
+    for tensor in model.subgraphs[0].tensors:
+        tensor.name = names.get(tensor.name, tensor.name)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("output", "input", "found"),
+    [
+        ("h_out", "h_in", True),
+        ("new_h", "h", True),
+        ("present.0.key", "past.0.key", True),
+        ("present.1.key", "past.0.key", False),
+        ("output", "input", False),
+        ("add_3", "h", False),
+    ],
+)
+def test_pairs_are_found_by_names(output: str, input: str, found: bool) -> None:
+    model = renamed(elman(), h_out=output, h_in=input)
+    assert found_pairs(model, build_graph(model)) == ((StatePair(output, input),) if found else ())
+
+
+def test_pairs_are_found_by_the_names_of_a_signature() -> None:
+    model = renamed(elman(), h_out="PartitionedCall:1", h_in="serving_h:0")
+    (x, h), (y, state) = model.subgraphs[0].inputs, model.subgraphs[0].outputs
+    assert not found_pairs(model, build_graph(model))
+    model.signatures.append(Signature("step", 0, {"x": x, "state": h}, {"y": y, "new_state": state}))
+    assert found_pairs(model, build_graph(model)) == (StatePair("PartitionedCall:1", "serving_h:0"),)
+
+
+def test_other_names_make_pairs_where_samples_carry_the_values() -> None:
+    streaming = elman()
+    model = bytes(write_model(renamed(streaming, h_out="tanh", h_in="arg1")))
+    made = quantize(model, calibration=with_states(streaming, 40), **PLAIN)
+    assert (made.verdict["states"]["pairs"], made.verdict["states"]["known"]) == ({"tanh": "arg1"}, BY_VALUES)
+    assert any("'tanh' is taken for the next input 'arg1'" in text for text in made.verdict["findings"])
+    assert not states_of(made.model)  # nobody declared them
+
+
+def test_what_may_be_a_state_is_not_certain_until_somebody_says() -> None:
+    streaming = elman()
+    model = bytes(write_model(renamed(streaming, h_out="tanh", h_in="arg1")))
+    zeros = [[frame, np.zeros((1, 12), np.float32)] for frame in streaming.frames(150, 1)]
+    rng = np.random.default_rng(1)
+    other = [[frame, rng.uniform(-0.9, 0.9, (1, 12)).astype(np.float32)] for frame, _ in zeros]
+    for samples in (zeros, other):
+        verdict = quantize(model, calibration=samples, **PLAIN).verdict
+        assert any("declare it by --state tanh=arg1" in text for text in verdict["findings"])
+        assert verdict["passed"]
+        assert not verdict["certain"]
+        assert "states" not in verdict
+    assert quantize(model, calibration=other, states="none", **PLAIN).verdict["certain"]
+
+
+def test_an_output_of_another_range_is_no_next_input() -> None:
+    graph, rng = graph_of(elman()), np.random.default_rng(1)
+    one, ten = (
+        [[rng.normal(size=(1, 5)), scale * rng.normal(size=(1, 12))] for _ in range(9)] for scale in (1.0, 10.0)
+    )
+    results = [[rng.normal(size=(1, 4)), rng.normal(size=(1, 12))] for _ in range(9)]
+    assert [len(like_states(graph, samples, results)) for samples in (one, ten)] == [1, 0]
+
+
+def test_a_model_with_one_input_has_no_state() -> None:
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 4)), builder.tensor("x_out", (1, 4))
+    builder.operator("TANH", [x], [y])
+    model = builder.finish([x], [y])
+    assert found_pairs(model, build_graph(model)) == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"h_aut": "h_in"}, "names no output of the model.*did you mean 'h_out'"),
+        ({"h_out": "h"}, "names no input of the model"),
+        ({"y": "h_in"}, "one static type"),
+        (["h_out"], "is not OUT=IN"),
+        (["h_out=h_in", "y=h_in"], "two states have the input 'h_in'"),
+    ],
+)
+def test_pairs_that_cannot_be_are_errors(given: Any, says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        quantize(elman().model, calibration=elman().samples(8, 1), states=given)
+
+
+def test_texts_of_states() -> None:
+    assert make_options(states=["a=b", "c=d"]).states == {"a": "b", "c": "d"}
+    assert make_options(states=["none"]).states == make_options(states={}).states == {}
+    assert make_options().states is None
+
+
+# The pair in the quantised model.
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("options", [{}, {"scheme": "int16x8"}, {"overrides": True}])
+def test_both_ends_have_one_scale_zero_point_and_type(name: str, options: dict[str, Any]) -> None:
+    streaming = MODELS[name]()
+    if options.get("overrides"):  # a wider end takes the other along
+        options = {"overrides": {next(iter(streaming.states)): "int16x8"}}
+    made = declared(streaming, io="quantized", **options)
+    graph = build_graph(read_model(made.to_circle()))
+    assert [str(pair) for pair in states_of(made.model)] == [f"{a}={b}" for a, b in streaming.states.items()]
+    for output, input in zip(graph.output_infos()[1:], graph.input_infos()[1:], strict=True):
+        assert (output.dtype, output.quant) == (input.dtype, input.quant)
+        assert output.quant is not None
+    if options:
+        assert graph.input_infos()[1].dtype == "int16"
+
+
+def test_ends_with_types_of_their_own_are_an_error() -> None:
+    with pytest.raises(OptionError, match="one static type; output 'h_out' is int8"):
+        declared(elman(), output_types={"h_out": "int8"})
+
+
+# Verdicts.
+
+
+def test_errors_over_steps() -> None:
+    verdict = declared(gru()).verdict
+    steps = verdict["states"]["steps"]
+    assert [(step["first"], step["last"]) for step in steps] == [
+        (1, 1),
+        (2, 2),
+        (3, 4),
+        (5, 8),
+        (9, 16),
+        (17, 32),
+        (33, 60),
+    ]
+    assert sum(step["frames"] for step in steps) == 60
+    (line,) = [line for line in summary("gru", verdict) if "over the frames of 1 sequence" in line]
+    assert f"3 to 4: {steps[2]['sqnr_db']:.1f} dB" in line
+    assert verdict["states"]["known"] == DECLARED
+    assert "errors over steps" in declared(gru()).report_html()
+
+
+def test_errors_that_still_grow_and_short_sequences_leave_doubt() -> None:
+    roll = rollout(averager())
+    vars(roll)["independent"] = 20
+    roll.steps = list(range(20))
+    steps: list[dict[str, Any]] = [{"first": 1, "sqnr_db": 40.0}, {"first": 9, "sqnr_db": 25.0}]
+    assert "errors still grow after 9 frames" in roll.doubts(steps, 29.0)
+    assert not roll.doubts(steps, 27.0)
+    roll.steps = [0, 1, 2] * 5
+    assert "no sequence has more than 3 frames" in roll.doubts(steps, 27.0)
+
+
+def test_folds_are_blocks_of_consecutive_frames() -> None:
+    roll = rollout(averager())
+    frames = roll.through([[frame, np.zeros((1, 8), np.float32)] for frame in averager().frames(10, 1)])
+    shuffled = frames[::2] + frames[1::2]
+    order = roll.in_blocks(shuffled, 4)
+    numbers = [
+        [next(i for i, f in enumerate(frames) if f is shuffled[place]) for place in order[fold::4]] for fold in range(4)
+    ]
+    assert numbers == [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
+
+
+def test_a_model_that_refuses_a_frame_goes_on_from_the_float_state() -> None:
+    streaming = elman()
+    roll = rollout(streaming)
+    frames = roll.through([[frame, np.zeros((1, 12), np.float32)] for frame in streaming.frames(3, 1)])
+    assert [len(found or ()) for found in roll.run(graph_of(streaming), frames)] == [2, 2, 2]
+    assert roll.how == BY_NAME
