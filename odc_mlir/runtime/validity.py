@@ -160,8 +160,21 @@ def _refused(graph: Graph, plan: Plan | None) -> OdcError | None:
     shapes = [tuple(1 if extent is None else extent for extent in info.shape or ()) for info in graph.input_infos()]
     found = SpecializedGraph(graph, shapes)
     own = (refusal(node) for index, node in enumerate(found.nodes) if index not in on_target)
+    if (error := _scratch(graph)) is not None:
+        return error
     called = (_refused(other, None) for item in graph.nodes for other in item.calls.values() if _is_known(other))
     return next((error for error in chain(own, called) if error is not None), None)
+
+
+def _scratch(graph: Graph) -> OdcError | None:
+    """Return the error of a custom operator with a scratch tensor, which no run gives it."""
+    available = {*graph.inputs, *(i for i, info in enumerate(graph.tensors) if info.is_const or info.is_variable)}
+    for item in graph.nodes:
+        for operand in item.inputs:
+            if operand >= 0 and operand not in available:
+                return item.node.error(f"operand {graph.tensors[operand].name!r} is read before anything produces it")
+        available.update(item.outputs)
+    return None
 
 
 def _is_known(graph: Graph) -> bool:

@@ -39,7 +39,7 @@ LINE_BUDGETS = {
     TOP_LEVEL: 4_195,
     "transforms/partition": 3_720,
     "isa": 3_120,
-    "runtime": 2_860,
+    "runtime": 2_870,
     "runtime/session": 2_780,
     "runtime/execution": 2_560,
     "calibration": 2_030,

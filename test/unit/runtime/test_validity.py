@@ -228,3 +228,13 @@ def test_a_package_with_an_operator_that_no_kernel_runs_cannot_run() -> None:
     found = check(parse_package(other, "test"))
     assert found.state == "cannot"
     assert "different scales or zero points" in found.reason
+
+
+def test_a_custom_operator_with_a_scratch_tensor_can_be_read_but_not_compiled() -> None:
+    builder = ModelBuilder()
+    x, scratch, y = (builder.tensor(name, (1, 4)) for name in ("x", "scratch", "y"))
+    builder.operator("CUSTOM", [x, scratch], [y], custom_code="vendor-npu")
+    model = model_bytes(builder.finish([x], [y]))
+    assert odc_mlir.load(model)
+    with pytest.raises(ModelError, match="'scratch' is read before anything produces it"):
+        odc_mlir.compile(model)
