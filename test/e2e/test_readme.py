@@ -43,11 +43,12 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def run_lines(script: str, folder: Path) -> None:
+def run_lines(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a script line by line: plain lines of our commands in this process, which saves starting one, others by sh.
 
-    The current folder is ``folder``.
+    The current folder is ``folder``; commands that our commands start are found too.
     """
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     for line in script.splitlines():
         words = shlex.split(line, comments=True)
         if words and words[0] in COMMANDS and not {"|", "||", "&&"} & set(words):
@@ -66,7 +67,7 @@ def test_commands(document: str, checkout: Path, monkeypatch: pytest.MonkeyPatch
     scripts = blocks(document, "sh")
     assert scripts
     monkeypatch.chdir(checkout)
-    run_lines("\n".join(scripts), checkout)
+    run_lines("\n".join(scripts), checkout, monkeypatch)
 
 
 @pytest.mark.slow
@@ -77,7 +78,7 @@ def test_commands_on_a_model_of_ones_own(document: str, checkout: Path, monkeypa
     scripts = [body for body in blocks(document, "sh") if "benchmarks/" not in body]
     assert scripts
     monkeypatch.chdir(checkout)
-    run_lines("\n".join(scripts), checkout)
+    run_lines("\n".join(scripts), checkout, monkeypatch)
 
 
 def test_python_of_the_readme(checkout: Path) -> None:

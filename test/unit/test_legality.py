@@ -18,6 +18,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.legality import LEVELS, check_stage
 from odc_mlir.transforms.npu.npu_lower_to_tiles import NpuLowerToTilesPass
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
+from odc_mlir.universe import VERIFY_VARIABLE
 
 
 def many_tiles(body: Body) -> SSAValue:
@@ -116,6 +117,7 @@ def test_a_pass_that_breaks_a_law_is_found_where_its_stage_ends(monkeypatch: pyt
 
     lower = NpuLowerToTilesPass.apply_to
     monkeypatch.setattr(NpuLowerToTilesPass, "apply_to", lower_with_address)
+    monkeypatch.setenv(VERIFY_VARIABLE, "1")
     module = make_module(many_tiles, (1, 8, 8, 8))
     with pytest.raises(CompileError, match=r"npu-sched: npu\.buffer buffer .* has an address already"):
         schedule(module, "npu-sched")

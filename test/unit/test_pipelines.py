@@ -201,8 +201,10 @@ def test_stages_of_instructions_are_verified_on_request(
         pipelines.run_passes(make_context(verify_each=asked), module(), [(stage, Breaking())])
 
 
-def test_tests_verify_after_every_pass() -> None:
-    assert make_context().verify_each
+def test_the_environment_asks_for_verification_after_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("1", "0"):
+        monkeypatch.setenv(VERIFY_VARIABLE, value)
+        assert make_context().verify_each == (value == "1")
 
 
 def test_a_pass_that_fails_is_a_compile_error_of_its_stage() -> None:

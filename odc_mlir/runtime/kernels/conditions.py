@@ -1,7 +1,7 @@
 """Conditions of host kernels, asked without running anything: the one answer to whether an operator can run.
 
-Everything that a kernel can refuse (types, scales, options, constants) it refuses when it is prepared. Compiling and the
-check of packages ask :func:`refusal`.
+Everything that a kernel can refuse (types, scales, options, constants) it refuses when it is prepared. Compiling and
+the check of packages ask :func:`refusal`.
 """
 
 from __future__ import annotations

@@ -575,7 +575,7 @@ def test_a_mask_that_samples_never_use_is_a_reservation(kind: str, value: float,
         masks = np.where((rng.random((32, 1, SIZE)) < 0.5) & varies, used, value).astype(np.float32)
         return [[rng.normal(size=(1, SIZE)).astype(np.float32), m, np.ones((1, SIZE), np.float32)] for m in masks]
 
-    options: dict[str, Any] = {"help": False, "limit": 0.2}
+    options: dict[str, Any] = {"help": False, "limit": 0.2, "states": {}}  # the mask is none, though zero
     never, sometimes = (
         odc_mlir.quantize(_masked_same_inputs(kind), calibration=samples(v), **options) for v in (False, True)
     )
