@@ -64,11 +64,8 @@ def _print_commands() -> None:
 
 def _summary(module: str) -> str:
     """Return the first line of a command's module, without its name."""
-    import ast
-
-    source = (Path(__file__).parent / f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8")
-    first = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
-    return first.partition(": ")[2]
+    with (Path(__file__).parent / f"{module.rpartition('.')[2]}.py").open(encoding="utf-8") as source:
+        return source.readline().strip().strip('"').partition(": ")[2]
 
 
 def _completion(arguments: Sequence[str]) -> int:
