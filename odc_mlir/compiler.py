@@ -211,7 +211,7 @@ def compile_with(
 
 
 def declare_states(module: ModuleOp, states: States | None) -> None:
-    """Make ``states`` those of ``module``, or keep its own if None; raise OptionError if they do not fit.
+    """Declare ``states`` in ``module``, or check its own if None; raise OptionError if they do not fit.
 
     Of an output that is shorter than its input, such as the new keys of a cache, the input's last rows go before it.
     """

@@ -164,7 +164,7 @@ def check_stage(module: ModuleOp, stage: str) -> None:
 
 
 def fitting_stages(module: ModuleOp) -> Iterator[str]:
-    """The stages at whose end ``module`` would be legal; those of lowered segments where it holds some."""
+    """Yield the stages that may end with ``module``; with lowered segments, only stages of segments."""
     lowered = any(isinstance(op, ProgramOp | ModuleOp) for op in module.body.block.ops)
     for stage, level in LEVELS.items():
         if bool(level.laws) == lowered and next(_breaches(module, level), None) is None:

@@ -109,14 +109,12 @@ class PackageFiles:
 
     def unchanged_segment(self, file: str, *, listed: bool = False) -> bytes:
         """Bytes of a segment binary; raises PackageError if the manifest has another digest, ``listed``: or none."""
-        data = self.segment(file)
-        self._check_unchanged(self.segment_path(file), data, listed=listed)
-        return data
+        return self.unchanged(self.segment_path(file), listed=listed)
 
-    def unchanged(self, path: str) -> bytes:
-        """The member ``path``; raises PackageError if it is missing, or the manifest has another digest."""
+    def unchanged(self, path: str, *, listed: bool = False) -> bytes:
+        """The member ``path``; raises PackageError if it is missing, or changed as :meth:`unchanged_segment` says."""
         data = self.read(path)
-        self._check_unchanged(path, data)
+        self._check_unchanged(path, data, listed=listed)
         return data
 
     def _check_unchanged(self, path: str, data: bytes, *, listed: bool = False) -> str:

@@ -22,7 +22,7 @@ def adds_in_64_bits(node: Node, x: TensorInfo, weights: TensorInfo, bias: Tensor
 
 
 def scales_in_use(weights: TensorInfo) -> tuple[float, ...]:
-    """Return the scales of weights, without a 0 of a channel in which no constant weight differs from 0."""
+    """Return the scales of weights; omit zero scales of channels whose constant weights are all zero."""
     quant = weights.quant
     assert quant is not None, "asked of quantised weights"
     if all(quant.scales) or not weights.is_const:

@@ -96,7 +96,7 @@ def copied(assigned: ModuleOp, copies: Mapping[str, str]) -> dict[str, Attribute
 
 
 def of_states(assigned: ModuleOp, states: Mapping[str, str]) -> dict[str, Attribute]:
-    """Return the types of the inputs of ``states``: those of their outputs, unless these stay real."""
+    """Return for each state input the type of its output; omit outputs that stay real."""
     values = _values(assigned)
     types = {input: quant_ir.assigned_type(_named(values, output)) for output, input in states.items()}
     return {name: type for name, type in types.items() if quant_ir.params_of(type) is not None}

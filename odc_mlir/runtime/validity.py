@@ -168,7 +168,7 @@ def _refused(graph: Graph, plan: Plan | None) -> OdcError | None:
 
 def _scratch(graph: Graph) -> OdcError | None:
     """Return the error of a custom operator with a scratch tensor, which no run gives it."""
-    available = {*graph.sources, *(i for i, info in enumerate(graph.tensors) if info.is_const or info.is_variable)}
+    available = graph.available()
     for item in graph.nodes:
         for operand in item.inputs:
             if operand >= 0 and operand not in available:

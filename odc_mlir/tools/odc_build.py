@@ -94,10 +94,14 @@ def _body(arguments: argparse.Namespace) -> int | None:
     return None
 
 
+def _tool(command: str) -> Any:
+    return importlib.import_module(f"odc_mlir.tools.{command.replace('-', '_')}")
+
+
 def _usage(command: str, arguments: Sequence[str]) -> int:
     """Parse the arguments of a step, so that no step runs before the options of all are known; return an exit code."""
     try:
-        importlib.import_module(f"odc_mlir.tools.{command.replace('-', '_')}").build_parser().parse_args(arguments)
+        _tool(command).build_parser().parse_args(arguments)
     except SystemExit as stop:  # the parser has said why
         return int(stop.code or 0)
     return 0
@@ -105,8 +109,7 @@ def _usage(command: str, arguments: Sequence[str]) -> int:
 
 def call_command(command: str, arguments: Sequence[str]) -> int:
     """Run one of our commands in this process and return its exit code; raise KeyboardInterrupt."""
-    tool = importlib.import_module(f"odc_mlir.tools.{command.replace('-', '_')}")
-    code = int(tool.main(list(arguments)))
+    code = int(_tool(command).main(list(arguments)))
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     return code

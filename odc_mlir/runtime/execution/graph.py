@@ -81,6 +81,10 @@ class Graph:
         """Tensors that have a value when a run starts: inputs and states."""
         return (*self.inputs, *(state.input for state in self.states))
 
+    def available(self) -> set[int]:
+        """Return the tensors that have a value before the first operator runs: sources, constants and variables."""
+        return {*self.sources, *(i for i, info in enumerate(self.tensors) if info.is_const or info.is_variable)}
+
     @property
     def results(self) -> tuple[int, ...]:
         """Tensors whose values outlive a run: outputs and states."""

@@ -58,7 +58,7 @@ def check_plan(plan: Plan, graph: Graph, location: str = "plan.json") -> None:
             raise error(f"operator {index} does not exist; the model has {len(graph.nodes)}")
     if sorted(planned) != list(range(len(graph.nodes))):
         raise error("each operator of the model must be in exactly one step")
-    available = {*graph.sources, *(i for i, info in enumerate(graph.tensors) if info.is_const or info.is_variable)}
+    available = graph.available()
     for position, step in enumerate(plan.steps):
         if isinstance(step, SegmentStep):
             _check_segment(step, graph, error)

@@ -457,7 +457,7 @@ class Loader:
 
 
 def _ports(source: Source, subgraph: int) -> tuple[tuple[SessionPort, ...], tuple[SessionPort, ...]]:
-    """Return the inputs and outputs of a subgraph, without those of states."""
+    """Return the inputs and outputs of a subgraph that are not states."""
     record = source.records.subgraphs[subgraph] if source.records.subgraphs else None
     if record is None:
         raise SessionError("the model has no subgraphs")

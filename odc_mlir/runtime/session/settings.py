@@ -106,7 +106,7 @@ def check_chosen(chosen: Mapping[str, Any]) -> None:
 
 
 def _is_of_runtime(key: str) -> bool:
-    """Return whether ``key`` is a setting beside those of on-device compilation."""
+    """Return whether ``key`` is a setting of the runtime, not of on-device compilation."""
     return key in DEFAULTS or key.startswith(OP_BACKEND)
 
 

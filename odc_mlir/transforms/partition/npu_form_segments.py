@@ -114,7 +114,7 @@ class _KnownResults:
         return order
 
     def of_segment(self, group: Sequence[CircleOp]) -> tuple[list[CircleOp], list[CircleOp]]:
-        """Return the operators that the host computes for a segment of ``group``, and those of the segment."""
+        """Split the operators that ``group`` needs into host operators and operators of the segment."""
         results = {value for op in group for value in op.results}
         inside = results.union(value for op in group for value in op.operands)
         own: dict[CircleOp, CircleOp] = {}
