@@ -17,22 +17,12 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
-from odc_mlir import pipelines, targets
+from odc_mlir import errors, pipelines, targets
 from odc_mlir.codegen.machine import resolve
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.npu_program import ProgramOp, distinct_names, make_program, programs
 from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp, target_of
 from odc_mlir.emitter.native_segment import emit_native_segment
-from odc_mlir.errors import (
-    AllocationError,
-    CompileError,
-    ForeignPassError,
-    ModelError,
-    OdcError,
-    OptionError,
-    TimeLimitError,
-    TranslationError,
-)
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.native_segment import SUFFIX
 from odc_mlir.frontend import export_circle
@@ -82,10 +72,10 @@ class Failed(NamedTuple):
     """Number of the first segment without a binary, and the error."""
 
     segment: int
-    error: OdcError
+    error: errors.OdcError
 
 
-class DefectError(CompileError):
+class DefectError(errors.CompileError):
     """An unexpected exception while a segment was compiled."""
 
     def __init__(self, defect: Defect) -> None:
@@ -173,7 +163,7 @@ class NpuBackend(CompilerBackend):
             program = scheduled_program(context, module, segment)
             tell(context, "package: emitting")
             made = _emit(segment, program, choice)
-        except AllocationError as error:
+        except errors.AllocationError as error:
             capacity = targets.load(choice.target).sram.capacity_bytes
             if error.needed_bytes > capacity:
                 error.hint = f"all of the SRAM of {choice.target} is {capacity} bytes; take a target with more"
@@ -188,7 +178,7 @@ class NpuBackend(CompilerBackend):
 
     def evicted(self, context: Context, module: ModuleOp, failed: Failed, attempt: int) -> Mapping[CircleOp, str]:
         error = failed.error
-        if isinstance(error, AllocationError) and self.sram_limit is not None and not self.allow_host:
+        if isinstance(error, errors.AllocationError) and self.sram_limit is not None and not self.allow_host:
             raise self._least_limit(context, module, error)
         ops = _culprits(segments(module)[failed.segment], error, single=attempt <= SINGLE_EVICTIONS)
         return {op: _reason(op, error) for op in ops}
@@ -206,7 +196,7 @@ class NpuBackend(CompilerBackend):
     def host(self) -> HostCosts:
         return targets.load(self.target).host
 
-    def _least_limit(self, context: Context, module: ModuleOp, error: AllocationError) -> AllocationError:
+    def _least_limit(self, context: Context, module: ModuleOp, error: errors.AllocationError) -> errors.AllocationError:
         """Return ``error`` with an SRAM limit at which all segments are scheduled, found by scheduling."""
         choice = target_of(module)
         assert choice is not None, "a partitioned module has a target"
@@ -218,15 +208,15 @@ class NpuBackend(CompilerBackend):
             trial.attributes[TARGET] = TargetAttr(replace(choice, sram_limit=needed))
             found = segment_binaries(context, trial, self, {}, guarded=False)
             if isinstance(found, Failed):
-                more = found.error.needed_bytes if isinstance(found.error, AllocationError) else 0
+                more = found.error.needed_bytes if isinstance(found.error, errors.AllocationError) else 0
                 needed = more if more > needed else 0
         if not isinstance(found, Compiled):
-            return AllocationError(
+            return errors.AllocationError(
                 f"the SRAM limit of {limit} bytes is too small: {error.message}",
                 tensor=error.tensor,
                 hint="let operators go to the host (--allow-host)",
             )
-        least = AllocationError(
+        least = errors.AllocationError(
             f"the SRAM limit of {limit} bytes is too small for what runs on the NPU, {needed} bytes are enough",
             hint=f"raise it (--sram-limit {needed}), or let operators go to the host (--allow-host)",
         )
@@ -355,10 +345,10 @@ def _segment_binaries(
             )
             validation.check_binary(segment, backend.suffix, binaries[segment])
             continue
-        except (TimeLimitError, TranslationError, ForeignPassError):
+        except (errors.TimeLimitError, errors.TranslationError, errors.ForeignPassError):
             raise
-        except OdcError as error:
-            if validation.is_active and isinstance(error, ModelError):
+        except errors.OdcError as error:
+            if validation.is_active and isinstance(error, errors.ModelError):
                 raise  # what does not verify is a defect, which an operator on the host would hide
             failure = error
         except Exception as error:
@@ -376,11 +366,11 @@ def backend_of(module: ModuleOp) -> CompilerBackend:
     """Return the backend for the target that a partitioned module was lowered for; raise CompileError without one."""
     choice = target_of(module)
     if choice is None:
-        raise CompileError("no target is chosen", hint="run odc-set-target or native-set-target first")
+        raise errors.CompileError("no target is chosen", hint="run odc-set-target or native-set-target first")
     if is_cpu(choice.target):
         return NativeBackend(choice.target, resolve(choice.target))
     if choice.target not in targets.names() and not choice.target.endswith(".toml"):
-        raise CompileError(
+        raise errors.CompileError(
             f"the IR is partitioned for {choice.target!r}, a target of another package",
             hint="compile the model itself for it: odc-compile MODEL --target NAME",
         )
@@ -402,7 +392,7 @@ def placement_passes(placement: Mapping[str, Any]) -> tuple[ModulePass, ...]:
         found.append(_configured(kind, {name: left.pop(name) for name in names if name in left}))
     if left:
         known = ", ".join(item.name for kind in kinds for item in fields(kind))
-        raise OptionError(f"unknown placement option {next(iter(left))!r}", hint=f"use some of {known}")
+        raise errors.OptionError(f"unknown placement option {next(iter(left))!r}", hint=f"use some of {known}")
     return tuple(found)
 
 
@@ -414,7 +404,7 @@ def _configured(kind: type[ModulePass], values: Mapping[str, Any]) -> ModulePass
         else:
             fits = isinstance(value, hints[name]) and not isinstance(value, bool)
         if not fits:
-            raise OptionError(f"placement option {name} is {value!r}", hint="see the pass options of odc-opt")
+            raise errors.OptionError(f"placement option {name} is {value!r}", hint="see the pass options of odc-opt")
     return kind(**{name: tuple(v) if hints[name] == tuple[str, ...] else v for name, v in values.items()})
 
 
@@ -433,7 +423,7 @@ def _emit(segment: SegmentOp, program: ProgramOp, choice: TargetChoice) -> bytes
         return emit_program(program, target, memory, operator_kinds(segment))
 
 
-def _culprits(segment: SegmentOp, error: OdcError, *, single: bool) -> list[CircleOp]:
+def _culprits(segment: SegmentOp, error: errors.OdcError, *, single: bool) -> list[CircleOp]:
     """Choose operators to evict: all, or if ``single`` the one that ``error`` names or the largest, if known."""
     members = list(operators(segment))
     if single:
@@ -441,14 +431,14 @@ def _culprits(segment: SegmentOp, error: OdcError, *, single: bool) -> list[Circ
         named = [op for op, names in known if error.tensor in names]
         if len(named) == 1:
             return named
-        if isinstance(error, AllocationError):
+        if isinstance(error, errors.AllocationError):
             return [max(members, key=_tensor_bytes)]
     return members
 
 
-def _reason(op: CircleOp, error: OdcError) -> str:
+def _reason(op: CircleOp, error: errors.OdcError) -> str:
     """Reason for an eviction in the plan; memory has the wording of the placement rule."""
-    if isinstance(error, AllocationError) and error.needed_bytes:
+    if isinstance(error, errors.AllocationError) and error.needed_bytes:
         return memory_reason(op, error.needed_bytes, error.allowed_bytes)
     return f"compile: {error}"
 

@@ -15,20 +15,11 @@ from xdsl.utils.target import Target as XdslTarget
 
 from odc_mlir import targets
 from odc_mlir._version import __version__
+from odc_mlir.dialects import npu_program
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.circle_types import tensor_facts
 from odc_mlir.dialects.npu_isa import BufferOp, Homes, InstructionOp, LoopOp, is_instruction
 from odc_mlir.dialects.npu_memory import BufferType
-from odc_mlir.dialects.npu_program import (
-    INPUT_OFFSETS,
-    OUTPUT_OFFSETS,
-    RECOMPUTED_MACS,
-    RESULT_NAMES,
-    SRAM_PEAK,
-    ProgramOp,
-    distinct_names,
-    programs,
-)
 from odc_mlir.dialects.odc import SegmentOp, kept_states, target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.isa import codec
@@ -45,7 +36,7 @@ TARGET_DESCRIPTION = "target_description"  # metadata key that the simulator rea
 
 
 def emit_program(
-    program: ProgramOp, target: Target, memory: MemoryMode, kinds: Mapping[str, str] = MappingProxyType({})
+    program: npu_program.ProgramOp, target: Target, memory: MemoryMode, kinds: Mapping[str, str] = MappingProxyType({})
 ) -> bytes:
     """Return the ``.npu`` file of ``program``; arguments and errors as :func:`container_of`."""
     return write(container_of(program, target, memory, kinds))
@@ -54,12 +45,12 @@ def emit_program(
 def operator_kinds(segment: SegmentOp) -> dict[str, str]:
     """Return the opcodes of the operators in a segment, by their names in its program."""
     found = [op for op in segment.circle_block.ops if isinstance(op, CircleOp)]
-    names = distinct_names(segment.circle_block)
+    names = npu_program.distinct_names(segment.circle_block)
     return {name: op.SPEC.name for op, own in zip(found, names, strict=True) for name in own[:1]}
 
 
 def container_of(
-    program: ProgramOp, target: Target, memory: MemoryMode, kinds: Mapping[str, str] = MappingProxyType({})
+    program: npu_program.ProgramOp, target: Target, memory: MemoryMode, kinds: Mapping[str, str] = MappingProxyType({})
 ) -> Container:
     """Return the contents of the file of ``program``; ``kinds``: see :func:`operator_kinds`.
 
@@ -67,8 +58,12 @@ def container_of(
     """
     emitted = _emitted(program)
     regions = _regions(program)
-    inputs = _records(regions[0], program.input_names, program.input_types, _offsets(program, INPUT_OFFSETS))
-    outputs = _records(regions[1], program.output_names, program.output_types, _offsets(program, OUTPUT_OFFSETS))
+    inputs = _records(
+        regions[0], program.input_names, program.input_types, _offsets(program, npu_program.INPUT_OFFSETS)
+    )
+    outputs = _records(
+        regions[1], program.output_names, program.output_types, _offsets(program, npu_program.OUTPUT_OFFSETS)
+    )
     constants = _constants(program)
     return Container(
         code=write_code((item.instr for item in emitted), target.fetch.loop_buffer_bytes),
@@ -84,7 +79,7 @@ def container_of(
     )
 
 
-def _metadata(program: ProgramOp, target: Target, memory: MemoryMode) -> dict[str, Any]:
+def _metadata(program: npu_program.ProgramOp, target: Target, memory: MemoryMode) -> dict[str, Any]:
     """Return the metadata section, with the description of a target that is not shipped."""
     known: dict[str, Any] = {
         "target": target.name,
@@ -93,10 +88,10 @@ def _metadata(program: ProgramOp, target: Target, memory: MemoryMode) -> dict[st
         SEGMENT: program.sym_name.data,
         "compiler": __version__,
     }
-    if SRAM_PEAK in program.attributes:
-        known["sram_peak"] = plain_data(program.attributes[SRAM_PEAK])
-    if RESULT_NAMES in program.attributes:
-        known[RESULTS] = plain_data(program.attributes[RESULT_NAMES])
+    if npu_program.SRAM_PEAK in program.attributes:
+        known["sram_peak"] = plain_data(program.attributes[npu_program.SRAM_PEAK])
+    if npu_program.RESULT_NAMES in program.attributes:
+        known[RESULTS] = plain_data(program.attributes[npu_program.RESULT_NAMES])
     if states := kept_states(program):
         known[STATES] = [list(pair) for pair in states]
     return known if target.name in targets.names() else known | {TARGET_DESCRIPTION: target.canonical}
@@ -118,12 +113,12 @@ class Emitted(NamedTuple):
     op: InstructionOp | None
 
 
-def instructions(program: ProgramOp) -> list[Instr]:
+def instructions(program: npu_program.ProgramOp) -> list[Instr]:
     """Return the instructions of ``program``, halt included; raise CompileError if it has none yet."""
     return [emitted.instr for emitted in _emitted(program)]
 
 
-def _emitted(program: ProgramOp) -> list[Emitted]:
+def _emitted(program: npu_program.ProgramOp) -> list[Emitted]:
     """Return one instruction per operation, and two per loop; errors as :func:`instructions`."""
     if program.block.last_op is None or not is_instruction(program.block.last_op):
         raise CompileError(
@@ -157,7 +152,7 @@ def _instruction(op: InstructionOp, homes: Homes) -> Instr:
     return Instr(op.SPEC, values, op.semaphores("waits"), op.semaphores("posts"), fields.queue, fields.steps)
 
 
-def _buffers(program: ProgramOp, space: Space) -> list[tuple[int, BufferOp]]:
+def _buffers(program: npu_program.ProgramOp, space: Space) -> list[tuple[int, BufferOp]]:
     """Return ``(address, buffer)`` of all buffers in ``space``, in order of address."""
     found = []
     for op in program.block.ops:
@@ -169,13 +164,13 @@ def _buffers(program: ProgramOp, space: Space) -> list[tuple[int, BufferOp]]:
     return sorted(found, key=lambda item: item[0])
 
 
-def _arena_bytes(program: ProgramOp, burst: int) -> int:
+def _arena_bytes(program: npu_program.ProgramOp, burst: int) -> int:
     """Return the end of the last buffer in whole bursts, as allocation counts it."""
     end = max((address + op.size for address, op in _buffers(program, Space.ARENA)), default=0)
     return -(-end // burst) * burst
 
 
-def _constants(program: ProgramOp) -> bytes:
+def _constants(program: npu_program.ProgramOp) -> bytes:
     """Return the constants region."""
     parts: list[bytes | memoryview] = []  # joined once: constants are most of a large network
     end = 0
@@ -188,12 +183,12 @@ def _constants(program: ProgramOp) -> bytes:
     return b"".join(parts)
 
 
-def _offsets(program: ProgramOp, name: str) -> tuple[int, ...]:
+def _offsets(program: npu_program.ProgramOp, name: str) -> tuple[int, ...]:
     attribute = program.attributes.get(name)
     return tuple(attribute.get_values()) if isinstance(attribute, DenseArrayBase) else ()
 
 
-def _regions(program: ProgramOp) -> tuple[list[Region], list[Region]]:
+def _regions(program: npu_program.ProgramOp) -> tuple[list[Region], list[Region]]:
     """Return the region of each input and each output: the arena if a buffer of it holds the tensor."""
     inputs = [Region.INPUTS] * len(program.input_types)
     outputs = [Region.OUTPUTS] * len(program.output_types)
@@ -218,9 +213,9 @@ def _records(
     return tuple(records)
 
 
-def _recomputed(program: ProgramOp) -> dict[str, int]:
+def _recomputed(program: npu_program.ProgramOp) -> dict[str, int]:
     """Return the repeated multiply-accumulates by the name of the operator."""
-    attribute = program.attributes.get(RECOMPUTED_MACS)
+    attribute = program.attributes.get(npu_program.RECOMPUTED_MACS)
     if not isinstance(attribute, DictionaryAttr):
         return {}
     return {name: macs.value.data for name, macs in attribute.data.items() if isinstance(macs, IntegerAttr)}
@@ -270,7 +265,7 @@ class NpuListingTarget(XdslTarget):
     """Write the bytes of constants."""
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        found = programs(module)
+        found = npu_program.programs(module)
         kinds = {op.sym_name.data: operator_kinds(op) for op in module.walk() if isinstance(op, SegmentOp)}
         choice = target_of(module)
         if choice is None and found:

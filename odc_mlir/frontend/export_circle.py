@@ -24,17 +24,7 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from odc_mlir.dialects.circle import (
-    BlobAttr,
-    CircleOp,
-    ConstOp,
-    NoneOp,
-    TensorAttr,
-    UndefinedOp,
-    VariableOp,
-    node_of,
-    tensor_facts,
-)
+from odc_mlir.dialects import circle
 from odc_mlir.dialects.circle_options import RECORD_NAMES, ListOption, SymbolOption
 from odc_mlir.dialects.circle_types import sparsity_record
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols, state_places
@@ -132,10 +122,12 @@ class _Exporter:
             description=description.data if isinstance(description, StringAttr) else None,
             subgraphs=subgraphs,
             metadata=[
-                (_field(entry, "name", StringAttr).data, self.buffer(_field(entry, "data", BlobAttr).data))
+                (_field(entry, "name", StringAttr).data, self.buffer(_field(entry, "data", circle.BlobAttr).data))
                 for entry in self._list("circle.metadata", DictionaryAttr)
             ],
-            metadata_buffer=tuple(self.buffer(blob.data) for blob in self._list("circle.metadata_buffer", BlobAttr)),
+            metadata_buffer=tuple(
+                self.buffer(blob.data) for blob in self._list("circle.metadata_buffer", circle.BlobAttr)
+            ),
             signatures=[self._signature(entry, subgraphs) for entry in self._list("circle.signatures", DictionaryAttr)],
         )
         if pairs := self._states(subgraphs):
@@ -232,16 +224,16 @@ class _SubgraphExporter:
         raise ModelError(f"@{self.function.sym_name.data} has no terminator")
 
     def _operation(self, op: Operation) -> None:
-        if isinstance(op, CircleOp):
+        if isinstance(op, circle.CircleOp):
             self._operator(op)
-        elif isinstance(op, ConstOp):
+        elif isinstance(op, circle.ConstOp):
             sparsity = None if op.sparsity is None else sparsity_record(op.sparsity)
             self._tensor(op.result, buffer=self.exporter.buffer(op.blob), sparsity=sparsity)
-        elif isinstance(op, VariableOp):
+        elif isinstance(op, circle.VariableOp):
             self._tensor(op.result, is_variable=True)
-        elif isinstance(op, UndefinedOp):
+        elif isinstance(op, circle.UndefinedOp):
             self._tensor(op.result)
-        elif isinstance(op, NoneOp):
+        elif isinstance(op, circle.NoneOp):
             self.indices[op.result] = LEFT_OUT
         elif isinstance(op, SegmentOp):
             block = op.circle_block
@@ -253,7 +245,7 @@ class _SubgraphExporter:
             name = op.op_name.data if isinstance(op, UnregisteredOp) else op.name
             raise ModelError(f"{name} is not an operation of a Circle model")
 
-    def _operator(self, op: CircleOp) -> None:
+    def _operator(self, op: circle.CircleOp) -> None:
         inputs = tuple(self._index(operand) for operand in op.operands)
         outputs = tuple(self._tensor(result) for result in op.results)
         self.exporter.operators[op] = (self.index, len(self.operators))
@@ -269,13 +261,13 @@ class _SubgraphExporter:
                 outputs=outputs,
                 options_type=op.SPEC.options if table is None else None if table == "none" else table,
                 options=options if table is None else default_options(None if table == "none" else table),
-                custom_options=custom.bytes if isinstance(custom, BlobAttr) else EMPTY,
+                custom_options=custom.bytes if isinstance(custom, circle.BlobAttr) else EMPTY,
                 mutating_variable_inputs=op.option("mutating_variable_inputs") or (),
                 intermediates=tuple(self._described(item) for item in op.option("intermediates") or ()),
             )
         )
 
-    def _option(self, op: CircleOp, name: str) -> Any:
+    def _option(self, op: circle.CircleOp, name: str) -> Any:
         option, value = op.OPTIONS[name], op.option(name)
         if isinstance(option, SymbolOption):
             return self.exporter.symbol(value)
@@ -293,7 +285,7 @@ class _SubgraphExporter:
         return index
 
     def _add(self, name: str, type: Attribute, **fields: Any) -> int:
-        facts = tensor_facts(type)
+        facts = circle.tensor_facts(type)
         quantization = quantization_of(facts, self._described)
         shape, signature = _file_shape(facts.shape)
         tensor = Tensor(name, facts.dtype, shape, signature, quantization=quantization, **fields)
@@ -305,11 +297,11 @@ class _SubgraphExporter:
         """Index of the tensor of a ``#circle.tensor``; -1 for an omitted one (``none``)."""
         if isinstance(attribute, NoneType):
             return LEFT_OUT
-        if not isinstance(attribute, TensorAttr):
+        if not isinstance(attribute, circle.TensorAttr):
             raise ModelError(f"expected a #circle.tensor, found {attribute}")
         if attribute not in self.described:
             contents = attribute.contents
-            buffer = self.exporter.buffer(contents.data) if isinstance(contents, BlobAttr) else 0
+            buffer = self.exporter.buffer(contents.data) if isinstance(contents, circle.BlobAttr) else 0
             self.described[attribute] = self._add(attribute.tensor_name.data, attribute.type, buffer=buffer)
         return self.described[attribute]
 
@@ -396,15 +388,15 @@ def _by_name(graph: SubGraph, indices: Sequence[int]) -> dict[str, int]:
 
 def _check_litert_runs(module: ModuleOp, of_codes: str) -> None:
     for op in module.walk():
-        if isinstance(op, UndefinedOp):
+        if isinstance(op, circle.UndefinedOp):
             raise UnsupportedError(
                 "nothing produces this tensor, of which LiteRT gives whatever its memory holds",
                 tensor=value_name(op.results[0]),
                 hint=_OTHER_READER,
             )
-        if not isinstance(op, CircleOp):
+        if not isinstance(op, circle.CircleOp):
             continue
-        node = node_of(op)
+        node = circle.node_of(op)
         refused = litert_refuses_node(node)
         if (seen := refused or litert_refuses_form(node)) is not None:
             raise UnsupportedError(

@@ -29,17 +29,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.circle import (
-    BlobAttr,
-    CircleOp,
-    ConstOp,
-    NoneOp,
-    TensorAttr,
-    UndefinedOp,
-    VariableOp,
-    node_of,
-    op_class,
-)
+from odc_mlir.dialects import circle
 from odc_mlir.dialects.circle_attributes import NO_CONTENTS, NONE_TYPE
 from odc_mlir.dialects.circle_options import ListOption, SymbolOption
 from odc_mlir.dialects.circle_shapes import mark_unverified, refine_function
@@ -94,9 +84,9 @@ def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> M
 def _mark_unverified(module: ModuleOp) -> None:
     """Mark the operators that are structurally sound and break another rule."""
     for op in module.walk():
-        if isinstance(op, CircleOp) and op.unverified is None:
+        if isinstance(op, circle.CircleOp) and op.unverified is None:
             try:
-                node = node_of(op)
+                node = circle.node_of(op)
                 check_structure(node)
                 op.verify_()
             except ModelError:
@@ -141,11 +131,11 @@ class _Importer:
         )
         return module
 
-    def blob(self, buffer: int) -> BlobAttr:
+    def blob(self, buffer: int) -> circle.BlobAttr:
         """The contents of a buffer; tensors that share a buffer share the blob."""
         if buffer not in self.blobs:
             self.blobs[buffer] = Blob(self.model.buffers[buffer])
-        return BlobAttr(self.blobs[buffer])
+        return circle.BlobAttr(self.blobs[buffer])
 
     def _attributes(self) -> dict[str, Attribute]:
         model = self.model
@@ -249,7 +239,7 @@ class _SubgraphImporter:
             self.values[index] = argument
 
     def _operator(self, operator: Operator) -> None:
-        cls = op_class(operator.name)
+        cls = circle.op_class(operator.name)
         tensors = self.tensors
         outputs = [tensors[index] for index in operator.outputs]
         op = cls.make(
@@ -267,7 +257,7 @@ class _SubgraphImporter:
         """The value of a tensor; constants, variables and the stand-in for a left-out one are made when first used."""
         if index == LEFT_OUT:
             if self.none is None:
-                self.none = self._add(NoneOp(), "none")
+                self.none = self._add(circle.NoneOp(), "none")
             return self.none
         if (known := self.values.get(index)) is not None:
             return known
@@ -275,11 +265,11 @@ class _SubgraphImporter:
         if (data := self.constants.get(index)) is not None:
             sparsity = None if tensor.sparsity is None else sparsity_attribute(tensor.sparsity)
             type = self._type(tensor, constant_shape(tensor, data))
-            made: Operation = ConstOp(self.importer.blob(tensor.buffer), type, sparsity)
+            made: Operation = circle.ConstOp(self.importer.blob(tensor.buffer), type, sparsity)
         elif tensor.is_variable:
-            made = VariableOp(self._type(tensor, tensor.effective_shape))
+            made = circle.VariableOp(self._type(tensor, tensor.effective_shape))
         elif user.startswith("CUSTOM"):  # a scratch tensor of the operator's own
-            made = UndefinedOp(self._type(tensor, tensor.effective_shape))
+            made = circle.UndefinedOp(self._type(tensor, tensor.effective_shape))
         else:
             raise ModelError("this tensor is used but nothing computes it", op=user, tensor=tensor.name)
         self.values[index] = value = self._add(made, tensor.name)
@@ -290,7 +280,7 @@ class _SubgraphImporter:
         tensor = self.tensors[index]
         if index in self.values or index in self.constants or tensor.is_variable:
             return self._value(index, "RETURN")
-        self.values[index] = self._add(UndefinedOp(self._type(tensor, tensor.effective_shape)), tensor.name)
+        self.values[index] = self._add(circle.UndefinedOp(self._type(tensor, tensor.effective_shape)), tensor.name)
         return self.values[index]
 
     def _shape(self, index: int) -> Shape | None:
@@ -329,11 +319,11 @@ class _SubgraphImporter:
         data = self.constants.get(index)
         shape = tensor.effective_shape if data is None else constant_shape(tensor, data)
         contents = NO_CONTENTS if data is None else self.importer.blob(tensor.buffer)
-        attribute = TensorAttr(StringAttr(tensor.name), self._type(tensor, shape), contents)
+        attribute = circle.TensorAttr(StringAttr(tensor.name), self._type(tensor, shape), contents)
         self.describing.discard(index)
         return attribute
 
-    def _options(self, cls: type[CircleOp], operator: Operator) -> dict[str, Any]:
+    def _options(self, cls: type[circle.CircleOp], operator: Operator) -> dict[str, Any]:
         """Option values by property name, symbols in place of subgraph indices."""
         table = cls.SPEC.options
         options = dict(operator.options)

@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import (
-    Requantizer,
-    code_range,
-    int64,
-    multiplier_of_16_bits,
-    multiply64,
-    quantize_multiplier,
-    wrap32,
-)
+from odc_mlir.numerics import fixed
 from odc_mlir.numerics.pieces import PART_ELEMENTS, parts, reduce
 
 _STEPS_BETWEEN = 16  # steps of products between removals of zeros
@@ -25,7 +17,7 @@ _STEPS_BETWEEN = 16  # steps of products between removals of zeros
 
 def sum_params(in_scale: float, out_scale: float) -> tuple[int, int]:
     """Return ``(multiplier, exponent)`` of a sum of codes."""
-    return quantize_multiplier(float(np.float64(np.float32(in_scale)) / np.float64(np.float32(out_scale))))
+    return fixed.quantize_multiplier(float(np.float64(np.float32(in_scale)) / np.float64(np.float32(out_scale))))
 
 
 def mean_params(in_scale: float, out_scale: float, count: int) -> tuple[int, int]:
@@ -65,13 +57,13 @@ def codes_mean(
     keep_dims: bool = True,
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """Return :func:`mean_codes` for codes of ``shape``; ``params`` are (multiplier, exponent)."""
-    finish = Requantizer(*params, out_zero, *act, dtype)
+    finish = fixed.Requantizer(*params, out_zero, *act, dtype)
     count = math.prod(shape[a] for a in axes)
     offset = np.array(in_zero * count, np.int64)
 
     def compute(x: NDArray[Any]) -> NDArray[Any]:
         sums = reduce(np.add, x, axes, np.int64, keep=keep_dims)
-        return finish(wrap32(sums - offset))
+        return finish(fixed.wrap32(sums - offset))
 
     return compute
 
@@ -82,7 +74,7 @@ def product_params(in_scale: float, out_scale: float, count: int) -> tuple[int, 
     Each step includes its share of the result's scale, so that the running product keeps its size.
     """
     share = float(np.float32(out_scale)) ** (1.0 / count)
-    return quantize_multiplier(float(np.float32(in_scale)) / share)
+    return fixed.quantize_multiplier(float(np.float32(in_scale)) / share)
 
 
 def product_codes(
@@ -107,7 +99,7 @@ def product_codes(
 
     def codes_of(x: NDArray[Any]) -> NDArray[Any]:
         source = np.ascontiguousarray(x.transpose(*axes, *kept).reshape(count, -1))
-        products = multiply64(_products(source, multiplier, exponent, in_zero), multiplier, exponent)
+        products = fixed.multiply64(_products(source, multiplier, exponent, in_zero), multiplier, exponent)
         codes = np.clip(products.astype(np.int64) + out_zero, low, high).astype(dtype)
         return codes.reshape([1 if i in axes else d for i, d in enumerate(x.shape)])
 
@@ -122,7 +114,7 @@ def product_codes(
 
 def _products(source: NDArray[Any], multiplier: int, exponent: int, in_zero: int) -> NDArray[np.int64]:
     """Return the products of codes over the rows of ``source``, rounded after each step."""
-    reduced, half, shift = (int64(value) for value in multiplier_of_16_bits(multiplier, exponent))
+    reduced, half, shift = (fixed.int64(value) for value in fixed.multiplier_of_16_bits(multiplier, exponent))
     products = np.zeros(source.shape[1], np.int64)
     alive = np.flatnonzero((source != in_zero).all(axis=0))
     factors = np.subtract(source[:, alive] if 2 * alive.size < products.size else source, in_zero, dtype=np.int64)
@@ -152,5 +144,5 @@ def extreme(x: NDArray[Any], axes: tuple[int, ...], *, largest: bool, keep_dims:
     if x.dtype.kind == "b":
         return np.asarray((np.any if largest else np.all)(x, axis=axes, keepdims=keep_dims))
     better: Any = np.fmax if largest else np.fmin
-    ends: Any = (-np.inf, np.inf) if x.dtype.kind == "f" else code_range(x.dtype)
+    ends: Any = (-np.inf, np.inf) if x.dtype.kind == "f" else fixed.code_range(x.dtype)
     return np.asarray(better.reduce(x, axis=axes, keepdims=keep_dims, initial=ends[not largest]), x.dtype)

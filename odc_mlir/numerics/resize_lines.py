@@ -13,20 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from odc_mlir.numerics import resize
 from odc_mlir.numerics.fixed import int64
-from odc_mlir.numerics.resize import (
-    ONE,
-    axis_line,
-    exact_positions,
-    fixed_steps,
-    in_fixed_point,
-    nearest_positions,
-    rounded_sum,
-    steps,
-)
 
 NEAREST_BITS = 24  # fraction bits of positions that are rounded down
-BLEND_BITS = ONE.bit_length() - 1  # fraction bits of positions between two neighbours
+BLEND_BITS = resize.ONE.bit_length() - 1  # fraction bits of positions between two neighbours
 _MANTISSA_BITS = 24
 _LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # for both axes, so that sums of uint8 codes are exact in float32
 
@@ -62,8 +53,8 @@ def nearest(line: Line, count: int, size: int) -> NDArray[np.int64]:
 def neighbours(line: Line, count: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return both pixels of each result along an axis, and the weight of the second in units of 1 / ONE."""
     positions = line.positions(count)
-    low, high = positions >> BLEND_BITS, (positions + ONE - 1) >> BLEND_BITS
-    return np.clip(low, 0, size - 1), np.clip(high, 0, size - 1), positions & (ONE - 1)
+    low, high = positions >> BLEND_BITS, (positions + resize.ONE - 1) >> BLEND_BITS
+    return np.clip(low, 0, size - 1), np.clip(high, 0, size - 1), positions & (resize.ONE - 1)
 
 
 def resize_nearest_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Lines) -> NDArray[Any]:
@@ -77,18 +68,18 @@ def resize_bilinear_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Li
     """Resize codes ``[..., H, W, C]`` to ``[..., *output, C]``; round sums once, halves away from zero."""
     top, bottom, down = neighbours(lines.rows, output[0], x.shape[-3])
     left, right, across = neighbours(lines.columns, output[1], x.shape[-2])
-    codes, one = x.astype(np.int64), int64(ONE)
+    codes, one = x.astype(np.int64), int64(resize.ONE)
     across = across[:, None]
     wide: NDArray[np.int64] = codes[..., left, :] * (one - across) + codes[..., right, :] * across
     down = down[:, None, None]
     total: NDArray[np.int64] = wide[..., top, :, :] * (one - down) + wide[..., bottom, :, :] * down
-    return np.ascontiguousarray(rounded_sum(total).astype(x.dtype))
+    return np.ascontiguousarray(resize.rounded_sum(total).astype(x.dtype))
 
 
 def nearest_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> Line | None:
     """Return the line of :func:`odc_mlir.numerics.resize.nearest_positions`."""
-    wanted = nearest_positions(size, output, align_corners, half_pixel)
-    ratio = Fraction(*steps(size, output, align_corners))
+    wanted = resize.nearest_positions(size, output, align_corners, half_pixel)
+    ratio = Fraction(*resize.steps(size, output, align_corners))
     offset = ratio / 2 if half_pixel else Fraction(0)
     if align_corners:
         offset += Fraction(1, 2)  # to nearest
@@ -110,19 +101,19 @@ def bilinear_lines(
 
     They exist for int8 and int16, and for uint8 if float32 is exact.
     """
-    fixed, found, bits = in_fixed_point(dtype, source, output, align_corners, half_pixel), [], 0
+    fixed, found, bits = resize.in_fixed_point(dtype, source, output, align_corners, half_pixel), [], 0
     if dtype != "uint8" and not fixed:
         return None
     for size, results in zip(source, output, strict=True):
-        low, high, fraction = axis_line(size, results, align_corners, half_pixel, fixed=fixed)
-        if not fixed and not exact_positions(size, results, align_corners, half_pixel):
+        low, high, fraction = resize.axis_line(size, results, align_corners, half_pixel, fixed=fixed)
+        if not fixed and not resize.exact_positions(size, results, align_corners, half_pixel):
             return None
-        line = Line(*fixed_steps(size, results, align_corners, half_pixel))
+        line = Line(*resize.fixed_steps(size, results, align_corners, half_pixel))
         mine = neighbours(line, results, size)
         apart = low != high
         if (mine[0] != low).any() or (mine[1] != high).any() or (mine[2] != fraction)[apart].any():
             return None
         found.append(line)
-        part = int(np.gcd.reduce(line.positions(results))) | ONE
+        part = int(np.gcd.reduce(line.positions(results))) | resize.ONE
         bits += BLEND_BITS + 1 - (part & -part).bit_length()
     return None if not fixed and bits > _LARGEST_BLEND_BITS else Lines(*found)

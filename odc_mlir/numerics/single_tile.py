@@ -14,18 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.convolution import (
-    ConvFilter,
-    DepthwiseFilter,
-    Finish,
-    Pair,
-    Window,
-    conv_filter,
-    depthwise_tile,
-    single_depthwise_tile,
-    single_tile,
-    tap_view,
-)
+from odc_mlir.numerics import convolution
 from odc_mlir.numerics.fixed import Requantizer
 from odc_mlir.numerics.matmul import Matrix, compute_dtype, narrow
 from odc_mlir.numerics.pieces import FEW_ELEMENTS
@@ -42,19 +31,19 @@ _INT32_ROOM = 1 << 30  # sums with bias below this need no thought of overflow
 def tile_convolution(
     shape: Shape4,
     source: np.dtype[Any],
-    weights: ConvFilter,
-    window: Window,
+    weights: convolution.ConvFilter,
+    window: convolution.Window,
     *,
     in_zero: int = 0,
     bias: Array | None = None,
-    rescale: Finish | None = None,
+    rescale: convolution.Finish | None = None,
     dtype: np.dtype[Any],
 ) -> Compute | None:
     """Return the convolution of inputs of ``shape`` as one prepared product, or None if it has more tiles.
 
     ``bias`` is a row of the dtype of sums; ``rescale`` maps sums with bias to results.
     """
-    tile, matrix = single_tile(shape, weights, window), weights.groups[0]
+    tile, matrix = convolution.single_tile(shape, weights, window), weights.groups[0]
     if tile is None or len(weights.groups) > 1 or shape[3] != weights.in_channels:
         return None
     size = tile.padded or _extent(tile.source)
@@ -68,13 +57,13 @@ def tile_transposed(
     weights: Array,
     largest: int | None,
     sums: str,
-    stride: Pair,
-    pads: Pair,
-    output: Pair,
+    stride: convolution.Pair,
+    pads: convolution.Pair,
+    output: convolution.Pair,
     *,
     in_zero: int = 0,
     bias: Array | None = None,
-    rescale: Finish | None = None,
+    rescale: convolution.Finish | None = None,
     dtype: np.dtype[Any],
 ) -> Compute | None:
     """Return :func:`tile_convolution` for a transposed convolution with ``weights [O, kh, kw, I]``.
@@ -82,7 +71,7 @@ def tile_transposed(
     It is a convolution with the reversed filter of the input with zeros between its pixels.
     """
     kernel = int(weights.shape[1]), int(weights.shape[2])
-    turned = conv_filter(np.ascontiguousarray(weights[:, ::-1, ::-1]), largest, sums=sums)
+    turned = convolution.conv_filter(np.ascontiguousarray(weights[:, ::-1, ::-1]), largest, sums=sums)
     size = (shape[0], output[0] + kernel[0] - 1, output[1] + kernel[1] - 1)
     places = [_landing(shape[1 + i], stride[i], kernel[i] - 1 - pads[i], size[1 + i]) for i in range(2)]
     if shape[3] != turned.in_channels or None in places:
@@ -91,7 +80,7 @@ def tile_transposed(
     every = slice(None)
     image = _Image(size, (every, rows[1], columns[1]), (every, rows[0], columns[0]))
     result = (shape[0], *output)
-    matrix, window = turned.groups[0], Window(kernel)
+    matrix, window = turned.groups[0], convolution.Window(kernel)
     return _convolution(shape, source, matrix, image, window, result, in_zero, bias, rescale, dtype)
 
 
@@ -108,16 +97,16 @@ def _landing(size: int, stride: int, first: int, room: int) -> tuple[slice, slic
 def tile_depthwise(
     shape: Shape4,
     source: np.dtype[Any],
-    weights: DepthwiseFilter,
-    window: Window,
+    weights: convolution.DepthwiseFilter,
+    window: convolution.Window,
     *,
     in_zero: int = 0,
     bias: Array | None = None,
-    rescale: Finish | None = None,
+    rescale: convolution.Finish | None = None,
     dtype: np.dtype[Any],
 ) -> Compute | None:
     """Return :func:`tile_convolution` for a depthwise convolution."""
-    tile, values = single_depthwise_tile(shape, weights, window), weights.weights
+    tile, values = convolution.single_depthwise_tile(shape, weights, window), weights.weights
     channels = int(values.shape[2])
     if tile is None or values.dtype.kind != "f":
         return None
@@ -132,7 +121,7 @@ def tile_depthwise(
     matrix, result = (pixels, channels), (*outputs, channels)
     if pixels * values.size <= FEW_ELEMENTS:  # one sum over all taps, without the steps that make runs long
         whole, place = image.place(shape, values.dtype, zero, channels // shape[3])
-        view = tap_view(whole, window, outputs)
+        view = convolution.tap_view(whole, window, outputs)
 
         def few(x: Array) -> Array:
             place(x)
@@ -140,7 +129,9 @@ def tile_depthwise(
 
         return few
     place = image.place(shape, values.dtype, zero)[1]
-    return lambda x: finish(depthwise_tile(place(x), weights, window, outputs).reshape(matrix)).reshape(result)
+    return lambda x: finish(convolution.depthwise_tile(place(x), weights, window, outputs).reshape(matrix)).reshape(
+        result
+    )
 
 
 def _whole(size: tuple[int, ...]) -> Slices:
@@ -184,11 +175,11 @@ def _convolution(
     source: np.dtype[Any],
     matrix: Matrix,
     image: _Image,
-    window: Window,
+    window: convolution.Window,
     outputs: tuple[int, int, int],
     in_zero: int,
     bias: Array | None,
-    rescale: Finish | None,
+    rescale: convolution.Finish | None,
     dtype: np.dtype[Any],
 ) -> Compute | None:
     """Return the convolution of an image by one matrix product, or None if its buffers are too large."""
@@ -238,7 +229,7 @@ def _patches(
     shape: Shape4,
     source: np.dtype[Any],
     image: _Image,
-    window: Window,
+    window: convolution.Window,
     outputs: tuple[int, int, int],
     dtype: np.dtype[Any],
     zero: _Zero,
@@ -256,7 +247,7 @@ def _patches(
     whole, place = image.place(shape, dtype, zero)
     if matrix[0] == 1 and whole.size == matrix[1]:
         return lambda x: place(x).reshape(matrix)
-    view = tap_view(whole, window, outputs)
+    view = convolution.tap_view(whole, window, outputs)
     buffer = np.empty(view.shape, dtype)
     taken = buffer.reshape(matrix)
 
@@ -273,7 +264,7 @@ def _finish(
     sums: np.dtype[Any],
     zero: _Zero,
     bias: Array | None,
-    rescale: Finish | None,
+    rescale: convolution.Finish | None,
     pixels: int,
     dtype: np.dtype[Any],
 ) -> Compute:

@@ -11,14 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.convolution import (
-    ConvFilter,
-    Window,
-    conv2d,
-    conv_filter,
-    transpose_conv2d,
-    transpose_filter,
-)
+from odc_mlir.numerics import convolution
 from odc_mlir.numerics.pieces import parts
 
 Triple = tuple[int, int, int]
@@ -35,23 +28,23 @@ class VolumeWindow:
     before: Triple
     after: Triple
 
-    def plane(self, kernel: tuple[int, int]) -> Window:
+    def plane(self, kernel: tuple[int, int]) -> convolution.Window:
         """Return the window over one plane."""
         (_, top, left), (_, bottom, right) = self.before, self.after
-        return Window(kernel, self.stride[1:], self.dilation[1:], (top, left, bottom, right))
+        return convolution.Window(kernel, self.stride[1:], self.dilation[1:], (top, left, bottom, right))
 
 
-def volume_filter(w: NDArray[Any]) -> tuple[ConvFilter, ...]:
+def volume_filter(w: NDArray[Any]) -> tuple[convolution.ConvFilter, ...]:
     """Return one prepared filter per depth of ``w [kd, kh, kw, I, O]``."""
-    return tuple(conv_filter(plane.transpose(3, 0, 1, 2), None) for plane in w)
+    return tuple(convolution.conv_filter(plane.transpose(3, 0, 1, 2), None) for plane in w)
 
 
-def transpose_volume_filter(w: NDArray[Any], dilation: Triple) -> tuple[ConvFilter, ...]:
+def transpose_volume_filter(w: NDArray[Any], dilation: Triple) -> tuple[convolution.ConvFilter, ...]:
     """Return one prepared filter per depth of ``w [kd, kh, kw, O, I]``, with zeros for dilation."""
     kd, kh, kw, out_channels, in_channels = w.shape
     wide = np.zeros((kd, (kh - 1) * dilation[1] + 1, (kw - 1) * dilation[2] + 1, out_channels, in_channels), w.dtype)
     wide[:, :: dilation[1], :: dilation[2]] = w
-    return tuple(transpose_filter(plane.transpose(2, 0, 1, 3), None) for plane in wide)
+    return tuple(convolution.transpose_filter(plane.transpose(2, 0, 1, 3), None) for plane in wide)
 
 
 def _meeting(size: int, offset: int, stride: int, count: int) -> tuple[slice, slice]:
@@ -74,19 +67,19 @@ def _add_planes(out: NDArray[np.float32], x: NDArray[Any], convolve: Callable[[N
 
 
 def conv3d(
-    x: NDArray[Any], filters: tuple[ConvFilter, ...], window: VolumeWindow, output: Triple
+    x: NDArray[Any], filters: tuple[convolution.ConvFilter, ...], window: VolumeWindow, output: Triple
 ) -> NDArray[np.float32]:
     """Return sums ``[N, *output, O]`` of a convolution of ``x [N, D, H, W, C]`` by :func:`volume_filter`."""
     out = np.zeros((x.shape[0], *output, filters[0].out_channels), np.float32)
     for k, plane in enumerate(filters):
         targets, sources = _meeting(x.shape[1], k * window.dilation[0] - window.before[0], window.stride[0], output[0])
         flat = window.plane(plane.kernel)
-        _add_planes(out[:, targets], x[:, sources], partial(conv2d, weights=plane, window=flat))
+        _add_planes(out[:, targets], x[:, sources], partial(convolution.conv2d, weights=plane, window=flat))
     return out
 
 
 def transpose_conv3d(
-    x: NDArray[Any], filters: tuple[ConvFilter, ...], window: VolumeWindow, output: Triple
+    x: NDArray[Any], filters: tuple[convolution.ConvFilter, ...], window: VolumeWindow, output: Triple
 ) -> NDArray[np.float32]:
     """Return sums ``[N, *output, O]`` of a transposed convolution of ``x [N, D, H, W, I]``.
 
@@ -98,6 +91,6 @@ def transpose_conv3d(
         offset = k * window.dilation[0] - window.before[0]
         sources, targets = _meeting(output[0], offset, window.stride[0], x.shape[1])
         stride, pads, size = window.stride[1:], window.before[1:], output[1:]
-        convolve = partial(transpose_conv2d, weights=plane, stride=stride, pads=pads, output=size)
+        convolve = partial(convolution.transpose_conv2d, weights=plane, stride=stride, pads=pads, output=size)
         _add_planes(out[:, targets], x[:, sources], convolve)
     return out

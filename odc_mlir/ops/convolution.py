@@ -4,21 +4,7 @@ from __future__ import annotations
 
 import math
 
-from odc_mlir.ops.infer.common import (
-    axis_window,
-    check_elements,
-    option,
-    positive,
-    result,
-    same_dim,
-    shape_of,
-    shape_text,
-    static_ints,
-    vector_length,
-    verified,
-    verify_first_dtype,
-    window_options,
-)
+from odc_mlir.ops.infer import common
 from odc_mlir.ops.quantization import product
 from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape
 
@@ -29,28 +15,28 @@ def _kernel(node: Node, weights: Shape | None) -> tuple[int | None, int | None]:
         return None, None
     for name, size in (("height", weights[1]), ("width", weights[2])):
         if size is not None:
-            positive(node, f"the filter's {name}", size)
+            common.positive(node, f"the filter's {name}", size)
     return weights[1], weights[2]
 
 
 def _window_result(node: Node, x: Shape | None, weights: Shape | None, channels: int | None) -> list[ResultType]:
-    options = window_options(node)
+    options = common.window_options(node)
     kernel = _kernel(node, weights)
     if x is None:
-        return result(node, node.operand(0).dtype, (None, None, None, channels))
+        return common.result(node, node.operand(0).dtype, (None, None, None, channels))
     sizes: list[int | None] = []
     for axis, name in enumerate(("height", "width")):
         size, stride, dilation = x[1 + axis], options.stride[axis], options.dilation[axis]
         taps = kernel[axis]
         known = 1 if taps is None else taps
-        output = axis_window(node, name, size, known, stride, dilation, options.padding).output
+        output = common.axis_window(node, name, size, known, stride, dilation, options.padding).output
         sizes.append(None if taps is None and options.padding == "valid" else output)
-    return result(node, node.operand(0).dtype, (x[0], *sizes, channels))
+    return common.result(node, node.operand(0).dtype, (x[0], *sizes, channels))
 
 
 def conv_2d(node: Node) -> list[ResultType]:
     """Infer ``[N, OH, OW, O]`` from ``x [N, H, W, C]`` and filter ``[O, kh, kw, C/groups]``."""
-    x, weights = shape_of(node, 0, 4), shape_of(node, 1, 4)
+    x, weights = common.shape_of(node, 0, 4), common.shape_of(node, 1, 4)
     channels = weights[0] if weights else None
     if x is not None and weights is not None and x[3] is not None and weights[3] is not None:
         groups_of(node, x[3], weights)
@@ -63,7 +49,7 @@ def groups_of(node: Node, in_channels: int, weights: Shape) -> int:
     per_group = weights[3] or 0
     if per_group < 1 or in_channels < 1 or in_channels % per_group:
         raise node.error(
-            f"the input has {in_channels} channels, the filter {shape_text(weights)} reads {per_group}; "
+            f"the input has {in_channels} channels, the filter {common.shape_text(weights)} reads {per_group}; "
             "the input's must be a multiple of the filter's"
         )
     groups = in_channels // per_group
@@ -74,10 +60,10 @@ def groups_of(node: Node, in_channels: int, weights: Shape) -> int:
 
 def depthwise_conv_2d(node: Node) -> list[ResultType]:
     """Infer ``[N, OH, OW, C*M]`` from ``x [N, H, W, C]`` and filter ``[1, kh, kw, C*M]``."""
-    x, weights = shape_of(node, 0, 4), shape_of(node, 1, 4)
+    x, weights = common.shape_of(node, 0, 4), common.shape_of(node, 1, 4)
     channels = weights[3] if weights else None
     if weights is not None and weights[0] not in (None, 1):
-        raise node.error(f"the filter has the shape {shape_text(weights)}; its first dimension must be 1")
+        raise node.error(f"the filter has the shape {common.shape_text(weights)}; its first dimension must be 1")
     if x is not None and x[3] is not None and channels is not None and (x[3] < 1 or channels % x[3]):
         raise node.error(f"the filter has {channels} channels, the input {x[3]}; it must be a multiple of the input's")
     _check_bias(node, 2, channels)
@@ -86,48 +72,48 @@ def depthwise_conv_2d(node: Node) -> list[ResultType]:
 
 def transpose_conv(node: Node) -> list[ResultType]:
     """Infer the result of a transposed convolution; operands are its shape, filter and ``x [N, H, W, C]``."""
-    weights, x = shape_of(node, 1, 4), shape_of(node, 2, 4)
+    weights, x = common.shape_of(node, 1, 4), common.shape_of(node, 2, 4)
     transposed_options(node)
     _kernel(node, weights)
     _check_bias(node, 3, weights[0] if weights else None)
-    length = vector_length(node, 0)
+    length = common.vector_length(node, 0)
     if length not in (None, 4):
         raise node.error(f"the result's shape has {length} entries; it must have 4")
     if x is not None and weights is not None:
-        same_dim(node, x[3], weights[3], "channels of input and filter")
+        common.same_dim(node, x[3], weights[3], "channels of input and filter")
     shape: list[int | None] = [None, None, None, weights[0] if weights else None]
-    wanted = static_ints(node, 0)
+    wanted = common.static_ints(node, 0)
     if wanted is not None:
         if any(d < 1 for d in wanted[1:3]):
             raise node.error(f"the result's shape is {list(wanted)}; sizes must be positive")
         shape[1:3] = wanted[1:3]
-        same_dim(node, shape[3], wanted[3], "result channels of filter and result shape")
+        common.same_dim(node, shape[3], wanted[3], "result channels of filter and result shape")
     shape[0] = x[0] if x is not None else None
     if x is not None and weights is not None:  # every tap of every input pixel exists for a moment, tile by tile
-        check_elements(node, (weights[0], weights[1], weights[2], x[3]), "float32")
-    return result(node, node.operand(2).dtype, tuple(shape))
+        common.check_elements(node, (weights[0], weights[1], weights[2], x[3]), "float32")
+    return common.result(node, node.operand(2).dtype, tuple(shape))
 
 
 def transposed_options(node: Node) -> tuple[tuple[int, int], str]:
     """Return stride (y, x) and padding of a transposed convolution."""
-    options = window_options(node, dilated=False)
+    options = common.window_options(node, dilated=False)
     return options.stride, options.padding
 
 
 def fully_connected(node: Node) -> list[ResultType]:
     """Infer ``[rows, O]`` from ``x`` of any shape, read as rows of I elements, and weights ``[O, I]``."""
-    x, weights = shape_of(node, 0), shape_of(node, 1, 2)
+    x, weights = common.shape_of(node, 0), common.shape_of(node, 1, 2)
     dtype = node.results[0].dtype
     outputs, inputs = weights if weights else (None, None)
     if inputs == 0:
         raise node.error("the weights have no columns")
     _check_bias(node, 2, outputs)
-    if option(node, "keep_num_dims"):
+    if common.option(node, "keep_num_dims"):
         if x is None or not x:
-            found = result(node, dtype, None if x is None else (outputs,))
+            found = common.result(node, dtype, None if x is None else (outputs,))
         else:
-            same_dim(node, x[-1], inputs, "last dimension of the input and columns of the weights")
-            found = result(node, dtype, (*x[:-1], outputs))
+            common.same_dim(node, x[-1], inputs, "last dimension of the input and columns of the weights")
+            found = common.result(node, dtype, (*x[:-1], outputs))
         return _with_workspace(node, found, x)
     rows: int | None = None
     if x is not None and inputs is not None and all(d is not None for d in x):
@@ -135,7 +121,7 @@ def fully_connected(node: Node) -> list[ResultType]:
         if total % inputs:
             raise node.error(f"{total} input elements cannot be divided into rows of {inputs}")
         rows = total // inputs
-    return _with_workspace(node, result(node, dtype, (rows, outputs)), x)
+    return _with_workspace(node, common.result(node, dtype, (rows, outputs)), x)
 
 
 def _with_workspace(node: Node, found: list[ResultType], x: Shape | None) -> list[ResultType]:
@@ -149,7 +135,8 @@ def _check_bias(node: Node, index: int, channels: int | None) -> None:
         return
     if math.prod(bias.static_shape) != channels:
         raise node.error(
-            f"the bias has the shape {shape_text(bias.shape)}; it must have {channels} elements", tensor=bias.name
+            f"the bias has the shape {common.shape_text(bias.shape)}; it must have {channels} elements",
+            tensor=bias.name,
         )
 
 
@@ -160,10 +147,10 @@ def _check_transpose_conv(node: Node) -> None:
         )
 
 
-verify_conv_2d = verified(verify_first_dtype, conv_2d)
-verify_depthwise_conv_2d = verified(verify_first_dtype, depthwise_conv_2d)
-verify_transpose_conv = verified(_check_transpose_conv, transpose_conv)
-verify_fully_connected = verified(lambda node: None, fully_connected)
+verify_conv_2d = common.verified(common.verify_first_dtype, conv_2d)
+verify_depthwise_conv_2d = common.verified(common.verify_first_dtype, depthwise_conv_2d)
+verify_transpose_conv = common.verified(_check_transpose_conv, transpose_conv)
+verify_fully_connected = common.verified(lambda node: None, fully_connected)
 
 
 _op = OperatorFamily(__name__)

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from odc_mlir.ops.infer.common import (
-    check_single,
-    result,
-    shape_of,
-    static_ints,
-    unary,
-    unknown_shape,
-    vector_length,
-    verified,
-    verify_first_dtype,
-    verify_same_dtype,
-)
+from odc_mlir.ops.infer import common
 from odc_mlir.ops.quantization import NONE, moved, real_only
 from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType
 
@@ -23,13 +12,13 @@ from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType
 def range_(node: Node) -> list[ResultType]:
     """Infer a vector with an element per step; its length is known if all operands are constant."""
     for index in range(3):
-        check_single(node, index)
+        common.check_single(node, index)
     infos = [node.operand(i) for i in range(3)]
     length = None
     if all(info.is_const for info in infos):
         start, limit, delta = (info.array().reshape(()) for info in infos)
         length = range_length(node, start[()], limit[()], delta[()])
-    return result(node, infos[0].dtype, (length,))
+    return common.result(node, infos[0].dtype, (length,))
 
 
 def range_length(node: Node, start: object, limit: object, delta: object) -> int:
@@ -49,26 +38,26 @@ def range_length(node: Node, start: object, limit: object, delta: object) -> int
 
 def rank(node: Node) -> list[ResultType]:
     """Infer a scalar."""
-    return result(node, "int32", ())
+    return common.result(node, "int32", ())
 
 
 def fill(node: Node) -> list[ResultType]:
     """Infer a tensor of the shape in operand 0."""
-    check_single(node, 1)
-    length, dims, dtype = vector_length(node, 0), static_ints(node, 0), node.operand(1).dtype
+    common.check_single(node, 1)
+    length, dims, dtype = common.vector_length(node, 0), common.static_ints(node, 0), node.operand(1).dtype
     if dims is None:
-        return result(node, dtype, unknown_shape(length))
+        return common.result(node, dtype, common.unknown_shape(length))
     if any(d < 0 for d in dims):
         raise node.error(f"the shape {list(dims)} must not have negative sizes")
-    return result(node, dtype, dims)
+    return common.result(node, dtype, dims)
 
 
 def broadcast_args(node: Node) -> list[ResultType]:
     """Infer a vector as long as the longer of two shapes."""
-    shapes = [shape_of(node, index, 1) for index in (0, 1)]
+    shapes = [common.shape_of(node, index, 1) for index in (0, 1)]
     lengths = [None if shape is None else shape[0] for shape in shapes]
     longest = None if None in lengths else max(length for length in lengths if length is not None)
-    return result(node, node.operand(0).dtype, (longest,))
+    return common.result(node, node.operand(0).dtype, (longest,))
 
 
 def _check_fill(node: Node) -> None:
@@ -77,11 +66,11 @@ def _check_fill(node: Node) -> None:
         raise node.error(f"the value is {value.dtype}, the result {out.dtype}; they must be equal")
 
 
-verify_range = verified(verify_same_dtype, range_)
-verify_rank = verified(lambda node: None, rank)
-verify_fill = verified(_check_fill, fill)
-verify_zeros_like = verified(verify_first_dtype, unary)
-verify_broadcast_args = verified(verify_same_dtype, broadcast_args)
+verify_range = common.verified(common.verify_same_dtype, range_)
+verify_rank = common.verified(lambda node: None, rank)
+verify_fill = common.verified(_check_fill, fill)
+verify_zeros_like = common.verified(common.verify_first_dtype, common.unary)
+verify_broadcast_args = common.verified(common.verify_same_dtype, broadcast_args)
 
 
 _op = OperatorFamily(__name__)

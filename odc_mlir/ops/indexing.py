@@ -5,22 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import itemgetter
 
-from odc_mlir.ops.infer.common import (
-    check_single,
-    normal_axis,
-    option,
-    result,
-    same_dim,
-    shape_of,
-    shape_text,
-    static_int,
-    static_ints,
-    unary,
-    unknown_shape,
-    vector_length,
-    verified,
-    verify_first_dtype,
-)
+from odc_mlir.ops.infer import common
 from odc_mlir.ops.quantization import joined, moved, real_only
 from odc_mlir.ops.spec import MOVES, PURE, Node, OperatorFamily, ResultType, Shape
 
@@ -30,20 +15,20 @@ def gather(node: Node) -> list[ResultType]:
 
     Block formats are decoded to the declared element type.
     """
-    x, indices = shape_of(node, 0), shape_of(node, 1)
+    x, indices = common.shape_of(node, 0), common.shape_of(node, 1)
     dtype = node.results[0].dtype if node.operand(0).info.kind == "block" else node.operand(0).dtype
     if x is None or indices is None:
-        return result(node, dtype, None)
+        return common.result(node, dtype, None)
     axis, batch = gather_axes(node, len(x), len(indices))
     for i in range(batch):
-        same_dim(node, x[i], indices[i], f"size of batch axis {i}")
-    return result(node, dtype, (*x[:axis], *indices[batch:], *x[axis + 1 :]))
+        common.same_dim(node, x[i], indices[i], f"size of batch axis {i}")
+    return common.result(node, dtype, (*x[:axis], *indices[batch:], *x[axis + 1 :]))
 
 
 def gather_axes(node: Node, rank: int, index_rank: int) -> tuple[int, int]:
     """Return (axis, number of batch axes) of a GATHER; raise ModelError for invalid ones."""
-    axis = normal_axis(node, int(option(node, "axis")), rank)
-    written = int(option(node, "batch_dims"))
+    axis = common.normal_axis(node, int(common.option(node, "axis")), rank)
+    written = int(common.option(node, "batch_dims"))
     batch = written + index_rank if written < 0 else written
     if not 0 <= batch <= min(axis, index_rank):
         raise node.error(
@@ -55,11 +40,11 @@ def gather_axes(node: Node, rank: int, index_rank: int) -> tuple[int, int]:
 
 def gather_nd(node: Node) -> list[ResultType]:
     """Infer slices of ``params`` at the coordinates in the last axis of the indices."""
-    x, indices, dtype = shape_of(node, 0), shape_of(node, 1), node.operand(0).dtype
+    x, indices, dtype = common.shape_of(node, 0), common.shape_of(node, 1), node.operand(0).dtype
     if x is None or indices is None:
-        return result(node, dtype, None)
+        return common.result(node, dtype, None)
     depth = coordinate_count(node, x, indices)
-    return result(node, dtype, None if depth is None else (*indices[:-1], *x[depth:]))
+    return common.result(node, dtype, None if depth is None else (*indices[:-1], *x[depth:]))
 
 
 def coordinate_count(node: Node, x: Shape, indices: Shape) -> int | None:
@@ -68,21 +53,21 @@ def coordinate_count(node: Node, x: Shape, indices: Shape) -> int | None:
         raise node.error("the indices are a scalar; their last axis must hold coordinates")
     depth = indices[-1]
     if depth is not None and depth > len(x):
-        raise node.error(f"coordinates have {depth} entries, the operand {shape_text(x)} has {len(x)} axes")
+        raise node.error(f"coordinates have {depth} entries, the operand {common.shape_text(x)} has {len(x)} axes")
     return depth
 
 
 def scatter_nd(node: Node) -> list[ResultType]:
     """Infer a tensor of the shape in operand 2."""
-    indices, updates, dtype = shape_of(node, 0), shape_of(node, 1), node.operand(1).dtype
-    length, wanted = vector_length(node, 2), static_ints(node, 2)
+    indices, updates, dtype = common.shape_of(node, 0), common.shape_of(node, 1), node.operand(1).dtype
+    length, wanted = common.vector_length(node, 2), common.static_ints(node, 2)
     if wanted is None:
-        return result(node, dtype, unknown_shape(length))
+        return common.result(node, dtype, common.unknown_shape(length))
     if any(d < 0 for d in wanted):
         raise node.error(f"the result's shape {list(wanted)} must not have negative sizes")
     if indices is not None and updates is not None:
         check_updates(node, indices, updates, wanted)
-    return result(node, dtype, wanted)
+    return common.result(node, dtype, wanted)
 
 
 def check_updates(node: Node, indices: Shape, updates: Shape, wanted: Sequence[int]) -> None:
@@ -93,50 +78,52 @@ def check_updates(node: Node, indices: Shape, updates: Shape, wanted: Sequence[i
     expected: Shape = (*indices[:-1], *wanted[depth:])
     fits = len(expected) == len(updates)
     if not fits or any(None not in (a, b) and a != b for a, b in zip(expected, updates, strict=True)):
-        raise node.error(f"the updates have the shape {shape_text(updates)}; it must be {shape_text(expected)}")
+        raise node.error(
+            f"the updates have the shape {common.shape_text(updates)}; it must be {common.shape_text(expected)}"
+        )
 
 
 def sparse_to_dense(node: Node) -> list[ResultType]:
     """Infer a tensor of the shape in operand 1."""
-    shape_of(node, 0, (0, 1, 2))
-    shape_of(node, 2, (0, 1))
-    check_single(node, 3)
-    dtype, length, wanted = node.operand(2).dtype, vector_length(node, 1), static_ints(node, 1)
+    common.shape_of(node, 0, (0, 1, 2))
+    common.shape_of(node, 2, (0, 1))
+    common.check_single(node, 3)
+    dtype, length, wanted = node.operand(2).dtype, common.vector_length(node, 1), common.static_ints(node, 1)
     if wanted is None:
-        return result(node, dtype, unknown_shape(length))
+        return common.result(node, dtype, common.unknown_shape(length))
     if any(d < 0 for d in wanted):
         raise node.error(f"the result's shape {list(wanted)} must not have negative sizes")
-    return result(node, dtype, wanted)
+    return common.result(node, dtype, wanted)
 
 
 def one_hot(node: Node) -> list[ResultType]:
     """Infer the indices with an axis of ``depth`` elements inserted at ``axis`` (-1: last)."""
-    indices, dtype, depth = shape_of(node, 0), node.operand(2).dtype, static_int(node, 1)
+    indices, dtype, depth = common.shape_of(node, 0), node.operand(2).dtype, common.static_int(node, 1)
     for index in (2, 3):
-        check_single(node, index)
+        common.check_single(node, index)
     if indices is None:
-        return result(node, dtype, None)
+        return common.result(node, dtype, None)
     if depth is not None and depth < 0:
         raise node.error(f"the depth is {depth}; it must not be negative")
-    axis = normal_axis(node, int(option(node, "axis")), len(indices) + 1)
-    return result(node, dtype, (*indices[:axis], depth, *indices[axis:]))
+    axis = common.normal_axis(node, int(common.option(node, "axis")), len(indices) + 1)
+    return common.result(node, dtype, (*indices[:axis], depth, *indices[axis:]))
 
 
 def dynamic_update_slice(node: Node) -> list[ResultType]:
     """Infer the type of operand 0, into which operand 1 must fit."""
-    x, update, length = shape_of(node, 0), shape_of(node, 1), vector_length(node, 2)
+    x, update, length = common.shape_of(node, 0), common.shape_of(node, 1), common.vector_length(node, 2)
     if x is not None:
-        same_dim(node, len(x), length, "rank of the operand and number of start positions")
+        common.same_dim(node, len(x), length, "rank of the operand and number of start positions")
         if update is not None:
             check_fits(node, x, update)
-    return unary(node)
+    return common.unary(node)
 
 
 def check_fits(node: Node, x: Shape, update: Shape) -> None:
     """Raise ModelError if ``update`` has another rank or is larger than ``x`` along an axis."""
     fits = len(x) == len(update)
     if not fits or any(None not in (a, b) and (b or 0) > (a or 0) for a, b in zip(x, update, strict=True)):
-        raise node.error(f"the update {shape_text(update)} does not fit into the operand {shape_text(x)}")
+        raise node.error(f"the update {common.shape_text(update)} does not fit into the operand {common.shape_text(x)}")
 
 
 def _check_equal(node: Node, *indices: int) -> None:
@@ -154,17 +141,17 @@ def _check_equal(node: Node, *indices: int) -> None:
 
 def _check_gather(node: Node) -> None:
     if node.operand(0).info.kind != "block":
-        verify_first_dtype(node)
+        common.verify_first_dtype(node)
     elif node.results[0].dtype != "float32":
         raise node.error(f"the operand is {node.operand(0).dtype}, the result {node.results[0].dtype} must be float32")
 
 
-verify_gather = verified(_check_gather, gather)
-verify_gather_nd = verified(verify_first_dtype, gather_nd)
-verify_scatter_nd = verified(lambda node: _check_equal(node, 1), scatter_nd)
-verify_sparse_to_dense = verified(lambda node: _check_equal(node, 2, 3), sparse_to_dense)
-verify_one_hot = verified(lambda node: _check_equal(node, 2, 3), one_hot)
-verify_dynamic_update_slice = verified(lambda node: _check_equal(node, 0, 1), dynamic_update_slice)
+verify_gather = common.verified(_check_gather, gather)
+verify_gather_nd = common.verified(common.verify_first_dtype, gather_nd)
+verify_scatter_nd = common.verified(lambda node: _check_equal(node, 1), scatter_nd)
+verify_sparse_to_dense = common.verified(lambda node: _check_equal(node, 2, 3), sparse_to_dense)
+verify_one_hot = common.verified(lambda node: _check_equal(node, 2, 3), one_hot)
+verify_dynamic_update_slice = common.verified(lambda node: _check_equal(node, 0, 1), dynamic_update_slice)
 
 
 _op = OperatorFamily(__name__, traits=MOVES)

@@ -4,23 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odc_mlir.ops.infer.common import (
-    check_elements,
-    check_single,
-    normal_axis,
-    option,
-    result,
-    same_dim,
-    shape_of,
-    shape_text,
-    static_int,
-    static_ints,
-    unary,
-    unknown_shape,
-    vector_length,
-    verified,
-    verify_first_dtype,
-)
+from odc_mlir.ops.infer import common
 from odc_mlir.ops.quantization import joined, moved
 from odc_mlir.ops.shape import pad
 from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType, Shape
@@ -28,15 +12,15 @@ from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType, Shape
 
 def tile(node: Node) -> list[ResultType]:
     """Infer operand 0 repeated along each axis by operand 1."""
-    x, dtype = shape_of(node, 0), node.operand(0).dtype
-    length, multiples = vector_length(node, 1), static_ints(node, 1)
+    x, dtype = common.shape_of(node, 0), node.operand(0).dtype
+    length, multiples = common.vector_length(node, 1), common.static_ints(node, 1)
     if x is None:
-        return result(node, dtype, unknown_shape(length))
+        return common.result(node, dtype, common.unknown_shape(length))
     if length not in (None, len(x)):
         raise node.error(f"there are {length} multiples for an operand of rank {len(x)}")
     if multiples is None:
-        return result(node, dtype, unknown_shape(len(x)))
-    return result(node, dtype, tiled_shape(node, x, multiples))
+        return common.result(node, dtype, common.unknown_shape(len(x)))
+    return common.result(node, dtype, tiled_shape(node, x, multiples))
 
 
 def tiled_shape(node: Node, x: Shape, multiples: Sequence[int]) -> Shape:
@@ -48,7 +32,7 @@ def tiled_shape(node: Node, x: Shape, multiples: Sequence[int]) -> Shape:
 
 def parts(node: Node, name: str) -> int:
     """Return the number of results; raise ModelError if the option ``name`` differs."""
-    count, written = len(node.results), int(option(node, name))
+    count, written = len(node.results), int(common.option(node, name))
     if written != count:
         raise node.error(f"{name} is {written}, but there are {count} results")
     return count
@@ -59,19 +43,19 @@ def _pieces(node: Node, dtype: str, x: Shape | None, axis: int | None, sizes: Se
     pieces: list[ResultType] = []
     for size in sizes:
         if x is None or axis is None:
-            pieces += result(node, dtype, unknown_shape(None if x is None else len(x)))
+            pieces += common.result(node, dtype, common.unknown_shape(None if x is None else len(x)))
         else:
-            pieces += result(node, dtype, (*x[:axis], size, *x[axis + 1 :]))
+            pieces += common.result(node, dtype, (*x[:axis], size, *x[axis + 1 :]))
     return pieces
 
 
 def split(node: Node) -> list[ResultType]:
     """Infer ``num_splits`` equal parts of operand 1 along the axis in operand 0."""
-    count, x, dtype = parts(node, "num_splits"), shape_of(node, 1), node.operand(1).dtype
-    axis = static_int(node, 0)
+    count, x, dtype = parts(node, "num_splits"), common.shape_of(node, 1), node.operand(1).dtype
+    axis = common.static_int(node, 0)
     if x is None or axis is None:
         return _pieces(node, dtype, x, None, [None] * count)
-    place = normal_axis(node, axis, len(x))
+    place = common.normal_axis(node, axis, len(x))
     return _pieces(node, dtype, x, place, [equal_part(node, x[place], count)] * count)
 
 
@@ -86,13 +70,13 @@ def equal_part(node: Node, size: int | None, count: int) -> int | None:
 
 def split_v(node: Node) -> list[ResultType]:
     """Infer parts of operand 0 with the sizes in operand 1 along the axis in operand 2."""
-    count, x, dtype = parts(node, "num_splits"), shape_of(node, 0), node.operand(0).dtype
-    length, sizes, axis = vector_length(node, 1), static_ints(node, 1), static_int(node, 2)
+    count, x, dtype = parts(node, "num_splits"), common.shape_of(node, 0), node.operand(0).dtype
+    length, sizes, axis = common.vector_length(node, 1), common.static_ints(node, 1), common.static_int(node, 2)
     if length not in (None, count):
         raise node.error(f"there are {length} sizes, but {count} results")
     if x is None or axis is None:
         return _pieces(node, dtype, x, None, [None] * count)
-    place = normal_axis(node, axis, len(x))
+    place = common.normal_axis(node, axis, len(x))
     filled = [None] * count if sizes is None else part_sizes(node, x[place], sizes)
     return _pieces(node, dtype, x, place, filled)
 
@@ -111,24 +95,24 @@ def part_sizes(node: Node, size: int | None, sizes: Sequence[int]) -> list[int |
 
 def unpack(node: Node) -> list[ResultType]:
     """Infer the operand's slices along ``axis``, which they lack."""
-    count, x, dtype = parts(node, "num"), shape_of(node, 0), node.operand(0).dtype
+    count, x, dtype = parts(node, "num"), common.shape_of(node, 0), node.operand(0).dtype
     if x is None:
         return _pieces(node, dtype, None, None, [None] * count)
-    axis = normal_axis(node, int(option(node, "axis")), len(x))
-    same_dim(node, x[axis], count, f"size of axis {axis} and number of results")
-    return result(node, dtype, (*x[:axis], *x[axis + 1 :])) * count
+    axis = common.normal_axis(node, int(common.option(node, "axis")), len(x))
+    common.same_dim(node, x[axis], count, f"size of axis {axis} and number of results")
+    return common.result(node, dtype, (*x[:axis], *x[axis + 1 :])) * count
 
 
 def padv2(node: Node) -> list[ResultType]:
     """Infer operand 0 padded by operand 1 (``[rank, 2]``: before, after)."""
     if node.optional(2) is not None:
-        check_single(node, 2)
+        common.check_single(node, 2)
     return pad(node)
 
 
 def mirror_pad(node: Node) -> list[ResultType]:
     """Infer operand 0 with mirrored elements added; an axis cannot add more than it has."""
-    x, flat, edge = shape_of(node, 0), static_ints(node, 1), mirror_edge(node)
+    x, flat, edge = common.shape_of(node, 0), common.static_ints(node, 1), mirror_edge(node)
     padded = pad(node)
     if x is not None and flat is not None:
         for axis, size in enumerate(x):
@@ -138,7 +122,7 @@ def mirror_pad(node: Node) -> list[ResultType]:
 
 def mirror_edge(node: Node) -> int:
     """Return the number of elements at each end that are not repeated: 1 for reflect, 0 for symmetric."""
-    mode = option(node, "mode")
+    mode = common.option(node, "mode")
     if mode not in ("reflect", "symmetric"):
         raise node.error(f"mode is {mode!r}; allowed are reflect, symmetric")
     return 1 if mode == "reflect" else 0
@@ -152,16 +136,16 @@ def check_mirror(node: Node, axis: int, size: int | None, pads: Sequence[int], e
 
 def reverse_v2(node: Node) -> list[ResultType]:
     """Infer the type of operand 0."""
-    x, axes = shape_of(node, 0), static_ints(node, 1)
-    vector_length(node, 1)
+    x, axes = common.shape_of(node, 0), common.static_ints(node, 1)
+    common.vector_length(node, 1)
     if x is not None and axes is not None:
         reversed_axes(node, axes, len(x))
-    return unary(node)
+    return common.unary(node)
 
 
 def reversed_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Return ``axes`` counted from the front; raise ModelError for duplicates."""
-    places = tuple(normal_axis(node, axis, rank) for axis in axes)
+    places = tuple(common.normal_axis(node, axis, rank) for axis in axes)
     if len(set(places)) != len(places):
         raise node.error(f"axes {list(axes)} name one axis twice")
     return places
@@ -169,17 +153,17 @@ def reversed_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]
 
 def reverse_sequence(node: Node) -> list[ResultType]:
     """Infer the type of operand 0; operand 1 has one length per entry of ``batch_dim``."""
-    x, length = shape_of(node, 0), vector_length(node, 1)
+    x, length = common.shape_of(node, 0), common.vector_length(node, 1)
     if x is not None:
         batch, _ = sequence_axes(node, len(x))
-        same_dim(node, x[batch], length, "batch size and number of lengths")
-    return unary(node)
+        common.same_dim(node, x[batch], length, "batch size and number of lengths")
+    return common.unary(node)
 
 
 def sequence_axes(node: Node, rank: int) -> tuple[int, int]:
     """Return (batch axis, sequence axis); raise ModelError if they are equal."""
-    batch = normal_axis(node, int(option(node, "batch_dim")), rank)
-    sequence = normal_axis(node, int(option(node, "seq_dim")), rank)
+    batch = common.normal_axis(node, int(common.option(node, "batch_dim")), rank)
+    sequence = common.normal_axis(node, int(common.option(node, "seq_dim")), rank)
     if batch == sequence:
         raise node.error(f"batch_dim and seq_dim are both {batch}")
     return batch, sequence
@@ -187,14 +171,14 @@ def sequence_axes(node: Node, rank: int) -> tuple[int, int]:
 
 def _blocks(node: Node, what: str) -> tuple[Shape | None, tuple[int, ...] | None, tuple[int, ...] | None]:
     """Return the shape of operand 0, the block shape and the flat pairs of operand 2 after checks."""
-    x, length = shape_of(node, 0), vector_length(node, 1)
-    pairs_shape = shape_of(node, 2, 2)
+    x, length = common.shape_of(node, 0), common.vector_length(node, 1)
+    pairs_shape = common.shape_of(node, 2, 2)
     if x is not None and length is not None and not 1 <= length < len(x):
-        raise node.error(f"a block shape of {length} entries does not fit the operand {shape_text(x)}")
+        raise node.error(f"a block shape of {length} entries does not fit the operand {common.shape_text(x)}")
     if pairs_shape is not None:
-        same_dim(node, pairs_shape[0], length, f"numbers of {what} and of block sizes")
-        same_dim(node, pairs_shape[1], 2, f"columns of the {what}")
-    return x, static_ints(node, 1), static_ints(node, 2)
+        common.same_dim(node, pairs_shape[0], length, f"numbers of {what} and of block sizes")
+        common.same_dim(node, pairs_shape[1], 2, f"columns of the {what}")
+    return x, common.static_ints(node, 1), common.static_ints(node, 2)
 
 
 def space_to_batch_nd(node: Node) -> list[ResultType]:
@@ -202,8 +186,8 @@ def space_to_batch_nd(node: Node) -> list[ResultType]:
     x, block, pads = _blocks(node, "paddings")
     dtype = node.operand(0).dtype
     if x is None or block is None or pads is None:
-        return result(node, dtype, unknown_shape(None if x is None else len(x)))
-    return result(node, dtype, batched_shape(node, x, block, pads))
+        return common.result(node, dtype, common.unknown_shape(None if x is None else len(x)))
+    return common.result(node, dtype, batched_shape(node, x, block, pads))
 
 
 def batched_shape(node: Node, x: Shape, block: Sequence[int], pads: Sequence[int]) -> Shape:
@@ -226,7 +210,9 @@ def batched_shape(node: Node, x: Shape, block: Sequence[int], pads: Sequence[int
 def check_blocks(node: Node, x: Shape, block: Sequence[int], pairs: Sequence[int]) -> None:
     """Raise ModelError unless there are positive block sizes and valid pairs for the operand's axes."""
     if not 1 <= len(block) < len(x) or len(pairs) != 2 * len(block):
-        raise node.error(f"{len(block)} block sizes and {len(pairs)} paddings do not fit the operand {shape_text(x)}")
+        raise node.error(
+            f"{len(block)} block sizes and {len(pairs)} paddings do not fit the operand {common.shape_text(x)}"
+        )
     if min(block) < 1 or min(pairs) < 0:
         raise node.error(f"block sizes {list(block)} must be positive, {list(pairs)} not negative")
 
@@ -236,8 +222,8 @@ def batch_to_space_nd(node: Node) -> list[ResultType]:
     x, block, crops = _blocks(node, "crops")
     dtype = node.operand(0).dtype
     if x is None or block is None or crops is None:
-        return result(node, dtype, unknown_shape(None if x is None else len(x)))
-    return result(node, dtype, spread_shape(node, x, block, crops))
+        return common.result(node, dtype, common.unknown_shape(None if x is None else len(x)))
+    return common.result(node, dtype, spread_shape(node, x, block, crops))
 
 
 def spread_shape(node: Node, x: Shape, block: Sequence[int], crops: Sequence[int]) -> Shape:
@@ -260,7 +246,7 @@ def spread_shape(node: Node, x: Shape, block: Sequence[int], crops: Sequence[int
 
 def block_size(node: Node) -> int:
     """Return the option ``block_size``; raise ModelError if it is below 1."""
-    size = int(option(node, "block_size"))
+    size = int(common.option(node, "block_size"))
     if size < 1:
         raise node.error(f"block_size is {size}; it must be positive")
     return size
@@ -268,35 +254,35 @@ def block_size(node: Node) -> int:
 
 def space_to_depth(node: Node) -> list[ResultType]:
     """Infer ``[N, H/b, W/b, C*b*b]`` from ``[N, H, W, C]``."""
-    x, size = shape_of(node, 0, 4), block_size(node)
+    x, size = common.shape_of(node, 0, 4), block_size(node)
     if x is None:
-        return result(node, node.operand(0).dtype, (None,) * 4)
+        return common.result(node, node.operand(0).dtype, (None,) * 4)
     rows, columns = equal_part(node, x[1], size), equal_part(node, x[2], size)
     channels = None if x[3] is None else x[3] * size * size
-    return result(node, node.operand(0).dtype, (x[0], rows, columns, channels))
+    return common.result(node, node.operand(0).dtype, (x[0], rows, columns, channels))
 
 
 def depth_to_space(node: Node) -> list[ResultType]:
     """Infer ``[N, H*b, W*b, C]`` from ``[N, H, W, C*b*b]``."""
-    x, size = shape_of(node, 0, 4), block_size(node)
+    x, size = common.shape_of(node, 0, 4), block_size(node)
     if x is None:
-        return result(node, node.operand(0).dtype, (None,) * 4)
+        return common.result(node, node.operand(0).dtype, (None,) * 4)
     rows, columns = (None if d is None else d * size for d in x[1:3])
-    return result(node, node.operand(0).dtype, (x[0], rows, columns, equal_part(node, x[3], size * size)))
+    return common.result(node, node.operand(0).dtype, (x[0], rows, columns, equal_part(node, x[3], size * size)))
 
 
 def dilate(node: Node) -> list[ResultType]:
     """Infer operand 0 with ``d - 1`` elements between neighbours of each axis, d from operand 1."""
-    x, dtype = shape_of(node, 0), node.operand(0).dtype
-    length, dilations = vector_length(node, 1), static_ints(node, 1)
-    check_single(node, 2)
+    x, dtype = common.shape_of(node, 0), node.operand(0).dtype
+    length, dilations = common.vector_length(node, 1), common.static_ints(node, 1)
+    common.check_single(node, 2)
     if x is None:
-        return result(node, dtype, unknown_shape(length))
+        return common.result(node, dtype, common.unknown_shape(length))
     if length not in (None, len(x)):
         raise node.error(f"there are {length} dilations for an operand of rank {len(x)}")
     if dilations is None:
-        return result(node, dtype, unknown_shape(len(x)))
-    return result(node, dtype, dilated_shape(node, x, dilations))
+        return common.result(node, dtype, common.unknown_shape(len(x)))
+    return common.result(node, dtype, dilated_shape(node, x, dilations))
 
 
 def dilated_shape(node: Node, x: Shape, dilations: Sequence[int]) -> Shape:
@@ -308,23 +294,23 @@ def dilated_shape(node: Node, x: Shape, dilations: Sequence[int]) -> Shape:
 
 def matrix_diag(node: Node) -> list[ResultType]:
     """Infer ``[…, n, n]`` from ``[…, n]``."""
-    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    x, dtype = common.shape_of(node, 0), node.operand(0).dtype
     if x is None:
-        return result(node, dtype, None)
+        return common.result(node, dtype, None)
     if not x:
         raise node.error("the operand is a scalar; its rank must be at least 1")
-    return result(node, dtype, (*x, x[-1]))
+    return common.result(node, dtype, (*x, x[-1]))
 
 
 def matrix_set_diag(node: Node) -> list[ResultType]:
     """Infer the type of operand 0 ``[…, rows, columns]``; operand 1 is ``[…, min(rows, columns)]``."""
-    x, diagonal = shape_of(node, 0), shape_of(node, 1)
+    x, diagonal = common.shape_of(node, 0), common.shape_of(node, 1)
     if x is not None:
         if len(x) < 2:
-            raise node.error(f"the operand has the shape {shape_text(x)}; its rank must be at least 2")
+            raise node.error(f"the operand has the shape {common.shape_text(x)}; its rank must be at least 2")
         if diagonal is not None:
             check_diagonal(node, x, diagonal)
-    return unary(node)
+    return common.unary(node)
 
 
 def check_diagonal(node: Node, x: Shape, diagonal: Shape) -> None:
@@ -333,17 +319,19 @@ def check_diagonal(node: Node, x: Shape, diagonal: Shape) -> None:
     wanted: Shape = (*x[:-2], None if rows is None or columns is None else min(rows, columns))
     fits = len(wanted) == len(diagonal)
     if not fits or any(None not in (a, b) and a != b for a, b in zip(wanted, diagonal, strict=True)):
-        raise node.error(f"the diagonal has the shape {shape_text(diagonal)}; it must be {shape_text(wanted)}")
+        raise node.error(
+            f"the diagonal has the shape {common.shape_text(diagonal)}; it must be {common.shape_text(wanted)}"
+        )
 
 
 def broadcast_to(node: Node) -> list[ResultType]:
     """Infer operand 0 with the shape in operand 1."""
-    x, dtype = shape_of(node, 0), node.operand(0).dtype
-    length, wanted = vector_length(node, 1), static_ints(node, 1)
+    x, dtype = common.shape_of(node, 0), node.operand(0).dtype
+    length, wanted = common.vector_length(node, 1), common.static_ints(node, 1)
     if wanted is None:
-        return result(node, dtype, unknown_shape(length))
+        return common.result(node, dtype, common.unknown_shape(length))
     check_broadcast(node, x, wanted)
-    return result(node, dtype, wanted)
+    return common.result(node, dtype, wanted)
 
 
 def check_broadcast(node: Node, x: Shape | None, wanted: Sequence[int]) -> None:
@@ -354,8 +342,8 @@ def check_broadcast(node: Node, x: Shape | None, wanted: Sequence[int]) -> None:
         return
     aligned = wanted[len(wanted) - len(x) :] if len(x) <= len(wanted) else ()
     if len(aligned) != len(x) or any(a not in (None, 1, b) for a, b in zip(x, aligned, strict=True)):
-        raise node.error(f"{shape_text(x)} cannot be broadcast to {list(wanted)}")
-    check_elements(node, wanted, node.operand(0).dtype)
+        raise node.error(f"{common.shape_text(x)} cannot be broadcast to {list(wanted)}")
+    common.check_elements(node, wanted, node.operand(0).dtype)
 
 
 def _check_pieces(node: Node, index: int) -> None:
@@ -370,7 +358,7 @@ def _check_pieces(node: Node, index: int) -> None:
 
 def _check_filler(node: Node, index: int) -> None:
     """Check that the result and the filling value have the operand's element type."""
-    verify_first_dtype(node)
+    common.verify_first_dtype(node)
     filler = node.optional(index)
     if filler is not None and filler.dtype != node.operand(0).dtype:
         name = node.spec.operand_name(index)
@@ -380,22 +368,22 @@ def _check_filler(node: Node, index: int) -> None:
         )
 
 
-verify_tile = verified(verify_first_dtype, tile)
-verify_split = verified(lambda node: _check_pieces(node, 1), split)
-verify_split_v = verified(lambda node: _check_pieces(node, 0), split_v)
-verify_unpack = verified(lambda node: _check_pieces(node, 0), unpack)
-verify_padv2 = verified(lambda node: _check_filler(node, 2), padv2)
-verify_mirror_pad = verified(verify_first_dtype, mirror_pad)
-verify_reverse_v2 = verified(verify_first_dtype, reverse_v2)
-verify_reverse_sequence = verified(verify_first_dtype, reverse_sequence)
-verify_space_to_batch_nd = verified(verify_first_dtype, space_to_batch_nd)
-verify_batch_to_space_nd = verified(verify_first_dtype, batch_to_space_nd)
-verify_space_to_depth = verified(verify_first_dtype, space_to_depth)
-verify_depth_to_space = verified(verify_first_dtype, depth_to_space)
-verify_dilate = verified(lambda node: _check_filler(node, 2), dilate)
-verify_matrix_diag = verified(verify_first_dtype, matrix_diag)
-verify_matrix_set_diag = verified(lambda node: _check_filler(node, 1), matrix_set_diag)
-verify_broadcast_to = verified(verify_first_dtype, broadcast_to)
+verify_tile = common.verified(common.verify_first_dtype, tile)
+verify_split = common.verified(lambda node: _check_pieces(node, 1), split)
+verify_split_v = common.verified(lambda node: _check_pieces(node, 0), split_v)
+verify_unpack = common.verified(lambda node: _check_pieces(node, 0), unpack)
+verify_padv2 = common.verified(lambda node: _check_filler(node, 2), padv2)
+verify_mirror_pad = common.verified(common.verify_first_dtype, mirror_pad)
+verify_reverse_v2 = common.verified(common.verify_first_dtype, reverse_v2)
+verify_reverse_sequence = common.verified(common.verify_first_dtype, reverse_sequence)
+verify_space_to_batch_nd = common.verified(common.verify_first_dtype, space_to_batch_nd)
+verify_batch_to_space_nd = common.verified(common.verify_first_dtype, batch_to_space_nd)
+verify_space_to_depth = common.verified(common.verify_first_dtype, space_to_depth)
+verify_depth_to_space = common.verified(common.verify_first_dtype, depth_to_space)
+verify_dilate = common.verified(lambda node: _check_filler(node, 2), dilate)
+verify_matrix_diag = common.verified(common.verify_first_dtype, matrix_diag)
+verify_matrix_set_diag = common.verified(lambda node: _check_filler(node, 1), matrix_set_diag)
+verify_broadcast_to = common.verified(common.verify_first_dtype, broadcast_to)
 
 
 _op = OperatorFamily(__name__, quant=moved(), traits=MOVES)

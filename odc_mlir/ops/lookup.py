@@ -2,67 +2,57 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import (
-    check_single,
-    option,
-    result,
-    same_dim,
-    shape_of,
-    shape_text,
-    static_ints,
-    vector_length,
-    verified,
-)
+from odc_mlir.ops.infer import common
 from odc_mlir.ops.quantization import moved, real_only
 from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape
 
 
 def _table(node: Node, index: int) -> Shape | None:
     """Return the shape of a table ``[rows, …]``; raise ModelError for rank 0 and 1."""
-    table = shape_of(node, index)
+    table = common.shape_of(node, index)
     if table is not None and len(table) < 2:
-        raise node.error(f"the table has the shape {shape_text(table)}; its rank must be at least 2")
+        raise node.error(f"the table has the shape {common.shape_text(table)}; its rank must be at least 2")
     return table
 
 
 def embedding_lookup(node: Node) -> list[ResultType]:
     """Infer one row of the table per id, of the declared element type."""
-    ids, table, dtype = shape_of(node, 0, 1), _table(node, 1), node.results[0].dtype
+    ids, table, dtype = common.shape_of(node, 0, 1), _table(node, 1), node.results[0].dtype
     if table is None:
-        return result(node, dtype, None)
-    return result(node, dtype, (ids[0] if ids else None, *table[1:]))
+        return common.result(node, dtype, None)
+    return common.result(node, dtype, (ids[0] if ids else None, *table[1:]))
 
 
 def embedding_lookup_sparse(node: Node) -> list[ResultType]:
     """Infer the dense shape without its last entry, followed by a row of the table."""
-    ids, indices, weights = shape_of(node, 0, 1), shape_of(node, 1, 2), shape_of(node, 3, 1)
-    table, dense, length = _table(node, 4), static_ints(node, 2), vector_length(node, 2)
+    ids, indices, weights = common.shape_of(node, 0, 1), common.shape_of(node, 1, 2), common.shape_of(node, 3, 1)
+    table, dense, length = _table(node, 4), common.static_ints(node, 2), common.vector_length(node, 2)
     if indices is not None:
-        same_dim(node, indices[0], ids[0] if ids else None, "numbers of ids and indices")
-        same_dim(node, indices[0], weights[0] if weights else None, "numbers of weights and indices")
-        same_dim(node, indices[1], length, "entries of an index and of the dense shape")
+        common.same_dim(node, indices[0], ids[0] if ids else None, "numbers of ids and indices")
+        common.same_dim(node, indices[0], weights[0] if weights else None, "numbers of weights and indices")
+        common.same_dim(node, indices[1], length, "entries of an index and of the dense shape")
     if length is not None and length < 1:
         raise node.error("the dense shape is empty")
     dtype = node.results[0].dtype
     if table is None or length is None:
-        return result(node, dtype, None)
+        return common.result(node, dtype, None)
     if dense is not None and min(dense) < 0:
         raise node.error(f"the dense shape {list(dense)} must not have negative sizes")
     outer: Shape = (None,) * (length - 1) if dense is None else dense[:-1]
-    return result(node, dtype, (*outer, *table[1:]))
+    return common.result(node, dtype, (*outer, *table[1:]))
 
 
 def hashtable_lookup(node: Node) -> list[ResultType]:
     """Infer one value and one hit flag per key."""
-    lookup, keys, values = shape_of(node, 0, 1), shape_of(node, 1, 1), shape_of(node, 2)
+    lookup, keys, values = common.shape_of(node, 0, 1), common.shape_of(node, 1, 1), common.shape_of(node, 2)
     count, dtype = lookup[0] if lookup else None, node.operand(2).dtype
-    hits = result(node, "uint8", (count,))
+    hits = common.result(node, "uint8", (count,))
     if values is None:
-        return [*result(node, dtype, None), *hits]
+        return [*common.result(node, dtype, None), *hits]
     if not values:
         raise node.error("the values are a scalar; their rank must be at least 1")
-    same_dim(node, values[0], keys[0] if keys else None, "numbers of keys and values")
-    return [*result(node, dtype, (count, *values[1:])), *hits]
+    common.same_dim(node, values[0], keys[0] if keys else None, "numbers of keys and values")
+    return [*common.result(node, dtype, (count, *values[1:])), *hits]
 
 
 LARGEST_HASH_BITS = 32
@@ -70,22 +60,26 @@ LARGEST_HASH_BITS = 32
 
 def lsh_projection(node: Node) -> list[ResultType]:
     """Infer one number per hash function, or one bit per entry of the hash matrix."""
-    hashes, x, weight = shape_of(node, 0, 2), shape_of(node, 1), shape_of(node, 2, 1) if node.optional(2) else None
+    hashes, x, weight = (
+        common.shape_of(node, 0, 2),
+        common.shape_of(node, 1),
+        common.shape_of(node, 2, 1) if node.optional(2) else None,
+    )
     if x == ():
         raise node.error("the input is a scalar; its rank must be at least 1")
     if x is not None and weight is not None:
-        same_dim(node, x[0], weight[0], "numbers of rows and weights")
+        common.same_dim(node, x[0], weight[0], "numbers of rows and weights")
     functions, bits = hashes or (None, None)
     if bits is not None and bits > LARGEST_HASH_BITS:
         raise node.error(f"the hash functions give {bits} bits; at most {LARGEST_HASH_BITS} are possible")
     if is_dense(node):
-        return result(node, "int32", (None if functions is None or bits is None else functions * bits,))
-    return result(node, "int32", (functions,))
+        return common.result(node, "int32", (None if functions is None or bits is None else functions * bits,))
+    return common.result(node, "int32", (functions,))
 
 
 def is_dense(node: Node) -> bool:
     """Return True if an LSH_PROJECTION is dense; raise ModelError for unknown types."""
-    kind = option(node, "type")
+    kind = common.option(node, "type")
     if kind not in ("dense", "sparse"):
         raise node.error(f"type is {kind!r}; allowed are sparse, dense")
     return bool(kind == "dense")
@@ -93,10 +87,10 @@ def is_dense(node: Node) -> bool:
 
 def skip_gram(node: Node) -> list[ResultType]:
     """Infer a string per choice."""
-    check_single(node, 0)
-    if int(option(node, "ngram_size")) < 0:
-        raise node.error(f"ngram_size is {option(node, 'ngram_size')}; it must not be negative")
-    return result(node, "string", (None,))
+    common.check_single(node, 0)
+    if int(common.option(node, "ngram_size")) < 0:
+        raise node.error(f"ngram_size is {common.option(node, 'ngram_size')}; it must not be negative")
+    return common.result(node, "string", (None,))
 
 
 def _check_hashtable_lookup(node: Node) -> None:
@@ -106,11 +100,11 @@ def _check_hashtable_lookup(node: Node) -> None:
         )
 
 
-verify_embedding_lookup = verified(lambda node: None, embedding_lookup)
-verify_embedding_lookup_sparse = verified(lambda node: None, embedding_lookup_sparse)
-verify_hashtable_lookup = verified(_check_hashtable_lookup, hashtable_lookup)
-verify_lsh_projection = verified(lambda node: None, lsh_projection)
-verify_skip_gram = verified(lambda node: None, skip_gram)
+verify_embedding_lookup = common.verified(lambda node: None, embedding_lookup)
+verify_embedding_lookup_sparse = common.verified(lambda node: None, embedding_lookup_sparse)
+verify_hashtable_lookup = common.verified(_check_hashtable_lookup, hashtable_lookup)
+verify_lsh_projection = common.verified(lambda node: None, lsh_projection)
+verify_skip_gram = common.verified(lambda node: None, skip_gram)
 
 
 _REAL = real_only("its arithmetic is defined for real values")

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import (
-    axis_window,
-    option,
-    positive,
-    result,
-    shape_of,
-    verified,
-    verify_first_dtype,
-    window_options,
-)
+from odc_mlir.ops.infer import common
 from odc_mlir.ops.quantization import OWN, moved
 from odc_mlir.ops.spec import Node, OperatorFamily, ResultType
 
@@ -19,25 +10,25 @@ from odc_mlir.ops.spec import Node, OperatorFamily, ResultType
 def pool_window(node: Node) -> tuple[int, int]:
     """Return the window size (height, width) of a pool."""
     return (
-        positive(node, "filter_height", int(option(node, "filter_height"))),
-        positive(node, "filter_width", int(option(node, "filter_width"))),
+        common.positive(node, "filter_height", int(common.option(node, "filter_height"))),
+        common.positive(node, "filter_width", int(common.option(node, "filter_width"))),
     )
 
 
 def pool_2d(node: Node) -> list[ResultType]:
     """Infer ``[N, OH, OW, C]`` from ``[N, H, W, C]``."""
-    x, dtype = shape_of(node, 0, 4), node.operand(0).dtype
-    options, kernel = window_options(node, dilated=False), pool_window(node)
+    x, dtype = common.shape_of(node, 0, 4), node.operand(0).dtype
+    options, kernel = common.window_options(node, dilated=False), pool_window(node)
     if x is None:
-        return result(node, dtype, (None,) * 4)
+        return common.result(node, dtype, (None,) * 4)
     height, width = (
-        axis_window(node, name, x[1 + i], kernel[i], options.stride[i], 1, options.padding).output
+        common.axis_window(node, name, x[1 + i], kernel[i], options.stride[i], 1, options.padding).output
         for i, name in enumerate(("height", "width"))
     )
-    return result(node, dtype, (x[0], height, width, x[3]))
+    return common.result(node, dtype, (x[0], height, width, x[3]))
 
 
-verify_pool_2d = verified(verify_first_dtype, pool_2d)
+verify_pool_2d = common.verified(common.verify_first_dtype, pool_2d)
 
 
 _pool_2d = OperatorFamily(

@@ -4,47 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odc_mlir.ops.infer.common import (
-    MAX_CONSTANT_LIST,
-    check_single,
-    normal_axis,
-    option,
-    reduce,
-    result,
-    same_dim,
-    shape_of,
-    shape_text,
-    static_int,
-    static_ints,
-    unary,
-    unknown_shape,
-    vector_length,
-    verified,
-    verify_first_dtype,
-)
+from odc_mlir.ops.infer import common
 from odc_mlir.ops.quantization import NONE, moved
 from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType, Shape
 
 
 def cumsum(node: Node) -> list[ResultType]:
     """Infer the type of operand 0."""
-    x, axis = shape_of(node, 0), static_int(node, 1)
+    x, axis = common.shape_of(node, 0), common.static_int(node, 1)
     if x is not None and axis is not None:
-        normal_axis(node, axis, len(x))
-    return unary(node)
+        common.normal_axis(node, axis, len(x))
+    return common.unary(node)
 
 
 def segment_sum(node: Node) -> list[ResultType]:
     """Infer one slice per segment; their number is the last segment id plus one."""
-    x, dtype = shape_of(node, 0), node.operand(0).dtype
-    length = vector_length(node, 1)
-    ids = static_ints(node, 1) if (length or 0) <= MAX_CONSTANT_LIST else None
+    x, dtype = common.shape_of(node, 0), node.operand(0).dtype
+    length = common.vector_length(node, 1)
+    ids = common.static_ints(node, 1) if (length or 0) <= common.MAX_CONSTANT_LIST else None
     if x is None:
-        return result(node, dtype, None)
+        return common.result(node, dtype, None)
     if not x:
         raise node.error("the operand is a scalar; its rank must be at least 1")
-    same_dim(node, x[0], length, "size of axis 0 and number of segment ids")
-    return result(node, dtype, (None if ids is None else segment_count(node, ids), *x[1:]))
+    common.same_dim(node, x[0], length, "size of axis 0 and number of segment ids")
+    return common.result(node, dtype, (None if ids is None else segment_count(node, ids), *x[1:]))
 
 
 def segment_count(node: Node, ids: Sequence[int]) -> int:
@@ -57,30 +40,35 @@ def segment_count(node: Node, ids: Sequence[int]) -> int:
 
 def unsorted_segment(node: Node) -> list[ResultType]:
     """Infer ``num_segments`` slices; segment ids have the shape of the operand's first axes."""
-    x, ids, count, dtype = shape_of(node, 0), shape_of(node, 1), static_int(node, 2), node.operand(0).dtype
+    x, ids, count, dtype = (
+        common.shape_of(node, 0),
+        common.shape_of(node, 1),
+        common.static_int(node, 2),
+        node.operand(0).dtype,
+    )
     if x is None or ids is None:
-        return result(node, dtype, None)
+        return common.result(node, dtype, None)
     check_segments(node, x, ids)
     if count is not None and count < 0:
         raise node.error(f"num_segments is {count}; it must not be negative")
-    return result(node, dtype, (count, *x[len(ids) :]))
+    return common.result(node, dtype, (count, *x[len(ids) :]))
 
 
 def check_segments(node: Node, x: Shape, ids: Shape) -> None:
     """Raise ModelError unless segment ids have the shape of the operand's first axes."""
     if len(ids) > len(x) or any(None not in (a, b) and a != b for a, b in zip(x, ids, strict=False)):
-        raise node.error(f"segment ids have the shape {shape_text(ids)}, the operand {shape_text(x)}")
+        raise node.error(f"segment ids have the shape {common.shape_text(ids)}, the operand {common.shape_text(x)}")
 
 
 def reduce_window(node: Node) -> list[ResultType]:
     """Infer one element per position of the window."""
-    x, dtype = shape_of(node, 0), node.operand(0).dtype
-    check_single(node, 1)
+    x, dtype = common.shape_of(node, 0), node.operand(0).dtype
+    common.check_single(node, 1)
     window_function(node)
-    window, strides, dilations = (static_ints(node, i) for i in (2, 3, 4))
+    window, strides, dilations = (common.static_ints(node, i) for i in (2, 3, 4))
     if x is None or window is None or strides is None or dilations is None:
-        return result(node, dtype, unknown_shape(None if x is None else len(x)))
-    return result(node, dtype, windows_shape(node, x, window, strides, dilations))
+        return common.result(node, dtype, common.unknown_shape(None if x is None else len(x)))
+    return common.result(node, dtype, windows_shape(node, x, window, strides, dilations))
 
 
 def windows_shape(
@@ -97,24 +85,24 @@ def windows_shape(
     for size, taps, stride, dilation in zip(x, window, strides, dilations, strict=True):
         extent = (taps - 1) * dilation + 1
         if size is not None and extent > size:
-            raise node.error(f"the window {list(window)} does not fit into the operand {shape_text(x)}")
+            raise node.error(f"the window {list(window)} does not fit into the operand {common.shape_text(x)}")
         sizes.append(None if size is None else (size - extent) // stride + 1)
     return tuple(sizes)
 
 
 def window_function(node: Node) -> str:
     """Return the reduction of a REDUCE_WINDOW; raise ModelError for ``unsupported``."""
-    function = str(option(node, "reduce_function"))
+    function = str(common.option(node, "reduce_function"))
     if function == "unsupported":
         raise node.error("reduce_function is unsupported; it must name a reduction")
     return function
 
 
-verify_reduce = verified(verify_first_dtype, reduce)
-verify_cumsum = verified(verify_first_dtype, cumsum)
-verify_segment_sum = verified(verify_first_dtype, segment_sum)
-verify_unsorted_segment = verified(verify_first_dtype, unsorted_segment)
-verify_reduce_window = verified(verify_first_dtype, reduce_window)
+verify_reduce = common.verified(common.verify_first_dtype, common.reduce)
+verify_cumsum = common.verified(common.verify_first_dtype, cumsum)
+verify_segment_sum = common.verified(common.verify_first_dtype, segment_sum)
+verify_unsorted_segment = common.verified(common.verify_first_dtype, unsorted_segment)
+verify_reduce_window = common.verified(common.verify_first_dtype, reduce_window)
 
 
 _op = OperatorFamily(__name__, kernels="segments")

@@ -4,76 +4,64 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from odc_mlir.ops.infer.common import (
-    check_single,
-    normal_axis,
-    option,
-    result,
-    same_dim,
-    shape_of,
-    shape_text,
-    static_int,
-    unknown_shape,
-    verified,
-    verify_first_dtype,
-)
+from odc_mlir.ops.infer import common
 from odc_mlir.ops.quantization import moved, real_only
 from odc_mlir.ops.spec import Node, OperatorFamily, ResultType
 
 
 def place(node: Node) -> list[ResultType]:
     """Infer operand 0 without the axis in operand 1, of the declared element type."""
-    x, axis, dtype = shape_of(node, 0), static_int(node, 1), node.results[0].dtype
+    x, axis, dtype = common.shape_of(node, 0), common.static_int(node, 1), node.results[0].dtype
     if x is None:
-        return result(node, dtype, None)
+        return common.result(node, dtype, None)
     if not x:
         raise node.error("the operand is a scalar; its rank must be at least 1")
     if axis is None:
-        return result(node, dtype, unknown_shape(len(x) - 1))
-    gone = normal_axis(node, axis, len(x))
-    return result(node, dtype, (*x[:gone], *x[gone + 1 :]))
+        return common.result(node, dtype, common.unknown_shape(len(x) - 1))
+    gone = common.normal_axis(node, axis, len(x))
+    return common.result(node, dtype, (*x[:gone], *x[gone + 1 :]))
 
 
 def topk_v2(node: Node) -> list[ResultType]:
     """Infer the ``k`` largest elements of each row, and their indices of the declared type."""
-    x, k = shape_of(node, 0), static_int(node, 1)
+    x, k = common.shape_of(node, 0), common.static_int(node, 1)
     dtypes = (node.operand(0).dtype, node.results[1].dtype)
     if x is None:
         return [ResultType(dtype, None) for dtype in dtypes]
     if not x:
         raise node.error("the operand is a scalar; its rank must be at least 1")
     if k is not None and x[-1] is not None and k > x[-1]:
-        raise node.error(f"k is {k}, but the rows of {shape_text(x)} have {x[-1]} elements")
+        raise node.error(f"k is {k}, but the rows of {common.shape_text(x)} have {x[-1]} elements")
     sizes = (*x[:-1], None if k is None else max(k, 0))
-    return [kind for dtype in dtypes for kind in result(node, dtype, sizes)]
+    return [kind for dtype in dtypes for kind in common.result(node, dtype, sizes)]
 
 
 def where(node: Node) -> list[ResultType]:
     """Infer one vector of coordinates per nonzero element."""
-    x = shape_of(node, 0)
+    x = common.shape_of(node, 0)
     if x == ():
         raise node.error("the condition is a scalar; its rank must be at least 1")
-    return result(node, "int64", (None, None if x is None else len(x)))
+    return common.result(node, "int64", (None, None if x is None else len(x)))
 
 
 def unique(node: Node) -> list[ResultType]:
     """Infer the distinct values of a vector, and an index for each element."""
-    x = shape_of(node, 0, 1)
+    x = common.shape_of(node, 0, 1)
     return [
-        *result(node, node.operand(0).dtype, (None,)),
-        *result(node, option(node, "idx_out_type"), x if x is not None else (None,)),
+        *common.result(node, node.operand(0).dtype, (None,)),
+        *common.result(node, common.option(node, "idx_out_type"), x if x is not None else (None,)),
     ]
 
 
 def _boxes(node: Node) -> int | None:
     """Return the length of the list of selected boxes; raise ModelError if operands do not match."""
-    boxes, scores = shape_of(node, 0, 2), shape_of(node, 1, 1)
+    boxes, scores = common.shape_of(node, 0, 2), common.shape_of(node, 1, 1)
     if boxes is not None:
-        same_dim(node, boxes[1], 4, "corners of a box")
-        same_dim(node, boxes[0], scores[0] if scores else None, "numbers of boxes and of scores")
+        common.same_dim(node, boxes[1], 4, "corners of a box")
+        common.same_dim(node, boxes[0], scores[0] if scores else None, "numbers of boxes and of scores")
     for index in range(3, len(node.operands)):
-        check_single(node, index)
-    length = static_int(node, 2)
+        common.check_single(node, index)
+    length = common.static_int(node, 2)
     if length is not None and length < 0:
         raise node.error(f"max_output_size is {length}; it must not be negative")
     return length
@@ -81,24 +69,24 @@ def _boxes(node: Node) -> int | None:
 
 def non_max_suppression_v4(node: Node) -> list[ResultType]:
     """Infer indices of selected boxes, padded with zeros, and their number."""
-    return [*result(node, "int32", (_boxes(node),)), *result(node, "int32", ())]
+    return [*common.result(node, "int32", (_boxes(node),)), *common.result(node, "int32", ())]
 
 
 def non_max_suppression_v5(node: Node) -> list[ResultType]:
     """Infer indices and scores of selected boxes, padded with zeros, and their number."""
     length = _boxes(node)
-    scores = result(node, node.operand(1).dtype, (length,))
-    return [*result(node, "int32", (length,)), *scores, *result(node, "int32", ())]
+    scores = common.result(node, node.operand(1).dtype, (length,))
+    return [*common.result(node, "int32", (length,)), *scores, *common.result(node, "int32", ())]
 
 
 def bucketize(node: Node) -> list[ResultType]:
     """Infer bucket numbers in the operand's shape."""
-    return result(node, "int32", shape_of(node, 0))
+    return common.result(node, "int32", common.shape_of(node, 0))
 
 
 def boundaries(node: Node) -> tuple[float, ...]:
     """Return the boundaries between buckets; raise ModelError unless they are in order."""
-    values = tuple(float(v) for v in option(node, "boundaries") or ())
+    values = tuple(float(v) for v in common.option(node, "boundaries") or ())
     if any(not a <= b for a, b in pairwise(values)):
         raise node.error("the boundaries must be in ascending order")
     return values
@@ -106,28 +94,28 @@ def boundaries(node: Node) -> tuple[float, ...]:
 
 def _check_place(node: Node) -> None:
     """Check that the option names the result's element type, if it names a valid one."""
-    written, declared = option(node, "output_type"), node.results[0].dtype
+    written, declared = common.option(node, "output_type"), node.results[0].dtype
     if written in ("int32", "int64") and written != declared:
         raise node.error(f"output_type is {written}, the result is {declared}; they must be equal")
 
 
 def _check_unique(node: Node) -> None:
-    verify_first_dtype(node)
-    if option(node, "idx_out_type") not in ("int32", "int64"):
-        raise node.error(f"idx_out_type is {option(node, 'idx_out_type')}; allowed are int32, int64")
+    common.verify_first_dtype(node)
+    if common.option(node, "idx_out_type") not in ("int32", "int64"):
+        raise node.error(f"idx_out_type is {common.option(node, 'idx_out_type')}; allowed are int32, int64")
 
 
 def _check_bucketize(node: Node) -> None:
     boundaries(node)
 
 
-verify_place = verified(_check_place, place)
-verify_topk_v2 = verified(verify_first_dtype, topk_v2)
-verify_where = verified(lambda node: None, where)
-verify_unique = verified(_check_unique, unique)
-verify_non_max_suppression_v4 = verified(lambda node: None, non_max_suppression_v4)
-verify_non_max_suppression_v5 = verified(lambda node: None, non_max_suppression_v5)
-verify_bucketize = verified(_check_bucketize, bucketize)
+verify_place = common.verified(_check_place, place)
+verify_topk_v2 = common.verified(common.verify_first_dtype, topk_v2)
+verify_where = common.verified(lambda node: None, where)
+verify_unique = common.verified(_check_unique, unique)
+verify_non_max_suppression_v4 = common.verified(lambda node: None, non_max_suppression_v4)
+verify_non_max_suppression_v5 = common.verified(lambda node: None, non_max_suppression_v5)
+verify_bucketize = common.verified(_check_bucketize, bucketize)
 
 
 _BOXES_STAY = real_only("boxes are compared as real values")

@@ -22,17 +22,8 @@ from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array, QuantParams, Trait
+from odc_mlir.quantizer import models
 from odc_mlir.quantizer.execution import float_names
-from odc_mlir.quantizer.models import (
-    STAGE,
-    Candidate,
-    FloatModel,
-    Recipe,
-    dead_code_pass,
-    main_of,
-    make_pass,
-    run_passes,
-)
 from odc_mlir.quantizer.policy.options import WIDE_HEADROOM, Options, PrecisionChoice
 from odc_mlir.quantizer.policy.products import LAYERS, SEQUENCES
 from odc_mlir.quantizer.policy.ranges import TAIL, Range, Statistics, with_room
@@ -186,7 +177,7 @@ def lost(graph: Graph, types: Types) -> list[str]:
 
 
 def _values(module: ModuleOp) -> dict[str, SSAValue]:
-    function = main_of(module)
+    function = models.main_of(module)
     return {value_name(value): value for value in values_of(function)}
 
 
@@ -296,7 +287,7 @@ class CandidateBuilder:
         self.given: dict[str, Attribute] = {}  # what the last model was asked to have, by tensor name
         self._found: dict[tuple[Any, ...], tuple[Statistics, Mapping[str, Range]]] = {}  # by identity of the first
         # Candidates without refined codes and their bytes, by recipe and by the identity of what they are made of.
-        self._unrefined: dict[tuple[Any, ...], tuple[FloatModel, Statistics, Candidate, int]] = {}
+        self._unrefined: dict[tuple[Any, ...], tuple[models.FloatModel, Statistics, models.Candidate, int]] = {}
 
     def add_samples(self, samples: Sequence[Sequence[Array]]) -> bool:
         """Refine codes by these samples as well from now on; False where there are enough without them."""
@@ -307,8 +298,12 @@ class CandidateBuilder:
         return True
 
     def build(
-        self, model: FloatModel, recipe: Recipe, statistics: Statistics, known: RefinementCache | None = None
-    ) -> Candidate:
+        self,
+        model: models.FloatModel,
+        recipe: models.Recipe,
+        statistics: Statistics,
+        known: RefinementCache | None = None,
+    ) -> models.Candidate:
         """Return ``model`` quantised by ``recipe``, with ranges from ``statistics``; raise OdcError.
 
         Candidates that are kept have to be verified (:meth:`verify`). ``known``: cache of refined codes for the
@@ -317,7 +312,7 @@ class CandidateBuilder:
         plain = self.unrefined(model, recipe, statistics)
         if not (recipe.rounding or recipe.correction):
             return plain
-        candidate = Candidate(recipe, plain.module.clone())
+        candidate = models.Candidate(recipe, plain.module.clone())
         if not self._samples:
             return candidate
         found = refine(
@@ -329,16 +324,16 @@ class CandidateBuilder:
             known=model.known.setdefault(len(self._samples), RefinementCache()) if known is None else known,
         )
         found.apply(candidate.module)
-        run_passes(self._context, candidate.module, [dead_code_pass()], verify=False)
+        models.run_passes(self._context, candidate.module, [models.dead_code_pass()], verify=False)
         return candidate
 
-    def verify(self, candidate: Candidate) -> Candidate:
+    def verify(self, candidate: models.Candidate) -> models.Candidate:
         """``candidate``; raises OdcError where it is no valid model, or has parameters that cannot be."""
-        checks = [] if self.scheme.weights_only else [make_pass("quant-verify-params")]
-        run_passes(self._context, candidate.module, [*checks, dead_code_pass()])
+        checks = [] if self.scheme.weights_only else [models.make_pass("quant-verify-params")]
+        models.run_passes(self._context, candidate.module, [*checks, models.dead_code_pass()])
         return candidate
 
-    def unrefined(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
+    def unrefined(self, model: models.FloatModel, recipe: models.Recipe, statistics: Statistics) -> models.Candidate:
         """The candidate with every constant rounded to the nearest code: one of the last few, or made anew."""
         recipe = replace(recipe, rounding=False, correction=False)
         key = (id(model), id(statistics), recipe)
@@ -352,41 +347,41 @@ class CandidateBuilder:
                 del self._unrefined[next(iter(self._unrefined))]
         return self._unrefined[key][2]
 
-    def _rounded(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
+    def _rounded(self, model: models.FloatModel, recipe: models.Recipe, statistics: Statistics) -> models.Candidate:
         module = model.module.clone()
         if self.scheme.weights_only:
             precisions = dict(recipe.precisions)
-            for op in quant_ir.operators(main_of(module)):
+            for op in quant_ir.operators(models.main_of(module)):
                 if (choice := precisions.get(op_name(op))) is not None:
                     quant_ir.write_word(op, quant_ir.PRECISION, choice.precision)
             scales = "fitted" if recipe.fitted else None
-            made = make_pass("quant-weights-only", dtype=self.scheme.weights, scales=scales)
-            run_passes(self._context, module, [made])
+            made = models.make_pass("quant-weights-only", dtype=self.scheme.weights, scales=scales)
+            models.run_passes(self._context, module, [made])
             quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)
-            return Candidate(recipe, module)
+            return models.Candidate(recipe, module)
         self.assign(module, recipe, statistics)
-        run_passes(
+        models.run_passes(
             self._context,
             module,
             [
-                make_pass(_PROPAGATE),
-                make_pass(
+                models.make_pass(_PROPAGATE),
+                models.make_pass(
                     "convert-circle-to-quant",
                     io=self.options.io,
                     inputs=_entries(self.options.input_types),
                     outputs=_entries(self.options.output_types),
                 ),
-                make_pass("quant-insert-requantize"),
-                dead_code_pass(),
+                models.make_pass("quant-insert-requantize"),
+                models.dead_code_pass(),
             ],
             verify=False,
         )
-        candidate = Candidate(recipe, module)
+        candidate = models.Candidate(recipe, module)
         if self.given:
             check_kept(candidate.graph, self.given)
         return candidate
 
-    def assign(self, module: ModuleOp, recipe: Recipe, statistics: Statistics) -> None:
+    def assign(self, module: ModuleOp, recipe: models.Recipe, statistics: Statistics) -> None:
         """Attach ranges and say which type each value of ``module`` is to get, if its neighbours agree."""
         options, precisions = self.options, dict(recipe.precisions)
         for output, input in (options.states or {}).items():  # both ends of a state have one type
@@ -398,15 +393,15 @@ class CandidateBuilder:
             fold_model = module.clone()
             write_given(fold_model, given)
             self._assign(fold_model, recipe, statistics)
-            run_passes(self._context, fold_model, [make_pass(_PROPAGATE)])
+            models.run_passes(self._context, fold_model, [models.make_pass(_PROPAGATE)])
             self.given |= copied(fold_model, options.copied_parameters)
             self.given |= of_states(fold_model, options.states or {})
         write_given(module, given | self.given)
         self._assign(module, recipe, statistics)
 
-    def _assign(self, module: ModuleOp, recipe: Recipe, statistics: Statistics) -> None:
-        function = main_of(module)
-        with typed_errors(STAGE):
+    def _assign(self, module: ModuleOp, recipe: models.Recipe, statistics: Statistics) -> None:
+        function = models.main_of(module)
+        with typed_errors(models.STAGE):
             ranges = self._ranges(recipe, statistics)
             if recipe.output_room:
                 assert self.scheme.activations is not None
@@ -421,7 +416,7 @@ class CandidateBuilder:
         form = "symmetric" if self.scheme.symmetric_weights else "asymmetric"
         quant_ir.write_word(module, quant_ir.WEIGHTS, form)
 
-    def _ranges(self, recipe: Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
+    def _ranges(self, recipe: models.Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
         found = self._known_ranges(statistics, recipe.ranges, dict(recipe.range_options))
         wider = 1.0 + recipe.headroom
         return {name: (wider * low, wider * high) for name, (low, high) in found.items()}
@@ -433,7 +428,7 @@ class CandidateBuilder:
             self._found[key] = statistics, ranges_of(statistics, mode, options)
         return self._found[key][1]
 
-    def _wide_ranges(self, recipe: Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
+    def _wide_ranges(self, recipe: models.Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
         """Ranges of values that get 16 bits beside others of 8: with codes to spare nothing is clipped."""
         if not any(choice.precision in SCHEMES for _, choice in recipe.precisions):
             return {}

@@ -21,32 +21,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from odc_mlir.quantizer import pareto
 from odc_mlir.quantizer.layers import Effect, Examination, effects, effects_told
 from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.models import Candidate
-from odc_mlir.quantizer.pareto import (
-    WIDE_BITS,
-    Levels,
-    Point,
-    Pricing,
-    Problem,
-    RoundingNoise,
-    first_good,
-    front,
-)
+from odc_mlir.quantizer.policy import schemes
 from odc_mlir.quantizer.policy.declarations import LITERT, ON
 from odc_mlir.quantizer.policy.options import Options, PrecisionChoice
-from odc_mlir.quantizer.policy.schemes import (
-    FLOAT,
-    NARROWER,
-    WIDE_VALUES,
-    WIDE_WEIGHTS,
-    WIDE_WEIGHTS_ALONE,
-    bits_of,
-    ladder_of,
-    wider_values,
-    with_wide_weights,
-)
 from odc_mlir.quantizer.policy.verdict import OF_ANSWERS, Limit
 
 if TYPE_CHECKING:
@@ -159,13 +140,17 @@ class PrecisionSearch:
     def run(self, candidate: Candidate) -> Candidate:
         """Return ``candidate``, or one with other precisions in some layers; see the module's docstring."""
         scheme = self.options.scheme
-        self._ladder = with_wide_weights(scheme) if self._runs(WIDE_VALUES) else ladder_of(scheme)
+        self._ladder = (
+            schemes.with_wide_weights(scheme) if self._runs(schemes.WIDE_VALUES) else schemes.ladder_of(scheme)
+        )
         if self.options.reader == LITERT:  # which has no kernel for such
-            self._ladder = tuple(step for step in self._ladder if step not in (WIDE_WEIGHTS, WIDE_WEIGHTS_ALONE))
+            self._ladder = tuple(
+                step for step in self._ladder if step not in (schemes.WIDE_WEIGHTS, schemes.WIDE_WEIGHTS_ALONE)
+            )
         self._levels = (scheme, *self._ladder)
-        if self.aim.kind != LIMITS and scheme in NARROWER:
-            self._levels = (NARROWER[scheme], *self._levels)
-        self._pricing = Pricing(
+        if self.aim.kind != LIMITS and scheme in schemes.NARROWER:
+            self._levels = (schemes.NARROWER[scheme], *self._levels)
+        self._pricing = pareto.Pricing(
             self.options,
             self.fixed,
             self.examination,
@@ -210,12 +195,12 @@ class PrecisionSearch:
 
     def _aims(self) -> tuple[float, ...]:
         """Return the SQNR aim of each output if the target prices wider values, else none."""
-        if self.options.definition.weights_only or not self._runs(wider_values(self.options.scheme)):
+        if self.options.definition.weights_only or not self._runs(schemes.wider_values(self.options.scheme)):
             return ()
         return tuple(-math.inf if db >= GOOD_DB else min(GOOD_DB + GAIN_DB, db + GAIN_DB) for db in self.plain_db)
 
     def _runs(self, precision: str) -> bool:
-        return self.rules is not None and precision != FLOAT and self.rules.takes(precision)
+        return self.rules is not None and precision != schemes.FLOAT and self.rules.takes(precision)
 
     def _has_need(self, first: Tried, aims: Sequence[float]) -> bool:
         limits = self.limits if self.options.mixed != ON else _with_margin(self.limits)
@@ -235,17 +220,19 @@ class PrecisionSearch:
 
     # Costs and noises.
 
-    def _problem(self, candidate: Candidate, *, host: bool) -> Problem:
+    def _problem(self, candidate: Candidate, *, host: bool) -> pareto.Problem:
         """Return costs and noises of all layers; ``host``: layers may leave the target. Float layers add no noise."""
         costs = self._pricing.costs(candidate, host=host)
         precisions = self.examination.precisions(candidate.graph)
-        places = {name: place for place, name in enumerate(self.names) if precisions.get(name, FLOAT) != FLOAT}
+        places = {
+            name: place for place, name in enumerate(self.names) if precisions.get(name, schemes.FLOAT) != schemes.FLOAT
+        }
         roundings = []
         for effect in self._effects:
             layers = tuple(sorted(places[name] for name in effect.layers if name in places))
             if layers:
-                roundings.append(RoundingNoise(layers, self._noises(effect)))
-        return Problem(costs, roundings, self._pricing.borders())
+                roundings.append(pareto.RoundingNoise(layers, self._noises(effect)))
+        return pareto.Problem(costs, roundings, self._pricing.borders())
 
     def _weighed(self, effect: Effect) -> float:
         """Return the noise relative to the allowed noise of each output."""
@@ -254,12 +241,12 @@ class PrecisionSearch:
 
     def _noises(self, effect: Effect) -> tuple[float, ...]:
         """Return the noise of a rounding at each level: measured, else a quarter for each additional bit."""
-        measured = bits_of(self.options.scheme, effect.of_weights)
-        bits = [bits_of(name, effect.of_weights) for name in self._levels]
+        measured = schemes.bits_of(self.options.scheme, effect.of_weights)
+        bits = [schemes.bits_of(name, effect.of_weights) for name in self._levels]
         noise = self._weighed(effect)
         by_bits = {more: noise * 4.0 ** (measured - more) if more else 0.0 for more in bits}
-        if effect.wide is not None and WIDE_BITS in by_bits:
-            by_bits[WIDE_BITS] = min(noise, self._weighed(effect.wide))
+        if effect.wide is not None and pareto.WIDE_BITS in by_bits:
+            by_bits[pareto.WIDE_BITS] = min(noise, self._weighed(effect.wide))
         return tuple(by_bits[more] for more in bits)
 
     # Measuring along the front.
@@ -270,7 +257,7 @@ class PrecisionSearch:
         levels = self._accurate(candidate, aims)
         return None if levels is None else self._made(levels)
 
-    def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> Levels | None:
+    def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> pareto.Levels | None:
         """Return the cheapest accurate choice; None if there is none, or it is the plain one."""
         most_refined = 8  # points that are measured with codes refined by samples, which is slow
         most_time = 4.0  # of the plain model's, that this may take
@@ -285,7 +272,7 @@ class PrecisionSearch:
         if not holds or self.options.mixed == ON:
             wanted += [(False, math.inf, margin, ()), (False, math.inf, self.limits, ())]
             wanted += [(True, math.inf, self.limits, ())] if may_leave else []
-        fronts: dict[bool, tuple[Problem, list[Point]]] = {}
+        fronts: dict[bool, tuple[pareto.Problem, list[pareto.Point]]] = {}
         for may_go, longer, limits, asked in wanted:
             least = self._nearest(aims) if asked is None else asked
             if asked is None and not least:
@@ -321,7 +308,7 @@ class PrecisionSearch:
         )
         return tuple(aim - max(lacking, 0.0) - near_db for aim in aims) if lacking <= GAIN_DB / 2 else ()
 
-    def _is_far(self, points: Sequence[Point], limits: tuple[Limit, ...], aims: Sequence[float]) -> bool:
+    def _is_far(self, points: Sequence[pareto.Point], limits: tuple[Limit, ...], aims: Sequence[float]) -> bool:
         """Return whether the most accurate point misses by more than refined codes could recover."""
         most_by_refining_db = 6.0  # that outputs may lack for that to be tried
         tried = None if not points else self.tried.get(self._key(points[-1].levels))
@@ -331,9 +318,9 @@ class PrecisionSearch:
             limit.metric not in OF_ANSWERS and not limit.with_errors(2.0).holds(tried.measures) for limit in limits
         )
 
-    def _points(self, problem: Problem) -> list[Point]:
+    def _points(self, problem: pareto.Problem) -> list[pareto.Point]:
         """Return the front without the plain point and those that leave target or scheme almost entirely."""
-        points = [p for p in front(problem) if self._pricing.kept(p.levels) >= self.least_share]
+        points = [p for p in pareto.front(problem) if self._pricing.kept(p.levels) >= self.least_share]
         if self.aim.kind != LIMITS:
             return points
         points = [point for point in points if any(point.levels)]
@@ -342,10 +329,12 @@ class PrecisionSearch:
         own = self._pricing.of_scheme(problem.free)
         return [point for point in points if not all(point.levels[i] for i in own)]
 
-    def _cheapest(self, points: Sequence[Point], limits: tuple[Limit, ...], aims: Sequence[float]) -> Levels | None:
+    def _cheapest(
+        self, points: Sequence[pareto.Point], limits: tuple[Limit, ...], aims: Sequence[float]
+    ) -> pareto.Levels | None:
         """Return the cheapest of ``points`` that, as measured, holds the limits and has the SQNR."""
         made = [functools.partial(self._made, point.levels) for point in points]
-        place = first_good(len(made), lambda place: made[place]().holds(limits, aims), self.models.in_time)
+        place = pareto.first_good(len(made), lambda place: made[place]().holds(limits, aims), self.models.in_time)
         if place is None:
             return None
         # Models that do not know the samples are made for few points alone: each is several models.
@@ -361,12 +350,12 @@ class PrecisionSearch:
         is_allowed = self.aim.kind == LIMITS or {*self._levels}.issuperset(tried.precisions.values())
         return share > 0.0 and share >= self.least_share and is_allowed
 
-    def _explore(self, problem: Problem) -> None:
+    def _explore(self, problem: pareto.Problem) -> None:
         """Measure other choices in equal steps of dB, until limits hold or most left the target."""
         next_to_nothing = 1e-3  # of the noise: steps are no larger
         explored, least_explored = 5, 0.5  # measured points, and the least share that stays on the target
         plain = problem.point(problem.plain)
-        points = [point for point in front(problem) if any(point.levels) and point.noise < plain.noise]
+        points = [point for point in pareto.front(problem) if any(point.levels) and point.noise < plain.noise]
         if not points:
             return
         least = max(points[-1].noise, next_to_nothing * plain.noise) / plain.noise
@@ -384,29 +373,29 @@ class PrecisionSearch:
             if not self.models.in_time() or self.confirmed(self._made_with(precisions)):
                 return
 
-    def _of_most_bits(self, problem: Problem) -> Iterator[dict[str, str]]:
+    def _of_most_bits(self, problem: pareto.Problem) -> Iterator[dict[str, str]]:
         """Yield the widest codes of each layer that the search allows, then 16-bit weights if no target prices them."""
         widest = self._precisions(self._widest(problem))
         yield widest
-        if self.rules is None and self.options.reader != LITERT and WIDE_VALUES in self._levels:
-            yield dict.fromkeys(sorted({*widest, *(self.names[place] for place in problem.free)}), WIDE_WEIGHTS)
+        if self.rules is None and self.options.reader != LITERT and schemes.WIDE_VALUES in self._levels:
+            yield dict.fromkeys(sorted({*widest, *(self.names[place] for place in problem.free)}), schemes.WIDE_WEIGHTS)
 
-    def _widest(self, problem: Problem) -> Levels:
-        codes = [level for level, step in enumerate(self._levels) if step != FLOAT]
+    def _widest(self, problem: pareto.Problem) -> pareto.Levels:
+        codes = [level for level, step in enumerate(self._levels) if step != schemes.FLOAT]
         return tuple(max(level for level in codes if math.isfinite(row[level])) for row in problem.costs)
 
-    def _precisions(self, levels: Levels) -> dict[str, str]:
+    def _precisions(self, levels: pareto.Levels) -> dict[str, str]:
         named = sorted(zip(self.names, levels, strict=True))
         steps = ((name, self._levels[level]) for name, level in named if level or name not in self._pricing.pinned)
         return {name: step for name, step in steps if step != self.options.scheme}
 
-    def _key(self, levels: Levels) -> _Key:
+    def _key(self, levels: pareto.Levels) -> _Key:
         return self._key_of(self._precisions(levels))
 
     def _key_of(self, precisions: Mapping[str, str]) -> _Key:
         return self._refines, tuple(sorted(precisions.items()))
 
-    def _made(self, levels: Levels) -> Tried:
+    def _made(self, levels: pareto.Levels) -> Tried:
         return self._made_with(self._precisions(levels))
 
     def _made_with(self, precisions: dict[str, str]) -> Tried:
@@ -459,7 +448,7 @@ class PrecisionSearch:
 
     # Models within the limits.
 
-    def _cheaper(self, problem: Problem, points: Sequence[Point], levels: Levels) -> Tried | None:
+    def _cheaper(self, problem: pareto.Problem, points: Sequence[pareto.Point], levels: pareto.Levels) -> Tried | None:
         """Measure ``points`` that cost less than ``levels``, as scores need not follow noise; return a good one."""
         most_cheaper = (
             6  # points that are measured where the most accurate misses limits, and all others that are known
@@ -497,7 +486,7 @@ class PrecisionSearch:
 
     # Models within the budget.
 
-    def _within(self, problem: Problem, points: Sequence[Point]) -> Levels | None:
+    def _within(self, problem: pareto.Problem, points: Sequence[pareto.Point]) -> pareto.Levels | None:
         """Return the most accurate choice within the budget, if any; ``points``: the most accurate first.
 
         Estimates of time are scaled by the last package, until the package of the choice itself is known.
@@ -509,7 +498,7 @@ class PrecisionSearch:
         always = [plain, problem.plain]
         if self.aim.kind != TIME:
             return self._most_accurate(self._affordable(points, always))
-        timed: list[Levels] = []
+        timed: list[pareto.Levels] = []
         for _ in range(most_compiled):
             found = self._most_accurate(self._affordable(points, [*always, *timed]))
             asked = found or min(
@@ -521,24 +510,24 @@ class PrecisionSearch:
             timed.append(asked)
         return self._most_accurate(filter(self._is_affordable, timed))
 
-    def _affordable(self, points: Sequence[Point], others: Iterable[Levels]) -> list[Levels]:
+    def _affordable(self, points: Sequence[pareto.Point], others: Iterable[pareto.Levels]) -> list[pareto.Levels]:
         """Return the measured ``points`` within the budget, the most accurate first, and such ``others``."""
         # If the budget does not decide which points are measured, a larger budget never gives a worse model.
         if (most := self._most_in_budget) and points:
             every = [point.levels for point in points[:: -(-len(points) // most)]]
             within = [levels for levels in every if self.models.in_time() and self._is_affordable(levels)]
         else:
-            place = first_good(len(points), lambda i: self._is_affordable(points[i].levels), self.models.in_time)
+            place = pareto.first_good(len(points), lambda i: self._is_affordable(points[i].levels), self.models.in_time)
             cheap = () if place is None else points[place:]
             within = [point.levels for point in cheap if self._key(point.levels) in self.tried]
             if self.aim.kind == TIME:  # as cheaper by estimate need not be faster
                 within = list(filter(self._is_affordable, within))
         return [*within, *filter(self._is_affordable, others)]
 
-    def _most_accurate(self, among: Iterable[Levels]) -> Levels | None:
+    def _most_accurate(self, among: Iterable[pareto.Levels]) -> pareto.Levels | None:
         return max(among, key=lambda levels: min(self._made(levels).outputs_db, default=math.inf), default=None)
 
-    def _compile(self, levels: Levels) -> None:
+    def _compile(self, levels: pareto.Levels) -> None:
         """Compile the choice, and note how much slower the package is than its estimate."""
         assert self.rules is not None
         module = self._made(levels).candidate.module
@@ -559,7 +548,7 @@ class PrecisionSearch:
         most = min(most_in_budget, most_budget_macs // work)
         return 0 if self.aim.kind != BYTES or most < fewest_in_budget else most
 
-    def _is_affordable(self, levels: Levels) -> bool:
+    def _is_affordable(self, levels: pareto.Levels) -> bool:
         return self._fits(self._made(levels))
 
     def _fits(self, tried: Tried) -> bool:

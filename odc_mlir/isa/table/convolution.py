@@ -3,20 +3,7 @@
 from __future__ import annotations
 
 from odc_mlir.isa.fields import Area, Cost, Effects, Field, Instruction, Kind, Queue, Values, item_bytes, pixels
-from odc_mlir.isa.table.shorthand import (
-    accumulator,
-    clamp,
-    count,
-    enum,
-    factor,
-    flag,
-    param,
-    signed,
-    tile,
-    type_of,
-    weight,
-    window,
-)
+from odc_mlir.isa.table import shorthand
 
 INITS = ("bias", "zero", "keep")
 
@@ -47,39 +34,43 @@ CONV = Instruction(
     0x30,
     Queue.MAC,
     (
-        flag("depthwise", "result channel c*multiplier+m reads input channel c only"),
-        enum("init", 2, "accumulators start at the bias, at zero, or keep what the accumulator buffer holds", *INITS),
-        flag(
+        shorthand.flag("depthwise", "result channel c*multiplier+m reads input channel c only"),
+        shorthand.enum(
+            "init", 2, "accumulators start at the bias, at zero, or keep what the accumulator buffer holds", *INITS
+        ),
+        shorthand.flag(
             "emit",
             "scale finished sums and write them to the tile buffer; otherwise leave them in the accumulator buffer",
         ),
-        type_of("in_type", "input codes"),
-        type_of("weight_type", "weight codes (u8, i8; i16 with an input of i16)"),
-        type_of("out_type", "result codes"),
-        count("shape", 2, "index into the target's array shapes (pixels x channels)"),
-        flag("wide", "of 16-bit inputs: whole sums are scaled, by 15 bits of the multiplier; else their low 32 bits"),
-        factor("multiplier", 8, "depthwise: result channels per input channel; else 1"),
-        tile("input", "first input pixel, padding included"),
-        count("in_stride_x", 16, "bytes from pixel to pixel"),
-        count("in_stride_y", 16, "bytes from row to row"),
+        shorthand.type_of("in_type", "input codes"),
+        shorthand.type_of("weight_type", "weight codes (u8, i8; i16 with an input of i16)"),
+        shorthand.type_of("out_type", "result codes"),
+        shorthand.count("shape", 2, "index into the target's array shapes (pixels x channels)"),
+        shorthand.flag(
+            "wide", "of 16-bit inputs: whole sums are scaled, by 15 bits of the multiplier; else their low 32 bits"
+        ),
+        shorthand.factor("multiplier", 8, "depthwise: result channels per input channel; else 1"),
+        shorthand.tile("input", "first input pixel, padding included"),
+        shorthand.count("in_stride_x", 16, "bytes from pixel to pixel"),
+        shorthand.count("in_stride_y", 16, "bytes from row to row"),
         Field("ring_base", 16, "first byte of the ring that input rows wrap in", Kind.TILE, fixed=True, optional=True),
-        count("ring_bytes", 16, "size of that ring, 0: no wrapping"),
-        count("in_channels", 16, "input channels that each tap reads"),
-        *window(),
-        factor("dilation_y", 8, "rows between taps"),
-        factor("dilation_x", 8, "pixels between taps"),
-        signed("in_zero", 16, "input zero point"),
-        signed("weight_zero", 16, "weight zero point"),
-        weight(
+        shorthand.count("ring_bytes", 16, "size of that ring, 0: no wrapping"),
+        shorthand.count("in_channels", 16, "input channels that each tap reads"),
+        *shorthand.window(),
+        shorthand.factor("dilation_y", 8, "rows between taps"),
+        shorthand.factor("dilation_x", 8, "pixels between taps"),
+        shorthand.signed("in_zero", 16, "input zero point"),
+        shorthand.signed("weight_zero", 16, "weight zero point"),
+        shorthand.weight(
             "weights",
             "weights as [channel group][ky][kx][input channel][channel in group]; depthwise [ky][kx][channel]",
         ),
-        accumulator("accumulators", "first accumulator, [pixel][channel]", optional=True),
-        param("param", "first channel's bias, multiplier and exponent", optional=True),
-        tile("output", "first result", optional=True),
-        count("out_stride_x", 16, "bytes from result pixel to pixel"),
-        count("out_stride_y", 16, "bytes from result row to row"),
-        *clamp(),
+        shorthand.accumulator("accumulators", "first accumulator, [pixel][channel]", optional=True),
+        shorthand.param("param", "first channel's bias, multiplier and exponent", optional=True),
+        shorthand.tile("output", "first result", optional=True),
+        shorthand.count("out_stride_x", 16, "bytes from result pixel to pixel"),
+        shorthand.count("out_stride_y", 16, "bytes from result row to row"),
+        *shorthand.clamp(),
     ),
     "convolution, depthwise convolution or matrix product over one tile",
     _conv,

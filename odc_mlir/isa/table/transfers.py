@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from odc_mlir.isa.fields import (
-    BIAS_BYTES,
-    COMMON_RECORD_BYTES,
-    FULL_RECORD_BYTES,
-    Area,
-    Cost,
-    Effects,
-    Instruction,
-    Queue,
-    Values,
-    strided,
-)
+from odc_mlir.isa import fields
 from odc_mlir.isa.table.shorthand import (
     count,
     enum,
@@ -46,79 +35,85 @@ _STRIDES = (
 def param_bytes(entries: int, form: int) -> int:
     """Bytes that a ``param`` instruction reads."""
     if FORMS[form] == "full":
-        return FULL_RECORD_BYTES * entries
-    return COMMON_RECORD_BYTES + BIAS_BYTES * entries
+        return fields.FULL_RECORD_BYTES * entries
+    return fields.COMMON_RECORD_BYTES + fields.BIAS_BYTES * entries
 
 
-def _moved(v: Values) -> Effects:
-    return Effects((Area("source", v["bytes"]),), (Area("target", v["bytes"]),))
+def _moved(v: fields.Values) -> fields.Effects:
+    return fields.Effects((fields.Area("source", v["bytes"]),), (fields.Area("target", v["bytes"]),))
 
 
-def _fill(v: Values) -> Effects:
-    return Effects((), (Area("target", v["bytes"]),))
+def _fill(v: fields.Values) -> fields.Effects:
+    return fields.Effects((), (fields.Area("target", v["bytes"]),))
 
 
-def _load(v: Values) -> Effects:
+def _load(v: fields.Values) -> fields.Effects:
     get = v.get
     size, count1, count2 = get("size0", 0), get("size1", 0), get("size2", 0)
     runs = count1 + get("pad_before1", 0) + get("pad_after1", 0)
     groups = count2 + get("pad_before2", 0) + get("pad_after2", 0)
-    source = strided("source", size, count1, get("memory_stride1", 0), count2, get("memory_stride2", 0))
-    return Effects((source,), (strided("target", size, runs, get("tile_stride1", 0), groups, get("tile_stride2", 0)),))
+    source = fields.strided("source", size, count1, get("memory_stride1", 0), count2, get("memory_stride2", 0))
+    return fields.Effects(
+        (source,), (fields.strided("target", size, runs, get("tile_stride1", 0), groups, get("tile_stride2", 0)),)
+    )
 
 
-def _store(v: Values) -> Effects:
+def _store(v: fields.Values) -> fields.Effects:
     get = v.get
     sizes = get("size0", 0), get("size1", 0), get("size2", 0)
     ends = []
     for field, side in (("source", "tile"), ("target", "memory")):
         stride1, stride2 = get(f"{side}_stride1", 0), get(f"{side}_stride2", 0)
-        ends.append(strided(field, sizes[0], sizes[1], stride1, sizes[2], stride2))
-    return Effects((ends[0],), (ends[1],))
+        ends.append(fields.strided(field, sizes[0], sizes[1], stride1, sizes[2], stride2))
+    return fields.Effects((ends[0],), (ends[1],))
 
 
-def _wload(v: Values) -> Effects:
-    return Effects((Area("source", v["coded_bytes"]),), (Area("target", v["bytes"]),))
+def _wload(v: fields.Values) -> fields.Effects:
+    return fields.Effects((fields.Area("source", v["coded_bytes"]),), (fields.Area("target", v["bytes"]),))
 
 
-def _mload(v: Values) -> Effects:
+def _mload(v: fields.Values) -> fields.Effects:
     rows, columns = v["rows"], v["columns"]
-    source = strided("source", columns, rows, v.get("row_stride", 0))
-    return Effects((source,), (Area("target", rows * columns),))
+    source = fields.strided("source", columns, rows, v.get("row_stride", 0))
+    return fields.Effects((source,), (fields.Area("target", rows * columns),))
 
 
-def _gather(v: Values) -> Effects:
+def _gather(v: fields.Values) -> fields.Effects:
     count, rows, size = v["count"], v["rows"], v["row_bytes"]
-    table = Area("source", rows * size, picked=(count, size))
-    return Effects((Area("indices", count * index_bytes(v)), table), (Area("target", count * size),))
+    table = fields.Area("source", rows * size, picked=(count, size))
+    return fields.Effects(
+        (fields.Area("indices", count * index_bytes(v)), table), (fields.Area("target", count * size),)
+    )
 
 
-def index_bytes(v: Values) -> int:
+def index_bytes(v: fields.Values) -> int:
     """Bytes of an index of ``gather``."""
     return 8 if v.get("wide", 0) else 4
 
 
-def _pfill(v: Values) -> Effects:
-    return Effects((), (Area("target", v["count"]),))
+def _pfill(v: fields.Values) -> fields.Effects:
+    return fields.Effects((), (fields.Area("target", v["count"]),))
 
 
-def _param(v: Values) -> Effects:
+def _param(v: fields.Values) -> fields.Effects:
     entries = v["count"]
-    return Effects((Area("source", param_bytes(entries, v.get("form", 0))),), (Area("target", entries),))
+    return fields.Effects(
+        (fields.Area("source", param_bytes(entries, v.get("form", 0))),), (fields.Area("target", entries),)
+    )
 
 
-COPY = Instruction(
+COPY = fields.Instruction(
     "copy",
     0x10,
-    Queue.XFER,
+    fields.Queue.XFER,
     (memory("source", "first byte"), memory("target", "first byte"), count("bytes", 24, "how many")),
     "copy between off-chip memory and SRAM, or within SRAM",
     _moved,
 )
-FILL = Instruction(
+FILL = fields.Instruction(
     "fill",
     0x11,
-    Queue.LOAD,
+    fields.Queue.LOAD,
     (
         tile("target", "first byte"),
         count("bytes", 16, "how many"),
@@ -127,12 +122,12 @@ FILL = Instruction(
     ),
     "fill part of the tile buffer with one code",
     _fill,
-    Cost("tile_writes = bytes"),
+    fields.Cost("tile_writes = bytes"),
 )
-LOAD = Instruction(
+LOAD = fields.Instruction(
     "load",
     0x12,
-    Queue.LOAD,
+    fields.Queue.LOAD,
     (
         sram("source", "first byte read"),
         tile("target", "first byte written, padding included"),
@@ -145,21 +140,21 @@ LOAD = Instruction(
     ),
     "strided copy from SRAM to the tile buffer, with padding",
     _load,
-    Cost("tile_writes = size0 * (pad_before1 + size1 + pad_after1) * (pad_before2 + size2 + pad_after2)"),
+    fields.Cost("tile_writes = size0 * (pad_before1 + size1 + pad_after1) * (pad_before2 + size2 + pad_after2)"),
 )
-STORE = Instruction(
+STORE = fields.Instruction(
     "store",
     0x13,
-    Queue.STORE,
+    fields.Queue.STORE,
     (sram("target", "first byte written"), tile("source", "first byte read"), *_STRIDES),
     "strided copy from the tile buffer to SRAM",
     _store,
-    Cost("tile_reads = size0 * size1 * size2"),
+    fields.Cost("tile_reads = size0 * size1 * size2"),
 )
-WLOAD = Instruction(
+WLOAD = fields.Instruction(
     "wload",
     0x14,
-    Queue.WEIGHT,
+    fields.Queue.WEIGHT,
     (
         memory("source", "first coded byte"),
         count("coded_bytes", 18, "bytes read"),
@@ -169,12 +164,12 @@ WLOAD = Instruction(
     ),
     "decode weights into the weight buffer",
     _wload,
-    Cost("start = decoder.start_cycles\nsymbols = bytes"),
+    fields.Cost("start = decoder.start_cycles\nsymbols = bytes"),
 )
-PARAM = Instruction(
+PARAM = fields.Instruction(
     "param",
     0x15,
-    Queue.WEIGHT,
+    fields.Queue.WEIGHT,
     (
         memory("source", "first record"),
         param("target", "first entry"),
@@ -189,18 +184,18 @@ PARAM = Instruction(
     "load per-channel scaling records",
     _param,
 )
-TABLE = Instruction(
+TABLE = fields.Instruction(
     "table",
     0x16,
-    Queue.WEIGHT,
+    fields.Queue.WEIGHT,
     (memory("source", "first byte"), table("target", "first byte written"), count("bytes", 12, "how many")),
     "load a look-up table",
     _moved,
 )
-MLOAD = Instruction(
+MLOAD = fields.Instruction(
     "mload",
     0x17,
-    Queue.WEIGHT,
+    fields.Queue.WEIGHT,
     (
         sram("source", "first byte read"),
         weight("target", "first byte written"),
@@ -211,7 +206,7 @@ MLOAD = Instruction(
     ),
     "bring a matrix of computed codes from SRAM into the weight buffer, in the order of weights",
     _mload,
-    Cost(
+    fields.Cost(
         """\
 width = decoder.symbols_per_cycle
 turns = columns // group * ceil(group / width) + ceil(columns % group / width)
@@ -219,19 +214,19 @@ start = decoder.start_cycles
 symbols = rows * turns * width"""
     ),
 )
-PFILL = Instruction(
+PFILL = fields.Instruction(
     "pfill",
     0x18,
-    Queue.WEIGHT,
+    fields.Queue.WEIGHT,
     (param("target", "first entry"), count("count", 12, "entries"), *scale("out", "scale of each entry")),
     "fill entries of the parameter buffer with one scale, without bias",
     _pfill,
-    Cost(f"shortest = {BIAS_BYTES} * count / sram.bytes_per_cycle"),
+    fields.Cost(f"shortest = {fields.BIAS_BYTES} * count / sram.bytes_per_cycle"),
 )
-GATHER = Instruction(
+GATHER = fields.Instruction(
     "gather",
     0x19,
-    Queue.WEIGHT,
+    fields.Queue.WEIGHT,
     (
         memory("source", "first byte of the table"),
         sram("indices", "first byte of the row numbers"),
@@ -243,5 +238,5 @@ GATHER = Instruction(
     ),
     "copy the rows of a table whose numbers were computed to SRAM",
     _gather,
-    Cost("shortest = count"),
+    fields.Cost("shortest = count"),
 )

@@ -13,18 +13,7 @@ from dataclasses import dataclass, replace
 
 from odc_mlir.ops import get
 from odc_mlir.ops.custom import custom_option
-from odc_mlir.ops.infer.common import (
-    WindowAxis,
-    axis_window,
-    check_elements,
-    positive,
-    result,
-    same_dim,
-    shape_of,
-    shape_text,
-    vector_length,
-    verified,
-)
+from odc_mlir.ops.infer import common
 from odc_mlir.ops.spec import Node, ResultType, Shape, TensorInfo
 
 _PADDINGS = {1: "same", 2: "valid"}
@@ -64,21 +53,24 @@ def _transposed_size(size: int | None, kernel: int | None, stride: int, padding:
 def _transposed_options(node: Node) -> tuple[str, tuple[int, int]]:
     """Return padding and stride (height, width)."""
     padding, stride_w, stride_h = _fields(node, 3)
-    stride = positive(node, "the stride's height", stride_h), positive(node, "the stride's width", stride_w)
+    stride = (
+        common.positive(node, "the stride's height", stride_h),
+        common.positive(node, "the stride's width", stride_w),
+    )
     return _padding(node, padding), stride
 
 
 def transposed_shape(node: Node, x: Shape | None) -> Shape:
     """Return ``[N, OH, OW, O]`` for an input of shape ``x``, with MediaPipe's own rule for ``same``."""
-    weights, (padding, stride) = shape_of(node, 1, 4), _transposed_options(node)
+    weights, (padding, stride) = common.shape_of(node, 1, 4), _transposed_options(node)
     sizes: list[int | None] = [None, None]
     if x is not None and weights is not None:
-        same_dim(node, x[3], weights[3], "channels of input and filter")
+        common.same_dim(node, x[3], weights[3], "channels of input and filter")
         for axis in range(2):
             size, taps = x[1 + axis], weights[1 + axis]
             for value, what in ((size, "the input's size"), (taps, "the filter's size")):
                 if value is not None:
-                    positive(node, what, value)
+                    common.positive(node, what, value)
             sizes[axis] = _transposed_size(size, taps, stride[axis], padding)
     return (None if x is None else x[0], *sizes, None if weights is None else weights[0])
 
@@ -93,10 +85,10 @@ def transposed_node(node: Node, shape: TensorInfo) -> Node:
 
 def convolution_2d_transpose_bias(node: Node) -> list[ResultType]:
     """Infer ``[N, OH, OW, O]`` from ``x [N, H, W, C]``, filter ``[O, kh, kw, C]`` and bias ``[O]``."""
-    shape = transposed_shape(node, shape_of(node, 0, 4))
-    same_dim(node, shape[3], vector_length(node, 2), "channels of filter and bias")
-    check_elements(node, shape, "float32")
-    return result(node, node.operand(0).dtype, shape)
+    shape = transposed_shape(node, common.shape_of(node, 0, 4))
+    common.same_dim(node, shape[3], common.vector_length(node, 2), "channels of filter and bias")
+    common.check_elements(node, shape, "float32")
+    return common.result(node, node.operand(0).dtype, shape)
 
 
 def transposed_macs(node: Node) -> int:
@@ -119,18 +111,19 @@ def pool_options(node: Node) -> PoolOptions:
     padding, stride_w, stride_h, window_w, window_h, activation = _fields(node, 6)
     names = ("the stride's height", "the stride's width", "the window's height", "the window's width")
     sizes = [
-        positive(node, name, size) for name, size in zip(names, (stride_h, stride_w, window_h, window_w), strict=True)
+        common.positive(node, name, size)
+        for name, size in zip(names, (stride_h, stride_w, window_h, window_w), strict=True)
     ]
     if not 0 <= activation < len(_ACTIVATIONS):
         raise node.error(f"the activation is {activation}; allowed are 0 to {len(_ACTIVATIONS) - 1}")
     return PoolOptions(_padding(node, padding), (sizes[0], sizes[1]), (sizes[2], sizes[3]), _ACTIVATIONS[activation])
 
 
-def pool_axes(node: Node, height: int | None, width: int | None) -> tuple[WindowAxis, WindowAxis]:
+def pool_axes(node: Node, height: int | None, width: int | None) -> tuple[common.WindowAxis, common.WindowAxis]:
     """Return the window's axes over an image of these sizes."""
     options = pool_options(node)
     rows, columns = (
-        axis_window(node, name, size, options.window[i], options.stride[i], 1, options.padding)
+        common.axis_window(node, name, size, options.window[i], options.stride[i], 1, options.padding)
         for i, (name, size) in enumerate((("height", height), ("width", width)))
     )
     return rows, columns
@@ -138,25 +131,25 @@ def pool_axes(node: Node, height: int | None, width: int | None) -> tuple[Window
 
 def max_pooling_with_argmax_2d(node: Node) -> list[ResultType]:
     """Infer the largest element of each window and its place in the window, both ``[N, OH, OW, C]``."""
-    x = shape_of(node, 0, 4)
+    x = common.shape_of(node, 0, 4)
     shape: Shape | None = None
     if x is not None:
         rows, columns = pool_axes(node, x[1], x[2])
         shape = (x[0], rows.output, columns.output, x[3])
-    return [*result(node, "float32", shape), ResultType("float32", shape)]
+    return [*common.result(node, "float32", shape), ResultType("float32", shape)]
 
 
 def max_unpooling_2d(node: Node) -> list[ResultType]:
     """Infer an image larger by the window than values and places, both ``[N, H, W, C]``."""
-    x, places, window = shape_of(node, 0, 4), shape_of(node, 1, 4), pool_options(node).window
+    x, places, window = common.shape_of(node, 0, 4), common.shape_of(node, 1, 4), pool_options(node).window
     if x is None:
-        return result(node, "float32", None)
+        return common.result(node, "float32", None)
     for name, a, b in zip(("images", "rows", "columns", "channels"), x, places or x, strict=True):
-        same_dim(node, a, b, f"{name} of values and places")
+        common.same_dim(node, a, b, f"{name} of values and places")
     height, width = (None if size is None else size * by for size, by in zip(x[1:3], window, strict=True))
     shape = (x[0], height, width, x[3])
-    check_elements(node, shape, "float32")
-    return result(node, "float32", shape)
+    common.check_elements(node, shape, "float32")
+    return common.result(node, "float32", shape)
 
 
 def is_known_version(node: Node) -> bool:
@@ -172,7 +165,7 @@ def _matrix(node: Node, index: int) -> None:
     """Check that operand ``index`` holds one 4 x 4 matrix."""
     shape = node.operand(index).shape
     if shape is not None and None not in shape and math.prod(d or 0 for d in shape) != 16:
-        raise node.error(f"the matrix has the shape {shape_text(shape)}; it must have 16 elements")
+        raise node.error(f"the matrix has the shape {common.shape_text(shape)}; it must have 16 elements")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +197,7 @@ def crop_options(node: Node) -> CropOptions:
 def output_size(node: Node) -> tuple[int, int]:
     """Return height and width of a transform's result."""
     names = ("output_height", "output_width")
-    height, width = (positive(node, name, custom_option(node, name, 0)) for name in names)
+    height, width = (common.positive(node, name, custom_option(node, name, 0)) for name in names)
     return height, width
 
 
@@ -212,45 +205,45 @@ def landmarks_2_transform_matrix(node: Node) -> list[ResultType]:
     """Infer a matrix ``[1, 4, 4]`` from landmarks ``[1, count, 3]``."""
     if not is_known_version(node):
         return _unknown(node)
-    shape, options = shape_of(node, 0, 3), crop_options(node)
+    shape, options = common.shape_of(node, 0, 3), crop_options(node)
     if shape is not None:
-        same_dim(node, shape[0], 1, "the batch")
-        same_dim(node, shape[2], 3, "coordinates of a landmark")
+        common.same_dim(node, shape[0], 1, "the batch")
+        common.same_dim(node, shape[2], 3, "coordinates of a landmark")
         last = max(options.left, options.right, *options.subset)
         if shape[1] is not None and last >= shape[1]:
             raise node.error(f"landmark {last} is asked for, there are {shape[1]}")
-    return result(node, "float32", (1, 4, 4))
+    return common.result(node, "float32", (1, 4, 4))
 
 
 def transform_landmarks(node: Node) -> list[ResultType]:
     """Infer the type of landmarks ``[1, count, 2 or 3]``, transformed by a 4 x 4 matrix."""
     if not is_known_version(node):
         return _unknown(node)
-    shape = shape_of(node, 0, 3)
+    shape = common.shape_of(node, 0, 3)
     _matrix(node, 1)
     if shape is not None:
-        same_dim(node, shape[0], 1, "the batch")
+        common.same_dim(node, shape[0], 1, "the batch")
         if shape[2] not in (None, 2, 3):
             raise node.error(f"landmarks have {shape[2]} coordinates; they must have 2 or 3")
-    return result(node, "float32", shape)
+    return common.result(node, "float32", shape)
 
 
 def transform_tensor_bilinear(node: Node) -> list[ResultType]:
     """Infer ``[1, output height, output width, C]`` from an image ``[1, H, W, C]`` and a 4 x 4 matrix."""
     if not is_known_version(node):
         return _unknown(node)
-    shape = shape_of(node, 0, 4)
+    shape = common.shape_of(node, 0, 4)
     _matrix(node, 1)
     if shape is not None:
-        same_dim(node, shape[0], 1, "the batch")
+        common.same_dim(node, shape[0], 1, "the batch")
     found = (1, *output_size(node), None if shape is None else shape[3])
-    check_elements(node, found, "float32")
-    return result(node, "float32", found)
+    common.check_elements(node, found, "float32")
+    return common.result(node, "float32", found)
 
 
-verify_convolution_2d_transpose_bias = verified(_all_float32, convolution_2d_transpose_bias)
-verify_max_pooling_with_argmax_2d = verified(_all_float32, max_pooling_with_argmax_2d)
-verify_max_unpooling_2d = verified(_all_float32, max_unpooling_2d)
-verify_landmarks_2_transform_matrix = verified(_all_float32, landmarks_2_transform_matrix)
-verify_transform_landmarks = verified(_all_float32, transform_landmarks)
-verify_transform_tensor_bilinear = verified(_all_float32, transform_tensor_bilinear)
+verify_convolution_2d_transpose_bias = common.verified(_all_float32, convolution_2d_transpose_bias)
+verify_max_pooling_with_argmax_2d = common.verified(_all_float32, max_pooling_with_argmax_2d)
+verify_max_unpooling_2d = common.verified(_all_float32, max_unpooling_2d)
+verify_landmarks_2_transform_matrix = common.verified(_all_float32, landmarks_2_transform_matrix)
+verify_transform_landmarks = common.verified(_all_float32, transform_landmarks)
+verify_transform_tensor_bilinear = common.verified(_all_float32, transform_tensor_bilinear)

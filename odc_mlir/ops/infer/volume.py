@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odc_mlir.ops.infer.common import (
-    axis_window,
-    option,
-    positive,
-    result,
-    same_dim,
-    shape_of,
-    static_ints,
-    vector_length,
-    verified,
-)
+from odc_mlir.ops.infer import common
 from odc_mlir.ops.spec import Node, ResultType, Shape
 
 AXES = ("depth", "height", "width")
@@ -46,20 +36,20 @@ def volume_options(node: Node) -> VolumeOptions:
         (_positive(node, form.format("d")), _positive(node, form.format("h")), _positive(node, form.format("w")))
         for form in ("stride_{}", "dilation_{}_factor")
     )
-    padding = option(node, "padding")
+    padding = common.option(node, "padding")
     if padding not in ("same", "valid"):
         raise node.error(f"padding is {padding!r}; allowed are same, valid")
     return VolumeOptions(stride, dilation, padding)
 
 
 def _positive(node: Node, name: str) -> int:
-    return positive(node, name, int(option(node, name)))
+    return common.positive(node, name, int(common.option(node, name)))
 
 
 def place_window(node: Node, options: VolumeOptions, kernel: Triple, sizes: Shape) -> VolumePlacement:
     """Return result sizes and padding of a window over a volume of these three sizes."""
     depth, height, width = (
-        axis_window(node, name, sizes[i], kernel[i], options.stride[i], options.dilation[i], options.padding)
+        common.axis_window(node, name, sizes[i], kernel[i], options.stride[i], options.dilation[i], options.padding)
         for i, name in enumerate(AXES)
     )
     return VolumePlacement(
@@ -73,35 +63,37 @@ def kernel_of(node: Node, weights: Shape) -> Triple | None:
     """Return the window size of a filter ``[kd, kh, kw, …]``, None if unknown; raise ModelError for 0."""
     if None in weights[:3]:
         return None
-    depth, height, width = (positive(node, f"the filter's {name}", weights[i] or 0) for i, name in enumerate(AXES))
+    depth, height, width = (
+        common.positive(node, f"the filter's {name}", weights[i] or 0) for i, name in enumerate(AXES)
+    )
     return depth, height, width
 
 
 def conv_3d(node: Node) -> list[ResultType]:
     """Infer ``[N, OD, OH, OW, O]`` from ``x [N, D, H, W, C]`` and filter ``[kd, kh, kw, C, O]``."""
-    x, weights, options = shape_of(node, 0, 5), shape_of(node, 1, 5), volume_options(node)
+    x, weights, options = common.shape_of(node, 0, 5), common.shape_of(node, 1, 5), volume_options(node)
     dtype = node.operand(0).dtype
     channels = weights[4] if weights else None
     kernel = kernel_of(node, weights) if weights else None
     if x is None or weights is None or kernel is None:
-        return result(node, dtype, (x[0] if x else None, None, None, None, channels))
-    same_dim(node, x[4], weights[3], "channels of input and filter")
-    return result(node, dtype, (x[0], *place_window(node, options, kernel, x[1:4]).output, channels))
+        return common.result(node, dtype, (x[0] if x else None, None, None, None, channels))
+    common.same_dim(node, x[4], weights[3], "channels of input and filter")
+    return common.result(node, dtype, (x[0], *place_window(node, options, kernel, x[1:4]).output, channels))
 
 
 def conv_3d_transpose(node: Node) -> list[ResultType]:
     """Infer the result from its shape ``[N, OD, OH, OW, O]``, filter ``[kd, kh, kw, O, C]`` and ``x``."""
-    weights, x, options = shape_of(node, 1, 5), shape_of(node, 2, 5), volume_options(node)
-    dtype, wanted = node.operand(2).dtype, static_ints(node, 0)
-    if vector_length(node, 0) not in (None, 5):
-        raise node.error(f"the result's shape has {vector_length(node, 0)} entries; it must have 5")
+    weights, x, options = common.shape_of(node, 1, 5), common.shape_of(node, 2, 5), volume_options(node)
+    dtype, wanted = node.operand(2).dtype, common.static_ints(node, 0)
+    if common.vector_length(node, 0) not in (None, 5):
+        raise node.error(f"the result's shape has {common.vector_length(node, 0)} entries; it must have 5")
     kernel = kernel_of(node, weights) if weights else None
     if x is not None and weights is not None:
-        same_dim(node, x[4], weights[4], "channels of input and filter")
+        common.same_dim(node, x[4], weights[4], "channels of input and filter")
     if wanted is None:
-        return result(node, dtype, (x[0] if x else None, None, None, None, weights[3] if weights else None))
+        return common.result(node, dtype, (x[0] if x else None, None, None, None, weights[3] if weights else None))
     check_wanted(node, wanted, options, kernel, x, weights)
-    return result(node, dtype, wanted)
+    return common.result(node, dtype, wanted)
 
 
 def check_wanted(
@@ -111,15 +103,15 @@ def check_wanted(
     if len(wanted) != 5 or min(wanted) < 0:
         raise node.error(f"the result's shape {list(wanted)} must be 5 sizes that are not negative")
     if w is not None:
-        same_dim(node, wanted[4], w[3], "channels of result shape and filter")
+        common.same_dim(node, wanted[4], w[3], "channels of result shape and filter")
     if x is None:
         return
-    same_dim(node, wanted[0], x[0], "batches of result shape and input")
+    common.same_dim(node, wanted[0], x[0], "batches of result shape and input")
     if kernel is None:
         return
     back = place_window(node, options, kernel, wanted[1:4]).output
     for name, size, expected in zip(AXES, x[1:4], back, strict=True):
-        same_dim(node, size, expected, f"the input's {name} and what the result shape asks for")
+        common.same_dim(node, size, expected, f"the input's {name} and what the result shape asks for")
 
 
 def _check_types(node: Node, x_index: int, bias_index: int) -> None:
@@ -134,5 +126,5 @@ def _check_types(node: Node, x_index: int, bias_index: int) -> None:
             )
 
 
-verify_conv_3d = verified(lambda node: _check_types(node, 0, 2), conv_3d)
-verify_conv_3d_transpose = verified(lambda node: _check_types(node, 2, 3), conv_3d_transpose)
+verify_conv_3d = common.verified(lambda node: _check_types(node, 0, 2), conv_3d)
+verify_conv_3d_transpose = common.verified(lambda node: _check_types(node, 2, 3), conv_3d_transpose)

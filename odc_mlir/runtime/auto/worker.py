@@ -20,19 +20,7 @@ from threading import Thread
 from types import FrameType
 from typing import Any
 
-from odc_mlir.errors import (
-    AccuracyError,
-    CacheError,
-    CompileError,
-    InputError,
-    MemoryLimitError,
-    ModelError,
-    OdcError,
-    RecordsError,
-    SessionError,
-    TimeLimitError,
-    UnsupportedError,
-)
+from odc_mlir import errors
 from odc_mlir.formats import private
 from odc_mlir.formats.cache import CACHE_VARIABLE, content_digest
 from odc_mlir.formats.package import install, read_package
@@ -41,23 +29,8 @@ from odc_mlir.plugins.registry import extension_of
 from odc_mlir.process_limits import Limits, end_group
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.quantizer.policy.verdict import FAILED, UntoldError, describe
-from odc_mlir.runtime.auto import build
+from odc_mlir.runtime.auto import artefacts, build
 from odc_mlir.runtime.auto.aim import target_facts
-from odc_mlir.runtime.auto.artefacts import (
-    COMPILED_STEM,
-    COVERAGE,
-    MODEL_NAME,
-    PASSING,
-    SLOWER,
-    TWIN_STEM,
-    Artefact,
-    Artefacts,
-    JobResult,
-    file_lock,
-    is_final,
-    is_locked,
-    prune,
-)
 from odc_mlir.runtime.auto.build import LEAST_GAIN, CoverageError
 from odc_mlir.runtime.auto.jobs import TIMES_ENOUGH, Job, Milestone, progress_line
 from odc_mlir.runtime.auto.settings import Level
@@ -83,16 +56,16 @@ class _UnwantedError(BaseException):
     """Nobody wants the result any more."""
 
 
-class _ChangedError(ModelError):
+class _ChangedError(errors.ModelError):
     pass
 
 
-class SlowerError(OdcError):
+class SlowerError(errors.OdcError):
     """The result is slower than the executor that serves."""
 
 
 # Errors that are not caused by the model: changed files, unfit inputs, damaged records or cache.
-_NOT_OF_MODEL = (_ChangedError, InputError, SessionError, RecordsError, CacheError)
+_NOT_OF_MODEL = (_ChangedError, errors.InputError, errors.SessionError, errors.RecordsError, errors.CacheError)
 
 
 class Worker:
@@ -101,8 +74,8 @@ class Worker:
     def __init__(self, job: Job, announce: Callable[..., None]) -> None:
         self.job = job
         self.announce = announce
-        self.artefacts = Artefacts(Path(job.folder))
-        self.result = JobResult(None, budget=job.budget)
+        self.artefacts = artefacts.Artefacts(Path(job.folder))
+        self.result = artefacts.JobResult(None, budget=job.budget)
         self._deadline = time.monotonic() + job.seconds
         self._scheme: str | None = job.scheme
 
@@ -110,14 +83,14 @@ class Worker:
         """Do the job; raise OdcError for a temporary failure, which the supervisor stores, or if storing fails."""
         job = self.job
         self.announce(Milestone.STARTED)
-        with file_lock(self.artefacts.lock_path(job.key), seconds=job.seconds):
+        with artefacts.file_lock(self.artefacts.lock_path(job.key), seconds=job.seconds):
             self.announce(Milestone.LOCKED)
             found, _ = self.artefacts.find(job.key)
-            if found is None or job.again or not is_final(found.result, job.budget, time.time()):
+            if found is None or job.again or not artefacts.is_final(found.result, job.budget, time.time()):
                 self._make(found)
             self.announce(Milestone.DONE)
 
-    def _make(self, found: Artefact | None) -> None:
+    def _make(self, found: artefacts.Artefact | None) -> None:
         work = self.artefacts.new_folder(self.job.key)
         tempfile.tempdir = str(work)  # a killed process leaves nothing elsewhere
         os.chdir(work)
@@ -127,23 +100,23 @@ class Worker:
             except MemoryError:
                 self._refuse("memory", f"it needs more than {self.job.memory_bytes >> 20} MB of memory")
             except _OutOfTimeError:
-                kind = "time" if _used_seconds() > _BUSY_SHARE * self.job.seconds else PASSING
+                kind = "time" if _used_seconds() > _BUSY_SHARE * self.job.seconds else artefacts.PASSING
                 self._refuse(kind, f"it takes longer than {self.job.seconds:g} s")
-            except (TimeLimitError, MemoryLimitError) as error:
-                self._refuse("time" if isinstance(error, TimeLimitError) else "memory", str(error))
+            except (errors.TimeLimitError, errors.MemoryLimitError) as error:
+                self._refuse("time" if isinstance(error, errors.TimeLimitError) else "memory", str(error))
             except SlowerError as error:
                 self.result.level = None  # host kernels are slower still
-                self._refuse(SLOWER, error.message)
+                self._refuse(artefacts.SLOWER, error.message)
             except CoverageError as error:
-                self._refuse(COVERAGE, error.message)
+                self._refuse(artefacts.COVERAGE, error.message)
                 self.result.budget["runs"] = float(_runs_too_few(self.job))
-            except OdcError as error:
-                self._refuse(PASSING if _is_passing(error) else _kind_of(error), str(error))
+            except errors.OdcError as error:
+                self._refuse(artefacts.PASSING if _is_passing(error) else _kind_of(error), str(error))
             except OSError as error:  # the disk is full, or another process has deleted a file
-                self._refuse(PASSING, str(error))
-            if self.result.kind == PASSING and self.result.level is None:
-                raise CompileError(self.result.reason or "", passing=True)
-            if self.result.kind == PASSING and found is not None:
+                self._refuse(artefacts.PASSING, str(error))
+            if self.result.kind == artefacts.PASSING and self.result.level is None:
+                raise errors.CompileError(self.result.reason or "", passing=True)
+            if self.result.kind == artefacts.PASSING and found is not None:
                 self.result.attempts += found.result.attempts
             self._commit(work)
         finally:
@@ -154,9 +127,9 @@ class Worker:
         """Note why nothing better was made."""
         result = self.result
         result.kind, result.reason = kind, reason
-        result.attempts, result.failed_at = (1, time.time()) if kind == PASSING else (0, 0.0)
+        result.attempts, result.failed_at = (1, time.time()) if kind == artefacts.PASSING else (0, 0.0)
 
-    def _fill(self, work: Path, found: Artefact | None) -> None:
+    def _fill(self, work: Path, found: artefacts.Artefact | None) -> None:
         """Fill the folder ``work``; files made before an error stay.
 
         The quantised model of a result ``found`` is reused: only later steps had failed.
@@ -174,17 +147,17 @@ class Worker:
         if job.direct:
             pass  # compiled as it is
         elif found is not None and found.model is not None and not job.quantized:
-            source = Path(shutil.copyfile(found.model, work / MODEL_NAME))
+            source = Path(shutil.copyfile(found.model, work / artefacts.MODEL_NAME))
             old = found.result
             result.level, result.scheme, result.verdict = str(Level.QUANTIZED), old.scheme, old.verdict
             result.seconds = dict(old.seconds)
         elif not job.quantized:
-            source = work / MODEL_NAME
+            source = work / artefacts.MODEL_NAME
             with self._timed("quantize"):
                 self._quantize(source)
             result.level = str(Level.QUANTIZED)
         if job.fixed_shapes is not None:
-            fixed = work / f"fixed-{MODEL_NAME}"
+            fixed = work / f"fixed-{artefacts.MODEL_NAME}"
             fixed.write_bytes(build.with_shapes(source, job.fixed_shapes))
             source = fixed
         result.stage = "compile"
@@ -249,7 +222,7 @@ class Worker:
         self.announce(Milestone.QUANTIZED)
         result.stage, result.verdict = "check", _summary(made.verdict)
         if made.verdict["status"] == FAILED:
-            kind = AccuracyError if made.verdict["samples"]["telling"] else CoverageError
+            kind = errors.AccuracyError if made.verdict["samples"]["telling"] else CoverageError
             raise kind(f"the quantised model {describe(made.verdict)}", stage="check")
         result.verdict["saturation"] = build.normal_saturation(made.model, samples)
         self.announce(Milestone.CHECKED)
@@ -258,7 +231,7 @@ class Worker:
 
     def _compile(self, source: Path, work: Path) -> Path:
         job = self.job
-        made = work / f"{COMPILED_STEM}.{extension_of(job.plugin)}"
+        made = work / f"{artefacts.COMPILED_STEM}.{extension_of(job.plugin)}"
         machine = {} if job.machine is None else {"target": job.machine}
         return codegen.generate(
             source, job.plugin, made, preference=job.preference, target_options=machine, limits=self._limits()
@@ -266,18 +239,21 @@ class Worker:
 
     def _compile_twin(self, source: Path, work: Path, plugin: str) -> str | None:
         """Compile native code that may answer in place of the simulator; without it, host kernels answer."""
-        made = work / f"{TWIN_STEM}.{extension_of(plugin)}"
+        made = work / f"{artefacts.TWIN_STEM}.{extension_of(plugin)}"
         limits = Limits(max(0.1, self._deadline - time.monotonic()) / 2, self.job.memory_bytes)
         try:
             return codegen.generate(source, plugin, made, preference=self.job.preference, limits=limits).name
-        except OdcError as error:
+        except errors.OdcError as error:
             self.result.notes.append(f"host kernels stand in for the simulator: {error}")
             return None
 
     def _commit(self, work: Path) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)  # the rest is quick
         for entry in work.iterdir():  # files that the result does not name
-            if entry.name not in (MODEL_NAME, self.result.compiled, self.result.twin) or self.result.level is None:
+            if (
+                entry.name not in (artefacts.MODEL_NAME, self.result.compiled, self.result.twin)
+                or self.result.level is None
+            ):
                 _remove(entry)
         self.announce(Milestone.COMMITTING)
         tempfile.tempdir = None
@@ -286,14 +262,14 @@ class Worker:
         if self.job.package is not None and made.compiled is not None:
             self._install(made.compiled, self.job.package)
         kept = frozenset({self.job.key, Path(self.job.records).parent.name, Path(self.job.model).name})
-        prune(Path(self.job.folder), self.job.cache_bytes, keep=kept)
+        artefacts.prune(Path(self.job.folder), self.job.cache_bytes, keep=kept)
 
     def _install(self, compiled: Path, package: str) -> None:
         """Install the result in the package, too; if that cannot be written, the cache still has it."""
         try:
             install(package, read_package(compiled))
             self.announce(Milestone.INSTALLED)
-        except OdcError as error:
+        except errors.OdcError as error:
             self.announce("not installed", reason=str(error))
 
     @contextlib.contextmanager
@@ -308,7 +284,7 @@ class Worker:
         return Limits(max(0.1, self._deadline - time.monotonic()), self.job.memory_bytes)
 
 
-def _is_passing(error: OdcError) -> bool:
+def _is_passing(error: errors.OdcError) -> bool:
     """Return whether another try of the same job may succeed."""
     return error.passing or isinstance(error, _NOT_OF_MODEL) or any(text in str(error) for text in _PASSING)
 
@@ -327,10 +303,10 @@ def _used_seconds() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
-def _kind_of(error: OdcError) -> str:
-    if isinstance(error, AccuracyError):
+def _kind_of(error: errors.OdcError) -> str:
+    if isinstance(error, errors.AccuracyError):
         return "accuracy"
-    return "unsupported" if isinstance(error, UnsupportedError) else "failed"
+    return "unsupported" if isinstance(error, errors.UnsupportedError) else "failed"
 
 
 def _summary(verdict: dict[str, Any]) -> dict[str, Any]:
@@ -367,8 +343,8 @@ def end_when_unwanted(job: Job) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGTERM])  # for the main thread
     os.read(0, 1)  # a byte or the end of the pipe
     time.sleep(_RELEASED_SECONDS)
-    with contextlib.suppress(OdcError):
-        while is_locked(job.interest_path):
+    with contextlib.suppress(errors.OdcError):
+        while artefacts.is_locked(job.interest_path):
             time.sleep(_INTEREST_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_UNWIND_SECONDS)
@@ -404,9 +380,9 @@ def main() -> int:
     except _OutOfTimeError:  # before it began to work
         announce("failed", reason="another process has been working on this model for too long", passing=True)
         return 1
-    except (OdcError, MemoryError) as error:
+    except (errors.OdcError, MemoryError) as error:
         text = str(error) or "it ran out of memory"
-        announce("failed", reason=text, passing=isinstance(error, OdcError) and _is_passing(error))
+        announce("failed", reason=text, passing=isinstance(error, errors.OdcError) and _is_passing(error))
         return 1
     return 0
 

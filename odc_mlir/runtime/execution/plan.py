@@ -15,16 +15,7 @@ from odc_mlir.ops.check import type_text
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array, ResultType, Shape
 from odc_mlir.plugins.foreign import contained, raised
-from odc_mlir.runtime.devices.base import (
-    Device,
-    DeviceProgram,
-    DeviceResult,
-    DirectProgram,
-    DivisibleProgram,
-    ModelledProgram,
-    Port,
-    StatefulProgram,
-)
+from odc_mlir.runtime.devices import base
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.specialization import SpecializedGraph
@@ -37,7 +28,7 @@ SegmentReader = Callable[[str], bytes]
 
 
 class _DeviceRun(Protocol):
-    def __call__(self, inputs: Sequence[Array], *, trace: bool = ...) -> DeviceResult: ...
+    def __call__(self, inputs: Sequence[Array], *, trace: bool = ...) -> base.DeviceResult: ...
 
 
 def check_plan(plan: Plan, graph: Graph, location: str = "plan.json") -> None:
@@ -120,12 +111,14 @@ class SegmentUnit:
     To go on without it at any time, the unit has a copy of them that is at most 16 runs old, and the inputs since.
     """
 
-    def __init__(self, step: SegmentStep, graph: Graph, device: Device, read: SegmentReader, *, strict: bool) -> None:
+    def __init__(
+        self, step: SegmentStep, graph: Graph, device: base.Device, read: SegmentReader, *, strict: bool
+    ) -> None:
         self.step = step
         self.strict = strict
         self.reads, self.writes = step.inputs, step.outputs
         self.failure: str | None = None
-        self.program: DeviceProgram | None = None
+        self.program: base.DeviceProgram | None = None
         self.counters: Mapping[str, Any] | None = None
         self.trace: Any = None
         self.keep_trace = False
@@ -137,13 +130,13 @@ class SegmentUnit:
             with contained(PackageError, "the device failed"):
                 program = device.load(data)
                 self._check_ports(program)
-                if isinstance(program, StatefulProgram) and tuple(program.states) != step.states:
+                if isinstance(program, base.StatefulProgram) and tuple(program.states) != step.states:
                     raise PackageError(f"{step.file} keeps the states {program.states}, the plan says {step.states}")
             self.program = program
         except OdcError as error:
             self._give_up("load", error)  # the executor logs it
 
-    def _check_ports(self, program: DeviceProgram) -> None:
+    def _check_ports(self, program: base.DeviceProgram) -> None:
         for what, ports, tensors in (
             ("input", program.inputs, self.step.inputs),
             ("output", program.outputs, self.step.outputs),
@@ -158,7 +151,7 @@ class SegmentUnit:
                         tensor=port.name,
                     )
                 # results of steps are not checked; those of other programs are, in every run
-                direct = isinstance(program, DirectProgram)
+                direct = isinstance(program, base.DirectProgram)
                 if direct and not _may_have(self._graph.tensors[tensor].shape, port.shape):
                     raise PackageError(
                         f"{self.step.file} has {what}s of shape {list(port.shape)}, which the model does not allow",
@@ -167,7 +160,7 @@ class SegmentUnit:
 
     def cycles(self) -> int | None:
         """Return the cycles of one run on the device; None for host kernels and machines without a model."""
-        if not isinstance(self.program, ModelledProgram) or self.failure is not None:
+        if not isinstance(self.program, base.ModelledProgram) or self.failure is not None:
             return None
         try:
             counters = self.counters or self.program.measure().counters
@@ -181,7 +174,7 @@ class SegmentUnit:
             for index in self.step.operators:
                 shaped.prepare(index)
         program = self.program
-        if self.failure is not None or not isinstance(program, DirectProgram):
+        if self.failure is not None or not isinstance(program, base.DirectProgram):
             return None
         if any(shaped.tensors[tensor].is_variable for tensor in (*self.reads, *self.writes)):
             return None  # state is not among the values of a run
@@ -200,7 +193,7 @@ class SegmentUnit:
         A rejected input value is not a failure of the segment.
         """
         misfit = self._misfit(frame)
-        kept = self.program if self.step.states and isinstance(self.program, StatefulProgram) else None
+        kept = self.program if self.step.states and isinstance(self.program, base.StatefulProgram) else None
         if self.program is not None and self.failure is None and misfit is None:
             try:
                 if kept is None:
@@ -221,7 +214,7 @@ class SegmentUnit:
         self._take_states_back(frame)
         frame.stand_in(self.step.operators, self.writes)
 
-    def _run_with_states(self, frame: Frame, program: StatefulProgram) -> None:
+    def _run_with_states(self, frame: Frame, program: base.StatefulProgram) -> None:
         """Run with the states on the device, after writing the frame's states there if it has none."""
         with contained(SimulationError, "the device failed"):
             if self._copy is None:
@@ -240,7 +233,7 @@ class SegmentUnit:
 
     def states(self) -> dict[int, Array]:
         """Return the states on the device by the tensor that reads them; empty if it has none. Raise OdcError."""
-        if self._copy is None or not isinstance(self.program, StatefulProgram):
+        if self._copy is None or not isinstance(self.program, base.StatefulProgram):
             return {}
         with contained(SimulationError, "the device failed"):
             values = self.program.read_states()
@@ -265,11 +258,11 @@ class SegmentUnit:
         frame.put(held)
         self.forget_states()
 
-    def _run_on_device(self, frame: Frame, program: DeviceProgram) -> None:
+    def _run_on_device(self, frame: Frame, program: base.DeviceProgram) -> None:
         self._finish(frame, self.reads, self.writes, program.outputs, program.run)
 
     def _finish(
-        self, frame: Frame, reads: Sequence[int], writes: Sequence[int], ports: Sequence[Port], run: _DeviceRun
+        self, frame: Frame, reads: Sequence[int], writes: Sequence[int], ports: Sequence[base.Port], run: _DeviceRun
     ) -> None:
         """Call ``run`` on the tensors ``reads``, and write its outputs, which have ``ports``, to ``writes``."""
         start = time.perf_counter()
@@ -320,7 +313,7 @@ def _may_have(known: Shape | None, shape: tuple[int, ...]) -> bool:
     )
 
 
-def _port_text(port: Port) -> str:
+def _port_text(port: base.Port) -> str:
     return f"{port.name!r} as {type_text(ResultType(port.dtype, port.shape))}"
 
 
@@ -336,7 +329,7 @@ class PlanExecutor(Executor):
         self,
         graph: Graph,
         plan: Plan,
-        device: Device,
+        device: base.Device,
         read: SegmentReader,
         *,
         strict: bool = False,
@@ -355,7 +348,7 @@ class PlanExecutor(Executor):
                 units += operator_units(graph, step.operators)
             else:
                 units.append(unit := SegmentUnit(step, graph, device, read, strict=strict))
-                if self._team is not None and isinstance(unit.program, DivisibleProgram):
+                if self._team is not None and isinstance(unit.program, base.DivisibleProgram):
                     unit.program.divide(self._team)
         super().__init__(graph, units, max_bytes=max_bytes, resize=resize, context=context)
         _log_failures(self.segments)

@@ -13,15 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 from odc_mlir.errors import AllocationError, ModelError, OdcError
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array, Execute
+from odc_mlir.runtime.execution import specialization
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.execution.specialization import (
-    SpecializedGraph,
-    Variant,
-    foreign_error,
-    guarded,
-    known_nbytes,
-    name_operator,
-)
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.execution.executor import Executor
@@ -63,10 +56,10 @@ class Unit(Protocol):
     reads: tuple[int, ...]
     writes: tuple[int, ...]
 
-    def prepare(self, shaped: SpecializedGraph) -> Step | None:
+    def prepare(self, shaped: specialization.SpecializedGraph) -> Step | None:
         """Prepare kernels, and return the step that runs the unit without a frame; None if it needs the frame."""
 
-    def inner_bytes(self, shaped: SpecializedGraph) -> int:
+    def inner_bytes(self, shaped: specialization.SpecializedGraph) -> int:
         """Return the peak of live activations inside, without operands and results, in bytes."""
 
     def run(self, frame: Frame) -> None:
@@ -81,7 +74,7 @@ class OperatorUnit:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
 
-    def prepare(self, shaped: SpecializedGraph) -> Step | None:
+    def prepare(self, shaped: specialization.SpecializedGraph) -> Step | None:
         shaped.prepare(self.index)
         item = shaped.graph.nodes[self.index]
         stateful = item.node.mutated or any(shaped.tensors[i].is_variable for i in self.reads)
@@ -89,14 +82,14 @@ class OperatorUnit:
             return None
         return _step(item, shaped.variant(self.index))
 
-    def inner_bytes(self, shaped: SpecializedGraph) -> int:
+    def inner_bytes(self, shaped: specialization.SpecializedGraph) -> int:
         return 0
 
     def run(self, frame: Frame) -> None:
         frame.run_operator(self.index)
 
 
-def _step(item: GraphNode, variant: Variant) -> Step:
+def _step(item: GraphNode, variant: specialization.Variant) -> Step:
     """Return the step of an operator whose operands are constants and values."""
     node, kernel = variant.node, variant.kernel
     gather = _gather(item)
@@ -106,10 +99,10 @@ def _step(item: GraphNode, variant: Variant) -> Step:
         try:
             results = kernel(gather(values))
         except OdcError as error:
-            name_operator(node, error)
+            specialization.name_operator(node, error)
             raise
         except Exception as error:
-            raise foreign_error(node, "run", error) from error
+            raise specialization.foreign_error(node, "run", error) from error
         for index, result in zip(outputs, results, strict=True):
             values[index] = result
 
@@ -117,10 +110,10 @@ def _step(item: GraphNode, variant: Variant) -> Step:
         try:
             (values[only],) = kernel(gather(values))  # without a loop it takes half the time
         except OdcError as error:
-            name_operator(node, error)
+            specialization.name_operator(node, error)
             raise
         except Exception as error:
-            raise foreign_error(node, "run", error) from error
+            raise specialization.foreign_error(node, "run", error) from error
 
     if len(outputs) != 1:
         return step
@@ -165,7 +158,7 @@ class Frame:
 
     def __init__(
         self,
-        shaped: SpecializedGraph,
+        shaped: specialization.SpecializedGraph,
         values: dict[int, Array],
         variables: dict[int, Array],
         calls: Calls,
@@ -218,9 +211,9 @@ class Frame:
         start = time.perf_counter()
         if item.calls:
             with self.calls.below(self._live_bytes()):
-                results = guarded(node, "run", lambda: kernel(operands))
+                results = specialization.guarded(node, "run", lambda: kernel(operands))
         else:
-            results = guarded(node, "run", lambda: kernel(operands))
+            results = specialization.guarded(node, "run", lambda: kernel(operands))
         seconds = time.perf_counter() - start
         for tensor, result in zip(item.outputs, results, strict=True):
             self.values[tensor] = result
@@ -236,7 +229,7 @@ class Frame:
                 if tensor not in writes:
                     self.values.pop(tensor, None)
 
-    def _variant(self, item: GraphNode, operands: Sequence[Array | None]) -> Variant:
+    def _variant(self, item: GraphNode, operands: Sequence[Array | None]) -> specialization.Variant:
         """Return the operator for the shapes of ``operands``, which may be known only in the run."""
         if item.index not in self.shaped.open:
             return self.shaped.variant(item.index)
@@ -245,7 +238,9 @@ class Frame:
             for value, info in zip(operands, item.node.operands, strict=True)
         )
         variant = self.shaped.variants.get(item.index, shapes)
-        self.calls.check_memory(self._live_bytes() + sum(map(known_nbytes, variant.node.results)), variant.node.name)
+        self.calls.check_memory(
+            self._live_bytes() + sum(map(specialization.known_nbytes, variant.node.results)), variant.node.name
+        )
         return variant
 
     def _live_bytes(self) -> int:

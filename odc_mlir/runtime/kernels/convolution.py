@@ -5,28 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from odc_mlir.numerics.convolution import (
-    ConvFilter,
-    DepthwiseFilter,
-    Finish,
-    Window,
-    conv2d,
-    conv_filter,
-    depthwise,
-    depthwise_filter,
-    transpose_conv2d,
-    transpose_filter,
-)
+from odc_mlir.numerics import convolution
 from odc_mlir.numerics.single_tile import tile_convolution, tile_depthwise, tile_transposed
 from odc_mlir.ops.convolution import groups_of, transposed_options
-from odc_mlir.ops.infer.common import (
-    WindowOptions,
-    axis_window,
-    check_elements,
-    positive,
-    transposed_pad,
-    window_options,
-)
+from odc_mlir.ops.infer import common
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import PlannedKernel, fetch, input_error, ints
 from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, bias_of
@@ -44,7 +26,7 @@ def prepared(node: Node, index: int, prepare: Callable[[Array], Filter]) -> Call
     def prepare_now(operands: Sequence[Array | None]) -> Filter:
         raw = values(operands)
         # codes are prepared as real numbers in which sums are exact
-        check_elements(node, raw.shape, "float32" if raw.dtype.kind == "f" else "float64")
+        common.check_elements(node, raw.shape, "float32" if raw.dtype.kind == "f" else "float64")
         return prepare(raw)
 
     return prepare_now
@@ -87,27 +69,27 @@ def small_plans(
 
 
 def placed_window(
-    node: Node, options: WindowOptions, kernel: tuple[int, int], shape: tuple[int, ...], channels: int
-) -> Window:
+    node: Node, options: common.WindowOptions, kernel: tuple[int, int], shape: tuple[int, ...], channels: int
+) -> convolution.Window:
     """Return the window over an input of ``shape`` with its padding; refuse results that are too large."""
     rows, columns = (
-        axis_window(node, name, shape[1 + i], kernel[i], options.stride[i], options.dilation[i], options.padding)
+        common.axis_window(node, name, shape[1 + i], kernel[i], options.stride[i], options.dilation[i], options.padding)
         for i, name in enumerate(("height", "width"))
     )
-    check_elements(node, (shape[0], rows.output, columns.output, channels), node.results[0].dtype)
+    common.check_elements(node, (shape[0], rows.output, columns.output, channels), node.results[0].dtype)
     pads = (rows.before, columns.before, rows.after, columns.after)
-    return Window(kernel, options.stride, options.dilation, pads)
+    return convolution.Window(kernel, options.stride, options.dilation, pads)
 
 
 def conv_2d(node: Node) -> Execute:
     """Convolve ``x [N, H, W, C]`` with ``[O, kh, kw, C/groups]``, add bias ``[O]``: ``[N, OH, OW, O]``."""
     x_info, w_info, bias_info = node.operand(0), node.operand(1), node.optional(2)
-    options, x_of = window_options(node), fetch(node, 0)
+    options, x_of = common.window_options(node), fetch(node, 0)
     how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[0])
 
-    def prepare(values: Array) -> tuple[Array, dict[int, ConvFilter]]:
+    def prepare(values: Array) -> tuple[Array, dict[int, convolution.ConvFilter]]:
         for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
-            positive(node, f"the filter's {name}", size)
+            common.positive(node, f"the filter's {name}", size)
         return how.weights(values, 0), {}
 
     filter_of = prepared(node, 1, prepare)
@@ -119,7 +101,7 @@ def conv_2d(node: Node) -> Execute:
         weights, by_groups = filter_of(())
         if groups_of(node, x_shape[3], weights.shape) > 1:
             return None
-        ready = by_groups[1] = by_groups.get(1) or conv_filter(weights, how.largest, sums=how.sums)
+        ready = by_groups[1] = by_groups.get(1) or convolution.conv_filter(weights, how.largest, sums=how.sums)
         window = placed_window(node, options, ready.kernel, x_shape, ready.out_channels)
         bias = None if bias_info is None else bias_info.array()
         return tile_convolution(
@@ -142,12 +124,12 @@ def conv_2d(node: Node) -> Execute:
         weights, by_groups = filter_of(operands)
         groups = groups_of(node, x.shape[3], weights.shape)
         if groups not in by_groups:
-            by_groups[groups] = conv_filter(weights, how.largest, groups=groups, sums=how.sums)
+            by_groups[groups] = convolution.conv_filter(weights, how.largest, groups=groups, sums=how.sums)
         ready = by_groups[groups]
         window = placed_window(node, options, ready.kernel, x.shape, ready.out_channels)
 
-        def convolve(images: Array, finish: Finish | None) -> Array:
-            return conv2d(images, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
+        def convolve(images: Array, finish: convolution.Finish | None) -> Array:
+            return convolution.conv2d(images, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
 
         # only plain convolutions with one weight scale quantise activations symmetrically
         asymmetric = groups > 1 or (how.hybrid is not None and how.hybrid.per_channel)
@@ -159,13 +141,13 @@ def conv_2d(node: Node) -> Execute:
 def depthwise_conv_2d(node: Node) -> Execute:
     """Convolve channels of ``x [N, H, W, C]`` with ``[1, kh, kw, C*M]``, add bias: ``[N, OH, OW, C*M]``."""
     x_info, w_info, bias_info = node.operand(0), node.operand(1), node.optional(2)
-    options, x_of = window_options(node), fetch(node, 0)
+    options, x_of = common.window_options(node), fetch(node, 0)
     how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[3])
 
-    def prepare(values: Array) -> DepthwiseFilter:
+    def prepare(values: Array) -> convolution.DepthwiseFilter:
         for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
-            positive(node, f"the filter's {name}", size)
-        return depthwise_filter(how.weights(values, 3)[0], how.largest, sums=how.sums)
+            common.positive(node, f"the filter's {name}", size)
+        return convolution.depthwise_filter(how.weights(values, 3)[0], how.largest, sums=how.sums)
 
     filter_of = prepared(node, 1, prepare)
 
@@ -198,8 +180,8 @@ def depthwise_conv_2d(node: Node) -> Execute:
             raise input_error(node, f"the input has {x.shape[3]} channels, the filter {channels}")
         window = placed_window(node, options, ready.kernel, x.shape, channels)
 
-        def convolve(images: Array, finish: Finish | None) -> Array:
-            return depthwise(images, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
+        def convolve(images: Array, finish: convolution.Finish | None) -> Array:
+            return convolution.depthwise(images, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
 
         return [how.by_image(x, bias_of(operands, bias_info, 2), convolve, asymmetric=True)]
 
@@ -212,14 +194,16 @@ def transpose_conv(node: Node) -> Execute:
     (stride, padding), x_of, shape_of = transposed_options(node), fetch(node, 2), fetch(node, 0)
     how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[0])
 
-    def prepare(values: Array) -> ConvFilter:
+    def prepare(values: Array) -> convolution.ConvFilter:
         for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
-            positive(node, f"the filter's {name}", size)
-        return transpose_filter(how.weights(values, 0), how.largest, sums=how.sums)
+            common.positive(node, f"the filter's {name}", size)
+        return convolution.transpose_filter(how.weights(values, 0), how.largest, sums=how.sums)
 
     filter_of = prepared(node, 1, prepare)
 
-    def placed(shape: tuple[int, ...], sizes: Array, ready: ConvFilter) -> tuple[tuple[int, int], tuple[int, int]]:
+    def placed(
+        shape: tuple[int, ...], sizes: Array, ready: convolution.ConvFilter
+    ) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return padding and size of the result; raise InputError for shapes that do not match."""
         _, rows, columns, channels = image_shape(node, shape)
         if channels != ready.in_channels:
@@ -228,10 +212,10 @@ def transpose_conv(node: Node) -> Execute:
         if len(wanted) != 4 or min(wanted[1:3]) < 1:
             raise input_error(node, f"the result's shape {list(wanted)} must have 4 positive sizes")
         height, width = wanted[1:3]
-        check_elements(node, (shape[0], height, width, ready.out_channels), "float32")
+        common.check_elements(node, (shape[0], height, width, ready.out_channels), "float32")
         pads = (
-            transposed_pad(rows, ready.kernel[0], stride[0], padding, height),
-            transposed_pad(columns, ready.kernel[1], stride[1], padding, width),
+            common.transposed_pad(rows, ready.kernel[0], stride[0], padding, height),
+            common.transposed_pad(columns, ready.kernel[1], stride[1], padding, width),
         )
         return pads, (height, width)
 
@@ -262,7 +246,7 @@ def transpose_conv(node: Node) -> Execute:
         ready = filter_of(operands)
         pads, (height, width) = placed(x.shape, shape_of(operands), ready)
         finish = how.finish(bias_of(operands, bias_info, 3))
-        result = transpose_conv2d(
+        result = convolution.transpose_conv2d(
             x, ready, stride, pads, (height, width), in_zero=how.in_zero, finish=finish, dtype=how.out_dtype
         )
         return [result]

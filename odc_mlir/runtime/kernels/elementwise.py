@@ -8,45 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from odc_mlir.numerics import lut
-from odc_mlir.numerics.division import (
-    div_params,
-    div_quantized,
-    floor_quotient,
-    floor_remainder,
-    integer_power,
-    truncated_quotient,
-)
-from odc_mlir.numerics.elementwise import (
-    AddParams,
-    add_params,
-    add_quantized,
-    mul_params,
-    mul_quantized,
-    squared_difference_params,
-    squared_difference_quantized,
-    sub_quantized,
-)
+from odc_mlir.numerics import division, elementwise, lut
 from odc_mlir.numerics.fixed import round_half_away
 from odc_mlir.numerics.int16 import power_add, power_add_params
 from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, FEW_ELEMENTS, has_nan, in_pairs, pieces
 from odc_mlir.ops.infer.common import check_elements, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime.kernels.common import (
-    CODES,
-    FLOATS,
-    activation_codes,
-    fetch,
-    input_error,
-    is_quantised,
-    real_clamp,
-    scale_of,
-)
+from odc_mlir.runtime.kernels import common
 from odc_mlir.runtime.kernels.unary import LaterTable
 
 Compute = Callable[[Array, Array], Array]
 _WHOLE = ("int32", "int64")
-_PLAIN = (*FLOATS, "int16", *_WHOLE)
+_PLAIN = (*common.FLOATS, "int16", *_WHOLE)
 
 
 def broadcasting(
@@ -59,7 +32,7 @@ def broadcasting(
 
     ``few`` computes the same for few results, whose temporaries fit into the caches. ``check`` refuses invalid shapes.
     """
-    a_of, b_of, dtype = fetch(node, 0), fetch(node, 1), node.results[0].dtype
+    a_of, b_of, dtype = common.fetch(node, 0), common.fetch(node, 1), node.results[0].dtype
     a_shape: tuple[int, ...] | None = None
     b_shape: tuple[int, ...] | None = None
     spread, chosen = _spreading(node), compute
@@ -71,7 +44,9 @@ def broadcasting(
             try:
                 shape = np.broadcast_shapes(a.shape, b.shape)
             except ValueError:
-                raise input_error(node, f"shapes {list(a.shape)} and {list(b.shape)} cannot be broadcast") from None
+                raise common.input_error(
+                    node, f"shapes {list(a.shape)} and {list(b.shape)} cannot be broadcast"
+                ) from None
             check_elements(node, shape, dtype)
             if check is not None:
                 check(a.shape, b.shape)
@@ -123,7 +98,7 @@ def _spread(
 
 def plain(node: Node, function: np.ufunc) -> Execute:
     """Return the kernel of a two-operand function on reals or plain integers, with fused activation."""
-    clamp, dtype = real_clamp(node), node.results[0].info.numpy
+    clamp, dtype = common.real_clamp(node), node.results[0].info.numpy
 
     def compute(a: Array, b: Array) -> Array:
         shape = a.shape if a.shape == b.shape else np.broadcast_shapes(a.shape, b.shape)
@@ -197,27 +172,27 @@ def mapped(node: Node, compute: Compute) -> Execute:
 def add(node: Node) -> Execute:
     """Compute ``a + b``."""
     out = node.results[0]
-    require_dtype(node, out, *_PLAIN, *CODES)
+    require_dtype(node, out, *_PLAIN, *common.CODES)
     if not _coded(node):
         return plain(node, np.add)
-    return _quantised_sum(node, add_quantized, subtract=False)
+    return _quantised_sum(node, elementwise.add_quantized, subtract=False)
 
 
 def sub(node: Node) -> Execute:
     """Compute ``a - b``."""
     out = node.results[0]
-    require_dtype(node, out, *_PLAIN, *CODES)
+    require_dtype(node, out, *_PLAIN, *common.CODES)
     if not _coded(node):
         return plain(node, np.subtract)
-    return _quantised_sum(node, sub_quantized, subtract=True)
+    return _quantised_sum(node, elementwise.sub_quantized, subtract=True)
 
 
 def _coded(node: Node) -> bool:
     """Return True if the operator computes on codes: 8 bits, or 16 bits with a scale."""
     out = node.results[0]
     if out.dtype == "int16":
-        return any(is_quantised(info) for info in (*node.operands, out) if info is not None)
-    return out.dtype in CODES
+        return any(common.is_quantised(info) for info in (*node.operands, out) if info is not None)
+    return out.dtype in common.CODES
 
 
 def of_reals16(node: Node, function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array] | None:
@@ -226,10 +201,10 @@ def of_reals16(node: Node, function: Callable[[Array, Array], Array]) -> Callabl
     TensorFlow Lite does not support such codes: without zero points they have 17 bits, too many for its arithmetic.
     """
     infos = (node.operand(0), node.operand(1), node.results[0])
-    (a, a_zero), (b, b_zero), (y, y_zero) = (scale_of(node, info) for info in infos)
+    (a, a_zero), (b, b_zero), (y, y_zero) = (common.scale_of(node, info) for info in infos)
     if infos[2].dtype != "int16" or not (a_zero or b_zero or y_zero):
         return None
-    low, high = activation_codes(node, infos[2])
+    low, high = common.activation_codes(node, infos[2])
 
     def compute(left: Array, right: Array) -> Array:
         exact = function((left.astype(np.float64) - a_zero) * a, (right.astype(np.float64) - b_zero) * b)
@@ -238,84 +213,88 @@ def of_reals16(node: Node, function: Callable[[Array, Array], Array]) -> Callabl
     return lambda left, right: in_pairs(compute, left, right, np.int16)
 
 
-def _quantised_sum(node: Node, compute: Callable[[Array, Array, AddParams], Array], *, subtract: bool) -> Execute:
+def _quantised_sum(
+    node: Node, compute: Callable[[Array, Array, elementwise.AddParams], Array], *, subtract: bool
+) -> Execute:
     if (wide := of_reals16(node, np.subtract if subtract else np.add)) is not None:
         return broadcasting(node, wide)
-    out, act = node.results[0], activation_codes(node, node.results[0])
-    a, b, y = scale_of(node, node.operand(0)), scale_of(node, node.operand(1)), scale_of(node, out)
+    out, act = node.results[0], common.activation_codes(node, node.results[0])
+    a, b, y = common.scale_of(node, node.operand(0)), common.scale_of(node, node.operand(1)), common.scale_of(node, out)
     if out.dtype == "int16" and node.options.get("pot_scale_int16", True) and not (a[1] or b[1] or y[1]):
         shifts = power_add_params(a[0], b[0], y[0], act)
         if shifts is not None:
             return broadcasting(node, lambda a, b: power_add(a, b, shifts, subtract=subtract))
-    params = add_params(a, b, y, act, out.info.numpy.name)
+    params = elementwise.add_params(a, b, y, act, out.info.numpy.name)
     return broadcasting(node, coded_pairs(node, lambda a, b: compute(a, b, params)))
 
 
 def mul(node: Node) -> Execute:
     """Compute ``a * b``."""
     out = node.results[0]
-    require_dtype(node, out, *_PLAIN, "uint32", "complex64", *CODES)
+    require_dtype(node, out, *_PLAIN, "uint32", "complex64", *common.CODES)
     if not _coded(node):
         return plain(node, np.multiply)
     if (wide := of_reals16(node, np.multiply)) is not None:
         return broadcasting(node, wide)
-    a, b = scale_of(node, node.operand(0)), scale_of(node, node.operand(1))
-    params = mul_params(a, b, scale_of(node, out), activation_codes(node, out), out.info.numpy.name)
-    return broadcasting(node, coded_pairs(node, lambda a, b: mul_quantized(a, b, params)))
+    a, b = common.scale_of(node, node.operand(0)), common.scale_of(node, node.operand(1))
+    params = elementwise.mul_params(
+        a, b, common.scale_of(node, out), common.activation_codes(node, out), out.info.numpy.name
+    )
+    return broadcasting(node, coded_pairs(node, lambda a, b: elementwise.mul_quantized(a, b, params)))
 
 
 def div(node: Node) -> Execute:
     """Compute ``a / b``; plain integers are truncated toward zero."""
     out = node.results[0]
-    require_dtype(node, out, *FLOATS, "int32", *CODES)
-    if out.dtype in FLOATS:
+    require_dtype(node, out, *common.FLOATS, "int32", *common.CODES)
+    if out.dtype in common.FLOATS:
         return plain(node, np.divide)
     if out.dtype == "int32":
-        clamp = real_clamp(node)
+        clamp = common.real_clamp(node)
 
         def divide(a: Array, b: Array) -> Array:
-            quotient = truncated_quotient(a, _divisor(node, b, 0))
+            quotient = division.truncated_quotient(a, _divisor(node, b, 0))
             return quotient if clamp is None else clamp(quotient)
 
         return mapped(node, divide)
-    a, b, y = scale_of(node, node.operand(0)), scale_of(node, node.operand(1)), scale_of(node, out)
-    params = div_params(a, b, y, activation_codes(node, out), out.info.numpy.name)
-    quotient = of_reals16(node, np.divide) or coded_pairs(node, lambda a, b: div_quantized(a, b, params))
+    a, b, y = common.scale_of(node, node.operand(0)), common.scale_of(node, node.operand(1)), common.scale_of(node, out)
+    params = division.div_params(a, b, y, common.activation_codes(node, out), out.info.numpy.name)
+    quotient = of_reals16(node, np.divide) or coded_pairs(node, lambda a, b: division.div_quantized(a, b, params))
     return broadcasting(node, lambda a, b: quotient(a, _divisor(node, b, params.b_zero)))
 
 
 def _divisor(node: Node, b: Array, zero: int) -> Array:
     """Return ``b``; raise InputError if an element is ``zero``."""
     if (b == zero).any():
-        raise input_error(node, "division by zero")
+        raise common.input_error(node, "division by zero")
     return b
 
 
 def floor_div(node: Node) -> Execute:
     """Compute ``a / b`` rounded down; refuse a zero divisor, also of reals."""
-    require_dtype(node, node.results[0], *FLOATS, "int8", "int16", *_WHOLE)
-    return mapped(node, lambda a, b: floor_quotient(a, _divisor(node, b, 0)))
+    require_dtype(node, node.results[0], *common.FLOATS, "int8", "int16", *_WHOLE)
+    return mapped(node, lambda a, b: division.floor_quotient(a, _divisor(node, b, 0)))
 
 
 def floor_mod(node: Node) -> Execute:
     """Compute the remainder with the sign of ``b``; refuse zero divisors of integers."""
     dtype = node.results[0].dtype
-    require_dtype(node, node.results[0], *FLOATS, "int8", "int16", *_WHOLE)
-    if dtype in FLOATS:
-        return mapped(node, floor_remainder)
-    return mapped(node, lambda a, b: floor_remainder(a, _divisor(node, b, 0)))
+    require_dtype(node, node.results[0], *common.FLOATS, "int8", "int16", *_WHOLE)
+    if dtype in common.FLOATS:
+        return mapped(node, division.floor_remainder)
+    return mapped(node, lambda a, b: division.floor_remainder(a, _divisor(node, b, 0)))
 
 
 def pow(node: Node) -> Execute:  # named after the operator
     """Compute ``a`` to the power of ``b``; integers that overflow give the smallest integer."""
-    require_dtype(node, node.results[0], *FLOATS, "int32")
-    if node.results[0].dtype in FLOATS:
+    require_dtype(node, node.results[0], *common.FLOATS, "int32")
+    if node.results[0].dtype in common.FLOATS:
         return broadcasting(node, _real_power)
 
     def power(a: Array, b: Array) -> Array:
         if (b < 0).any():
-            raise input_error(node, "integers cannot have negative exponents")
-        return integer_power(a, b)
+            raise common.input_error(node, "integers cannot have negative exponents")
+        return division.integer_power(a, b)
 
     return mapped(node, power)
 
@@ -336,15 +315,15 @@ _SHORT_POWERS: dict[float, Callable[[Array], Array]] = {
 
 def atan2(node: Node) -> Execute:
     """Compute the angle of the point (b, a)."""
-    require_dtype(node, node.results[0], *FLOATS, "float64")
+    require_dtype(node, node.results[0], *common.FLOATS, "float64")
     return mapped(node, np.arctan2)
 
 
 def squared_difference(node: Node) -> Execute:
     """Compute ``(a - b)^2``."""
     out = node.results[0]
-    require_dtype(node, out, *FLOATS, *_WHOLE, *CODES)
-    if out.dtype not in CODES:
+    require_dtype(node, out, *common.FLOATS, *_WHOLE, *common.CODES)
+    if out.dtype not in common.CODES:
 
         def square(a: Array, b: Array) -> Array:
             difference = np.subtract(a, b)
@@ -353,10 +332,10 @@ def squared_difference(node: Node) -> Execute:
         return mapped(node, square)
     if (wide := of_reals16(node, lambda a, b: np.square(a - b))) is not None:
         return broadcasting(node, wide)
-    a, b = scale_of(node, node.operand(0)), scale_of(node, node.operand(1))
-    act = activation_codes(node, out)
-    params = squared_difference_params(a, b, scale_of(node, out), act, out.info.numpy.name)
-    return broadcasting(node, coded_pairs(node, lambda a, b: squared_difference_quantized(a, b, params)))
+    a, b = common.scale_of(node, node.operand(0)), common.scale_of(node, node.operand(1))
+    act = common.activation_codes(node, out)
+    params = elementwise.squared_difference_params(a, b, common.scale_of(node, out), act, out.info.numpy.name)
+    return broadcasting(node, coded_pairs(node, lambda a, b: elementwise.squared_difference_quantized(a, b, params)))
 
 
 def maximum(node: Node) -> Execute:
@@ -370,7 +349,7 @@ def minimum(node: Node) -> Execute:
 
 
 def _extreme(node: Node, function: np.ufunc, better: np.ufunc) -> Execute:
-    require_dtype(node, node.results[0], *FLOATS, "float64", *CODES, *_WHOLE)
+    require_dtype(node, node.results[0], *common.FLOATS, "float64", *common.CODES, *_WHOLE)
     if node.results[0].info.kind == "float":
         return mapped(node, lambda a, b: _ordered(a, b, function, better))
     return plain(node, function)
@@ -401,13 +380,13 @@ def _require_bits(node: Node) -> None:
 
 def add_n(node: Node) -> Execute:
     """Add tensors of one shape from the first to the last, limiting real sums as ADD does."""
-    require_dtype(node, node.results[0], *FLOATS, *_WHOLE)
-    sources, clamp = [fetch(node, index) for index in range(len(node.operands))], real_clamp(node)
+    require_dtype(node, node.results[0], *common.FLOATS, *_WHOLE)
+    sources, clamp = [common.fetch(node, index) for index in range(len(node.operands))], common.real_clamp(node)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         arrays: list[Any] = [source(operands) for source in sources]
         if len({array.shape for array in arrays}) > 1:
-            raise input_error(node, f"operands have the shapes {[list(array.shape) for array in arrays]}")
+            raise common.input_error(node, f"operands have the shapes {[list(array.shape) for array in arrays]}")
         total = arrays[0].copy()
         for parts in pieces(*arrays[1:], total):
             for part in parts[:-1]:

@@ -9,29 +9,21 @@ import numpy as np
 from odc_mlir.ops.filling import range_length
 from odc_mlir.ops.infer.common import check_elements
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import (
-    by_dtype,
-    fetch,
-    given_values,
-    input_error,
-    ints,
-    single,
-    unsupported,
-)
+from odc_mlir.runtime.kernels import common
 
 _NUMBERS = ("float32", "int8", "int16", "int32", "int64")
 
 
 def range_(node: Node) -> Execute:
     """Count from operand 0 up to, but without, operand 1 in steps of operand 2, rounding each sum."""
-    info, sources = node.operand(0), [fetch(node, i) for i in range(3)]
-    by_dtype(node, info, dict.fromkeys(_NUMBERS))
+    info, sources = node.operand(0), [common.fetch(node, i) for i in range(3)]
+    common.by_dtype(node, info, dict.fromkeys(_NUMBERS))
     if info.quant is not None:
-        raise unsupported(node, f"a range of quantised {info.dtype} is not supported")
+        raise common.unsupported(node, f"a range of quantised {info.dtype} is not supported")
 
     def numbers(operands: Sequence[Array | None]) -> Array:
-        start, limit, delta = (single(node, source(operands), "an end or step") for source in sources)
-        with given_values(node, range(3)):
+        start, limit, delta = (common.single(node, source(operands), "an end or step") for source in sources)
+        with common.given_values(node, range(3)):
             length = range_length(node, start[()], limit[()], delta[()])
         check_elements(node, (length,), info.dtype)
         steps = np.full(length, delta, start.dtype)
@@ -53,18 +45,18 @@ def range_(node: Node) -> Execute:
 
 def rank(node: Node) -> Execute:
     """Compute the number of the operand's axes."""
-    x_of = fetch(node, 0)
+    x_of = common.fetch(node, 0)
     return lambda operands: [np.array(x_of(operands).ndim, np.int32)]
 
 
 def fill(node: Node) -> Execute:
     """Fill a tensor of the shape in operand 0 with operand 1."""
-    dims_of, value_of, info = fetch(node, 0), fetch(node, 1), node.results[0]
+    dims_of, value_of, info = common.fetch(node, 0), common.fetch(node, 1), node.results[0]
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        dims, value = ints(dims_of(operands)), single(node, value_of(operands), "the value")
+        dims, value = common.ints(dims_of(operands)), common.single(node, value_of(operands), "the value")
         if min(dims, default=0) < 0:
-            raise input_error(node, f"the shape {list(dims)} must not have negative sizes")
+            raise common.input_error(node, f"the shape {list(dims)} must not have negative sizes")
         check_elements(node, dims, info.dtype)
         return [np.full(dims, value, info.info.numpy)]
 
@@ -73,22 +65,24 @@ def fill(node: Node) -> Execute:
 
 def zeros_like(node: Node) -> Execute:
     """Fill a tensor of the operand's shape with zeros."""
-    x_of, info = fetch(node, 0), node.operand(0)
+    x_of, info = common.fetch(node, 0), node.operand(0)
     if info.quant is not None or info.info.kind not in ("float", "int", "uint", "bool"):
         what = "quantised " if info.quant is not None else ""
-        raise unsupported(node, f"zeros of {what}{info.dtype} are not supported")
+        raise common.unsupported(node, f"zeros of {what}{info.dtype} are not supported")
     return lambda operands: [np.zeros(x_of(operands).shape, info.info.numpy)]
 
 
 def broadcast_args(node: Node) -> Execute:
     """Compute the shape to which the shapes in both operands broadcast."""
-    first_of, second_of, dtype = fetch(node, 0), fetch(node, 1), node.results[0].info.numpy
+    first_of, second_of, dtype = common.fetch(node, 0), common.fetch(node, 1), node.results[0].info.numpy
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        shapes = [ints(first_of(operands)), ints(second_of(operands))]
+        shapes = [common.ints(first_of(operands)), common.ints(second_of(operands))]
         try:
             return [np.array(np.broadcast_shapes(*shapes), dtype)]
         except ValueError:
-            raise input_error(node, f"shapes {list(shapes[0])} and {list(shapes[1])} cannot be broadcast") from None
+            raise common.input_error(
+                node, f"shapes {list(shapes[0])} and {list(shapes[1])} cannot be broadcast"
+            ) from None
 
     return execute

@@ -11,17 +11,7 @@ from odc_mlir.numerics.blocks import decode_blocks
 from odc_mlir.ops.indexing import check_fits, check_updates, coordinate_count, gather_axes
 from odc_mlir.ops.infer.common import check_elements, normal_axis, option, shape_text
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import (
-    PlannedKernel,
-    by_dtype,
-    check_index,
-    fetch,
-    input_error,
-    ints,
-    planned,
-    single,
-    unsupported,
-)
+from odc_mlir.runtime.kernels import common
 
 
 def gather(node: Node) -> Execute:
@@ -30,7 +20,7 @@ def gather(node: Node) -> Execute:
     if info.info.kind == "block":
         return _gather_blocks(node)
 
-    x_of, indices_of, fixed = fetch(node, 0), fetch(node, 1), node.operand(1).is_const
+    x_of, indices_of, fixed = common.fetch(node, 0), common.fetch(node, 1), node.operand(1).is_const
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     axis = batch = 0
     sizes: tuple[int, ...] = ()
@@ -39,10 +29,10 @@ def gather(node: Node) -> Execute:
         nonlocal shapes, axis, batch, sizes
         axis, batch = gather_axes(node, x.ndim, indices.ndim)
         if x.shape[:batch] != indices.shape[:batch]:
-            raise input_error(
+            raise common.input_error(
                 node, f"operand {shape_text(x.shape)} and indices {shape_text(indices.shape)} have different batches"
             )
-        check_index(node, indices, x.shape[axis], "index")
+        common.check_index(node, indices, x.shape[axis], "index")
         sizes = (*x.shape[:axis], *indices.shape[batch:], *x.shape[axis + 1 :])
         check_elements(node, sizes, info.dtype)
         shapes = x.shape, indices.shape
@@ -52,7 +42,7 @@ def gather(node: Node) -> Execute:
         if shapes is None or x.shape != shapes[0] or indices.shape != shapes[1]:
             check(x, indices)
         elif not fixed:
-            check_index(node, indices, x.shape[axis], "index")
+            common.check_index(node, indices, x.shape[axis], "index")
         if batch == 0:
             return [x.take(indices.reshape(-1), axis).reshape(sizes)]
         return [_batched_take(x, indices, axis, batch).reshape(sizes)]
@@ -70,17 +60,19 @@ def _batched_take(x: Array, indices: Array, axis: int, batch: int) -> Array:
 
 def _gather_blocks(node: Node) -> Execute:
     """Gather and decode rows of a matrix of 32-element blocks."""
-    info, x_of, indices_of = node.operand(0), fetch(node, 0), fetch(node, 1)
+    info, x_of, indices_of = node.operand(0), common.fetch(node, 0), common.fetch(node, 1)
     if not info.is_const:
-        raise unsupported(node, f"a table of {info.dtype} must be constant")
+        raise common.unsupported(node, f"a table of {info.dtype} must be constant")
     rank = len(info.static_shape)
     axis, batch = gather_axes(node, rank, rank)
     if axis == rank - 1 or batch:
-        raise unsupported(node, f"{info.dtype} can only be gathered along axes before the last and without batch_dims")
+        raise common.unsupported(
+            node, f"{info.dtype} can only be gathered along axes before the last and without batch_dims"
+        )
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x, indices = x_of(operands), indices_of(operands)
-        check_index(node, indices, x.shape[axis], "index")
+        common.check_index(node, indices, x.shape[axis], "index")
         sizes = (*info.static_shape[:axis], *indices.shape, *info.static_shape[axis + 1 :])
         check_elements(node, sizes, "float32")
         return [decode_blocks(x.take(indices.reshape(-1), axis), info.dtype).reshape(sizes)]
@@ -92,14 +84,14 @@ def _coordinates(node: Node, indices: Array, sizes: Sequence[int]) -> tuple[Arra
     """Return one index array per axis from coordinates in the last axis, checked against their axes."""
     parts = indices.transpose(indices.ndim - 1, *range(indices.ndim - 1))
     for axis, part in enumerate(parts):
-        check_index(node, part, sizes[axis], f"coordinate along axis {axis}")
+        common.check_index(node, part, sizes[axis], f"coordinate along axis {axis}")
     return tuple(parts.astype(np.intp))
 
 
 def gather_nd(node: Node) -> Execute:
     """Gather slices of operand 0 at the coordinates in operand 1."""
 
-    def make(shape: tuple[int, ...], indices: Array) -> PlannedKernel:
+    def make(shape: tuple[int, ...], indices: Array) -> common.PlannedKernel:
         depth = coordinate_count(node, shape, indices.shape) or 0
         sizes = (*indices.shape[:-1], *shape[depth:])
         check_elements(node, sizes, node.operand(0).dtype)
@@ -108,7 +100,7 @@ def gather_nd(node: Node) -> Execute:
         coordinates = _coordinates(node, indices.reshape(-1, depth), shape)
         return lambda x: x[coordinates].reshape(sizes)
 
-    return planned(node, 0, (1,), make)
+    return common.planned(node, 0, (1,), make)
 
 
 _ADDED = ("float32", "uint8", "bool", "int8", "int32", "int64")
@@ -116,13 +108,13 @@ _ADDED = ("float32", "uint8", "bool", "int8", "int32", "int64")
 
 def scatter_nd(node: Node) -> Execute:
     """Add the slices in operand 1 to zeros at the coordinates in operand 0, in order; codes wrap."""
-    indices_of, updates_of, shape_of = fetch(node, 0), fetch(node, 1), fetch(node, 2)
-    by_dtype(node, node.operand(1), dict.fromkeys(_ADDED))
+    indices_of, updates_of, shape_of = common.fetch(node, 0), common.fetch(node, 1), common.fetch(node, 2)
+    common.by_dtype(node, node.operand(1), dict.fromkeys(_ADDED))
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        indices, updates, sizes = indices_of(operands), updates_of(operands), ints(shape_of(operands))
+        indices, updates, sizes = indices_of(operands), updates_of(operands), common.ints(shape_of(operands))
         if min(sizes, default=0) < 0:
-            raise input_error(node, f"the result's shape {list(sizes)} must not have negative sizes")
+            raise common.input_error(node, f"the result's shape {list(sizes)} must not have negative sizes")
         check_elements(node, sizes, node.results[0].dtype)
         check_updates(node, indices.shape, updates.shape, sizes)
         out = np.zeros(sizes, updates.dtype)
@@ -138,17 +130,19 @@ def scatter_nd(node: Node) -> Execute:
 def sparse_to_dense(node: Node) -> Execute:
     """Fill a tensor with one value, and operand 2 at coordinates in operand 0; the last duplicate wins."""
 
-    def make(shape: tuple[int, ...], indices: Array, wanted: Array, default: Array) -> PlannedKernel:
-        sizes = ints(wanted)
+    def make(shape: tuple[int, ...], indices: Array, wanted: Array, default: Array) -> common.PlannedKernel:
+        sizes = common.ints(wanted)
         if min(sizes, default=0) < 0:
-            raise input_error(node, f"the result's shape {list(sizes)} must not have negative sizes")
+            raise common.input_error(node, f"the result's shape {list(sizes)} must not have negative sizes")
         check_elements(node, sizes, node.results[0].dtype)
         rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)
         if rows.shape[1] != len(sizes):
-            raise input_error(node, f"coordinates have {rows.shape[1]} entries, the result's shape {list(sizes)}")
+            raise common.input_error(
+                node, f"coordinates have {rows.shape[1]} entries, the result's shape {list(sizes)}"
+            )
         if shape and math.prod(shape) != rows.shape[0]:
-            raise input_error(node, f"there are {math.prod(shape)} values for {rows.shape[0]} coordinates")
-        places, rest = _coordinates(node, rows, sizes), single(node, default, "the default value")
+            raise common.input_error(node, f"there are {math.prod(shape)} values for {rows.shape[0]} coordinates")
+        places, rest = _coordinates(node, rows, sizes), common.single(node, default, "the default value")
 
         def scatter(values: Array) -> Array:
             out = np.empty(sizes, values.dtype)
@@ -158,29 +152,29 @@ def sparse_to_dense(node: Node) -> Execute:
 
         return scatter
 
-    return planned(node, 2, (0, 1, 3), make)
+    return common.planned(node, 2, (0, 1, 3), make)
 
 
 def one_hot(node: Node) -> Execute:
     """Compute ``on_value`` where the index equals the position along the new axis, else ``off_value``."""
-    on_of, off_of = fetch(node, 2), fetch(node, 3)
+    on_of, off_of = common.fetch(node, 2), common.fetch(node, 3)
     place, dtype = int(option(node, "axis")), node.results[0].info.numpy
 
     def make(shape: tuple[int, ...], wanted: Array) -> Callable[[Array], Array]:
         """Return the mask of ``on_value``."""
-        depth = int(single(node, wanted, "the depth"))
+        depth = int(common.single(node, wanted, "the depth"))
         if depth < 0:
-            raise input_error(node, f"the depth is {depth}; it must not be negative")
+            raise common.input_error(node, f"the depth is {depth}; it must not be negative")
         axis = normal_axis(node, place, len(shape) + 1)
         check_elements(node, (*shape, depth), node.results[0].dtype)
         steps = np.arange(depth, dtype=node.operand(0).info.numpy).reshape(-1, *(1,) * (len(shape) - axis))
         apart = (*shape[:axis], 1, *shape[axis:])
         return lambda indices: indices.reshape(apart) == steps
 
-    where_of = planned(node, 0, (1,), make)
+    where_of = common.planned(node, 0, (1,), make)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        on, off = (single(node, value(operands), "a value") for value in (on_of, off_of))
+        on, off = (common.single(node, value(operands), "a value") for value in (on_of, off_of))
         return [np.where(where_of(operands)[0], on, off).astype(dtype, copy=False)]
 
     return execute
@@ -188,13 +182,13 @@ def one_hot(node: Node) -> Execute:
 
 def dynamic_update_slice(node: Node) -> Execute:
     """Write operand 1 into operand 0 at the position in operand 2, clamped so that it fits."""
-    x_of, update_of, start_of = fetch(node, 0), fetch(node, 1), fetch(node, 2)
+    x_of, update_of, start_of = common.fetch(node, 0), common.fetch(node, 1), common.fetch(node, 2)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        out, update, start = x_of(operands).copy(), update_of(operands), ints(start_of(operands))
+        out, update, start = x_of(operands).copy(), update_of(operands), common.ints(start_of(operands))
         check_fits(node, out.shape, update.shape)
         if len(start) != out.ndim:
-            raise input_error(node, f"there are {len(start)} start positions for an operand of rank {out.ndim}")
+            raise common.input_error(node, f"there are {len(start)} start positions for an operand of rank {out.ndim}")
         firsts = [min(max(s, 0), d - u) for s, d, u in zip(start, out.shape, update.shape, strict=True)]
         out[tuple(slice(s, s + u) for s, u in zip(firsts, update.shape, strict=True))] = update
         return [out]

@@ -8,33 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.ops import layout
 from odc_mlir.ops.infer.common import check_elements, normal_axis, option
-from odc_mlir.ops.layout import (
-    batched_shape,
-    block_size,
-    check_broadcast,
-    check_diagonal,
-    check_mirror,
-    dilated_shape,
-    equal_part,
-    mirror_edge,
-    part_sizes,
-    parts,
-    reversed_axes,
-    sequence_axes,
-    spread_shape,
-    tiled_shape,
-)
 from odc_mlir.ops.spec import Array, Execute, Node, Shape
-from odc_mlir.runtime.kernels.common import (
-    PlannedKernel,
-    fetch,
-    input_error,
-    ints,
-    planned,
-    quantised_zero,
-    single,
-)
+from odc_mlir.runtime.kernels import common
 from odc_mlir.runtime.kernels.convolution import image_shape
 from odc_mlir.runtime.kernels.shape import pad_pairs, padding
 
@@ -47,15 +24,15 @@ def _known(shape: Shape) -> tuple[int, ...]:
 def tile(node: Node) -> Execute:
     """Repeat operand 0 along each axis."""
 
-    def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
-        multiples = ints(values)
-        sizes = _known(tiled_shape(node, shape, multiples))
+    def make(shape: tuple[int, ...], values: Array) -> common.PlannedKernel:
+        multiples = common.ints(values)
+        sizes = _known(layout.tiled_shape(node, shape, multiples))
         check_elements(node, sizes, node.operand(0).dtype)
         apart = [size for d in shape for size in (1, d)]
         beside = [size for d, count in zip(shape, multiples, strict=True) for size in (count, d)]
         return lambda x: np.broadcast_to(x.reshape(apart), beside).copy().reshape(sizes)
 
-    return planned(node, 0, (1,), make)
+    return common.planned(node, 0, (1,), make)
 
 
 def _pieces(axis: int, sizes: Sequence[int]) -> Callable[[Array], list[Array]]:
@@ -68,64 +45,64 @@ def _pieces(axis: int, sizes: Sequence[int]) -> Callable[[Array], list[Array]]:
 
 def split(node: Node) -> Execute:
     """Split operand 1 into equal parts along the axis in operand 0."""
-    count = parts(node, "num_splits")
+    count = layout.parts(node, "num_splits")
 
     def make(shape: tuple[int, ...], place: Array) -> Callable[[Array], list[Array]]:
-        axis = normal_axis(node, int(single(node, place, "the axis")), len(shape))
-        size = equal_part(node, shape[axis], count) or 0
+        axis = normal_axis(node, int(common.single(node, place, "the axis")), len(shape))
+        size = layout.equal_part(node, shape[axis], count) or 0
         return _pieces(axis, [size] * count)
 
-    return planned(node, 1, (0,), make, several=True)
+    return common.planned(node, 1, (0,), make, several=True)
 
 
 def split_v(node: Node) -> Execute:
     """Split operand 0 into parts of the sizes in operand 1 along the axis in operand 2."""
-    count = parts(node, "num_splits")
+    count = layout.parts(node, "num_splits")
 
     def make(shape: tuple[int, ...], wanted: Array, place: Array) -> Callable[[Array], list[Array]]:
-        sizes = ints(wanted)
-        axis = normal_axis(node, int(single(node, place, "the axis")), len(shape))
+        sizes = common.ints(wanted)
+        axis = normal_axis(node, int(common.single(node, place, "the axis")), len(shape))
         if len(sizes) != count:
-            raise input_error(node, f"there are {len(sizes)} sizes, but {count} results")
-        return _pieces(axis, _known(tuple(part_sizes(node, shape[axis], sizes))))
+            raise common.input_error(node, f"there are {len(sizes)} sizes, but {count} results")
+        return _pieces(axis, _known(tuple(layout.part_sizes(node, shape[axis], sizes))))
 
-    return planned(node, 0, (1, 2), make, several=True)
+    return common.planned(node, 0, (1, 2), make, several=True)
 
 
 def unpack(node: Node) -> Execute:
     """Split the operand along an axis, which the parts lack."""
-    count, wanted = parts(node, "num"), int(option(node, "axis"))
+    count, wanted = layout.parts(node, "num"), int(option(node, "axis"))
 
     def make(shape: tuple[int, ...]) -> Callable[[Array], list[Array]]:
         axis = normal_axis(node, wanted, len(shape))
         if shape[axis] != count:
-            raise input_error(node, f"axis {axis} has the size {shape[axis]}, but there are {count} results")
+            raise common.input_error(node, f"axis {axis} has the size {shape[axis]}, but there are {count} results")
         places: list[Any] = [(*(slice(None),) * axis, i, ...) for i in range(count)]
         return lambda x: [x[place].copy() for place in places]
 
-    return planned(node, 0, (), make, several=True)
+    return common.planned(node, 0, (), make, several=True)
 
 
 def padv2(node: Node) -> Execute:
     """Pad operand 0 with operand 2, or with zeros (quantised: zero points) without it."""
     info, value_info = node.results[0], node.optional(2)
-    zero = quantised_zero(node, info) if value_info is None else 0
+    zero = common.quantised_zero(node, info) if value_info is None else 0
 
-    def make(shape: tuple[int, ...], pads: Array, *values: Array) -> PlannedKernel:
-        value = single(node, values[0], "the padding value") if values else zero
+    def make(shape: tuple[int, ...], pads: Array, *values: Array) -> common.PlannedKernel:
+        value = common.single(node, values[0], "the padding value") if values else zero
         return padding(node, shape, pads, value)
 
-    return planned(node, 0, (1,) if value_info is None else (1, 2), make)
+    return common.planned(node, 0, (1,) if value_info is None else (1, 2), make)
 
 
 def mirror_pad(node: Node) -> Execute:
     """Pad operand 0 with its own elements mirrored at the ends of each axis."""
-    edge = mirror_edge(node)
+    edge = layout.mirror_edge(node)
 
-    def make(shape: tuple[int, ...], pads: Array) -> PlannedKernel:
+    def make(shape: tuple[int, ...], pads: Array) -> common.PlannedKernel:
         pairs = pad_pairs(node, shape, pads)
         for axis, (size, pair) in enumerate(zip(shape, pairs, strict=True)):
-            check_mirror(node, axis, size, pair, edge)
+            layout.check_mirror(node, axis, size, pair, edge)
         check_elements(node, (d + a + b for d, (a, b) in zip(shape, pairs, strict=True)), node.results[0].dtype)
         places = []
         for axis, ((before, after), size) in enumerate(zip(pairs, shape, strict=True)):
@@ -141,31 +118,31 @@ def mirror_pad(node: Node) -> Execute:
 
         return mirror
 
-    return planned(node, 0, (1,), make)
+    return common.planned(node, 0, (1,), make)
 
 
 def reverse_v2(node: Node) -> Execute:
     """Reverse operand 0 along the axes in operand 1."""
 
-    def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
-        axes = reversed_axes(node, ints(values), len(shape))
+    def make(shape: tuple[int, ...], values: Array) -> common.PlannedKernel:
+        axes = layout.reversed_axes(node, common.ints(values), len(shape))
         turned = tuple(slice(None, None, -1 if axis in axes else 1) for axis in range(len(shape)))
         return lambda x: x[turned].copy()
 
-    return planned(node, 0, (1,), make)
+    return common.planned(node, 0, (1,), make)
 
 
 def reverse_sequence(node: Node) -> Execute:
     """Reverse the first ``lengths[i]`` elements of batch entry i along the sequence axis."""
 
-    def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
+    def make(shape: tuple[int, ...], values: Array) -> common.PlannedKernel:
         lengths = np.asarray(values).ravel()
-        batch, sequence = sequence_axes(node, len(shape))
+        batch, sequence = layout.sequence_axes(node, len(shape))
         steps = shape[sequence]
         if lengths.size != shape[batch]:
-            raise input_error(node, f"there are {lengths.size} lengths for a batch of {shape[batch]}")
+            raise common.input_error(node, f"there are {lengths.size} lengths for a batch of {shape[batch]}")
         if lengths.min(initial=0) < 0 or lengths.max(initial=0) > steps:
-            raise input_error(node, f"lengths {lengths.tolist()} must be from 0 to {steps}")
+            raise common.input_error(node, f"lengths {lengths.tolist()} must be from 0 to {steps}")
         place = np.arange(steps)[None, :]
         ends = lengths.astype(np.int64)[:, None]
         source = np.where(place < ends, ends - 1 - place, place)
@@ -174,16 +151,16 @@ def reverse_sequence(node: Node) -> Execute:
         back = tuple(order.index(axis) for axis in range(len(shape)))
         return lambda x: x.transpose(order)[entries, source].transpose(back).copy()
 
-    return planned(node, 0, (1,), make)
+    return common.planned(node, 0, (1,), make)
 
 
 def space_to_batch_nd(node: Node) -> Execute:
     """Pad ``[N, spatial…, …]``, then move blocks of space into the batch."""
-    zero = quantised_zero(node, node.results[0])
+    zero = common.quantised_zero(node, node.results[0])
 
-    def make(shape: tuple[int, ...], block_values: Array, pads: Array) -> PlannedKernel:
-        block = ints(block_values)
-        sizes = _known(batched_shape(node, shape, block, ints(pads)))
+    def make(shape: tuple[int, ...], block_values: Array, pads: Array) -> common.PlannedKernel:
+        block = common.ints(block_values)
+        sizes = _known(layout.batched_shape(node, shape, block, common.ints(pads)))
         count = len(block)
         full = np.zeros((len(shape), 2), np.int64)
         full[1 : count + 1] = pads
@@ -196,15 +173,15 @@ def space_to_batch_nd(node: Node) -> Execute:
         order += range(2 * count + 1, len(apart))
         return lambda x: (x if pad is None else pad(x)).reshape(apart).transpose(order).copy().reshape(sizes)
 
-    return planned(node, 0, (1, 2), make)
+    return common.planned(node, 0, (1, 2), make)
 
 
 def batch_to_space_nd(node: Node) -> Execute:
     """Move batch entries of ``[N * blocks, spatial…, …]`` into blocks of space, then crop."""
 
-    def make(shape: tuple[int, ...], block_values: Array, crop_values: Array) -> PlannedKernel:
-        block, crops = ints(block_values), ints(crop_values)
-        sizes = _known(spread_shape(node, shape, block, crops))
+    def make(shape: tuple[int, ...], block_values: Array, crop_values: Array) -> common.PlannedKernel:
+        block, crops = common.ints(block_values), common.ints(crop_values)
+        sizes = _known(layout.spread_shape(node, shape, block, crops))
         count = len(block)
         apart = (*block, sizes[0], *shape[1:])
         # inside of each axis, batch, cell of each axis, rest -> batch, (cell, inside) per axis, rest
@@ -219,46 +196,46 @@ def batch_to_space_nd(node: Node) -> Execute:
 
         return spread
 
-    return planned(node, 0, (1, 2), make)
+    return common.planned(node, 0, (1, 2), make)
 
 
 def space_to_depth(node: Node) -> Execute:
     """Rearrange ``[N, H, W, C]`` to ``[N, H/b, W/b, b*b*C]``."""
-    size = block_size(node)
+    size = layout.block_size(node)
 
-    def make(shape: tuple[int, ...]) -> PlannedKernel:
+    def make(shape: tuple[int, ...]) -> common.PlannedKernel:
         batch, height, width, channels = image_shape(node, shape)
-        rows, columns = equal_part(node, height, size) or 0, equal_part(node, width, size) or 0
+        rows, columns = layout.equal_part(node, height, size) or 0, layout.equal_part(node, width, size) or 0
         cells = batch, rows, size, columns, size, channels
         sizes = batch, rows, columns, size * size * channels
         return lambda x: x.reshape(cells).transpose(0, 1, 3, 2, 4, 5).copy().reshape(sizes)
 
-    return planned(node, 0, (), make)
+    return common.planned(node, 0, (), make)
 
 
 def depth_to_space(node: Node) -> Execute:
     """Rearrange ``[N, H, W, b*b*C]`` to ``[N, H*b, W*b, C]``."""
-    size = block_size(node)
+    size = layout.block_size(node)
 
-    def make(shape: tuple[int, ...]) -> PlannedKernel:
+    def make(shape: tuple[int, ...]) -> common.PlannedKernel:
         batch, height, width, depth = image_shape(node, shape)
-        channels = equal_part(node, depth, size * size) or 0
+        channels = layout.equal_part(node, depth, size * size) or 0
         cells = batch, height, width, size, size, channels
         sizes = batch, height * size, width * size, channels
         return lambda x: x.reshape(cells).transpose(0, 1, 3, 2, 4, 5).copy().reshape(sizes)
 
-    return planned(node, 0, (), make)
+    return common.planned(node, 0, (), make)
 
 
 def dilate(node: Node) -> Execute:
     """Insert copies of operand 2 between the elements of operand 0."""
-    x_of, dilations_of, value_of = fetch(node, 0), fetch(node, 1), fetch(node, 2)
+    x_of, dilations_of, value_of = common.fetch(node, 0), common.fetch(node, 1), common.fetch(node, 2)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, dilations = x_of(operands), ints(dilations_of(operands))
-        sizes = _known(dilated_shape(node, x.shape, dilations))
+        x, dilations = x_of(operands), common.ints(dilations_of(operands))
+        sizes = _known(layout.dilated_shape(node, x.shape, dilations))
         check_elements(node, sizes, node.results[0].dtype)
-        out = np.full(sizes, single(node, value_of(operands), "the padding value"), x.dtype)
+        out = np.full(sizes, common.single(node, value_of(operands), "the padding value"), x.dtype)
         out[tuple(slice(None, None, by) for by in dilations)] = x
         return [out]
 
@@ -267,7 +244,7 @@ def dilate(node: Node) -> Execute:
 
 def matrix_diag(node: Node) -> Execute:
     """Make matrices ``[…, n, n]`` with the operand ``[…, n]`` on the diagonal and zeros elsewhere."""
-    x_of, zero = fetch(node, 0), quantised_zero(node, node.results[0])
+    x_of, zero = common.fetch(node, 0), common.quantised_zero(node, node.results[0])
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x = x_of(operands)
@@ -282,11 +259,11 @@ def matrix_diag(node: Node) -> Execute:
 
 def matrix_set_diag(node: Node) -> Execute:
     """Replace the diagonals of ``[…, rows, columns]`` by operand 1."""
-    x_of, diagonal_of = fetch(node, 0), fetch(node, 1)
+    x_of, diagonal_of = common.fetch(node, 0), common.fetch(node, 1)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         out, diagonal = x_of(operands).copy(), diagonal_of(operands)
-        check_diagonal(node, out.shape, diagonal.shape)
+        layout.check_diagonal(node, out.shape, diagonal.shape)
         place = np.arange(diagonal.shape[-1])
         out[..., place, place] = diagonal
         return [out]
@@ -297,9 +274,9 @@ def matrix_set_diag(node: Node) -> Execute:
 def broadcast_to(node: Node) -> Execute:
     """Repeat operand 0 to the shape in operand 1."""
 
-    def make(shape: tuple[int, ...], sizes: Array) -> PlannedKernel:
-        wanted = ints(sizes)
-        check_broadcast(node, shape, wanted)
+    def make(shape: tuple[int, ...], sizes: Array) -> common.PlannedKernel:
+        wanted = common.ints(sizes)
+        layout.check_broadcast(node, shape, wanted)
         return lambda x: np.broadcast_to(x, wanted).copy()
 
-    return planned(node, 0, (1,), make)
+    return common.planned(node, 0, (1,), make)

@@ -12,19 +12,11 @@ from odc_mlir.numerics.comparison import LARGEST_ORDERED, common_scale, compare_
 from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, FEW_ELEMENTS, choose, in_pairs
 from odc_mlir.ops.infer.common import check_elements, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime.kernels.common import (
-    CODES,
-    EIGHT_BIT,
-    FLOATS,
-    fetch,
-    input_error,
-    is_quantised,
-    scale_of,
-)
+from odc_mlir.runtime.kernels import common
 from odc_mlir.runtime.kernels.elementwise import Compute, broadcasting, coded_pairs
 from odc_mlir.runtime.kernels.unary import LaterTable, unary
 
-_COMPARED = (*FLOATS, "float64", *CODES, "int32", "int64")
+_COMPARED = (*common.FLOATS, "float64", *common.CODES, "int32", "int64")
 
 
 def _comparison(node: Node, function: np.ufunc, *others: str, exact: bool) -> Execute:
@@ -65,7 +57,7 @@ def _by_threshold(node: Node, function: np.ufunc, compare: Compute) -> Compute:
     infos = node.operand(0), node.operand(1)
     scaled = []
     for info in infos:
-        scale, zero = scale_of(node, info)
+        scale, zero = common.scale_of(node, info)
         if scale >= LARGEST_ORDERED or abs(zero) >= 1 << 15:
             return compare
         scaled.append((zero, *compare_params(scale)))
@@ -92,17 +84,17 @@ def _by_threshold(node: Node, function: np.ufunc, compare: Compute) -> Compute:
 
 
 def _needs_scales(a: TensorInfo, b: TensorInfo, exact: bool) -> bool:
-    if a.dtype in EIGHT_BIT:
+    if a.dtype in common.EIGHT_BIT:
         return True
-    if a.dtype != "int16" or not (is_quantised(a) and is_quantised(b)):
+    if a.dtype != "int16" or not (common.is_quantised(a) and common.is_quantised(b)):
         return False
     return not exact or a.quant != b.quant
 
 
 def _scaling(node: Node, info: TensorInfo) -> Callable[[Array], Array]:
-    scale, zero = scale_of(node, info)
+    scale, zero = common.scale_of(node, info)
     q, e = compare_params(scale)
-    if info.dtype in EIGHT_BIT:
+    if info.dtype in common.EIGHT_BIT:
         return lambda codes: common_scale(codes, zero, q, e)
     later = LaterTable(lambda: common_scale(lut.codes_by_bits(info.info.numpy), zero, q, e))
 
@@ -170,11 +162,13 @@ def select(node: Node) -> Execute:
 
     def aligned(condition: Array, x: Array, y: Array) -> Array:
         if x.shape != y.shape:
-            raise input_error(node, f"the choices have the shapes {list(x.shape)} and {list(y.shape)}")
+            raise common.input_error(node, f"the choices have the shapes {list(x.shape)} and {list(y.shape)}")
         if condition.ndim == 1 and x.ndim > 1 and condition.shape == x.shape[:1]:
             return condition.reshape(-1, *(1,) * (x.ndim - 1))
         if condition.shape not in ((), x.shape):
-            raise input_error(node, f"the condition {list(condition.shape)} does not fit choices {list(x.shape)}")
+            raise common.input_error(
+                node, f"the condition {list(condition.shape)} does not fit choices {list(x.shape)}"
+            )
         return condition
 
     return _choice(node, aligned)
@@ -187,7 +181,7 @@ def select_v2(node: Node) -> Execute:
 
 def _choice(node: Node, aligned: Callable[[Array, Array, Array], Array]) -> Execute:
     out = node.results[0]
-    sources = [fetch(node, index) for index in range(3)]
+    sources = [common.fetch(node, index) for index in range(3)]
     condition_of, x_of, y_of = sources
     few: tuple[tuple[int, ...], ...] = ()  # shapes that fit, of few elements
 
@@ -202,7 +196,7 @@ def _choice(node: Node, aligned: Callable[[Array, Array, Array], Array]) -> Exec
             shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
         except ValueError:
             listed = [list(array.shape) for array in (condition, x, y)]
-            raise input_error(node, f"shapes {listed} cannot be broadcast") from None
+            raise common.input_error(node, f"shapes {listed} cannot be broadcast") from None
         check_elements(node, shape, out.dtype)
         if math.prod(shape) <= FEW_ELEMENTS:
             few = shapes

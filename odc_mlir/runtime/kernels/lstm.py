@@ -11,27 +11,10 @@ from odc_mlir.ops.infer.common import check_elements, option, required
 from odc_mlir.ops.infer.lstm import gates_of, has_aux_weights, is_basic
 from odc_mlir.ops.recurrent import DIRECTIONS, GATES, PEEPHOLE_GATES
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
+from odc_mlir.runtime.kernels import sequences
 from odc_mlir.runtime.kernels.common import fetch, input_error, unsupported
 from odc_mlir.runtime.kernels.lstm_basic import basic_lstm
 from odc_mlir.runtime.kernels.lstm_integer import integer_cell
-from odc_mlir.runtime.kernels.sequences import (
-    Cell,
-    Function,
-    Operands,
-    aux_source,
-    both_inputs,
-    keep,
-    product,
-    real_activation,
-    real_vector,
-    require_float,
-    require_state,
-    state_of,
-    through_time,
-    time_first,
-    when_known,
-    zero_of,
-)
 
 Values = Mapping[str, Array]
 
@@ -42,9 +25,9 @@ def unidirectional_sequence_lstm(node: Node) -> Execute:
     """Run the cell over ``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, O]``; update both states."""
     x_of, layer = fetch(node, 0), _LstmLayer(node)
 
-    def execute(operands: Operands) -> list[Array]:
-        out = layer.run(operands, time_first(node, x_of(operands)))
-        return [np.ascontiguousarray(time_first(node, out))]
+    def execute(operands: sequences.Operands) -> list[Array]:
+        out = layer.run(operands, sequences.time_first(node, x_of(operands)))
+        return [np.ascontiguousarray(sequences.time_first(node, out))]
 
     return execute
 
@@ -55,7 +38,7 @@ def lstm(node: Node) -> Execute:
         return basic_lstm(node)
     x_of, layer = fetch(node, 0), _LstmLayer(node)
 
-    def execute(operands: Operands) -> list[Array]:
+    def execute(operands: sequences.Operands) -> list[Array]:
         x = x_of(operands)
         if x.ndim != 2:
             raise input_error(node, f"the input has the shape {list(x.shape)}; its rank must be 2")
@@ -72,16 +55,16 @@ def bidirectional_sequence_lstm(node: Node) -> Execute:
     if node.operand(0).dtype != "float32":
         raise unsupported(node, f"an input of {node.operand(0).dtype} is not supported; float32 is")
     forward, backward = (_LstmLayer(node, direction) for direction in DIRECTIONS)
-    x_of, aux_of, merge = fetch(node, 0), aux_source(node), bool(option(node, "merge_outputs"))
+    x_of, aux_of, merge = fetch(node, 0), sequences.aux_source(node), bool(option(node, "merge_outputs"))
     beside = has_aux_weights(node)
 
-    def execute(operands: Operands) -> list[Array]:
-        x, aux = both_inputs(node, operands, x_of, aux_of)
+    def execute(operands: sequences.Operands) -> list[Array]:
+        x, aux = sequences.both_inputs(node, operands, x_of, aux_of)
         more = aux if beside else None
         source = x if beside or aux is None else aux
         outs = [forward.run(operands, x, aux=more), backward.run(operands, source, aux=more, backward=True)]
         results = [np.concatenate(outs, axis=2)] if merge else outs
-        return [np.ascontiguousarray(time_first(node, result)) for result in results]
+        return [np.ascontiguousarray(sequences.time_first(node, result)) for result in results]
 
     return execute
 
@@ -94,37 +77,37 @@ class _LstmLayer:
         x, out = node.operand(0), node.results[0]
         weights, recurrent = (required(node, f"{direction}{kind}_to_output_weights") for kind in ("input", "recurrent"))
         names = [f"{direction}{name}" for name in _cell_names()]
-        self._cell_of: Callable[[Operands], Cell]
+        self._cell_of: Callable[[sequences.Operands], sequences.Cell]
         if x.dtype == "int8" and not direction:
-            self._cell_of = when_known(node, names, lambda values: integer_cell(node, values))
+            self._cell_of = sequences.when_known(node, names, lambda values: integer_cell(node, values))
         elif x.dtype == "float32":
-            require_float(node, f"{direction}output_state", f"{direction}cell_state")
-            self._cell_of = when_known(node, names, lambda values: _RealCell(node, values, direction))
+            sequences.require_float(node, f"{direction}output_state", f"{direction}cell_state")
+            self._cell_of = sequences.when_known(node, names, lambda values: _RealCell(node, values, direction))
         else:
             raise unsupported(node, f"an input of {x.dtype} with weights of {weights.dtype} is not supported")
         if out.dtype != x.dtype:
             raise unsupported(node, f"an input of {x.dtype} with a result of {out.dtype} is not supported")
         (cells, self._features), self._outputs = weights.static_shape, recurrent.static_shape[-1]
         self._states = (
-            (f"{direction}output_state", self._outputs, zero_of(out)),
+            (f"{direction}output_state", self._outputs, sequences.zero_of(out)),
             (f"{direction}cell_state", cells, None),
         )
         for name, size, _ in self._states:
-            require_state(node, name, size)
+            sequences.require_state(node, name, size)
 
-    def run(self, operands: Operands, x: Array, *, aux: Array | None = None, backward: bool = False) -> Array:
+    def run(self, operands: sequences.Operands, x: Array, *, aux: Array | None = None, backward: bool = False) -> Array:
         """Return results ``[T, N, O]`` for ``x [T, N, I]`` and update the state."""
         node, shape = self._node, (*x.shape[:2], self._outputs)
         if x.shape[2] != self._features:
             raise input_error(node, f"the input has {x.shape[2]} features, the weights {self._features}")
         check_elements(node, shape, node.results[0].dtype)
         out = np.empty(shape, node.results[0].info.numpy)
-        states = [state_of(node, name, operands, x.shape[1], size, zero) for name, size, zero in self._states]
-        found = through_time(
+        states = [sequences.state_of(node, name, operands, x.shape[1], size, zero) for name, size, zero in self._states]
+        found = sequences.through_time(
             self._cell_of(operands), x, tuple(part for _, part in states), out, aux=aux, backward=backward
         )
         for (whole, _), contents in zip(states, found, strict=True):
-            keep(whole, contents)
+            sequences.keep(whole, contents)
         return out
 
 
@@ -151,7 +134,7 @@ class _RealCell:
     def __init__(self, node: Node, values: Values, direction: str) -> None:
         self._node, self._values, self._direction = node, values, direction
         self._gates = gates_of(node, direction)
-        self._activation = real_activation(node)
+        self._activation = sequences.real_activation(node)
         self._cell_clip, self._output_clip = (np.float32(option(node, f"{part}_clip")) for part in ("cell", "proj"))
         self._inputs = self._stacked("input_to_{}_weights")
         self._aux = self._stacked("aux_input_to_{}_weights") if has_aux_weights(node) else None
@@ -169,17 +152,17 @@ class _RealCell:
     def _info(self, name: str) -> TensorInfo:
         return required(self._node, self._direction + name)
 
-    def _product(self, names: Sequence[str]) -> Function:
+    def _product(self, names: Sequence[str]) -> sequences.Function:
         values = [self._values[self._direction + name] for name in names]
-        return product(self._node, [self._info(name) for name in names], values)
+        return sequences.product(self._node, [self._info(name) for name in names], values)
 
-    def _stacked(self, pattern: str) -> Function:
+    def _stacked(self, pattern: str) -> sequences.Function:
         return self._product([pattern.format(gate) for gate in self._gates])
 
     def _vector(self, name: str) -> Array | None:
         if not self._has(name):
             return None
-        return real_vector(self._node, self._info(name), self._values[self._direction + name])
+        return sequences.real_vector(self._node, self._info(name), self._values[self._direction + name])
 
     def _first_bias(self) -> Array:
         """Return the initial sums: biases, except of gates that add them after normalisation."""

@@ -7,16 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from odc_mlir.ops.infer import mediapipe
 from odc_mlir.ops.infer.common import check_elements
-from odc_mlir.ops.infer.mediapipe import (
-    crop_options,
-    is_known_version,
-    output_size,
-    pool_axes,
-    pool_options,
-    transposed_node,
-    transposed_shape,
-)
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import fetch, input_error, real_clamp, unsupported
 from odc_mlir.runtime.kernels.convolution import image_shape
@@ -29,12 +21,12 @@ _NOWHERE = -(1 << 31)
 def convolution_2d_transpose_bias(node: Node) -> Execute:
     """Return TRANSPOSE_CONV's kernel; filter, stride and padding determine the size of the result."""
     x_of = fetch(node, 0)
-    builtin = transposed_node(node, TensorInfo("", "int32", (4,)))
+    builtin = mediapipe.transposed_node(node, TensorInfo("", "int32", (4,)))
     run = builtin.spec.kernel_function(builtin)
 
     def execute(operands: Sequence[Array | None]) -> Sequence[Array]:
         x = x_of(operands)
-        size = transposed_shape(node, image_shape(node, x.shape))
+        size = mediapipe.transposed_shape(node, image_shape(node, x.shape))
         return run([np.array(size, np.int32), operands[1], x, operands[2]])
 
     return execute
@@ -42,13 +34,13 @@ def convolution_2d_transpose_bias(node: Node) -> Execute:
 
 def max_pooling_with_argmax_2d(node: Node) -> Execute:
     """Compute the largest element of each window and its first ``row * width + column`` in the window."""
-    x_of, options = fetch(node, 0), pool_options(node)
+    x_of, options = fetch(node, 0), mediapipe.pool_options(node)
     clamp = real_clamp(replace(node, options={"fused_activation_function": options.activation}))
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x = x_of(operands)
         images, height, width, channels = image_shape(node, x.shape)
-        rows, columns = pool_axes(node, height, width)
+        rows, columns = mediapipe.pool_axes(node, height, width)
         shape = (images, rows.output or 0, columns.output or 0, channels)
         best = np.full(shape, np.finfo(np.float32).min, np.float32)
         place = np.full(shape, _PLACE, np.float32)
@@ -63,7 +55,7 @@ def max_pooling_with_argmax_2d(node: Node) -> Execute:
 
 def max_unpooling_2d(node: Node) -> Execute:
     """Put each value at its place in a window of zeros; the last wins, places outside are dropped."""
-    x_of, places_of, options = fetch(node, 0), fetch(node, 1), pool_options(node)
+    x_of, places_of, options = fetch(node, 0), fetch(node, 1), mediapipe.pool_options(node)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x, places = x_of(operands), places_of(operands)
@@ -90,7 +82,7 @@ def max_unpooling_2d(node: Node) -> Execute:
 
 
 def _require_version(node: Node) -> None:
-    if not is_known_version(node):
+    if not mediapipe.is_known_version(node):
         raise unsupported(node, f"version {node.version} is not known, only version 2")
 
 
@@ -110,7 +102,7 @@ def _shift(x: float, y: float) -> Array:
 def landmarks_2_transform_matrix(node: Node) -> Execute:
     """Compute the matrix from a crop to the image: the box around landmarks, upright and scaled."""
     _require_version(node)
-    x_of, options = fetch(node, 0), crop_options(node)
+    x_of, options = fetch(node, 0), mediapipe.crop_options(node)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x = x_of(operands)
@@ -157,7 +149,7 @@ def transform_landmarks(node: Node) -> Execute:
 def transform_tensor_bilinear(node: Node) -> Execute:
     """Sample the image bilinearly at the transformed pixel centres."""
     _require_version(node)
-    x_of, matrix_of, size = fetch(node, 0), fetch(node, 1), output_size(node)
+    x_of, matrix_of, size = fetch(node, 0), fetch(node, 1), mediapipe.output_size(node)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x, rows = x_of(operands), _rows(node, matrix_of(operands))

@@ -9,32 +9,25 @@ from odc_mlir.numerics.pooling import average_pool, l2_pool, max_pool, small_poo
 from odc_mlir.ops.infer.common import axis_window, require_dtype, window_options
 from odc_mlir.ops.pooling import pool_window
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import (
-    CODES,
-    PlannedKernel,
-    activation_codes,
-    fused_activation,
-    planned,
-    unsupported,
-)
+from odc_mlir.runtime.kernels import common
 from odc_mlir.runtime.kernels.convolution import image_shape
 
 Compute = Callable[..., Array]
 
 
 def _pool(node: Node, compute: Compute, kind: str) -> Execute:
-    require_dtype(node, node.operand(0), "float32", *CODES)
+    require_dtype(node, node.operand(0), "float32", *common.CODES)
     options, kernel, dtype = window_options(node, dilated=False), pool_window(node), node.operand(0).info.numpy
     low: float
     high: float
     if node.results[0].dtype == "float32":
-        if fused_activation(node) == "tanh":
-            raise unsupported(node, "a pool with a fused tanh is not supported")
-        low, high = real_bounds(fused_activation(node))
+        if common.fused_activation(node) == "tanh":
+            raise common.unsupported(node, "a pool with a fused tanh is not supported")
+        low, high = real_bounds(common.fused_activation(node))
     else:
-        low, high = activation_codes(node, node.results[0])
+        low, high = common.activation_codes(node, node.results[0])
 
-    def make(shape: tuple[int, ...]) -> PlannedKernel:
+    def make(shape: tuple[int, ...]) -> common.PlannedKernel:
         image = image_shape(node, shape)
         rows, columns = (
             axis_window(node, name, image[1 + i], kernel[i], options.stride[i], 1, options.padding)
@@ -44,7 +37,7 @@ def _pool(node: Node, compute: Compute, kind: str) -> Execute:
         small = small_pool(image, dtype, kind, kernel, options.stride, pads, output, (low, high))
         return small or (lambda x: compute(x, kernel, options.stride, pads, output, low, high))
 
-    return planned(node, 0, (), make)
+    return common.planned(node, 0, (), make)
 
 
 def average_pool_2d(node: Node) -> Execute:
@@ -60,5 +53,5 @@ def max_pool_2d(node: Node) -> Execute:
 def l2_pool_2d(node: Node) -> Execute:
     """Pool ``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
     if node.operand(0).dtype != "float32":
-        raise unsupported(node, f"element type {node.operand(0).dtype} is not supported; float32 is")
+        raise common.unsupported(node, f"element type {node.operand(0).dtype} is not supported; float32 is")
     return _pool(node, l2_pool, "l2")

@@ -7,30 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from odc_mlir.numerics import reduction
 from odc_mlir.numerics.fixed import code_range, round_half_away
 from odc_mlir.numerics.pieces import reduce
-from odc_mlir.numerics.reduction import (
-    codes_mean,
-    extreme,
-    mean_codes,
-    mean_params,
-    product_codes,
-    product_params,
-    sum_params,
-)
 from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.infer.common import normal_axis, option
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import (
-    PlannedKernel,
-    by_dtype,
-    input_error,
-    ints,
-    planned,
-    scale_of,
-    single,
-    unsupported,
-)
+from odc_mlir.runtime.kernels import common
 
 _PLAIN = ("int32", "int64")
 
@@ -39,7 +22,7 @@ Compute = Callable[[Array, tuple[int, ...], bool], Array]
 
 def axes_of(node: Node, values: Array, rank: int) -> tuple[int, ...]:
     """Return the distinct axes in ascending order, counted from the front."""
-    return tuple(sorted({normal_axis(node, axis, rank) for axis in ints(values)})) if rank else ()
+    return tuple(sorted({normal_axis(node, axis, rank) for axis in common.ints(values)})) if rank else ()
 
 
 def mean(node: Node) -> Execute:
@@ -48,25 +31,32 @@ def mean(node: Node) -> Execute:
     keep = bool(option(node, "keep_dims"))
     quantised = out.dtype not in ("float32", *_PLAIN)
     (scale, zero), (out_scale, out_zero) = (
-        (scale_of(node, x_info), scale_of(node, out)) if quantised else ((1.0, 0), (1.0, 0))
+        (common.scale_of(node, x_info), common.scale_of(node, out)) if quantised else ((1.0, 0), (1.0, 0))
     )
     dtype = out.info.numpy
 
-    def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
+    def make(shape: tuple[int, ...], values: Array) -> common.PlannedKernel:
         axes = axes_of(node, values, len(shape))
         count = math.prod(shape[a] for a in axes)
         if count == 0:
-            raise input_error(node, f"the input {list(shape)} has no elements to take the mean of")
+            raise common.input_error(node, f"the input {list(shape)} has no elements to take the mean of")
         if out.dtype == "float32":
             divisor = np.array(count, np.float32)
             return lambda x: np.asarray(reduce(np.add, x, axes, np.float32, keep=keep) / divisor)
         if out.dtype in _PLAIN:
             return lambda x: _whole_mean(np.asarray(x.sum(axis=axes, keepdims=keep, dtype=np.int64)), count, dtype)
-        return codes_mean(
-            shape, axes, mean_params(scale, out_scale, count), zero, out_zero, code_range(dtype), dtype, keep_dims=keep
+        return reduction.codes_mean(
+            shape,
+            axes,
+            reduction.mean_params(scale, out_scale, count),
+            zero,
+            out_zero,
+            code_range(dtype),
+            dtype,
+            keep_dims=keep,
         )
 
-    return planned(node, 0, (1,), make)
+    return common.planned(node, 0, (1,), make)
 
 
 def _whole_mean(total: Array, count: int, dtype: np.dtype) -> Array:
@@ -78,11 +68,11 @@ def _over_axes(node: Node, compute: Compute) -> Execute:
     """Return the kernel of ``compute(x, axes, keep_dims)``."""
     keep = bool(option(node, "keep_dims"))
 
-    def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
+    def make(shape: tuple[int, ...], values: Array) -> common.PlannedKernel:
         axes = axes_of(node, values, len(shape))
         return lambda x: np.asarray(compute(x, axes, keep))
 
-    return planned(node, 0, (1,), make)
+    return common.planned(node, 0, (1,), make)
 
 
 def _codes_of_nothing(x: Array, axes: tuple[int, ...], keep: bool, code: float) -> Array:
@@ -97,16 +87,16 @@ def reduce_sum(node: Node) -> Execute:
     dtype = info.info.numpy
     if info.dtype == "bool":
         return reduce_any(node)
-    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *CODE_DTYPES)))
+    common.by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *CODE_DTYPES)))
     if info.dtype not in CODE_DTYPES:
         return _over_axes(node, lambda x, axes, keep: reduce(np.add, x, axes, dtype, keep=keep))
-    (scale, zero), (out_scale, out_zero) = scale_of(node, info), scale_of(node, out)
-    (q, e), (low, high) = sum_params(scale, out_scale), code_range(dtype)
+    (scale, zero), (out_scale, out_zero) = common.scale_of(node, info), common.scale_of(node, out)
+    (q, e), (low, high) = reduction.sum_params(scale, out_scale), code_range(dtype)
 
     def compute(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
         if not x.size:
             return _codes_of_nothing(x, axes, keep, out_zero)
-        return mean_codes(x, axes, q, e, zero, out_zero, low, high, dtype, keep_dims=keep)
+        return reduction.mean_codes(x, axes, q, e, zero, out_zero, low, high, dtype, keep_dims=keep)
 
     return _over_axes(node, compute)
 
@@ -117,27 +107,27 @@ def reduce_prod(node: Node) -> Execute:
     dtype = info.info.numpy
     if info.dtype == "bool":
         return reduce_all(node)
-    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *CODE_DTYPES)))
+    common.by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *CODE_DTYPES)))
     if info.quant is None or info.dtype not in CODE_DTYPES:
         return _over_axes(node, lambda x, axes, keep: reduce(np.multiply, x, axes, dtype, keep=keep))
     if info.dtype not in ("int8", "int16"):
-        raise unsupported(node, f"a product of quantised {info.dtype} is not supported; int8 and int16 are")
-    (scale, zero), (out_scale, out_zero) = scale_of(node, info), scale_of(node, out)
+        raise common.unsupported(node, f"a product of quantised {info.dtype} is not supported; int8 and int16 are")
+    (scale, zero), (out_scale, out_zero) = common.scale_of(node, info), common.scale_of(node, out)
     low, high = code_range(dtype)
 
     def compute(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
         if not x.size:
             return _codes_of_nothing(x, axes, keep, 1 / out_scale + out_zero)
-        q, e = product_params(scale, out_scale, math.prod(x.shape[a] for a in axes))
-        return product_codes(x, axes, q, e, zero, out_zero, low, high, dtype, keep_dims=keep)
+        q, e = reduction.product_params(scale, out_scale, math.prod(x.shape[a] for a in axes))
+        return reduction.product_codes(x, axes, q, e, zero, out_zero, low, high, dtype, keep_dims=keep)
 
     return _over_axes(node, compute)
 
 
 def _extreme(node: Node, *, largest: bool) -> Execute:
     info = node.operand(0)
-    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *CODE_DTYPES, "bool")))
-    return _over_axes(node, lambda x, axes, keep: extreme(x, axes, largest=largest, keep_dims=keep))
+    common.by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *CODE_DTYPES, "bool")))
+    return _over_axes(node, lambda x, axes, keep: reduction.extreme(x, axes, largest=largest, keep_dims=keep))
 
 
 def reduce_max(node: Node) -> Execute:
@@ -164,10 +154,10 @@ def cumsum(node: Node) -> Execute:
     """Compute the running sum along the axis in operand 1, without the element itself if ``exclusive``."""
     info = node.operand(0)
     exclusive, reverse = bool(option(node, "exclusive")), bool(option(node, "reverse"))
-    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN)))
+    common.by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN)))
 
-    def make(shape: tuple[int, ...], place: Array) -> PlannedKernel:
-        axis = normal_axis(node, int(single(node, place, "the axis")), len(shape))
+    def make(shape: tuple[int, ...], place: Array) -> common.PlannedKernel:
+        axis = normal_axis(node, int(common.single(node, place, "the axis")), len(shape))
         lead = (slice(None),) * axis
         turned = (*lead, slice(None, None, -1))
         first, but_first, but_last = ((*lead, part) for part in (slice(1), slice(1, None), slice(-1)))
@@ -185,4 +175,4 @@ def cumsum(node: Node) -> Execute:
 
         return run
 
-    return planned(node, 0, (1,), make)
+    return common.planned(node, 0, (1,), make)

@@ -18,32 +18,21 @@ from odc_mlir.ops.shape import (
     written_shape,
 )
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime.kernels.common import (
-    PlannedKernel,
-    fetch,
-    fused_activation,
-    input_error,
-    ints,
-    planned,
-    quantised_zero,
-    real_clamp,
-    scale_of,
-    unsupported,
-)
+from odc_mlir.runtime.kernels import common
 
 
 def reshape(node: Node) -> Execute:
     """Reshape operand 0 to operand 1 or to the option."""
     written = written_shape(node)
 
-    def make(shape: tuple[int, ...], *values: Array) -> PlannedKernel:
-        wanted = written if written is not None else ints(values[0])
+    def make(shape: tuple[int, ...], *values: Array) -> common.PlannedKernel:
+        wanted = written if written is not None else common.ints(values[0])
         return _reshaped(d or 0 for d in new_shape(node, shape, wanted))
 
-    return planned(node, 0, () if written is not None else (1,), make)
+    return common.planned(node, 0, () if written is not None else (1,), make)
 
 
-def _reshaped(sizes: Iterable[int]) -> PlannedKernel:
+def _reshaped(sizes: Iterable[int]) -> common.PlannedKernel:
     wanted = tuple(sizes)
     return lambda x: x.reshape(wanted)
 
@@ -51,29 +40,29 @@ def _reshaped(sizes: Iterable[int]) -> PlannedKernel:
 def squeeze(node: Node) -> Execute:
     """Remove axes of size 1."""
 
-    def make(shape: tuple[int, ...]) -> PlannedKernel:
+    def make(shape: tuple[int, ...]) -> common.PlannedKernel:
         axes = squeezed_axes(node, shape) or ()
         return _reshaped(d for i, d in enumerate(shape) if i not in axes)
 
-    return planned(node, 0, (), make)
+    return common.planned(node, 0, (), make)
 
 
 def expand_dims(node: Node) -> Execute:
     """Insert an axis of size 1 at operand 1."""
 
-    def make(shape: tuple[int, ...], value: Array) -> PlannedKernel:
-        axis = ints(value)
+    def make(shape: tuple[int, ...], value: Array) -> common.PlannedKernel:
+        axis = common.ints(value)
         if len(axis) != 1:
-            raise input_error(node, f"the axis {list(axis)} must be one number")
+            raise common.input_error(node, f"the axis {list(axis)} must be one number")
         place = normal_axis(node, axis[0], len(shape) + 1)
         return _reshaped((*shape[:place], 1, *shape[place:]))
 
-    return planned(node, 0, (1,), make)
+    return common.planned(node, 0, (1,), make)
 
 
 def shape(node: Node) -> Execute:
     """Compute the operand's sizes."""
-    x_of, dtype = fetch(node, 0), node.results[0].info.numpy
+    x_of, dtype = common.fetch(node, 0), node.results[0].info.numpy
     return lambda operands: [np.array(x_of(operands).shape, dtype)]
 
 
@@ -81,27 +70,27 @@ def strided(node: Node) -> Execute:
     """Slice every n-th element of a range of each axis."""
     masks = masks_of(node)
 
-    def make(shape: tuple[int, ...], *values: Array) -> PlannedKernel:
-        begin, end, strides = map(ints, values)
+    def make(shape: tuple[int, ...], *values: Array) -> common.PlannedKernel:
+        begin, end, strides = map(common.ints, values)
         taken = strided_slice(node, shape, begin, end, strides, masks)
         indices, sizes = (*taken.indices, ...), tuple(d or 0 for d in taken.shape)
         return lambda x: np.asarray(x[indices], order="C").reshape(sizes)
 
-    return planned(node, 0, (1, 2, 3), make)
+    return common.planned(node, 0, (1, 2, 3), make)
 
 
 def slice_(node: Node) -> Execute:
     """Slice a range of each axis."""
 
-    def make(shape: tuple[int, ...], begin: Array, size: Array) -> PlannedKernel:
-        indices = plain_slice(node, shape, ints(begin), ints(size)).indices
+    def make(shape: tuple[int, ...], begin: Array, size: Array) -> common.PlannedKernel:
+        indices = plain_slice(node, shape, common.ints(begin), common.ints(size)).indices
         return lambda x: np.asarray(x[indices], order="C")
 
-    return planned(node, 0, (1, 2), make)
+    return common.planned(node, 0, (1, 2), make)
 
 
 def _values(node: Node) -> Callable[[Sequence[Array | None]], list[Array]]:
-    sources = [fetch(node, i) for i in range(len(node.operands))]
+    sources = [common.fetch(node, i) for i in range(len(node.operands))]
     return lambda operands: [source(operands) for source in sources]
 
 
@@ -113,7 +102,7 @@ def pack(node: Node) -> Execute:
         values = values_of(operands)
         shape = values[0].shape
         if any(v.shape != shape for v in values):
-            raise input_error(node, f"operands have the shapes {[list(v.shape) for v in values]}; one is needed")
+            raise common.input_error(node, f"operands have the shapes {[list(v.shape) for v in values]}; one is needed")
         place = normal_axis(node, axis, len(shape) + 1)
         slices = (*shape[:place], 1, *shape[place:])
         return [np.concatenate([v.reshape(slices) for v in values], place)]
@@ -124,9 +113,9 @@ def pack(node: Node) -> Execute:
 def concatenation(node: Node) -> Execute:
     """Concatenate operands along an axis; uint8 operands of other scales are rescaled first."""
     values_of, axis = _values(node), int(option(node, "axis"))
-    clamp = real_clamp(node, finite=False) if node.results[0].dtype == "float32" else None
-    if clamp is None and fused_activation(node) != "none":
-        raise unsupported(node, f"fused activation {fused_activation(node)!r} is not supported here")
+    clamp = common.real_clamp(node, finite=False) if node.results[0].dtype == "float32" else None
+    if clamp is None and common.fused_activation(node) != "none":
+        raise common.unsupported(node, f"fused activation {common.fused_activation(node)!r} is not supported here")
     rescale = [_rescaling(node, info) for info in node.operands if info is not None]
     rescaled = any(r is not None for r in rescale)
     shapes: list[tuple[int, ...]] = []
@@ -136,7 +125,9 @@ def concatenation(node: Node) -> Execute:
         place = normal_axis(node, axis, values[0].ndim)
         rest = {(v.ndim, v.shape[:place], v.shape[place + 1 :]) for v in values}
         if len(rest) != 1:
-            raise input_error(node, f"shapes {[list(v.shape) for v in values]} cannot be joined along axis {place}")
+            raise common.input_error(
+                node, f"shapes {[list(v.shape) for v in values]} cannot be joined along axis {place}"
+            )
         check_elements(node, (sum(v.size for v in values),), node.results[0].dtype)
         return place
 
@@ -167,17 +158,17 @@ def _rescaling(node: Node, info: TensorInfo) -> Callable[[Array], Array] | None:
         raise node.error(
             f"{info.name!r} and the result have different scales or zero points; {info.dtype} needs equal ones"
         )
-    codes = joined_codes(scale_of(node, info), scale_of(node, out))
+    codes = joined_codes(common.scale_of(node, info), common.scale_of(node, out))
     return lambda values: codes[values]
 
 
 def pad(node: Node) -> Execute:
     """Pad operand 0 with zeros (quantised: zero points)."""
-    zero = quantised_zero(node, node.results[0])
-    return planned(node, 0, (1,), lambda shape, pads: padding(node, shape, pads, zero))
+    zero = common.quantised_zero(node, node.results[0])
+    return common.planned(node, 0, (1,), lambda shape, pads: padding(node, shape, pads, zero))
 
 
-def padding(node: Node, shape: tuple[int, ...], pads: Array, value: Array | int) -> PlannedKernel:
+def padding(node: Node, shape: tuple[int, ...], pads: Array, value: Array | int) -> common.PlannedKernel:
     """Return the function that pads arrays of ``shape`` with ``value``; ``pads`` is ``[rank, 2]``."""
     pairs = pad_pairs(node, shape, pads)
     sizes = tuple(d + a + b for d, (a, b) in zip(shape, pairs, strict=True))
@@ -200,15 +191,15 @@ def padding(node: Node, shape: tuple[int, ...], pads: Array, value: Array | int)
 def pad_pairs(node: Node, shape: tuple[int, ...], pads: Array) -> list[tuple[int, int]]:
     """Return the padding of each axis of ``shape``; raise InputError unless all pairs are valid."""
     if pads.shape != (len(shape), 2) or pads.min(initial=0) < 0:
-        raise input_error(node, f"the paddings {pads.tolist()} must be {len(shape)} pairs that are not negative")
+        raise common.input_error(node, f"the paddings {pads.tolist()} must be {len(shape)} pairs that are not negative")
     return [(int(a), int(b)) for a, b in pads]
 
 
 def transpose(node: Node) -> Execute:
     """Permute the axes of operand 0 by operand 1."""
 
-    def make(shape: tuple[int, ...], order: Array) -> PlannedKernel:
-        places = permutation(node, ints(order), len(shape))
+    def make(shape: tuple[int, ...], order: Array) -> common.PlannedKernel:
+        places = permutation(node, common.ints(order), len(shape))
         return lambda x: x.transpose(places).copy()
 
-    return planned(node, 0, (1,), make)
+    return common.planned(node, 0, (1,), make)

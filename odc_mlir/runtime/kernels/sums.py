@@ -8,13 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from odc_mlir.numerics import fixed
 from odc_mlir.numerics.convolution import Finish, convert_bias, real_multipliers
-from odc_mlir.numerics.fixed import (
-    Requantizer,
-    WideRequantizer,
-    quantize_multipliers,
-    requantize_real,
-)
 from odc_mlir.numerics.float_requantize import FloatRequantizer, WideFloatRequantizer
 from odc_mlir.numerics.hybrid import quantize_rows
 from odc_mlir.numerics.quantize import dequantize_codes
@@ -137,9 +132,9 @@ def accumulation(
     if not (bias is None or bias.is_const):
         return how
     row = how.bias_row(None if bias is None else bias.array())
-    if isinstance(rescale, Requantizer):
+    if isinstance(rescale, fixed.Requantizer):
         return replace(how, ready=FloatRequantizer(rescale, row))
-    return replace(how, ready=WideFloatRequantizer(rescale, row)) if isinstance(rescale, WideRequantizer) else how
+    return replace(how, ready=WideFloatRequantizer(rescale, row)) if isinstance(rescale, fixed.WideRequantizer) else how
 
 
 def check_types(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None) -> None:
@@ -193,12 +188,12 @@ def _rescale(
     dtype, connected = out.info.numpy, node.spec.name == "FULLY_CONNECTED"
     if node.context.numerics == "litert" and connected and weights.dtype != "int16":
         factors = real_multipliers(scale, scales, out_scale, single_product=False)
-        return lambda values: requantize_real(values, factors, out_zero, low, high, dtype)
+        return lambda values: fixed.requantize_real(values, factors, out_zero, low, high, dtype)
     single = len(scales) == 1 if connected else x.dtype == weights.dtype == "uint8"
-    q, e = quantize_multipliers(real_multipliers(scale, scales, out_scale, single_product=single))
+    q, e = fixed.quantize_multipliers(real_multipliers(scale, scales, out_scale, single_product=single))
     if sums == "int32":
-        return Requantizer(q, e, out_zero, low, high, dtype)
-    return WideRequantizer(q, e, out_zero, low, high, dtype)
+        return fixed.Requantizer(q, e, out_zero, low, high, dtype)
+    return fixed.WideRequantizer(q, e, out_zero, low, high, dtype)
 
 
 def _bias_units(

@@ -11,25 +11,7 @@ from odc_mlir.numerics.pieces import parts
 from odc_mlir.numerics.svdf import feature_codes, result_codes, svdf_params
 from odc_mlir.ops.infer.common import check_elements, named, option, required
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import (
-    fetch,
-    fused_activation,
-    input_error,
-    require_units_of_sums,
-    scale_of,
-    unsupported,
-)
-from odc_mlir.runtime.kernels.sequences import (
-    Function,
-    Operands,
-    keep,
-    product,
-    real_activation,
-    real_vector,
-    require_float,
-    state_of,
-    when_known,
-)
+from odc_mlir.runtime.kernels import common, sequences
 
 Values = Mapping[str, Array]
 
@@ -48,17 +30,17 @@ def svdf(node: Node) -> Execute:
     """Filter ``x [N, I]`` to ``[N, F / rank]``; the memory ``[N, F * M]`` drops its oldest column."""
     if node.operand(0).dtype == "int8":
         return _integer_svdf(node)
-    require_float(node, "input", "bias", "state")
+    sequences.require_float(node, "input", "bias", "state")
     features, time, rank = node.operand(1), node.operand(2), int(option(node, "rank"))
-    activation, remember = real_activation(node), _Memory(node)
+    activation, remember = sequences.real_activation(node), _Memory(node)
 
-    def prepare(values: Values) -> tuple[Function, Array, Array | None]:
-        weights = real_vector(node, time, values["weights_time"])
-        return product(node, [features], [values["weights_feature"]]), weights, values.get("bias")
+    def prepare(values: Values) -> tuple[sequences.Function, Array, Array | None]:
+        weights = sequences.real_vector(node, time, values["weights_time"])
+        return sequences.product(node, [features], [values["weights_feature"]]), weights, values.get("bias")
 
-    weights_of = when_known(node, _WEIGHTS, prepare)
+    weights_of = sequences.when_known(node, _WEIGHTS, prepare)
 
-    def execute(operands: Operands) -> list[Array]:
+    def execute(operands: sequences.Operands) -> list[Array]:
         sums_of, weights, bias = weights_of(operands)
         memory = remember(operands, sums_of)
 
@@ -76,18 +58,18 @@ def _integer_svdf(node: Node) -> Execute:
     for name, dtype in _INTEGER_TYPES.items():
         info = node.results[0] if name == "output" else named(node, name)
         if info is not None and info.dtype != dtype:
-            raise unsupported(node, f"{name} is {info.dtype}; with an int8 input it must be {dtype}")
-    if fused_activation(node) != "relu":
-        raise unsupported(
-            node, f"the activation {fused_activation(node)!r} is not supported on quantised values; relu is"
+            raise common.unsupported(node, f"{name} is {info.dtype}; with an int8 input it must be {dtype}")
+    if common.fused_activation(node) != "relu":
+        raise common.unsupported(
+            node, f"the activation {common.fused_activation(node)!r} is not supported on quantised values; relu is"
         )
     x, state, out = node.operand(0), required(node, "state"), node.results[0]
-    quants = [scale_of(node, info) for info in (x, node.operand(1), state, node.operand(2), out)]
+    quants = [common.scale_of(node, info) for info in (x, node.operand(1), state, node.operand(2), out)]
     if any(zero for _, zero in quants[1:4]):
-        raise unsupported(node, "weights and memory must have the zero point 0")
+        raise common.unsupported(node, "weights and memory must have the zero point 0")
     (x_scale, x_zero), (f_scale, _), (s_scale, _), (t_scale, _), (y_scale, y_zero) = quants
     if (bias := named(node, "bias")) is not None:
-        require_units_of_sums(node, bias, s_scale, t_scale)
+        common.require_units_of_sums(node, bias, s_scale, t_scale)
     params = svdf_params((x_scale, f_scale, s_scale, t_scale, y_scale), x_zero, y_zero)
     rank, remember = int(option(node, "rank")), _Memory(node)
 
@@ -95,9 +77,9 @@ def _integer_svdf(node: Node) -> Execute:
         features = integer_matrix(values["weights_feature"].T, _LARGEST_INPUT)
         return features, values["weights_time"], values.get("bias")
 
-    weights_of = when_known(node, _WEIGHTS, prepare)
+    weights_of = sequences.when_known(node, _WEIGHTS, prepare)
 
-    def execute(operands: Operands) -> list[Array]:
+    def execute(operands: sequences.Operands) -> list[Array]:
         features, time, bias = weights_of(operands)
         memory = remember(operands, lambda x: feature_codes(x, features, params))
         return [_by_rows(lambda rows: result_codes(rows, time, bias, rank, params), memory, rank, "int8")]
@@ -105,7 +87,7 @@ def _integer_svdf(node: Node) -> Execute:
     return execute
 
 
-def _by_rows(compute: Function, memory: Array, rank: int, dtype: str) -> Array:
+def _by_rows(compute: sequences.Function, memory: Array, rank: int, dtype: str) -> Array:
     """Return ``compute`` of some rows of ``memory [N, F, M]`` at a time, ``[N, F / rank]``."""
     result = np.empty((len(memory), memory.shape[1] // rank), dtype)
     for rows, *_ in parts(memory.shape, (1, 2)):
@@ -117,19 +99,19 @@ class _Memory:
     """The last feature sums of each filter, the newest at the end."""
 
     def __init__(self, node: Node) -> None:
-        self._node, self._x_of = node, fetch(node, 0)
+        self._node, self._x_of = node, common.fetch(node, 0)
         self._filters, self._length = node.operand(2).static_shape
 
-    def __call__(self, operands: Operands, sums_of: Function) -> Array:
+    def __call__(self, operands: sequences.Operands, sums_of: sequences.Function) -> Array:
         """Append the sums for this run's input to the memory and return it, ``[N, F, M]``."""
         x = self._x_of(operands)
         if x.ndim != 2 or x.shape[1] != self._node.operand(1).static_shape[1]:
-            raise input_error(self._node, f"the input has the shape {list(x.shape)}; the weights do not fit")
+            raise common.input_error(self._node, f"the input has the shape {list(x.shape)}; the weights do not fit")
         size = self._filters * self._length
         check_elements(self._node, (len(x), size), "float32")
-        whole, contents = state_of(self._node, "state", operands, len(x), size)
+        whole, contents = sequences.state_of(self._node, "state", operands, len(x), size)
         memory = np.roll(contents.reshape(len(x), self._filters, self._length), -1, axis=2)
         for rows, *_ in parts(memory.shape, (1, 2)):
             memory[rows, :, -1] = sums_of(x[rows])
-        keep(whole, memory)
+        sequences.keep(whole, memory)
         return memory

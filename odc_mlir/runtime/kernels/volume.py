@@ -6,14 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from odc_mlir.numerics import volume
 from odc_mlir.numerics.convolution import ConvFilter
-from odc_mlir.numerics.volume import (
-    VolumeWindow,
-    conv3d,
-    transpose_conv3d,
-    transpose_volume_filter,
-    volume_filter,
-)
 from odc_mlir.ops.infer.common import check_elements
 from odc_mlir.ops.infer.volume import VolumeOptions, check_wanted, kernel_of, place_window, volume_options
 from odc_mlir.ops.spec import Array, Execute, Node
@@ -44,11 +38,13 @@ def _finish(node: Node, sums: Array, bias: Array | None) -> list[Array]:
     return [sums if clamp is None else clamp(sums)]
 
 
-def _window(node: Node, options: VolumeOptions, kernel: Triple, sizes: Sequence[int]) -> tuple[Triple, VolumeWindow]:
+def _window(
+    node: Node, options: VolumeOptions, kernel: Triple, sizes: Sequence[int]
+) -> tuple[Triple, volume.VolumeWindow]:
     """Return result sizes and window over a volume of these sizes."""
     placed = place_window(node, options, kernel, tuple(sizes))
     depth, height, width = (d or 0 for d in placed.output)
-    return (depth, height, width), VolumeWindow(options.stride, options.dilation, placed.before, placed.after)
+    return (depth, height, width), volume.VolumeWindow(options.stride, options.dilation, placed.before, placed.after)
 
 
 def conv_3d(node: Node) -> Execute:
@@ -57,7 +53,7 @@ def conv_3d(node: Node) -> Execute:
     options, x_of, bias_info = volume_options(node), fetch(node, 0), node.optional(2)
 
     def prepare(values: Array) -> tuple[tuple[ConvFilter, ...], Triple]:
-        return volume_filter(values), kernel_of(node, values.shape) or (1, 1, 1)
+        return volume.volume_filter(values), kernel_of(node, values.shape) or (1, 1, 1)
 
     filter_of = prepared(node, 1, prepare)
 
@@ -66,7 +62,7 @@ def conv_3d(node: Node) -> Execute:
         x = _volume(node, x_of(operands), filters[0].in_channels)
         output, window = _window(node, options, kernel, x.shape[1:4])
         check_elements(node, (x.shape[0], *output, filters[0].out_channels), "float32")
-        return _finish(node, conv3d(x, filters, window, output), bias_of(operands, bias_info, 2))
+        return _finish(node, volume.conv3d(x, filters, window, output), bias_of(operands, bias_info, 2))
 
     return execute
 
@@ -78,7 +74,7 @@ def conv_3d_transpose(node: Node) -> Execute:
 
     def prepare(values: Array) -> tuple[tuple[ConvFilter, ...], Array]:
         kernel_of(node, values.shape)
-        return transpose_volume_filter(values, options.dilation), np.array(values.shape)
+        return volume.transpose_volume_filter(values, options.dilation), np.array(values.shape)
 
     filter_of = prepared(node, 1, prepare)
 
@@ -93,7 +89,7 @@ def conv_3d_transpose(node: Node) -> Execute:
         check_wanted(node, wanted, options, kernel, x.shape, weights)
         check_elements(node, wanted, "float32")
         _, window = _window(node, options, kernel, wanted[1:4])
-        sums = transpose_conv3d(x, filters, window, (wanted[1], wanted[2], wanted[3]))
+        sums = volume.transpose_conv3d(x, filters, window, (wanted[1], wanted[2], wanted[3]))
         return _finish(node, sums, bias_of(operands, bias_info, 3))
 
     return execute

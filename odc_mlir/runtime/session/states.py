@@ -12,16 +12,7 @@ from threading import RLock
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, cast
 
-from odc_mlir.errors import (
-    AllocationError,
-    DeprecatedApiError,
-    InsufficientOutputError,
-    InvalidStateError,
-    OdcError,
-    OutOfMemoryError,
-    SessionError,
-    UnexpectedNullError,
-)
+from odc_mlir import errors
 from odc_mlir.runtime.forks import is_stuck, mend_after_fork
 
 
@@ -49,12 +40,12 @@ class Status(IntEnum):
 
 
 _STATUS_BY_ERROR: tuple[tuple[type[BaseException], Status], ...] = (
-    (UnexpectedNullError, Status.UNEXPECTED_NULL),
-    (InvalidStateError, Status.INVALID_STATE),
-    (OutOfMemoryError, Status.OUT_OF_MEMORY),
-    (AllocationError, Status.OUT_OF_MEMORY),
-    (InsufficientOutputError, Status.INSUFFICIENT_OUTPUT_SIZE),
-    (DeprecatedApiError, Status.DEPRECATED_API),
+    (errors.UnexpectedNullError, Status.UNEXPECTED_NULL),
+    (errors.InvalidStateError, Status.INVALID_STATE),
+    (errors.OutOfMemoryError, Status.OUT_OF_MEMORY),
+    (errors.AllocationError, Status.OUT_OF_MEMORY),
+    (errors.InsufficientOutputError, Status.INSUFFICIENT_OUTPUT_SIZE),
+    (errors.DeprecatedApiError, Status.DEPRECATED_API),
 )
 
 
@@ -78,8 +69,8 @@ class Call:
     to: State | None = None
     required: tuple[str, ...] = ()
     null_first: bool = False
-    wrong: type[SessionError] = InvalidStateError
-    null: type[SessionError] = UnexpectedNullError
+    wrong: type[errors.SessionError] = errors.InvalidStateError
+    null: type[errors.SessionError] = errors.UnexpectedNullError
     instead: str = ""
 
 
@@ -100,7 +91,9 @@ CALLS: Mapping[str, Call] = MappingProxyType(
         "load_model_from_file": Call(_NEW, State.MODEL_LOADED, required=("path",)),
         "load_circle_from_buffer": Call(_NEW, State.MODEL_LOADED, required=("data",)),
         "set_available_backends": Call(_MODEL, required=("backends",)),
-        "set_backends_per_operation": Call(_MODEL, required=("assignments",), null_first=True, null=SessionError),
+        "set_backends_per_operation": Call(
+            _MODEL, required=("assignments",), null_first=True, null=errors.SessionError
+        ),
         "set_input_layout": Call(_MODEL),
         "set_output_layout": Call(_MODEL),
         "set_input_type": Call(_MODEL),
@@ -125,7 +118,7 @@ CALLS: Mapping[str, Call] = MappingProxyType(
         "set_state": Call(_READY, required=("values",)),
         "run": Call(_READY, State.FINISHED_RUN),
         "run_async": Call(_READY, State.RUNNING),
-        "wait": Call(frozenset({State.RUNNING}), State.FINISHED_RUN, wrong=SessionError),
+        "wait": Call(frozenset({State.RUNNING}), State.FINISHED_RUN, wrong=errors.SessionError),
         "get_output": Call(frozenset({State.FINISHED_RUN}), required=("index",), null_first=True),
         "infer": Call(_AT_REST, State.FINISHED_RUN),
         "set_prepare_config": Call(_MODEL),
@@ -178,7 +171,7 @@ class SessionCore:
         if is_stuck(self.lock):
             self.lock = RLock()
 
-    def keep_error(self, name: str, error: OdcError) -> None:
+    def keep_error(self, name: str, error: errors.OdcError) -> None:
         """Keep ``error``, which the call ``name`` raises, as the last one."""
         if error.stage is None:
             error.stage = name
@@ -220,11 +213,11 @@ def call(method: Method) -> Method:
                 if required:
                     _check_given(name, rule, required, args, kwargs)
                 result = method(self, *args, **kwargs)
-            except OdcError as error:
+            except errors.OdcError as error:
                 core.keep_error(name, error)
                 raise
             except MemoryError as error:
-                failure = OutOfMemoryError("there is not enough memory", stage=name)
+                failure = errors.OutOfMemoryError("there is not enough memory", stage=name)
                 core.keep_error(name, failure)
                 raise failure from error
             if to is not None:
@@ -241,7 +234,7 @@ def deprecated(name: str) -> Callable[..., None]:
     def refused(self: _HasCore, *args: Any, **kwargs: Any) -> None:
         core = self._core
         with core.lock:
-            failure = DeprecatedApiError(f"{name} is deprecated", hint=f"use {instead}", stage=name)
+            failure = errors.DeprecatedApiError(f"{name} is deprecated", hint=f"use {instead}", stage=name)
             core.keep_error(name, failure)
             raise failure
 
@@ -259,8 +252,8 @@ def _check_given(
             raise rule.null(f"{name} needs {parameter}, but it is None")
 
 
-def _wrong_state(name: str, rule: Call, state: State) -> OdcError:
+def _wrong_state(name: str, rule: Call, state: State) -> errors.OdcError:
     if state is State.CLOSED:
-        return UnexpectedNullError(f"{name} was called on a session that is closed")
+        return errors.UnexpectedNullError(f"{name} was called on a session that is closed")
     allowed = " or ".join(repr(str(item)) for item in State if item in rule.allowed)
     return rule.wrong(f"{name} is not allowed in the state {str(state)!r}", hint=f"it needs the state {allowed}")

@@ -20,16 +20,7 @@ from odc_mlir.isa.table.vector import (
     VOP_KINDS,
     lstm_gates,
 )
-from odc_mlir.numerics import lstm, lut
-from odc_mlir.numerics.elementwise import (
-    AddParams,
-    MulParams,
-    ScaleParams,
-    add_quantized,
-    mul_quantized,
-    scale_quantized,
-    sub_quantized,
-)
+from odc_mlir.numerics import elementwise, lstm, lut
 from odc_mlir.numerics.fixed import Requantizer, multiply, requantize, wrap32
 from odc_mlir.numerics.gates import saturate16
 from odc_mlir.numerics.int16 import SigmoidParams, logistic16, look_up, softmax16_codes, tanh16
@@ -37,18 +28,7 @@ from odc_mlir.numerics.pooling import average_pool, max_pool
 from odc_mlir.numerics.resize_lines import Line, Lines, resize_bilinear_by_lines, resize_nearest_by_lines
 from odc_mlir.numerics.softmax import softmax_codes
 from odc_mlir.simulator.boxes import Box, box
-from odc_mlir.simulator.engines.machine import (
-    DTYPES,
-    InstructionCost,
-    Machine,
-    Values,
-    check_clamp,
-    check_pixels,
-    check_scale,
-    check_type,
-    require,
-    typed,
-)
+from odc_mlir.simulator.engines import machine
 
 _SOFTMAX_PASSES = 3  # maximum; exponentials and their sum; scaling
 _ALL_TYPES = ("u8", "i8", "i16", "i32")
@@ -57,14 +37,14 @@ _ENTRY_PAIR_BYTES = 4  # two neighbouring entries of 16 bits
 _LARGEST_POSITION_FACTOR = (1 << 15) - 1
 
 
-def vop(m: Machine, v: Values) -> InstructionCost:
+def vop(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     """Element-wise arithmetic over ``size2`` x ``size1`` x ``size0`` elements."""
     kind = VOP_KINDS[v["kind"]]
     shape = (v["size2"], v["size1"], v["size0"])
     count = shape[0] * shape[1] * shape[2]
-    require(count > 0, "computes nothing: a size is 0")
-    out_type = check_type(v, "out_type", *_ALL_TYPES)
-    work = InstructionCost(start=m.target.vector.start_cycles, lanes=count)
+    machine.require(count > 0, "computes nothing: a size is 0")
+    out_type = machine.check_type(v, "out_type", *_ALL_TYPES)
+    work = machine.InstructionCost(start=m.target.vector.start_cycles, lanes=count)
     output = _area(v, "output", "out", out_type.itemsize, 1)
     if v["accumulated"]:
         a = _accumulated(m, v, shape)
@@ -93,14 +73,14 @@ class _LookupTable:
     interpolated: bool
 
     @staticmethod
-    def of(m: Machine, v: Values, kind: str, out_type: np.dtype[Any]) -> _LookupTable | None:
+    def of(m: machine.Machine, v: machine.Values, kind: str, out_type: np.dtype[Any]) -> _LookupTable | None:
         """Read from the table buffer; None for an instruction without table."""
         if kind in SIGMOIDS:
-            check_type(v, "a_type", "i16")
-            check_type(v, "out_type", "i16")
-            multiplier, exponent = check_scale(v, "a")
-            require(exponent <= 0, f"field a_exponent is {exponent}, {kind} allows -31..0")
-            require(
+            machine.check_type(v, "a_type", "i16")
+            machine.check_type(v, "out_type", "i16")
+            multiplier, exponent = machine.check_scale(v, "a")
+            machine.require(exponent <= 0, f"field a_exponent is {exponent}, {kind} allows -31..0")
+            machine.require(
                 0 <= multiplier <= _LARGEST_POSITION_FACTOR,
                 f"field a_multiplier is {multiplier}, allowed: 0..{_LARGEST_POSITION_FACTOR}",
             )
@@ -110,18 +90,18 @@ class _LookupTable:
             return _LookupTable(lambda codes: codes if table is None else function(codes, params, table), True)
         if kind != "lut" and not v["lut"]:
             return None
-        index = check_type(v, "a_type" if kind in _UNSCALED else "out_type", "u8", "i8", "i16")
+        index = machine.check_type(v, "a_type" if kind in _UNSCALED else "out_type", "u8", "i8", "i16")
         if kind == "lut" and index.itemsize == 2:
-            check_type(v, "out_type", "i16")
+            machine.check_type(v, "out_type", "i16")
             entries = m.access.read(m.memories.tables, Box(v["table"], WIDE_LUT_BYTES))
             wide = None if entries is None else entries.view("<i2").astype(np.int64)
             return _LookupTable(lambda codes: codes if wide is None else look_up(wide, codes), True)
-        require(max(index.itemsize, out_type.itemsize) == 1, "only kind lut maps 16-bit codes")
+        machine.require(max(index.itemsize, out_type.itemsize) == 1, "only kind lut maps 16-bit codes")
         narrow = m.access.read(m.memories.tables, Box(v["table"], LUT_ENTRIES))
         return _LookupTable(lambda codes: codes if narrow is None else lut.apply(narrow.view(out_type), codes), False)
 
 
-def _area(v: Values, field: str, prefix: str, item: int, step: int) -> Box:
+def _area(v: machine.Values, field: str, prefix: str, item: int, step: int) -> Box:
     """Bytes that an operand of ``vop`` occupies; strides of 0 repeat and are not counted."""
     size = v["size0"] * item if step else item
     count1 = v["size1"] if v[f"{prefix}_stride1"] or prefix == "out" else 1
@@ -129,9 +109,11 @@ def _area(v: Values, field: str, prefix: str, item: int, step: int) -> Box:
     return box(v[field], size, count1, v[f"{prefix}_stride1"], count2, v[f"{prefix}_stride2"])
 
 
-def _operand(m: Machine, v: Values, name: str, shape: tuple[int, ...], output: Box) -> NDArray[Any] | None:
+def _operand(
+    m: machine.Machine, v: machine.Values, name: str, shape: tuple[int, ...], output: Box
+) -> NDArray[Any] | None:
     """Elements of operand ``name`` as ``[size2, size1, size0]``, broadcast by strides of 0."""
-    dtype = check_type(v, f"{name}_type", *_ALL_TYPES)
+    dtype = machine.check_type(v, f"{name}_type", *_ALL_TYPES)
     step = v[f"{name}_stride0"]
     # every run reads its elements, those of a broadcast run again; one element for a whole run is read once
     moved = shape[0] * shape[1] * (shape[2] if step else 1) * dtype.itemsize
@@ -140,12 +122,12 @@ def _operand(m: Machine, v: Values, name: str, shape: tuple[int, ...], output: B
     if data is None:
         return None
     strides = (v[f"{name}_stride2"], v[f"{name}_stride1"], step * dtype.itemsize)
-    return typed(data, dtype, v[name], shape, strides)
+    return machine.typed(data, dtype, v[name], shape, strides)
 
 
-def _accumulated(m: Machine, v: Values, shape: tuple[int, ...]) -> NDArray[Any] | None:
+def _accumulated(m: machine.Machine, v: machine.Values, shape: tuple[int, ...]) -> NDArray[Any] | None:
     """Operand a from sums in the accumulator buffer, scaled per channel to codes of ``a_type``."""
-    dtype = check_type(v, "a_type", "u8", "i8", "i16")
+    dtype = machine.check_type(v, "a_type", "u8", "i8", "i16")
     count, channels = shape[0] * shape[1] * shape[2], shape[2]
     sums = m.access.read(m.memories.accumulators, Box(v["accumulators"], count))
     params = m.access.read(m.memories.params, Box(v["param"], channels))
@@ -164,43 +146,47 @@ def _accumulated(m: Machine, v: Values, shape: tuple[int, ...]) -> NDArray[Any] 
     return codes.reshape(shape)
 
 
-def _arithmetic(v: Values, kind: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], NDArray[Any]]:
+def _arithmetic(v: machine.Values, kind: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], NDArray[Any]]:
     """The function of operands a and b (None for one-operand kinds) that ``kind`` names."""
     if kind in _UNSCALED:
-        require(kind != "copy" or v["a_type"] == v["out_type"], "copy keeps the type, a_type and out_type differ")
+        machine.require(
+            kind != "copy" or v["a_type"] == v["out_type"], "copy keeps the type, a_type and out_type differ"
+        )
         return lambda a, b: np.asarray(a)
-    low, high = check_clamp(v, dtype)
+    low, high = machine.check_clamp(v, dtype)
     if kind in ("max", "min"):
         choose = np.maximum if kind == "max" else np.minimum
         return lambda a, b: np.clip(choose(a, b), low, high)
     name = dtype.name
-    q, e = check_scale(v, "out")
+    q, e = machine.check_scale(v, "out")
     if kind == "scale":
-        scale = ScaleParams(v["a_zero"], v["out_zero"], q, e, low, high, name)
-        return lambda a, b: scale_quantized(a, scale)
+        scale = elementwise.ScaleParams(v["a_zero"], v["out_zero"], q, e, low, high, name)
+        return lambda a, b: elementwise.scale_quantized(a, scale)
     if kind == "mul":
-        product = MulParams(v["a_zero"], v["b_zero"], v["out_zero"], q, e, low, high, name)
-        return lambda a, b: mul_quantized(a, b, product)
+        product = elementwise.MulParams(v["a_zero"], v["b_zero"], v["out_zero"], q, e, low, high, name)
+        return lambda a, b: elementwise.mul_quantized(a, b, product)
     zeros = (v["a_zero"], v["b_zero"], v["out_zero"])
-    params = AddParams(*zeros, v["left_shift"], *check_scale(v, "a"), *check_scale(v, "b"), q, e, low, high, name)
-    combine = add_quantized if kind == "add" else sub_quantized
+    params = elementwise.AddParams(
+        *zeros, v["left_shift"], *machine.check_scale(v, "a"), *machine.check_scale(v, "b"), q, e, low, high, name
+    )
+    combine = elementwise.add_quantized if kind == "add" else elementwise.sub_quantized
     return lambda a, b: combine(a, b, params)
 
 
-def pool(m: Machine, v: Values) -> InstructionCost:
+def pool(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     """Maximum or average over windows; taps outside the valid columns and rows are left out."""
-    dtype = check_type(v, "type", "u8", "i8", "i16")
+    dtype = machine.check_type(v, "type", "u8", "i8", "i16")
     item, channels = dtype.itemsize, v["channels"]
-    low, high = check_clamp(v, dtype)
+    low, high = machine.check_clamp(v, dtype)
     rows = _valid(v["out_height"], v["stride_y"], v["kernel_height"], v["valid_y"], v["valid_height"], "y")
     columns = _valid(v["out_width"], v["stride_x"], v["kernel_width"], v["valid_x"], v["valid_width"], "x")
-    require(channels > 0, "pools nothing: channels is 0")
+    machine.require(channels > 0, "pools nothing: channels is 0")
     pixel = channels * item
-    check_pixels(rows, columns, pixel, v["in_stride_y"], v["in_stride_x"])
+    machine.check_pixels(rows, columns, pixel, v["in_stride_y"], v["in_stride_x"])
     results = v["out_height"] * v["out_width"] * channels
     taps = results * v["kernel_height"] * v["kernel_width"]
     vector = m.target.vector
-    work = InstructionCost(start=vector.start_cycles, shortest=taps / vector.reduce_lanes, lanes=results)
+    work = machine.InstructionCost(start=vector.start_cycles, shortest=taps / vector.reduce_lanes, lanes=results)
     start = v["input"] + v["valid_y"] * v["in_stride_y"] + v["valid_x"] * v["in_stride_x"]
     area = box(start, pixel, columns, v["in_stride_x"], rows, v["in_stride_y"])
     # where the stride is larger than the kernel, what lies between the windows passes by as well
@@ -209,7 +195,7 @@ def pool(m: Machine, v: Values) -> InstructionCost:
     out = m.access.write(m.memories.tile, target)
     if out is None or source is None or m.memories.tile.data is None:
         return work
-    x = typed(
+    x = machine.typed(
         m.memories.tile.data, dtype, start, (1, rows, columns, channels), (0, v["in_stride_y"], v["in_stride_x"], item)
     )
     compute = max_pool if POOL_KINDS[v["kind"]] == "max" else average_pool
@@ -221,26 +207,26 @@ def pool(m: Machine, v: Values) -> InstructionCost:
 
 def _valid(results: int, stride: int, kernel: int, before: int, inside: int, axis: str) -> int:
     """Return the valid rows (columns) that windows reach; raise SimulationError for a window without valid taps."""
-    require(results > 0 and stride > 0 and kernel > 0, f"a size, stride or kernel along {axis} is 0")
-    require(
+    machine.require(results > 0 and stride > 0 and kernel > 0, f"a size, stride or kernel along {axis} is 0")
+    machine.require(
         before < kernel and (results - 1) * stride < before + inside,
         f"a window along {axis} holds no pixel of the image",
     )
     return min(inside, (results - 1) * stride + kernel - before)
 
 
-def reduce(m: Machine, v: Values) -> InstructionCost:
+def reduce(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     """Sum or maximum over pixels per channel, or the channel with the largest code per pixel."""
     kind, init = REDUCE_KINDS[v["kind"]], REDUCE_INITS[v["init"]]
-    in_type = check_type(v, "in_type", "u8", "i8", "i16")
+    in_type = machine.check_type(v, "in_type", "u8", "i8", "i16")
     height, width, channels = v["height"], v["width"], v["channels"]
-    require(height > 0 and width > 0 and channels > 0, "reduces nothing: a size is 0")
+    machine.require(height > 0 and width > 0 and channels > 0, "reduces nothing: a size is 0")
     item = in_type.itemsize
-    check_pixels(height, width, channels * item, v["in_stride_y"], v["in_stride_x"])
+    machine.check_pixels(height, width, channels * item, v["in_stride_y"], v["in_stride_x"])
     count = height * width * channels
     results = height * width if kind == "argmax" else channels
     vector = m.target.vector
-    work = InstructionCost(
+    work = machine.InstructionCost(
         start=vector.start_cycles, shortest=count / vector.reduce_lanes, lanes=results if v["emit"] else 0
     )
     area = box(v["input"], channels * item, width, v["in_stride_x"], height, v["in_stride_y"])
@@ -248,11 +234,13 @@ def reduce(m: Machine, v: Values) -> InstructionCost:
     x = None
     if source is not None and m.memories.tile.data is not None:
         strides = (v["in_stride_y"], v["in_stride_x"], item)
-        x = typed(m.memories.tile.data, in_type, v["input"], (height, width, channels), strides)
+        x = machine.typed(m.memories.tile.data, in_type, v["input"], (height, width, channels), strides)
     if kind == "argmax":
-        require(bool(v["emit"]) and init == "zero", "argmax needs emit and takes no earlier sums")
-        out_type = check_type(v, "out_type", *_ALL_TYPES)
-        require(channels - 1 <= np.iinfo(out_type).max, f"an index of {channels} channels does not fit {out_type.name}")
+        machine.require(bool(v["emit"]) and init == "zero", "argmax needs emit and takes no earlier sums")
+        out_type = machine.check_type(v, "out_type", *_ALL_TYPES)
+        machine.require(
+            channels - 1 <= np.iinfo(out_type).max, f"an index of {channels} channels does not fit {out_type.name}"
+        )
         return _finish(m, v, work, out_type, None if x is None else x.argmax(axis=2).reshape(-1), results)
     partial = Box(v["accumulators"], channels)
     kept = m.access.read(m.memories.accumulators, partial) if init == "keep" else None
@@ -262,11 +250,11 @@ def reduce(m: Machine, v: Values) -> InstructionCost:
         if out is not None and sums is not None:
             out[...] = sums
         return work
-    out_type = check_type(v, "out_type", "u8", "i8", "i16")
-    low, high = check_clamp(v, out_type)
+    out_type = machine.check_type(v, "out_type", "u8", "i8", "i16")
+    low, high = machine.check_clamp(v, out_type)
     if kind == "max":
         return _finish(m, v, work, out_type, None if sums is None else np.clip(sums, low, high), results)
-    scale = Requantizer(*check_scale(v, "out"), v["out_zero"], low, high, out_type)
+    scale = Requantizer(*machine.check_scale(v, "out"), v["out_zero"], low, high, out_type)
     return _finish(m, v, work, out_type, None if sums is None else scale(wrap32(sums)), results)
 
 
@@ -279,8 +267,13 @@ def _reduced(kind: str, x: NDArray[Any], zero: int, kept: NDArray[Any] | None) -
 
 
 def _finish(
-    m: Machine, v: Values, work: InstructionCost, dtype: np.dtype[Any], result: NDArray[Any] | None, count: int
-) -> InstructionCost:
+    m: machine.Machine,
+    v: machine.Values,
+    work: machine.InstructionCost,
+    dtype: np.dtype[Any],
+    result: NDArray[Any] | None,
+    count: int,
+) -> machine.InstructionCost:
     """Write ``count`` results next to each other."""
     out = m.access.write(m.memories.tile, Box(v["output"], count * dtype.itemsize))
     if out is not None and result is not None:
@@ -288,18 +281,18 @@ def _finish(
     return work
 
 
-def softmax(m: Machine, v: Values) -> InstructionCost:
+def softmax(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     """Softmax of ``rows`` rows of ``columns`` codes."""
-    in_type = check_type(v, "in_type", "u8", "i8", "i16")
+    in_type = machine.check_type(v, "in_type", "u8", "i8", "i16")
     wide, item = in_type.itemsize == 2, in_type.itemsize
-    out_type = check_type(v, "out_type", *(("i16",) if wide else ("u8", "i8")))
+    out_type = machine.check_type(v, "out_type", *(("i16",) if wide else ("u8", "i8")))
     rows, columns = v["rows"], v["columns"]
-    require(rows > 0 and columns > 0, "computes nothing: a size is 0")
+    machine.require(rows > 0 and columns > 0, "computes nothing: a size is 0")
     row = columns * item
-    require(rows == 1 or v["in_stride"] >= row, f"in_stride is {v['in_stride']}, a row has {row} bytes")
-    q, e = check_scale(v, "beta")
+    machine.require(rows == 1 or v["in_stride"] >= row, f"in_stride is {v['in_stride']}, a row has {row} bytes")
+    q, e = machine.check_scale(v, "beta")
     vector, count = m.target.vector, rows * columns
-    work = InstructionCost(
+    work = machine.InstructionCost(
         start=vector.softmax_start_cycles, shortest=_softmax_passes(m, count, wide=wide), lanes=count
     )
     area = box(v["input"], row, rows, v["in_stride"])
@@ -308,7 +301,7 @@ def softmax(m: Machine, v: Values) -> InstructionCost:
     target = box(v["output"], row, rows, v["out_stride"])
     out = m.access.write(m.memories.tile, target, in_place=area)
     if out is not None and source is not None and m.memories.tile.data is not None:
-        x = typed(m.memories.tile.data, in_type, v["input"], (rows, columns), (v["in_stride"], item))
+        x = machine.typed(m.memories.tile.data, in_type, v["input"], (rows, columns), (v["in_stride"], item))
         if wide and entries is not None:
             codes: NDArray[Any] = softmax16_codes(x, q, e, entries.view("<i2").astype(np.int64))
         else:
@@ -317,7 +310,7 @@ def softmax(m: Machine, v: Values) -> InstructionCost:
     return work
 
 
-def _softmax_passes(m: Machine, count: int, *, wide: bool) -> float:
+def _softmax_passes(m: machine.Machine, count: int, *, wide: bool) -> float:
     """Cycles of all passes over ``count`` elements; of 16-bit codes two of them look up pairs of entries."""
     vector = m.target.vector
     if wide:
@@ -329,17 +322,17 @@ PIXELS = {"nearest": 1, "bilinear": 4}  # that a result is made of
 TURNS = {"nearest": 1, "bilinear": 3}  # of a lane for a result: a blend multiplies once
 
 
-def resize(m: Machine, v: Values) -> InstructionCost:
+def resize(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     """``out_height`` x ``out_width`` pixels of a tile, found at positions that grow by a step along each axis."""
     kind = RESIZE_KINDS[v["kind"]]
-    dtype = check_type(v, "type", "u8", "i8", "i16")
+    dtype = machine.check_type(v, "type", "u8", "i8", "i16")
     item, channels = dtype.itemsize, v["channels"]
     height, width, rows, columns = v["out_height"], v["out_width"], v["in_height"], v["in_width"]
-    require(min(height, width, rows, columns, channels) > 0, "computes nothing: a size is 0")
+    machine.require(min(height, width, rows, columns, channels) > 0, "computes nothing: a size is 0")
     pixel = channels * item
-    check_pixels(rows, columns, pixel, v["in_stride_y"], v["in_stride_x"])
+    machine.check_pixels(rows, columns, pixel, v["in_stride_y"], v["in_stride_x"])
     results = height * width * channels
-    work = InstructionCost(start=m.target.vector.start_cycles, lanes=TURNS[kind] * results)
+    work = machine.InstructionCost(start=m.target.vector.start_cycles, lanes=TURNS[kind] * results)
     area = box(v["input"], pixel, columns, v["in_stride_x"], rows, v["in_stride_y"])
     source = m.access.read(m.memories.tile, area, moved=max(PIXELS[kind] * results * item, area.units))
     target = box(v["output"], pixel, width, v["out_stride_x"], height, v["out_stride_y"])
@@ -347,7 +340,7 @@ def resize(m: Machine, v: Values) -> InstructionCost:
     if out is None or source is None or m.memories.tile.data is None:
         return work
     strides = (v["in_stride_y"], v["in_stride_x"], item)
-    x = typed(m.memories.tile.data, dtype, v["input"], (rows, columns, channels), strides)
+    x = machine.typed(m.memories.tile.data, dtype, v["input"], (rows, columns, channels), strides)
     lines = Lines(Line(v["start_y"], v["step_y"]), Line(v["start_x"], v["step_x"]))
     compute = resize_bilinear_by_lines if kind == "bilinear" else resize_nearest_by_lines
     out[...] = compute(x, (height, width), lines).view(np.uint8).reshape(out.shape)
@@ -356,23 +349,23 @@ def resize(m: Machine, v: Values) -> InstructionCost:
 
 GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate")
 PASSES = 2  # of each logistic function and tangent through the exponential unit: exponential, reciprocal
-_INT16 = DTYPES[2]
+_INT16 = machine.DTYPES[2]
 
 
-def gates(m: Machine, v: Values) -> InstructionCost:
+def gates(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     """Gates, cell state and hidden state of ``units`` units of an LSTM cell."""
     units, count = v["units"], lstm_gates(v)
-    require(units > 0, "computes nothing: units is 0")
+    machine.require(units > 0, "computes nothing: units is 0")
     exponents = lstm.CELL_EXPONENTS
-    require(
+    machine.require(
         v["cell_exponent"] in exponents,
         f"cell_exponent is {v['cell_exponent']}, allowed: {exponents[0]}..{exponents[-1]}",
     )
-    require(v["clip"] < 1 << 15, f"clip is {v['clip']}, no cell state is as large")
-    scales = [check_scale(v, name) for name in GATES[-count:]]
-    hidden_scale = check_scale(v, "out")
+    machine.require(v["clip"] < 1 << 15, f"clip is {v['clip']}, no cell state is as large")
+    scales = [machine.check_scale(v, name) for name in GATES[-count:]]
+    hidden_scale = machine.check_scale(v, "out")
     vector, functions = m.target.vector, count + 1  # a function of each gate, and the tangent of the cell state
-    work = InstructionCost(
+    work = machine.InstructionCost(
         start=vector.softmax_start_cycles,
         shortest=PASSES * functions * units / vector.softmax_elements_per_cycle,
         lanes=(count + 3) * units,  # sums of gates, both products of the cell state, the hidden state
@@ -386,8 +379,8 @@ def gates(m: Machine, v: Values) -> InstructionCost:
     data = m.memories.tile.data
     if sums is None or cell_out is None or hidden_out is None or data is None:
         return work
-    added = typed(data, _INT16, v["input"], (count, units), (2 * units, 2))
-    cell = typed(data, _INT16, v["cell"], (units,), (2,))
+    added = machine.typed(data, _INT16, v["input"], (count, units), (2 * units, 2))
+    cell = machine.typed(data, _INT16, v["cell"], (units,), (2,))
     arguments = _arguments(sums.reshape(count, units), added, scales)
     entry = arguments[0] if count == len(GATES) else None
     forget, modulation, output = arguments[-3:]

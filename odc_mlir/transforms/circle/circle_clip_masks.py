@@ -38,15 +38,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.common.masks import (
-    Clipping,
-    TermSource,
-    argument_of,
-    is_product,
-    is_seen_beyond,
-    may_be_limited,
-    sources,
-)
+from odc_mlir.transforms.common import masks
 from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_patterns
 from odc_mlir.transforms.quant.common.ir import stay_float
 from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
@@ -84,7 +76,7 @@ class ClipMask(OperatorPattern):
     names = frozenset({"SOFTMAX"})
 
     def __init__(self, seen: Mapping[str, Range]) -> None:
-        self._seen, self._clipping = seen, Clipping()
+        self._seen, self._clipping = seen, masks.Clipping()
 
     @property
     def limits(self) -> Sequence[CircleOp]:
@@ -92,7 +84,7 @@ class ClipMask(OperatorPattern):
         return self._clipping.limits
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        argument = argument_of(op)
+        argument = masks.argument_of(op)
         if argument is None:
             return
         limited = {value for value, bound, _ in self._limited(*argument)}
@@ -105,10 +97,12 @@ class ClipMask(OperatorPattern):
         rewriter.notify_op_modified(op)
         _erase_unused(before, rewriter)
 
-    def _limited(self, value: SSAValue, bound: float) -> Iterator[TermSource]:
+    def _limited(self, value: SSAValue, bound: float) -> Iterator[masks.TermSource]:
         """Sources that were seen beyond their bounds."""
-        for source in sources(value, bound):
-            if may_be_limited(source) and is_seen_beyond(source, self._seen.get(value_name(source.value), (0.0, 0.0))):
+        for source in masks.sources(value, bound):
+            if masks.may_be_limited(source) and masks.is_seen_beyond(
+                source, self._seen.get(value_name(source.value), (0.0, 0.0))
+            ):
                 yield source
 
 
@@ -120,7 +114,7 @@ def _keep_real(ops: set[CircleOp]) -> None:
     assert block is not None
     real: set[Operation] = set(ops)
     for op in reversed(list(block.ops)):
-        if isinstance(op, CircleOp) and not is_product(op):
+        if isinstance(op, CircleOp) and not masks.is_product(op):
             users = [use.operation for result in op.results for use in result.uses]
             if users and real.issuperset(users):
                 real.add(op)

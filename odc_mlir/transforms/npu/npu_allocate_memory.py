@@ -31,14 +31,7 @@ from odc_mlir.dialects.npu_program import SRAM_PEAK
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import location_names
-from odc_mlir.transforms.npu.schedule.arena import (
-    Interval,
-    allocate_around,
-    busiest,
-    is_prefetch,
-    live_intervals,
-    most_live_bytes,
-)
+from odc_mlir.transforms.npu.schedule import arena
 from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram
 from odc_mlir.transforms.npu.schedule.prefetch import arena_too_small
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
@@ -56,10 +49,10 @@ class NpuAllocateMemoryPass(ProgramPass):
         _allocate(ctx, job)
 
 
-def _peak(program: DecodedProgram, intervals: Sequence[Interval], used: int) -> DictionaryAttr:
+def _peak(program: DecodedProgram, intervals: Sequence[arena.Interval], used: int) -> DictionaryAttr:
     """Return the attribute that describes the busiest time of the arena of ``used`` bytes."""
-    at, alive = busiest(intervals)
-    commands = [command for command in program.commands if not is_prefetch(command)]
+    at, alive = arena.busiest(intervals)
+    commands = [command for command in program.commands if not arena.is_prefetch(command)]
     name = location_names(program.locations[commands[at].layer])[:1] if alive else ()
     sizes: Counter[str] = Counter()
     for interval in alive:
@@ -68,7 +61,7 @@ def _peak(program: DecodedProgram, intervals: Sequence[Interval], used: int) -> 
     return DictionaryAttr(
         {
             "arena_bytes": IntegerAttr(used, i64),
-            "least_bytes": IntegerAttr(most_live_bytes(intervals), i64),
+            "least_bytes": IntegerAttr(arena.most_live_bytes(intervals), i64),
             "instruction": IntegerAttr(at, i64),
             "operator": StringAttr("".join(name)),
             "tensors": ArrayAttr(list(held)),
@@ -80,8 +73,8 @@ def _allocate(ctx: Context, job: TargetedProgram) -> None:
     program = DecodedProgram(job.block)
     limit = arena_bytes(job, program)
     # without the halt, as room for constants was planned
-    intervals = live_intervals(program.working, job.target.sram.burst_bytes)
-    used = allocate_around(intervals)
+    intervals = arena.live_intervals(program.working, job.target.sram.burst_bytes)
+    used = arena.allocate_around(intervals)
     if used > limit:
         raise arena_too_small(intervals, used, limit, job.sram_bytes - limit)
     given = [(buffer, buffer.address) for buffer in program.buffers if buffer.space in _REGIONS]

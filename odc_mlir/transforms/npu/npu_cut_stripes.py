@@ -43,19 +43,10 @@ from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.dialects.npu_program import CHAINS, RECOMPUTED_MACS
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.lowering.site import tensor_of
+from odc_mlir.transforms.npu.schedule import stripe_plan
 from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
 from odc_mlir.transforms.npu.schedule.layer_plan import chosen_tiles
 from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis
-from odc_mlir.transforms.npu.schedule.stripe_plan import (
-    Chain,
-    RowGraph,
-    RowLayer,
-    Rows,
-    StripePlan,
-    StripePlanner,
-    read_rows,
-    stripes,
-)
 from odc_mlir.transforms.npu.schedule.tensor_ir import has_tilings
 
 
@@ -68,7 +59,7 @@ class NpuCutStripesPass(ProgramPass):
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         if has_tilings(job.block):
             return
-        graph = read_rows(job.block, job.target, job.memory)
+        graph = stripe_plan.read_rows(job.block, job.target, job.memory)
         given = job.program.attributes.pop(CHAINS, None)
         chains = _chosen(ctx, job, graph).chains if given is None else read_chains(given)
         again: Counter[str] = Counter()
@@ -80,19 +71,19 @@ class NpuCutStripesPass(ProgramPass):
             job.program.attributes[RECOMPUTED_MACS] = DictionaryAttr(counts)
 
 
-def chains_attribute(chains: Sequence[Chain]) -> DenseArrayBase:
+def chains_attribute(chains: Sequence[stripe_plan.Chain]) -> DenseArrayBase:
     """Return the attribute that makes a program be cut into ``chains``."""
     return DenseArrayBase.from_list(i64, [number for chain in chains for number in chain])
 
 
-def read_chains(attribute: Attribute) -> tuple[Chain, ...]:
+def read_chains(attribute: Attribute) -> tuple[stripe_plan.Chain, ...]:
     """Return the chains of such an attribute."""
     assert isinstance(attribute, DenseArrayBase)
     numbers = iter(map(int, attribute.get_values()))
-    return tuple(starmap(Chain, zip(numbers, numbers, numbers, strict=True)))
+    return tuple(starmap(stripe_plan.Chain, zip(numbers, numbers, numbers, strict=True)))
 
 
-def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[StripePlanner, int] | None:
+def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[stripe_plan.StripePlanner, int] | None:
     """Return the planner of a program with several promising plans, and the bytes for tensors; else None.
 
     That is a program for speed with a limited or too small SRAM. The cycles and bytes of a plan are only known after
@@ -102,24 +93,24 @@ def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[StripePlanner, in
         return None
     if has_tilings(job.block):
         return None
-    graph = read_rows(job.block, job.target, job.memory)
+    graph = stripe_plan.read_rows(job.block, job.target, job.memory)
     room, burst = job.sram_bytes - graph.apart_bytes, job.target.sram.burst_bytes
-    fits = StripePlanner(graph, burst).plain.arena_bytes <= room
+    fits = stripe_plan.StripePlanner(graph, burst).plain.arena_bytes <= room
     if fits and (job.choice.sram_limit is None or job.memory == "sram"):
         return None
-    return StripePlanner(graph, burst, resident_results(ctx, job)), room
+    return stripe_plan.StripePlanner(graph, burst, resident_results(ctx, job)), room
 
 
-def _chosen(ctx: Context, job: TargetedProgram, graph: RowGraph) -> StripePlan:
+def _chosen(ctx: Context, job: TargetedProgram, graph: stripe_plan.RowGraph) -> stripe_plan.StripePlan:
     """Return the plan for the preference of the target, the smallest if none is known to fit."""
     burst = job.target.sram.burst_bytes
-    planner = StripePlanner(graph, burst)
+    planner = stripe_plan.StripePlanner(graph, burst)
     thrifty = job.choice.prefer == "memory"
     room = job.sram_bytes - graph.apart_bytes
     if planner.plain.arena_bytes <= room and not thrifty:
         return planner.plain
-    planner = StripePlanner(graph, burst, resident_results(ctx, job))
-    plan: StripePlan | None = planner.frugal() if thrifty else planner.plain
+    planner = stripe_plan.StripePlanner(graph, burst, resident_results(ctx, job))
+    plan: stripe_plan.StripePlan | None = planner.frugal() if thrifty else planner.plain
     if plan is not None and plan.arena_bytes > room:
         plan = planner.within(room)
     return planner.smallest if plan is None else plan
@@ -135,9 +126,9 @@ def resident_results(ctx: Context, job: TargetedProgram) -> list[SSAValue]:
 class _Cut:
     """A chain that becomes stripes."""
 
-    graph: RowGraph
-    chain: Chain
-    slices: dict[tuple[SSAValue, Rows], SSAValue] = field(default_factory=dict)
+    graph: stripe_plan.RowGraph
+    chain: stripe_plan.Chain
+    slices: dict[tuple[SSAValue, stripe_plan.Rows], SSAValue] = field(default_factory=dict)
 
     def apply(self) -> Counter[str]:
         """Replace the chain by its stripes; return the repeated multiply-accumulates by operation."""
@@ -145,8 +136,8 @@ class _Cut:
         layers = range(chain.first, chain.last + 1)
         made: list[SSAValue] = []
         computed: Counter[int] = Counter()
-        for needed in stripes(graph, chain):
-            results: dict[int, tuple[SSAValue, Rows]] = {}
+        for needed in stripe_plan.stripes(graph, chain):
+            results: dict[int, tuple[SSAValue, stripe_plan.Rows]] = {}
             for number in layers:
                 if number in needed:
                     results[number] = self._stripe(graph.layers[number], needed[number], results), needed[number]
@@ -168,15 +159,17 @@ class _Cut:
                 again[op_name(op)] += op.macs // graph.layers[number].rows * (rows - graph.layers[number].rows)
         return again
 
-    def _stripe(self, layer: RowLayer, rows: Rows, results: dict[int, tuple[SSAValue, Rows]]) -> SSAValue:
+    def _stripe(
+        self, layer: stripe_plan.RowLayer, rows: stripe_plan.Rows, results: dict[int, tuple[SSAValue, stripe_plan.Rows]]
+    ) -> SSAValue:
         """Return one operation for ``rows`` of its result."""
         op, operands = layer.op, list[SSAValue]()
         for source, value in zip(layer.sources, op.operands, strict=True):  # another one where a chain before was cut
-            wanted, there = source.needed(rows), Rows(0, source.rows)
+            wanted, there = source.needed(rows), stripe_plan.Rows(0, source.rows)
             if source.layer in results:
                 value, there = results[source.layer]
             if source.stride:
-                value = self._slice(value, Rows(wanted.first - there.first, wanted.end - there.first), op)
+                value = self._slice(value, stripe_plan.Rows(wanted.first - there.first, wanted.end - there.first), op)
             operands.append(value)
         properties = dict(op.properties)
         if isinstance(op, npu.ConvOp | npu.PoolOp):
@@ -196,7 +189,7 @@ class _Cut:
         )
         return self._insert(made, op)
 
-    def _slice(self, value: SSAValue, rows: Rows, reader: Operation) -> SSAValue:
+    def _slice(self, value: SSAValue, rows: stripe_plan.Rows, reader: Operation) -> SSAValue:
         """Return some rows of an image for ``reader``, or ``value`` itself for all of them."""
         kind = tensor_of(value)
         _, height, *pixels = kind.get_shape()

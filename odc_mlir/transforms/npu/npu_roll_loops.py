@@ -36,15 +36,7 @@ from xdsl.dialects.builtin import DictionaryAttr, LocationAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.npu_isa import (
-    LOCAL_SPACES,
-    BufferOp,
-    Homes,
-    InstructionOp,
-    LoopOp,
-    MemoryOp,
-    is_instruction,
-)
+from odc_mlir.dialects import npu_isa
 from odc_mlir.dialects.npu_memory import BufferType, flat_type
 from odc_mlir.dialects.npu_program import FUSED
 from odc_mlir.isa.fields import STEP_BLOCK_BYTES, Space
@@ -69,10 +61,10 @@ class NpuRollLoopsPass(ProgramPass):
         memories.drop_unused_slots()
 
 
-_DECLARATIONS = (BufferOp, MemoryOp)
+_DECLARATIONS = (npu_isa.BufferOp, npu_isa.MemoryOp)
 
 
-class _Homes(Homes):
+class _Homes(npu_isa.Homes):
     """Memory and address of each buffer, and the name of each layer, looked up once.
 
     ``fused``: names of fused layers, with the name of the layer that they are computed with.
@@ -98,7 +90,7 @@ class _Homes(Homes):
 
 def _issue(op: Operation, homes: _Homes) -> IssuedInstruction:
     """Return the facts of ``op`` that decide about loops."""
-    if not is_instruction(op) or op.SPEC.mnemonic == "halt":
+    if not npu_isa.is_instruction(op) or op.SPEC.mnemonic == "halt":
         return _APART
     fields, layer, spec = op.field_values, homes.layer(op), op.SPEC
     following = iter(op._operands)
@@ -121,23 +113,23 @@ def _issue(op: Operation, homes: _Homes) -> IssuedInstruction:
 class _Memories:
     """The memories of the buffers of a block."""
 
-    def __init__(self, block: Block, homes: Homes) -> None:
+    def __init__(self, block: Block, homes: npu_isa.Homes) -> None:
         self.block = block
-        self.buffers: list[BufferOp] = []
-        self._whole: dict[Space, MemoryOp] = {}
+        self.buffers: list[npu_isa.BufferOp] = []
+        self._whole: dict[Space, npu_isa.MemoryOp] = {}
         self._ends: dict[Space, int] = {}  # ends of their last buffers
         for op in block.ops:
-            if type(op) is BufferOp:
+            if type(op) is npu_isa.BufferOp:
                 self.buffers.append(op)
                 space, address = homes.of(op, op.results[0])
                 self._ends[space] = max(self._ends.get(space, 0), address + op.size)
-            elif type(op) is MemoryOp:
+            elif type(op) is npu_isa.MemoryOp:
                 self._whole[op.space] = op
 
     def whole(self, space: Space, like: Operation) -> SSAValue:
         """Return all of the memory ``space``, as large as its buffers make it."""
         if space not in self._whole:
-            made = MemoryOp(flat_type(space, self._ends[space]))
+            made = npu_isa.MemoryOp(flat_type(space, self._ends[space]))
             made.location = like.location
             self.block.insert_op_before(made, next(iter(self.block.ops)))
             self._whole[space] = made
@@ -148,12 +140,12 @@ class _Memories:
         for op in self.buffers:
             made = op.results[0]
             type_ = made.type
-            if made.first_use is None and isinstance(type_, BufferType) and type_.space in LOCAL_SPACES:
+            if made.first_use is None and isinstance(type_, BufferType) and type_.space in npu_isa.LOCAL_SPACES:
                 Rewriter.erase_op(op)
 
 
 def _roll(
-    program: list[InstructionOp | LoopOp],
+    program: list[npu_isa.InstructionOp | npu_isa.LoopOp],
     issues: list[IssuedInstruction],
     loop: Loop,
     memories: _Memories,
@@ -162,11 +154,11 @@ def _roll(
     """Move the instructions of the first iteration into a loop, and erase the other iterations."""
     end = loop.start + loop.length * loop.iterations
     body, rest = program[loop.start : loop.start + loop.length], program[loop.start + loop.length : end]
-    made = LoopOp(loop.iterations, Region(Block()))
+    made = npu_isa.LoopOp(loop.iterations, Region(Block()))
     made.location = body[0].location
     memories.block.insert_op_before(made, body[0])
     for index, op in enumerate(body, loop.start):
-        assert is_instruction(op), "loops are made of instructions"
+        assert npu_isa.is_instruction(op), "loops are made of instructions"
         first, second = issues[index].addresses, issues[index + loop.length].addresses
         steps = [after - before for before, after in zip(first, second, strict=True)]
         if any(steps):
@@ -179,7 +171,7 @@ def _roll(
 
 
 def _step(
-    op: InstructionOp,
+    op: npu_isa.InstructionOp,
     addresses: tuple[int, ...],
     steps: list[int],
     iterations: int,

@@ -34,18 +34,8 @@ from odc_mlir.ops.work import host_ns, tensor_bytes
 from odc_mlir.support.deadline import checkpoint
 from odc_mlir.targets import MemoryMode
 from odc_mlir.targets.costs import HostCosts
+from odc_mlir.transforms.common import placement
 from odc_mlir.transforms.common.defects import Defect, record_defect
-from odc_mlir.transforms.common.placement import (
-    GROUP,
-    NPU,
-    PARTITION,
-    is_view,
-    main_function,
-    operators,
-    place_on_host,
-    placed,
-    wanted_place,
-)
 from odc_mlir.transforms.partition.npu_form_segments import dependencies
 from odc_mlir.transforms.partition.plans.costs import npu_works, segment_cycles
 from odc_mlir.transforms.partition.plans.plans import (
@@ -83,9 +73,9 @@ class NpuChooseSegmentsPass(ModulePass):
         if choice is None:
             raise CompileError("no target is chosen", hint="run odc-set-target first")
         bounds = self.bounds()
-        found = list(operators(main_function(op)))
-        if not any(placed(item) == NPU for item in found):
-            op.attributes.pop(PARTITION, None)
+        found = list(placement.operators(placement.main_function(op)))
+        if not any(placement.placed(item) == placement.NPU for item in found):
+            op.attributes.pop(placement.PARTITION, None)
             return
         problem = self.problem(ctx, op, found, choice)
         checkpoint(ctx)
@@ -114,10 +104,10 @@ class NpuChooseSegmentsPass(ModulePass):
         works = npu_works(ctx, module, target, memory)
         for item, work in zip(found, works, strict=True):
             if isinstance(work, str):
-                place_on_host(item, f"lowering: {work}")
+                placement.place_on_host(item, f"lowering: {work}")
             elif isinstance(work, Defect):
                 record_defect(module, work)
-                place_on_host(item, f"lowering: {work.reason}")
+                placement.place_on_host(item, f"lowering: {work.reason}")
         known = [work if isinstance(work, OperatorCost) else None for work in works]
         return problem_of(module, found, known, target.host, target.clock_hz, segment_cycles(target, memory))
 
@@ -134,7 +124,7 @@ def problem_of(
     """Describe the operators of ``module`` with their cost on an accelerator, None if unsupported."""
     tensors = _Tensors()
     items = [_item(op, work, tensors, host) for op, work in zip(found, works, strict=True)]
-    last = main_function(module).body.block.last_op
+    last = placement.main_function(module).body.block.last_op
     results = tensors.numbers(last.operands) if last is not None else ()
     return PlacementProblem(
         items,
@@ -152,8 +142,8 @@ def problem_of(
 def apply_choice(module: ModuleOp, found: Sequence[CircleOp], result: PlacementChoice) -> None:
     """Place operators that are not chosen on the host, with the reason, and record the plans on the module."""
     for index, reason in result.reasons.items():
-        place_on_host(found[index], reason)
-    module.attributes[PARTITION] = _record(result)
+        placement.place_on_host(found[index], reason)
+    module.attributes[placement.PARTITION] = _record(result)
 
 
 class _Tensors:
@@ -183,8 +173,8 @@ def _item(op: CircleOp, work: OperatorCost | None, tensors: _Tensors, host: Host
         work,
         tensors.numbers(op.operands),
         tensors.numbers(op.results),
-        is_view(op),
-        wanted_place(op) == NPU,
+        placement.is_view(op),
+        placement.wanted_place(op) == placement.NPU,
         node.macs,
         tensors.numbers([op.operands[index] for index in node.mutated]),
     )
@@ -194,7 +184,7 @@ def _units(found: Sequence[CircleOp]) -> list[tuple[int, ...]]:
     """Groups, and every other operator alone, in program order."""
     units: dict[object, list[int]] = {}
     for index, op in enumerate(found):
-        group = op.attributes.get(GROUP)
+        group = op.attributes.get(placement.GROUP)
         units.setdefault(group if isinstance(group, IntegerAttr) else index, []).append(index)
     return [tuple(members) for members in units.values()]
 

@@ -27,15 +27,7 @@ from odc_mlir import targets
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import CompileError
-from odc_mlir.transforms.common.placement import (
-    HOST,
-    NPU,
-    functions,
-    operators,
-    place_on_host,
-    place_on_npu,
-    wanted_place,
-)
+from odc_mlir.transforms.common import placement
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 from odc_mlir.transforms.partition.rules.edges import edge_bytes, memory_reason
@@ -59,11 +51,11 @@ class NpuMarkSupportedPass(PatternPass):
         target = targets.load(choice.target)
         limit = choice.sram_limit if choice.allow_host else None  # otherwise stripes, or an error, answer it
         limits = PlacementLimits(target, limit or target.sram.capacity_bytes, choice.numerics)
-        main, *others = functions(op)
-        apply_patterns_to([MarkSupported(limits)], list(operators(main)))
+        main, *others = placement.functions(op)
+        apply_patterns_to([MarkSupported(limits)], list(placement.operators(main)))
         for function in others:
-            for item in operators(function):
-                place_on_host(item, f"function: @{function.sym_name.data} is called by control flow")
+            for item in placement.operators(function):
+                placement.place_on_host(item, f"function: @{function.sym_name.data} is called by control flow")
 
 
 @dataclass
@@ -76,18 +68,18 @@ class MarkSupported(RewritePattern):
         if not isinstance(op, CircleOp):
             return
         if (reason := self._reason_against(op)) is None:
-            place_on_npu(op)
+            placement.place_on_npu(op)
         else:
-            place_on_host(op, reason)
+            placement.place_on_host(op, reason)
         rewriter.notify_op_modified(op)
 
     def _reason_against(self, op: CircleOp) -> str | None:
         if op.unverified is not None:
             return f"operator: {op.unverified}"
-        if (wanted := wanted_place(op)) == HOST:
+        if (wanted := placement.wanted_place(op)) == placement.HOST:
             return "annotation: placed by the user"
         result = verdict(node_of(op), self.limits)
         if not result.supported:
-            return f"{result.reason}{'; wanted on the NPU' if wanted == NPU else ''}"
+            return f"{result.reason}{'; wanted on the NPU' if wanted == placement.NPU else ''}"
         edge = edge_bytes(op)
         return memory_reason(op, edge, self.limits.sram_bytes) if edge > self.limits.sram_bytes else None

@@ -50,19 +50,8 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_once
 from odc_mlir.transforms.common.tensor_names import named, names_in, outputs_of
+from odc_mlir.transforms.quant.common import conversion
 from odc_mlir.transforms.quant.common.boundary import BoundaryTypes
-from odc_mlir.transforms.quant.common.conversion import (
-    ConvertedConstants,
-    Demand,
-    QuantizedElement,
-    argument_codes,
-    assigned_codes,
-    behind,
-    clear_assignment,
-    demands,
-    is_assigned,
-    result_codes,
-)
 from odc_mlir.transforms.quant.common.given import write_given
 from odc_mlir.transforms.quant.common.ir import IO, is_real, main_function, read_word, without_range, write_word
 
@@ -88,19 +77,19 @@ class ConvertCircleToQuantPass(PatternPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = main_function(op)
-        if function is None or not is_assigned(function):
+        if function is None or not conversion.is_assigned(function):
             return
         io = self.io or read_word(op, IO) or "float"
         inputs, outputs = (BoundaryTypes.of(entries, io) for entries in (self.inputs, self.outputs))
         # Demands follow from the types before the conversion.
-        wanted = {op: list(found) for op, found in groupby(demands(function), key=attrgetter("op"))}
-        constants, casts = ConvertedConstants(names_in(function)), Casts()
+        wanted = {op: list(found) for op, found in groupby(conversion.demands(function), key=attrgetter("op"))}
+        constants, casts = conversion.ConvertedConstants(names_in(function)), Casts()
         returned = CastOutputs(outputs, function, casts)
         apply_once(function, QuantizeConstants(wanted, constants))
         constants.clean_up()
         apply_once(function, ConvertArguments(inputs), ConvertResults(), CastOperands(wanted, casts), returned)
         apply_once(function, UpdateCastOptions())
-        clear_assignment(function)
+        conversion.clear_assignment(function)
         set_function_type(function)
         write_word(op, IO, io)
         write_given(op, {})
@@ -113,7 +102,7 @@ class Casts:
     made: dict[tuple[SSAValue, Attribute], SSAValue] = field(default_factory=dict)
     last: dict[SSAValue, Operation] = field(default_factory=dict)
 
-    def of(self, value: SSAValue, codes: QuantizedElement | None, rewriter: PatternRewriter) -> SSAValue:
+    def of(self, value: SSAValue, codes: conversion.QuantizedElement | None, rewriter: PatternRewriter) -> SSAValue:
         """Return ``value`` with the element type ``codes`` (None: float32), behind a cast if it has another one."""
         wanted = tensor_type("float32", tensor_facts(value.type).shape) if codes is None else codes.type_for(value)
         if wanted == value.type:
@@ -122,7 +111,7 @@ class Casts:
             cast = UnrealizedConversionCastOp.get([value], [wanted])
             named(cast, value_name(value))
             # Behind earlier casts of the value, so that casts are in the order of their uses.
-            place = InsertPoint.after(self.last[value]) if value in self.last else behind(value)
+            place = InsertPoint.after(self.last[value]) if value in self.last else conversion.behind(value)
             rewriter.insert(cast, place)
             self.last[value] = cast
             self.made[value, wanted] = cast.results[0]
@@ -133,8 +122,8 @@ class Casts:
 class QuantizeConstants(RewritePattern):
     """Replace real constants, biases included, by codes of the types that their users want."""
 
-    wanted: Mapping[Operation, Sequence[Demand]]
-    constants: ConvertedConstants
+    wanted: Mapping[Operation, Sequence[conversion.Demand]]
+    constants: conversion.ConvertedConstants
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         for demand in self.wanted.get(op, ()):
@@ -151,14 +140,14 @@ class ConvertArguments(RewritePattern):
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: FuncOp, rewriter: PatternRewriter, /) -> None:
-        _retype(op.args, self.types.codes("input", op.args, argument_codes(op)), rewriter)
+        _retype(op.args, self.types.codes("input", op.args, conversion.argument_codes(op)), rewriter)
 
 
 class ConvertResults(RewritePattern):
     """Give results of operators and variables their assigned types."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        codes = result_codes(op) if isinstance(op, CircleOp | VariableOp) else [None] * len(op.results)
+        codes = conversion.result_codes(op) if isinstance(op, CircleOp | VariableOp) else [None] * len(op.results)
         _retype(op.results, codes, rewriter)
 
 
@@ -166,7 +155,7 @@ class ConvertResults(RewritePattern):
 class CastOperands(RewritePattern):
     """Insert casts before operands whose type is not the one that the operation wants."""
 
-    wanted: Mapping[Operation, Sequence[Demand]]
+    wanted: Mapping[Operation, Sequence[conversion.Demand]]
     casts: Casts
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
@@ -182,7 +171,7 @@ class CastOutputs(RewritePattern):
     def __init__(self, types: BoundaryTypes, function: FuncOp, casts: Casts) -> None:
         returned = outputs_of(function)
         self.casts = casts
-        self.codes = types.codes("output", returned, [assigned_codes(value) for value in returned])
+        self.codes = types.codes("output", returned, [conversion.assigned_codes(value) for value in returned])
         self.real = [is_real(value) for value in returned]
 
     @op_type_rewrite_pattern
@@ -204,7 +193,9 @@ class UpdateCastOptions(OperatorPattern):
         rewriter.notify_op_modified(op)
 
 
-def _retype(values: Sequence[SSAValue], codes: Sequence[QuantizedElement | None], rewriter: PatternRewriter) -> None:
+def _retype(
+    values: Sequence[SSAValue], codes: Sequence[conversion.QuantizedElement | None], rewriter: PatternRewriter
+) -> None:
     """Give ``values`` the types of ``codes``, and drop recorded ranges from all types."""
     for value, wanted in zip(tuple(values), codes, strict=True):
         type = without_range(value.type) if wanted is None else wanted.type_for(value)

@@ -41,15 +41,8 @@ from odc_mlir.ops.spec import QuantParams
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import is_returned
 from odc_mlir.transforms.common.tensor_names import names_in, rename, values_of
+from odc_mlir.transforms.quant.common import ir
 from odc_mlir.transforms.quant.common.given import read_given, write_given
-from odc_mlir.transforms.quant.common.ir import (
-    constant_of,
-    is_real,
-    main_function,
-    operators,
-    params_of,
-    quantised,
-)
 
 _TYPES = {8: "int8", 16: "int16"}
 
@@ -60,7 +53,7 @@ class QuantAbsorbPairsPass(ModulePass):
     name = "quant-absorb-pairs"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        function = main_function(op)
+        function = ir.main_function(op)
         if function is not None and (found := absorb(function)):
             write_given(op, read_given(op) | found)
 
@@ -68,7 +61,7 @@ class QuantAbsorbPairsPass(ModulePass):
 def absorb(function: FuncOp) -> dict[str, Attribute]:
     """Take rounding out of ``function``, in place; the types that it gave to values, by their names."""
     types: dict[SSAValue, Attribute] = {}
-    for op in list(operators(function)):
+    for op in list(ir.operators(function)):
         type = _rounding(op)
         if type is None:
             continue
@@ -90,14 +83,14 @@ def _rounding(op: CircleOp) -> Attribute | None:
     """Return the type that ``op`` and its successors round to, None for other operators."""
     if op.SPEC.name == "FAKE_QUANT":
         return _of_fake_quant(op) if op.unverified is None else None
-    if op.SPEC.name != "QUANTIZE" or not is_real(op.operands[0]):
+    if op.SPEC.name != "QUANTIZE" or not ir.is_real(op.operands[0]):
         return None
-    found = params_of(getattr(op.results[0].type, "element_type", None))
+    found = ir.params_of(getattr(op.results[0].type, "element_type", None))
     users = [use.operation for use in op.results[0].uses]
     if not users or any(not isinstance(user, CircleOp) or user.SPEC.name != "DEQUANTIZE" for user in users):
         return None
-    by_channel = found is not None and not found[1].per_tensor and constant_of(op.operands[0]) is None
-    return None if found is None or found[0] not in CODE_DTYPES or by_channel else quantised(*found)
+    by_channel = found is not None and not found[1].per_tensor and ir.constant_of(op.operands[0]) is None
+    return None if found is None or found[0] not in CODE_DTYPES or by_channel else ir.quantised(*found)
 
 
 def _of_fake_quant(op: CircleOp) -> Attribute | None:
@@ -108,17 +101,17 @@ def _of_fake_quant(op: CircleOp) -> Attribute | None:
         return None
     grid = fake_quant_params(float(str(op.option("min"))), float(str(op.option("max"))), bits, narrow=narrow)
     first = int(narrow) + DTYPES[dtype].range[0]
-    return quantised(dtype, QuantParams((float(grid.step),), (first - round(float(grid.low / grid.step)),)))
+    return ir.quantised(dtype, QuantParams((float(grid.step),), (first - round(float(grid.low / grid.step)),)))
 
 
 def _of_constants(function: FuncOp) -> dict[SSAValue, Attribute]:
     """The codes of constants that DEQUANTIZE makes real."""
     found: dict[SSAValue, Attribute] = {}
-    for op in operators(function):
-        if op.SPEC.name == "DEQUANTIZE" and constant_of(op.operands[0]) is not None:
-            codes = params_of(getattr(op.operands[0].type, "element_type", None))
+    for op in ir.operators(function):
+        if op.SPEC.name == "DEQUANTIZE" and ir.constant_of(op.operands[0]) is not None:
+            codes = ir.params_of(getattr(op.operands[0].type, "element_type", None))
             if codes is not None and codes[0] in CODE_DTYPES:
-                found[op.results[0]] = quantised(*codes)
+                found[op.results[0]] = ir.quantised(*codes)
     return found
 
 
@@ -129,7 +122,7 @@ def _replace(last: CircleOp, value: SSAValue) -> None:
     takes_name = is_returned(result) and not is_returned(value) and not isinstance(value, BlockArgument)
     result.replace_all_uses_with(value)
     Rewriter.erase_op(last)
-    if takes_name and constant_of(value) is None:
+    if takes_name and ir.constant_of(value) is None:
         rename(value, name)
 
 

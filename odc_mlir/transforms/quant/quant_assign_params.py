@@ -49,30 +49,8 @@ from odc_mlir.quantizer.policy.schemes import (
     weight_params,
 )
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.quant.common import ir
 from odc_mlir.transforms.quant.common.given import given_range, given_type, given_weights, read_given
-from odc_mlir.transforms.quant.common.ir import (
-    GRANULARITY,
-    LEFT_ALONE,
-    PRECISION,
-    READER,
-    REAL,
-    REASON,
-    SCHEME,
-    WEIGHTS,
-    coded_weights,
-    constant_of,
-    is_real,
-    keep_real,
-    main_function,
-    operand_types,
-    operators,
-    quantised,
-    read_word,
-    set_argument_types,
-    set_operand_types,
-    set_result_types,
-    write_word,
-)
 from odc_mlir.transforms.quant.common.roles import Ranges, Role, concerns_reals, contents_of, role_of
 
 
@@ -102,7 +80,7 @@ class QuantAssignParamsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         plan = PrecisionPlan() if self.config is None else read_config(self.config)
-        name, function = self.scheme or plan.scheme, main_function(op)
+        name, function = self.scheme or plan.scheme, ir.main_function(op)
         if name is None or function is None:
             return
         chosen = (
@@ -115,15 +93,15 @@ class QuantAssignParamsPass(ModulePass):
         names = _names(function)
         choices = plan.resolve(names) | PrecisionPlan(layers=parse_overrides(self.overrides)).resolve(names)
         Assignment(function, chosen, choices).run()
-        write_word(op, SCHEME, chosen.name)
+        ir.write_word(op, ir.SCHEME, chosen.name)
         if chosen.reader:
-            write_word(op, READER, chosen.reader)
-        write_word(op, GRANULARITY, chosen.granularity)
-        write_word(op, WEIGHTS, "symmetric" if chosen.symmetric_weights else "asymmetric")
+            ir.write_word(op, ir.READER, chosen.reader)
+        ir.write_word(op, ir.GRANULARITY, chosen.granularity)
+        ir.write_word(op, ir.WEIGHTS, "symmetric" if chosen.symmetric_weights else "asymmetric")
 
 
 def _names(function: FuncOp) -> list[str]:
-    results = (result for op in operators(function) for result in op.results)
+    results = (result for op in ir.operators(function) for result in op.results)
     return [value_name(value) for value in (*function.args, *results)]
 
 
@@ -137,13 +115,13 @@ def _keep_from_zero(op: CircleOp) -> None:
     LiteRT does not say which code is that of infinity, and it is no large one on every machine.
     """
     place = _INFINITE_AT_ZERO.get(op.SPEC.name)
-    if place is None or REAL not in (operand_types(op) or ()):
+    if place is None or ir.REAL not in (ir.operand_types(op) or ()):
         return
     guard = op.operands[place].owner
     if not isinstance(guard, CircleOp) or guard.SPEC.name not in _GUARDS:
         return
-    if any(constant_of(operand) is not None for operand in guard.operands):
-        keep_real(guard, f"{op.SPEC.name} of it stays float, and is infinite at 0", guard.SPEC.quant.left)
+    if any(ir.constant_of(operand) is not None for operand in guard.operands):
+        ir.keep_real(guard, f"{op.SPEC.name} of it stays float, and is infinite at 0", guard.SPEC.quant.left)
 
 
 class _StaysReal(Exception):
@@ -170,35 +148,37 @@ class Assignment:
 
     def run(self) -> None:
         """Write all assignments."""
-        for op in operators(self._function):
+        for op in ir.operators(self._function):
             if concerns_reals(op):
                 self._assign(op)
         if self._default.reader == LITERT:
-            for op in operators(self._function):
+            for op in ir.operators(self._function):
                 _keep_from_zero(op)
-        set_argument_types(self._function, [self._argument(value) for value in self._function.args])
+        ir.set_argument_types(self._function, [self._argument(value) for value in self._function.args])
 
     def _assign(self, op: CircleOp) -> None:
         rule, choice = op.SPEC.quant, self._choice(op.results)
         if choice is not None:
-            write_word(op, PRECISION, choice.precision)
-        if read_word(op, PRECISION) == FLOAT:
-            told = None if choice is not None else read_word(op, REASON)
-            keep_real(op, told or "float was asked for", rule.left)
+            ir.write_word(op, ir.PRECISION, choice.precision)
+        if ir.read_word(op, ir.PRECISION) == FLOAT:
+            told = None if choice is not None else ir.read_word(op, ir.REASON)
+            ir.keep_real(op, told or "float was asked for", rule.left)
         elif rule.kind is QuantKind.FLOAT:
-            keep_real(op, rule.reason, rule.left)
+            ir.keep_real(op, rule.reason, rule.left)
         elif op.unverified is not None:
-            keep_real(op, op.unverified)
+            ir.keep_real(op, op.unverified)
         else:
             try:
                 used = self._as_reader_takes(op, self._scheme(choice))
                 operands = [self._operand(op, index, used) for index in range(len(op.operands))]
-                results = [self._by_range(result, used) if is_real(result) else LEFT_ALONE for result in op.results]
+                results = [
+                    self._by_range(result, used) if ir.is_real(result) else ir.LEFT_ALONE for result in op.results
+                ]
             except _StaysReal as reason:
-                keep_real(op, str(reason), rule.left)
+                ir.keep_real(op, str(reason), rule.left)
                 return
-            set_operand_types(op, operands)
-            set_result_types(op, results)
+            ir.set_operand_types(op, operands)
+            ir.set_result_types(op, results)
 
     def _as_reader_takes(self, op: CircleOp, used: Scheme) -> Scheme:
         """``used``, with more bits for weights where LiteRT takes no other, if the file is for that.
@@ -232,12 +212,12 @@ class Assignment:
 
     def _operand(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
         role, operand = role_of(op, index), op.operands[index]
-        if role is Role.BIAS and constant_of(operand) is None:
+        if role is Role.BIAS and ir.constant_of(operand) is None:
             raise _StaysReal("its bias is computed when the model runs")
         if role is Role.LEFT and index in op.SPEC.quant.weights:
-            return coded_weights(operand) or LEFT_ALONE
+            return ir.coded_weights(operand) or ir.LEFT_ALONE
         if role in (Role.LEFT, Role.BIAS):
-            return LEFT_ALONE
+            return ir.LEFT_ALONE
         if role is Role.STATE:
             return self._state(op, index, used)
         if role is Role.WEIGHTS:
@@ -251,7 +231,7 @@ class Assignment:
         if (given := given_weights(self._given, op, index, dtype)) is not None:
             return given
         axis = axis if used.granularity == "channel" else None
-        constant = constant_of(operand)
+        constant = ir.constant_of(operand)
         assert constant is not None
         key = (dtype, axis, used.symmetric_weights, operand.type, constant.sparsity)
         try:
@@ -262,7 +242,7 @@ class Assignment:
     def _state(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
         if op.SPEC.quant.states[index] is StateParameters.OUTPUT:
             return self._by_range(op.results[0], used)
-        return quantised("int16", cell_state_params(*self._range(op.operands[index])))
+        return ir.quantised("int16", cell_state_params(*self._range(op.operands[index])))
 
     def _range(self, value: SSAValue) -> tuple[float, float]:
         try:
@@ -290,24 +270,24 @@ class Assignment:
         if not any(found):
             found = self._ranges.beside(value) or found
         params = activation_params(*found, used.activations, symmetric=symmetric)
-        return quantised(used.activations, params)
+        return ir.quantised(used.activations, params)
 
     def _argument(self, value: SSAValue) -> Attribute:
         """Assign an argument the type that all its users want, or the default if they differ."""
-        if not is_real(value):
-            return LEFT_ALONE
-        demands = ((operand_types(use.operation), use.index) for use in value.uses)
+        if not ir.is_real(value):
+            return ir.LEFT_ALONE
+        demands = ((ir.operand_types(use.operation), use.index) for use in value.uses)
         asked: set[Attribute] = {types[index] for types, index in demands if types is not None}
-        asked.discard(LEFT_ALONE)
+        asked.discard(ir.LEFT_ALONE)
         choice = self._choice((value,))
         if choice is None and len(asked) == 1:
             return asked.pop()
         if choice is not None and choice.precision == FLOAT:
-            return REAL
+            return ir.REAL
         try:
             return self._by_range(value, self._scheme(choice))
         except _StaysReal:
-            return REAL
+            return ir.REAL
 
 
 def _type_of_weights(operand: SSAValue, axis: int | None, dtype: str, used: Scheme) -> Attribute:
@@ -320,4 +300,4 @@ def _type_of_weights(operand: SSAValue, axis: int | None, dtype: str, used: Sche
         symmetric=used.symmetric_weights,
         name=value_name(operand),
     )
-    return quantised(dtype, on_grid(contents, params, dtype), per_axis=axis is not None)
+    return ir.quantised(dtype, on_grid(contents, params, dtype), per_axis=axis is not None)

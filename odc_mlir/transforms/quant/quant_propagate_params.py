@@ -48,43 +48,13 @@ from odc_mlir.dialects.circle_attributes import NO_CONTENTS
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind, StateParameters
 from odc_mlir.ops.spec import QuantParams
+from odc_mlir.quantizer.policy import schemes
 from odc_mlir.quantizer.policy.declarations import LITERT
-from odc_mlir.quantizer.policy.schemes import (
-    Scheme,
-    least_weight_scales,
-    on_grid,
-    represented_range,
-    scheme,
-    weight_params,
-)
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.common.masks import MIXING
+from odc_mlir.transforms.quant.common import ir
 from odc_mlir.transforms.quant.common.given import Types, given_type, read_given
 from odc_mlir.transforms.quant.common.groups import Group, Groups
-from odc_mlir.transforms.quant.common.ir import (
-    LEFT_ALONE,
-    PRECISION,
-    READER,
-    REAL,
-    REASON,
-    SCHEME,
-    WEIGHTS,
-    argument_types,
-    assigned_type,
-    constant_of,
-    is_real,
-    keep_real,
-    main_function,
-    operand_types,
-    operators,
-    params_of,
-    quantised,
-    read_word,
-    result_types,
-    set_argument_types,
-    set_operand_types,
-    set_result_types,
-)
 from odc_mlir.transforms.quant.common.kernels import refusal
 from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, contents_of_bias, role_of
 from odc_mlir.transforms.quant.common.sums import (
@@ -105,20 +75,22 @@ class QuantPropagateParamsPass(ModulePass):
     name = "quant-propagate-params"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        name, function = read_word(op, SCHEME), main_function(op)
-        if name is not None and function is not None and argument_types(function) is not None:
-            symmetric = read_word(op, WEIGHTS) != "asymmetric"
-            used = scheme(name).read_by(read_word(op, READER) or "")
+        name, function = ir.read_word(op, ir.SCHEME), ir.main_function(op)
+        if name is not None and function is not None and ir.argument_types(function) is not None:
+            symmetric = ir.read_word(op, ir.WEIGHTS) != "asymmetric"
+            used = schemes.scheme(name).read_by(ir.read_word(op, ir.READER) or "")
             Propagation(function, used, symmetric_weights=symmetric).run()
 
 
 class Propagation:
     """Types of the values of one function."""
 
-    def __init__(self, function: FuncOp, default: Scheme, *, symmetric_weights: bool) -> None:
+    def __init__(self, function: FuncOp, default: schemes.Scheme, *, symmetric_weights: bool) -> None:
         self._function, self._default, self._symmetric_weights = function, default, symmetric_weights
         self._groups, self._ranges = Groups(), Ranges()
-        self._ops = [op for op in operators(function) if operand_types(op) is not None and REASON not in op.attributes]
+        self._ops = [
+            op for op in ir.operators(function) if ir.operand_types(op) is not None and ir.REASON not in op.attributes
+        ]
 
     def run(self) -> None:
         """Bring all assignments together and write them."""
@@ -128,19 +100,19 @@ class Propagation:
             self._ask_kernel(op)
         self._stay_real_between()
         for op in self._ops:
-            if REASON in op.attributes:
+            if ir.REASON in op.attributes:
                 continue
             if op.SPEC.quant.biases:
-                set_operand_types(op, self._with_room_for_sums(op, _needs(op)))
+                ir.set_operand_types(op, self._with_room_for_sums(op, _needs(op)))
             if op.SPEC.quant.states:
                 self._type_states(op)
 
     def _form_groups(self) -> None:
         given = read_given(self._function)
-        for argument, type in zip(self._function.args, argument_types(self._function) or (), strict=True):
+        for argument, type in zip(self._function.args, ir.argument_types(self._function) or (), strict=True):
             self._groups.add(argument, type, fixed=_is_given(given, argument, type))
         for op in self._ops:
-            for result, type in zip(op.results, result_types(op) or (), strict=True):
+            for result, type in zip(op.results, ir.result_types(op) or (), strict=True):
                 self._groups.add(result, type, fixed=_is_given(given, result, type))
         for op in self._ops:
             self._fix_or_move(op)
@@ -150,9 +122,9 @@ class Propagation:
         while any(self._make_result_coarser(op) for op in self._ops):
             pass  # results share their scales with others, which operators before these may read
 
-    def _scheme(self, op: CircleOp) -> Scheme:
-        name = read_word(op, PRECISION)
-        return self._default if name is None else scheme(name).read_by(self._default.reader)
+    def _scheme(self, op: CircleOp) -> schemes.Scheme:
+        name = ir.read_word(op, ir.PRECISION)
+        return self._default if name is None else schemes.scheme(name).read_by(self._default.reader)
 
     def _fix_or_move(self, op: CircleOp) -> None:
         rule = op.SPEC.quant
@@ -160,10 +132,10 @@ class Propagation:
             used = self._scheme(op)
             params = used.fixed(rule.table)
             if (group := self._groups.of(op.results[0])) is not None and params is not None:
-                group.type, group.fixed = quantised(group.dtype, params), True
+                group.type, group.fixed = ir.quantised(group.dtype, params), True
         elif rule.source is not None:
             source, needed = op.operands[rule.source], _needs(op)[rule.source]
-            group, wanted = self._groups.of(source), params_of(needed)
+            group, wanted = self._groups.of(source), ir.params_of(needed)
             if wanted is not None:
                 shared = group if group is not None and group.dtype == wanted[0] else None
                 self._groups.join_results(shared, op.results, needed)
@@ -199,7 +171,7 @@ class Propagation:
                 if user is op or (isinstance(user, CircleOp) and role_of(user, use.index) is Role.LEFT):
                     continue
                 inside = isinstance(user, CircleOp) and user.SPEC.quant.kind is QuantKind.SAME
-                if not inside or REASON in user.attributes or self._groups.of(user.results[0]) is not group:
+                if not inside or ir.REASON in user.attributes or self._groups.of(user.results[0]) is not group:
                     return False
         return True
 
@@ -211,26 +183,26 @@ class Propagation:
 
     def _covers(self, type: Attribute, value: SSAValue, part: float = 1.0) -> bool:
         """Whether ``value`` has codes of ``type`` all over its range, or this part of it, but for half a step."""
-        found, element = self._ranges.of(value), params_of(type)
+        found, element = self._ranges.of(value), ir.params_of(type)
         if found is None or element is None:
             return False
-        low, high = represented_range(element[1], element[0])
+        low, high = schemes.represented_range(element[1], element[0])
         slack = element[1].scale / 2
         return low - slack <= part * found[0] and part * found[1] <= high + slack
 
     def _write(self) -> None:
         groups = self._groups
-        set_argument_types(
+        ir.set_argument_types(
             self._function,
             [
                 groups.type_of(v, t)
-                for v, t in zip(self._function.args, argument_types(self._function) or (), strict=True)
+                for v, t in zip(self._function.args, ir.argument_types(self._function) or (), strict=True)
             ],
         )
         for op in self._ops:
-            results = [groups.type_of(v, t) for v, t in zip(op.results, result_types(op) or (), strict=True)]
-            set_operand_types(op, self._demands(op))
-            set_result_types(op, results)
+            results = [groups.type_of(v, t) for v, t in zip(op.results, ir.result_types(op) or (), strict=True)]
+            ir.set_operand_types(op, self._demands(op))
+            ir.set_result_types(op, results)
 
     def _demands(self, op: CircleOp) -> list[Attribute]:
         return [self._demand(op, index, type) for index, type in enumerate(_needs(op))]
@@ -243,27 +215,27 @@ class Propagation:
         if role is not Role.ACTIVATION:
             return by_range
         if index == op.SPEC.quant.source or _is_joined(op, index):
-            return self._groups.type_of(next(filter(is_real, op.results)), by_range)
-        group, wanted = self._groups.of(op.operands[index]), params_of(by_range)
+            return self._groups.type_of(next(filter(ir.is_real, op.results)), by_range)
+        group, wanted = self._groups.of(op.operands[index]), ir.params_of(by_range)
         if index in op.SPEC.quant.weights and group is not None and not _may_be_weights(group.type):
             return by_range
         return group.type if group is not None and wanted is not None and group.dtype == wanted[0] else by_range
 
     def _ask_kernel(self, op: CircleOp) -> None:
-        seen = refusal(op, _needs(op), result_types(op) or (), self._scheme(op), self._ranges)
+        seen = refusal(op, _needs(op), ir.result_types(op) or (), self._scheme(op), self._ranges)
         group = self._groups.of(op.results[0])
         if seen is None and group is not None and self._coarse_enough(op, group) is None:
             seen = "its sums may be so far beyond its result that no kernel scales them; scale it in the float model"
         if seen is not None:
-            keep_real(op, seen, op.SPEC.quant.left)
+            ir.keep_real(op, seen, op.SPEC.quant.left)
 
     def _stay_real_between(self) -> None:
         """Operators that move values between real ones stay real: nothing is gained by codes."""
-        among = {op for op in self._ops if REASON not in op.attributes and op.SPEC.quant.kind is QuantKind.SAME}
+        among = {op for op in self._ops if ir.REASON not in op.attributes and op.SPEC.quant.kind is QuantKind.SAME}
         while apart := [op for op in among if not _is_among_real(op, among)]:
             among.difference_update(apart)
         for op in among:
-            keep_real(op, "all that it takes from and gives to stays real", op.SPEC.quant.left)
+            ir.keep_real(op, "all that it takes from and gives to stays real", op.SPEC.quant.left)
 
     def _type_states(self, op: CircleOp) -> None:
         """Assign variables the type of their operator's state."""
@@ -271,7 +243,7 @@ class Propagation:
         for index in op.SPEC.quant.states:
             variable = op.operands[index].owner if index < len(op.operands) else None
             if isinstance(variable, VariableOp):
-                set_result_types(variable, [needs[index]])
+                ir.set_result_types(variable, [needs[index]])
         op.properties["intermediates"] = ArrayAttr(_sums_of_gates(op))
 
     def _make_result_coarser(self, op: CircleOp) -> bool:
@@ -285,7 +257,7 @@ class Propagation:
 
     def _coarse_enough(self, op: CircleOp, group: Group) -> Attribute | None:
         """The type of its result to which kernels scale whatever ``op`` may compute, None where there is none."""
-        own = params_of(group.type)
+        own = ir.params_of(group.type)
         if not is_scaled(op) or group.fixed or own is None:
             return group.type
         needs, used = self._with_room_for_sums(op, self._demands(op)), self._scheme(op)
@@ -295,40 +267,42 @@ class Propagation:
         # What LiteRT does not run as it is stays real, which loses nothing.
         grows = params != own[1]
         stays = grows and used.reader == LITERT and refusal(op, needs, [group.type], used, self._ranges) is not None
-        return quantised(own[0], params) if grows and not stays else group.type
+        return ir.quantised(own[0], params) if grows and not stays else group.type
 
     def _with_room_for_sums(self, op: CircleOp, needs: Sequence[Attribute]) -> list[Attribute]:
         """``needs`` with scales of weights that leave room for biases and sums."""
         found, used = list(needs), self._scheme(op)
         for index, bias in op.SPEC.quant.biases.items():
-            x, weights = params_of(found[bias.input]), params_of(found[bias.weights])
+            x, weights = ir.params_of(found[bias.input]), ir.params_of(found[bias.weights])
             if x is None or weights is None or role_of(op, bias.weights) is not Role.WEIGHTS:
                 continue
             largest = used.largest_bias
             if used.bias == "int32":  # and so sums of products with it
                 largest = largest_beside_products(op, x, weights, largest)
-            least = least_weight_scales(contents_of_bias(op, index), x[1].scale, largest)
+            least = schemes.least_weight_scales(contents_of_bias(op, index), x[1].scale, largest)
             if used.largest_sum is not None:
                 least = np.maximum(least, least_scales_of_weights(op, bias.weights, used.largest_sum))
             if (least <= np.asarray(weights[1].scales)).all():
                 continue
             per_axis = not weights[1].per_tensor
             contents = contents_of(op.operands[bias.weights])
-            params = weight_params(
+            params = schemes.weight_params(
                 contents,
                 op.SPEC.quant.weights[bias.weights] if per_axis else None,
                 weights[0],
                 symmetric=weights[0] != "uint8" or self._symmetric_weights,
                 least_scales=least,
             )
-            found[bias.weights] = quantised(weights[0], on_grid(contents, params, weights[0]), per_axis=per_axis)
+            found[bias.weights] = ir.quantised(
+                weights[0], schemes.on_grid(contents, params, weights[0]), per_axis=per_axis
+            )
         return found
 
 
 def _sums_of_gates(op: CircleOp) -> list[TensorAttr]:
     """What files say of the values inside a cell: the gates' sums in Q3.12, and hidden values, which are the result."""
-    sums = quantised("int16", QuantParams((2.0**-12,), (0,)))
-    inside = [*([sums] * 4), *(result_types(op) or ())]
+    sums = ir.quantised("int16", QuantParams((2.0**-12,), (0,)))
+    inside = [*([sums] * 4), *(ir.result_types(op) or ())]
     return [
         TensorAttr(StringAttr(f"{op_name(op)}_intermediate{index}"), TensorType(element, [1]), NO_CONTENTS)
         for index, element in enumerate(inside)
@@ -336,26 +310,26 @@ def _sums_of_gates(op: CircleOp) -> list[TensorAttr]:
 
 
 def _scale(type: Attribute) -> float:
-    found = params_of(type)
+    found = ir.params_of(type)
     assert found is not None
     return found[1].scale
 
 
 def _needs(op: CircleOp) -> list[Attribute]:
-    found = operand_types(op)
+    found = ir.operand_types(op)
     assert found is not None
     return found
 
 
 def _may_be_weights(type: Attribute) -> bool:
     """Whether kernels take codes of ``type`` as weights: signed ones are symmetric."""
-    found = params_of(type)
+    found = ir.params_of(type)
     return found is None or DTYPES[found[0]].kind != "int" or not found[1].zero_point
 
 
 def _is_given(given: Types, value: SSAValue, type: Attribute) -> bool:
     """Whether ``type`` was given for ``value``, not chosen by its range."""
-    found = params_of(type)
+    found = ir.params_of(type)
     return found is not None and given_type(given, value, found[0]) == type
 
 
@@ -365,8 +339,8 @@ def _is_joined(op: CircleOp, index: int) -> bool:
 
 def _is_among_real(op: CircleOp, among: Set[Operation]) -> bool:
     """Whether ``op`` takes from and gives to nothing but real operators and those in ``among``."""
-    taken = [value for value in op.operands if is_real(value) and constant_of(value) is None]
-    if not taken or any(value.owner not in among and assigned_type(value) != REAL for value in taken):
+    taken = [value for value in op.operands if ir.is_real(value) and ir.constant_of(value) is None]
+    if not taken or any(value.owner not in among and ir.assigned_type(value) != ir.REAL for value in taken):
         return False
     uses = (use for result in op.results for use in result.uses)
     return all(use.operation in among or _takes_real(use.operation, use.index) for use in uses)
@@ -375,5 +349,5 @@ def _is_among_real(op: CircleOp, among: Set[Operation]) -> bool:
 def _takes_real(user: Operation, index: int) -> bool:
     if not isinstance(user, CircleOp):
         return isinstance(user, ReturnOp)
-    types = operand_types(user)
-    return types is not None and types[index] in (REAL, LEFT_ALONE)
+    types = ir.operand_types(user)
+    return types is not None and types[index] in (ir.REAL, ir.LEFT_ALONE)

@@ -28,21 +28,8 @@ from odc_mlir.dialects.circle_attributes import QuantRecord
 from odc_mlir.errors import OptionError
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_fold_constants import evaluate
+from odc_mlir.transforms.common import rewriting
 from odc_mlir.transforms.common.retyping import retype
-from odc_mlir.transforms.common.rewriting import (
-    WeightedLayer,
-    activation,
-    constant,
-    constant_name,
-    is_real,
-    is_used_once,
-    producer,
-    real,
-    real_constant,
-    shape_of,
-    stack_inputs,
-    static_shape_of,
-)
 
 LARGEST = float(np.finfo(np.float32).max)
 _NORMS = frozenset({"RMS_NORM", "INSTANCE_NORM"})
@@ -128,17 +115,17 @@ class Front(ABC):
 class LayerFront(Front):
     """A layer with its new constants."""
 
-    layer: WeightedLayer
+    layer: rewriting.WeightedLayer
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
         """``op`` if it is a layer of constant real weights that no other operator reads: those stay shared."""
-        layer = WeightedLayer.of(op)
+        layer = rewriting.WeightedLayer.of(op)
         weights = None if layer is None else layer.real_weights()
         if layer is None or weights is None or not np.isfinite(weights).all():
             return None
         bias = layer.real_bias(weights.shape[layer.axis])
-        if bias is None or not is_used_once(op.operands[layer.weights]):
+        if bias is None or not rewriting.is_used_once(op.operands[layer.weights]):
             return None
         return cls(weights.astype(np.float64), layer.axis, bias.astype(np.float64), layer)
 
@@ -149,9 +136,9 @@ class LayerFront(Front):
     def _write(self) -> None:
         op, layer = self.layer.op, self.layer
         old = [op.operands[layer.weights], *([layer.bias_value] if layer.bias_value is not None else [])]
-        made = [real(self.weights, constant_name(old[0], layer.name, "weights"))]
+        made = [rewriting.real(self.weights, rewriting.constant_name(old[0], layer.name, "weights"))]
         if layer.bias_value is not None:
-            made.append(real(self.bias, constant_name(layer.bias_value, layer.name, "bias")))
+            made.append(rewriting.real(self.bias, rewriting.constant_name(layer.bias_value, layer.name, "bias")))
         Rewriter.insert_op(made, InsertPoint.before(op))
         op.operands = layer.operands_with(made[0].result, made[1].result if len(made) > 1 else None)
         _erase_unread(old)
@@ -182,13 +169,13 @@ class Affine(Front):
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
         """Return the front that ``op`` ends: a normalisation, MUL with a constant per channel, or ADD behind it."""
-        if op.unverified is not None or len(op.results) != 1 or not is_real(op.results[0]):
+        if op.unverified is not None or len(op.results) != 1 or not rewriting.is_real(op.results[0]):
             return None
         slots = _slots_of_norm(op) if op.SPEC.name in _NORMS else _slots_of_products(op)
         if slots is None:
             return None
-        channels = (shape_of(op.results[0]) or (None,))[-1]
-        gamma, beta = (None if slot is None else real_constant(slot.value) for slot in slots)
+        channels = (rewriting.shape_of(op.results[0]) or (None,))[-1]
+        gamma, beta = (None if slot is None else rewriting.real_constant(slot.value) for slot in slots)
         if channels is None or not _has_channels(gamma, channels) or (slots[1] and not _has_channels(beta, channels)):
             return None
         scale = np.ravel(np.asarray(gamma, np.float64))
@@ -205,7 +192,9 @@ class Affine(Front):
             if slot is None:
                 continue
             old = slot.value
-            made = real(values.reshape(static_shape_of(old) or -1), constant_name(old, self.name, role))
+            made = rewriting.real(
+                values.reshape(rewriting.static_shape_of(old) or -1), rewriting.constant_name(old, self.name, role)
+            )
             Rewriter.insert_op(made, InsertPoint.before(slot.op))
             slot.op.operands[slot.index] = made.result
             _erase_unread([old])
@@ -213,7 +202,7 @@ class Affine(Front):
 
 def _slots_of_norm(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | None] | None:
     names = [operand.name for operand in op.SPEC.operands]
-    if op.SPEC.name == "INSTANCE_NORM" and len(shape_of(op.results[0]) or ()) != 4:
+    if op.SPEC.name == "INSTANCE_NORM" and len(rewriting.shape_of(op.results[0]) or ()) != 4:
         return None  # its channels are along another axis
     return ConstantOperand(op, names.index("gamma")), ConstantOperand(
         op, names.index("beta")
@@ -224,8 +213,8 @@ def _slots_of_products(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand |
     """Return the slots of MUL, or of ADD behind it. A MUL that only such an ADD reads is a part of it."""
     if op.SPEC.name == "ADD":
         beta = _constant_slot(op)
-        product = None if beta is None else producer(op.operands[1 - beta.index], "MUL")
-        if product is None or activation(product) != "none" or not is_used_once(product.results[0]):
+        product = None if beta is None else rewriting.producer(op.operands[1 - beta.index], "MUL")
+        if product is None or rewriting.activation(product) != "none" or not rewriting.is_used_once(product.results[0]):
             return None
         gamma = _constant_slot(product)
         return None if gamma is None else (gamma, beta)
@@ -235,7 +224,7 @@ def _slots_of_products(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand |
 
 def _constant_slot(op: CircleOp) -> ConstantOperand | None:
     """The one operand of two that is a real constant."""
-    found = [index for index, value in enumerate(op.operands) if real_constant(value) is not None]
+    found = [index for index, value in enumerate(op.operands) if rewriting.real_constant(value) is not None]
     return ConstantOperand(op, found[0]) if len(found) == 1 else None
 
 
@@ -341,7 +330,7 @@ class Tracer:
             row = None if not columns or labels.size % columns else _row(labels.reshape(-1, columns))
             return None if row is None else np.asarray(row, np.int64)
         row = _row(labels)
-        inputs = None if row is None else stack_inputs(layer, back.weights, len(row))
+        inputs = None if row is None else rewriting.stack_inputs(layer, back.weights, len(row))
         return None if row is None or inputs is None else np.asarray(row[inputs], np.int64)
 
     def _crossed(self, op: Operation, trace: ChannelTrace) -> list[Labels] | None:
@@ -351,7 +340,7 @@ class Tracer:
             return None
         traced = [trace.labels.get(value) for value in op.operands]
         shapes = [sized(result) for result in op.results]
-        if None in shapes or not all(map(is_real, op.results)) or not _keeps_unknown(op, trace):
+        if None in shapes or not all(map(rewriting.is_real, op.results)) or not _keeps_unknown(op, trace):
             return None
         made = rule(op, traced, [shape for shape in shapes if shape is not None])
         if made is None or [np.shape(labels) for labels in made] != shapes:
@@ -361,7 +350,7 @@ class Tracer:
 
 def sized(value: SSAValue) -> tuple[int, ...] | None:
     """The shape, with 1 for an unknown first extent; None where more is unknown, or there are too many elements."""
-    shape = shape_of(value)
+    shape = rewriting.shape_of(value)
     if shape is None or None in shape[1:]:
         return None
     found = tuple(1 if extent is None else extent for extent in shape)
@@ -370,7 +359,7 @@ def sized(value: SSAValue) -> tuple[int, ...] | None:
 
 def commutes(op: CircleOp, relu6: str) -> bool:
     """Return whether the fused activation of ``op`` commutes with positive factors."""
-    fused = activation(op)
+    fused = rewriting.activation(op)
     return fused in ("none", "relu") or (fused == "relu6" and relu6 == "recorded" and _is_below_clip(op))
 
 
@@ -381,8 +370,8 @@ def _is_below_clip(op: CircleOp) -> bool:
 
 def _keeps_unknown(op: CircleOp, trace: ChannelTrace) -> bool:
     """Return whether an unknown first extent stays first, given the labels of one row."""
-    unknown = any((shape_of(value) or (0,))[0] is None for value in op.operands if value in trace.labels)
-    return not unknown or all((shape_of(result) or (0,))[0] is None for result in op.results)
+    unknown = any((rewriting.shape_of(value) or (0,))[0] is None for value in op.operands if value in trace.labels)
+    return not unknown or all((rewriting.shape_of(result) or (0,))[0] is None for result in op.results)
 
 
 def _row(labels: Labels) -> Labels | None:
@@ -428,13 +417,13 @@ def _moved(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
             arrays.append(np.ascontiguousarray(labels))
         elif isinstance(value.owner, NoneOp):
             arrays.append(None)
-        elif is_real(value):
+        elif rewriting.is_real(value):
             shape = sized(value)
             if shape is None:
                 return None
             arrays.append(np.zeros(shape, np.float32))
         else:
-            known = constant(value)
+            known = rewriting.constant(value)
             if known is None:
                 return None
             arrays.append(known)
@@ -455,7 +444,7 @@ def _padded(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None
 
 def _reduced(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
     """Sums, means and extremes over elements of one channel."""
-    labels, axes = traced[0], constant(op.operands[1])
+    labels, axes = traced[0], rewriting.constant(op.operands[1])
     if labels is None or axes is None:
         return None
     for axis in axes.reshape(-1):
@@ -469,7 +458,7 @@ def _matrix_product(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels
     """Rows of the left operand, or columns of the right one, that are of one channel each."""
     place = 0 if traced[1] is None else 1
     labels = traced[place]
-    if labels is None or (place and traced[0] is not None) or not is_real(op.operands[1 - place]):
+    if labels is None or (place and traced[0] is not None) or not rewriting.is_real(op.operands[1 - place]):
         return None
     turned = op.option(("adjoint_lhs", "adjoint_rhs")[place])
     labels = np.swapaxes(labels, -1, -2) if turned else labels
@@ -601,7 +590,7 @@ class Pair:
             for result in op.results:
                 if op in self.front.ops or (result in self.labels and self._is_scaled(self.labels[result])):
                     _forget_range(result)
-            if activation(op) == "relu6":
+            if rewriting.activation(op) == "relu6":
                 op.properties["fused_activation_function"] = op.OPTIONS["fused_activation_function"].encode("relu")
 
     def moved_factors(self) -> dict[str, Floats]:

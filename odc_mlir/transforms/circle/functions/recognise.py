@@ -26,32 +26,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, OpResult, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp
-from odc_mlir.transforms.circle.functions.common import (
-    ATTENTION,
-    INSTANCE,
-    RMS,
-    ROPE,
-    Function,
-    attention,
-    between,
-    logistic_gate,
-    normalisation,
-    pairs,
-    plain,
-    rotation,
-    squeeze_excite,
-    viewed,
-)
-from odc_mlir.transforms.common.rewriting import (
-    Reals,
-    WeightedLayer,
-    constant,
-    is_real,
-    producer,
-    real_constant,
-    shape_of,
-    static_shape_of,
-)
+from odc_mlir.transforms.circle.functions import common
+from odc_mlir.transforms.common import rewriting
 
 LSTM, GRU = "LSTM", "GRU"
 UNROLLED = "unrolled"
@@ -85,8 +61,8 @@ class Unrolled:
     """
 
     kind: str
-    inputs: WeightedLayer
-    recurrent: WeightedLayer
+    inputs: rewriting.WeightedLayer
+    recurrent: rewriting.WeightedLayer
     rows: tuple[int, ...]
     steps: tuple[RecurrentStep, ...]
 
@@ -106,17 +82,17 @@ class Unrolled:
         found: dict[CircleOp, None] = {}
         for state in self.states:
             stops = [self.inputs.result, *(step.state for step in self.steps if step.state is not state)]
-            found |= dict.fromkeys(between(state, stops))
+            found |= dict.fromkeys(common.between(state, stops))
         return tuple(found)
 
-    def function(self) -> Function:
+    def function(self) -> common.Function:
         """The sequence as one function."""
-        return Function(self.kind, self.states[-1], (*self.members(), self.inputs.op), frozenset({UNROLLED}))
+        return common.Function(self.kind, self.states[-1], (*self.members(), self.inputs.op), frozenset({UNROLLED}))
 
 
 def unrolled(op: CircleOp) -> Unrolled | None:
     """The sequence in whose first step ``op`` makes the new state: its last sum."""
-    if op.SPEC.name != "ADD" or len(op.results) != 1 or not is_real(op.results[0]):
+    if op.SPEC.name != "ADD" or len(op.results) != 1 or not rewriting.is_real(op.results[0]):
         return None
     for kind, match in ((LSTM, _lstm_step), (GRU, _gru_step)):
         first = match(op)
@@ -129,7 +105,7 @@ Match = Callable[[CircleOp], RecurrentStep | None]
 
 
 def _is_a_step(value: SSAValue, match: Match) -> bool:
-    op = plain(viewed(value), "ADD")
+    op = common.plain(common.viewed(value), "ADD")
     return op is not None and match(op) is not None
 
 
@@ -171,15 +147,15 @@ def _readers_of(value: SSAValue, *names: str) -> Iterator[CircleOp]:
 
 def _lstm_step(op: CircleOp) -> RecurrentStep | None:
     """The step whose new cell state ``op`` is."""
-    for kept, new in pairs(op):
-        products = plain(kept, "MUL"), plain(new, "MUL")
+    for kept, new in common.pairs(op):
+        products = common.plain(kept, "MUL"), common.plain(new, "MUL")
         if products[0] is None or products[1] is None:
             continue
         inputs, cells = _logistic_and(products[1], "TANH"), _logistic_and(products[0])
         outputs = _output_of(op.results[0])
         if inputs is None or cells is None or outputs is None or inputs[1] is None:
             continue
-        candidate = producer(inputs[1], "TANH")
+        candidate = rewriting.producer(inputs[1], "TANH")
         assert candidate is not None
         gates = [_side_by_side(v) for v in (inputs[0], cells[0], candidate.operands[0], outputs[1])]
         if all(gate is not None for gate in gates):
@@ -189,9 +165,9 @@ def _lstm_step(op: CircleOp) -> RecurrentStep | None:
 
 def _logistic_and(product: CircleOp, *names: str) -> tuple[SSAValue, SSAValue] | None:
     """Return the operand of the logistic factor of ``product``, and the other factor, made by one of ``names``."""
-    for gate, other in pairs(product):
-        inner = producer(gate, "LOGISTIC")
-        if inner is not None and (not names or producer(other, *names) is not None):
+    for gate, other in common.pairs(product):
+        inner = rewriting.producer(gate, "LOGISTIC")
+        if inner is not None and (not names or rewriting.producer(other, *names) is not None):
             return inner.operands[0], other
     return None
 
@@ -200,7 +176,7 @@ def _output_of(cell: SSAValue) -> tuple[SSAValue, SSAValue] | None:
     """``logistic(o) * tanh(cell)``, and ``o``."""
     for tanh in _readers_of(cell, "TANH"):
         for product in _readers_of(tanh.results[0], "MUL"):
-            found = _logistic_and(product, "TANH") if plain(product.results[0], "MUL") is not None else None
+            found = _logistic_and(product, "TANH") if common.plain(product.results[0], "MUL") is not None else None
             if found is not None and found[1] is tanh.results[0]:
                 return product.results[0], found[0]
     return None
@@ -209,7 +185,7 @@ def _output_of(cell: SSAValue) -> tuple[SSAValue, SSAValue] | None:
 def _side_by_side(value: SSAValue) -> GateColumns | None:
     """Columns of a sum."""
     found = _columns(value)
-    total = None if found is None else plain(viewed(found[0]), "ADD")
+    total = None if found is None else common.plain(common.viewed(found[0]), "ADD")
     return (
         None
         if found is None or total is None
@@ -219,17 +195,17 @@ def _side_by_side(value: SSAValue) -> GateColumns | None:
 
 def _gru_step(op: CircleOp) -> RecurrentStep | None:
     """The step whose new state ``op`` is."""
-    for product, new in pairs(op):
-        weighted, candidate = plain(product, "MUL"), producer(new, "TANH")
-        total = None if candidate is None else plain(candidate.operands[0], "ADD")
+    for product, new in common.pairs(op):
+        weighted, candidate = common.plain(product, "MUL"), rewriting.producer(new, "TANH")
+        total = None if candidate is None else common.plain(candidate.operands[0], "ADD")
         update = None if weighted is None else _logistic_and(weighted, "SUB")
         if total is None or update is None:
             continue
-        change = plain(update[1], "SUB")
+        change = common.plain(update[1], "SUB")
         if change is None or change.operands[1] is not new:
             continue
-        for by_input, by_state in pairs(total):
-            gated = plain(by_state, "MUL")
+        for by_input, by_state in common.pairs(total):
+            gated = common.plain(by_state, "MUL")
             reset = None if gated is None else _logistic_and(gated)
             if reset is None:
                 continue
@@ -240,12 +216,12 @@ def _gru_step(op: CircleOp) -> RecurrentStep | None:
 
 
 def _sum_of_columns(value: SSAValue) -> GateColumns | None:
-    total = plain(value, "ADD")
+    total = common.plain(value, "ADD")
     return None if total is None else _gate(total.operands[0], total.operands[1])
 
 
 def _gate(left: SSAValue, right: SSAValue) -> GateColumns | None:
-    parts = [(value, None) if constant(value) is not None else _columns(value) for value in (left, right)]
+    parts = [(value, None) if rewriting.constant(value) is not None else _columns(value) for value in (left, right)]
     if parts[0] is None or parts[1] is None:
         return None
     return GateColumns((parts[0][0], parts[1][0]), (parts[0][1], parts[1][1]))
@@ -255,9 +231,9 @@ def _columns(value: SSAValue) -> tuple[SSAValue, int] | None:
     """Return the value that ``value`` is equal columns of, and their number: a part of SPLIT, or a slice."""
     if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or value.op.unverified is not None:
         return None
-    op, shape = value.op, static_shape_of(value)
+    op, shape = value.op, rewriting.static_shape_of(value)
     if op.SPEC.name == "SPLIT":
-        axis, source = constant(op.operands[0]), shape_of(op.operands[1])
+        axis, source = rewriting.constant(op.operands[0]), rewriting.shape_of(op.operands[1])
         if axis is None or not source or int(axis.reshape(-1)[0]) % len(source) != len(source) - 1:
             return None
         return op.operands[1], value.index
@@ -269,30 +245,34 @@ def _columns(value: SSAValue) -> tuple[SSAValue, int] | None:
 
 def _slice_begin(op: CircleOp) -> list[int] | None:
     """Return the begin of SLICE, or STRIDED_SLICE of neighbours; other dimensions are taken to their end."""
-    source, begin = static_shape_of(op.operands[0]) if op.operands else None, None
+    source, begin = rewriting.static_shape_of(op.operands[0]) if op.operands else None, None
     if op.SPEC.name in ("SLICE", "STRIDED_SLICE"):
-        begin = constant(op.operands[1])
+        begin = rewriting.constant(op.operands[1])
     if source is None or begin is None or begin.size != len(source):
         return None
     if op.SPEC.name == "SLICE":
         return [int(at) for at in begin.reshape(-1)]
-    steps = constant(op.operands[3])
+    steps = rewriting.constant(op.operands[3])
     masks = ("ellipsis_mask", "new_axis_mask", "begin_mask")
     if steps is None or np.any(steps != 1) or any(op.option(mask) for mask in masks):
         return None
     return [int(at) + (extent if at < 0 else 0) for at, extent in zip(begin.reshape(-1), source, strict=True)]
 
 
-def _layer_of(step: RecurrentStep, state: SSAValue) -> WeightedLayer | None:
+def _layer_of(step: RecurrentStep, state: SSAValue) -> rewriting.WeightedLayer | None:
     """The layer that gives a step's gates their part of ``state``."""
     for value in step.gates[0].parts:
-        layer = WeightedLayer.of(producer(viewed(value), "FULLY_CONNECTED"))
-        if layer is not None and viewed(layer.op.operands[0]) is viewed(state) and layer.real_weights() is not None:
+        layer = rewriting.WeightedLayer.of(rewriting.producer(common.viewed(value), "FULLY_CONNECTED"))
+        if (
+            layer is not None
+            and common.viewed(layer.op.operands[0]) is common.viewed(state)
+            and layer.real_weights() is not None
+        ):
             return layer
     return None
 
 
-def _rows(steps: Sequence[RecurrentStep], recurrent: WeightedLayer) -> tuple[int, ...] | None:
+def _rows(steps: Sequence[RecurrentStep], recurrent: rewriting.WeightedLayer) -> tuple[int, ...] | None:
     """Return the place of each gate's rows if every step adds the state's part by the same weights; else None."""
     weights = recurrent.real_weights()
     if weights is None or weights.shape[0] != len(steps[0].gates) * weights.shape[1]:
@@ -309,7 +289,9 @@ def _rows(steps: Sequence[RecurrentStep], recurrent: WeightedLayer) -> tuple[int
     return rows
 
 
-def _place(gate: GateColumns, before: SSAValue | None, recurrent: WeightedLayer, bias: Reals | None) -> int | None:
+def _place(
+    gate: GateColumns, before: SSAValue | None, recurrent: rewriting.WeightedLayer, bias: rewriting.Reals | None
+) -> int | None:
     """Return the position of a gate's rows if one of its two summands depends on the state ``before``."""
     for by_input, by_state in ((0, 1), (1, 0)):
         place, part = gate.places[by_input], gate.parts[by_state]
@@ -323,9 +305,9 @@ def _place(gate: GateColumns, before: SSAValue | None, recurrent: WeightedLayer,
     return None
 
 
-def _is_bias(value: SSAValue, columns: int | None, place: int, bias: Reals | None) -> bool:
+def _is_bias(value: SSAValue, columns: int | None, place: int, bias: rewriting.Reals | None) -> bool:
     """Return whether ``value`` is the contribution of a zero state to the gate at ``place``."""
-    array = real_constant(viewed(value))
+    array = rewriting.real_constant(common.viewed(value))
     if array is None or bias is None or not array.ndim:
         return False
     width = array.shape[-1]
@@ -333,9 +315,9 @@ def _is_bias(value: SSAValue, columns: int | None, place: int, bias: Reals | Non
     return wanted.size == width and bool(np.all(array == wanted))
 
 
-def _is_same_layer(value: SSAValue, before: SSAValue, recurrent: WeightedLayer) -> bool:
-    layer = WeightedLayer.of(producer(viewed(value), "FULLY_CONNECTED"))
-    if layer is None or viewed(layer.op.operands[0]) is not viewed(before):
+def _is_same_layer(value: SSAValue, before: SSAValue, recurrent: rewriting.WeightedLayer) -> bool:
+    layer = rewriting.WeightedLayer.of(rewriting.producer(common.viewed(value), "FULLY_CONNECTED"))
+    if layer is None or common.viewed(layer.op.operands[0]) is not common.viewed(before):
         return False
     mine, other = list(layer.op.operands[1:]), list(recurrent.op.operands[1:])
     return layer.op.properties == recurrent.op.properties and _are_same(mine, other)
@@ -346,49 +328,57 @@ def _are_same(first: Sequence[SSAValue], second: Sequence[SSAValue]) -> bool:
     if len(first) != len(second):
         return False
     for a, b in zip(first, second, strict=True):
-        left, right = real_constant(a), real_constant(b)
+        left, right = rewriting.real_constant(a), rewriting.real_constant(b)
         if a is not b and (left is None or right is None or not np.array_equal(left, right)):
             return False
     return True
 
 
-def _inputs(steps: Sequence[RecurrentStep], recurrent: WeightedLayer) -> WeightedLayer | None:
+def _inputs(steps: Sequence[RecurrentStep], recurrent: rewriting.WeightedLayer) -> rewriting.WeightedLayer | None:
     """Return the layer on all inputs whose row t is read by step t, with one row per step."""
-    found: WeightedLayer | None = None
+    found: rewriting.WeightedLayer | None = None
     before: SSAValue | None = None
     for number, step in enumerate(steps):
         for gate in step.gates:
             parts = [part for part in gate.parts if not _is_of_state(part, before, recurrent)]
             row = None if len(parts) != 1 else _row(parts[0])
-            layer = None if row is None else WeightedLayer.of(producer(row[0], "FULLY_CONNECTED"))
+            layer = None if row is None else rewriting.WeightedLayer.of(rewriting.producer(row[0], "FULLY_CONNECTED"))
             if row is None or layer is None or row[1] != number or (found is not None and found.op is not layer.op):
                 return None
             found = layer
         before = step.state
-    shape = None if found is None else static_shape_of(found.result)
+    shape = None if found is None else rewriting.static_shape_of(found.result)
     if found is None or shape is None or len(shape) != 3 or shape[0] != len(steps) or found.real_weights() is None:
         return None
     return found
 
 
-def _is_of_state(value: SSAValue, before: SSAValue | None, recurrent: WeightedLayer) -> bool:
-    return real_constant(viewed(value)) is not None if before is None else _is_same_layer(value, before, recurrent)
+def _is_of_state(value: SSAValue, before: SSAValue | None, recurrent: rewriting.WeightedLayer) -> bool:
+    return (
+        rewriting.real_constant(common.viewed(value)) is not None
+        if before is None
+        else _is_same_layer(value, before, recurrent)
+    )
 
 
 def _row(value: SSAValue) -> tuple[SSAValue, int] | None:
     """Return the value that ``value`` is one row of along the first dimension, and the row."""
-    value = viewed(value)
+    value = common.viewed(value)
     if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or value.op.unverified is not None:
         return None
     op = value.op
     if op.SPEC.name in ("UNPACK", "SPLIT"):
         source = op.operands[0 if op.SPEC.name == "UNPACK" else 1]
-        given = np.array(op.option("axis")) if op.SPEC.name == "UNPACK" else constant(op.operands[0])
-        extents = static_shape_of(source)
+        given = np.array(op.option("axis")) if op.SPEC.name == "UNPACK" else rewriting.constant(op.operands[0])
+        extents = rewriting.static_shape_of(source)
         if given is None or not extents or int(given.reshape(-1)[0]) % len(extents) or len(op.results) != extents[0]:
             return None
         return source, value.index
-    begin, source_shape, shape = _slice_begin(op), static_shape_of(op.operands[0]), static_shape_of(value)
+    begin, source_shape, shape = (
+        _slice_begin(op),
+        rewriting.static_shape_of(op.operands[0]),
+        rewriting.static_shape_of(value),
+    )
     if begin is None or source_shape is None or shape is None or any(begin[1:]):
         return None
     size = int(np.prod(shape))
@@ -399,10 +389,10 @@ def _row(value: SSAValue) -> tuple[SSAValue, int] | None:
 OPERATORS = {
     "GELU": "GELU",
     "HARD_SWISH": "HardSwish",
-    "INSTANCE_NORM": INSTANCE,
-    "RMS_NORM": RMS,
-    "ROPE": ROPE,
-    "ATTENTION": ATTENTION,
+    "INSTANCE_NORM": common.INSTANCE,
+    "RMS_NORM": common.RMS,
+    "ROPE": common.ROPE,
+    "ATTENTION": common.ATTENTION,
     "GRU": GRU,
     "UNIDIRECTIONAL_SEQUENCE_LSTM": LSTM,
     "BIDIRECTIONAL_SEQUENCE_LSTM": LSTM,
@@ -410,7 +400,7 @@ OPERATORS = {
 }
 
 
-def functions(module: ModuleOp) -> list[Function]:
+def functions(module: ModuleOp) -> list[common.Function]:
     """Return the recognised functions in operator order; an operator may be in two."""
     blocks = {op.parent for op in module.walk() if isinstance(op, CircleOp)}
     ordered = [block for block in _blocks(module) if block in blocks]
@@ -433,19 +423,19 @@ def _blocks(module: ModuleOp) -> Iterator[Block]:
             yield from region.blocks
 
 
-def _of_block(block: Block) -> Iterator[Function]:
+def _of_block(block: Block) -> Iterator[common.Function]:
     for op in block.ops:
         if not isinstance(op, CircleOp):
             continue
         own = OPERATORS.get(op.SPEC.name)
         if own is not None:
-            yield Function(own, op.results[0], (op,))
-        if (norm := normalisation(op)) is not None:
+            yield common.Function(own, op.results[0], (op,))
+        if (norm := common.normalisation(op)) is not None:
             yield norm.function()
-        if (turned := rotation(op)) is not None:
+        if (turned := common.rotation(op)) is not None:
             yield turned.function()
         if (sequence := unrolled(op)) is not None:
             yield sequence.function()
-        for match in (attention, logistic_gate, squeeze_excite):
+        for match in (common.attention, common.logistic_gate, common.squeeze_excite):
             if (found := match(op)) is not None:
                 yield found

@@ -26,16 +26,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp, NoneOp, tensor_facts
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.transforms.circle.layout.rules import (
-    Change,
-    LayoutChoice,
-    LayoutRule,
-    Order,
-    identity,
-    is_constant,
-    rule_of,
-    same_elements,
-)
+from odc_mlir.transforms.circle.layout import rules
 from odc_mlir.transforms.common.rewriting import shape_of
 
 Costs = NDArray[np.int64]
@@ -150,7 +141,7 @@ ONE_TRANSPOSE = 1 << 42  # one TRANSPOSE less is worth more than any number of b
 _INSIDE = 1 << 22  # among equals it stands at the model's interface, where it keeps no layers apart
 _PASSING = ("QUANTIZE", "DEQUANTIZE", "TRANSPOSE")  # what stands between the interface and the layers
 _MOST_CHOICES = 8  # of one operator
-NHWC: Order = (0, 2, 3, 1)  # of an image that the model wrote channels first
+NHWC: rules.Order = (0, 2, 3, 1)  # of an image that the model wrote channels first
 
 
 @dataclass(eq=False, slots=True)
@@ -158,13 +149,13 @@ class LayoutNode:
     """An operator, argument or returned value, with its possible layouts."""
 
     op: Operation | BlockArgument
-    rule: LayoutRule | None
-    choices: list[LayoutChoice] = field(default_factory=list)
+    rule: rules.LayoutRule | None
+    choices: list[rules.LayoutChoice] = field(default_factory=list)
 
-    def wants(self, choice: int, place: int) -> Order | None:
+    def wants(self, choice: int, place: int) -> rules.Order | None:
         return None if self.rule is None else self.rule.wants(self.choices[choice])[place]
 
-    def gives(self, choice: int, place: int) -> Order | None:
+    def gives(self, choice: int, place: int) -> rules.Order | None:
         return None if self.rule is None else self.rule.gives(self.choices[choice])[place]
 
 
@@ -184,26 +175,26 @@ class Edge:
     uses: list[LayoutUse] = field(default_factory=list)
 
     @property
-    def natural(self) -> Order:
-        return identity(len(shape_of(self.value) or ()))
+    def natural(self) -> rules.Order:
+        return rules.identity(len(shape_of(self.value) or ()))
 
     @property
     def is_at_interface(self) -> bool:
         """Whether the tensor is an argument, or something returned, or that once it is converted or transposed."""
         return _is_argument(self.source.op) or any(_is_returned(use.node.op) for use in self.uses)
 
-    def given(self, choice: int) -> Order:
+    def given(self, choice: int) -> rules.Order:
         return self.source.gives(choice, self.place) or self.natural
 
-    def wanted(self, use: LayoutUse, choice: int) -> Order:
+    def wanted(self, use: LayoutUse, choice: int) -> rules.Order:
         return use.node.wants(choice, use.place) or self.natural
 
-    def cost(self, given: Order, wanted: Order) -> int:
+    def cost(self, given: rules.Order, wanted: rules.Order) -> int:
         """Cost of a reordered copy of the tensor."""
         if given == wanted:
             return 0
         shape = shape_of(self.value)
-        if same_elements(shape, given, wanted):
+        if rules.same_elements(shape, given, wanted):
             return 1
         elements = math.prod(extent or 1 for extent in shape or ())
         size = elements * DTYPES[tensor_facts(self.value.type).dtype].bits // 8
@@ -238,7 +229,7 @@ class LayoutGraph:
             self._add_operation(op, free_interface)
         self._spread()
 
-    def _add(self, op: Operation | BlockArgument, rule: LayoutRule | None) -> LayoutNode:
+    def _add(self, op: Operation | BlockArgument, rule: rules.LayoutRule | None) -> LayoutNode:
         node = LayoutNode(op, rule, [] if rule is None else [rule.natural])
         self.nodes.append(node)
         return node
@@ -248,7 +239,7 @@ class LayoutGraph:
             for value in op.operands:
                 self._read(self._add(op, _interface_rule(value) if free_interface else None), [value])
         elif isinstance(op, CircleOp):
-            node = self._add(op, rule_of(op))
+            node = self._add(op, rules.rule_of(op))
             self._read(node, op.operands)
             self.edges |= {result: Edge(result, node, place) for place, result in enumerate(op.results)}
 
@@ -296,16 +287,16 @@ class LayoutGraph:
         return total
 
 
-def _wanted(edge: Edge, chosen: Mapping[LayoutNode, int]) -> set[Order]:
+def _wanted(edge: Edge, chosen: Mapping[LayoutNode, int]) -> set[rules.Order]:
     """Orders of a tensor's uses."""
     return {edge.wanted(use, chosen.get(use.node, 0)) for use in edge.uses}
 
 
-def _offer(node: LayoutNode, order: Order, place: int, *, is_result: bool) -> Iterator[tuple[LayoutNode, int]]:
+def _offer(node: LayoutNode, order: rules.Order, place: int, *, is_result: bool) -> Iterator[tuple[LayoutNode, int]]:
     """Choices of ``node`` that become possible because a neighbour gives or wants ``order``."""
     if node.rule is None:
         return
-    found: Iterable[LayoutChoice] = (
+    found: Iterable[rules.LayoutChoice] = (
         node.rule.from_result(place, order) if is_result else node.rule.from_operand(place, order)
     )
     for choice in found:
@@ -314,24 +305,24 @@ def _offer(node: LayoutNode, order: Order, place: int, *, is_result: bool) -> It
             yield node, len(node.choices) - 1
 
 
-def _interface_rule(value: SSAValue) -> LayoutRule | None:
+def _interface_rule(value: SSAValue) -> rules.LayoutRule | None:
     """An image at the model's interface may be stored channels last."""
     facts = tensor_facts(value.type) if not isinstance(value.owner, NoneOp) else None
-    if facts is None or facts.shape is None or len(facts.shape) != len(NHWC) or is_constant(value):
+    if facts is None or facts.shape is None or len(facts.shape) != len(NHWC) or rules.is_constant(value):
         return None
     if facts.quant is not None and not facts.quant.per_tensor:
         return None
 
-    def fits(place: int, order: Order) -> Iterable[LayoutChoice]:
+    def fits(place: int, order: rules.Order) -> Iterable[rules.LayoutChoice]:
         return (order,) if order == NHWC else ()
 
-    return LayoutRule(
-        natural=identity(len(NHWC)),
+    return rules.LayoutRule(
+        natural=rules.identity(len(NHWC)),
         wants=lambda order: (order,),
         gives=lambda order: (order,),
         from_operand=fits,
         from_result=fits,
-        change=lambda order: Change(),
+        change=lambda order: rules.Change(),
     )
 
 

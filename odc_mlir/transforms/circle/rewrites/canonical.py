@@ -18,57 +18,47 @@ from xdsl.pattern_rewriter import PatternRewriter
 from odc_mlir.dialects.circle import CircleOp, tensor_facts
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.common.rewriting import (
-    OperatorPattern,
-    activation,
-    constant,
-    is_returned,
-    make_constant,
-    operator,
-    producer,
-    shape_of,
-    static_shape_of,
-)
+from odc_mlir.transforms.common import rewriting
 
 VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 RESIZES = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 
 
 @dataclass(frozen=True)
-class DropIdentity(OperatorPattern):
+class DropIdentity(rewriting.OperatorPattern):
     """Drop an operator whose result equals one of its operands."""
 
     names: frozenset[str] = field(default_factory=lambda: frozenset(_IDENTITIES))
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        if len(op.results) != 1 or is_returned(op.results[0]) or activation(op) != "none":
+        if len(op.results) != 1 or rewriting.is_returned(op.results[0]) or rewriting.activation(op) != "none":
             return
         value = _IDENTITIES[op.SPEC.name](op)
         if value is not None and _is_same_type(value, op.results[0]):
             rewriter.replace(op, [], [value])
 
 
-class MergeViews(OperatorPattern):
+class MergeViews(rewriting.OperatorPattern):
     """Make RESHAPE of a view read the operand of the view."""
 
     names = frozenset({"RESHAPE"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        view = producer(op.operands[0], *VIEWS)
+        view = rewriting.producer(op.operands[0], *VIEWS)
         if view is not None and _is_same_element(view.operands[0], view.results[0]):
             op.operands[0] = view.operands[0]
             rewriter.notify_op_modified(op)
 
 
-class MergeTransposes(OperatorPattern):
+class MergeTransposes(rewriting.OperatorPattern):
     """Merge TRANSPOSE of a TRANSPOSE."""
 
     names = frozenset({"TRANSPOSE"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        inner = producer(op.operands[0], "TRANSPOSE")
-        first = None if inner is None else constant(inner.operands[1])
-        second = constant(op.operands[1])
+        inner = rewriting.producer(op.operands[0], "TRANSPOSE")
+        first = None if inner is None else rewriting.constant(inner.operands[1])
+        second = rewriting.constant(op.operands[1])
         if (
             inner is None
             or first is None
@@ -76,19 +66,19 @@ class MergeTransposes(OperatorPattern):
             or not _is_same_element(inner.operands[0], inner.results[0])
         ):
             return
-        joined = make_constant(first[second].astype(np.int32), "int32", f"{value_name(op.results[0])}/perm")
-        merged = operator("TRANSPOSE", [inner.operands[0], joined.result], op.results[0])
+        joined = rewriting.make_constant(first[second].astype(np.int32), "int32", f"{value_name(op.results[0])}/perm")
+        merged = rewriting.operator("TRANSPOSE", [inner.operands[0], joined.result], op.results[0])
         rewriter.replace(op, [joined, merged], [merged.results[0]])
 
 
-class TransposeToReshape(OperatorPattern):
+class TransposeToReshape(rewriting.OperatorPattern):
     """Replace a TRANSPOSE that moves only extents of 1 by a RESHAPE."""
 
     names = frozenset({"TRANSPOSE"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        source, result, order = op.operands[0], op.results[0], constant(op.operands[1])
-        shape, facts = static_shape_of(source), tensor_facts(result.type)
+        source, result, order = op.operands[0], op.results[0], rewriting.constant(op.operands[1])
+        shape, facts = rewriting.static_shape_of(source), tensor_facts(result.type)
         if order is None or shape is None or facts.shape is None or not _is_same_element(source, result):
             return
         moved = [int(axis) for axis in order if shape[int(axis)] != 1]
@@ -96,8 +86,8 @@ class TransposeToReshape(OperatorPattern):
         if is_identity or moved != sorted(moved) or (facts.quant is not None and not facts.quant.per_tensor):
             return
         extents = [shape[int(axis)] for axis in order]
-        wanted = make_constant(np.array(extents, np.int32), "int32", f"{value_name(result)}/shape")
-        view = operator("RESHAPE", [source, wanted.result], result, {"new_shape": extents})
+        wanted = rewriting.make_constant(np.array(extents, np.int32), "int32", f"{value_name(result)}/shape")
+        view = rewriting.operator("RESHAPE", [source, wanted.result], result, {"new_shape": extents})
         rewriter.replace(op, [wanted, view], [view.results[0]])
 
 
@@ -108,7 +98,9 @@ def _is_same_element(a: SSAValue, b: SSAValue) -> bool:
 
 def _is_same_type(a: SSAValue, b: SSAValue) -> bool:
     """Return whether two types are equal apart from recorded ranges."""
-    return _is_same_element(a, b) and shape_of(a) is not None and shape_of(a) == shape_of(b)
+    return (
+        _is_same_element(a, b) and rewriting.shape_of(a) is not None and rewriting.shape_of(a) == rewriting.shape_of(b)
+    )
 
 
 def _is_plain(op: CircleOp) -> bool:
@@ -124,7 +116,7 @@ def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | No
         if not _is_plain(op):
             return None
         for value, other in ((left, right), (right, left))[: 2 if either else 1]:
-            array = constant(other)
+            array = rewriting.constant(other)
             if array is not None and array.dtype.kind in "fiu" and array.size and np.all(array == number):
                 return value
         return None
@@ -135,7 +127,7 @@ def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | No
 def _end_of_codes(op: CircleOp) -> SSAValue | None:
     """Return the operand beside the lowest code for MAXIMUM, or the highest for MINIMUM."""
     for value, other in (op.operands, reversed(op.operands)):
-        codes = constant(other)
+        codes = rewriting.constant(other)
         if codes is None or tensor_facts(other.type).quant is None or not _is_same_element(value, other):
             continue
         low, high = code_range(codes.dtype)
@@ -148,7 +140,7 @@ def _same_size(place: int = 0) -> Callable[[CircleOp], SSAValue | None]:
     """Rule: operand ``place`` if its shape is static; the caller compares it with the result's."""
 
     def rule(op: CircleOp) -> SSAValue | None:
-        return op.operands[place] if static_shape_of(op.operands[place]) is not None else None
+        return op.operands[place] if rewriting.static_shape_of(op.operands[place]) is not None else None
 
     return rule
 
@@ -158,12 +150,16 @@ def _only_operand(op: CircleOp) -> SSAValue | None:
 
 
 def _unit_strides(op: CircleOp) -> SSAValue | None:
-    strides = constant(op.operands[3])
-    return op.operands[0] if strides is not None and np.all(strides == 1) and static_shape_of(op.operands[0]) else None
+    strides = rewriting.constant(op.operands[3])
+    return (
+        op.operands[0]
+        if strides is not None and np.all(strides == 1) and rewriting.static_shape_of(op.operands[0])
+        else None
+    )
 
 
 def _identity_order(op: CircleOp) -> SSAValue | None:
-    order = constant(op.operands[1])
+    order = rewriting.constant(op.operands[1])
     return op.operands[0] if order is not None and list(order) == list(range(len(order))) else None
 
 
@@ -189,7 +185,7 @@ _IDENTITIES: Mapping[str, Callable[[CircleOp], SSAValue | None]] = {
 
 
 @cache
-def canonicalization_patterns(name: str | None = None) -> tuple[OperatorPattern, ...]:
+def canonicalization_patterns(name: str | None = None) -> tuple[rewriting.OperatorPattern, ...]:
     """Return the patterns for the operator called ``name``, or all of them."""
     patterns = (DropIdentity(), MergeViews(), MergeTransposes(), TransposeToReshape())
     return tuple(pattern for pattern in patterns if name is None or name in pattern.names)

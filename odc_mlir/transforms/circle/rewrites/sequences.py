@@ -10,19 +10,10 @@ from xdsl.rewriter import InsertPoint
 from odc_mlir.dialects.circle import CircleOp, NoneOp, op_class, tensor_type
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.circle.functions.recognise import GRU, LSTM, Unrolled, unrolled
-from odc_mlir.transforms.common.rewriting import (
-    OperatorPattern,
-    Reals,
-    erase_unused,
-    make_constant,
-    operator,
-    part,
-    real,
-    static_shape_of,
-)
+from odc_mlir.transforms.common import rewriting
 
 
-class _Sequence(OperatorPattern):
+class _Sequence(rewriting.OperatorPattern):
     """Steps become one operator on ``[T, N, I]`` that gives all states ``[T, N, units]``."""
 
     names = frozenset({"ADD"})
@@ -33,13 +24,13 @@ class _Sequence(OperatorPattern):
         if found is None or found.kind != self.kind:
             return
         members = {*found.members(), found.inputs.op}
-        shape = static_shape_of(found.inputs.op.operands[0])
+        shape = rewriting.static_shape_of(found.inputs.op.operands[0])
         if shape is None or len(shape) != 3 or any(_is_read_elsewhere(value, members) for value in _hidden(found)):
             return
         made = self.make(found, shape[1])
         rewriter.insert(made, InsertPoint.before(op))
         _give_states(found, made[-1].results[0], members, rewriter)
-        erase_unused(members, rewriter)
+        rewriting.erase_unused(members, rewriter)
 
     def make(self, found: Unrolled, batch: int) -> list[Operation]:
         """The operator, last, behind its constants."""
@@ -55,12 +46,12 @@ class SequenceLstm(_Sequence):
         name = value_name(found.states[-1])
         inputs, states = _blocks(found, "inputs"), _blocks(found, "recurrent")
         constants = [
-            real(weights, f"{name}/{role}{gate}")
+            rewriting.real(weights, f"{name}/{role}{gate}")
             for role, blocks in (("input", inputs), ("recurrent", states))
             for gate, (weights, _) in enumerate(blocks)
         ]
         sums = [first + second for (_, first), (_, second) in zip(inputs, states, strict=True)]
-        biases = [real(total, f"{name}/bias{gate}") for gate, total in enumerate(sums)]
+        biases = [rewriting.real(total, f"{name}/bias{gate}") for gate, total in enumerate(sums)]
         nothing = NoneOp()
         none = nothing.result
         operands = [
@@ -84,11 +75,11 @@ class SequenceGru(_Sequence):
         inputs, states = _blocks(found, "inputs"), _blocks(found, "recurrent")
         # In spite of its name, hidden_hidden multiplies the input.
         constants = [
-            real(np.concatenate([block[which] for block in blocks]), f"{name}/{role}")
+            rewriting.real(np.concatenate([block[which] for block in blocks]), f"{name}/{role}")
             for blocks, role in ((inputs, "hidden_hidden"), (states, "hidden_input"))
             for which in (0, 1)
         ]
-        zero = real(np.zeros((batch, found.units)), f"{name}/state")
+        zero = rewriting.real(np.zeros((batch, found.units)), f"{name}/state")
         operands = [found.inputs.op.operands[0], *(item.result for item in constants), zero.result]
         options = {"fused_activation_function": "tanh", "return_sequences": True, "time_major": True}
         return [*constants, zero, _whole("GRU", operands, found, batch, options)]
@@ -103,7 +94,7 @@ def _is_read_elsewhere(value: SSAValue, members: set[CircleOp]) -> bool:
     return any(use.operation not in members for use in value.uses)
 
 
-def _blocks(found: Unrolled, which: str) -> list[tuple[Reals, Reals]]:
+def _blocks(found: Unrolled, which: str) -> list[tuple[rewriting.Reals, rewriting.Reals]]:
     """Weights and biases by gate."""
     layer = found.inputs if which == "inputs" else found.recurrent
     weights = layer.real_weights()
@@ -128,14 +119,14 @@ def _whole(name: str, operands: list[SSAValue], found: Unrolled, batch: int, opt
 
 def _give_states(found: Unrolled, whole: SSAValue, members: set[CircleOp], rewriter: PatternRewriter) -> None:
     """Readers of the steps' results read the sequence: as it is where they join all steps, or a row of it."""
-    joined = _joined(found, static_shape_of(whole))
+    joined = _joined(found, rewriting.static_shape_of(whole))
     if joined is not None:
         rewriter.replace(joined, [], [whole])
     for number, state in enumerate(found.states):
         uses = [use for use in state.uses if use.operation not in members]
         if not uses:
             continue
-        shape = static_shape_of(state)
+        shape = rewriting.static_shape_of(state)
         assert shape is not None
         row = _row(whole, number, state, shape)
         rewriter.insert(row, InsertPoint.after(whole.owner) if isinstance(whole.owner, Operation) else None)
@@ -150,19 +141,19 @@ def _joined(found: Unrolled, shape: tuple[int, ...] | None) -> CircleOp | None:
         op = use.operation
         if not isinstance(op, CircleOp) or op.SPEC.name != "CONCATENATION" or op.option("axis") != 0:
             continue
-        if tuple(op.operands) == found.states and static_shape_of(op.results[0]) == shape:
+        if tuple(op.operands) == found.states and rewriting.static_shape_of(op.results[0]) == shape:
             return op
     return None
 
 
 def _row(whole: SSAValue, number: int, state: SSAValue, shape: tuple[int, ...]) -> list[Operation]:
     """One step of the sequence in the shape of that step's result."""
-    extents = static_shape_of(whole)
+    extents = rewriting.static_shape_of(whole)
     assert extents is not None
     name = value_name(state)
-    begin = make_constant(np.array([number, 0, 0], np.int32), "int32", f"{name}/begin")
-    size = make_constant(np.array([1, *extents[1:]], np.int32), "int32", f"{name}/size")
-    wanted = make_constant(np.array(shape, np.int32), "int32", f"{name}/shape")
-    cut = part("SLICE", [whole, begin.result, size.result], state, "row", (1, *extents[1:]))
-    view = operator("RESHAPE", [cut.results[0], wanted.result], state, {"new_shape": list(shape)})
+    begin = rewriting.make_constant(np.array([number, 0, 0], np.int32), "int32", f"{name}/begin")
+    size = rewriting.make_constant(np.array([1, *extents[1:]], np.int32), "int32", f"{name}/size")
+    wanted = rewriting.make_constant(np.array(shape, np.int32), "int32", f"{name}/shape")
+    cut = rewriting.part("SLICE", [whole, begin.result, size.result], state, "row", (1, *extents[1:]))
+    view = rewriting.operator("RESHAPE", [cut.results[0], wanted.result], state, {"new_shape": list(shape)})
     return [begin, size, wanted, cut, view]

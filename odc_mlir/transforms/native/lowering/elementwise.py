@@ -18,36 +18,11 @@ from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import activation_codes, is_quantised, scale_of
 from odc_mlir.targets.cpu import CpuTarget
-from odc_mlir.transforms.native.kernels.elementwise import (
-    BY_COLUMN,
-    BY_ROW,
-    DIFFERENCE,
-    FULL,
-    OPERAND_FIELDS,
-    OPERANDS,
-    PRODUCT,
-    SHIFTED_DIFFERENCE,
-    SHIFTED_SUM,
-    SINGLE,
-    SUM,
-    arity,
-    element_of,
-)
+from odc_mlir.transforms.native.kernels import elementwise
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS
+from odc_mlir.transforms.native.lowering import segment_writer
 from odc_mlir.transforms.native.lowering.arithmetic import bounds_of, scaling_fields
 from odc_mlir.transforms.native.lowering.moves import expanded
-from odc_mlir.transforms.native.lowering.segment_writer import (
-    KernelPattern,
-    Number,
-    SegmentFunction,
-    Write,
-    count,
-    is_real,
-    raised,
-    refusal,
-    require_same_codes,
-    size_bytes,
-)
 
 _EIGHT_BIT = ("int8", "uint8")
 _PLAIN = ("int32", "int64", "bool")
@@ -75,23 +50,23 @@ class Broadcast:
 
     def call(
         self,
-        segment: SegmentFunction,
+        segment: segment_writer.SegmentFunction,
         kernel: str,
         options: Mapping[str, int],
         infos: Sequence[TensorInfo],
         out: TensorInfo,
         sources: Sequence[SSAValue] | None = None,
-        **arguments: Number,
+        **arguments: segment_writer.Number,
     ) -> None:
         """Call an element-wise kernel on ``sources`` (default: the operands).
 
         It takes buffers ``a``, ``b``, ``c``, options of these names (the ways), ``output``, ``rows`` and ``columns``.
         """
-        names = OPERANDS[: len(infos)]
+        names = elementwise.OPERANDS[: len(infos)]
         buffers = [segment.operand(index) for index in range(len(infos))] if sources is None else sources
         for name, info, source, way in zip(names, infos, buffers, self.ways, strict=True):
             arguments[name] = expanded(segment, source, info, self.shape) if way is None else source
-        ways = {name: FULL if way is None else way for name, way in zip(names, self.ways, strict=True)}
+        ways = {name: elementwise.FULL if way is None else way for name, way in zip(names, self.ways, strict=True)}
         target = segment.result(out)
         segment.call(kernel, {**options, **ways}, **arguments, output=target, rows=self.rows, columns=self.columns)
 
@@ -99,17 +74,17 @@ class Broadcast:
 def _way(own: tuple[int, ...], shape: tuple[int, ...], split: int) -> int | None:
     """Return how an operand is read if dimensions before ``split`` are rows; None if that is not possible."""
     if own == shape:
-        return FULL
+        return elementwise.FULL
     if all(size == 1 for size in own):
-        return SINGLE
+        return elementwise.SINGLE
     if own[split:] == shape[split:] and all(size == 1 for size in own[:split]):
-        return BY_COLUMN
+        return elementwise.BY_COLUMN
     if own[:split] == shape[:split] and all(size == 1 for size in own[split:]):
-        return BY_ROW
+        return elementwise.BY_ROW
     return None
 
 
-class LowerFloatBinaryToKernels(KernelPattern):
+class LowerFloatBinaryToKernels(segment_writer.KernelPattern):
     """Arithmetic of two float32 operands; of LEAKY_RELU and the slope, of SQUARE twice the operand."""
 
     operators: ClassVar[Sequence[str]] = (
@@ -118,21 +93,21 @@ class LowerFloatBinaryToKernels(KernelPattern):
 
     @classmethod
     def applies(cls, node: Node) -> bool:
-        return is_real(node)
+        return segment_writer.is_real(node)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
         name, a, out = node.spec.name, node.operand(0), node.results[0]
         slope = np.array(option(node, "alpha") if name == "LEAKY_RELU" else 0, np.float32)
         b = {"SQUARE": a, "LEAKY_RELU": TensorInfo("alpha", "float32", ())}.get(name) or node.operand(1)
         if a.dtype != "float32" or b.dtype != "float32":
-            raise refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
+            raise segment_writer.refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
         clamp = int("fused_activation_function" in node.options)
         low, high = bounds_of(node)
         spread = Broadcast.of((a, b), out)
         options = {"operation": _OPERATIONS["MUL" if name == "SQUARE" else name], "clamp": clamp}
 
-        def write(segment: SegmentFunction) -> None:
+        def write(segment: segment_writer.SegmentFunction) -> None:
             first = segment.operand(0)
             second = {"SQUARE": lambda: first, "LEAKY_RELU": lambda: segment.constant(slope)}.get(
                 name, lambda: segment.operand(1)
@@ -148,16 +123,16 @@ class LowerPowToKernels(LowerFloatBinaryToKernels):
     operators = ("POW",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
         exponent = node.operand(1)
-        if exponent.is_const and count(exponent) == 1 and node.operand(0).dtype == "float32":
+        if exponent.is_const and segment_writer.count(exponent) == 1 and node.operand(0).dtype == "float32":
             name = {2.0: "SQUARE", 0.5: "POW_1/2", -0.5: "POW_-1/2"}.get(float(exponent.array().reshape(-1)[0]))
             if name is not None:
                 return _function(name, node)
         return super().plan(node, machine)
 
 
-class LowerFloatUnaryToKernels(KernelPattern):
+class LowerFloatUnaryToKernels(segment_writer.KernelPattern):
     """A function of every element of float32."""
 
     operators = ("NEG", "ABS", "SQRT", "RSQRT", "LOGISTIC", "RELU", "RELU6", "HARD_SWISH", "EXP", "TANH", "LOG",
@@ -166,52 +141,54 @@ class LowerFloatUnaryToKernels(KernelPattern):
 
     @classmethod
     def applies(cls, node: Node) -> bool:
-        return is_real(node)
+        return segment_writer.is_real(node)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
         approximate = node.spec.name == "GELU" and option(node, "approximate")
         return _function("GELU_TANH" if approximate else node.spec.name, node)
 
 
-def _function(name: str, node: Node) -> Write:
+def _function(name: str, node: Node) -> segment_writer.Write:
     out = node.results[0]
 
-    def write(segment: SegmentFunction) -> None:
+    def write(segment: segment_writer.SegmentFunction) -> None:
         segment.call(
             "unary_reals",
             {"operation": _OPERATIONS[name]},
             input=segment.operand(0),
             output=segment.result(out),
-            count=count(out),
+            count=segment_writer.count(out),
         )
 
     return write
 
 
-class LowerAddNToKernels(KernelPattern):
+class LowerAddNToKernels(segment_writer.KernelPattern):
     """ADD_N of float32 tensors of one shape to a sum of two after the other."""
 
     operators = ("ADD_N",)
 
     @classmethod
     def applies(cls, node: Node) -> bool:
-        return is_real(node)
+        return segment_writer.is_real(node)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
         infos, out = [node.operand(i) for i in range(len(node.operands))], node.results[0]
         if any(info.dtype != "float32" or info.static_shape != out.static_shape for info in infos):
-            raise refusal(node, f"operands of {', '.join(info.dtype for info in infos)} have no native kernel")
-        options = {"operation": _OPERATIONS["ADD"], "clamp": 1, "a": FULL, "b": FULL}
+            raise segment_writer.refusal(
+                node, f"operands of {', '.join(info.dtype for info in infos)} have no native kernel"
+            )
+        options = {"operation": _OPERATIONS["ADD"], "clamp": 1, "a": elementwise.FULL, "b": elementwise.FULL}
         low, high = bounds_of(node)
-        sizes = {"rows": 1, "columns": count(out), "low": low, "high": high}
+        sizes = {"rows": 1, "columns": segment_writer.count(out), "low": low, "high": high}
 
-        def write(segment: SegmentFunction) -> None:
+        def write(segment: segment_writer.SegmentFunction) -> None:
             total, *others = [segment.operand(index) for index in range(len(infos))]
             target = segment.result(out)
             if not others:
-                segment.call("copy", {}, input=total, output=target, count=size_bytes(out))
+                segment.call("copy", {}, input=total, output=target, count=segment_writer.size_bytes(out))
             for other in others:
                 segment.call("binary_reals", options, a=total, b=other, output=target, **sizes)
                 total = target
@@ -219,29 +196,31 @@ class LowerAddNToKernels(KernelPattern):
         return write
 
 
-class LowerCodesArithmeticToKernels(KernelPattern):
+class LowerCodesArithmeticToKernels(segment_writer.KernelPattern):
     """ADD, SUB and MUL of quantised values. 16-bit values have no zero points, and sums by shifts if scales allow."""
 
     operators = ("ADD", "SUB", "MUL")
 
     @classmethod
     def applies(cls, node: Node) -> bool:
-        return not is_real(node) and (node.operand(0).dtype == "int16" or node.results[0].dtype not in _PLAIN)
+        return not segment_writer.is_real(node) and (
+            node.operand(0).dtype == "int16" or node.results[0].dtype not in _PLAIN
+        )
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
         a, b, out = node.operand(0), node.operand(1), node.results[0]
         if len({a.dtype, b.dtype, out.dtype}) > 1 or a.dtype not in CODE_DTYPES or a.quant is None or b.quant is None:
-            raise refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
+            raise segment_writer.refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
         wide = a.dtype == "int16"
         quants = scale_of(node, a), scale_of(node, b), scale_of(node, out)
         if wide and any(zero for _, zero in quants):
-            raise refusal(node, "16-bit values with zero points have no native kernel")
-        operation = {"ADD": SUM, "SUB": DIFFERENCE, "MUL": PRODUCT}[node.spec.name]
+            raise segment_writer.refusal(node, "16-bit values with zero points have no native kernel")
+        operation = {"ADD": elementwise.SUM, "SUB": elementwise.DIFFERENCE, "MUL": elementwise.PRODUCT}[node.spec.name]
         kind, left, table = _combination(node, operation, quants, activation_codes(node, out), wide=wide)
         spread = Broadcast.of((a, b), out)
 
-        def write(segment: SegmentFunction) -> None:
+        def write(segment: segment_writer.SegmentFunction) -> None:
             options = {"operation": kind, "left": left, "wide": int(wide)}
             spread.call(segment, "combine_codes", options, (a, b), out, table=segment.constant(table))
 
@@ -253,19 +232,19 @@ def _combination(
 ) -> tuple[int, int, NDArray[np.int32]]:
     """Return the operation of the kernel, the shift of its operands to the left, and its table of numbers."""
     a, b, out = quants
-    up, unused = raised(node.results[0]), [0] * (len(OPERAND_FIELDS) - 1)
+    up, unused = segment_writer.raised(node.results[0]), [0] * (len(elementwise.OPERAND_FIELDS) - 1)
     dtype = node.results[0].dtype
     exponents: list[int]
     first: Sequence[Any]
     second: Sequence[Any]
-    if wide and operation != PRODUCT and node.options.get("pot_scale_int16", True):
+    if wide and operation != elementwise.PRODUCT and node.options.get("pot_scale_int16", True):
         shifts = power_add_params(a[0], b[0], out[0], act)
         if shifts is not None:
-            kind = SHIFTED_SUM if operation == SUM else SHIFTED_DIFFERENCE
+            kind = elementwise.SHIFTED_SUM if operation == elementwise.SUM else elementwise.SHIFTED_DIFFERENCE
             limits = max(act[0], -_LARGEST_WIDE - 1), min(act[1], _LARGEST_WIDE)
             parts = [(0, *scaling_fields(0, -shift)) for shift in (shifts.a_shift, shifts.b_shift)]
             return kind, 0, np.array([*parts[0], *parts[1], *unused, 0, *limits], np.int32)
-    if operation == PRODUCT:
+    if operation == elementwise.PRODUCT:
         product = mul_params(a, b, out, act, dtype)
         left, exponents, first, second = 0, [product.exponent], unused, unused
         whole = scaling_fields(product.multiplier, product.exponent)
@@ -275,7 +254,7 @@ def _combination(
         first, second = scaling_fields(p.a_multiplier, p.a_exponent), scaling_fields(p.b_multiplier, p.b_exponent)
         whole = scaling_fields(p.out_multiplier, p.out_exponent)
     if max(exponents) > 0:
-        raise refusal(node, "a scale ratio above 1 has no native kernel")
+        raise segment_writer.refusal(node, "a scale ratio above 1 has no native kernel")
     limits = act[0] + up, act[1] + up
     numbers = [a[1] + up, *first, b[1] + up, *second, *whole, out[1] + up, *limits]
     return operation, left, np.array(numbers, np.int32)
@@ -286,7 +265,7 @@ _CHOICES = ("SELECT", "SELECT_V2")
 _ANY_TYPES = (*_COMPARISONS, *_CHOICES, "LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NOT", "CAST")
 
 
-class LowerElementsToKernels(KernelPattern):
+class LowerElementsToKernels(segment_writer.KernelPattern):
     """An operation on the stored elements of any types; of 8-bit quantised values a look-up by all their pairs."""
 
     operators = (*_ANY_TYPES, "ADD", "SUB", "MUL", "NEG", "ABS", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "PRELU",
@@ -297,25 +276,27 @@ class LowerElementsToKernels(KernelPattern):
         name, wide = node.spec.name, node.operand(0).dtype == "int16"
         if name in ("ADD", "SUB", "MUL", "ABS"):
             return node.results[0].dtype in _PLAIN and not wide
-        return name in _ANY_TYPES or not (is_real(node) or (name == "NEG" and wide))
+        return name in _ANY_TYPES or not (segment_writer.is_real(node) or (name == "NEG" and wide))
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
         name, out = node.spec.name, node.results[0]
         infos = [node.operand(i) for i in range(len(node.operands))]
         coded = any(is_quantised(info) for info in (*infos, out))
         if name in _CHOICES:
-            require_same_codes(node, *infos[1:], out)
+            segment_writer.require_same_codes(node, *infos[1:], out)
         elif coded and all(info.dtype in _EIGHT_BIT for info in infos):
             return _by_pairs(node) if len(infos) == 2 else LowerByTableToKernels.plan(node, machine)
         elif coded:
-            raise refusal(node, f"quantised operands of {infos[0].dtype} have no native kernel")
+            raise segment_writer.refusal(node, f"quantised operands of {infos[0].dtype} have no native kernel")
         if node.options.get("fused_activation_function", "none") not in ("none", None):
-            raise refusal(node, "a fused activation has no native kernel")
-        found = element_of(name, [info.dtype for info in infos], out.dtype)
+            raise segment_writer.refusal(node, "a fused activation has no native kernel")
+        found = elementwise.element_of(name, [info.dtype for info in infos], out.dtype)
         if found is None:
-            raise refusal(node, f"operands of {' and '.join(info.dtype for info in infos)} have no native kernel")
-        operation, taken = found, infos[: arity(found)]
+            raise segment_writer.refusal(
+                node, f"operands of {' and '.join(info.dtype for info in infos)} have no native kernel"
+            )
+        operation, taken = found, infos[: elementwise.arity(found)]
         if name in _CHOICES:
             taken[0] = _beside(taken[0], taken[1], out)
         spread = Broadcast.of(taken, out)
@@ -330,14 +311,14 @@ def _beside(condition: TensorInfo, other: TensorInfo, out: TensorInfo) -> Tensor
     return condition
 
 
-def _by_pairs(node: Node) -> Write:
+def _by_pairs(node: Node) -> segment_writer.Write:
     """Plan a look-up by two 8-bit values in a table that the host kernel computes."""
     a, b, out = node.operand(0), node.operand(1), node.results[0]
     if out.dtype not in (*_EIGHT_BIT, "bool"):
-        raise refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
+        raise segment_writer.refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
     for info in (a, b, out):
         if info.quant is not None and not info.quant.per_tensor:
-            raise refusal(node, f"{info.name!r} has several scales")
+            raise segment_writer.refusal(node, f"{info.name!r} has several scales")
     shape = (256, 256)
     first, second = (_stored_codes(info) for info in (a, b))
     given = [np.broadcast_to(first[:, None], shape).copy(), np.broadcast_to(second, shape).copy()]
@@ -350,7 +331,7 @@ def _stored_codes(info: TensorInfo) -> NDArray[Any]:
     """Return all values of a quantised type in the order of their stored form, 16-bit ones from the lowest on."""
     if info.dtype == "int16":
         return np.arange(-_LARGEST_WIDE - 1, _LARGEST_WIDE + 1).astype(np.int16)
-    return (np.arange(256) - raised(info)).astype(info.info.numpy)
+    return (np.arange(256) - segment_writer.raised(info)).astype(info.info.numpy)
 
 
 def _on_host(node: Node, shape: tuple[int, ...], given: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -363,10 +344,14 @@ def _on_host(node: Node, shape: tuple[int, ...], given: Sequence[NDArray[Any]]) 
 
 def _stored(values: NDArray[Any], info: TensorInfo) -> NDArray[Any]:
     """Return values in their stored form."""
-    return (values.astype(np.int16) + raised(info)).astype(np.uint8) if info.info.numpy.itemsize == 1 else values
+    return (
+        (values.astype(np.int16) + segment_writer.raised(info)).astype(np.uint8)
+        if info.info.numpy.itemsize == 1
+        else values
+    )
 
 
-class LowerByTableToKernels(KernelPattern):
+class LowerByTableToKernels(segment_writer.KernelPattern):
     """A function of one quantised value to a look-up in a table that the host kernel computes."""
 
     operators = ("LOGISTIC", "TANH", "HARD_SWISH", "ELU", "GELU", "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1",
@@ -374,37 +359,39 @@ class LowerByTableToKernels(KernelPattern):
 
     @classmethod
     def applies(cls, node: Node) -> bool:
-        return not is_real(node)
+        return not segment_writer.is_real(node)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
         x, out = node.operand(0), node.results[0]
         wide = x.dtype == "int16"
         if x.dtype not in CODE_DTYPES or out.dtype not in (CODE_DTYPES if wide else _EIGHT_BIT) or x.is_const:
-            raise refusal(node, f"an input of {x.dtype} with a result of {out.dtype} has no native kernel")
+            raise segment_writer.refusal(
+                node, f"an input of {x.dtype} with a result of {out.dtype} has no native kernel"
+            )
         return _look_up(node)
 
 
-def _look_up(node: Node) -> Write:
+def _look_up(node: Node) -> segment_writer.Write:
     """Plan a look-up by one stored value."""
     x, out = node.operand(0), node.results[0]
     codes = _stored_codes(x)
     table = _stored(_on_host(node, codes.shape, [codes]), out)
 
-    def write(segment: SegmentFunction) -> None:
+    def write(segment: segment_writer.SegmentFunction) -> None:
         segment.call(
             "look_up",
             {"bits": x.info.bits, "result": out.info.bits},
             input=segment.operand(0),
             table=segment.constant(table),
             output=segment.result(out),
-            count=count(out),
+            count=segment_writer.count(out),
         )
 
     return write
 
 
-class LowerQuantizeToKernels(KernelPattern):
+class LowerQuantizeToKernels(segment_writer.KernelPattern):
     """QUANTIZE of float32 to 8 bits."""
 
     operators = ("QUANTIZE",)
@@ -414,43 +401,49 @@ class LowerQuantizeToKernels(KernelPattern):
         return node.operand(0).dtype == "float32" and node.results[0].dtype in _EIGHT_BIT
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
         out = node.results[0]
         scale, zero = scale_of(node, out)
         low, high = out.info.range
 
-        def write(segment: SegmentFunction) -> None:
+        def write(segment: segment_writer.SegmentFunction) -> None:
             segment.call(
                 "quantize_reals",
                 {},
                 input=segment.operand(0),
                 output=segment.result(out),
-                count=count(out),
+                count=segment_writer.count(out),
                 scale=scale,
                 least=float(low - zero),
                 most=float(high - zero),
-                zero=zero + raised(out),
+                zero=zero + segment_writer.raised(out),
             )
 
         return write
 
 
-class LowerDequantizeToKernels(KernelPattern):
+class LowerDequantizeToKernels(segment_writer.KernelPattern):
     """DEQUANTIZE to float32: a look-up for 8-bit values, arithmetic for 16-bit ones."""
 
     operators = ("DEQUANTIZE",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
         x, out = node.operand(0), node.results[0]
-        if x.dtype not in CODE_DTYPES or x.quant is None or not x.quant.per_tensor or x.is_const or not is_real(node):
-            raise refusal(node, f"an input of {x.dtype} has no native kernel")
+        if (
+            x.dtype not in CODE_DTYPES
+            or x.quant is None
+            or not x.quant.per_tensor
+            or x.is_const
+            or not segment_writer.is_real(node)
+        ):
+            raise segment_writer.refusal(node, f"an input of {x.dtype} has no native kernel")
         if x.dtype in _EIGHT_BIT:
             return _look_up(node)
         scale, zero = scale_of(node, x)
 
-        def write(segment: SegmentFunction) -> None:
-            numbers = {"count": count(out), "scale": float(np.float32(scale)), "zero": float(zero)}
+        def write(segment: segment_writer.SegmentFunction) -> None:
+            numbers = {"count": segment_writer.count(out), "scale": float(np.float32(scale)), "zero": float(zero)}
             segment.call("dequantize_wide", {}, input=segment.operand(0), output=segment.result(out), **numbers)
 
         return write

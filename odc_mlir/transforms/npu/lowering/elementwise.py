@@ -10,16 +10,8 @@ from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import tensor_type
+from odc_mlir.numerics import elementwise
 from odc_mlir.numerics.activation import prelu_params
-from odc_mlir.numerics.elementwise import (
-    LEFT_SHIFT_16BIT,
-    AddParams,
-    Quant,
-    add_params,
-    mul_params,
-    scale_params,
-    squared_difference_params,
-)
 from odc_mlir.numerics.fixed import code_range, multiply
 from odc_mlir.numerics.int16 import power_add_params
 from odc_mlir.ops.spec import Node, QuantParams
@@ -48,7 +40,7 @@ class LowerMul(LowerToNpu):
 
     def rewrite(self, site: Site) -> None:
         a, b = (site.constant_or_operand(index) for index in (0, 1))
-        m = mul_params(*_pairs(site), site.clamp(), site.result.dtype)
+        m = elementwise.mul_params(*_pairs(site), site.clamp(), site.result.dtype)
         site.finish(
             npu.ElementwiseOp(
                 npu.ElementwiseKind.MUL,
@@ -98,7 +90,7 @@ class LowerSquaredDifference(LowerToNpu):
 
     def rewrite(self, site: Site) -> None:
         pairs = pair_of(site.info(0)), pair_of(site.info(1)), pair_of(site.result)
-        p = squared_difference_params(*pairs, site.clamp(), site.result.dtype)
+        p = elementwise.squared_difference_params(*pairs, site.clamp(), site.result.dtype)
         low, high = code_range("int16")
         wide = tensor_type("int16", site.result.static_shape, QuantParams((1.0,), (0,)))
         scales = (npu.ScaleAttr.of(p.a_multiplier, p.a_exponent), npu.ScaleAttr.of(p.b_multiplier, p.b_exponent))
@@ -245,14 +237,14 @@ def _kept(site: Site, index: int, most: NDArray[Any]) -> SSAValue:
     return site.emit(npu.ElementwiseOp(npu.ElementwiseKind.MIN, site.operand(index), bound, kind, clamp=(low, high)))
 
 
-def _pairs(site: Site) -> tuple[Quant, Quant, Quant]:
+def _pairs(site: Site) -> tuple[elementwise.Quant, elementwise.Quant, elementwise.Quant]:
     """Return scales and zero points of both operands and the result."""
     return pair_of(site.info(0)), pair_of(site.info(1)), pair_of(site.result)
 
 
 def _change_scale(site: Site, activation: str, *, single: bool) -> None:
     clamp, dtype = site.clamp(activation), site.result.dtype
-    p = scale_params(pair_of(site.info(0)), pair_of(site.result), clamp, dtype, single=single)
+    p = elementwise.scale_params(pair_of(site.info(0)), pair_of(site.result), clamp, dtype, single=single)
     site.finish(
         npu.ScaleOp(
             site.operand(0),
@@ -264,7 +256,9 @@ def _change_scale(site: Site, activation: str, *, single: bool) -> None:
     )
 
 
-def sum_params(node: Node, a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
+def sum_params(
+    node: Node, a: elementwise.Quant, b: elementwise.Quant, out: elementwise.Quant, act: tuple[int, int], dtype: str
+) -> elementwise.AddParams:
     """Return the integers of an ADD or SUB, the same as its host kernel uses.
 
     If all scales are powers of two, 16-bit codes are only shifted: first to the left, which loses nothing, then to the
@@ -273,13 +267,13 @@ def sum_params(node: Node, a: Quant, b: Quant, out: Quant, act: tuple[int, int],
     if dtype == "int16" and node.options.get("pot_scale_int16", True):
         shifts = power_add_params(a[0], b[0], out[0], act)
         if shifts is not None:
-            left = LEFT_SHIFT_16BIT
+            left = elementwise.LEFT_SHIFT_16BIT
             of_a, of_b = (1 - left - min(shift, _SHIFTED_OUT) for shift in (shifts.a_shift, shifts.b_shift))
-            return AddParams(0, 0, 0, left, _HALF, of_a, _HALF, of_b, _HALF, 1, *act, dtype)
-    return add_params(a, b, out, act, dtype)
+            return elementwise.AddParams(0, 0, 0, left, _HALF, of_a, _HALF, of_b, _HALF, 1, *act, dtype)
+    return elementwise.add_params(a, b, out, act, dtype)
 
 
-def _reaches_past_codes(p: AddParams) -> bool:
+def _reaches_past_codes(p: elementwise.AddParams) -> bool:
     """Return whether a difference of scaled int16 codes can be 2^15."""
     low, high = code_range("int16")
     ends = np.array([low, high])

@@ -19,13 +19,7 @@ from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import sigmoid_params, sigmoid_table
 from odc_mlir.numerics.lut import codes_by_byte
 from odc_mlir.ops.spec import Node
-from odc_mlir.transforms.npu.lowering.code_functions import (
-    function_operand,
-    interpolated_table,
-    is_sigmoid,
-    results_of,
-    table_sum_of,
-)
+from odc_mlir.transforms.npu.lowering import code_functions
 from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, pair_of
 from odc_mlir.transforms.partition.rules.table import works_by_table
 
@@ -47,13 +41,13 @@ class LowerByTable(LowerToNpu):
         return issubclass(kind, CircleOp) and works_by_table(kind.SPEC)
 
     def applies(self, node: Node) -> bool:
-        dynamic = function_operand(node)
+        dynamic = code_functions.function_operand(node)
         return dynamic is not None and node.operand(dynamic).info.numpy.itemsize == self.width
 
     def rewrite(self, site: Site) -> None:
         dynamic = _source(site)
         codes = codes_by_byte(site.info(dynamic).info.numpy)
-        table = results_of(site.node, dynamic, codes)
+        table = code_functions.results_of(site.node, dynamic, codes)
         site.finish(npu.LutOp(site.operand(dynamic), site.result_type, table=BlobAttr.of(table.tobytes())))
 
 
@@ -63,10 +57,10 @@ class LowerTableSum16(LowerByTable):
     width = 2
 
     def applies(self, node: Node) -> bool:
-        return super().applies(node) and table_sum_of(node) is not None
+        return super().applies(node) and code_functions.table_sum_of(node) is not None
 
     def rewrite(self, site: Site) -> None:
-        source, tables = site.operand(_source(site)), table_sum_of(site.node)
+        source, tables = site.operand(_source(site)), code_functions.table_sum_of(site.node)
         assert tables is not None, "the pattern applies"
         first, *finer = tables.tables
         last: npu.LutOp | npu.ElementwiseOp | npu.ScaleOp = _interpolated(site, source, first)
@@ -91,7 +85,7 @@ class LowerByTable16(LowerByTable):
     width = 2
 
     def rewrite(self, site: Site) -> None:
-        entries = interpolated_table(site.node, _source(site))
+        entries = code_functions.interpolated_table(site.node, _source(site))
         if entries is None:
             raise CompileError("no table gives its results")
         site.finish(_interpolated(site, site.operand(_source(site)), entries))
@@ -110,7 +104,7 @@ class LowerSigmoid16(LowerWide):
     operators = tuple(_LARGEST_SHIFTS)
 
     def applies(self, node: Node) -> bool:
-        return super().applies(node) and is_sigmoid(node)
+        return super().applies(node) and code_functions.is_sigmoid(node)
 
     def rewrite(self, site: Site) -> None:
         kind = npu.SigmoidKind.LOGISTIC if site.node.spec.name == "LOGISTIC" else npu.SigmoidKind.TANH
@@ -162,7 +156,7 @@ class LowerAbs16(LowerWide):
 
 
 def _source(site: Site) -> int:
-    dynamic = function_operand(site.node)
+    dynamic = code_functions.function_operand(site.node)
     assert dynamic is not None, "the pattern applies"
     return dynamic
 

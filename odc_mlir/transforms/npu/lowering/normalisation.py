@@ -8,24 +8,15 @@ from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import tensor_type
+from odc_mlir.numerics import normalisation
 from odc_mlir.numerics.fixed import code_range
-from odc_mlir.numerics.normalisation import (
-    BACK,
-    HALF,
-    HIGH,
-    LOW,
-    OF_ROWS,
-    OF_SQUARES,
-    SHIFT,
-    Factor,
-)
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.runtime.kernels.attention import integer_rms_norm
 from odc_mlir.transforms.npu.lowering.products import per_channel, pointwise
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements
 from odc_mlir.transforms.partition.rules.operator_checks import sides
 
-_ALL = LOW, HIGH
+_ALL = normalisation.LOW, normalisation.HIGH
 _FEW = 8  # rows that are reduced faster than the array, which takes as long for 32, multiplies them
 
 
@@ -40,27 +31,27 @@ class LowerRmsNorm(LowerToNpu):
         p = integer_rms_norm(site.node, site.info(1).array(), count)
         source = site.reshape(site.operand(0), (1, 1, rows, count))
         wide, one_each = _codes(1, 1, rows, count), _codes(1, 1, rows, 1)
-        above = _codes(1, 1, rows, 1, zero=LOW)  # of squares
+        above = _codes(1, 1, rows, 1, zero=normalisation.LOW)  # of squares
 
         def scaled(x: SSAValue, factor: int) -> SSAValue:
             scale = npu.ScaleAttr.of((1 << 30) * (1 if factor > 0 else -1), abs(factor).bit_length())
             return site.emit(npu.ScaleOp(x, wide, zeros=(p.zero, 0), scale=scale, clamp=_ALL))
 
-        def product(a: SSAValue, b: SSAValue, kind: Attribute, factor: Factor, zero: int = 0) -> SSAValue:
+        def product(a: SSAValue, b: SSAValue, kind: Attribute, factor: normalisation.Factor, zero: int = 0) -> SSAValue:
             return site.emit(_product(a, b, kind, factor, zero, _ALL))
 
         def total(a: SSAValue, b: SSAValue, zero: int = 0) -> SSAValue:
-            half = npu.ScaleAttr.of(*HALF)
+            half = npu.ScaleAttr.of(*normalisation.HALF)
             made = npu.ElementwiseOp(
                 npu.ElementwiseKind.ADD,
                 a,
                 b,
                 _codes(1, 1, rows, 1, zero=zero),
                 zeros=(zero, zero, zero),
-                left_shift=SHIFT,
+                left_shift=normalisation.SHIFT,
                 a_scale=half,
                 b_scale=half,
-                out_scale=npu.ScaleAttr.of(*BACK),
+                out_scale=npu.ScaleAttr.of(*normalisation.BACK),
                 clamp=_ALL,
             )
             return site.emit(made)
@@ -73,13 +64,13 @@ class LowerRmsNorm(LowerToNpu):
         image = _image(site, site.emit(sizes))
         largest = npu.ReduceOp(npu.ReduceKind.MAX, image, _codes(rows, 1, 1, 1), clamp=_ALL)
         t = looked_up(site.reshape(site.emit(largest), (1, 1, rows, 1)), p.normaliser)
-        e = product(d, t, wide, OF_ROWS)
-        squares = product(e, e, wide, OF_SQUARES)
+        e = product(d, t, wide, normalisation.OF_ROWS)
+        squares = product(e, e, wide, normalisation.OF_SQUARES)
         roots = []
         for mean, epsilon, entries in p.roots:
             m = _mean(site, squares, mean)
             if epsilon is not None:
-                m = total(m, product(t, t, above, epsilon, LOW), LOW)
+                m = total(m, product(t, t, above, epsilon, normalisation.LOW), normalisation.LOW)
             roots.append(looked_up(m, entries))
         y, factor, r = e, p.normal, total(roots[0], roots[1])
         if p.gamma is not None:
@@ -90,7 +81,7 @@ class LowerRmsNorm(LowerToNpu):
 
 
 def _product(
-    a: SSAValue, b: SSAValue, kind: Attribute, factor: Factor, zero: int, clamp: tuple[int, int]
+    a: SSAValue, b: SSAValue, kind: Attribute, factor: normalisation.Factor, zero: int, clamp: tuple[int, int]
 ) -> npu.ElementwiseOp:
     """Make the product of codes with zero point 0, scaled by ``factor``; ``zero`` is the zero point of the result."""
     scale, zeros = npu.ScaleAttr.of(*factor), (0, 0, zero)
@@ -110,14 +101,14 @@ def _image(site: Site, values: SSAValue) -> SSAValue:
     return site.reshape(values, (rows, *height_and_width, 1))
 
 
-def _mean(site: Site, squares: SSAValue, factor: Factor) -> SSAValue:
+def _mean(site: Site, squares: SSAValue, factor: normalisation.Factor) -> SSAValue:
     """Return the scaled sums of rows: one by one where they are few, else every code times a weight of one."""
     _, _, rows, count = npu.shape_of(squares)
-    kind = _codes(1, 1, rows, 1, zero=LOW)
+    kind = _codes(1, 1, rows, 1, zero=normalisation.LOW)
     if rows <= _FEW:
         image, scale = _image(site, squares), npu.ScaleAttr.of(*factor)
-        result = _codes(rows, 1, 1, 1, zero=LOW)
-        total = npu.ReduceOp(npu.ReduceKind.SUM, image, result, zeros=(0, LOW), scale=scale, clamp=_ALL)
+        result = _codes(rows, 1, 1, 1, zero=normalisation.LOW)
+        total = npu.ReduceOp(npu.ReduceKind.SUM, image, result, zeros=(0, normalisation.LOW), scale=scale, clamp=_ALL)
         return site.reshape(site.emit(total), (1, 1, rows, 1))
     multiplier, exponent = factor
     sums = pointwise(
@@ -126,7 +117,7 @@ def _mean(site: Site, squares: SSAValue, factor: Factor) -> SSAValue:
         blob_of(np.ones(count, np.int8)),
         in_zero=0,
         weight_zero=0,
-        out_zero=LOW,
+        out_zero=normalisation.LOW,
         clamp=_ALL,
         bias=per_channel(np.zeros(1), 1),
         multiplier=per_channel(np.array(multiplier), 1),

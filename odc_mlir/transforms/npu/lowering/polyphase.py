@@ -16,17 +16,10 @@ from xdsl.ir import SSAValue
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.ops.spec import Node
+from odc_mlir.transforms.npu.lowering import wide_weights
 from odc_mlir.transforms.npu.lowering.decompositions import transposed_components
 from odc_mlir.transforms.npu.lowering.products import of_channels, requantisation, single_product, weight_codes
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of
-from odc_mlir.transforms.npu.lowering.wide_weights import (
-    group_codes,
-    needs_channel_groups,
-    parts_of,
-    repeated_channels,
-    repeated_weights,
-    takes_parts,
-)
 from odc_mlir.transforms.partition.rules.operator_checks import channel_groups, runs_of
 
 
@@ -36,12 +29,12 @@ class LowerTransposeConvInParts(LowerToNpu):
     operators = ("TRANSPOSE_CONV",)
 
     def applies(self, node: Node) -> bool:
-        return takes_parts(node)
+        return wide_weights.takes_parts(node)
 
     def rewrite(self, site: Site) -> None:
-        parts = parts_of(site.node)
-        source = repeated_channels(site, site.operand(2), parts.count)
-        _interleave(site, source, [_Channels(_all_channels(site), repeated_weights(parts), parts.zero)])
+        parts = wide_weights.parts_of(site.node)
+        source = wide_weights.repeated_channels(site, site.operand(2), parts.count)
+        _interleave(site, source, [_Channels(_all_channels(site), wide_weights.repeated_weights(parts), parts.zero)])
 
 
 class LowerTransposeConvInGroups(LowerToNpu):
@@ -50,10 +43,13 @@ class LowerTransposeConvInGroups(LowerToNpu):
     operators = ("TRANSPOSE_CONV",)
 
     def applies(self, node: Node) -> bool:
-        return needs_channel_groups(node) and not takes_parts(node)
+        return wide_weights.needs_channel_groups(node) and not wide_weights.takes_parts(node)
 
     def rewrite(self, site: Site) -> None:
-        groups = [_Channels(group, *group_codes(site.info(1), group)) for group in channel_groups(site.info(1), 0)]
+        groups = [
+            _Channels(group, *wide_weights.group_codes(site.info(1), group))
+            for group in channel_groups(site.info(1), 0)
+        ]
         _interleave(site, site.operand(2), groups)
 
 

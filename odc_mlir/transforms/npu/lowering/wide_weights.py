@@ -25,27 +25,9 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.ops.spec import Node, TensorInfo
-from odc_mlir.transforms.npu.lowering.products import (
-    NO_PADS,
-    of_channels,
-    pointwise,
-    requantisation,
-    single_product,
-    window_of,
-)
+from odc_mlir.transforms.npu.lowering import products
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements, quant_of, tensor_of
-from odc_mlir.transforms.partition.rules.operator_checks import (
-    FEW_GROUPS,
-    WeightParts,
-    centred,
-    centred_range,
-    channel_groups,
-    divides_by_channels,
-    result_axis,
-    runs_of,
-    sums_of_codes,
-    weight_parts,
-)
+from odc_mlir.transforms.partition.rules import operator_checks
 
 
 class LowerConv2DInParts(LowerToNpu):
@@ -61,10 +43,10 @@ class LowerConv2DInParts(LowerToNpu):
 
     def rewrite(self, site: Site) -> None:
         parts = parts_of(site.node)
-        if result_axis(site.node):
-            parts = WeightParts(parts.first[0].transpose(2, 0, 1)[..., None], parts.others, parts.zero)
+        if operator_checks.result_axis(site.node):
+            parts = operator_checks.WeightParts(parts.first[0].transpose(2, 0, 1)[..., None], parts.others, parts.zero)
         kernel = (site.info(1).static_shape[1], site.info(1).static_shape[2])
-        stride, dilation, pads = window_of(site.node, kernel)
+        stride, dilation, pads = products.window_of(site.node, kernel)
         site.finish(
             npu.ConvOp(
                 repeated_channels(site, site.operand(0), parts.count),
@@ -91,7 +73,7 @@ class LowerDepthwiseInParts(LowerToNpu):
     def rewrite(self, site: Site) -> None:
         parts = parts_of(site.node)
         count, kernel = parts.count, (site.info(1).static_shape[1], site.info(1).static_shape[2])
-        stride, dilation, (top, left, bottom, right) = window_of(site.node, kernel)
+        stride, dilation, (top, left, bottom, right) = products.window_of(site.node, kernel)
         batch, height, width, channels = npu.shape_of(site.operand(0))
         shape = (batch, count * height, width, channels)
         site.finish(
@@ -121,9 +103,9 @@ class LowerFullyConnectedInParts(LowerToNpu):
         outputs, inputs = site.info(1).static_shape
         rows, parts = elements(site.info(0)) // inputs, parts_of(site.node)
         line = repeated_channels(site, site.reshape(site.operand(0), (1, 1, rows, inputs)), parts.count)
-        integers = requantisation(site, parts.zero, single_product=False)
+        integers = products.requantisation(site, parts.zero, single_product=False)
         weights = blob_of(repeated_weights(parts))
-        site.finish(pointwise(line, site.result_of_shape(1, 1, rows, outputs), weights, **integers))
+        site.finish(products.pointwise(line, site.result_of_shape(1, 1, rows, outputs), weights, **integers))
 
 
 class LowerInChannelGroups(LowerToNpu):
@@ -136,7 +118,7 @@ class LowerInChannelGroups(LowerToNpu):
 
     def rewrite(self, site: Site) -> None:
         filters, depthwise = site.info(1), site.node.spec.name == "DEPTHWISE_CONV_2D"
-        values = centred(filters)
+        values = operator_checks.centred(filters)
         source, shape = site.operand(0), site.result.static_shape
         single = False
         if site.node.spec.name == "FULLY_CONNECTED":
@@ -144,13 +126,13 @@ class LowerInChannelGroups(LowerToNpu):
             rows = elements(site.info(0)) // inputs
             source, shape = site.reshape(source, (1, 1, rows, inputs)), (1, 1, rows, outputs)
             values, kernel = values.reshape(outputs, 1, 1, inputs), (1, 1)
-            stride, dilation, pads = (1, 1), (1, 1), NO_PADS
+            stride, dilation, pads = (1, 1), (1, 1), products.NO_PADS
         else:
             kernel = (filters.static_shape[1], filters.static_shape[2])
-            stride, dilation, pads = window_of(site.node, kernel)
-            single = single_product(site.info(0), filters)
+            stride, dilation, pads = products.window_of(site.node, kernel)
+            single = products.single_product(site.info(0), filters)
         parts: list[SSAValue] = []
-        groups = channel_groups(filters, result_axis(site.node))
+        groups = operator_checks.channel_groups(filters, operator_checks.result_axis(site.node))
         for group in groups:
             codes, zero = _shifted(values[0][..., group] if depthwise else values[group])
             made = npu.ConvOp(
@@ -162,14 +144,14 @@ class LowerInChannelGroups(LowerToNpu):
                 dilation=dilation,
                 pads=pads,
                 weights=blob_of(codes),
-                **of_channels(requantisation(site, zero, single_product=single), group),
+                **products.of_channels(products.requantisation(site, zero, single_product=single), group),
             )
             parts.append(site.emit(made))
         pixels, channels = math.prod(shape[:3]), shape[3]
         copies = [
             StridedCopy(number, at, first, (pixels, count), (len(group), 1), (channels, 1))
             for number, group in enumerate(groups)
-            for at, first, count in runs_of(group)
+            for at, first, count in operator_checks.runs_of(group)
         ]
         site.finish(npu.MoveOp(parts, site.result_of_shape(*shape), copies=copies))
 
@@ -179,27 +161,30 @@ def needs_channel_groups(node: Node) -> bool:
     filters = node.operand(1)
     if len(set(quant_of(filters).zero_points)) == 1:
         return False
-    low, high = centred_range(filters)
+    low, high = operator_checks.centred_range(filters)
     return high - low > 255
 
 
 def takes_parts(node: Node) -> bool:
     """Return whether weight parts are better than channel groups: channels cannot be divided, or into many groups."""
-    if not needs_channel_groups(node) or not sums_of_codes(node):
+    if not needs_channel_groups(node) or not operator_checks.sums_of_codes(node):
         return False
-    if not divides_by_channels(node):
+    if not operator_checks.divides_by_channels(node):
         return True
-    return len(channel_groups(node.operand(1), result_axis(node))) > FEW_GROUPS
+    return (
+        len(operator_checks.channel_groups(node.operand(1), operator_checks.result_axis(node)))
+        > operator_checks.FEW_GROUPS
+    )
 
 
-def parts_of(node: Node) -> WeightParts:
+def parts_of(node: Node) -> operator_checks.WeightParts:
     """Return the weights of an operator for which :func:`takes_parts` holds."""
-    return weight_parts(node.operand(1), result_axis(node))
+    return operator_checks.weight_parts(node.operand(1), operator_checks.result_axis(node))
 
 
 def group_codes(filters: TensorInfo, group: list[int]) -> tuple[NDArray[Any], int]:
     """Return weight codes ``[group, …]`` of some channels along axis 0, and their zero point."""
-    return _shifted(centred(filters)[group])
+    return _shifted(operator_checks.centred(filters)[group])
 
 
 def _shifted(values: NDArray[Any]) -> tuple[NDArray[Any], int]:
@@ -214,7 +199,7 @@ def repeated_channels(site: Site, source: SSAValue, count: int) -> SSAValue:
     return _repeated(site, source, (*image, count * channels), channels, count)
 
 
-def repeated_weights(parts: WeightParts) -> NDArray[Any]:
+def repeated_weights(parts: operator_checks.WeightParts) -> NDArray[Any]:
     """Return weights ``[O, ..., C]`` and behind them, for the same channels again, the other codes."""
     shape = parts.first.shape
     others = [np.broadcast_to(codes.reshape(-1, *[1] * (len(shape) - 1)), shape) for codes in parts.others]
@@ -225,8 +210,8 @@ def _is_depthwise(node: Node) -> bool:
     return node.spec.name == "DEPTHWISE_CONV_2D" and node.operand(0).static_shape[3] > 1
 
 
-def _integers(site: Site, parts: WeightParts) -> dict[str, Any]:
-    return requantisation(site, parts.zero, single_product=single_product(site.info(0), site.info(1)))
+def _integers(site: Site, parts: operator_checks.WeightParts) -> dict[str, Any]:
+    return products.requantisation(site, parts.zero, single_product=products.single_product(site.info(0), site.info(1)))
 
 
 def _picked(site: Site, source: SSAValue, group: list[int]) -> SSAValue:
@@ -235,7 +220,7 @@ def _picked(site: Site, source: SSAValue, group: list[int]) -> SSAValue:
     pixels = math.prod(image)
     copies = [
         StridedCopy(0, first, at, (pixels, count), (channels, 1), (len(group), 1))
-        for at, first, count in runs_of(group)
+        for at, first, count in operator_checks.runs_of(group)
     ]
     return site.emit(npu.MoveOp([source], with_shape(tensor_of(source), (*image, len(group))), copies=copies))
 
@@ -247,7 +232,7 @@ def _repeated(site: Site, source: SSAValue, shape: tuple[int, ...], run: int, co
     return site.emit(npu.MoveOp([source], with_shape(tensor_of(source), shape), copies=copies))
 
 
-def _repeated_taps(parts: WeightParts) -> NDArray[Any]:
+def _repeated_taps(parts: operator_checks.WeightParts) -> NDArray[Any]:
     """Return depthwise weights ``[1, kh, kw, O]`` as ``[parts * kh, kw, O]``, other codes below each row of taps."""
     first = parts.first[0]
     rows = np.stack([first, *(np.broadcast_to(codes, first.shape) for codes in parts.others)], axis=1)

@@ -14,16 +14,8 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir import targets
+from odc_mlir.dialects import npu_isa
 from odc_mlir.dialects.npu_fields import Fields
-from odc_mlir.dialects.npu_isa import (
-    BY_MNEMONIC,
-    BufferOp,
-    InstructionOp,
-    LoopOp,
-    MemoryOp,
-    is_instruction,
-    missing_address,
-)
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TargetChoice, target_of
@@ -73,24 +65,24 @@ class DecodedProgram:
     def __init__(self, block: Block) -> None:
         self.block = block
         self.commands: list[Command] = []
-        self._ops: list[InstructionOp] = []
-        self._buffer_ops: dict[Buffer, BufferOp | MemoryOp] = {}
+        self._ops: list[npu_isa.InstructionOp] = []
+        self._buffer_ops: dict[Buffer, npu_isa.BufferOp | npu_isa.MemoryOp] = {}
         buffers: dict[int, Buffer] = {}  # by the id of the value, which hashes faster than the value
         numbers: dict[LocationAttr, int] = {}
         location, layer = None, 0
         for op in block.ops:
             kind = type(op)
-            if is_instruction(op):
+            if npu_isa.is_instruction(op):
                 if op.location is not location:  # instructions of a layer mostly share the object
                     location = op.location
                     layer = numbers.setdefault(location, len(numbers))
                 self.commands.append(_decoded(op, layer, buffers))
                 self._ops.append(op)
-            elif isinstance(op, BufferOp | MemoryOp):
+            elif isinstance(op, npu_isa.BufferOp | npu_isa.MemoryOp):
                 made = buffers[id(op.results[0])] = _decoded_buffer(op)
                 self._buffer_ops[made] = op
             else:
-                first = "npu-unroll-loops" if kind is LoopOp else "npu-lower-to-tiles"
+                first = "npu-unroll-loops" if kind is npu_isa.LoopOp else "npu-lower-to-tiles"
                 raise CompileError(f"{op.name} is not an instruction", hint=f"run {first} first")
         self.locations = list(numbers)  # of layers, by number
         self._places = [command.places for command in self.commands]
@@ -115,7 +107,7 @@ class DecodedProgram:
         """Raise CompileError if a buffer has no address; ``local``: one in a local memory."""
         for buffer, op in self._buffer_ops.items():
             if buffer.address is None and (buffer.space.is_local or not local):
-                raise missing_address(buffer.name, buffer.space, op_name(op))
+                raise npu_isa.missing_address(buffer.name, buffer.space, op_name(op))
 
     def write_commands(self, commands: Sequence[Command]) -> None:
         """Make the block hold ``commands`` before its halt, and erase unused buffers.
@@ -128,7 +120,7 @@ class DecodedProgram:
         assert first is not None, "a program ends in halt"
         own = iter(zip(self.commands, self._ops, self._places, strict=True))
         known, op, places = next(own)
-        declared: list[BufferOp] = []
+        declared: list[npu_isa.BufferOp] = []
         for command in commands:
             if command.places is not places:
                 for buffer, _ in command.places.values():
@@ -182,9 +174,9 @@ class DecodedProgram:
         return self.locations[command.layer] if command.layer >= 0 else UnknownLoc()
 
 
-def _decoded_buffer(op: BufferOp | MemoryOp) -> Buffer:
+def _decoded_buffer(op: npu_isa.BufferOp | npu_isa.MemoryOp) -> Buffer:
     """Return the record of a buffer or a whole memory."""
-    if isinstance(op, MemoryOp):
+    if isinstance(op, npu_isa.MemoryOp):
         return Buffer(f"{op.space.value} memory", op.space, op.size, 0, is_memory=True)
     kind = op.results[0].type
     assert isinstance(kind, BufferType)
@@ -197,7 +189,7 @@ def _decoded_buffer(op: BufferOp | MemoryOp) -> Buffer:
     return Buffer(op.label.data, space, size, address, data, binds, lifetime, shape, element, takes, gives)
 
 
-def _decoded(op: InstructionOp, layer: int, buffers: dict[int, Buffer]) -> Command:
+def _decoded(op: npu_isa.InstructionOp, layer: int, buffers: dict[int, Buffer]) -> Command:
     """Return the record of an instruction; ``buffers`` by the id of their value."""
     immediates, offsets, queue, _ = op.field_values
     places: dict[str, Place] = {}
@@ -222,9 +214,9 @@ def _ints(values: tuple[int, ...]) -> DenseArrayBase:
     return DenseArrayBase.from_list(i32, list(values))
 
 
-def make_buffer(buffer: Buffer, location: LocationAttr) -> BufferOp:
+def make_buffer(buffer: Buffer, location: LocationAttr) -> npu_isa.BufferOp:
     """Return the operation that declares ``buffer``."""
-    op = BufferOp(
+    op = npu_isa.BufferOp(
         buffer.name,
         buffer.type,
         address=buffer.address,
@@ -240,10 +232,10 @@ def make_buffer(buffer: Buffer, location: LocationAttr) -> BufferOp:
     return op
 
 
-def make_instruction(command: Command, values: dict[Buffer, SSAValue], location: LocationAttr) -> InstructionOp:
+def make_instruction(command: Command, values: dict[Buffer, SSAValue], location: LocationAttr) -> npu_isa.InstructionOp:
     """Return the operation of ``command``; ``values``: the value of each buffer."""
     operands, fields = _fields_of(command, values)
-    op = BY_MNEMONIC[command.mnemonic].of(fields, operands, location)
+    op = npu_isa.BY_MNEMONIC[command.mnemonic].of(fields, operands, location)
     if command.waits or command.posts:
         set_semaphores(op, command)
     return op
@@ -264,7 +256,7 @@ def _fields_of(command: Command, values: dict[Buffer, SSAValue]) -> tuple[list[S
     return operands, Fields(immediates, tuple(offsets), command.queue)
 
 
-def set_semaphores(op: InstructionOp, command: Command) -> None:
+def set_semaphores(op: npu_isa.InstructionOp, command: Command) -> None:
     """Write waits and posts."""
     properties = op.properties
     for name, tokens in (("waits", command.waits), ("posts", command.posts)):

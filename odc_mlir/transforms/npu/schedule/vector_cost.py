@@ -11,16 +11,10 @@ from xdsl.ir import Operation
 from odc_mlir.dialects import npu
 from odc_mlir.errors import CompileError
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule import cost
+from odc_mlir.transforms.npu.schedule import cost, vector_stream
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import instruction_bytes
 from odc_mlir.transforms.npu.schedule.search_stream import argmax_rows
-from odc_mlir.transforms.npu.schedule.vector_stream import (
-    elementwise_sizes,
-    merged_dims,
-    reduced_slice,
-    softmax_rows,
-)
 from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
 
@@ -91,7 +85,7 @@ def _instructions(
     """Return the number of instructions, the cycles of one, and its mnemonic."""
     shape, item = npu.shape_of(op.operands[0]), npu.item_bytes(op.operands[0])
     if isinstance(op, npu.ReduceOp):
-        channels, pixels = reduced_slice(shape, item, target, room, resident=sources[0])
+        channels, pixels = vector_stream.reduced_slice(shape, item, target, room, resident=sources[0])
         parts = 1 if sources[0] else -(-shape[1] * shape[2] // pixels)
         tiles = shape[0] * -(-shape[3] // channels) * parts
         elements = math.prod(shape) // tiles
@@ -104,7 +98,9 @@ def _instructions(
     if isinstance(op, npu.SoftmaxOp):
         columns = shape[-1]
         rows = math.prod(shape) // columns
-        tiles = 1 if result or sources[0] else -(-rows // max(1, softmax_rows(rows, columns, item, room)[0]))
+        tiles = (
+            1 if result or sources[0] else -(-rows // max(1, vector_stream.softmax_rows(rows, columns, item, room)[0]))
+        )
         return tiles, cost.softmax_cycles(target, rows * columns // tiles, item), "softmax"
     return (*_elementwise(op, target, room, sources, result=result), "vop")
 
@@ -113,10 +109,10 @@ def _elementwise(
     op: Operation, target: Target, room: int, sources: Sequence[bool], *, result: bool
 ) -> tuple[int, float]:
     shapes = [npu.shape_of(value) for value in op.operands]
-    dims = merged_dims(npu.shape_of(op.results[0]), shapes[0], shapes[-1])
+    dims = vector_stream.merged_dims(npu.shape_of(op.results[0]), shapes[0], shapes[-1])
     values = zip((*op.operands, *op.results), (*sources, result), strict=True)
     moved = sum(npu.item_bytes(value) for value, stays in values if not stays)
-    sizes = elementwise_sizes(dims, moved, room)
+    sizes = vector_stream.elementwise_sizes(dims, moved, room)
     tiles = math.prod(-(-size // step) for size, step in zip(dims.sizes, sizes, strict=True))
     elements = -(-math.prod(dims.sizes) // tiles)
     if npu.item_bytes(op.operands[0]) > 1 and isinstance(op, npu.LutOp | npu.SigmoidOp):

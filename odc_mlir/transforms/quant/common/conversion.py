@@ -15,16 +15,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import (
-    BlobAttr,
-    CircleOp,
-    ConstOp,
-    VariableOp,
-    info_of,
-    op_class,
-    tensor_facts,
-    tensor_type,
-)
+from odc_mlir.dialects import circle
 from odc_mlir.dialects.circle_types import AnyTensor
 from odc_mlir.errors import CompileError, ModelError
 from odc_mlir.formats.circle.schema import default_options
@@ -35,19 +26,7 @@ from odc_mlir.ops.spec import Array, QuantParams
 from odc_mlir.quantizer.policy.schemes import bias_params, quantize_bias, quantize_constant
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.tensor_names import named
-from odc_mlir.transforms.quant.common.ir import (
-    ARGUMENTS,
-    OPERANDS,
-    REAL,
-    RESULTS,
-    argument_types,
-    assigned_type,
-    constant_of,
-    is_real,
-    operand_types,
-    params_of,
-    result_types,
-)
+from odc_mlir.transforms.quant.common import ir
 
 LOG = logging.getLogger(__name__)
 
@@ -64,7 +43,7 @@ class QuantizedElement:
 
     def type_for(self, value: SSAValue) -> AnyTensor:
         """The type of ``value`` with this element type."""
-        return tensor_type(self.dtype, tensor_facts(value.type).shape, self.params)
+        return circle.tensor_type(self.dtype, circle.tensor_facts(value.type).shape, self.params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,38 +65,38 @@ class Demand:
 
 def is_assigned(function: FuncOp) -> bool:
     """Whether an assignment of element types waits to be made real in ``function``."""
-    return any(name in op.attributes for op in function.walk() for name in (OPERANDS, RESULTS, ARGUMENTS))
+    return any(name in op.attributes for op in function.walk() for name in (ir.OPERANDS, ir.RESULTS, ir.ARGUMENTS))
 
 
 def clear_assignment(function: FuncOp) -> None:
     """Forget the assignment of ``function``."""
     for op in function.walk():
-        for name in (OPERANDS, RESULTS, ARGUMENTS):
+        for name in (ir.OPERANDS, ir.RESULTS, ir.ARGUMENTS):
             op.attributes.pop(name, None)
 
 
 def argument_codes(function: FuncOp) -> list[QuantizedElement | None]:
     """For each argument of ``function`` the codes that it is assigned, None where it stays as it is."""
-    types = argument_types(function)
+    types = ir.argument_types(function)
     return [None] * len(function.args) if types is None else [_codes_of(type, function) for type in types]
 
 
 def result_codes(op: Operation) -> list[QuantizedElement | None]:
     """For each result of ``op`` the codes that it is assigned, None where it stays as it is."""
-    types = result_types(op)
+    types = ir.result_types(op)
     return [None] * len(op.results) if types is None else [_codes_of(type, op) for type in types]
 
 
 def assigned_codes(value: SSAValue) -> QuantizedElement | None:
     """The codes that ``value`` is assigned, None where it stays as it is."""
-    found = params_of(assigned_type(value))
+    found = ir.params_of(ir.assigned_type(value))
     return None if found is None else QuantizedElement(*found)
 
 
 def _codes_of(assigned: Attribute, where: Operation) -> QuantizedElement | None:
-    if isinstance(assigned, UnitAttr) or assigned == REAL:
+    if isinstance(assigned, UnitAttr) or assigned == ir.REAL:
         return None
-    found = params_of(assigned)
+    found = ir.params_of(assigned)
     if found is None:
         raise ModelError(f"a real value cannot become {assigned}; allowed are f32 and !quant.uniform", op=_label(where))
     return QuantizedElement(*found)
@@ -135,19 +114,19 @@ def demands(function: FuncOp) -> list[Demand]:
         if isinstance(op, ReturnOp | FuncOp):
             continue
         wanted = {demand.index: demand for demand in _wishes(op)}
-        if isinstance(op, CircleOp) and OPERANDS in op.attributes:
+        if isinstance(op, circle.CircleOp) and ir.OPERANDS in op.attributes:
             wanted |= {demand.index: demand for demand in _bias_demands(op, wanted)}
         found += [wanted[index] for index in sorted(wanted)]
     return found
 
 
 def _wishes(op: Operation) -> Iterator[Demand]:
-    types = operand_types(op) or [REAL] * len(op.operands)
+    types = ir.operand_types(op) or [ir.REAL] * len(op.operands)
     for index, (value, assigned) in enumerate(zip(op.operands, types, strict=True)):
-        if isinstance(assigned, UnitAttr) or not is_real(value):
+        if isinstance(assigned, UnitAttr) or not ir.is_real(value):
             continue
         codes = _codes_of(assigned, op)
-        if isinstance(value.owner, VariableOp) and codes is not None and assigned_type(value) != assigned:
+        if isinstance(value.owner, circle.VariableOp) and codes is not None and ir.assigned_type(value) != assigned:
             raise CompileError(
                 f"operand {index} is a variable and cannot be quantised to {codes.dtype}",
                 op=_label(op),
@@ -157,15 +136,15 @@ def _wishes(op: Operation) -> Iterator[Demand]:
         yield Demand(op, index, codes)
 
 
-def _bias_demands(op: CircleOp, wanted: dict[int, Demand]) -> Iterator[Demand]:
+def _bias_demands(op: circle.CircleOp, wanted: dict[int, Demand]) -> Iterator[Demand]:
     for index, bias in op.SPEC.quant.biases.items():
-        if index >= len(op.operands) or not is_real(op.operands[index]) or index in wanted:
+        if index >= len(op.operands) or not ir.is_real(op.operands[index]) or index in wanted:
             continue
         value = op.operands[index]
         source, weights = (_codes_used(op, place, wanted) for place in (bias.input, bias.weights))
         if source is None or weights is None:
             continue
-        if constant_of(value) is None:
+        if ir.constant_of(value) is None:
             raise CompileError(
                 "the bias is computed at run time, so it cannot be quantised",
                 op=op.SPEC.name,
@@ -173,7 +152,7 @@ def _bias_demands(op: CircleOp, wanted: dict[int, Demand]) -> Iterator[Demand]:
                 hint="keep this operator in float",
             )
         params = bias_params(source.params, weights.params)
-        rank = len(tensor_facts(value.type).shape or ())
+        rank = len(circle.tensor_facts(value.type).shape or ())
         params = QuantParams(params.scales, params.zero_points, max(rank - 1, 0))
         yield Demand(op, index, QuantizedElement(bias_dtype(source.dtype), params), bias)
 
@@ -183,33 +162,33 @@ def bias_dtype(activations: str) -> str:
     return _BIAS_OF.get(activations, "int32")
 
 
-def _codes_used(op: CircleOp, index: int, wanted: dict[int, Demand]) -> QuantizedElement | None:
+def _codes_used(op: circle.CircleOp, index: int, wanted: dict[int, Demand]) -> QuantizedElement | None:
     """The codes of operand ``index`` as ``op`` will see it."""
     if index in wanted:
         return wanted[index].codes
-    facts = tensor_facts(op.operands[index].type)
+    facts = circle.tensor_facts(op.operands[index].type)
     return None if facts.quant is None else QuantizedElement(facts.dtype, facts.quant)
 
 
 def _label(op: Operation) -> str:
-    return op.SPEC.name if isinstance(op, CircleOp) else op.name
+    return op.SPEC.name if isinstance(op, circle.CircleOp) else op.name
 
 
-def real_constant(value: SSAValue) -> ConstOp | None:
+def real_constant(value: SSAValue) -> circle.ConstOp | None:
     """The constant of float32 that ``value`` is, None where it is something else."""
-    return constant_of(value) if is_real(value) else None
+    return ir.constant_of(value) if ir.is_real(value) else None
 
 
-def coded(demand: Demand) -> BlobAttr:
+def coded(demand: Demand) -> circle.BlobAttr:
     """Return the bytes of :func:`encoded`; models with the same constant share them, except for biases."""
-    codes, constant = demand.codes, constant_of(demand.value)
+    codes, constant = demand.codes, ir.constant_of(demand.value)
     assert codes is not None
     assert constant is not None
 
     dtype = codes.dtype
 
-    def make() -> BlobAttr:
-        return BlobAttr.of(encode_constant(encoded(demand), dtype))
+    def make() -> circle.BlobAttr:
+        return circle.BlobAttr.of(encode_constant(encoded(demand), dtype))
 
     if demand.bias is not None:
         return make()
@@ -221,10 +200,10 @@ def encoded(demand: Demand) -> Array:
 
     A bias that does not fit its type is limited, with a warning that names the tensor and the channels.
     """
-    codes, constant = demand.codes, constant_of(demand.value)
+    codes, constant = demand.codes, ir.constant_of(demand.value)
     assert codes is not None
     assert constant is not None
-    info = info_of(demand.value)
+    info = circle.info_of(demand.value)
     info.data = constant.blob.data  # raises an error where the bytes are missing
     array = info.array()
     if demand.bias is None:
@@ -248,7 +227,7 @@ class ConvertedConstants:
 
     def __init__(self, names: Names) -> None:
         self._names = names
-        self._made: dict[ConstOp, dict[QuantizedElement, ConstOp]] = {}
+        self._made: dict[circle.ConstOp, dict[QuantizedElement, circle.ConstOp]] = {}
 
     def of(self, demand: Demand) -> SSAValue | None:
         """Return the codes of the real constant that ``demand`` reads; None for a demand of something else.
@@ -264,7 +243,7 @@ class ConvertedConstants:
             name, place = value_name(constant.result), InsertPoint.before(constant)
             if siblings:
                 name, place = self._names.fresh(f"{name}_{demand.codes.dtype}"), InsertPoint.before(demand.op)
-            made = ConstOp(coded(demand), demand.codes.type_for(demand.value))
+            made = circle.ConstOp(coded(demand), demand.codes.type_for(demand.value))
             named(made, name)
             Rewriter.insert_op(made, place)
             siblings[demand.codes] = made
@@ -279,9 +258,9 @@ class ConvertedConstants:
                 named(next(iter(made.values())), self._names.fresh(f"{value_name(constant.result)}_quantized"))
 
 
-def conversion(operator: str, source: SSAValue, type: Attribute) -> CircleOp:
+def conversion(operator: str, source: SSAValue, type: Attribute) -> circle.CircleOp:
     """A new QUANTIZE or DEQUANTIZE that makes ``type`` of ``source``, without a name."""
-    cls = op_class(operator)
+    cls = circle.op_class(operator)
     return cls.make([source], [type], default_options(cls.SPEC.options))
 
 
