@@ -21,7 +21,7 @@ CHAINS = (10, 30, 100, 300, 1000)
 
 def compile_once(model: Path, folder: Path) -> tuple[float, float]:
     """(CPU seconds, peak MiB) of one compile of ``model`` into ``folder``."""
-    command = [sys.executable, "-m", "odc_mlir.tools.odc_compile", str(model), "-o", str(folder), "-q", "--no-cache"]
+    command = [sys.executable, "-m", "odc_mlir", "compile", str(model), "-o", str(folder), "-q", "--no-cache"]
     process = os.posix_spawn(sys.executable, command, os.environ)
     _, status, usage = os.wait4(process, 0)
     if status:

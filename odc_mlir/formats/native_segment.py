@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any, TypeVar
 
 from odc_mlir.errors import PackageError, parsing
@@ -21,7 +21,8 @@ BARRIER = "odc_barrier"  # what parts of a segment call to wait for one another;
 ALIGNMENT_BYTES = 64  # of all buffers: one cache line, and the longest register
 SLACK_BYTES = 256  # behind every buffer, where a row of registers may read and write
 _HEADER = len(MAGIC) + 8 + 32
-_SIZES = ("code_bytes", "constants_bytes", "arena_bytes", "scratch_bytes", "alignment_bytes", "slack_bytes")
+_SIZES = ("arena_bytes", "scratch_bytes", "alignment_bytes", "slack_bytes")
+_BODY = ("code", "constants")  # fields that follow the header
 _MAX_ALIGNMENT_BYTES = 4096
 _MAX_SLACK_BYTES = 1 << 20
 _MAX_BUFFER_BYTES = 1 << 34
@@ -63,31 +64,23 @@ class NativeSegment:
     constants: bytes
 
     def to_bytes(self) -> bytes:
-        """The file; equal segments give equal bytes."""
-        header: dict[str, Any] = {
-            "target": self.target,
-            "triple": self.triple,
-            "features": self.features,
-            "entry": self.entry,
-            "part_entry": self.part_entry,
-            "inputs": [[port.name, port.dtype, port.shape] for port in self.inputs],
-            "outputs": [[port.name, port.dtype, port.shape] for port in self.outputs],
-            "arena_bytes": self.arena_bytes,
-            "scratch_bytes": self.scratch_bytes,
-            "alignment_bytes": self.alignment_bytes,
-            "slack_bytes": self.slack_bytes,
-            "code_bytes": len(self.code),
-            "constants_bytes": len(self.constants),
-        }
-        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        """Return the file; equal segments give equal bytes."""
+        names = [field.name for field in fields(self) if field.name not in _BODY]
+        header: dict[str, Any] = {name: getattr(self, name) for name in names}
+        header |= {"code_bytes": len(self.code), "constants_bytes": len(self.constants)}
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":"), default=astuple).encode()
         body = b"".join((text, self.code, self.constants))
         return b"".join((MAGIC, len(text).to_bytes(8, "little"), hashlib.sha256(body).digest(), body))
 
 
-def read_stamps(data: bytes) -> tuple[str, str, tuple[str, ...]]:
-    """Read only target, triple and features of a file; raise PackageError."""
+def _check_magic(data: bytes) -> None:
     if data[: len(MAGIC)] != MAGIC:
         raise PackageError("it is no .cpu file of this version", hint="compile the model again")
+
+
+def read_stamps(data: bytes) -> tuple[str, str, tuple[str, ...]]:
+    """Read only target, triple and features of a file; raise PackageError."""
+    _check_magic(data)
     length = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
     with parsing("the .cpu file is malformed", PackageError, hint="compile the model again"):
         header = json.loads(bytes(memoryview(data)[_HEADER : _HEADER + length]))
@@ -96,62 +89,50 @@ def read_stamps(data: bytes) -> tuple[str, str, tuple[str, ...]]:
 
 
 def check_whole(data: bytes) -> None:
-    """Compare a file with its checksum, and read nothing else; raises PackageError."""
-    if data[: len(MAGIC)] != MAGIC:
-        raise PackageError("it is no .cpu file of this version", hint="compile the model again")
+    """Compare a file with its checksum, and read nothing else; raise PackageError."""
+    _check_magic(data)
     body = memoryview(data)[_HEADER:]
     if len(data) < _HEADER or hashlib.sha256(body).digest() != data[len(MAGIC) + 8 : _HEADER]:
         raise PackageError("the .cpu file is damaged: its checksum is wrong", hint="compile the model again")
 
 
 def parse_native_segment(data: bytes) -> NativeSegment:
-    """The segment in the bytes of a ``.cpu`` file; raises PackageError where it is damaged."""
+    """Return the segment in the bytes of a ``.cpu`` file; raise PackageError if it is damaged."""
     check_whole(data)
     length = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
     body = memoryview(data)[_HEADER:]
     with parsing("the .cpu file is malformed", PackageError, hint="compile the model again"):
         header = json.loads(bytes(body[:length]))
-        sizes = [_as(int, header[key]) for key in _SIZES]
-        code_bytes, constants_bytes, arena_bytes, scratch_bytes, alignment_bytes, slack_bytes = sizes
-        end = length + code_bytes
-        if len(body) != end + constants_bytes or min(sizes) < 0:
+        sizes: dict[str, Any] = {key: _as(int, header[key]) for key in (*_SIZES, "code_bytes", "constants_bytes")}
+        end = length + sizes.pop("code_bytes")
+        if len(body) != end + sizes.pop("constants_bytes") or end < length or min(sizes.values()) < 0:
             raise ValueError("its parts do not add up")
+        alignment_bytes, slack_bytes = sizes["alignment_bytes"], sizes["slack_bytes"]
         if alignment_bytes & (alignment_bytes - 1) or not ALIGNMENT_BYTES <= alignment_bytes <= _MAX_ALIGNMENT_BYTES:
             raise ValueError(f"no buffer can be aligned to {alignment_bytes} bytes")
         if not SLACK_BYTES <= slack_bytes <= _MAX_SLACK_BYTES:
             raise ValueError(f"{slack_bytes} bytes of slack, at least {SLACK_BYTES} are needed")
-        if max(arena_bytes, scratch_bytes) > _MAX_BUFFER_BYTES:
-            raise ValueError(f"an arena of {arena_bytes} bytes, scratch of {scratch_bytes}")
-        target, triple, entry, part = (_as(str, header[key]) for key in ("target", "triple", "entry", "part_entry"))
-        inputs, outputs = (
-            tuple(_port(_as(str, name), _as(str, dtype), shape) for name, dtype, shape in header[key])
-            for key in ("inputs", "outputs")
-        )
-        features = tuple(_as(str, name) for name in header["features"])
+        if max(sizes["arena_bytes"], sizes["scratch_bytes"]) > _MAX_BUFFER_BYTES:
+            raise ValueError(f"an arena of {sizes['arena_bytes']} bytes, scratch of {sizes['scratch_bytes']}")
+        texts: dict[str, Any] = {key: _as(str, header[key]) for key in ("target", "triple", "entry", "part_entry")}
         return NativeSegment(
-            target,
-            triple,
-            features,
-            entry,
-            part,
-            inputs,
-            outputs,
-            arena_bytes,
-            scratch_bytes,
-            alignment_bytes,
-            slack_bytes,
-            bytes(body[length:end]),
-            bytes(body[end:]),
+            **texts,
+            **sizes,
+            features=tuple(_as(str, name) for name in header["features"]),
+            inputs=tuple(_port(*port) for port in header["inputs"]),
+            outputs=tuple(_port(*port) for port in header["outputs"]),
+            code=bytes(body[length:end]),
+            constants=bytes(body[end:]),
         )
 
 
 def _port(name: str, dtype: str, dims: list[object]) -> NativePort:
     shape = tuple(_as(int, dim) for dim in dims)
-    if dtype not in DTYPES or DTYPES[dtype].numpy.hasobject:
+    if _as(str, dtype) not in DTYPES or DTYPES[dtype].numpy.hasobject:
         raise ValueError(f"{name!r} is of the unknown type {dtype!r}")
     if min(shape, default=1) < 0 or math.prod(shape) > _MAX_BUFFER_BYTES // DTYPES[dtype].numpy.itemsize:
         raise ValueError(f"{name!r} has the shape {list(shape)}")
-    return NativePort(name, dtype, shape)
+    return NativePort(_as(str, name), dtype, shape)
 
 
 def _as(kind: type[_Value], value: object) -> _Value:

@@ -31,7 +31,8 @@ import os
 import secrets
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -405,38 +406,20 @@ def roll_back(path: str | os.PathLike[str]) -> PackageFiles:
 
 
 def original_of(package: PackageFiles) -> PackageFiles | None:
-    """The package as it was before anything was installed, None if nothing was; raises PackageError."""
-    if ORIGINAL_PATH not in package.members:
-        return None
-    return parse_package(_WithManifest(package.members, package.members[ORIGINAL_PATH]), package.location)
+    """Return the package as it was before anything was installed, None if nothing was; raise PackageError."""
+    return _original(package.members, package.location)
 
 
 def read_original(path: str | os.PathLike[str]) -> PackageFiles | None:
-    """Remove compiled code from the package at ``path``, damaged or not; raise PackageError."""
-    members = open_members(path)
+    """Return :func:`original_of` the package at ``path``, damaged or not; raise PackageError."""
+    return _original(open_members(path), os.fspath(path))
+
+
+def _original(members: Mapping[str, bytes], location: str) -> PackageFiles | None:
     if ORIGINAL_PATH not in members:
         return None
-    return parse_package(_WithManifest(members, members[ORIGINAL_PATH]), os.fspath(path))
-
-
-class _WithManifest(Mapping[str, bytes]):
-    """Members of a package under another manifest."""
-
-    def __init__(self, members: Mapping[str, bytes], manifest: bytes) -> None:
-        self._members = members
-        self._manifest = manifest
-
-    def __getitem__(self, path: str) -> bytes:
-        return self._manifest if path == MANIFEST_PATH else self._members[path]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __contains__(self, path: object) -> bool:
-        return path in self._members
+    first = ChainMap({MANIFEST_PATH: members[ORIGINAL_PATH]}, members)  # type: ignore[arg-type]  # nothing is written
+    return parse_package(first, location)
 
 
 def _additions(package: PackageFiles, compiled: PackageFiles) -> tuple[Manifest, dict[str, bytes]]:

@@ -1,4 +1,4 @@
-"""Charts: stacked bars as boxes in table cells, time lines, roofs and histograms as inline SVG."""
+"""Charts: stacked bars as boxes in table cells, time lines, roofs and graphs as inline SVG."""
 
 from __future__ import annotations
 
@@ -101,26 +101,6 @@ def _round_step(least: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
 
 
-def area(points: Sequence[tuple[float, float]], end: float, *, title: str, mark: float | None = None) -> Html:
-    """Draw a step curve of (cycle, value), each value holding until the next; ``mark``: a dashed line at a value."""
-    if not points or end <= 0:
-        return Html("")
-    height, top = 120, max([value for _, value in points] + ([mark] if mark else [])) or 1
-    scale = (_WIDTH - _LEFT) / end
-    path = [f"M{_LEFT} {height}"]
-    for (x, value), following in zip(points, [*points[1:], (end, 0.0)], strict=True):
-        y = height - value / top * (height - 8)
-        path.append(f"L{_LEFT + x * scale:.1f} {y:.1f}L{_LEFT + following[0] * scale:.1f} {y:.1f}")
-    path.append(f"L{_LEFT + end * scale:.1f} {height}Z")
-    curve = tag("path", d="".join(path), style=f"fill:{colour(0)}")
-    line = Html("")
-    if mark is not None:
-        y = height - mark / top * (height - 8)
-        line = tag("line", x1=_LEFT, x2=_WIDTH, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="mark")
-    label = tag("text", count_text(round(top)), x=_LEFT - 6, y=14, text_anchor="end")
-    return _svg(_WIDTH, height + 18, title, joined((curve, line, label, _axis(end, scale, height))))
-
-
 @dataclass(frozen=True, slots=True)
 class StackedSeries:
     """Named amounts from the instant ``first`` on, empty before and after."""
@@ -174,26 +154,6 @@ def bars(items: Sequence[tuple[str, float, str]], full: float, *, title: str, wo
             tag("text", shown, x=f"{label_width + width + 5:.1f}", y=y + 12),
         ]
     return _svg(_WIDTH, len(items) * row, title, joined(parts)) if items else Html("")
-
-
-def histogram(heights: Sequence[float], ends: Iterable[float], *, title: str) -> Html:
-    """Draw bars of relative height 0 to 1; ``ends``: dashed lines at positions from 0 to 1."""
-    width, height = 300, 90
-    step = width / len(heights)
-    boxes = [
-        tag(
-            "rect",
-            x=f"{index * step:.1f}",
-            y=f"{height - share * (height - 10):.1f}",
-            width=f"{step:.1f}",
-            height=f"{share * (height - 10):.1f}",
-            style=f"fill:{colour(0)}",
-        )
-        for index, share in enumerate(heights)
-        if share > 0
-    ]
-    lines = [tag("line", x1=f"{e * width:.1f}", x2=f"{e * width:.1f}", y1=0, y2=height, class_="mark") for e in ends]
-    return _svg(width, height, title, joined((*boxes, *lines)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from odc_mlir import loading, targets
 from odc_mlir.calibration.record_files import RECORDS
 from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.calibration.records import RecordStore, is_minmax, read_minmax, write_minmax
-from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.dialects.odc import set_states, states_of
 from odc_mlir.errors import AccuracyError, InputError, ModelError, OptionError, RecordsError, parsing
 from odc_mlir.formats.cache import content_digest
@@ -31,7 +30,7 @@ from odc_mlir.process_limits import one_blas_thread
 from odc_mlir.quantizer.advice import hint_of
 from odc_mlir.quantizer.candidates import Types, codes_brought, given_ranges, lost, scheme_of, taken_out
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.models import graph_of, limited_masks, prepare, recorded_ranges, statistics_of_ranges
+from odc_mlir.quantizer.models import limited_masks, prepare, recorded_ranges, statistics_of_ranges
 from odc_mlir.quantizer.policy.declarations import AUTO, CPU, EQUALIZE, OFF, OPTIONS, SWITCH
 from odc_mlir.quantizer.policy.options import Options, Progress, check_samples, make_options
 from odc_mlir.quantizer.policy.ranges import MINMAX
@@ -55,14 +54,13 @@ class Quantized(ModelFile):
     """A quantised model.
 
     ``model``: the module, in the circle dialect on quantised types. ``verdict``: accuracy; see docs/quantisation.md for
-    its keys. ``records``, ``statistics``: of the float model, and of the tensors after equalisation. ``original``: the
-    float model. ``equalization``: pairs of layers as ``equalize`` takes them in a ``.json`` file.
+    its keys. ``records``: of the float model ``original``. ``equalization``: pairs of layers as ``equalize`` takes them
+    in a ``.json`` file.
     """
 
     model: ModuleOp
     verdict: dict[str, Any]
     records: Records = field(default_factory=Records)
-    statistics: Mapping[str, TensorStatistics] = field(default_factory=dict)
     original: Model = field(default_factory=Model)
     equalization: list[dict[str, Any]] = field(default_factory=list)
 
@@ -99,9 +97,9 @@ class Quantized(ModelFile):
 
     def report_html(self) -> str:
         """The verdict as a page that stands alone."""
-        from odc_mlir.quantizer.report import render, weights_of
+        from odc_mlir.quantizer.report import render
 
-        return render(self.verdict, self.statistics, weights_of(graph_of(self.model), self.verdict["layers"]))
+        return render(self.verdict)
 
     def require_passed(self) -> None:
         """Raise AccuracyError, naming the worst layers, if the model misses a limit; "unchecked" ones pass."""
@@ -209,7 +207,7 @@ def quantize(
     finished = driver.finished(candidate.module)
     if rollout is not None:
         set_states(finished, rollout.declared_in(candidate.graph))
-    return Quantized(finished, verdict, found, driver.statistics, stored, driver.model.equalization)
+    return Quantized(finished, verdict, found, stored, driver.model.equalization)
 
 
 def _check_sources(

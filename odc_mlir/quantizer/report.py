@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.formats.quantities import NOTHING, count_text, decibel_text, quality_name, quality_text, without_far_text
-from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.pages import charts
 from odc_mlir.pages.markup import (
     Column,
@@ -28,8 +23,6 @@ from odc_mlir.pages.markup import (
 )
 from odc_mlir.pages.markup import render as render_page
 from odc_mlir.quantizer.advice import cost_text, how_known
-from odc_mlir.quantizer.execution import CASTS, float_names
-from odc_mlir.quantizer.layers import coded_constants
 from odc_mlir.quantizer.policy.verdict import (
     FAILED,
     PASSED,
@@ -40,119 +33,14 @@ from odc_mlir.quantizer.policy.verdict import (
     reservation,
     types_text,
 )
-from odc_mlir.runtime.execution.binding import to_reals
-from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.scores import by_loss
 
 LayerRow = Mapping[str, Any]
-Statistics = Mapping[str, TensorStatistics]
-
-MOST_OPEN = 30  # layers that are listed at once, as many as a table shows
-_BINS = 60
-
-
-@dataclass(frozen=True, slots=True)
-class WeightHistogram:
-    """Histogram of weights between ``low`` and ``high``; ``text`` describes their codes."""
-
-    counts: Array
-    low: float
-    high: float
-    text: str
-
-
-Weights = Mapping[str, WeightHistogram]
-
-
-def weights_of(graph: Graph, layers: Sequence[LayerRow]) -> Weights:
-    """Return the histograms of the weights of the quantised ``graph``, by layer name."""
-    names = float_names(graph, {layer["name"]: 0 for layer in layers})
-    coded = coded_constants(graph)
-    found: dict[str, WeightHistogram] = {}
-    for item in graph.nodes:
-        name = next((names[index] for index in item.outputs if index in names), None)
-        if item.node.spec.name in CASTS or name is None:
-            continue
-        trained = [place for place in item.node.spec.quant.trained(item.node.options) if place < len(item.inputs)]
-        inputs = [item.inputs[place] for place in trained if item.inputs[place] >= 0]
-        infos = (coded.get(index, graph.tensors[index]) for index in inputs)
-        if (info := next((info for info in infos if info.is_const), None)) is not None:
-            found[name] = _histogram(info)
-    return found
-
-
-def _histogram(info: TensorInfo) -> WeightHistogram:
-    values = np.asarray(to_reals(info, info.array()), np.float64).ravel()
-    values = values[np.isfinite(values)]
-    low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
-    counts, _ = np.histogram(values, _BINS, (low, high if high > low else low + 1.0))
-    text = f"{count_text(values.size)} of {info.dtype}"
-    if info.quant is not None:
-        scales = info.quant.scales
-        several = f", {len(scales)} scales {min(scales):.4g} … {max(scales):.4g}"
-        text += f", scale {scales[0]:.4g}" if len(scales) == 1 else several
-    return WeightHistogram(counts, low, high, text)
 
 
 def by_harm(layers: Sequence[LayerRow]) -> list[LayerRow]:
     """Return the layers, the most harmful first, and harmless ones last."""
     return sorted(layers, key=lambda layer: (layer["output_sqnr_db"] is None, layer["output_sqnr_db"] or 0.0))
-
-
-def anchor(place: int) -> str:
-    """Return the anchor of the layer with this place by harm."""
-    return f"layer-{place}"
-
-
-def layer_list(layers: Sequence[LayerRow], weights: Weights, statistics: Statistics) -> Html:
-    """Return the values and weights of each layer, folded, the most harmful first."""
-    most_pictures = 120
-    found = [
-        tag(
-            "details",
-            tag("summary", joined((short_name(layer["name"]), f" {layer['op']}, {_harm(layer)}"))),
-            _pictures(layer["name"], weights, statistics) if place < most_pictures else tag("p", "no pictures"),
-            id=anchor(place),
-        )
-        for place, layer in enumerate(by_harm(layers))
-    ]
-    rest = found[MOST_OPEN:]
-    more = tag("details", tag("summary", f"{count_text(len(rest))} layers that do less"), *rest) if rest else ""
-    return joined((*found[:MOST_OPEN], more))
-
-
-def _harm(layer: LayerRow) -> str:
-    db = layer["output_sqnr_db"]
-    return "does nothing to the outputs" if db is None else f"{decibel_text(db)} at the outputs"
-
-
-def _pictures(name: str, weights: Weights, statistics: Statistics) -> Html:
-    item, found = statistics.get(name), weights.get(name)
-    figures = [] if item is None or not item.count else [values_figure(name, item)]
-    if found is not None:
-        caption = f"weights: {found.low:.4g} … {found.high:.4g}, {found.text}"
-        plot = charts.histogram(_heights(found.counts), (), title=f"weights of {name}")
-        figures.append(tag("figure", plot, tag("figcaption", caption)))
-    return tag("div", *figures, class_="plots") if figures else tag("p", "Nothing was recorded of it.")
-
-
-def values_figure(name: str, item: TensorStatistics) -> Html:
-    """Return the histogram of a tensor; dashed lines are the observed extremes."""
-    edges, counts = item.histogram.occupied()
-    low, high = float(edges[0]), float(edges[-1])
-    span = high - low or 1.0
-    middles = (edges[:-1] + edges[1:]) / 2
-    bins = np.minimum(((middles - low) / span * _BINS).astype(int), _BINS - 1)
-    sums = np.bincount(bins, weights=counts.astype(np.float64), minlength=_BINS)
-    ends = [(end - low) / span for end in (item.minimum, item.maximum)]
-    plot = charts.histogram(_heights(sums), ends, title=f"values of {name}")
-    caption = joined((short_name(name), f": {item.minimum:.4g} … {item.maximum:.4g}, mean {item.mean:.4g}"))
-    return tag("figure", plot, tag("figcaption", caption))
-
-
-def _heights(counts: Array) -> list[float]:
-    most = np.log1p(counts.max(initial=0)) or 1.0
-    return [float(height) for height in np.log1p(counts) / most]
 
 
 # The figure at the top: what it says, beside what, and its colour.
@@ -168,13 +56,10 @@ _MEASURES = ("sqnr_db", "mpeir", "mae", "max_abs", "cosine")
 _OF_CLASSES = ("top1_match", "top5_match")
 
 
-def render(
-    verdict: Mapping[str, Any], statistics: Mapping[str, TensorStatistics], weights: Weights | None = None
-) -> str:
+def render(verdict: Mapping[str, Any]) -> str:
     """Return the page with all texts from the model escaped."""
     title = f"{verdict.get('model') or 'a model'} quantised to {types_text(verdict)}"
     layers: Sequence[Mapping[str, Any]] = verdict["layers"]
-    others = {name: item for name, item in statistics.items() if name not in {layer["name"] for layer in layers}}
     sections = [
         Section("Limits", _limits(verdict)),
         Section("What stands in the way", bullets(verdict["problems"])),
@@ -187,12 +72,7 @@ def render(
         ),
         Section("What to know about the data", bullets(verdict["findings"])),
         Section("What each layer alone does to the outputs", _layer_chart(layers), "The most harmful first, in dB."),
-        Section("Layers", _layers(layers, verdict["float_reasons"]), "The most harmful first; names lead to more."),
-        Section(
-            "Values and weights by layer",
-            layer_list(layers, weights or {}, statistics),
-            "How often each occurs, logarithmic; the most harmful first.",
-        ),
+        Section("Layers", _layers(layers, verdict["float_reasons"]), "The most harmful first."),
         *_front(verdict["front"]),
         Section(
             "What was tried",
@@ -200,7 +80,6 @@ def render(
             "Quality: the mean SQNR of what decides the outputs, by which choices are compared.",
         ),
         Section("How it was made", pairs(_choices(verdict["choices"]), caption="choices")),
-        Section("Other values", _histograms(others), "How often values of inputs and the like occur, logarithmic."),
     ]
     return render_page(title, _figures(verdict), sections, note=caution(verdict) or describe(verdict))
 
@@ -422,14 +301,14 @@ def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> 
     )
     rows = [
         (
-            tag("a", short_name(layer["name"]), href=f"#{anchor(place)}"),
+            short_name(layer["name"]),
             layer["op"],
             layer["scheme"],
             _decibels(layer["output_sqnr_db"]),
             _decibels(layer["isolated"].get("sqnr_db")),
             reasons.get(layer["name"], ""),
         )
-        for place, layer in enumerate(by_harm(layers))
+        for layer in by_harm(layers)
     ]
     return table(columns, rows, caption="layers of the model")
 
@@ -449,12 +328,3 @@ def _layer_chart(layers: Sequence[Mapping[str, Any]]) -> Html:
     more = tag("p", f"{rest} layers that do less are left out.") if rest > 0 else Html("")
     chart = charts.bars(items[:most_bars], most_db, title="signal to noise of the outputs by layer", worst=worst)
     return joined((chart, more))
-
-
-def _histograms(statistics: Mapping[str, TensorStatistics]) -> Html:
-    most_plots = 120
-    shown = [(name, item) for name, item in statistics.items() if item.count]
-    figures = [values_figure(name, item) for name, item in shown[:most_plots]]
-    rest = len(shown) - most_plots
-    more = tag("p", f"{rest} more tensors are left out.") if rest > 0 else Html("")
-    return joined((tag("div", *figures, class_="plots"), more)) if figures else Html("")

@@ -1,13 +1,10 @@
 """Shared parts of all commands: common flags, log output, and conversion of exceptions to one line and an exit code.
 
-A command is ``main(argv) -> int``::
+A command is a parser and a body; its ``main(argv)`` returns the exit code::
 
-    def main(argv: Sequence[str] | None = None) -> int:
-        parser = base_parser("odc-thing", "what it does")
-        parser.add_argument("model")
-        return run_tool(parser, _body, argv)
-
-    def _body(arguments: argparse.Namespace) -> None: ...  # imports numpy, xDSL, ... inside
+    def build_parser() -> argparse.ArgumentParser: ...
+    def _body(arguments: argparse.Namespace) -> int | None: ...  # imports numpy, xDSL, ... inside
+    main = tool(build_parser, _body)
 
 Exit codes: 0 success, 1 an error of the user's (any OdcError, a file that cannot be read or written), 2 wrong usage,
 3 a defect of ours (a reproducer file is left behind). Only the standard library is imported here, and little of it:
@@ -84,14 +81,21 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
     """
     try:
         with _printable_output():
-            arguments = parser.parse_args([_BARE.get(word, word) for word in _words(argv)])
+            words = sys.argv[1:] if argv is None else argv
+            arguments = parser.parse_args([_BARE.get(word, word) for word in words])
     except SystemExit as stop:  # argparse: 0 after --help and --version, 2 after wrong usage
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
+    arguments.parser = parser
 
     def call() -> int | None:
         seconds = arguments.time_limit if getattr(arguments, "is_timed", False) else None
-        with opened(parser, arguments), _seldom_collected(ends_process=argv is None), limited_time(seconds):
-            return body(arguments)
+        try:
+            with opened(parser, arguments), _seldom_collected(ends_process=argv is None), limited_time(seconds):
+                return body(arguments)
+        except UsageError as error:
+            text = f"{parser.prog}: error: {error.message}{nearest(parser, error.message, error.others)}"
+            print(printable(bounded(text)), file=sys.stderr)
+            return EXIT_USAGE
 
     return guarded(
         parser.prog, call, verbose=arguments.verbose, quiet=arguments.quiet, debug=arguments.debug, argv=argv
@@ -114,24 +118,50 @@ def _seldom_collected(*, ends_process: bool) -> Iterator[None]:
             gc.freeze()
 
 
-def usage_error(parser: argparse.ArgumentParser, message: str, others: Iterable[str] = ()) -> int:
-    """Report contradicting options on stderr and return the exit code.
+class UsageError(Exception):
+    """Contradicting options. ``others``: options that the parser does not know itself, for :func:`nearest`."""
 
-    ``others``: options that the parser does not know itself, for :func:`nearest`.
+    def __init__(self, message: str, others: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.message, self.others = message, others
+
+
+def tool(
+    build_parser: Callable[[], argparse.ArgumentParser],
+    body: Body | None = None,
+    spelled: Callable[[argparse.ArgumentParser, Sequence[str]], Sequence[str]] | None = None,
+) -> Callable[[Sequence[str] | None], int]:
+    """Return the ``main`` of a command.
+
+    ``body``: default that of the subcommand. ``spelled`` changes the words of the command line before they are parsed.
     """
-    print(printable(bounded(f"{parser.prog}: error: {message}{nearest(parser, message, others)}")), file=sys.stderr)
-    return EXIT_USAGE
+
+    def main(argv: Sequence[str] | None = None) -> int:
+        parser = build_parser()
+        words = argv if spelled is None else spelled(parser, sys.argv[1:] if argv is None else argv)
+        return run_tool(parser, body or (lambda arguments: arguments.body(arguments)), words)
+
+    return main
+
+
+def add_command(commands: Any, name: str, help: str, body: Body, **keywords: Any) -> argparse.ArgumentParser:
+    """Add the subcommand ``name``, which runs ``body``; return its parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=help, allow_abbrev=False, **{"description": help, **keywords}
+    )
+    parser.set_defaults(body=body)
+    return parser
 
 
 _EVERYWHERE = frozenset({"verbose", "quiet", "debug", "overwrite"})  # what no command is without
 
 
-def idle_option(parser: argparse.ArgumentParser, arguments: argparse.Namespace, used: Collection[str]) -> str | None:
+def idle_option(arguments: argparse.Namespace, used: Collection[str]) -> str | None:
     """Return the first option given that is not in ``used`` (argument names); explicit default values do not count."""
-    for action in parser._actions:
+    for action in arguments.parser._actions:
         is_known = action.dest in used or action.dest in _EVERYWHERE or not hasattr(arguments, action.dest)
         if not is_known and getattr(arguments, action.dest) != action.default:
-            return action.option_strings[-1]
+            return str(action.option_strings[-1])
     return None
 
 
@@ -196,10 +226,6 @@ def _outcome(
 
 
 _BARE = {"--verify-each": "--verify-each=passes"}  # flags whose value may be left out, which argparse looks for behind
-
-
-def _words(argv: Sequence[str] | None) -> Sequence[str]:
-    return sys.argv[1:] if argv is None else argv
 
 
 def add_verify_each(parser: argparse.ArgumentParser) -> None:

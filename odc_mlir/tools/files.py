@@ -17,7 +17,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
 
@@ -116,8 +116,8 @@ class Files:
     A failure to write one output never loses the others: the command goes on, and fails in the end.
     """
 
-    def __init__(self, overwrite: bool) -> None:
-        self.overwrite = overwrite
+    def __init__(self, *, overwrite: bool, quiet: bool) -> None:
+        self.overwrite, self.quiet = overwrite, quiet
         self.kinds: dict[str, OutputKind] = {}
         self.uses_stdout = False
         self._written: list[str] = []
@@ -173,6 +173,19 @@ class Files:
     def messages(self) -> IO[str]:
         """Return the stream for messages: standard output, unless an output goes there."""
         return sys.stderr if self.uses_stdout else sys.stdout
+
+    def tell(self, lines: Iterable[str]) -> None:
+        """Print lines as messages; with ``-q`` they are not even made."""
+        for line in () if self.quiet else lines:
+            print(line, file=self.messages)
+
+    def print_json(self, document: object) -> None:
+        """Print records as one JSON document."""
+        import json
+        from dataclasses import asdict
+
+        text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False, default=asdict)
+        print(text, file=self.messages)
 
 
 def _write_to_stdout(data: bytes) -> None:
@@ -244,7 +257,7 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
 
     actions = list(_actions(parser, arguments))
     _check_any_reader(arguments)
-    arguments.files = files = Files(overwrite=getattr(arguments, "overwrite", False))
+    arguments.files = files = Files(overwrite=getattr(arguments, "overwrite", False), quiet=arguments.quiet)
     inputs = [(action, role) for action in actions if isinstance(role := role_of(action), Input)]
     read = [text for action, role in inputs for text in _checked_inputs(arguments, action, role)]
     taken: dict[str, tuple[str, str, OutputKind]] = {}

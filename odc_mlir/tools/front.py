@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from odc_mlir.tools.common import base_parser, run_tool
+from odc_mlir.tools.common import base_parser, tool
 from odc_mlir.tools.files import add_input, add_overwrite
 
 PROGRAM = "odc-mlir"
@@ -30,11 +30,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_tool(build_parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> int:
     import shlex
 
@@ -46,8 +41,7 @@ def _body(arguments: argparse.Namespace) -> int:
             print(f"$ {shlex.join([command, *words])}", flush=True)
         if code := call_command(command, words):
             return code
-    if not arguments.quiet:
-        print(f"next: open {folder / 'report.html'}, or odc-run {folder / 'package'} --load DATA")
+    arguments.files.tell([f"next: open {folder / 'report.html'}, or odc-run {folder / 'package'} --load DATA"])
     return 0
 
 
@@ -80,3 +74,6 @@ def _is_quantized(model: str) -> bool:
     from odc_mlir.runtime.auto.aim import is_quantized
 
     return is_quantized(api.open_executor(model, backend="host").graph)
+
+
+main = tool(build_parser, _body)

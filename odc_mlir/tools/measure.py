@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,22 +76,19 @@ def modelled_of(executor: Executor, shapes: Shapes) -> Modelled | None:
 
 def summary(
     executor: Executor, shapes: Shapes, measurement: LatencyProfile, memory: MemoryPoll, *, each_run: bool
-) -> str:
-    """Return the printed summary of ``odc-run``: times of either clock, memory for ``shapes``, and fallbacks."""
-    lines = [_RULE, *_modelled_lines(executor, shapes), *_measured_lines(executor, measurement, each_run=each_run)]
-    lines.append(f"ACTIVATIONS  need {executor.prepare(shapes).peak_bytes} bytes at once")
+) -> Iterator[str]:
+    """Return the lines of the summary of ``odc-run``: times of either clock, memory for ``shapes``, and fallbacks."""
+    yield from (_RULE, *_modelled_lines(executor, shapes))
+    yield from _measured_lines(executor, measurement, each_run=each_run)
+    yield f"ACTIVATIONS  need {executor.prepare(shapes).peak_bytes} bytes at once"
     parts = getattr(executor, "parts", None)
     if parts is not None:
         taken, total = sum(len(part.operators) for part in parts), len(executor.graph.nodes)
-        lines.append(f"LITERT       takes {taken} of {counted(total, 'operator')} in {counted(len(parts), 'part')}")
-    lines += [
-        f"{phase:<12} {kind} {memory.value(phase, kind)} kB"
-        for phase in _PHASES
-        if phase in memory.samples
-        for kind in _KINDS
-    ]
-    lines += [f"{name} ran on the host: {reason}" for name, reason in executor.fallbacks.items()]
-    return "\n".join([*lines, _RULE])
+        yield f"LITERT       takes {taken} of {counted(total, 'operator')} in {counted(len(parts), 'part')}"
+    for phase in filter(memory.samples.__contains__, _PHASES):
+        yield from (f"{phase:<12} {kind} {memory.value(phase, kind)} kB" for kind in _KINDS)
+    yield from (f"{name} ran on the host: {reason}" for name, reason in executor.fallbacks.items())
+    yield _RULE
 
 
 def _modelled_lines(executor: Executor, shapes: Shapes) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import json_kind
 from odc_mlir.start import EXIT_INTERRUPTED
-from odc_mlir.tools.common import base_parser, counted, run_tool
+from odc_mlir.tools.common import base_parser, counted, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -53,11 +53,6 @@ def state_path(arguments: argparse.Namespace) -> str:
     return str(arguments.state or f"{arguments.flow}.state.json")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_tool(build_parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> int | None:
     import logging
 
@@ -89,8 +84,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
         done += needed
         if not arguments.quiet:
             print(f"$ {step.text}" if needed else f"# up to date: {step.text}", flush=True)
-    if not arguments.quiet:
-        print(f"{counted(done, 'step')} run, {len(flow.steps) - done} up to date")
+    arguments.files.tell([f"{counted(done, 'step')} run, {len(flow.steps) - done} up to date"])
     return None
 
 
@@ -128,3 +122,6 @@ def read_flow(path: str, target: str) -> Flow:
     if suffix == ".json":
         return read_workflow(path, target=target)
     raise OptionError(f"a flow file ends with .toml, .cfg or .json, not {suffix!r}", location=path)
+
+
+main = tool(build_parser, _body)

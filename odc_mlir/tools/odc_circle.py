@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import ARRAYS, FOLDER, MODEL_BY_NAME, json_kind
-from odc_mlir.tools.common import base_parser, counted, run_tool
+from odc_mlir.tools.common import add_command, base_parser, counted, tool
 from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _command(commands: Any, name: str, help: str, body: Any, *, output: bool = False) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
+    parser = add_command(commands, name, help, body)
     add_input(parser, "model", metavar="MODEL")
     if output:
         add_output(
@@ -76,13 +76,7 @@ def _command(commands: Any, name: str, help: str, body: Any, *, output: bool = F
         )
         add_overwrite(parser)
         add_any_reader(parser)
-    parser.set_defaults(body=body)
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_tool(build_parser(), lambda arguments: arguments.body(arguments), argv)
 
 
 def _save(arguments: argparse.Namespace, module: Any) -> None:
@@ -92,7 +86,6 @@ def _save(arguments: argparse.Namespace, module: Any) -> None:
 
 
 def _operators(arguments: argparse.Namespace) -> None:
-    import json
     from fnmatch import fnmatchcase
 
     from odc_mlir.dialects.circle import CircleOp
@@ -124,7 +117,7 @@ def _operators(arguments: argparse.Namespace) -> None:
                 }
             )
     if arguments.json:
-        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        arguments.files.print_json(rows)
         return
     for row in rows:
         print(_line(row))
@@ -156,8 +149,7 @@ def _tensors(arguments: argparse.Namespace) -> None:
         suffixes = ("", "/scale", "/zero_point")
         found = {n: a for n, a in found.items() if any(fnmatchcase(n, arguments.name + s) for s in suffixes)}
     write_outputs(arguments.output, [[]], "single", [found], overwrite=arguments.overwrite)
-    if not arguments.quiet:
-        print(counted(len(found), "array"))
+    arguments.files.tell([counted(len(found), "array")])
 
 
 def _resize(arguments: argparse.Namespace) -> None:
@@ -236,9 +228,8 @@ def _partition(arguments: argparse.Namespace) -> None:
     for name, data in contents.items():
         kind = RECIPE if name.endswith(".json") else MODEL_BY_NAME
         write_output(folder / name, data, kind, overwrite=arguments.overwrite)
-    if not arguments.quiet:
-        for file, part in zip(files, found, strict=True):
-            print(f"{file}: {counted(len(part.operators), 'operator')}")
+    pairs = zip(files, found, strict=True)
+    arguments.files.tell(f"{file}: {counted(len(part.operators), 'operator')}" for file, part in pairs)
 
 
 def _implant(arguments: argparse.Namespace) -> None:
@@ -268,3 +259,6 @@ def _fake(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime import api
 
     _save(arguments, fake_quantize(api.load(arguments.model)))
+
+
+main = tool(build_parser)

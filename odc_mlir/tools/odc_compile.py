@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,14 @@ from odc_mlir.formats.kinds import HEADER, IR_TEXT, OBJECT, PAGE, OutputKind, js
 from odc_mlir.quantizer.policy.declarations import SCHEME_NAMES
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import (
+    UsageError,
     add_verify_each,
     base_parser,
     counted,
     idle_option,
     limited_time,
-    run_tool,
     size,
-    usage_error,
+    tool,
 )
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
@@ -129,20 +129,14 @@ def _kind_of_output(arguments: argparse.Namespace) -> OutputKind:
     return package_kind(arguments.output)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    parser = build_parser()
-    return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
-
-
-def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+def _body(arguments: argparse.Namespace) -> int | None:
     used = OF_OBJECT if arguments.emit == _OBJECT else OF_STAGE if arguments.emit else OF_PACKAGE
-    if (idle := idle_option(parser, arguments, used)) is not None:
+    if (idle := idle_option(arguments, used)) is not None:
         what = f"--emit {arguments.emit}" if arguments.emit else "a package"
-        return usage_error(parser, f"{what} has no use for {idle}; leave it out{_where_of_use(arguments, idle)}")
+        raise UsageError(f"{what} has no use for {idle}; leave it out{_where_of_use(arguments, idle)}")
     if arguments.emit == _OBJECT:
         if not arguments.output:
-            return usage_error(parser, "--emit object needs -o FILE.o")
+            raise UsageError("--emit object needs -o FILE.o")
         with limited_time(arguments.time_limit):
             _emit_object(arguments)
         return None
@@ -152,7 +146,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
             _emit(arguments)
         return None
     if not (arguments.output or arguments.report_json or arguments.report_html):
-        return usage_error(parser, "give -o, --emit or a report to write")
+        raise UsageError("give -o, --emit or a report to write")
     _compile(arguments)
     return None
 
@@ -235,8 +229,8 @@ def _emit_object(arguments: argparse.Namespace) -> None:
     is_written = arguments.files.write(arguments.output, code, "output")
     if arguments.header:
         arguments.files.write(arguments.header, header.encode(), "header")
-    if is_written and not arguments.quiet:
-        print(f"{arguments.output}: {size_text(len(code))}. {needs(code)}", file=arguments.files.messages)
+    if is_written:
+        arguments.files.tell([f"{arguments.output}: {size_text(len(code))}. {needs(code)}"])
 
 
 def _emit(arguments: argparse.Namespace) -> None:
@@ -298,10 +292,8 @@ def _compile(arguments: argparse.Namespace) -> None:
 
         page = render(package.report, operator_code(package))
         arguments.files.write(arguments.report_html, page.encode(), "report_html")
-    if not arguments.quiet:
-        for line in _told(arguments, package, is_modelled):
-            print(line, file=arguments.files.messages)
-    elif is_modelled or package.plan is None:
+    arguments.files.tell(_told(arguments, package, is_modelled))
+    if arguments.quiet and (is_modelled or package.plan is None):
         from odc_mlir.runtime.reporting.report_partition import host_warning
 
         # What a script has to know: the package does not do what it was made for.
@@ -384,5 +376,4 @@ def _summary(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {counted(len(report['defects']), 'defect')} of the compiler, see the warnings; please report them"
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = tool(build_parser, _body)

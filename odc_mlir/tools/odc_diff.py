@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InputError, OptionError, did_you_mean
 from odc_mlir.formats.kinds import json_kind
-from odc_mlir.tools.common import EXIT_OK, EXIT_USER, base_parser, counted, run_tool, usage_error
+from odc_mlir.tools.common import EXIT_OK, EXIT_USER, UsageError, base_parser, counted, tool
 from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, shown
 
 if TYPE_CHECKING:
@@ -69,24 +69,14 @@ def _tolerance(text: str) -> float:
     return value
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    parser = build_parser()
-    return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
-
-
-def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def _body(arguments: argparse.Namespace) -> int:
     from odc_mlir.runtime.api import open_executor
     from odc_mlir.runtime.reporting.comparison import compare
     from odc_mlir.runtime.reporting.metrics import Tolerance
 
     if (arguments.b is None) == (arguments.other is None):
-        given = (
-            "B and --with exclude each other"
-            if arguments.other
-            else "the following arguments are required: B or --with"
-        )
-        return usage_error(parser, given)
+        missing = "the following arguments are required: B or --with"
+        raise UsageError("B and --with exclude each other" if arguments.other else missing)
     sides = _sides(arguments.a, arguments.b or arguments.other)
     executors = [
         open_executor(
@@ -111,13 +101,9 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     found = compare(executors[0], executors[1], records, Tolerance(arguments.atol, arguments.rtol), others)
     _write_errors(arguments, found)
     if arguments.json:
-        import json
-
-        text = json.dumps(document(found, sides), indent=1, ensure_ascii=False, allow_nan=False)
-        print(text, file=arguments.files.messages)
-    elif not arguments.quiet:
-        for line in report(found, every=arguments.verbose > 0):
-            print(line, file=arguments.files.messages)
+        arguments.files.print_json(document(found, sides))
+    else:
+        arguments.files.tell(report(found, every=arguments.verbose > 0))
     return EXIT_OK if found.first_diverging is None else EXIT_USER
 
 
@@ -267,5 +253,4 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = tool(build_parser, _body)

@@ -7,7 +7,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
@@ -17,7 +17,7 @@ from typing import Literal
 
 from odc_mlir._version import __version__
 from odc_mlir.errors import CacheError, OdcError, OptionError
-from odc_mlir.tools.common import EXIT_USER, base_parser, counted, run_tool
+from odc_mlir.tools.common import EXIT_USER, base_parser, counted, tool
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -42,11 +42,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_tool(build_parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> int | None:
     if arguments.clean is not None or arguments.prune:
         _clean(arguments)
@@ -54,10 +49,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
 
     findings = list(diagnose())
     if arguments.json:
-        import json
-        from dataclasses import asdict
-
-        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+        arguments.files.print_json(findings)
     else:
         width = max(len(finding.name) for finding in findings)
         for area, members in groupby(findings, lambda finding: finding.area):
@@ -73,21 +65,14 @@ def _body(arguments: argparse.Namespace) -> int | None:
 
 
 def _clean(arguments: argparse.Namespace) -> None:
-    import json
-    from dataclasses import asdict
-
     removed = prune_cache() if arguments.clean is None else clean_cache(frozenset(arguments.clean) or None)
     if arguments.json:
-        print(json.dumps([asdict(usage) for usage in removed], indent=1))
+        arguments.files.print_json(removed)
         return
     for usage in removed:
         print(f"removed {usage.kind}: {counted(usage.entries, 'item')}, {counted(usage.nbytes, 'byte')}")
     if not removed:
         print("there is nothing to remove" if arguments.clean is None else "the cache is empty")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
 
 
 _DISTRIBUTION = "odc-mlir"
@@ -317,3 +302,6 @@ def _usage(folder: Path) -> CacheUsage:
             except FileNotFoundError:  # another process cleans at the same time
                 continue
     return CacheUsage(folder.name, sum(1 for _ in folder.iterdir()), nbytes)
+
+
+main = tool(build_parser, _body)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import ModelError, OdcError
-from odc_mlir.tools.common import base_parser, run_tool
+from odc_mlir.tools.common import base_parser, tool
 from odc_mlir.tools.files import add_input, shown
 
 if TYPE_CHECKING:
@@ -33,11 +33,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_tool(build_parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> None:
     if arguments.listing:
         print(listing(arguments.file), end="")
@@ -45,9 +40,7 @@ def _body(arguments: argparse.Namespace) -> None:
     document = describe(arguments.file)
     document["file"] = shown(document["file"])
     if arguments.json:
-        import json
-
-        print(json.dumps(document, indent=1, ensure_ascii=False))
+        arguments.files.print_json(document)
         return
     from odc_mlir.tools.dump_text import render
 
@@ -60,10 +53,15 @@ def listing(path: str) -> str:
     from odc_mlir.isa import container
     from odc_mlir.isa.assembly import write_listing
 
+    return write_listing(container.read(_existing(path).read_bytes(), path))
+
+
+def _existing(path: str) -> Path:
+    """Return the regular file at ``path``; raise ModelError."""
     file = Path(path)
     if not file.is_file():
         raise ModelError("there is no such file" if not file.exists() else "this is not a regular file", location=path)
-    return write_listing(container.read(file.read_bytes(), path))
+    return file
 
 
 def describe(path: str) -> Document:
@@ -79,19 +77,18 @@ def describe(path: str) -> Document:
 
     if is_package(path):
         return _package(path)
-    file = Path(path)
-    if not file.is_file():
-        raise ModelError("there is no such file" if not file.exists() else "this is not a regular file", location=path)
+    file = _existing(path)
     with file.open("rb") as stream:
         head = stream.read(8)
+    known: Document = {"file": path, "bytes": file.stat().st_size}
     if identify(head) is not None:
-        return {"file": path, "bytes": file.stat().st_size, **_model(path)}
+        return known | _model(path)
     if head.startswith((MAGIC, native_segment.MAGIC)):
-        return {"file": path, "bytes": file.stat().st_size, **_segment(file.read_bytes(), path)}
+        return known | _segment(file.read_bytes(), path)
     if head and SQLITE_MAGIC.startswith(head):
-        return {"file": path, "bytes": file.stat().st_size, **describe_records(path)}
+        return known | describe_records(path)
     if is_minmax(head):
-        return {"file": path, "bytes": file.stat().st_size, **describe_minmax(file.read_bytes(), path)}
+        return known | describe_minmax(file.read_bytes(), path)
     raise ModelError(
         f"its content is of no known kind, it starts with {head!r}",
         location=path,
@@ -144,45 +141,23 @@ def _program(data: bytes, location: str) -> Document:
     from odc_mlir.isa.fields import Region
 
     content = container.read(data, location)
+
+    def tensors(records: Sequence[container.TensorRecord]) -> list[Document]:
+        return [plain(item) | {"region": Region(item.region).name.lower(), "bytes": item.bytes} for item in records]
+
     return {
         "format": "npu",
-        "metadata": plain(dict(content.metadata)),
+        "metadata": plain(content.metadata),
         "target_digest": content.target_digest.hex(),
         "source_hash": content.source_hash.hex(),
         "compiler_version": list(content.compiler_version),
         "constants_bytes": len(content.constants),
         "code_bytes": len(content.code),
         "region_bytes": {Region(index).name.lower(): size for index, size in content.region_bytes.items()},
-        "inputs": [_tensor(tensor) for tensor in content.inputs],
-        "outputs": [_tensor(tensor) for tensor in content.outputs],
-        "operators": [
-            {
-                "name": entry.name,
-                "kind": entry.kind,
-                "macs": entry.macs,
-                "recomputed_macs": entry.recomputed_macs,
-                "ranges": plain(entry.ranges),
-            }
-            for entry in content.operators
-        ],
+        "inputs": tensors(content.inputs),
+        "outputs": tensors(content.outputs),
+        "operators": plain(content.operators),
         "instructions": assembly.disassemble(read_code(content.code).instructions).splitlines(),
-    }
-
-
-def _tensor(tensor: Any) -> Document:
-    """Describe a tensor record of a container."""
-    from odc_mlir.formats.circle.describe import plain
-    from odc_mlir.isa.fields import Region
-
-    return {
-        "name": tensor.name,
-        "dtype": tensor.dtype,
-        "shape": list(tensor.shape),
-        "scale": plain(tensor.scale),
-        "zero_point": tensor.zero_point,
-        "region": Region(tensor.region).name.lower(),
-        "offset": tensor.offset,
-        "bytes": tensor.bytes,
     }
 
 
@@ -209,3 +184,6 @@ def _package(path: str) -> Document:
         "plan": None if files.plan is None else json.loads(files.plan.to_json()),
         "segments": segments,
     }
+
+
+main = tool(build_parser, _body)

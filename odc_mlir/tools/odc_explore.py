@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import OWN_MARK, PAGE, OutputKind, json_kind, starts_with
-from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
+from odc_mlir.tools.common import UsageError, base_parser, counted, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -71,21 +71,15 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    parser = build_parser()
-    return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
-
-
-def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+def _body(arguments: argparse.Namespace) -> int | None:
     from odc_mlir.errors import OptionError
     from odc_mlir.explore import results, study
 
     settings = _settings(arguments)
     if not settings["models"] or not settings["vary"]:
-        return usage_error(parser, "give models and --vary, or a --study that has them")
+        raise UsageError("give models and --vary, or a --study that has them")
     if arguments.jobs < 1 or (settings["points"] or 1) < 1:
-        return usage_error(parser, "--jobs and --points are at least 1")
+        raise UsageError("--jobs and --points are at least 1")
     definition = _definition(settings)
     tell = None if arguments.quiet else _tell
     trials = study.run(
@@ -100,11 +94,9 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     best = results.front(definition, trials)
     if arguments.best and best:
         _write_best(arguments, definition, best[0])
-    if not arguments.quiet:
-        for line in _summary(definition, trials, best):
-            print(line, file=arguments.files.messages)
-        if arguments.best and best:
-            print(f"  {compile_command(definition, best[0], arguments.best)}", file=arguments.files.messages)
+    arguments.files.tell(_summary(definition, trials, best))
+    if arguments.best and best:
+        arguments.files.tell([f"  {compile_command(definition, best[0], arguments.best)}"])
     if not best:
         why = next((trial.outcome.failure for trial in trials if trial.outcome.failure), "the constraints allow none")
         raise OptionError(f"no point is feasible: {why}", hint="try other values, or relax the constraints")
@@ -189,3 +181,6 @@ def _summary(definition: Definition, trials: Sequence[Trial], best: Sequence[Tri
         yield f"  and {len(best) - _BEST_SHOWN} more"
     for effect in effects(definition, trials):
         yield f"  {sentence(effect)}"
+
+
+main = tool(build_parser, _body)

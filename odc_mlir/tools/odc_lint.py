@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
 from odc_mlir.formats.kinds import json_kind
-from odc_mlir.tools.common import EXIT_USER, add_time_limit, base_parser, counted, run_tool
+from odc_mlir.tools.common import EXIT_USER, add_time_limit, base_parser, counted, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 FINDINGS = json_kind("findings about a model", "findings")
@@ -38,11 +37,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_tool(build_parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> int | None:
     from odc_mlir.linter import as_document
     from odc_mlir.runtime import api
@@ -50,13 +44,13 @@ def _body(arguments: argparse.Namespace) -> int | None:
     found = [item for item in api.lint(arguments.model, target=arguments.target) if item.kind not in arguments.ignore]
     if arguments.report_json:
         arguments.files.write_json(arguments.report_json, {"findings": as_document(found)}, "report_json")
-    if not arguments.quiet:
-        for item in found:
-            names = ", ".join(item.tensors[:_TENSORS_SHOWN])
-            more = f", and {len(item.tensors) - _TENSORS_SHOWN} more" if len(item.tensors) > _TENSORS_SHOWN else ""
-            print(f"{item.kind}: {item.text}", file=arguments.files.messages)
-            if names:
-                print(f"    at {names}{more}", file=arguments.files.messages)
-            print(f"    remedy: {item.remedy}", file=arguments.files.messages)
-        print(counted(len(found), "finding"), file=arguments.files.messages)
+    for item in found:
+        names = ", ".join(item.tensors[:_TENSORS_SHOWN])
+        more = f", and {len(item.tensors) - _TENSORS_SHOWN} more" if len(item.tensors) > _TENSORS_SHOWN else ""
+        where = [f"    at {names}{more}"] if names else []
+        arguments.files.tell([f"{item.kind}: {item.text}", *where, f"    remedy: {item.remedy}"])
+    arguments.files.tell([counted(len(found), "finding")])
     return EXIT_USER if found and arguments.fail else None
+
+
+main = tool(build_parser, _body)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, OutputKind, starts_with
-from odc_mlir.tools.common import EXIT_USER, add_time_limit, add_verify_each, base_parser, run_tool, usage_error
+from odc_mlir.tools.common import EXIT_USER, UsageError, add_time_limit, add_verify_each, base_parser, tool
 from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite
 from odc_mlir.tools.opt_passes import pass_list, pass_names, pattern_list
 from odc_mlir.tools.opt_watch import IrPrinter, Timing, add_watch_options, write_ir_reproducer
@@ -33,13 +33,6 @@ A stage's name in a pipeline stands for the passes that the stage adds."""
 
 LISTING = starts_with("a listing", b"; segment ")
 SEPARATOR = b"// -----"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    parser = build_parser()
-    words = _pass_flags(parser, sys.argv[1:] if argv is None else argv)
-    return run_tool(parser, lambda arguments: _body(parser, arguments), words)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -178,7 +171,7 @@ def _pass_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[st
     return rewritten
 
 
-def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+def _body(arguments: argparse.Namespace) -> int | None:
     if arguments.list_rules:
         from odc_mlir.transforms.partition.rules.table import rules_text
 
@@ -193,7 +186,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         _print_lists(arguments)
         return None
     if (wrong := _wrong_usage(arguments)) is not None:
-        return usage_error(parser, wrong, [f"--{name}" for name in pass_names()])
+        raise UsageError(wrong, [f"--{name}" for name in pass_names()])
     if arguments.list_patterns and not arguments.steps:
         print(*pattern_list(None), sep="\n")
         return None
@@ -485,5 +478,4 @@ def _write(arguments: argparse.Namespace, content: bytes) -> None:
     arguments.files.write(arguments.output_file or STANDARD, content, "output_file")
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = tool(build_parser, _body, _pass_flags)

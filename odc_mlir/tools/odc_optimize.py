@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.kinds import MODEL_BY_NAME, json_kind
-from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
+from odc_mlir.tools.common import UsageError, base_parser, counted, tool
 from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -54,17 +54,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    parser = build_parser()
-    return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
-
-
-def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+def _body(arguments: argparse.Namespace) -> int | None:
     from odc_mlir.runtime import api
 
     if not (arguments.output or arguments.report_json or arguments.verify):
-        return usage_error(parser, "give -o, --report-json or --verify")
+        raise UsageError("give -o, --report-json or --verify")
     named = arguments.rewrites or []
     made = api.optimize(
         arguments.model,
@@ -81,9 +75,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
             made.save(arguments.output, overwrite=arguments.overwrite, any_reader=arguments.any_reader)
     if arguments.report_json:
         arguments.files.write_json(arguments.report_json, report(made), "report_json")
-    if not arguments.quiet:
-        for line in summary(made, named):
-            print(line, file=arguments.files.messages)
+    arguments.files.tell(summary(made, named))
     if made.difference is not None and differs:
         raise ModelError(
             f"the rewritten model differs: real outputs by {made.difference.relative:.2g} of the largest, integers by "
@@ -133,3 +125,6 @@ def summary(made: Optimized, named: Sequence[str] = ()) -> Iterator[str]:
             f"apart by at most {made.difference.relative:.1e} of the largest" if made.difference.relative else "equal"
         )
         yield f"outputs are {apart} on {counted(made.difference.samples, 'random input')}"
+
+
+main = tool(build_parser, _body)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
 from odc_mlir.formats.kinds import package_kind
-from odc_mlir.tools.common import EXIT_USER, base_parser, counted, run_tool
+from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, counted, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
 
 
@@ -15,12 +14,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser = base_parser("odc-package", "Create, inspect, verify and unpack nnpackages.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    inspect = commands.add_parser("inspect", help="show the contents of a package", allow_abbrev=False)
+    inspect = add_command(commands, "inspect", "show the contents of a package", _inspect)
     add_input(inspect, "package", metavar="PACKAGE")
     inspect.add_argument("--json", action="store_true", help="print one JSON document")
-    inspect.set_defaults(body=_inspect)
 
-    pack = commands.add_parser("pack", help="create a package from model files", allow_abbrev=False)
+    pack = add_command(commands, "pack", "create a package from model files", _pack)
     add_input(pack, "models", metavar="MODEL", nargs="+", stdin=False, help="model files, the primary one first")
     add_output(
         pack,
@@ -42,44 +40,30 @@ def build_parser() -> argparse.ArgumentParser:
         help="an output and the inputs that it is connected to",
     )
     add_overwrite(pack)
-    pack.set_defaults(body=_pack)
 
-    unpack = commands.add_parser("unpack", help="unpack a package into a folder", allow_abbrev=False)
+    unpack = add_command(commands, "unpack", "unpack a package into a folder", _unpack)
     add_input(unpack, "package", metavar="PACKAGE")
     add_output(unpack, "folder", metavar="FOLDER", kind=lambda arguments: package_kind(arguments.folder))
     add_overwrite(unpack)
-    unpack.set_defaults(body=_unpack)
 
-    verify = commands.add_parser("verify", help="check that a package is complete and undamaged", allow_abbrev=False)
+    verify = add_command(commands, "verify", "check that a package is complete and undamaged", _verify)
     add_input(verify, "package", metavar="PACKAGE")
-    verify.set_defaults(body=_verify)
 
-    check = commands.add_parser(
-        "check", help="check whether a package runs on this machine: runs, rebuild or cannot", allow_abbrev=False
+    check = add_command(
+        commands, "check", "check whether a package runs on this machine: runs, rebuild or cannot", _check
     )
     add_input(check, "package", metavar="PACKAGE", stdin=False)
     check.add_argument("--target", metavar="NAME", help="target to run on (the one it was compiled for)")
     check.add_argument("--json", action="store_true", help="print one JSON document")
-    check.set_defaults(body=_check)
 
-    rollback = commands.add_parser(
-        "rollback",
-        help="remove what was installed into a package, so that it runs its own model again",
-        allow_abbrev=False,
+    rollback = add_command(
+        commands, "rollback", "remove what was installed into a package, so that it runs its own model again", _rollback
     )
     add_input(rollback, "package", metavar="PACKAGE", stdin=False)
-    rollback.set_defaults(body=_rollback)
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_tool(build_parser(), lambda arguments: arguments.body(arguments), argv)
-
-
 def _inspect(arguments: argparse.Namespace) -> None:
-    import json
-
     from odc_mlir.formats.package import original_of, read_package
     from odc_mlir.runtime.package import Package, TensorSpec
 
@@ -114,7 +98,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
         "rolls_back_to": None if original is None else list(original.manifest.models),
     }
     if arguments.json:
-        print(json.dumps(document, indent=1, ensure_ascii=False))
+        arguments.files.print_json(document)
         return
     for line in _lines(document):
         print(line)
@@ -175,9 +159,7 @@ def _check(arguments: argparse.Namespace) -> int | None:
 
     found = check(arguments.package, arguments.target)
     if arguments.json:
-        import json
-
-        print(json.dumps({"state": found.state, "reason": found.reason, "target": found.target}, ensure_ascii=False))
+        arguments.files.print_json({"state": found.state, "reason": found.reason, "target": found.target})
     else:
         print(f"{found.state}: {found.reason}")
     return None if found.state is PackageState.RUNS else EXIT_USER
@@ -188,3 +170,6 @@ def _rollback(arguments: argparse.Namespace) -> None:
 
     restored = roll_back(arguments.package)
     print(f"{arguments.package} runs {restored.manifest.models[0]} again")
+
+
+main = tool(build_parser)

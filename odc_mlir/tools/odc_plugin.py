@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
-from odc_mlir.tools.common import EXIT_USER, base_parser, counted, run_tool
+from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, counted, tool
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -13,29 +12,20 @@ def build_parser() -> argparse.ArgumentParser:
     parser = base_parser("odc-plugin", "List targets, codegen plugins and devices, or check one.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    listed = commands.add_parser("list", help="list all, with their origin", allow_abbrev=False)
-    listed.set_defaults(body=_list)
-
-    rules = commands.add_parser("rules", help="print a target's rules for each operator", allow_abbrev=False)
-    rules.add_argument("name", metavar="NAME", help="a target, or a plugin such as npu-gen")
-    rules.set_defaults(body=_rules)
-
-    check = commands.add_parser(
+    add_command(commands, "list", "list all, with their origin", _list)
+    rules = add_command(commands, "rules", "print a target's rules for each operator", _rules)
+    check = add_command(
+        commands,
         "check",
-        help="run the conformance suite against a plugin",
+        "run the conformance suite against a plugin",
+        _check,
         description="Compiles small models, runs them beside host kernels, damages files. The status is 1 when "
         "something does not hold.",
-        allow_abbrev=False,
     )
-    check.add_argument("name", metavar="NAME", help="a target, or a plugin such as npu-gen")
+    for parser_of_name in (rules, check):
+        parser_of_name.add_argument("name", metavar="NAME", help="a target, or a plugin such as npu-gen")
     check.add_argument("--json", action="store_true", help="print one JSON document")
-    check.set_defaults(body=_check)
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_tool(build_parser(), lambda arguments: arguments.body(arguments), argv)
 
 
 def _list(arguments: argparse.Namespace) -> None:
@@ -67,10 +57,7 @@ def _check(arguments: argparse.Namespace) -> int | None:
     found = check_plugin(arguments.name)
     problems = sum(outcome.problem is not None for outcome in found)
     if arguments.json:
-        import json
-        from dataclasses import asdict
-
-        print(json.dumps([asdict(outcome) for outcome in found], indent=1))
+        arguments.files.print_json(found)
     else:
         for outcome in found:
             mark = "good" if outcome.problem is None else "FAILS"
@@ -79,5 +66,4 @@ def _check(arguments: argparse.Namespace) -> int | None:
     return EXIT_USER if problems else None
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = tool(build_parser)

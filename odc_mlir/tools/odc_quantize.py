@@ -11,7 +11,7 @@ from odc_mlir.errors import short_name, shortened
 from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, PAGE, OutputKind, json_kind
 from odc_mlir.quantizer.policy.declarations import ACCURACY, BUDGET, FULL_SCHEMES, LIMITS, TYPES, in_group
 from odc_mlir.tools import quantizing
-from odc_mlir.tools.common import base_parser, counted, idle_option, run_tool, usage_error
+from odc_mlir.tools.common import UsageError, base_parser, counted, idle_option, tool
 from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, shown
 
 if TYPE_CHECKING:
@@ -95,23 +95,15 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    parser = build_parser()
-    return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
-
-
-def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+def _body(arguments: argparse.Namespace) -> int | None:
     written = (arguments.output, arguments.report_json, arguments.report_html, arguments.save_records)
     if not (any(written) or arguments.save_equalization or arguments.save_precisions):
-        return usage_error(
-            parser, "give -o, a report to write, --save-records, --save-equalization or --save-precisions"
-        )
+        raise UsageError("give -o, a report to write, --save-records, --save-equalization or --save-precisions")
     if arguments.min_max_only:
         if not arguments.output or not arguments.calibration:
-            return usage_error(parser, "--min-max-only needs --calibration and -o")
-        if (idle := idle_option(parser, arguments, RECORDING)) is not None:
-            return usage_error(parser, f"--min-max-only quantises nothing and has no use for {idle}; leave it out")
+            raise UsageError("--min-max-only needs --calibration and -o")
+        if (idle := idle_option(arguments, RECORDING)) is not None:
+            raise UsageError(f"--min-max-only quantises nothing and has no use for {idle}; leave it out")
         _record_only(arguments)
         return None
     _quantize(arguments)
@@ -138,10 +130,9 @@ def _record_only(arguments: argparse.Namespace) -> None:
     if arguments.save_records:
         with arguments.files.writing(arguments.save_records):
             save_records(records, stored, arguments.save_records, overwrite=arguments.overwrite)
-    if is_written and not arguments.quiet:
-        print(f"{arguments.output}: ranges of {counted(records.runs, 'sample')}")
-        for finding in records.findings[:_FINDINGS_SHOWN]:
-            print(f"  note: {shortened(str(finding))}")
+    if is_written:
+        arguments.files.tell([f"{arguments.output}: ranges of {counted(records.runs, 'sample')}"])
+        arguments.files.tell(f"  note: {shortened(str(finding))}" for finding in records.findings[:_FINDINGS_SHOWN])
 
 
 def _quantize(arguments: argparse.Namespace) -> None:
@@ -157,9 +148,7 @@ def _quantize(arguments: argparse.Namespace) -> None:
         quantizing.end_progress(arguments.quiet)
     accepted = not made.failed or arguments.allow_accuracy_loss
     _write(arguments, made, accepted)
-    if not arguments.quiet:
-        for line in summary(shown(arguments.model), made.verdict, _precisions_file(arguments)):
-            print(line, file=arguments.files.messages)
+    arguments.files.tell(summary(shown(arguments.model), made.verdict, _precisions_file(arguments)))
     if not accepted:
         made.require_passed()
 
@@ -342,5 +331,4 @@ def _precisions(verdict: Mapping[str, Any]) -> Iterator[str]:
         yield f"  float: {counted(count, 'operator')}: {reason}"
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = tool(build_parser, _body)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import MODEL_BY_NAME
-from odc_mlir.tools.common import base_parser, counted, run_tool
+from odc_mlir.tools.common import base_parser, counted, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -47,11 +47,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep-weights", action="store_true", help="do not set weights to zero")
     add_overwrite(parser)
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_tool(build_parser(), _body, argv)
 
 
 def _body(arguments: argparse.Namespace) -> None:
@@ -98,8 +93,8 @@ def _body(arguments: argparse.Namespace) -> None:
             "model",
             file=sys.stderr,
         )
-    if not arguments.quiet:
-        print(f"{counted(found.before, 'operator')} before, {found.after} after {counted(found.checks, 'check')}")
+    operators = f"{counted(found.before, 'operator')} before, {found.after} after"
+    arguments.files.tell([f"{operators} {counted(found.checks, 'check')}"])
 
 
 def _check(run: Callable[[ModuleOp], tuple[int, str]], code: int, match: str | None) -> Callable[[ModuleOp], bool]:
@@ -144,3 +139,6 @@ def _run(command: str, path: Path, timeout: float) -> tuple[int, str]:
             end_group(process.pid)
             raise
     return process.returncode, output.decode(errors="replace")
+
+
+main = tool(build_parser, _body)

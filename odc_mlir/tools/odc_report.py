@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import PAGE, starts_with
-from odc_mlir.tools.common import base_parser, run_tool
+from odc_mlir.tools.common import base_parser, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -34,11 +34,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_tool(build_parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime.reporting import report_compare, report_html, report_table
 
@@ -52,9 +47,7 @@ def _body(arguments: argparse.Namespace) -> None:
         arguments.files.write(arguments.csv, report_table.network_csv(reports).encode(), "csv")
     if arguments.csv_operators:
         arguments.files.write(arguments.csv_operators, report_table.layer_csv(reports).encode(), "csv_operators")
-    if not arguments.quiet:
-        for line in _text(reports, max(arguments.top, 0)):
-            print(line, file=arguments.files.messages)
+    arguments.files.tell(_text(reports, max(arguments.top, 0)))
 
 
 def _opened(path: str) -> Package | dict[str, Any]:
@@ -93,3 +86,6 @@ def _text(reports: Sequence[dict[str, Any]], top: int) -> Iterator[str]:
         return
     yield report_table.headline(reports[0])
     yield from report_table.layer_lines(reports[0], width=report_table.terminal_width(), top=top)
+
+
+main = tool(build_parser, _body)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InputError, OptionError, UnsupportedError
 from odc_mlir.formats.kinds import ARRAYS, PROFILE, TRACE, UNKNOWN
-from odc_mlir.tools.common import base_parser, run_tool, size
+from odc_mlir.tools.common import base_parser, size, tool
 from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite
 from odc_mlir.tools.measure import TIMES, csv_path
 from odc_mlir.tools.run_stages import QUANTIZED_SUFFIXES, add_stage_flags, staged_model
@@ -133,14 +133,7 @@ def _natural(text: str) -> int:
     return int(text)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    import sys
-
-    return run_tool(build_parser(), _body, _with_onert_spellings(sys.argv[1:] if argv is None else argv))
-
-
-def _with_onert_spellings(argv: Iterable[str]) -> list[str]:
+def _with_onert_spellings(parser: argparse.ArgumentParser, argv: Iterable[str]) -> list[str]:
     """Convert onert_run's ``-v N`` and ``-q SCHEME``; our ``-v`` and ``-q`` take no value."""
     result: list[str] = []
     for word in argv:
@@ -201,8 +194,7 @@ def _body(arguments: argparse.Namespace) -> None:
     _tell(arguments, executor, samples, outputs, measurement, memory)
     if session is not None:
         session.wait_for_auto_compilation()  # a compile process ends with its session
-        if not arguments.quiet:
-            print(session_text(session), file=arguments.files.messages)
+        arguments.files.tell([session_text(session)])
         session.close()
     if not arguments.dump:
         for name, value in tensors[0].items() if tensors else ():
@@ -463,10 +455,8 @@ def _tell(
         measure.write_trace(arguments, executor, shapes, measurement)
     if arguments.write_report:
         measure.write_csv(arguments, executor, shapes, measurement, memory)
-    if not arguments.quiet:
-        level = max(arguments.verbose_level, arguments.verbose)
-        text = measure.summary(executor, shapes, measurement, memory, each_run=level > 0)
-        print(text, file=arguments.files.messages)
+    each_run = max(arguments.verbose_level, arguments.verbose) > 0
+    arguments.files.tell(measure.summary(executor, shapes, measurement, memory, each_run=each_run))
     if samples.labels is not None and outputs:
         found = answering(executor.graph, outputs[0], samples.labels[:1].size)
         info = executor.graph.output_infos()[found.output]
@@ -477,5 +467,4 @@ def _tell(
             print(f"odc-run: warning: {wrong}", file=sys.stderr)
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = tool(build_parser, _body, _with_onert_spellings)

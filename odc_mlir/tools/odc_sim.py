@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odc_mlir.errors import InputError, OptionError, PackageError
 from odc_mlir.formats.kinds import ARRAYS, TRACE, json_kind, starts_with
-from odc_mlir.tools.common import base_parser, run_tool
+from odc_mlir.tools.common import base_parser, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -55,11 +55,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_tool(build_parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> None:
     if arguments.mode == "stepped" and arguments.trace:
         raise OptionError("--mode stepped writes no trace", hint="trace with --mode fast")
@@ -89,12 +84,9 @@ def _body(arguments: argparse.Namespace) -> None:
         for number, record in enumerate(samples.records)
     ]
     _write(arguments, samples, results)
-    if not arguments.quiet:
-        lines = [*summary(program, results[0].counters)]
-        if arguments.verbose:
-            lines += explanation(program)
-        for line in lines:
-            print(line, file=arguments.files.messages)
+    arguments.files.tell(summary(program, results[0].counters))
+    if arguments.verbose:
+        arguments.files.tell(explanation(program))
 
 
 def _binary(path: Path) -> bytes:
@@ -189,5 +181,4 @@ def explanation(program: Program) -> Iterator[str]:
     yield from explanation_lines(found["causes"], found["what_if"], cycles)
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = tool(build_parser, _body)

@@ -154,18 +154,33 @@ def energy(found: Mapping[str, Any]) -> Html:
     if not total:
         return Html("")
     bounds = f"{total:.3g} µJ, between {found['low_uj']:.3g} and {found['high_uj']:.3g}; {found['estimated_with']}"
-    columns = (Column("action"), Column("µJ", number=True), Column("share", number=True), Column(" "))
-    full = max(found["parts_uj"].values())
+    parts = {name.replace("_", " "): part for name, part in Counter(found["parts_uj"]).most_common()}
+    return joined((tag("p", bounds), _shares(("action", "µJ"), parts, "{:.3g}".format, total, "energy by action")))
+
+
+def _shares(
+    titles: tuple[str, str],
+    parts: Mapping[str, float],
+    text: Callable[[float], str],
+    total: float,
+    caption: str,
+    *,
+    named: Callable[[str], object] = short_name,
+    coloured: Sequence[str] = (),
+) -> Html:
+    """Show the parts of ``total`` with their shares and bars; ``coloured``: names in the order of colours."""
+    columns = (Column(titles[0]), Column(titles[1], number=True), Column("share", number=True), Column(" "))
+    full = total if coloured else max(parts.values(), default=0)
     rows = [
         (
-            name.replace("_", " "),
-            TableCell(f"{part:.3g}", part),
+            named(name),
+            TableCell(text(part), part),
             TableCell(share_text(part / total), part),
-            charts.stack({name: part}, [name], full),
+            charts.stack({name: part}, coloured or [name], full),
         )
-        for name, part in sorted(found["parts_uj"].items(), key=lambda item: -item[1])
+        for name, part in parts.items()
     ]
-    return joined((tag("p", bounds), table(columns, rows, caption="energy by action")))
+    return table(columns, rows, caption=caption)
 
 
 def steps(report: Mapping[str, Any]) -> Html:
@@ -217,17 +232,9 @@ def _live_segment(live: Mapping[str, Any]) -> Html:
     layers = [charts.StackedSeries(own["name"], own["first"], own["bytes"]) for own in live["owners"]]
     title = f"bytes in use over cycles of {live['segment']}"
     chart = charts.layers(layers, live["cycles"], live["run_cycles"], mark=live["peak_cycle"], title=title)
-    columns = (Column("of"), Column("bytes", number=True), Column("share", number=True), Column(" "))
-    rows = [
-        (
-            short_name(name),
-            TableCell(size_text(size), size),
-            TableCell(share_text(size / peak), size),
-            charts.stack({name: size}, owners, peak),
-        )
-        for name, size in live["held"].items()
-    ]
-    return joined((tag("p", text), chart, table(columns, rows, caption=f"in use at the peak of {live['segment']}")))
+    caption = f"in use at the peak of {live['segment']}"
+    held = _shares(("of", "bytes"), live["held"], size_text, peak, caption, coloured=owners)
+    return joined((tag("p", text), chart, held))
 
 
 # Rows of the summary: label, key, how its value is written.
@@ -365,23 +372,17 @@ def _causes(report: Mapping[str, Any]) -> Html:
     total = report["cycles_total"] or 1
     if not causes:
         return Html("")
-    columns = (Column("cause"), Column("cycles", number=True), Column("share", number=True), Column(" "))
-    full = max(causes.values()) or 1
-    rows = [
-        (
-            joined((tag("strong", name), f" {CAUSES.get(name, '')}")),
-            TableCell(count_text(cycles), cycles),
-            TableCell(share_text(cycles / total), cycles),
-            charts.stack({name: cycles}, [name], full),
-        )
-        for name, cycles in causes.items()
-    ]
     better = [
         f"with {what['text']}: {count_text(what['cycles'])} cycles, {total / what['cycles']:.2f} times as fast"
         for what in sorted(report.get("what_if", {}).values(), key=lambda what: what["cycles"])
         if what["cycles"]
     ]
-    return joined((bullets(better), table(columns, rows, caption="cycles by cause")))
+    shares = _shares(("cause", "cycles"), causes, count_text, total, "cycles by cause", named=_named_cause)
+    return joined((bullets(better), shares))
+
+
+def _named_cause(name: str) -> Html:
+    return joined((tag("strong", name), f" {CAUSES.get(name, '')}"))
 
 
 def _defects(defects: Sequence[Mapping[str, str]]) -> Html:

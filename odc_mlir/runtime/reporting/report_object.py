@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 _ROWS = 12  # of operators, in a notebook
@@ -52,18 +51,13 @@ class Report(dict[str, Any]):
         """Return the model's operators, in its order."""
         from odc_mlir.runtime.reporting.report_table import bound_by
 
+        same = ("name", "op", "placed", "segment", "reason", "macs", "cycles")
         return tuple(
             ReportedOperator(
-                layer["operator"],
-                layer["name"],
-                layer["op"],
-                layer["placed"],
-                layer["segment"],
-                layer["reason"],
-                layer["macs"],
-                layer["cycles"],
-                layer["host_modelled_ns"],
-                bound_by(layer),
+                index=layer["operator"],
+                host_ns=layer["host_modelled_ns"],
+                bound_by=bound_by(layer),
+                **{key: layer[key] for key in same},
             )
             for layer in self["layers"]
         )
@@ -84,19 +78,6 @@ class Report(dict[str, Any]):
 
         return layer_csv([self])
 
-    def to_pandas(self) -> Any:
-        """Return a pandas DataFrame with the columns of :class:`ReportedOperator`; UnsupportedError without pandas."""
-        try:
-            pandas = importlib.import_module("pandas")
-        except ImportError:
-            from odc_mlir.errors import UnsupportedError
-
-            raise UnsupportedError("a data frame needs pandas", hint="pip install pandas") from None
-        names = [field.name for field in fields(ReportedOperator)]
-        return pandas.DataFrame(
-            [[getattr(operator, name) for name in names] for operator in self.operators], columns=names
-        ).set_index("index")
-
     def compare(self, *others: Report) -> str:
         """Describe the differences of ``others`` from this report, as text."""
         from odc_mlir.runtime.reporting.report_compare import text_lines
@@ -110,30 +91,16 @@ class Report(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         """Show the summary and the slowest operators in a notebook."""
-        from odc_mlir.formats.quantities import count_text
+        from odc_mlir.formats.quantities import NOTHING, count_text, time_text
         from odc_mlir.runtime.reporting.report_table import headline
 
-        longest = sorted(self.operators, key=lambda item: (-item.cycles, -item.host_ns))[:_ROWS]
-        rows = [
-            (
-                item.op,
-                item.name,
-                item.placed,
-                count_text(item.macs),
-                count_text(item.cycles),
-                _host(item),
-                item.bound_by,
-            )
-            for item in longest
-        ]
+        rows = []
+        for item in sorted(self.operators, key=lambda item: (-item.cycles, -item.host_ns))[:_ROWS]:
+            host = time_text(item.host_ns) if item.placed != "npu" else NOTHING
+            counts = (count_text(item.macs), count_text(item.cycles))
+            rows.append((item.op, item.name, item.placed, *counts, host, item.bound_by))
         titles = ("operator", "result", "placed", "MACs", "cycles", "host, modelled", "bound by")
         return small_table(headline(self), titles, rows)
-
-
-def _host(operator: ReportedOperator) -> str:
-    from odc_mlir.formats.quantities import NOTHING, time_text
-
-    return time_text(operator.host_ns) if operator.placed != "npu" else NOTHING
 
 
 def small_table(lead: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

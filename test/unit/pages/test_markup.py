@@ -108,12 +108,9 @@ def test_rooflines_leave_out_what_has_no_place() -> None:
     assert 'd="M177.2 300.0L990.0 36.3"' in ends
 
 
-def test_curves_and_bars() -> None:
-    assert charts.area([], 10, title="t") == charts.bars([], 1, title="t") == ""
-    found = charts.area([(0, 10), (5, 20)], 10, title="SRAM", mark=40)
-    assert 'class="mark"' in found
+def test_bars() -> None:
+    assert charts.bars([], 1, title="t") == ""
     assert charts.bars([("a", 10, "10 dB"), ("b", 60, "60 dB")], 80, title="t", worst=10).count("var(--c1)") == 1
-    assert charts.histogram([0.0, 0.5, 1.0], [0.25], title="h").count("<rect") == 2
 
 
 def test_every_cause_has_a_colour_of_its_own() -> None:

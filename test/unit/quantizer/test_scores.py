@@ -217,7 +217,7 @@ def test_verdict_summary_and_page_name_the_column() -> None:
     lines = list(summary("m.circle", verdict))
     assert any(line.startswith("  drop of column 1 ") and line.endswith("<- not kept") for line in lines)
     assert any(line.startswith("  rmse of column 1, which loses most, 0.00") for line in lines)
-    page = render(verdict, {})
+    page = render(verdict)
     assert "drop of column 1" in page
     assert "rmse of column 1" in page
     assert "score of each column" in page
@@ -229,7 +229,7 @@ def test_columns_whose_labels_never_vary_are_told_of_and_judged_without_them() -
     assert [check["metric"] for check in verdict["limits"]] == ["drop", "mpeir"]
     (told,) = [item for item in verdict["findings"] if "labels of column 1 are the same for all samples" in item]
     assert any(told[:60] in line for line in summary("m.circle", verdict))
-    assert "labels of column 1 are the same for all samples" in render(verdict, {})
+    assert "labels of column 1 are the same for all samples" in render(verdict)
 
 
 def test_summary_and_page_say_what_is_scored_without_labels_far_out() -> None:
@@ -238,7 +238,7 @@ def test_summary_and_page_say_what_is_scored_without_labels_far_out() -> None:
     assert near["far"] == verdict["scores"]["columns"][0]["without_far"]["far"] == 1
     assert near["quantized"] > 2.0 * near["float"]
     assert any(line.startswith("  without 1 label far out ") for line in summary("m.circle", verdict))
-    assert "rmse of column 0 without 1 label far out" in render(verdict, {})
+    assert "rmse of column 0 without 1 label far out" in render(verdict)
 
 
 def test_many_columns_have_a_limit_of_their_own() -> None:
@@ -250,7 +250,7 @@ def test_many_columns_have_a_limit_of_their_own() -> None:
     assert worst["value"] == verdict["scores"]["columns"][0]["drop"] > every["value"]
     assert "column" not in verdict["scores"]
     assert any(f"column_drop of column {worst['column']} " in line for line in summary("m.circle", verdict))
-    page = render(verdict, {})
+    page = render(verdict)
     assert "4 columns that lose less are left out" in page
     file, samples, labels = _model(1.0, 1.0)
     with pytest.raises(OptionError, match="the model has no column_drop: labels are no numbers in many columns"):

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
-import sys
-from types import SimpleNamespace
 
 import pytest
 
 import odc_mlir
 from odc_mlir import samples
-from odc_mlir.errors import UnsupportedError
 from odc_mlir.runtime.reporting.report_html import render
-from odc_mlir.runtime.reporting.report_object import Report, ReportedOperator
+from odc_mlir.runtime.reporting.report_object import Report
 
 
 @pytest.fixture(scope="module")
@@ -49,25 +45,3 @@ def test_what_is_shown(package: odc_mlir.Package) -> None:
 def test_comparing(package: odc_mlir.Package) -> None:
     other = odc_mlir.compile(samples.path("digits_cnn_int8.circle"), memory="sram").report
     assert "flash -> sram" in package.report.compare(other)
-
-
-class _Frame:
-    """Stands for pandas.DataFrame, which tests do without."""
-
-    def __init__(self, rows: list[list[object]], columns: list[str]) -> None:
-        self.rows, self.columns, self.index = rows, columns, ""
-
-    def set_index(self, name: str) -> _Frame:
-        self.index = name
-        return self
-
-
-def test_frames(package: odc_mlir.Package, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(UnsupportedError, match="a data frame needs pandas"):
-        package.report.to_pandas()
-    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=_Frame))
-    frame = package.report.to_pandas()
-    assert frame.index == "index"
-    assert frame.columns == [field.name for field in dataclasses.fields(ReportedOperator)]
-    assert sum(row[frame.columns.index("cycles")] for row in frame.rows) == package.report.cycles

@@ -18,7 +18,7 @@ from helpers.data import REPOSITORY
 from odc_mlir._version import __version__
 from odc_mlir.errors import ModelError, TimeLimitError
 from odc_mlir.tools import common
-from odc_mlir.tools.common import Body, add_time_limit, base_parser, limited_time, run_tool, usage_error
+from odc_mlir.tools.common import Body, UsageError, add_time_limit, base_parser, limited_time, run_tool
 
 
 def _run(body: Body, *argv: str) -> int:
@@ -114,7 +114,7 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "invalid int value: 'many'" in capsys.readouterr().err
     assert _run(fail, "--cou", "1") == 2, "abbreviations are refused"
     capsys.readouterr()
-    assert usage_error(base_parser("odc-test", "a test"), "give one") == 2
+    assert _run(_raise(UsageError("give one"))) == 2
     assert capsys.readouterr().err == "odc-test: error: give one\n"
 
 
@@ -138,9 +138,9 @@ def test_what_was_given_is_no_guess(mark: str, capsys: pytest.CaptureFixture[str
     parser = base_parser("odc-test", "a test")
     parser.add_argument("--help-me", action=argparse.BooleanOptionalAction)
     for message in (f"no use for --no-help-me{mark} leave it out", f"give --help-me, not --help-mee{mark}"):
-        assert usage_error(parser, message) == 2
+        assert run_tool(parser, _raise(UsageError(message)), []) == 2
         assert capsys.readouterr().err == f"odc-test: error: {message}\n"
-    usage_error(parser, f"no use for --no-helpme{mark}")
+    run_tool(parser, _raise(UsageError(f"no use for --no-helpme{mark}")), [])
     assert capsys.readouterr().err.endswith("; did you mean --no-help-me?\n")
 
 
