@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from odc_mlir.simulator.memories import Access, Memories
 from odc_mlir.simulator.program import Program
 from odc_mlir.simulator.queues import Engines, QueueState, StartedInstruction
 from odc_mlir.simulator.resources import FINISHED, PORTS, ExecutionPhase, Resource, Shares, Timeline, widths
-from odc_mlir.simulator.stepped import Stepped
+from odc_mlir.simulator.stepped import SteppedTimeline, charge
 from odc_mlir.simulator.trace import Trace
 
 
@@ -93,10 +93,10 @@ def simulate(
 ) -> Result:
     """Run ``program`` once on ``inputs`` (shapes and dtypes of ``program.inputs``).
 
-    ``mode``: "stepped" takes time in steps of at most a cycle, by the letter of docs/npu.md and a hundred times slower;
-    it is there to check "fast", has no trace and does not look for races. ``execute`` False: timing only; values are
-    neither needed nor computed, and cycles are the same, but reads before writes and races go unnoticed. Raises
-    InputError for unfit inputs, SimulationError when the program misbehaves or exceeds a limit.
+    ``mode``: "stepped" takes time in steps of at most a cycle and charges the formulas of docs/npu.md, a hundred times
+    slower; it is there to check "fast", and has no trace. ``execute`` False: timing only; values are neither needed nor
+    computed, and cycles are the same, but reads before writes and races go unnoticed. Raises InputError for unfit
+    inputs, SimulationError when the program misbehaves or exceeds a limit.
     """
     if memory_model not in MEMORY_MODELS:
         raise OptionError(f"memory model {memory_model!r} is not one of {', '.join(MEMORY_MODELS)}")
@@ -108,17 +108,11 @@ def simulate(
         raise SimulationError(
             f"the program issues {program.dynamic_instructions} instructions, more than {instruction_limit}"
         )
-    strict = memory_model == "strict"
-    run: _Simulation | Stepped
-    if mode == "stepped":
-        run = Stepped(program, strict=strict, execute=execute)
-    else:
-        run = _Simulation(program, strict, trace, execute)
+    run = _Simulation(program, memory_model == "strict", trace, execute, mode == "stepped")
     if execute:
         bind(program, run.memories, inputs)
     run.to_the_end(cycle_limit)
-    found = run.trace if isinstance(run, _Simulation) else None
-    return Result(outputs(program, run.memories) if execute else (), run.counters(memory_model), found)
+    return Result(outputs(program, run.memories) if execute else (), run.counters(memory_model), run.trace)
 
 
 class _Account:
@@ -155,14 +149,15 @@ class _Account:
 class _Simulation:
     """The state of one run."""
 
-    def __init__(self, program: Program, strict: bool, trace: bool, execute: bool) -> None:
+    def __init__(self, program: Program, strict: bool, trace: bool, execute: bool, stepped: bool) -> None:
         target, contents = program.target, program.container
         self.program = program
         self.ports = {resource: PortBytes() for resource in PORTS}
         self.memories = Memories(target, program.memory, contents.constants, contents.region_bytes, execute=execute)
         self.access = Access(self.ports, check=execute, strict=strict)
         self.machine = Machine(target, program.memory, self.memories, self.access, execute, {})
-        self.timeline = Timeline(Shares(widths(target)))
+        self.strict, self.stepped = strict, stepped
+        self.timeline = (SteppedTimeline if stepped else Timeline)(Shares(widths(target)))
         self.semaphores = Semaphores()
         self.trace = Trace(program) if trace else None
         self.account = _Account(program, self.timeline, self.trace)
@@ -224,10 +219,15 @@ class _Simulation:
             work = executor(self.machine, entry.values) if executor else InstructionCost()
         except OdcError as error:
             raise type(error)(f"{self._where(entry.index)} {error.message}", hint=error.hint) from error
-        demands = self.access.demands
-        demands[Resource.REQUANT] += work.lanes
-        demands[Resource.DECODER] += work.symbols
-        shortest = max(work.shortest, self.access.shortest)
+        demands, shortest = self.access.demands, max(work.shortest, self.access.shortest)
+        if self.stepped:
+            target, memory = self.program.target, self.program.memory
+            declared = charge(entry.instr.spec, entry.values, target, memory, strict=self.strict)
+            work = replace(work, latency=declared.latency, start=declared.start, drain=declared.drain)
+            demands, shortest = [declared.amounts.get(resource, 0.0) for resource in Resource], declared.shortest
+        else:
+            demands[Resource.REQUANT] += work.lanes
+            demands[Resource.DECODER] += work.symbols
         job = StartedInstruction(entry, unit, clock, work, self.timeline.now, demands)
         job.touched = self.access.touched or ()
         job.phase = ExecutionPhase(shortest, demands, self.timeline.shares.width)
