@@ -1,7 +1,4 @@
-"""Cycle and traffic formulas of single instructions, as ``docs/npu.md`` charges them.
-
-Estimates for the tiler and the ordering: per instruction and without contention. The simulator has the last word.
-"""
+"""Cycles and traffic of single instructions, without contention: estimates for the tiler and the ordering."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ import math
 from functools import cache
 from typing import NamedTuple
 
+from odc_mlir.isa.fields import TYPE_BYTES, TYPES
 from odc_mlir.isa.instructions import BY_MNEMONIC
-from odc_mlir.isa.windows import depthwise_rows_read
 from odc_mlir.targets import MemoryMode, MemoryPort, Target
 
 
@@ -52,31 +49,6 @@ def transfer_bytes(runs: StridedRuns, burst: int) -> float:
     return groups * count * mean_bursts(size, stride, burst) * burst
 
 
-def matrix_load_cycles(target: Target, rows: int, columns: int, row_stride: int, group: int) -> float:
-    """Return the cycles to load a matrix of computed codes into the weight buffer, by port or by decoder."""
-    decoder, sram = target.decoder, target.sram
-    whole, rest = divmod(columns, group)
-    turns = whole * -(-group // decoder.symbols_per_cycle) + -(-rest // decoder.symbols_per_cycle)
-    moved = transfer_bytes(StridedRuns(columns, rows, row_stride), sram.burst_bytes) / sram.bytes_per_cycle
-    return max(moved, rows * turns)
-
-
-class ArrayWork(NamedTuple):
-    """One convolution instruction. ``kernel_run``: contiguous elements of one operand fetch, ``kernel_runs``: how many.
-    ``item_bytes``: of an input element, ``passes``: steps of the array for each product.
-    """
-
-    pixels: int
-    channels: int
-    depth: int
-    kernel_run: int
-    kernel_runs: int
-    emit: bool = True
-    accumulate: bool = False
-    item_bytes: int = 1
-    passes: int = 1
-
-
 COMPACT_SHARE = 0.25  # of an instruction's bytes are left in compact form, on average over programs of real models
 
 
@@ -91,83 +63,19 @@ def step_cycles(target: Target) -> int:
     return 2 * (target.fetch.issue_cycles + target.fetch.semaphore_cycles)
 
 
-def conv_cycles(target: Target, shape: int, work: ArrayWork) -> float:
-    """Return the cycles of a convolution instruction with array shape ``shape``."""
-    array, vector = target.array, target.vector
-    rows, columns = array.shapes[shape]
-    row_steps, column_steps = -(-work.pixels // rows), -(-work.channels // columns)
-    step = work.depth * work.passes
-    if work.accumulate:
-        step = max(step, rows * columns // array.accumulator_ports)
-    busy = float(row_steps * column_steps * step)
-    fetch = target.tile_ports.fetch_bytes
-    fetches = -(-work.kernel_run * work.item_bytes // fetch)
-    read = row_steps * column_steps * rows * work.kernel_runs * fetches * fetch
-    busy = max(busy, read / target.tile_ports.read_bytes_per_cycle)
-    if work.emit:
-        busy = max(busy, work.pixels * work.channels / vector.requant_lanes)
-        busy += rows * columns / vector.requant_lanes
-    return array.start_cycles + busy
+def instruction_cycles(mnemonic: str, target: Target, **fields: int | str) -> float:
+    """Return the cycles of an instruction that has its ports and lanes to itself; fields that are left out are 0."""
+    return BY_MNEMONIC[mnemonic].cost.alone(_without_fields(mnemonic) | fields, target)
 
 
-class PlaneWork(NamedTuple):
-    """One depthwise instruction."""
-
-    height: int
-    width: int
-    channels: int
-    kernel_height: int
-    kernel_width: int
-    stride_y: int
-    stride_x: int
-    dilation_y: int
-    dilation_x: int
-    item_bytes: int = 1
-    passes: int = 1
+@cache
+def _without_fields(mnemonic: str) -> dict[str, int | str]:
+    return BY_MNEMONIC[mnemonic].words({})
 
 
-def depthwise_cycles(target: Target, work: PlaneWork) -> float:
-    """Return the cycles of a depthwise instruction."""
-    array, vector = target.array, target.vector
-    pixels, channels = array.depthwise_shape
-    blocks = -(-work.width // pixels) * -(-work.channels // channels)
-    span = (pixels - 1) * work.stride_x + (work.kernel_width - 1) * work.dilation_x + 1
-    rows = depthwise_rows_read(work.height, work.kernel_height, work.stride_y, work.dilation_y, array.depthwise_rows)
-    read = blocks * rows * span * channels * work.item_bytes
-    results = work.height * work.width * work.channels
-    busy = max(
-        work.height * blocks * work.kernel_height * work.kernel_width * work.passes,
-        read / target.tile_ports.read_bytes_per_cycle,
-        results / vector.requant_lanes,
-    )
-    return array.start_cycles + busy + pixels * channels / vector.requant_lanes
-
-
-def vector_cycles(target: Target, results: int, read_bytes: int, *, elements: int = 0) -> float:
-    """Return the cycles of a vector instruction: ``results`` to requantise, ``elements`` to reduce."""
-    busy = max(
-        results / target.vector.requant_lanes,
-        elements / target.vector.reduce_lanes,
-        read_bytes / target.tile_ports.read_bytes_per_cycle,
-    )
-    return target.vector.start_cycles + busy
-
-
-ENTRY_PAIR_BYTES = 4  # of a table of 16-bit codes, for each result
-
-
-def interpolated_cycles(target: Target, elements: int) -> float:
-    """Return the cycles to look up 16-bit codes."""
-    return target.vector.start_cycles + ENTRY_PAIR_BYTES * elements / target.vector.requant_lanes
-
-
-def softmax_cycles(target: Target, elements: int, item_bytes: int) -> float:
-    """Return the cycles of a softmax instruction."""
-    vector = target.vector
-    if item_bytes == 1:
-        return vector.softmax_start_cycles + 3 * elements / vector.softmax_elements_per_cycle
-    looked_up = 2 * ENTRY_PAIR_BYTES * elements / vector.requant_lanes
-    return vector.softmax_start_cycles + elements / vector.softmax_elements_per_cycle + looked_up
+def code_type(item_bytes: int) -> str:
+    """Return a type of codes of this size, for costs."""
+    return TYPES[TYPE_BYTES.index(item_bytes)]
 
 
 class Ports(NamedTuple):

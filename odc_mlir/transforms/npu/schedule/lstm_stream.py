@@ -23,7 +23,7 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool, packed_channels, packed_records
-from odc_mlir.transforms.npu.schedule.cost import ArrayWork, conv_cycles, instruction_bytes, step_cycles
+from odc_mlir.transforms.npu.schedule.cost import instruction_bytes, instruction_cycles, step_cycles
 from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots
@@ -339,24 +339,20 @@ def _step(s: _LstmSizes, target: Target, group: int, *, stays: bool) -> tuple[in
     shape, product = _product(target, s.batch, s.gates * group, s.units, emit=False)
     if not stays:
         product = max(product, s.gates * group * s.units / target.sram.bytes_per_cycle)
-    gates = s.batch * gates_cycles(target, group, s.gates)
+    gates = s.batch * instruction_cycles("gates", target, coupled=int(s.gates < len(_GATES)), units=group)
     count = -(-s.units // group)
     return group, shape, product + (count - 1) * max(product, gates) + gates + step_cycles(target)
 
 
 def _product(target: Target, pixels: int, channels: int, depth: int, *, emit: bool) -> tuple[int, float]:
     """Return the fastest array shape for a matrix product, and its cycles."""
-    work = ArrayWork(pixels, channels, depth, depth, 1, emit=emit, accumulate=not emit)
-    found = [(conv_cycles(target, shape, work), shape) for shape in range(len(target.array.shapes))]
-    cycles, shape = min(found)
+    fields = {"out_width": pixels, "out_height": 1, "channels": channels, "in_channels": depth, "in_stride_x": depth}
+    ones = dict.fromkeys(("kernel_height", "kernel_width", "stride_y", "stride_x", "dilation_y", "dilation_x"), 1)
+    cycles, shape = min(
+        (instruction_cycles("conv", target, emit=int(emit), shape=shape, **fields, **ones), shape)
+        for shape in range(len(target.array.shapes))
+    )
     return shape, cycles
-
-
-def gates_cycles(target: Target, units: int, gates: int) -> float:
-    """Return the cycles of one ``gates`` instruction."""
-    vector = target.vector
-    functions = 2 * (gates + 1) * units / vector.softmax_elements_per_cycle
-    return vector.softmax_start_cycles + max(functions, (gates + 3) * units / vector.requant_lanes)
 
 
 def unit_rows(units: int, gates: int, groups: list[tuple[int, int]]) -> Iterator[int]:

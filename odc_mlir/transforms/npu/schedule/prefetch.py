@@ -14,18 +14,18 @@ from __future__ import annotations
 import math
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, product
 from typing import Literal, NamedTuple
 
 from odc_mlir.errors import AllocationError
-from odc_mlir.isa.fields import TYPE_BYTES, Queue, Space
+from odc_mlir.isa.fields import Queue, Space
 from odc_mlir.isa.immediates import Immediates
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, end_of, live_intervals
-from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, StridedRuns
+from odc_mlir.transforms.npu.schedule.cost import StridedRuns
 from odc_mlir.transforms.npu.schedule.hazards import Latest
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 
@@ -472,10 +472,11 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
         runs = StridedRuns(v["size0"], v["size1"], v.get("memory_stride1", 0), v["size2"], v.get("memory_stride2", 0))
         return cost.transfer_bytes(runs, burst) / width
     if immediates.mnemonic == "mload":
-        return cost.matrix_load_cycles(target, v["rows"], v["columns"], v["row_stride"], v["group"])
-    size = read_bytes(immediates, burst)
-    if immediates.mnemonic == "wload":
-        return max(size / width, v["bytes"] / target.decoder.symbols_per_cycle)
+        size: float = cost.transfer_bytes(StridedRuns(v["columns"], v["rows"], v["row_stride"]), burst)
+    else:
+        size = read_bytes(immediates, burst)
+    if symbols := immediates.spec.cost.evaluate(immediates.spec.words(v), target).get("symbols"):
+        return max(size / width, symbols / target.decoder.symbols_per_cycle)
     if immediates.mnemonic == "gather":
         size += v["count"] * v["row_bytes"]  # written where other transfers have a local memory
     return cost.transfer_bytes(StridedRuns(size), burst) / width
@@ -489,58 +490,4 @@ def read_bytes(immediates: Immediates, burst: int) -> int:
 
 def compute_cycles(target: Target, immediates: Immediates) -> float:
     """Return the cycles of a command of the array or the vector engine."""
-    v, mnemonic = immediates.values, immediates.mnemonic
-    if mnemonic == "conv":
-        return _conv_cycles(target, v)
-    if mnemonic == "vop":
-        count = v["size0"] * v["size1"] * v["size2"]
-        if any(area.field == "table" for area in immediates.effects.reads) and TYPE_BYTES[v.get("a_type", 0)] > 1:
-            return cost.interpolated_cycles(target, count)
-        read = TYPE_BYTES[v.get("a_type", 0)] + TYPE_BYTES[v.get("b_type", 0)]
-        return cost.vector_cycles(target, count, read * count)
-    if mnemonic == "pool":
-        results = v["out_width"] * v["out_height"] * v["channels"]
-        taps = results * v["kernel_height"] * v["kernel_width"]
-        return cost.vector_cycles(target, results, taps * TYPE_BYTES[v.get("type", 0)], elements=taps)
-    if mnemonic == "reduce":
-        count = v["width"] * v["height"] * v["channels"]
-        return cost.vector_cycles(target, v["channels"], count * TYPE_BYTES[v.get("in_type", 0)], elements=count)
-    if mnemonic == "softmax":
-        return cost.softmax_cycles(target, v["rows"] * v["columns"], TYPE_BYTES[v.get("in_type", 0)])
-    return immediates.spec.cost.alone(immediates.spec.words(v), target)
-
-
-def _conv_cycles(target: Target, v: Mapping[str, int]) -> float:
-    item = TYPE_BYTES[v.get("in_type", 0)]
-    passes = item * TYPE_BYTES[v.get("weight_type", 0)]
-    if v.get("depthwise"):
-        plane = PlaneWork(
-            v["out_height"],
-            v["out_width"],
-            v["channels"],
-            v["kernel_height"],
-            v["kernel_width"],
-            v["stride_y"],
-            v["stride_x"],
-            v["dilation_y"],
-            v["dilation_x"],
-            item,
-            passes,
-        )
-        return cost.depthwise_cycles(target, plane)
-    taps, channels = v["kernel_height"] * v["kernel_width"], v["in_channels"]
-    joined = v["in_stride_x"] == channels * item and v["dilation_x"] == 1
-    run = channels * (v["kernel_width"] if joined else 1)
-    emit = bool(v.get("emit"))
-    work = ArrayWork(
-        v["out_width"] * v["out_height"],
-        v["channels"],
-        taps * channels,
-        run,
-        taps * channels // run,
-        emit=emit,
-        accumulate=v.get("init", 0) == 2 or not emit,
-        item_bytes=item,
-        passes=passes,
-    )
-    return cost.conv_cycles(target, v.get("shape", 0), work)
+    return immediates.spec.cost.alone(immediates.spec.words(immediates.values), target)

@@ -13,7 +13,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost, vector_stream
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
-from odc_mlir.transforms.npu.schedule.cost import instruction_bytes
+from odc_mlir.transforms.npu.schedule.cost import instruction_bytes, instruction_cycles
 from odc_mlir.transforms.npu.schedule.search_stream import argmax_rows
 from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
@@ -84,24 +84,35 @@ def _instructions(
 ) -> tuple[int, float, str]:
     """Return the number of instructions, the cycles of one, and its mnemonic."""
     shape, item = npu.shape_of(op.operands[0]), npu.item_bytes(op.operands[0])
+    type_ = cost.code_type(item)
     if isinstance(op, npu.ReduceOp):
         channels, pixels = vector_stream.reduced_slice(shape, item, target, room, resident=sources[0])
         parts = 1 if sources[0] else -(-shape[1] * shape[2] // pixels)
         tiles = shape[0] * -(-shape[3] // channels) * parts
         elements = math.prod(shape) // tiles
-        return tiles, cost.vector_cycles(target, 0, elements * item, elements=elements), "reduce"
+        return (
+            tiles,
+            instruction_cycles("reduce", target, in_type=type_, height=1, width=elements, channels=1),
+            "reduce",
+        )
     if isinstance(op, npu.ArgMaxOp):
-        rows, size = math.prod(shape) // shape[-1], npu.size_bytes(op.input)
+        rows = math.prod(shape) // shape[-1]
         row_bytes = 0 if sources[0] else shape[-1] * item
         tiles = -(-rows // argmax_rows(rows, row_bytes, npu.item_bytes(op.output), room)[0])
-        return tiles, cost.vector_cycles(target, 0, size // tiles, elements=math.prod(shape) // tiles), "reduce"
+        elements = math.prod(shape) // tiles
+        return (
+            tiles,
+            instruction_cycles("reduce", target, in_type=type_, height=1, width=elements, channels=1),
+            "reduce",
+        )
     if isinstance(op, npu.SoftmaxOp):
         columns = shape[-1]
         rows = math.prod(shape) // columns
         tiles = (
             1 if result or sources[0] else -(-rows // max(1, vector_stream.softmax_rows(rows, columns, item, room)[0]))
         )
-        return tiles, cost.softmax_cycles(target, rows * columns // tiles, item), "softmax"
+        elements = rows * columns // tiles
+        return tiles, instruction_cycles("softmax", target, in_type=type_, rows=1, columns=elements), "softmax"
     return (*_elementwise(op, target, room, sources, result=result), "vop")
 
 
@@ -115,7 +126,7 @@ def _elementwise(
     sizes = vector_stream.elementwise_sizes(dims, moved, room)
     tiles = math.prod(-(-size // step) for size, step in zip(dims.sizes, sizes, strict=True))
     elements = -(-math.prod(dims.sizes) // tiles)
-    if npu.item_bytes(op.operands[0]) > 1 and isinstance(op, npu.LutOp | npu.SigmoidOp):
-        return tiles, cost.interpolated_cycles(target, elements)
-    read = sum(npu.item_bytes(value) for value in op.operands)
-    return tiles, cost.vector_cycles(target, elements, read * elements)
+    kind = "lut" if isinstance(op, npu.LutOp | npu.SigmoidOp) else "scale" if len(op.operands) == 1 else "add"
+    a, b = (cost.code_type(npu.item_bytes(op.operands[index])) for index in (0, -1))
+    fields = {"kind": kind, "a_type": a, "b_type": b, "a_stride0": 1, "b_stride0": 1}
+    return tiles, instruction_cycles("vop", target, size0=elements, size1=1, size2=1, **fields)

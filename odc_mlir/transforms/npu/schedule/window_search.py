@@ -18,7 +18,7 @@ from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.errors import CompileError
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
-from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, StridedRuns, transfer_bytes
+from odc_mlir.transforms.npu.schedule.cost import StridedRuns, code_type, instruction_cycles, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import MAX_PAD, MAX_RUNS, WindowGeometry, clip, even_splits
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS
 from odc_mlir.transforms.npu.schedule.window_tiling import (
@@ -478,49 +478,30 @@ class _TilingSearch:
         return self._instructions[key]
 
     def _count_cycles(self, kind: StepKind, rows: int, cols: int, shape: int) -> float:
-        window, target = self.window, self.target
+        window, item = self.window, code_type(self.window.item_bytes)
+        sizes = {"out_height": rows, "out_width": cols, "channels": kind.channels}
+        kernel = {"kernel_height": window.kernel_height, "kernel_width": window.kernel_width}
         if not self.weighted:
-            results = rows * cols * kind.channels
-            taps = results * window.taps
-            return cost.vector_cycles(target, results, taps * window.item_bytes, elements=taps)
-        if window.depthwise:
-            return _plane_cycles(window, target, rows, cols, kind.channels)
-        return _array_cycles(window, target, shape, rows * cols, kind)
-
-
-def _plane_cycles(window: WindowGeometry, target: Target, rows: int, cols: int, channels: int) -> float:
-    plane = PlaneWork(
-        rows,
-        cols,
-        channels,
-        window.kernel_height,
-        window.kernel_width,
-        window.stride_y,
-        window.stride_x,
-        window.dilation_y,
-        window.dilation_x,
-        window.item_bytes,
-        window.passes,
-    )
-    return cost.depthwise_cycles(target, plane)
-
-
-def _array_cycles(window: WindowGeometry, target: Target, shape: int, pixels: int, kind: StepKind) -> float:
-    channels, k_count, is_first, is_last = kind
-    joined = k_count == window.in_channels and window.dilation_x == 1
-    run = (window.kernel_width if joined else 1) * k_count
-    work = ArrayWork(
-        pixels,
-        channels,
-        window.taps * k_count,
-        run,
-        window.taps * k_count // run,
-        emit=is_last,
-        accumulate=not (is_first and is_last),
-        item_bytes=window.item_bytes,
-        passes=window.passes,
-    )
-    return cost.conv_cycles(target, shape, work)
+            return instruction_cycles("pool", self.target, type=item, **sizes, **kernel)
+        return instruction_cycles(
+            "conv",
+            self.target,
+            depthwise=int(window.depthwise),
+            init="bias" if kind.is_first else "keep",
+            emit=int(kind.is_last),
+            in_type=item,
+            weight_type=code_type(window.weight_item_bytes),
+            out_type=item,
+            shape=shape,
+            in_stride_x=window.in_channels * window.item_bytes,
+            in_channels=kind.k_count,
+            stride_y=window.stride_y,
+            stride_x=window.stride_x,
+            dilation_y=window.dilation_y,
+            dilation_x=window.dilation_x,
+            **sizes,
+            **kernel,
+        )
 
 
 def _axis_tiles(window: WindowGeometry, step: int, *, vertical: bool, ring: bool) -> list[_AxisTile]:
