@@ -63,12 +63,17 @@ from odc_mlir.transforms.npu.schedule.layer_plan import follower_of
 from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer, read_layers
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
 from odc_mlir.transforms.npu.schedule.lstm_stream import lstm_commands
-from odc_mlir.transforms.npu.schedule.move_stream import move_commands
+from odc_mlir.transforms.npu.schedule.move_stream import gather_commands, move_commands
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS, Buffer, Command, command
 from odc_mlir.transforms.npu.schedule.resize_stream import resize_commands
-from odc_mlir.transforms.npu.schedule.search_stream import argmax_commands, gather_commands, position_commands
 from odc_mlir.transforms.npu.schedule.tensor_ir import becomes_instructions, slot_bytes, tiling_of
-from odc_mlir.transforms.npu.schedule.vector_stream import elementwise_commands, reduce_commands, softmax_commands
+from odc_mlir.transforms.npu.schedule.vector_stream import (
+    argmax_commands,
+    elementwise_commands,
+    position_commands,
+    reduce_commands,
+    softmax_commands,
+)
 from odc_mlir.transforms.npu.schedule.window_stream import conv_commands, matmul_commands, pool_commands
 
 TensorOpT = TypeVar("TensorOpT", bound=npu.NpuTensorOp)

@@ -83,7 +83,9 @@ def _unknown_in_effects(spec: Instruction) -> list[str]:
 def _unknown_in_cost(spec: Instruction) -> list[str]:
     """Names that its cost uses and that are no field, no line before, no function and no key of the target."""
     known, unknown = {field.name for field in spec.fields}, list[str]()
-    for names, value in spec.cost.lines:
+    for line in ast.parse(spec.cost.text).body:
+        assert isinstance(line, ast.Assign), "costs are lines of name = expression"
+        names, value = line.targets[0], line.value
         inner = {id(node.value) for node in ast.walk(value) if isinstance(node, ast.Attribute)}
         called = {id(node.func): node.func for node in ast.walk(value) if isinstance(node, ast.Call)}
         unknown += [ast.unparse(name) for name in called.values() if ast.unparse(name) not in FUNCTIONS]

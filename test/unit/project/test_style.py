@@ -22,7 +22,7 @@ LONGEST_FUNCTION_LINES = 90
 TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
-    "transforms/npu": 12_110,
+    "transforms/npu": 11_565,
     "quantizer": 12_080,
     "transforms/circle": 7_950,
     "transforms/native": 6_950,
@@ -34,11 +34,11 @@ LINE_BUDGETS = {
     "runtime/auto": 4_840,
     "transforms/quant": 4_920,
     "dialects": 4_740,
-    "simulator": 4_400,
+    "simulator": 4_020,
     "runtime/reporting": 3_870,
     TOP_LEVEL: 4_195,
     "transforms/partition": 3_720,
-    "isa": 3_120,
+    "isa": 3_015,
     "runtime": 2_870,
     "runtime/session": 2_780,
     "runtime/execution": 2_560,

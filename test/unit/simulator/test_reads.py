@@ -24,7 +24,7 @@ from odc_mlir.simulator.engines.machine import InstructionCost, Machine
 from odc_mlir.simulator.memories import Access, Memories
 from odc_mlir.simulator.resources import Resource, widths
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.cost import PlaneWork, depthwise_cycles
+from odc_mlir.transforms.npu.schedule.cost import instruction_cycles
 
 TARGETS = {name: targets.load(name) for name in targets.names()}
 REGIONS = {int(region): 1 << 20 for region in (Region.ARENA, Region.INPUTS, Region.OUTPUTS)}
@@ -319,6 +319,7 @@ def test_every_touched_row_is_read(results: int, kernel: int, stride: int, dilat
 def test_the_cost_model_charges_the_same() -> None:
     """A depthwise instruction that its reads bound: 27 columns of a stride of 8, so two blocks of 123 columns."""
     npu = TARGETS["npu-256"]
-    plane = PlaneWork(4, 27, 16, 3, 3, 1, 8, 1, 1)
+    fields = {"depthwise": 1, "emit": 1, "out_height": 4, "out_width": 27, "channels": 16, "in_channels": 16}
+    fields |= {"kernel_height": 3, "kernel_width": 3, "stride_y": 1, "stride_x": 8, "dilation_y": 1, "dilation_x": 1}
     read = 2 * 6 * (15 * 8 + 3) * 16 / npu.tile_ports.read_bytes_per_cycle
-    assert depthwise_cycles(npu, plane) == npu.array.start_cycles + read + 256 / npu.vector.requant_lanes
+    assert instruction_cycles("conv", npu, **fields) == npu.array.start_cycles + read + 256 / npu.vector.requant_lanes

@@ -6,7 +6,6 @@ import math
 from functools import cache
 from typing import NamedTuple
 
-from odc_mlir.isa.fields import TYPE_BYTES, TYPES
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.targets import MemoryMode, MemoryPort, Target
 
@@ -65,17 +64,12 @@ def step_cycles(target: Target) -> int:
 
 def instruction_cycles(mnemonic: str, target: Target, **fields: int | str) -> float:
     """Return the cycles of an instruction that has its ports and lanes to itself; fields that are left out are 0."""
-    return BY_MNEMONIC[mnemonic].cost.alone(_without_fields(mnemonic) | fields, target)
+    return BY_MNEMONIC[mnemonic].cost.alone(_zeros(mnemonic) | fields, target)
 
 
 @cache
-def _without_fields(mnemonic: str) -> dict[str, int | str]:
+def _zeros(mnemonic: str) -> dict[str, int | str]:
     return BY_MNEMONIC[mnemonic].words({})
-
-
-def code_type(item_bytes: int) -> str:
-    """Return a type of codes of this size, for costs."""
-    return TYPES[TYPE_BYTES.index(item_bytes)]
 
 
 class Ports(NamedTuple):

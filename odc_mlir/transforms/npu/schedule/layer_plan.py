@@ -37,10 +37,9 @@ from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import ports
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.lstm_stream import plan_lstm
-from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
+from odc_mlir.transforms.npu.schedule.move_stream import gather_choice, move_cycles
 from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder, Resident, largest_gap, place_residents
 from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
-from odc_mlir.transforms.npu.schedule.search_stream import gather_choice
 from odc_mlir.transforms.npu.schedule.tensor_ir import (
     ViewSources,
     given_tiling,
@@ -50,7 +49,7 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import (
     window_of,
 )
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
-from odc_mlir.transforms.npu.schedule.vector_cost import vector_choices
+from odc_mlir.transforms.npu.schedule.vector_stream import choice_of
 from odc_mlir.transforms.npu.schedule.window_search import NotResidentError, Room, TilingChoice, given_choices
 
 ROOM_STEP = 256  # bytes: rooms are rounded down to this, so that searches are shared between similar plans
@@ -374,7 +373,7 @@ def layer_choices(
         if isinstance(op, npu.ResizeOp):
             resized = plan_resize(op, target, room, source_stays=sources[0], result_stays=result)
             return (TilingChoice(None, resized.cycles, resized.program_bytes),)
-        return vector_choices(op, target, room, sources, result=result)
+        return (choice_of(op, target, room, sources, result=result),)
     except CompileError as error:
         raise type(error)(error.message, op=op.name, tensor=op_name(op), hint=error.hint) from None
 

@@ -29,7 +29,7 @@ from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 from odc_mlir.transforms.npu.schedule.tensor_ir import scale_fields
-from odc_mlir.transforms.npu.schedule.transfers import flat_load, flat_runs, flat_store
+from odc_mlir.transforms.npu.schedule.transfers import flat
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
 
 _GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate")
@@ -78,7 +78,7 @@ class _LstmEmitter:
         x, hidden, cell = self.layer.sources
         out, last_hidden, last_cell = self.layer.results
         step_bytes = self.batch * self.units
-        yield flat_load((cell.buffer, 0), (self.cell, 0), STATE_BYTES * step_bytes)
+        yield flat("load", (cell.buffer, 0), (self.cell, 0), STATE_BYTES * step_bytes)
         before: Place | None = None
         for first, count in parts(self.steps, self.plan.block):
             inputs, outputs = self.inputs.take(), self.outputs.take()
@@ -90,28 +90,29 @@ class _LstmEmitter:
             yield self._sequence("store", out, first, count, self.units, (outputs, step_bytes))
             before = outputs, count * step_bytes
         assert before is not None, "sequences have steps"
-        yield flat_store((last_hidden.buffer, 0), before, step_bytes)
-        yield flat_store((last_cell.buffer, 0), (self.cell, 0), STATE_BYTES * step_bytes)
+        yield flat("store", (last_hidden.buffer, 0), before, step_bytes)
+        yield flat("store", (last_cell.buffer, 0), (self.cell, 0), STATE_BYTES * step_bytes)
 
     def _first_output(self, before: Place | None, target: Place, hidden: LayerTensor) -> Command:
         """Yield the copy of the output before a block to its place, from the block before or from the state."""
         size = self.batch * self.units
         if before is None:
-            return flat_load((hidden.buffer, 0), target, size)
+            return flat("load", (hidden.buffer, 0), target, size)
         return command("vop", kind="copy", a_type="i8", b_type="i8", out_type="i8", size0=size, size1=1, size2=1,
                        a=before, a_stride0=1, output=target)  # fmt: skip
 
     def _sequence(self, mnemonic: str, tensor: LayerTensor, first: int, count: int, item: int, tile: Place) -> Command:
         """Return the transfer of ``count`` time steps from step ``first``; in the tile, time is the outer dimension."""
         memory = (tensor.buffer, first * item * (self.batch if self.op.time_major else 1))
-        source, target = (tile, memory) if mnemonic == "store" else (memory, tile)
         if self.op.time_major or self.batch == 1:
-            runs = flat_runs(count * self.batch * item)
-        else:  # a store has its outer dimension outside
-            levels = [(self.batch, self.steps * item, item), (count, item, self.batch * item)]
-            (size1, memory1, tile1), (size2, memory2, tile2) = levels[::-1] if mnemonic == "store" else levels
-            runs = {"size0": item, "size1": size1, "memory_stride1": memory1, "tile_stride1": tile1}
-            runs |= {"size2": size2, "memory_stride2": memory2, "tile_stride2": tile2}
+            return flat(mnemonic, memory, tile, count * self.batch * item)
+        source, target = (tile, memory) if mnemonic == "store" else (memory, tile)
+        levels = [(self.batch, self.steps * item, item), (count, item, self.batch * item)]
+        if mnemonic == "store":  # it has its outer dimension outside
+            levels.reverse()
+        runs = {"size0": item}
+        for level, (size, memory_stride, tile_stride) in enumerate(levels, 1):
+            runs |= {f"size{level}": size, f"memory_stride{level}": memory_stride, f"tile_stride{level}": tile_stride}
         return command(mnemonic, source=source, target=target, **runs)
 
     def _input_products(self, inputs: Buffer, count: int) -> Iterator[Command]:

@@ -1,4 +1,4 @@
-"""Commands of an operation that only moves codes: through the tile buffer, one strided copy after another."""
+"""Commands of operations that only move codes: strided copies through the tile buffer, and rows of a table."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import field_range
-from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.cost import StridedRuns, instruction_bytes, transfer_bytes
+from odc_mlir.targets import MemoryPort, Target
+from odc_mlir.transforms.npu.schedule.cost import (
+    StridedRuns,
+    instruction_bytes,
+    picked_bytes,
+    step_cycles,
+    transfer_bytes,
+)
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots
 from odc_mlir.transforms.npu.schedule.program import Command, command
-from odc_mlir.transforms.npu.schedule.transfers import flat_store
+from odc_mlir.transforms.npu.schedule.transfers import flat
+from odc_mlir.transforms.npu.schedule.window_search import TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
 
 BUFFERS = 2
@@ -201,7 +208,7 @@ def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator
         slot = slots[0]
         yield command("fill", target=(slot, 0), bytes=filled, value=fill, type=layer.result.type)
         for start, size in parts(total, min(filled, LARGEST_RUN)):
-            yield flat_store(layer.result.at(start), (slot, 0), size)
+            yield flat("store", layer.result.at(start), (slot, 0), size)
     turns = Slots(slots)
     for copy in copies:
         for tile in tiles(copy, room, item_bytes):
@@ -215,3 +222,38 @@ def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator
                 place = layer.result.at(tile.to + item.written)
                 fields = item.fields(load=False)
                 yield command("store", target=place, source=(slot, item.read), **fields)
+
+
+def gather_commands(layer: Layer[npu.GatherOp]) -> Iterator[Command]:
+    """Yield one command for each table, for all rows in its list of indices."""
+    table, indices = layer.sources
+    batches, tables, rows, _ = table.shape
+    count, row_bytes, number = indices.shape[1], layer.op.row_bytes, npu.item_bytes(layer.op.indices)
+    for index in range(batches * tables):
+        yield command(
+            "gather",
+            source=table.at(index * rows * row_bytes),
+            indices=indices.at(index // tables * count * number),
+            target=layer.result.at(index * count * row_bytes),
+            count=count,
+            rows=rows,
+            row_bytes=row_bytes,
+            wide=int(number == 8),
+        )
+
+
+def gathered_bytes(op: npu.GatherOp, port: MemoryPort) -> int:
+    """Return the bytes of tables that cross ``port``, at most all of them, which are then copied as a whole."""
+    batches, tables, _, _ = npu.shape_of(op.table)
+    count = batches * tables * npu.shape_of(op.indices)[1]
+    return min(npu.size_bytes(op.table), picked_bytes(count, op.row_bytes, port.burst_bytes))
+
+
+def gather_choice(op: npu.GatherOp, target: Target) -> TilingChoice:
+    """Return the only choice, with its cost if the tables lie in SRAM."""
+    batches, tables, _, _ = npu.shape_of(op.table)
+    commands, sram = batches * tables, target.sram
+    moved = gathered_bytes(op, sram) + npu.size_bytes(op.indices) * tables + npu.size_bytes(op.output)
+    latency = 2 * sram.read_latency_cycles + sram.write_latency_cycles
+    cycles = latency + max(moved / sram.bytes_per_cycle, commands * npu.shape_of(op.indices)[1])
+    return TilingChoice(None, cycles + commands * step_cycles(target) / 2, commands * instruction_bytes("gather"))

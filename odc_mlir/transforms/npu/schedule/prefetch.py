@@ -466,20 +466,22 @@ class EstimatedTimeline:
 
 def transfer_cycles(target: Target, immediates: Immediates) -> float:
     """Return the cycles that a transfer occupies the SRAM port or, for weights, the decoder."""
-    v = immediates.values
+    v, mnemonic = immediates.values, immediates.mnemonic
     burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
-    if immediates.mnemonic in ("load", "store"):
+    if mnemonic in ("load", "store"):
         runs = StridedRuns(v["size0"], v["size1"], v.get("memory_stride1", 0), v["size2"], v.get("memory_stride2", 0))
         return cost.transfer_bytes(runs, burst) / width
-    if immediates.mnemonic == "mload":
-        size: float = cost.transfer_bytes(StridedRuns(v["columns"], v["rows"], v["row_stride"]), burst)
-    else:
-        size = read_bytes(immediates, burst)
-    if symbols := immediates.spec.cost.evaluate(immediates.spec.words(v), target).get("symbols"):
-        return max(size / width, symbols / target.decoder.symbols_per_cycle)
-    if immediates.mnemonic == "gather":
+    size = read_bytes(immediates, burst)
+    if mnemonic == "gather":
         size += v["count"] * v["row_bytes"]  # written where other transfers have a local memory
-    return cost.transfer_bytes(StridedRuns(size), burst) / width
+    if mnemonic not in ("wload", "mload"):
+        return cost.transfer_bytes(StridedRuns(size), burst) / width
+    if mnemonic == "mload":
+        moved = cost.transfer_bytes(StridedRuns(v["columns"], v["rows"], v["row_stride"]), burst) / width
+    else:
+        moved = size / width
+    decoded = immediates.spec.cost.evaluate(immediates.spec.words(v), target)["symbols"]
+    return max(moved, float(decoded / target.decoder.symbols_per_cycle))
 
 
 def read_bytes(immediates: Immediates, burst: int) -> int:

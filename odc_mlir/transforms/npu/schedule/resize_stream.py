@@ -18,7 +18,8 @@ from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, TilePart
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command
-from odc_mlir.transforms.npu.schedule.vector_cost import VectorWork, vector_choice
+from odc_mlir.transforms.npu.schedule.transfers import transfer
+from odc_mlir.transforms.npu.schedule.vector_stream import VectorWork, vector_choice
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
 BUFFERS = 2  # slots of input and of result
@@ -122,8 +123,8 @@ def plan_resize(
     loaded = 0.0 if source_stays else times * _moved(*needed, axes[1].size, pixel, burst)
     turns = lane_turns(op) * batch * height * width * channels / target.vector.requant_lanes
     transfers = 2 - source_stays - result_stays
-    work = VectorWork(tiles, loaded, stored, transfers, target.vector.start_cycles + turns / tiles)
-    (choice,) = vector_choice("resize", work, target)
+    work = VectorWork("resize", tiles, loaded, stored, transfers, target.vector.start_cycles + turns / tiles)
+    choice = vector_choice(work, target)
     waiting = 0.0 if buffers > 1 else min((loaded + stored) / target.sram.bytes_per_cycle, turns)
     return ResizePlan(rows, columns, wide, buffers, choice.cycles + waiting, choice.program_bytes)
 
@@ -235,15 +236,5 @@ class _Pixels(NamedTuple):
         item = tensor.item_bytes
         pixel = (self.image * height + self.row) * width + self.column
         memory = tensor.at((pixel * channels + self.channel) * item)
-        places = {"source": memory, "target": place} if mnemonic == "load" else {"source": place, "target": memory}
-        return command(
-            mnemonic,
-            **places,
-            size0=self.channels * item,
-            size1=self.columns,
-            size2=self.rows,
-            memory_stride1=channels * item if self.columns > 1 else 0,
-            memory_stride2=width * channels * item if self.rows > 1 else 0,
-            tile_stride1=self.channels * item,
-            tile_stride2=self.columns * self.channels * item,
-        )
+        sizes, strides = (self.channels * item, self.columns, self.rows), (channels * item, width * channels * item)
+        return transfer(mnemonic, memory, place, sizes, strides)

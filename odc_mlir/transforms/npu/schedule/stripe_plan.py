@@ -26,8 +26,9 @@ from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES, Space
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
-from odc_mlir.transforms.npu.schedule.cost import code_type, instruction_cycles, ports
+from odc_mlir.transforms.npu.schedule.cost import instruction_cycles, ports
 from odc_mlir.transforms.npu.schedule.geometry import even_splits, parts
+from odc_mlir.transforms.npu.schedule.layers import code_type
 from odc_mlir.transforms.npu.schedule.program import Buffer
 from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis, lane_turns
 from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops, viewed
@@ -467,8 +468,7 @@ def _computing(op: Operation, target: Target) -> float:
     if isinstance(op, npu.ArgMaxOp):
         return math.prod(npu.shape_of(op.input)) / target.vector.reduce_lanes
     if isinstance(op, npu.SoftmaxOp):
-        in_type = code_type(npu.item_bytes(op.input))
-        return instruction_cycles("softmax", target, in_type=in_type, rows=1, columns=count)
+        return instruction_cycles("softmax", target, in_type=code_type(op.input), rows=1, columns=count)
     turns = lane_turns(op) if isinstance(op, npu.ResizeOp) else 1
     return turns * count / target.vector.requant_lanes
 

@@ -66,62 +66,45 @@ def _padded_load(
     return shared("load", fields)
 
 
-def store_tile(
-    result: LayerTensor, window: WindowGeometry, tile: Tile, channel: int, channels: int, source: Place
+def transfer_tile(
+    mnemonic: str, tensor: LayerTensor, window: WindowGeometry, tile: Tile, channel: int, channels: int, place: Place
 ) -> Command:
-    """Return the store of result channels ``[channel, channel + channels)`` of a tile, dense in the tile buffer."""
-    fields, place = _result_runs("store", result, window, tile, channel, channels)
-    return placed(fields, {"target": place, "source": source})
+    """Return the load or store of channels ``[channel, channel + channels)`` of a tile, dense at ``place``.
+
+    ``tensor`` has the shape of the window's result.
+    """
+    first = (tile.image * window.out_height + tile.y) * window.out_width + tile.x
+    pixel, size = window.out_channels * window.item_bytes, channels * window.item_bytes
+    memory = tensor.at(first * pixel + channel * window.item_bytes)
+    return transfer(mnemonic, memory, place, (size, tile.cols, tile.rows), (pixel, window.out_width * pixel))
 
 
-def load_tile(
-    tensor: LayerTensor, window: WindowGeometry, tile: Tile, channel: int, channels: int, target: Place
+def transfer(
+    mnemonic: str, memory: Place, tile: Place, sizes: tuple[int, int, int], strides: tuple[int, int] = (0, 0)
 ) -> Command:
-    """Return the load from ``tensor``, which has the shape of the result, of the elements of :func:`store_tile`."""
-    fields, place = _result_runs("load", tensor, window, tile, channel, channels)
-    return placed(fields, {"source": place, "target": target})
+    """Return the load or store of bytes, runs and groups, by ``sizes``, that are dense in the tile buffer.
 
-
-def _result_runs(
-    mnemonic: str, tensor: LayerTensor, window: WindowGeometry, tile: Tile, channel: int, channels: int
-) -> tuple[Immediates, Place]:
-    """Return the fields of a transfer of channels of a tile, and their place in a tensor of the result's shape."""
-    item = window.item_bytes
-    pixel = (tile.image * window.out_height + tile.y) * window.out_width + tile.x
-    fields = _dense_transfer(
-        mnemonic, tile.rows, tile.cols, channels * item, window.out_channels * item, window.out_width
-    )
-    return fields, tensor.at((pixel * window.out_channels + channel) * item)
+    ``strides``: bytes from run to run and from group to group in ``memory``.
+    """
+    places = {"source": memory, "target": tile} if mnemonic == "load" else {"target": memory, "source": tile}
+    return placed(_dense_runs(mnemonic, sizes, strides), places)
 
 
 @lru_cache(maxsize=4096)
-def _dense_transfer(mnemonic: str, rows: int, cols: int, size: int, pixel: int, width: int) -> Immediates:
-    """Return the fields of a transfer of ``size`` of the ``pixel`` bytes of each of some pixels.
-
-    They are dense in the tile buffer, and part of an image with rows of ``width`` pixels.
-    """
-    runs = {
+def _dense_runs(mnemonic: str, sizes: tuple[int, int, int], strides: tuple[int, int]) -> Immediates:
+    size, runs, groups = sizes
+    fields = {
         "size0": size,
-        "size1": cols,
-        "size2": rows,
-        "memory_stride1": pixel if cols > 1 else 0,
-        "memory_stride2": width * pixel if rows > 1 else 0,
+        "size1": runs,
+        "size2": groups,
+        "memory_stride1": strides[0] if runs > 1 else 0,
+        "memory_stride2": strides[1] if groups > 1 else 0,
         "tile_stride1": size,
-        "tile_stride2": cols * size,
+        "tile_stride2": size * runs,
     }
-    return shared(mnemonic, runs)
+    return shared(mnemonic, fields)
 
 
-def flat_load(source: Place, target: Place, size: int) -> Command:
-    """Return the load of contiguous bytes."""
-    return command("load", source=source, target=target, **flat_runs(size))
-
-
-def flat_store(target: Place, source: Place, size: int) -> Command:
-    """Return the store of contiguous bytes."""
-    return command("store", target=target, source=source, **flat_runs(size))
-
-
-def flat_runs(size: int) -> dict[str, int]:
-    """Return sizes and strides of a transfer of contiguous bytes."""
-    return {"size0": size, "size1": 1, "size2": 1, "tile_stride1": size, "tile_stride2": size}
+def flat(mnemonic: str, memory: Place, tile: Place, size: int) -> Command:
+    """Return the load or store of contiguous bytes."""
+    return transfer(mnemonic, memory, tile, (size, 1, 1))

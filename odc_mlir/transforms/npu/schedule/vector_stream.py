@@ -1,4 +1,4 @@
-"""Commands of element-wise operations, reductions and softmax, in plain order."""
+"""Operations of the vector engine, which can be cut in one way only: their commands in plain order, and estimates."""
 
 from __future__ import annotations
 
@@ -8,24 +8,30 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
+from xdsl.ir import Operation
+
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
+from odc_mlir.isa.instructions import field_range
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.constants import ConstantPool
+from odc_mlir.transforms.npu.schedule.constants import ConstantPool, stored_bytes
+from odc_mlir.transforms.npu.schedule.cost import instruction_bytes, instruction_cycles
 from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
-from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
+from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor, code_type
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fields
-from odc_mlir.transforms.npu.schedule.transfers import flat_load, flat_store
+from odc_mlir.transforms.npu.schedule.transfers import flat, transfer
+from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT, aligned
 
 SMALLEST_TILE = 512  # elements: below, latencies cost more than overlap gains
 OVERLAPPED_TILES = 4  # tiles that small tensors are cut into, so that loads, arithmetic and stores overlap
 LARGEST_RUN = 65_535
 BUFFERS = 2  # slots per operand
+_WORD = 4  # bytes of a number; one of 64 bits is two of them, the upper one 0
 Elementwise = npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp
 
 
@@ -103,6 +109,13 @@ class _Operand:
         fields = {f"{self.name}_stride{level}": strides[-1 - level] if count[-1 - level] > 1 else 0 for level in (1, 2)}
         return (self.tensor.buffer, offset), {**fields, f"{self.name}_stride0": int(strides[-1] != 0)}
 
+    def transfer(self, mnemonic: str, first: tuple[int, ...], shape: tuple[int, ...], place: Place) -> Command:
+        """Return the load or store of a block, dense at ``place``."""
+        item, strides = self.item, self.strides
+        offset = sum(f * s for f, s in zip(first, strides, strict=True)) * item
+        sizes = (shape[-1] * item, shape[-2], shape[-3])
+        return transfer(mnemonic, self.tensor.at(offset), place, sizes, (strides[-2] * item, strides[-3] * item))
+
     def load(self, first: tuple[int, ...], count: tuple[int, ...]) -> tuple[Place, dict[str, int], list[Command]]:
         """Return the place of a block of the operand, its stride fields, and the loads that bring it there."""
         if self.tensor.layout is not None:
@@ -111,9 +124,7 @@ class _Operand:
         shape = tuple(c if s else 1 for c, s in zip(count, self.strides, strict=True))
         slot, empty = self.slots.get((offset, shape))
         fields = _block_strides(self.name, self.strides, count, self.item)
-        source = self.tensor.at(offset * self.item)
-        load = _block_load(source, (slot, 0), self.strides, shape, self.item)
-        return (slot, 0), fields, [load] if empty else []
+        return (slot, 0), fields, [self.transfer("load", first, shape, (slot, 0))] if empty else []
 
 
 def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, pool: ConstantPool) -> Iterator[Command]:
@@ -151,7 +162,7 @@ def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, poo
             places["output"] = (slot, 0)
             run = count[-1] * output.item
             steps = {"out_stride1": run, "out_stride2": run * count[-2]}
-            stores.append(_store_block(layer, dims, first, count, slot))
+            stores.append(output.transfer("store", first, count, (slot, 0)))
         strides_of |= steps
         if table is not None:
             places["table"] = (table, 0)
@@ -220,44 +231,6 @@ def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...], 
     return fields
 
 
-def _block_load(source: Place, target: Place, strides: tuple[int, ...], shape: tuple[int, ...], item: int) -> Command:
-    """Return the load of a block; ``strides`` and ``shape`` count elements of ``item`` bytes."""
-    size0, size1, size2 = shape[-1] * item, shape[-2], shape[-3]
-    return command(
-        "load",
-        source=source,
-        target=target,
-        size0=size0,
-        size1=size1,
-        size2=size2,
-        memory_stride1=strides[-2] * item if size1 > 1 else 0,
-        memory_stride2=strides[-3] * item if size2 > 1 else 0,
-        tile_stride1=size0,
-        tile_stride2=size0 * size1,
-    )
-
-
-def _store_block(
-    layer: Layer[Elementwise], dims: Dims, first: tuple[int, ...], count: tuple[int, ...], output: Buffer
-) -> Command:
-    item = layer.result.item_bytes
-    strides = tuple(stride * item for stride in dims.result)
-    offset = sum(f * s for f, s in zip(first, strides, strict=True))
-    size0 = count[-1] * item
-    return command(
-        "store",
-        target=layer.result.at(offset),
-        source=(output, 0),
-        size0=size0,
-        size1=count[-2],
-        size2=count[-3],
-        memory_stride1=strides[-2] if count[-2] > 1 else 0,
-        memory_stride2=strides[-3] if count[-3] > 1 else 0,
-        tile_stride1=size0,
-        tile_stride2=size0 * count[-2],
-    )
-
-
 class _ReducedPart(NamedTuple):
     """Some pixels and channels of one image: their place and layout, and the loads that bring them there."""
 
@@ -282,7 +255,7 @@ def _reduced_parts(
     for start, length in parts(height * width, pixels):
         slot = slots.take()
         source = layer.source.at(((image * height * width + start) * channels + channel) * item)
-        load = _block_load(source, (slot, 0), (0, channels, 1), (1, length, count), item)
+        load = transfer("load", source, (slot, 0), (count * item, length, 1), (channels * item, 0))
         yield _ReducedPart((slot, 0), length, 1, count * item, count * length * item, [load])
 
 
@@ -310,7 +283,7 @@ def softmax_rows(rows: int, columns: int, item: int, room: int) -> tuple[int, in
 
 def reduce_commands(layer: Layer[npu.ReduceOp], target: Target, memories: LocalMemories) -> Iterator[Command]:
     """Yield the commands of a reduction over the pixels of each image: channel slices, pixels in parts."""
-    batch, height, width, channels = layer.source.shape
+    batch, _, _, channels = layer.source.shape
     item = layer.source.item_bytes
     resident = layer.source.layout is not None
     slice_channels, pixels = reduced_slice(layer.source.shape, item, target, memories.tile_room, resident=resident)
@@ -319,108 +292,235 @@ def reduce_commands(layer: Layer[npu.ReduceOp], target: Target, memories: LocalM
     inputs_needed = 0 if layer.source.layout else BUFFERS
     slots = memories.take(Space.TILE, [source] * inputs_needed + [result] * (0 if layer.result.layout else BUFFERS))
     inputs, outputs = Slots(slots[:inputs_needed]), Slots(slots[inputs_needed:])
-    for image in range(batch):
-        for channel, count in parts(channels, slice_channels):
-            output: Place = (layer.result.buffer, channel * item) if layer.result.layout else (outputs.take(), 0)
-            divided = list(_reduced_parts(layer, image, channel, count, pixels, inputs))
-            for number, part in enumerate(divided):
-                yield from part.loads
-                yield _reduce_command(layer, part, count, number, len(divided), output, memories)
-            if layer.result.layout is None:
-                place = layer.result.at((image * channels + channel) * item)
-                yield flat_store(place, output, count * item)
-
-
-def _reduce_command(
-    layer: Layer[npu.ReduceOp],
-    part: _ReducedPart,
-    count: int,
-    number: int,
-    total: int,
-    output: Place,
-    memories: LocalMemories,
-) -> Command:
-    is_last = number == total - 1
-    places: dict[str, Place] = {"input": part.place}
-    if total > 1:
-        places["accumulators"] = (memories.accumulators, 0)
-    if is_last:
-        places["output"] = output
-    return command(
-        "reduce",
-        kind=layer.op.kind.data.value,
-        init="keep" if number else "zero",
-        emit=int(is_last),
-        in_type=layer.source.type,
-        out_type=layer.result.type,
-        in_stride_x=part.stride_x,
-        in_stride_y=part.stride_y,
-        width=part.width,
-        height=part.height,
-        channels=count,
-        in_zero=layer.op.in_zero.value.data,
-        **scale_fields("out", layer.op.scale),
-        **output_fields(layer.op),
-        **places,
-    )
+    constant = {**scale_fields("out", layer.op.scale), **output_fields(layer.op)}
+    for image, (channel, count) in product(range(batch), parts(channels, slice_channels)):
+        output: Place = (layer.result.buffer, channel * item) if layer.result.layout else (outputs.take(), 0)
+        divided = list(_reduced_parts(layer, image, channel, count, pixels, inputs))
+        for number, part in enumerate(divided):
+            is_last = number == len(divided) - 1
+            places: dict[str, Place] = {"input": part.place}
+            if len(divided) > 1:
+                places["accumulators"] = (memories.accumulators, 0)
+            if is_last:
+                places["output"] = output
+            yield from part.loads
+            yield command(
+                "reduce",
+                kind=layer.op.kind.data.value,
+                init="keep" if number else "zero",
+                emit=int(is_last),
+                in_type=layer.source.type,
+                out_type=layer.result.type,
+                in_stride_x=part.stride_x,
+                in_stride_y=part.stride_y,
+                width=part.width,
+                height=part.height,
+                channels=count,
+                in_zero=layer.op.in_zero.value.data,
+                **constant,
+                **places,
+            )
+        if layer.result.layout is None:
+            yield flat("store", layer.result.at((image * channels + channel) * item), output, count * item)
 
 
 def softmax_commands(
     layer: Layer[npu.SoftmaxOp], target: Target, memories: LocalMemories, pool: ConstantPool
 ) -> Iterator[Command]:
-    """Yield the commands of a softmax, some rows at a time in place; raise CompileError if a row does not fit."""
-    columns, item = layer.source.shape[-1], layer.source.item_bytes
-    rows, row_bytes = layer.source.elements // columns, columns * item
-    in_place, table = layer.source.layout is None and layer.result.layout is None, None
-    if layer.op.table is not None:
-        load, table = _table_load(layer.op.table, memories, pool)
+    """Yield the commands of a softmax, some rows at a time in place, or all at once if one side is resident.
+
+    Raise CompileError if a row does not fit.
+    """
+    source, result, op = layer.source, layer.result, layer.op
+    columns, item = source.shape[-1], source.item_bytes
+    rows, row_bytes = source.elements // columns, columns * item
+    table: dict[str, Place] = {}
+    if op.table is not None:
+        load, buffer = _table_load(op.table, memories, pool)
+        table["table"] = (buffer, 0)
         yield load
-    if not in_place:
-        yield from _resident_softmax(layer, memories, rows, columns, table)
-        return
-    most, buffers = softmax_rows(rows, columns, item, memories.tile_room)
+    most, buffers = rows, 1
+    if source.layout is None and result.layout is None:
+        most, buffers = softmax_rows(rows, columns, item, memories.tile_room)
     if not most:
         held = memories.tile_room // buffers // item
         raise CompileError(f"softmax over {columns} elements, the tile buffer of {target.name} holds {held}")
-    slots = Slots(memories.take(Space.TILE, [Slot("rows", (most, columns), layer.source.type)] * buffers))
+    needed = source.layout is None or result.layout is None
+    slots = Slots(memories.take(Space.TILE, [Slot("rows", (most, columns), source.type)] * (buffers if needed else 0)))
     for first, count in parts(rows, most):
-        slot = slots.take()
-        yield flat_load(layer.source.at(first * row_bytes), (slot, 0), count * row_bytes)
-        yield _softmax_command(layer, (slot, 0), (slot, 0), count, columns, table)
-        yield flat_store(layer.result.at(first * row_bytes), (slot, 0), count * row_bytes)
+        slot: Place = (slots.take(), 0) if needed else source.at(0)
+        taken, made = (slot if tensor.layout is None else tensor.at(0) for tensor in (source, result))
+        if source.layout is None:
+            yield flat("load", source.at(first * row_bytes), slot, count * row_bytes)
+        yield command(
+            "softmax",
+            in_type=source.type,
+            out_type=result.type,
+            input=taken,
+            in_stride=row_bytes,
+            output=made,
+            out_stride=columns * result.item_bytes,
+            rows=count,
+            columns=columns,
+            **scale_fields("beta", op.scale),
+            diff_min=op.diff_min.value.data,
+            **table,
+        )
+        if result.layout is None:
+            yield flat("store", result.at(first * row_bytes), slot, count * row_bytes)
 
 
-def _resident_softmax(
-    layer: Layer[npu.SoftmaxOp], memories: LocalMemories, rows: int, columns: int, table: Buffer | None
-) -> Iterator[Command]:
-    """Yield commands for all rows at once, with source, result or both in the tile buffer."""
-    source, result = layer.source, layer.result
-    slot = Slot("rows", (rows, columns), source.type)
-    slots = memories.take(Space.TILE, [slot] if source.layout is None or result.layout is None else [])
-    source_place: Place = (source.buffer, 0) if source.layout else (slots[0], 0)
-    result_place: Place = (result.buffer, 0) if result.layout else (slots[0], 0)
-    if source.layout is None:
-        yield flat_load(source.at(0), source_place, rows * columns * source.item_bytes)
-    yield _softmax_command(layer, source_place, result_place, rows, columns, table)
-    if result.layout is None:
-        yield flat_store(result.at(0), result_place, rows * columns * result.item_bytes)
+_MOST_ROWS = field_range("reduce", "width")[1]
 
 
-def _softmax_command(
-    layer: Layer[npu.SoftmaxOp], source: Place, result: Place, rows: int, columns: int, table: Buffer | None
-) -> Command:
-    places: dict[str, Place] = {} if table is None else {"table": (table, 0)}
-    return command(
-        "softmax",
-        in_type=layer.source.type,
-        out_type=layer.result.type,
-        input=source,
-        in_stride=columns * layer.source.item_bytes,
-        output=result,
-        out_stride=columns * layer.result.item_bytes,
-        rows=rows,
-        columns=columns,
-        **scale_fields("beta", layer.op.scale),
-        diff_min=layer.op.diff_min.value.data,
-        **places,
+def argmax_rows(rows: int, row_bytes: int, number: int, room: int) -> tuple[int, int]:
+    """Return (rows of a tile, slots) with ``room`` bytes of the tile buffer; raise CompileError if a row does not fit.
+
+    ``row_bytes``: 0 if the rows are resident; ``number``: bytes of a result.
+    """
+    each, least = row_bytes + number + (_WORD if number > _WORD else 0), aligned(row_bytes) + 2 * aligned(2 * _WORD)
+    buffers = BUFFERS if BUFFERS * least <= room else 1
+    if buffers * least > room:
+        raise CompileError(f"rows of {row_bytes} bytes, the tile buffer has {room}")
+    most = max(1, min(rows, _MOST_ROWS, (room // buffers - least + row_bytes) // each))
+    return -(-rows // -(-rows // most)), buffers
+
+
+def argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iterator[Command]:
+    """Yield the commands, some rows at a time; raise CompileError if a row does not fit in the tile buffer."""
+    columns, item, number = layer.source.shape[-1], layer.source.item_bytes, npu.item_bytes(layer.op.output)
+    rows, row_bytes, words = layer.source.elements // columns, columns * item, number // _WORD
+    stays = layer.source.layout is not None
+    most, buffers = argmax_rows(rows, 0 if stays else row_bytes, number, memories.tile_room)
+    slot = Slot("rows", (most, columns), layer.source.type)
+    inputs = Slots(memories.take(Space.TILE, [] if stays else [slot] * buffers))
+    results = Slots(memories.take(Space.TILE, [Slot("output", (most * words,), "i32")] * buffers))
+    halves = memories.take(Space.TILE, [Slot("places", (most,), "i32")] * (buffers if words > 1 else 0))
+    lower = Slots(halves) if halves else results
+    for first, count in parts(rows, most):
+        output = results.take()
+        found = output if words == 1 else lower.take()
+        source: Place = (layer.source.buffer, first * row_bytes) if stays else (inputs.take(), 0)
+        if not stays:
+            yield flat("load", layer.source.at(first * row_bytes), source, count * row_bytes)
+        yield command(
+            "reduce",
+            kind="argmax",
+            init="zero",
+            emit=1,
+            in_type=layer.source.type,
+            out_type="i32",
+            input=source,
+            in_stride_x=row_bytes,
+            in_stride_y=count * row_bytes,
+            width=count,
+            height=1,
+            channels=columns,
+            output=(found, 0),
+        )
+        if words > 1:
+            yield command("fill", target=(output, 0), bytes=count * number, value=0, type="i32")
+            sizes = {"size0": 1, "size1": count, "size2": 1, "a_stride0": 1, "a_stride1": _WORD, "out_stride1": number}
+            types = dict.fromkeys(("a_type", "b_type", "out_type"), "i32")
+            yield command("vop", kind="copy", **types, **sizes, a=(found, 0), output=(output, 0))
+        yield flat("store", layer.result.at(first * number), (output, 0), count * number)
+
+
+def position_commands(layer: Layer[npu.PositionOp], memories: LocalMemories) -> Iterator[Command]:
+    """Yield the commands that clamp one number to a code."""
+    source, result = memories.take(Space.TILE, [Slot("number", (1,), "i32"), Slot("position", (1,), "i16")])
+    yield flat("load", layer.source.at(layer.op.index.value.data * _WORD), (source, 0), _WORD)
+    types = {"a_type": "i32", "b_type": "i32", "out_type": "i16"}
+    ones = dict.fromkeys(("size0", "size1", "size2", "a_stride0", "b_stride0"), 1)
+    places = {"a": (source, 0), "b": (source, 0), "output": (result, 0)}
+    yield command("vop", kind="min", **types, **ones, **places, act_min=0, act_max=layer.op.highest.value.data)
+    yield flat("store", layer.result.at(0), (result, 0), layer.result.item_bytes)
+
+
+class VectorWork(NamedTuple):
+    """Work of an operation in ``tiles`` equal parts.
+
+    Bytes loaded and stored, transfers of a tile, and ``cycles`` of one instruction. ``table_bytes``: bytes read before
+    the first instruction.
+    """
+
+    mnemonic: str
+    tiles: int
+    loaded: float
+    stored: float
+    transfers: int
+    cycles: float
+    table_bytes: int = 0
+
+
+def vector_choice(work: VectorWork, target: Target) -> TilingChoice:
+    """Return the only choice of an operation: loads, instructions and stores overlap, except at the ends."""
+    port, issue = target.sram, target.fetch.issue_cycles + target.fetch.semaphore_cycles
+    width, latency = port.bytes_per_cycle, port.read_latency_cycles
+    moved = (work.loaded + work.stored) / width
+    load, store = work.loaded / work.tiles / width, work.stored / work.tiles / width
+    begin = load + latency if work.loaded else 0.0
+    end = store + port.write_latency_cycles if work.stored else 0.0
+    if work.table_bytes:
+        begin = max(begin, latency) + work.table_bytes / width
+    computing = work.tiles * (work.cycles + issue) + begin + end
+    moving = moved + latency + max(0.0, work.cycles + end - 2 * store) if moved else 0.0
+    turns = work.tiles * work.transfers * latency + moved
+    # A tile is loaded into a slot once the result of the one before in it has been stored: there are two, and transfers
+    # wait for one another in order.
+    waiting = (turns + work.tiles * (work.cycles + issue)) / BUFFERS + work.cycles if work.tiles > BUFFERS else 0.0
+    size = instruction_bytes(work.mnemonic) + work.transfers * instruction_bytes("load")
+    return TilingChoice(None, max(computing, moving, waiting), size * min(work.tiles, ROLLED_TILES))
+
+
+def choice_of(op: Operation, target: Target, room: int, sources: Sequence[bool], *, result: bool) -> TilingChoice:
+    """Return the choice of an operation of this module.
+
+    Raise CompileError if ``room`` bytes of the tile buffer are too few. ``sources``, ``result``: flags of resident
+    operands and of a resident result.
+    """
+    shape, item = npu.shape_of(op.operands[0]), npu.item_bytes(op.operands[0])
+    count, row = math.prod(shape), shape[-1]
+    loaded = [npu.size_bytes(value) for value, stays in zip(op.operands, sources, strict=True) if not stays]
+    stored = [] if result else [npu.size_bytes(op.results[0])]
+    transfers, least = len(loaded) + len(stored), 4 * TILE_ALIGNMENT * max(1, len(loaded) + len(stored))
+    if isinstance(op, npu.SoftmaxOp):
+        least = (count if result or any(sources) else row) * item + TILE_ALIGNMENT if transfers else 0
+    if transfers and room < min(least, target.local.tile_bytes):
+        raise CompileError(f"{room} bytes of the tile buffer are too few")
+    mnemonic = "reduce"
+    fields: dict[str, int | str] = {"in_type": code_type(op.operands[0]), "height": 1, "channels": 1}
+    if isinstance(op, npu.ReduceOp):
+        channels, pixels = reduced_slice(shape, item, target, room, resident=sources[0])
+        tiles = shape[0] * -(-shape[3] // channels) * (1 if sources[0] else -(-shape[1] * shape[2] // pixels))
+        fields["width"] = count // tiles
+    elif isinstance(op, npu.ArgMaxOp):
+        rows, _ = argmax_rows(count // row, 0 if sources[0] else row * item, npu.item_bytes(op.output), room)
+        tiles = -(-count // row // rows)
+        fields["width"] = count // tiles
+    elif isinstance(op, npu.SoftmaxOp):
+        rows = count // row if result or sources[0] else softmax_rows(count // row, row, item, room)[0]
+        tiles = -(-count // row // max(1, rows))
+        mnemonic, fields = "softmax", {"in_type": code_type(op.input), "rows": 1, "columns": count // tiles}
+    else:
+        tiles, fields = _elementwise_work(op, room, sources, result=result)
+        mnemonic = "vop"
+    cycles = instruction_cycles(mnemonic, target, **fields)
+    return vector_choice(
+        VectorWork(mnemonic, tiles, sum(loaded), sum(stored), transfers, cycles, stored_bytes(op)), target
     )
+
+
+def _elementwise_work(
+    op: Operation, room: int, sources: Sequence[bool], *, result: bool
+) -> tuple[int, dict[str, int | str]]:
+    """Return the number of instructions, and the fields that decide about the cycles of one."""
+    shapes = [npu.shape_of(value) for value in op.operands]
+    dims = merged_dims(npu.shape_of(op.results[0]), shapes[0], shapes[-1])
+    values = zip((*op.operands, *op.results), (*sources, result), strict=True)
+    sizes = elementwise_sizes(dims, sum(npu.item_bytes(value) for value, stays in values if not stays), room)
+    tiles = math.prod(-(-size // step) for size, step in zip(dims.sizes, sizes, strict=True))
+    kind = "lut" if isinstance(op, npu.LutOp | npu.SigmoidOp) else "scale" if len(op.operands) == 1 else "add"
+    types = {"kind": kind, "a_type": code_type(op.operands[0]), "b_type": code_type(op.operands[-1])}
+    elements = -(-math.prod(dims.sizes) // tiles)
+    return tiles, {**types, "size0": elements, "size1": 1, "size2": 1, "a_stride0": 1, "b_stride0": 1}

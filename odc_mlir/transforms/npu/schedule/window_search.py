@@ -18,7 +18,7 @@ from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.errors import CompileError
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
-from odc_mlir.transforms.npu.schedule.cost import StridedRuns, code_type, instruction_cycles, transfer_bytes
+from odc_mlir.transforms.npu.schedule.cost import StridedRuns, instruction_cycles, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import MAX_PAD, MAX_RUNS, WindowGeometry, clip, even_splits
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS
 from odc_mlir.transforms.npu.schedule.window_tiling import (
@@ -42,6 +42,7 @@ UNEVEN = 0.1
 VECTOR_BYTES = cost.instruction_bytes("vop")
 TRANSFER_BYTES = cost.instruction_bytes("load")
 WEIGHT_BYTES = cost.instruction_bytes("wload")
+_CODES = {1: "i8", 2: "i16"}  # types of codes, by bytes
 
 
 class TilingChoice(NamedTuple):
@@ -478,7 +479,7 @@ class _TilingSearch:
         return self._instructions[key]
 
     def _count_cycles(self, kind: StepKind, rows: int, cols: int, shape: int) -> float:
-        window, item = self.window, code_type(self.window.item_bytes)
+        window, item = self.window, _CODES[self.window.item_bytes]
         sizes = {"out_height": rows, "out_width": cols, "channels": kind.channels}
         kernel = {"kernel_height": window.kernel_height, "kernel_width": window.kernel_width}
         if not self.weighted:
@@ -490,7 +491,7 @@ class _TilingSearch:
             init="bias" if kind.is_first else "keep",
             emit=int(kind.is_last),
             in_type=item,
-            weight_type=code_type(window.weight_item_bytes),
+            weight_type=_CODES[window.weight_item_bytes],
             out_type=item,
             shape=shape,
             in_stride_x=window.in_channels * window.item_bytes,

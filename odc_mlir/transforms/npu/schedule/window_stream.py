@@ -24,7 +24,7 @@ from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, TilePart
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command, placed
 from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fields
-from odc_mlir.transforms.npu.schedule.transfers import Region2D, load_region, load_tile, store_tile
+from odc_mlir.transforms.npu.schedule.transfers import Region2D, load_region, transfer_tile
 from odc_mlir.transforms.npu.schedule.vector_stream import vop_fields
 from odc_mlir.transforms.npu.schedule.window_tiling import ComputeStep, WindowTiling, footprint, group_steps
 
@@ -198,7 +198,7 @@ class _Outputs:
         if tensor.layout is not None:
             return TilePart.resident(tensor, tile.y, tile.x, group[0]), []
         slot = self.slots.take()
-        store = store_tile(tensor, self.layer.window, tile, *group, (slot, 0))
+        store = transfer_tile("store", tensor, self.layer.window, tile, *group, (slot, 0))
         return TilePart.dense((slot, 0), group[1] * self.layer.window.item_bytes, tile.cols), [store]
 
 
@@ -477,14 +477,14 @@ class FusedElementwise:
     def commands(self, tile: Tile, group: tuple[int, int], output: Place) -> Iterator[Command]:
         """Yield load, computation and store for result channels ``group`` (first, count) of a tile at ``output``."""
         slot = self.slots.take()
-        yield self._own(load_tile(self.other, self.window, tile, *group, (slot, 0)))
+        yield self._own(transfer_tile("load", self.other, self.window, tile, *group, (slot, 0)))
         elements = tile.rows * tile.cols * group[1]
         sizes = {"size0": elements, "size1": 1, "size2": 1, "a_stride0": 1, "b_stride0": 1}
         run = elements * self.layer.result.item_bytes
         strides = {f"{name}_stride{level}": run for name in ("a", "b", "out") for level in (1, 2)}
         places = {self.names[0]: output, self.names[1]: (slot, 0), "output": output}
         yield self._own(command("vop", **self.fields, **sizes, **strides, **places))
-        yield self._own(store_tile(self.layer.result, self.window, tile, *group, output))
+        yield self._own(transfer_tile("store", self.layer.result, self.window, tile, *group, output))
 
     def _own(self, made: Command) -> Command:
         made.layer = self.number

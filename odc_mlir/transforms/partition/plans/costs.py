@@ -36,8 +36,8 @@ from odc_mlir.transforms.npu.npu_swap_axes import NpuSwapAxesPass
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import StridedRuns, ports, transfer_bytes
 from odc_mlir.transforms.npu.schedule.layer_plan import layer_choices, planned_layers
+from odc_mlir.transforms.npu.schedule.move_stream import gathered_bytes
 from odc_mlir.transforms.npu.schedule.prefetch import SMALLEST_CHUNK
-from odc_mlir.transforms.npu.schedule.search_stream import gathered_bytes
 from odc_mlir.transforms.npu.schedule.tensor_ir import becomes_instructions, viewed, window_of
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
 from odc_mlir.transforms.npu.schedule.window_search import TilingChoice
