@@ -12,7 +12,8 @@ from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.circle_ops import UNVERIFIED
 from odc_mlir.dialects.circle_types import tensor_facts, with_shape
 from odc_mlir.errors import ModelError
-from odc_mlir.ops.check import check_node, compatible, type_text
+from odc_mlir.ops.check import check_node, type_text
+from odc_mlir.ops.infer.common import compatible
 from odc_mlir.ops.spec import ResultType, Shape
 from odc_mlir.support.locations import op_name
 

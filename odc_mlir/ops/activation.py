@@ -12,20 +12,15 @@ from odc_mlir.ops.spec import ELEMENTWISE, Node, OperatorFamily, ResultType
 SOFTMAX_PAIRS = (("int8", "int16"), ("uint8", "int16"))
 
 
-def _check_rows(node: Node) -> None:
-    shape = common.shape_of(node, 0)
-    if shape is not None and not shape:
-        raise node.error("the operand is a scalar; it must have at least one dimension")
-
-
-def _check_softmax(node: Node) -> None:
+def verify_softmax(node: Node) -> None:
+    """Check the element types and beta."""
     first, last = node.operand(0).dtype, node.results[0].dtype
     if first != last and (first, last) not in SOFTMAX_PAIRS:
         allowed = " or ".join(f"{a} and {b}" for a, b in SOFTMAX_PAIRS)
         raise node.error(f"the operand is {first}, the result {last}; they must be equal, or {allowed}")
     if not math.isfinite(common.option(node, "beta")):
         raise node.error(f"beta is {common.option(node, 'beta')}; it must be finite")
-    _check_rows(node)
+    common.shape_of(node, 0, least=1)
 
 
 def softmax(node: Node) -> list[ResultType]:
@@ -33,12 +28,14 @@ def softmax(node: Node) -> list[ResultType]:
     return common.declared(node)
 
 
-def _check_log_softmax(node: Node) -> None:
+def verify_log_softmax(node: Node) -> None:
+    """Check the element types and that there is an axis."""
     common.verify_first_dtype(node)
-    _check_rows(node)
+    common.shape_of(node, 0, least=1)
 
 
-def _check_leaky_relu(node: Node) -> None:
+def verify_leaky_relu(node: Node) -> None:
+    """Check the element types and alpha."""
     common.verify_first_dtype(node)
     if not math.isfinite(common.option(node, "alpha")):
         raise node.error(f"alpha is {common.option(node, 'alpha')}; it must be finite")
@@ -56,16 +53,8 @@ def prelu(node: Node) -> list[ResultType]:
     return common.result(node, node.operand(0).dtype, x)
 
 
-verify_softmax = common.verified(_check_softmax, softmax)
-verify_log_softmax = common.verified(_check_log_softmax, common.unary)
-verify_leaky_relu = common.verified(_check_leaky_relu, common.unary)
-verify_prelu = common.verified(common.verify_same_dtype, prelu)
-
-
 _op = OperatorFamily(__name__)
-_unary = OperatorFamily(
-    __name__, options=None, version=3, traits=ELEMENTWISE, infer="infer.common:unary", verify="elementwise:verify_unary"
-)
+_unary = OperatorFamily(__name__, options=None, version=3, traits=ELEMENTWISE, infer="infer.common:unary")
 
 SPECS = (
     _unary("RELU", "input", "max(x, 0)"),
@@ -79,6 +68,7 @@ SPECS = (
         version=2,
         traits=ELEMENTWISE,
         infer="infer.common:unary",
+        verify="own",
     ),
     _op(
         "PRELU",
@@ -87,6 +77,7 @@ SPECS = (
         options=None,
         version=2,
         traits=ELEMENTWISE,
+        verify="same",
     ),
     _unary("ELU", "input", "x if not negative, else e^x - 1", version=2),
     _unary(
@@ -98,7 +89,14 @@ SPECS = (
     _unary("HARD_SWISH", "input", "x * clamp(x + 3, 0, 6) / 6", options="HardSwishOptions", version=2),
     _unary("LOGISTIC", "input", "1 / (1 + e^-x)", quant=fixed("logistic")),
     _unary("TANH", "input", "hyperbolic tangent", quant=fixed("tanh")),
-    _op("SOFTMAX", "input", "e^(beta*x) along the last axis, divided by their sum", version=3, quant=fixed("softmax")),
+    _op(
+        "SOFTMAX",
+        "input",
+        "e^(beta*x) along the last axis, divided by their sum",
+        version=3,
+        quant=fixed("softmax"),
+        verify="own",
+    ),
     _op(
         "LOG_SOFTMAX",
         "input",
@@ -106,5 +104,6 @@ SPECS = (
         version=3,
         quant=fixed("log_softmax"),
         infer="infer.common:unary",
+        verify="own",
     ),
 )

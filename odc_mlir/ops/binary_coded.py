@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from odc_mlir.ops.infer.common import normal_axis, option, result, same_dim, shape_of, verified
+from odc_mlir.ops.infer.common import normal_axis, option, result, same_dim, shape_of
 from odc_mlir.ops.quantization import real_only
 from odc_mlir.ops.spec import Array, Node, OperatorFamily, ResultType
 
@@ -85,14 +85,10 @@ def gathered_hidden(node: Node, words: int | None) -> int | None:
     return hidden or whole
 
 
-verify_bcq_fully_connected = verified(lambda node: None, bcq_fully_connected)
-verify_bcq_gather = verified(lambda node: None, bcq_gather)
-
-
 _CODED = real_only("its weights are stored as bits already")
 
 
-_op = OperatorFamily(__name__, quant=_CODED)
+_op = OperatorFamily(__name__, quant=_CODED, verify="shapes")
 
 SPECS = (
     _op(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odc_mlir.ops.spec import Node, Operand, ResultType, Shape, TensorInfo
+from odc_mlir.ops.infer.common import compatible
+from odc_mlir.ops.spec import Node, Operand, ResultType, TensorInfo
 
 
 def check_node(node: Node, *, own_rules: bool = True, result_types: bool = True) -> None:
@@ -58,15 +59,6 @@ def check_result_types(node: Node) -> None:
         if declared.dtype != real.dtype or not compatible(declared.shape, real.shape):
             expected, found = type_text(real), type_text(ResultType(declared.dtype, declared.shape))
             raise node.error(f"result must be {expected}, found {found}", tensor=declared.name)
-
-
-def compatible(declared: Shape | None, inferred: Shape | None) -> bool:
-    """Return True if both can be shapes of one tensor: equal rank and equal known dimensions."""
-    if declared is None or inferred is None:
-        return True
-    if len(declared) != len(inferred):
-        return False
-    return all(a is None or b is None or a == b for a, b in zip(declared, inferred, strict=True))
 
 
 def type_text(type: ResultType) -> str:

@@ -96,7 +96,12 @@ _CALLS = real_only("functions that control flow calls stay with real values")
 
 
 _op = OperatorFamily(
-    __name__, gives="results...?", quant=_CALLS, traits=STATEFUL | {Trait.CONTROL_FLOW}, infer="open_results"
+    __name__,
+    gives="results...?",
+    quant=_CALLS,
+    traits=STATEFUL | {Trait.CONTROL_FLOW},
+    infer="open_results",
+    verify="own",
 )
 
 SPECS = (

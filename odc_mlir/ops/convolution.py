@@ -24,13 +24,10 @@ def _window_result(node: Node, x: Shape | None, weights: Shape | None, channels:
     kernel = _kernel(node, weights)
     if x is None:
         return common.result(node, node.operand(0).dtype, (None, None, None, channels))
-    sizes: list[int | None] = []
-    for axis, name in enumerate(("height", "width")):
-        size, stride, dilation = x[1 + axis], options.stride[axis], options.dilation[axis]
-        taps = kernel[axis]
-        known = 1 if taps is None else taps
-        output = common.axis_window(node, name, size, known, stride, dilation, options.padding).output
-        sizes.append(None if taps is None and options.padding == "valid" else output)
+    known = [1 if taps is None else taps for taps in kernel]
+    axes = common.place_window(node, options.stride, options.padding, known, x[1:3], options.dilation)
+    is_open = [taps is None and options.padding == "valid" for taps in kernel]
+    sizes = [None if unknown else axis.output for unknown, axis in zip(is_open, axes, strict=True)]
     return common.result(node, node.operand(0).dtype, (x[0], *sizes, channels))
 
 
@@ -140,17 +137,12 @@ def _check_bias(node: Node, index: int, channels: int | None) -> None:
         )
 
 
-def _check_transpose_conv(node: Node) -> None:
+def verify_transpose_conv(node: Node) -> None:
+    """Check that the input has the result's element type."""
     if node.operand(2).dtype != node.results[0].dtype:
         raise node.error(
             f"the input is {node.operand(2).dtype}, the result {node.results[0].dtype}; they must be equal"
         )
-
-
-verify_conv_2d = common.verified(common.verify_first_dtype, conv_2d)
-verify_depthwise_conv_2d = common.verified(common.verify_first_dtype, depthwise_conv_2d)
-verify_transpose_conv = common.verified(_check_transpose_conv, transpose_conv)
-verify_fully_connected = common.verified(lambda node: None, fully_connected)
 
 
 _op = OperatorFamily(__name__)
@@ -178,6 +170,7 @@ SPECS = (
         "transposed 2-D convolution: each pixel adds its filter taps to the result",
         version=5,
         quant=product(axis=0, input=2, bias=3),
+        verify="own",
         macs="transpose_conv",
     ),
     _op(
@@ -186,7 +179,7 @@ SPECS = (
         "convolution of NDHWC volumes with filters [kd, kh, kw, I, O]",
         quant=product(axis=4),
         infer="infer.volume:conv_3d",
-        verify="infer.volume:verify_conv_3d",
+        verify="infer.volume:verify_volume",
         macs="conv_3d",
         kernels="volume",
     ),
@@ -197,7 +190,7 @@ SPECS = (
         options="Conv3DOptions",
         quant=product(axis=3, input=2, bias=3),
         infer="infer.volume:conv_3d_transpose",
-        verify="infer.volume:verify_conv_3d_transpose",
+        verify="infer.volume:verify_volume",
         macs="conv_3d_transpose",
         kernels="volume",
     ),
@@ -208,6 +201,7 @@ SPECS = (
         gives="output workspace?",
         version=14,
         quant=product(axis=0),
+        verify="shapes",
         macs="fully_connected",
         kernels="fully_connected",
     ),

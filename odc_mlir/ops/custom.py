@@ -19,14 +19,13 @@ from odc_mlir.ops import get
 from odc_mlir.ops.flexbuffer import decode_map
 from odc_mlir.ops.infer.common import (
     WindowAxis,
-    axis_window,
     check_elements,
+    place_window,
     positive,
     result,
     same_dim,
     shape_of,
     static_int,
-    static_ints,
     vector_length,
 )
 from odc_mlir.ops.quantization import QuantRule, real_only
@@ -104,9 +103,7 @@ def erf(node: Node) -> list[ResultType]:
 
 def matrix_band_part(node: Node) -> list[ResultType]:
     """Infer the type of the input, whose last two axes are matrices."""
-    shape = shape_of(node, 0)
-    if shape is not None and len(shape) < 2:
-        raise node.error(f"the input has rank {len(shape)}; its last two axes must be matrices")
+    shape = shape_of(node, 0, least=2)
     for index in (1, 2):
         static_int(node, index)
     return result(node, node.operand(0).dtype, shape)
@@ -139,10 +136,8 @@ def pool_axes(node: Node, shape: Shape) -> tuple[tuple[int, int], tuple[int, int
     padding = custom_option(node, "padding", "VALID").lower()
     if padding not in ("same", "valid"):
         raise node.error(f"the option padding is {padding!r}; allowed are SAME, VALID")
-    (kernel_y, kernel_x), (stride_y, stride_x) = pairs
-    rows = axis_window(node, "height", shape[1], kernel_y, stride_y, 1, padding)
-    columns = axis_window(node, "width", shape[2], kernel_x, stride_x, 1, padding)
-    return (kernel_y, kernel_x), (stride_y, stride_x), rows, columns
+    rows, columns = place_window(node, pairs[1], padding, pairs[0], shape[1:3])
+    return pairs[0], pairs[1], rows, columns
 
 
 def max_pool_with_argmax(node: Node) -> list[ResultType]:
@@ -156,18 +151,6 @@ def max_pool_with_argmax(node: Node) -> list[ResultType]:
         *_, rows, columns = pool_axes(node, shape)
         pooled = (shape[0], rows.output, columns.output, shape[3])
     return [*result(node, node.operand(0).dtype, pooled), ResultType(place, pooled)]
-
-
-def stateless_random_uniform(node: Node) -> list[ResultType]:
-    """Infer the shape in operand 0."""
-    vector_length(node, 0)
-    sizes = static_ints(node, 0)
-    if sizes is None:
-        length = vector_length(node, 0)
-        return result(node, node.results[0].dtype, None if length is None else (None,) * length)
-    if any(size < 0 for size in sizes):
-        raise node.error(f"the shape {list(sizes)} has a negative size")
-    return result(node, node.results[0].dtype, sizes)
 
 
 def detection_post_process(node: Node) -> list[ResultType]:
@@ -243,7 +226,7 @@ def _label(code: str) -> str:
 
 
 _custom = OperatorFamily(__name__, "custom", options=None, version=ANY_VERSION, verify=None, quant=_CUSTOM)
-_mediapipe = replace(_custom, module="odc_mlir.ops.infer.mediapipe", kernels="mediapipe", verify="")
+_mediapipe = replace(_custom, module="odc_mlir.ops.infer.mediapipe", kernels="mediapipe", verify="verify_float32")
 
 _KNOWN = {
     "Convolution2DTransposeBias": partial(
@@ -299,6 +282,7 @@ _KNOWN = {
         takes="shape seed",
         summary="uniform random numbers from 0 to 1, determined by two seeds",
         function="stateless_random_uniform",
+        infer="infer.common:shaped",
         kernels="random",
     ),
     "TransformLandmarks": partial(

@@ -6,34 +6,20 @@ from odc_mlir.ops.infer import common
 from odc_mlir.ops.quantization import NONE, QuantRule, joined, real_only
 from odc_mlir.ops.spec import COMMUTATIVE, ELEMENTWISE, Node, OperatorFamily, ResultType, Shape
 
-verify_binary = common.verified(common.verify_same_dtype, common.binary)
-verify_unary = common.verified(common.verify_first_dtype, common.unary)
-
 
 def add_n(node: Node) -> list[ResultType]:
     """Infer the sum of tensors of one shape."""
     found: Shape | None = None
     for index in range(len(node.operands)):
-        shape = common.shape_of(node, index)
-        if found is None or shape is None:
-            found = shape if found is None else found
-            continue
-        if len(shape) != len(found):
-            raise node.error(
-                f"the operands are {common.shape_text(found)} and {common.shape_text(shape)}; they must be equal"
-            )
-        what = "sizes of operands, which are not broadcast,"
-        found = tuple(common.same_dim(node, a, b, what) for a, b in zip(found, shape, strict=True))
+        found = common.same_shape(node, found, common.shape_of(node, index), "operands, which are not broadcast,")
     return common.result(node, node.operand(0).dtype, found)
 
 
-def _check_add_n(node: Node) -> None:
+def verify_add_n(node: Node) -> None:
+    """Check that there are operands of the result's element type."""
     if not node.operands:
         raise node.error("takes at least 1 operand, found 0")
     common.verify_same_dtype(node)
-
-
-verify_add_n = common.verified(_check_add_n, add_n)
 
 
 _STEPS = real_only("integer quotients of codes differ from those of real values")
@@ -41,14 +27,13 @@ _OF_POSITIVE = QuantRule(not_negative=(0,))
 
 
 _op = OperatorFamily(__name__)
-_binary = OperatorFamily(__name__, traits=ELEMENTWISE, infer="infer.common:binary", verify="verify_binary")
+_binary = OperatorFamily(__name__, traits=ELEMENTWISE, infer="infer.common:binary", verify="same")
 _unary = OperatorFamily(
     __name__,
     options=None,
     version=2,
     traits=ELEMENTWISE,
     infer="infer.common:unary",
-    verify="verify_unary",
     kernels="unary",
 )
 
@@ -68,7 +53,7 @@ SPECS = (
     ),
     _binary("BITWISE_XOR", "lhs rhs", "bitwise exclusive or", quant=NONE, traits=COMMUTATIVE),
     _binary("RIGHT_SHIFT", "lhs rhs", "arithmetic shift to the right", quant=NONE),
-    _op("ADD_N", "inputs...", "sum of tensors of one shape", version=2, traits=COMMUTATIVE),
+    _op("ADD_N", "inputs...", "sum of tensors of one shape", version=2, traits=COMMUTATIVE, verify="own"),
     _unary("FLOOR", "input", "rounding down to an integer"),
     _unary("CEIL", "input", "rounding up to an integer"),
     _unary("ROUND", "input", "rounding to the nearest integer, halves to even"),

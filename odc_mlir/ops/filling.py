@@ -44,12 +44,7 @@ def rank(node: Node) -> list[ResultType]:
 def fill(node: Node) -> list[ResultType]:
     """Infer a tensor of the shape in operand 0."""
     common.check_single(node, 1)
-    length, dims, dtype = common.vector_length(node, 0), common.static_ints(node, 0), node.operand(1).dtype
-    if dims is None:
-        return common.result(node, dtype, common.unknown_shape(length))
-    if any(d < 0 for d in dims):
-        raise node.error(f"the shape {list(dims)} must not have negative sizes")
-    return common.result(node, dtype, dims)
+    return common.wanted_shape(node, 0, node.operand(1).dtype)
 
 
 def broadcast_args(node: Node) -> list[ResultType]:
@@ -58,19 +53,6 @@ def broadcast_args(node: Node) -> list[ResultType]:
     lengths = [None if shape is None else shape[0] for shape in shapes]
     longest = None if None in lengths else max(length for length in lengths if length is not None)
     return common.result(node, node.operand(0).dtype, (longest,))
-
-
-def _check_fill(node: Node) -> None:
-    value, out = node.operand(1), node.results[0]
-    if value.dtype != out.dtype:
-        raise node.error(f"the value is {value.dtype}, the result {out.dtype}; they must be equal")
-
-
-verify_range = common.verified(common.verify_same_dtype, range_)
-verify_rank = common.verified(lambda node: None, rank)
-verify_fill = common.verified(_check_fill, fill)
-verify_zeros_like = common.verified(common.verify_first_dtype, common.unary)
-verify_broadcast_args = common.verified(common.verify_same_dtype, broadcast_args)
 
 
 _op = OperatorFamily(__name__)
@@ -83,9 +65,10 @@ SPECS = (
         version=2,
         quant=real_only("its result counts in steps that codes would round"),
         infer="range_",
+        verify="same",
         kernel="range_",
     ),
-    _op("RANK", "input", "number of the operand's axes", quant=NONE),
+    _op("RANK", "input", "number of the operand's axes", quant=NONE, verify="shapes"),
     _op("FILL", "dims:int value", "tensor of one value", version=4, quant=moved(1), traits=MOVES),
     _op(
         "ZEROS_LIKE",
@@ -94,5 +77,5 @@ SPECS = (
         quant=real_only("its result is real zeros"),
         infer="infer.common:unary",
     ),
-    _op("BROADCAST_ARGS", "shape0:int shape1:int", "broadcast of two shapes", options=None, quant=NONE),
+    _op("BROADCAST_ARGS", "shape0:int shape1:int", "broadcast of two shapes", options=None, quant=NONE, verify="same"),
 )

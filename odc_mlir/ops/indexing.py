@@ -59,15 +59,11 @@ def coordinate_count(node: Node, x: Shape, indices: Shape) -> int | None:
 
 def scatter_nd(node: Node) -> list[ResultType]:
     """Infer a tensor of the shape in operand 2."""
-    indices, updates, dtype = common.shape_of(node, 0), common.shape_of(node, 1), node.operand(1).dtype
-    length, wanted = common.vector_length(node, 2), common.static_ints(node, 2)
-    if wanted is None:
-        return common.result(node, dtype, common.unknown_shape(length))
-    if any(d < 0 for d in wanted):
-        raise node.error(f"the result's shape {list(wanted)} must not have negative sizes")
-    if indices is not None and updates is not None:
+    indices, updates, wanted = common.shape_of(node, 0), common.shape_of(node, 1), common.static_ints(node, 2)
+    found = common.wanted_shape(node, 2, node.operand(1).dtype)
+    if indices is not None and updates is not None and wanted is not None:
         check_updates(node, indices, updates, wanted)
-    return common.result(node, dtype, wanted)
+    return found
 
 
 def check_updates(node: Node, indices: Shape, updates: Shape, wanted: Sequence[int]) -> None:
@@ -76,8 +72,7 @@ def check_updates(node: Node, indices: Shape, updates: Shape, wanted: Sequence[i
     if depth is None:
         return
     expected: Shape = (*indices[:-1], *wanted[depth:])
-    fits = len(expected) == len(updates)
-    if not fits or any(None not in (a, b) and a != b for a, b in zip(expected, updates, strict=True)):
+    if not common.compatible(expected, updates):
         raise node.error(
             f"the updates have the shape {common.shape_text(updates)}; it must be {common.shape_text(expected)}"
         )
@@ -88,12 +83,7 @@ def sparse_to_dense(node: Node) -> list[ResultType]:
     common.shape_of(node, 0, (0, 1, 2))
     common.shape_of(node, 2, (0, 1))
     common.check_single(node, 3)
-    dtype, length, wanted = node.operand(2).dtype, common.vector_length(node, 1), common.static_ints(node, 1)
-    if wanted is None:
-        return common.result(node, dtype, common.unknown_shape(length))
-    if any(d < 0 for d in wanted):
-        raise node.error(f"the result's shape {list(wanted)} must not have negative sizes")
-    return common.result(node, dtype, wanted)
+    return common.wanted_shape(node, 1, node.operand(2).dtype)
 
 
 def one_hot(node: Node) -> list[ResultType]:
@@ -126,32 +116,18 @@ def check_fits(node: Node, x: Shape, update: Shape) -> None:
         raise node.error(f"the update {common.shape_text(update)} does not fit into the operand {common.shape_text(x)}")
 
 
-def _check_equal(node: Node, *indices: int) -> None:
-    """Check that these operands and the result have one element type."""
-    expected = node.results[0].dtype
-    for index in indices:
-        info = node.operand(index)
-        if info.dtype != expected:
-            raise node.error(
-                f"operand {index} ({node.spec.operand_name(index)}) is {info.dtype}, the result {expected}; "
-                "they must be equal",
-                tensor=info.name,
-            )
+def verify_scatter_nd(node: Node) -> None:
+    """Check that the updates have the result's element type."""
+    if (found := node.operand(1).dtype) != (expected := node.results[0].dtype):
+        raise node.error(f"operand 1 (updates) is {found}, the result {expected}; they must be equal")
 
 
-def _check_gather(node: Node) -> None:
+def verify_gather(node: Node) -> None:
+    """Check the element types; block formats give float32."""
     if node.operand(0).info.kind != "block":
         common.verify_first_dtype(node)
     elif node.results[0].dtype != "float32":
         raise node.error(f"the operand is {node.operand(0).dtype}, the result {node.results[0].dtype} must be float32")
-
-
-verify_gather = common.verified(_check_gather, gather)
-verify_gather_nd = common.verified(common.verify_first_dtype, gather_nd)
-verify_scatter_nd = common.verified(lambda node: _check_equal(node, 1), scatter_nd)
-verify_sparse_to_dense = common.verified(lambda node: _check_equal(node, 2, 3), sparse_to_dense)
-verify_one_hot = common.verified(lambda node: _check_equal(node, 2, 3), one_hot)
-verify_dynamic_update_slice = common.verified(lambda node: _check_equal(node, 0, 1), dynamic_update_slice)
 
 
 _op = OperatorFamily(__name__, traits=MOVES)
@@ -163,6 +139,7 @@ SPECS = (
         "slices by indices along an axis",
         version=7,
         quant=moved(table=itemgetter("axis")),
+        verify="own",
     ),
     _op("GATHER_ND", "params indices:int16|int", "slices at coordinates", version=5, quant=moved(table=0)),
     _op(
@@ -171,6 +148,7 @@ SPECS = (
         "sum of slices into zeros at coordinates",
         quant=real_only("it adds to the code 0, which may not represent zero"),
         traits=PURE,
+        verify="own",
     ),
     _op(
         "SPARSE_TO_DENSE",
@@ -178,12 +156,14 @@ SPECS = (
         "one value, with others at coordinates",
         version=3,
         quant=joined(2, 3),
+        verify="same",
     ),
     _op(
         "ONE_HOT",
         "indices:int16|int depth:int32 on_value off_value",
         "one-hot encoding along a new axis",
         quant=joined(2, 3),
+        verify="same",
     ),
     _op(
         "DYNAMIC_UPDATE_SLICE",
@@ -191,5 +171,6 @@ SPECS = (
         "operand with a replaced part",
         version=5,
         quant=joined(0, 1),
+        verify="same",
     ),
 )

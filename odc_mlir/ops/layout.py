@@ -294,22 +294,15 @@ def dilated_shape(node: Node, x: Shape, dilations: Sequence[int]) -> Shape:
 
 def matrix_diag(node: Node) -> list[ResultType]:
     """Infer ``[…, n, n]`` from ``[…, n]``."""
-    x, dtype = common.shape_of(node, 0), node.operand(0).dtype
-    if x is None:
-        return common.result(node, dtype, None)
-    if not x:
-        raise node.error("the operand is a scalar; its rank must be at least 1")
-    return common.result(node, dtype, (*x, x[-1]))
+    x, dtype = common.shape_of(node, 0, least=1), node.operand(0).dtype
+    return common.result(node, dtype, None if x is None else (*x, x[-1]))
 
 
 def matrix_set_diag(node: Node) -> list[ResultType]:
     """Infer the type of operand 0 ``[…, rows, columns]``; operand 1 is ``[…, min(rows, columns)]``."""
-    x, diagonal = common.shape_of(node, 0), common.shape_of(node, 1)
-    if x is not None:
-        if len(x) < 2:
-            raise node.error(f"the operand has the shape {common.shape_text(x)}; its rank must be at least 2")
-        if diagonal is not None:
-            check_diagonal(node, x, diagonal)
+    x, diagonal = common.shape_of(node, 0, least=2), common.shape_of(node, 1)
+    if x is not None and diagonal is not None:
+        check_diagonal(node, x, diagonal)
     return common.unary(node)
 
 
@@ -317,8 +310,7 @@ def check_diagonal(node: Node, x: Shape, diagonal: Shape) -> None:
     """Raise ModelError unless ``diagonal`` has one vector per matrix, as long as its shorter side."""
     rows, columns = x[-2:]
     wanted: Shape = (*x[:-2], None if rows is None or columns is None else min(rows, columns))
-    fits = len(wanted) == len(diagonal)
-    if not fits or any(None not in (a, b) and a != b for a, b in zip(wanted, diagonal, strict=True)):
+    if not common.compatible(wanted, diagonal):
         raise node.error(
             f"the diagonal has the shape {common.shape_text(diagonal)}; it must be {common.shape_text(wanted)}"
         )
@@ -327,11 +319,10 @@ def check_diagonal(node: Node, x: Shape, diagonal: Shape) -> None:
 def broadcast_to(node: Node) -> list[ResultType]:
     """Infer operand 0 with the shape in operand 1."""
     x, dtype = common.shape_of(node, 0), node.operand(0).dtype
-    length, wanted = common.vector_length(node, 1), common.static_ints(node, 1)
-    if wanted is None:
-        return common.result(node, dtype, common.unknown_shape(length))
-    check_broadcast(node, x, wanted)
-    return common.result(node, dtype, wanted)
+    found, wanted = common.wanted_shape(node, 1, dtype), common.static_ints(node, 1)
+    if wanted is not None:
+        check_broadcast(node, x, wanted)
+    return found
 
 
 def check_broadcast(node: Node, x: Shape | None, wanted: Sequence[int]) -> None:
@@ -346,9 +337,9 @@ def check_broadcast(node: Node, x: Shape | None, wanted: Sequence[int]) -> None:
     common.check_elements(node, wanted, node.operand(0).dtype)
 
 
-def _check_pieces(node: Node, index: int) -> None:
-    """Check that every result has the element type of operand ``index``."""
-    expected = node.operand(index).dtype
+def verify_pieces(node: Node) -> None:
+    """Check that every result has the operand's element type."""
+    expected = node.operand(node.spec.quant.source or 0).dtype
     for info in node.results:
         if info.dtype != expected:
             raise node.error(
@@ -356,51 +347,35 @@ def _check_pieces(node: Node, index: int) -> None:
             )
 
 
-def _check_filler(node: Node, index: int) -> None:
-    """Check that the result and the filling value have the operand's element type."""
-    common.verify_first_dtype(node)
-    filler = node.optional(index)
-    if filler is not None and filler.dtype != node.operand(0).dtype:
-        name = node.spec.operand_name(index)
-        raise node.error(
-            f"operand {index} ({name}) is {filler.dtype}, the operand {node.operand(0).dtype}; they must be equal",
-            tensor=filler.name,
-        )
-
-
-verify_tile = common.verified(common.verify_first_dtype, tile)
-verify_split = common.verified(lambda node: _check_pieces(node, 1), split)
-verify_split_v = common.verified(lambda node: _check_pieces(node, 0), split_v)
-verify_unpack = common.verified(lambda node: _check_pieces(node, 0), unpack)
-verify_padv2 = common.verified(lambda node: _check_filler(node, 2), padv2)
-verify_mirror_pad = common.verified(common.verify_first_dtype, mirror_pad)
-verify_reverse_v2 = common.verified(common.verify_first_dtype, reverse_v2)
-verify_reverse_sequence = common.verified(common.verify_first_dtype, reverse_sequence)
-verify_space_to_batch_nd = common.verified(common.verify_first_dtype, space_to_batch_nd)
-verify_batch_to_space_nd = common.verified(common.verify_first_dtype, batch_to_space_nd)
-verify_space_to_depth = common.verified(common.verify_first_dtype, space_to_depth)
-verify_depth_to_space = common.verified(common.verify_first_dtype, depth_to_space)
-verify_dilate = common.verified(lambda node: _check_filler(node, 2), dilate)
-verify_matrix_diag = common.verified(common.verify_first_dtype, matrix_diag)
-verify_matrix_set_diag = common.verified(lambda node: _check_filler(node, 1), matrix_set_diag)
-verify_broadcast_to = common.verified(common.verify_first_dtype, broadcast_to)
-
-
 _op = OperatorFamily(__name__, quant=moved(), traits=MOVES)
 
 SPECS = (
     _op("TILE", "input multiples:int", "repetition along each axis", version=3),
     _op(
-        "SPLIT", "axis:int input", "split into equal parts along an axis", gives="outputs...", version=5, quant=moved(1)
+        "SPLIT",
+        "axis:int input",
+        "split into equal parts along an axis",
+        gives="outputs...",
+        verify="verify_pieces",
+        version=5,
+        quant=moved(1),
     ),
     _op(
         "SPLIT_V",
         "input sizes:int axis:int",
         "split into parts of given sizes along an axis",
         gives="outputs...",
+        verify="verify_pieces",
         version=3,
     ),
-    _op("UNPACK", "input", "slices along an axis, which is removed", gives="outputs...", version=5),
+    _op(
+        "UNPACK",
+        "input",
+        "slices along an axis, which is removed",
+        gives="outputs...",
+        verify="verify_pieces",
+        version=5,
+    ),
     _op(
         "PADV2",
         "input paddings:int|int8|int16 value?",
@@ -408,6 +383,7 @@ SPECS = (
         options="PadV2Options",
         version=5,
         quant=joined(0, 2),
+        verify="same",
     ),
     _op("MIRROR_PAD", "input paddings:int", "padding with mirrored elements", version=4),
     _op("REVERSE_V2", "input axes:int", "reversal along some axes", version=4),
@@ -428,8 +404,14 @@ SPECS = (
     ),
     _op("SPACE_TO_DEPTH", "input", "blocks of pixels to channels", version=3),
     _op("DEPTH_TO_SPACE", "input", "channels to blocks of pixels", version=3),
-    _op("DILATE", "input dilations:int padding_value", "insertion of one value between elements", quant=joined(0, 2)),
+    _op(
+        "DILATE",
+        "input dilations:int padding_value",
+        "insertion of one value between elements",
+        quant=joined(0, 2),
+        verify="same",
+    ),
     _op("MATRIX_DIAG", "input", "matrices with the operand on their diagonal"),
-    _op("MATRIX_SET_DIAG", "input diagonal", "matrices with a given diagonal", quant=joined(0, 1)),
+    _op("MATRIX_SET_DIAG", "input diagonal", "matrices with a given diagonal", quant=joined(0, 1), verify="same"),
     _op("BROADCAST_TO", "input shape:int", "broadcast to a shape", version=4),
 )

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import broadcast, comparison, result, same_dim, shape_of, shape_text, verified
+from odc_mlir.ops.infer.common import broadcast, result, same_dim, same_shape, shape_of, shape_text
 from odc_mlir.ops.quantization import NONE, joined
-from odc_mlir.ops.spec import COMMUTATIVE, ELEMENTWISE, Node, OperatorFamily, ResultType, Shape, Trait
+from odc_mlir.ops.spec import COMMUTATIVE, ELEMENTWISE, Node, OperatorFamily, ResultType, Trait
 
 
-def _check_comparison(node: Node) -> None:
+def verify_comparison(node: Node) -> None:
+    """Check that both operands have one element type."""
     a, b = node.operand(0), node.operand(1)
     if a.dtype != b.dtype:
         raise node.error(f"operands are {a.dtype} and {b.dtype}; they must be equal")
 
 
-def _choices(node: Node) -> tuple[Shape | None, Shape | None, Shape | None]:
-    return shape_of(node, 0), shape_of(node, 1), shape_of(node, 2)
-
-
 def select(node: Node) -> list[ResultType]:
     """Infer the shape of ``x`` and ``y``; the condition has it, or is a scalar or a vector."""
-    condition, x, y = _choices(node)
-    shape = _common(node, x, y)
+    condition, x, y = (shape_of(node, index) for index in range(3))
+    shape = same_shape(node, x, y, "the choices")
     if condition and shape is not None:
         if len(condition) == len(shape):
             shape = tuple(
@@ -36,35 +33,16 @@ def select(node: Node) -> list[ResultType]:
     return result(node, node.operand(1).dtype, shape)
 
 
-def _common(node: Node, x: Shape | None, y: Shape | None) -> Shape | None:
-    if x is None or y is None:
-        return y if x is None else x
-    if len(x) != len(y):
-        raise node.error(f"the choices have the shapes {shape_text(x)} and {shape_text(y)}; they must be equal")
-    return tuple(same_dim(node, a, b, "sizes of the choices") for a, b in zip(x, y, strict=True))
-
-
 def select_v2(node: Node) -> list[ResultType]:
     """Infer the broadcast shape of condition, ``x`` and ``y``."""
-    condition, x, y = _choices(node)
+    condition, x, y = (shape_of(node, index) for index in range(3))
     if condition is None or x is None or y is None:
         return result(node, node.operand(1).dtype, None)
     return result(node, node.operand(1).dtype, broadcast(node, broadcast(node, condition, x), y))
 
 
-def _check_choices(node: Node) -> None:
-    x, y, out = node.operand(1), node.operand(2), node.results[0]
-    if x.dtype != y.dtype or x.dtype != out.dtype:
-        raise node.error(f"the choices are {x.dtype} and {y.dtype}, the result {out.dtype}; they must be equal")
-
-
-verify_comparison = verified(_check_comparison, comparison)
-verify_select = verified(_check_choices, select)
-verify_select_v2 = verified(_check_choices, select_v2)
-
-
 _op = OperatorFamily(__name__, gives="output:bool", quant=NONE)
-_select = OperatorFamily(__name__, quant=joined(1, 2), traits=ELEMENTWISE | {Trait.SAME_QUANT})
+_select = OperatorFamily(__name__, verify="same", quant=joined(1, 2), traits=ELEMENTWISE | {Trait.SAME_QUANT})
 _comparison = OperatorFamily(
     __name__,
     gives="output:bool",

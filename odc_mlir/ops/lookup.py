@@ -7,17 +7,9 @@ from odc_mlir.ops.quantization import moved, real_only
 from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape
 
 
-def _table(node: Node, index: int) -> Shape | None:
-    """Return the shape of a table ``[rows, …]``; raise ModelError for rank 0 and 1."""
-    table = common.shape_of(node, index)
-    if table is not None and len(table) < 2:
-        raise node.error(f"the table has the shape {common.shape_text(table)}; its rank must be at least 2")
-    return table
-
-
 def embedding_lookup(node: Node) -> list[ResultType]:
     """Infer one row of the table per id, of the declared element type."""
-    ids, table, dtype = common.shape_of(node, 0, 1), _table(node, 1), node.results[0].dtype
+    ids, table, dtype = common.shape_of(node, 0, 1), common.shape_of(node, 1, least=2), node.results[0].dtype
     if table is None:
         return common.result(node, dtype, None)
     return common.result(node, dtype, (ids[0] if ids else None, *table[1:]))
@@ -26,7 +18,8 @@ def embedding_lookup(node: Node) -> list[ResultType]:
 def embedding_lookup_sparse(node: Node) -> list[ResultType]:
     """Infer the dense shape without its last entry, followed by a row of the table."""
     ids, indices, weights = common.shape_of(node, 0, 1), common.shape_of(node, 1, 2), common.shape_of(node, 3, 1)
-    table, dense, length = _table(node, 4), common.static_ints(node, 2), common.vector_length(node, 2)
+    dense, length = common.static_ints(node, 2), common.vector_length(node, 2)
+    table = common.shape_of(node, 4, least=2)
     if indices is not None:
         common.same_dim(node, indices[0], ids[0] if ids else None, "numbers of ids and indices")
         common.same_dim(node, indices[0], weights[0] if weights else None, "numbers of weights and indices")
@@ -44,13 +37,11 @@ def embedding_lookup_sparse(node: Node) -> list[ResultType]:
 
 def hashtable_lookup(node: Node) -> list[ResultType]:
     """Infer one value and one hit flag per key."""
-    lookup, keys, values = common.shape_of(node, 0, 1), common.shape_of(node, 1, 1), common.shape_of(node, 2)
+    lookup, keys, values = common.shape_of(node, 0, 1), common.shape_of(node, 1, 1), common.shape_of(node, 2, least=1)
     count, dtype = lookup[0] if lookup else None, node.operand(2).dtype
     hits = common.result(node, "uint8", (count,))
     if values is None:
         return [*common.result(node, dtype, None), *hits]
-    if not values:
-        raise node.error("the values are a scalar; their rank must be at least 1")
     common.same_dim(node, values[0], keys[0] if keys else None, "numbers of keys and values")
     return [*common.result(node, dtype, (count, *values[1:])), *hits]
 
@@ -60,13 +51,8 @@ LARGEST_HASH_BITS = 32
 
 def lsh_projection(node: Node) -> list[ResultType]:
     """Infer one number per hash function, or one bit per entry of the hash matrix."""
-    hashes, x, weight = (
-        common.shape_of(node, 0, 2),
-        common.shape_of(node, 1),
-        common.shape_of(node, 2, 1) if node.optional(2) else None,
-    )
-    if x == ():
-        raise node.error("the input is a scalar; its rank must be at least 1")
+    hashes, x = common.shape_of(node, 0, 2), common.shape_of(node, 1, least=1)
+    weight = common.shape_of(node, 2, 1) if node.optional(2) else None
     if x is not None and weight is not None:
         common.same_dim(node, x[0], weight[0], "numbers of rows and weights")
     functions, bits = hashes or (None, None)
@@ -93,24 +79,10 @@ def skip_gram(node: Node) -> list[ResultType]:
     return common.result(node, "string", (None,))
 
 
-def _check_hashtable_lookup(node: Node) -> None:
-    if node.operand(2).dtype != node.results[0].dtype:
-        raise node.error(
-            f"the values are {node.operand(2).dtype}, the result {node.results[0].dtype}; they must be equal"
-        )
-
-
-verify_embedding_lookup = common.verified(lambda node: None, embedding_lookup)
-verify_embedding_lookup_sparse = common.verified(lambda node: None, embedding_lookup_sparse)
-verify_hashtable_lookup = common.verified(_check_hashtable_lookup, hashtable_lookup)
-verify_lsh_projection = common.verified(lambda node: None, lsh_projection)
-verify_skip_gram = common.verified(lambda node: None, skip_gram)
-
-
 _REAL = real_only("its arithmetic is defined for real values")
 
 
-_op = OperatorFamily(__name__, quant=_REAL)
+_op = OperatorFamily(__name__, quant=_REAL, verify="shapes")
 
 SPECS = (
     _op(
@@ -133,6 +105,7 @@ SPECS = (
         gives="output hits:uint8",
         options=None,
         quant=moved(2),
+        verify="first",
     ),
     _op(
         "LSH_PROJECTION",

@@ -6,19 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from odc_mlir.ops.infer.common import broadcast, option, result, same_dim, shape_of, shape_text
+from odc_mlir.ops.infer.common import broadcast, option, result, same_dim, shape_of
 from odc_mlir.ops.quantization import QuantRule
 from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape
 
 
 def _matrix(node: Node, index: int, adjoint: bool) -> Shape | None:
-    shape = shape_of(node, index)
-    if shape is None:
-        return None
-    if len(shape) < 2:
-        what = node.spec.operand_name(index)
-        raise node.error(f"operand {index} ({what}) has the shape {shape_text(shape)}; its rank must be at least 2")
-    return (*shape[:-2], shape[-1], shape[-2]) if adjoint else shape
+    shape = shape_of(node, index, least=2)
+    return (*shape[:-2], shape[-1], shape[-2]) if adjoint and shape is not None else shape
 
 
 def batch_matmul(node: Node) -> list[ResultType]:
@@ -44,7 +39,7 @@ def _columns(options: Mapping[str, Any]) -> int:
     return -2 if options["adjoint_rhs"] else -1
 
 
-_op = OperatorFamily(__name__)
+_op = OperatorFamily(__name__, verify="own")
 
 SPECS = (
     _op(

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 
-from odc_mlir.ops.infer.common import option, shape_of, unary, verified, verify_first_dtype
+from odc_mlir.ops.infer.common import option, shape_of, verify_first_dtype
 from odc_mlir.ops.quantization import fixed
 from odc_mlir.ops.spec import Node, OperatorFamily
 
 LARGEST_RADIUS = 1 << 20
 
 
-def _check_l2_normalization(node: Node) -> None:
+def verify_l2_normalization(node: Node) -> None:
+    """Check that there is an axis."""
     verify_first_dtype(node)
-    shape = shape_of(node, 0)
-    if shape is not None and not shape:
-        raise node.error("the operand is a scalar; it must have at least one dimension")
+    shape_of(node, 0, least=1)
 
 
-def _check_local_response_normalization(node: Node) -> None:
+def verify_local_response_normalization(node: Node) -> None:
+    """Check radius and coefficients."""
     verify_first_dtype(node)
     shape_of(node, 0, 4)
     radius = int(option(node, "radius"))
@@ -27,10 +27,6 @@ def _check_local_response_normalization(node: Node) -> None:
     for name in ("bias", "alpha", "beta"):
         if not math.isfinite(option(node, name)):
             raise node.error(f"{name} is {option(node, name)}; it must be finite")
-
-
-verify_l2_normalization = verified(_check_l2_normalization, unary)
-verify_local_response_normalization = verified(_check_local_response_normalization, unary)
 
 
 _op = OperatorFamily(__name__)
@@ -44,11 +40,13 @@ SPECS = (
         version=2,
         quant=fixed("l2_normalization"),
         infer="infer.common:unary",
+        verify="own",
     ),
     _op(
         "LOCAL_RESPONSE_NORMALIZATION",
         "input",
         "channels divided by a power of their neighbours' energy",
         infer="infer.common:unary",
+        verify="own",
     ),
 )

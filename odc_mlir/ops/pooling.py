@@ -9,10 +9,7 @@ from odc_mlir.ops.spec import Node, OperatorFamily, ResultType
 
 def pool_window(node: Node) -> tuple[int, int]:
     """Return the window size (height, width) of a pool."""
-    return (
-        common.positive(node, "filter_height", int(common.option(node, "filter_height"))),
-        common.positive(node, "filter_width", int(common.option(node, "filter_width"))),
-    )
+    return common.positive(node, "filter_height"), common.positive(node, "filter_width")
 
 
 def pool_2d(node: Node) -> list[ResultType]:
@@ -21,19 +18,11 @@ def pool_2d(node: Node) -> list[ResultType]:
     options, kernel = common.window_options(node, dilated=False), pool_window(node)
     if x is None:
         return common.result(node, dtype, (None,) * 4)
-    height, width = (
-        common.axis_window(node, name, x[1 + i], kernel[i], options.stride[i], 1, options.padding).output
-        for i, name in enumerate(("height", "width"))
-    )
-    return common.result(node, dtype, (x[0], height, width, x[3]))
+    rows, columns = common.place_window(node, options.stride, options.padding, kernel, x[1:3])
+    return common.result(node, dtype, (x[0], rows.output, columns.output, x[3]))
 
 
-verify_pool_2d = common.verified(common.verify_first_dtype, pool_2d)
-
-
-_pool_2d = OperatorFamily(
-    __name__, options="Pool2DOptions", version=3, quant=moved(), infer="pool_2d", verify="verify_pool_2d"
-)
+_pool_2d = OperatorFamily(__name__, options="Pool2DOptions", version=3, quant=moved(), infer="pool_2d")
 
 SPECS = (
     _pool_2d("AVERAGE_POOL_2D", "input", "average of each window, padding not counted"),

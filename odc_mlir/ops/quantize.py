@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from odc_mlir.ops.infer.common import declared, option, result, shape_of, unary, verified, verify_first_dtype
+from odc_mlir.ops.infer.common import option, result, shape_of, verify_first_dtype
 from odc_mlir.ops.quantization import real_only
 from odc_mlir.ops.spec import ELEMENTWISE, PURE, Node, Operand, OperatorFamily, ResultType, TensorInfo
 
@@ -16,16 +16,19 @@ def _check_scale(node: Node, info: TensorInfo, what: str) -> None:
         raise node.error(f"the {what} of {info.dtype} has no scale", tensor=info.name)
 
 
-def _check_quantize(node: Node) -> None:
+def verify_quantize(node: Node) -> None:
+    """Check that integers have a scale."""
     _check_scale(node, node.operand(0), "operand")
     _check_scale(node, node.results[0], "result")
 
 
-def _check_dequantize(node: Node) -> None:
+def verify_dequantize(node: Node) -> None:
+    """Check that codes have a scale."""
     _check_scale(node, node.operand(0), "operand")
 
 
-def _check_fake_quant(node: Node) -> None:
+def verify_fake_quant(node: Node) -> None:
+    """Check the range and the number of bits."""
     verify_first_dtype(node)
     least, most, bits = option(node, "min"), option(node, "max"), option(node, "num_bits")
     if not (math.isfinite(least) and math.isfinite(most) and least < most):
@@ -52,11 +55,6 @@ def bitcast(node: Node) -> list[ResultType]:
     return result(node, target.dtype, shape[:-1])
 
 
-verify_quantize = verified(_check_quantize, declared)
-verify_dequantize = verified(_check_dequantize, declared)
-verify_fake_quant = verified(_check_fake_quant, unary)
-
-
 _CONVERTS = real_only("it converts between element types itself")
 _X, _Y = (Operand("input"),), (Operand("output"),)
 
@@ -70,9 +68,17 @@ SPECS = (
         "quantisation, or requantisation to another scale, zero point or type",
         version=4,
         infer="infer.common:declared",
+        verify="own",
     ),
-    _op("DEQUANTIZE", "input", "dequantisation", version=7, infer="infer.common:declared"),
-    _op("FAKE_QUANT", "input", "rounding of real values to a quantisation grid", version=2, infer="infer.common:unary"),
+    _op("DEQUANTIZE", "input", "dequantisation", version=7, infer="infer.common:declared", verify="own"),
+    _op(
+        "FAKE_QUANT",
+        "input",
+        "rounding of real values to a quantisation grid",
+        version=2,
+        infer="infer.common:unary",
+        verify="own",
+    ),
     _op(
         "CAST",
         "input",

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import result, shape_of, static_int, static_ints, unknown_shape, vector_length
+from odc_mlir.ops.infer.common import result, shape_of, static_int
 from odc_mlir.ops.quantization import real_only
 from odc_mlir.ops.spec import STATEFUL, Node, OperatorFamily, ResultType
-
-
-def shaped(node: Node) -> list[ResultType]:
-    """Infer the shape in operand 0."""
-    length = vector_length(node, 0)
-    sizes = static_ints(node, 0)
-    dtype = node.results[0].dtype
-    if sizes is None:
-        return result(node, dtype, unknown_shape(length))
-    if any(size < 0 for size in sizes):
-        raise node.error(f"the shape {list(sizes)} has a negative size")
-    return result(node, dtype, sizes)
 
 
 def multinomial(node: Node) -> list[ResultType]:
@@ -34,12 +22,12 @@ _DRAWS = real_only("random numbers are real values")
 _op = OperatorFamily(__name__, options="RandomOptions", quant=_DRAWS, traits=STATEFUL)
 
 SPECS = (
-    _op("RANDOM_UNIFORM", "shape:int", "random numbers, uniform from 0 to 1", infer="shaped", verify=None),
+    _op("RANDOM_UNIFORM", "shape:int", "random numbers, uniform from 0 to 1", infer="infer.common:shaped", verify=None),
     _op(
         "RANDOM_STANDARD_NORMAL",
         "shape:int",
         "random numbers, normal with mean 0 and variance 1",
-        infer="shaped",
+        infer="infer.common:shaped",
         verify=None,
     ),
     _op(

@@ -19,13 +19,11 @@ def cumsum(node: Node) -> list[ResultType]:
 
 def segment_sum(node: Node) -> list[ResultType]:
     """Infer one slice per segment; their number is the last segment id plus one."""
-    x, dtype = common.shape_of(node, 0), node.operand(0).dtype
+    x, dtype = common.shape_of(node, 0, least=1), node.operand(0).dtype
     length = common.vector_length(node, 1)
     ids = common.static_ints(node, 1) if (length or 0) <= common.MAX_CONSTANT_LIST else None
     if x is None:
         return common.result(node, dtype, None)
-    if not x:
-        raise node.error("the operand is a scalar; its rank must be at least 1")
     common.same_dim(node, x[0], length, "size of axis 0 and number of segment ids")
     return common.result(node, dtype, (None if ids is None else segment_count(node, ids), *x[1:]))
 
@@ -98,20 +96,9 @@ def window_function(node: Node) -> str:
     return function
 
 
-verify_reduce = common.verified(common.verify_first_dtype, common.reduce)
-verify_cumsum = common.verified(common.verify_first_dtype, cumsum)
-verify_segment_sum = common.verified(common.verify_first_dtype, segment_sum)
-verify_unsorted_segment = common.verified(common.verify_first_dtype, unsorted_segment)
-verify_reduce_window = common.verified(common.verify_first_dtype, reduce_window)
-
-
 _op = OperatorFamily(__name__, kernels="segments")
-_reduce = OperatorFamily(
-    __name__, options="ReducerOptions", version=3, infer="infer.common:reduce", verify="verify_reduce"
-)
-_unsorted_segment = OperatorFamily(
-    __name__, infer="unsorted_segment", verify="verify_unsorted_segment", kernels="segments"
-)
+_reduce = OperatorFamily(__name__, options="ReducerOptions", version=3, infer="infer.common:reduce")
+_unsorted_segment = OperatorFamily(__name__, infer="unsorted_segment", kernels="segments")
 
 SPECS = (
     _reduce(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import option, result, shape_of, static_ints, vector_length, verified, verify_first_dtype
+from odc_mlir.ops.infer.common import option, result, shape_of, static_ints, vector_length
 from odc_mlir.ops.quantization import moved
 from odc_mlir.ops.spec import Node, OperatorFamily, ResultType
 
@@ -32,9 +32,6 @@ def resize_modes(node: Node) -> tuple[bool, bool]:
     return align, half
 
 
-verify_resize = verified(verify_first_dtype, resize)
-
-
 _op = OperatorFamily(__name__, version=4, quant=moved())
 
 SPECS = (
@@ -43,13 +40,11 @@ SPECS = (
         "input size:int32",
         "image resizing by bilinear interpolation",
         infer="resize",
-        verify="verify_resize",
     ),
     _op(
         "RESIZE_NEAREST_NEIGHBOR",
         "input size:int32",
         "image resizing by nearest pixels",
         infer="resize",
-        verify="verify_resize",
     ),
 )

@@ -65,7 +65,7 @@ SPECS = (
     _op("VAR_HANDLE", "", "handle of a variable by name", gives="resource:resource"),
     _op("READ_VARIABLE", "resource:resource", "value of a variable", gives="value"),
     _op("ASSIGN_VARIABLE", "resource:resource value", "assignment to a variable", gives=""),
-    _op("HASHTABLE", "", "handle of a hash table by number", gives="resource:resource", verify="verify_hashtable"),
+    _op("HASHTABLE", "", "handle of a hash table by number", gives="resource:resource", verify="own"),
     _op(
         "HASHTABLE_FIND",
         "resource:resource keys:int|string default",

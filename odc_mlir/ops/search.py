@@ -11,11 +11,9 @@ from odc_mlir.ops.spec import Node, OperatorFamily, ResultType
 
 def place(node: Node) -> list[ResultType]:
     """Infer operand 0 without the axis in operand 1, of the declared element type."""
-    x, axis, dtype = common.shape_of(node, 0), common.static_int(node, 1), node.results[0].dtype
+    x, axis, dtype = common.shape_of(node, 0, least=1), common.static_int(node, 1), node.results[0].dtype
     if x is None:
         return common.result(node, dtype, None)
-    if not x:
-        raise node.error("the operand is a scalar; its rank must be at least 1")
     if axis is None:
         return common.result(node, dtype, common.unknown_shape(len(x) - 1))
     gone = common.normal_axis(node, axis, len(x))
@@ -24,12 +22,10 @@ def place(node: Node) -> list[ResultType]:
 
 def topk_v2(node: Node) -> list[ResultType]:
     """Infer the ``k`` largest elements of each row, and their indices of the declared type."""
-    x, k = common.shape_of(node, 0), common.static_int(node, 1)
+    x, k = common.shape_of(node, 0, least=1), common.static_int(node, 1)
     dtypes = (node.operand(0).dtype, node.results[1].dtype)
     if x is None:
         return [ResultType(dtype, None) for dtype in dtypes]
-    if not x:
-        raise node.error("the operand is a scalar; its rank must be at least 1")
     if k is not None and x[-1] is not None and k > x[-1]:
         raise node.error(f"k is {k}, but the rows of {common.shape_text(x)} have {x[-1]} elements")
     sizes = (*x[:-1], None if k is None else max(k, 0))
@@ -38,9 +34,7 @@ def topk_v2(node: Node) -> list[ResultType]:
 
 def where(node: Node) -> list[ResultType]:
     """Infer one vector of coordinates per nonzero element."""
-    x = common.shape_of(node, 0)
-    if x == ():
-        raise node.error("the condition is a scalar; its rank must be at least 1")
+    x = common.shape_of(node, 0, least=1)
     return common.result(node, "int64", (None, None if x is None else len(x)))
 
 
@@ -92,30 +86,23 @@ def boundaries(node: Node) -> tuple[float, ...]:
     return values
 
 
-def _check_place(node: Node) -> None:
+def verify_place(node: Node) -> None:
     """Check that the option names the result's element type, if it names a valid one."""
     written, declared = common.option(node, "output_type"), node.results[0].dtype
     if written in ("int32", "int64") and written != declared:
         raise node.error(f"output_type is {written}, the result is {declared}; they must be equal")
 
 
-def _check_unique(node: Node) -> None:
+def verify_unique(node: Node) -> None:
+    """Check the element types of values and indices."""
     common.verify_first_dtype(node)
     if common.option(node, "idx_out_type") not in ("int32", "int64"):
         raise node.error(f"idx_out_type is {common.option(node, 'idx_out_type')}; allowed are int32, int64")
 
 
-def _check_bucketize(node: Node) -> None:
+def verify_bucketize(node: Node) -> None:
+    """Check the boundaries."""
     boundaries(node)
-
-
-verify_place = common.verified(_check_place, place)
-verify_topk_v2 = common.verified(common.verify_first_dtype, topk_v2)
-verify_where = common.verified(lambda node: None, where)
-verify_unique = common.verified(_check_unique, unique)
-verify_non_max_suppression_v4 = common.verified(lambda node: None, non_max_suppression_v4)
-verify_non_max_suppression_v5 = common.verified(lambda node: None, non_max_suppression_v5)
-verify_bucketize = common.verified(_check_bucketize, bucketize)
 
 
 _BOXES_STAY = real_only("boxes are compared as real values")
@@ -155,6 +142,7 @@ SPECS = (
         "WHERE",
         "condition",
         "coordinates of nonzero elements",
+        verify="shapes",
         gives="output:int64",
         version=2,
         quant=real_only("it tells real zero from everything else"),
@@ -166,6 +154,7 @@ SPECS = (
         gives="values indices:int",
         version=2,
         quant=moved(),
+        verify="own",
     ),
     _op(
         "NON_MAX_SUPPRESSION_V4",
@@ -173,6 +162,7 @@ SPECS = (
         "non-maximum suppression of boxes",
         gives="selected:int32 count:int32",
         quant=_BOXES_STAY,
+        verify="shapes",
     ),
     _op(
         "NON_MAX_SUPPRESSION_V5",
@@ -180,6 +170,7 @@ SPECS = (
         "soft non-maximum suppression of boxes",
         gives="selected:int32 selected_scores count:int32",
         quant=_BOXES_STAY,
+        verify="shapes",
     ),
     _op(
         "BUCKETIZE",
@@ -187,5 +178,6 @@ SPECS = (
         "number of boundaries up to each element",
         gives="output:int32",
         quant=real_only("it compares with real boundaries"),
+        verify="own",
     ),
 )

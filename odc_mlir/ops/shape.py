@@ -11,14 +11,12 @@ from odc_mlir.ops.infer.common import (
     option,
     result,
     same_dim,
+    same_shape,
     shape_of,
     shape_text,
     static_ints,
     unknown_shape,
     vector_length,
-    verified,
-    verify_first_dtype,
-    verify_same_dtype,
 )
 from odc_mlir.ops.quantization import NONE, joined, moved
 from odc_mlir.ops.spec import MOVES, PURE, Node, OperatorFamily, ResultType, Shape, Trait
@@ -258,7 +256,8 @@ def shape(node: Node) -> list[ResultType]:
     return result(node, option(node, "out_type"), (None if x is None else len(x),))
 
 
-def _check_shape(node: Node) -> None:
+def verify_shape(node: Node) -> None:
+    """Check that sizes are int32 or int64."""
     if option(node, "out_type") not in ("int32", "int64"):
         raise node.error(f"out_type is {option(node, 'out_type')}; allowed are int32, int64")
 
@@ -302,14 +301,11 @@ def pack(node: Node) -> list[ResultType]:
     count, dtype = len(node.operands), node.operand(0).dtype
     if option(node, "values_count") != count:
         raise node.error(f"values_count is {option(node, 'values_count')}, but there are {count} operands")
-    shapes = [s for i in range(count) if (s := shape_of(node, i)) is not None]
-    if not shapes:
+    merged: Shape | None = None
+    for index in range(count):
+        merged = same_shape(node, merged, shape_of(node, index), "packed operands")
+    if merged is None:
         return result(node, dtype, None)
-    merged = shapes[0]
-    for other in shapes[1:]:
-        if len(other) != len(merged):
-            raise node.error(f"operands {shape_text(merged)} and {shape_text(other)} must have one shape")
-        merged = tuple(same_dim(node, a, b, "sizes of packed operands") for a, b in zip(merged, other, strict=True))
     axis = normal_axis(node, int(option(node, "axis")), len(merged) + 1)
     return result(node, dtype, (*merged[:axis], count, *merged[axis:]))
 
@@ -372,25 +368,13 @@ def permutation(node: Node, order: Sequence[int], rank: int) -> tuple[int, ...]:
     return axes
 
 
-verify_reshape = verified(verify_first_dtype, reshape)
-verify_squeeze = verified(verify_first_dtype, squeeze)
-verify_expand_dims = verified(verify_first_dtype, expand_dims)
-verify_shape = verified(_check_shape, shape)
-verify_strided_slice = verified(verify_first_dtype, strided)
-verify_slice = verified(verify_first_dtype, slice_)
-verify_pack = verified(verify_same_dtype, pack)
-verify_concatenation = verified(verify_same_dtype, concatenation)
-verify_pad = verified(verify_first_dtype, pad)
-verify_transpose = verified(verify_first_dtype, transpose)
-
-
 _op = OperatorFamily(__name__, quant=moved(), traits=MOVES)
 
 SPECS = (
     _op("RESHAPE", "input shape?:int", "change of shape", traits=MOVES | {Trait.VIEW}),
     _op("SQUEEZE", "input", "removal of axes of size 1", version=2, traits=MOVES | {Trait.VIEW}),
     _op("EXPAND_DIMS", "input axis:int", "insertion of an axis of size 1", traits=MOVES | {Trait.VIEW}),
-    _op("SHAPE", "input", "sizes of the operand", gives="output:int", quant=NONE, traits=PURE),
+    _op("SHAPE", "input", "sizes of the operand", gives="output:int", verify="own", quant=NONE, traits=PURE),
     _op(
         "STRIDED_SLICE",
         "input begin:int end:int strides:int",
@@ -400,8 +384,8 @@ SPECS = (
         kernel="strided",
     ),
     _op("SLICE", "input begin:int size:int", "range along each axis", version=6, infer="slice_", kernel="slice_"),
-    _op("PACK", "values...", "stacking of operands along a new axis", version=4, quant=joined()),
-    _op("CONCATENATION", "values...", "concatenation along an axis", version=4, quant=joined()),
+    _op("PACK", "values...", "stacking of operands along a new axis", version=4, quant=joined(), verify="same"),
+    _op("CONCATENATION", "values...", "concatenation along an axis", version=4, quant=joined(), verify="same"),
     _op("PAD", "input paddings:int|int8|int16", "padding with zeros", version=5),
     _op("TRANSPOSE", "input permutation:int", "permutation of axes", version=6),
 )

@@ -235,6 +235,7 @@ class OpSpec:
     * ``infer(node) -> Sequence[ResultType]`` from operand types, constants and options;
     * ``kernel(node) -> Execute`` does everything that can fail or be precomputed and returns the function that runs;
     * ``verify(node) -> None`` raises ``node.error(...)`` (beyond counts and dtypes, which are checked from the table);
+      afterwards ``infer`` checks the shapes;
     * ``macs(node) -> int`` counts multiply-accumulates; operators without inner products have none.
     """
 
@@ -279,7 +280,16 @@ class OpSpec:
 
     @cached_property
     def verify_function(self) -> Callable[[Node], None] | None:
-        return _resolve(self.verify) if self.verify else None
+        """The verifier, followed by the shape function; None without verifier."""
+        if not self.verify:
+            return None
+        check = _resolve(self.verify)
+
+        def verify(node: Node) -> None:
+            check(node)
+            self.infer_function(node)
+
+        return verify
 
     @cached_property
     def macs_function(self) -> Callable[[Node], int] | None:
@@ -293,6 +303,14 @@ COMMUTATIVE = ELEMENTWISE | {Trait.COMMUTATIVE}
 STATEFUL = frozenset({Trait.STATEFUL})
 _INTEGERS = ("int32", "int64")
 
+# Verifiers that many operators share, and those of their own.
+_VERIFIERS = {
+    "own": "verify_{}",
+    "first": "infer.common:verify_first_dtype",
+    "same": "infer.common:verify_same_dtype",
+    "shapes": "infer.common:verify_shapes",
+}
+
 
 @dataclass(frozen=True)
 class OperatorFamily:
@@ -301,8 +319,9 @@ class OperatorFamily:
     Operands and results are words: a name, ``...`` if variadic, ``*`` if the operator writes it, ``?`` if optional, and
     after a colon the element types, separated by ``|`` (``int``: int32 and int64). Functions are named after the
     operator, in ``module`` and in the kernels' module of the same name, or ``kernels``; ``unary`` is another function
-    there, ``infer.common:unary`` one in ``odc_mlir.ops.infer.common``. ``verify`` None: nothing to verify. ``options``
-    ``*``: the table named after the operator.
+    there, ``infer.common:unary`` one in ``odc_mlir.ops.infer.common``. ``verify`` is a function, ``first`` (the first
+    operand has the result's element type), ``same`` (all have it), ``shapes`` (none must) or ``own`` (named after the
+    operator); None: nothing to verify. ``options`` ``*``: the table named after the operator.
     """
 
     module: str
@@ -311,7 +330,7 @@ class OperatorFamily:
     options: str | None = "*"
     version: int = 1
     infer: str = ""
-    verify: str | None = ""
+    verify: str | None = "first"
     traits: frozenset[Trait] = PURE
     quant: QuantRule = OWN
 
@@ -336,7 +355,7 @@ class OperatorFamily:
             f"{name.title().replace('_', '')}Options" if shared.options == "*" else shared.options,
             self._reference(shared.infer or function),
             f"{kernels}:{kernel or function}",
-            "" if shared.verify is None else self._reference(shared.verify or f"verify_{function}"),
+            (shared.verify and self._reference(_VERIFIERS.get(shared.verify, shared.verify).format(function))) or "",
             shared.traits,
             shared.version,
             shared.quant,

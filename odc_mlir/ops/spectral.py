@@ -16,11 +16,9 @@ def part(node: Node) -> list[ResultType]:
 
 def rfft2d(node: Node) -> list[ResultType]:
     """Infer ``[..., h, w/2 + 1]`` from ``x [..., H, W]`` and lengths (h, w)."""
-    shape = shape_of(node, 0)
+    shape = shape_of(node, 0, least=2)
     if vector_length(node, 1) not in (None, 2):
         raise node.error("fft_length must have 2 entries")
-    if shape is not None and len(shape) < 2:
-        raise node.error("the operand must have at least 2 dimensions")
     lengths = static_ints(node, 1)
     if shape is None:
         return result(node, "complex64", None)

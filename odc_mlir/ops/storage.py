@@ -13,6 +13,5 @@ SPECS = (
         quant=moved(),
         traits=MOVES,
         infer="infer.common:unary",
-        verify="infer.common:verify_first_dtype",
     ),
 )

@@ -9,7 +9,7 @@ Shape functions accept partly known shapes: an unknown rank is None, an unknown 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ def shape_text(shape: Shape | None) -> str:
     return "unknown" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
 
 
-def shape_of(node: Node, index: int, ranks: int | Sequence[int] | None = None) -> Shape | None:
+def shape_of(node: Node, index: int, ranks: int | Sequence[int] | None = None, least: int = 0) -> Shape | None:
     """Return the shape of operand ``index``, None for an unknown rank; raise ModelError for invalid ones."""
     info = node.operand(index)
     if info.shape is None:
@@ -36,8 +36,8 @@ def shape_of(node: Node, index: int, ranks: int | Sequence[int] | None = None) -
     if any(d is not None and d < 0 for d in info.shape):
         raise node.error(f"{what} has the shape {shape_text(info.shape)}; sizes must not be negative", tensor=info.name)
     allowed = (ranks,) if isinstance(ranks, int) else tuple(ranks or ())
-    if allowed and len(info.shape) not in allowed:
-        wanted = " or ".join(str(r) for r in allowed)
+    if len(info.shape) < least or (allowed and len(info.shape) not in allowed):
+        wanted = " or ".join(map(str, allowed)) or f"at least {least}"
         raise node.error(f"{what} has the shape {shape_text(info.shape)}; its rank must be {wanted}", tensor=info.name)
     if len(info.shape) > MAX_RANK:
         raise node.error(f"{what} has rank {len(info.shape)}; at most {MAX_RANK} is supported", tensor=info.name)
@@ -123,6 +123,21 @@ def unknown_shape(rank: int | None) -> Shape | None:
     return None if rank is None else (None,) * min(rank, MAX_RANK + 1)  # no more are built than are refused
 
 
+def wanted_shape(node: Node, index: int, dtype: str) -> list[ResultType]:
+    """Infer a result of the shape in operand ``index``, whose sizes are unknown if it is computed."""
+    length, sizes = vector_length(node, index), static_ints(node, index)
+    if sizes is None:
+        return result(node, dtype, unknown_shape(length))
+    if any(size < 0 for size in sizes):
+        raise node.error(f"the shape {list(sizes)} must not have negative sizes")
+    return result(node, dtype, sizes)
+
+
+def shaped(node: Node) -> list[ResultType]:
+    """Infer the shape in operand 0 and the declared element type."""
+    return wanted_shape(node, 0, node.results[0].dtype)
+
+
 def normal_axis(node: Node, axis: int, rank: int) -> int:
     """Return ``axis`` counted from the front; raise ModelError outside ``[-rank, rank)``."""
     if not -rank <= axis < rank:
@@ -130,11 +145,29 @@ def normal_axis(node: Node, axis: int, rank: int) -> int:
     return axis % rank
 
 
+def compatible(declared: Shape | None, inferred: Shape | None) -> bool:
+    """Return True if both can be shapes of one tensor: equal rank and equal known dimensions."""
+    if declared is None or inferred is None:
+        return True
+    if len(declared) != len(inferred):
+        return False
+    return all(a is None or b is None or a == b for a, b in zip(declared, inferred, strict=True))
+
+
 def same_dim(node: Node, a: int | None, b: int | None, what: str) -> int | None:
     """Return the size that two dimensions share; raise ModelError if they differ."""
     if a is not None and b is not None and a != b:
         raise node.error(f"{what}: {a} and {b} must be equal")
     return b if a is None else a
+
+
+def same_shape(node: Node, a: Shape | None, b: Shape | None, what: str) -> Shape | None:
+    """Return the shape that two tensors share, None if both are unknown; raise ModelError if they differ."""
+    if a is None or b is None:
+        return b if a is None else a
+    if len(a) != len(b):
+        raise node.error(f"{what} have the shapes {shape_text(a)} and {shape_text(b)}; they must be equal")
+    return tuple(same_dim(node, x, y, f"sizes of {what}") for x, y in zip(a, b, strict=True))
 
 
 def broadcast(node: Node, a: Shape, b: Shape) -> Shape:
@@ -188,11 +221,15 @@ def reduce(node: Node) -> list[ResultType]:
     return result(node, node.operand(0).dtype, tuple(sizes))
 
 
+def verify_shapes(node: Node) -> None:
+    """Accept any element types: the shape function checks the rest."""
+
+
 def verify_same_dtype(node: Node) -> None:
-    """Check that every operand has the result's element type."""
-    expected = node.results[0].dtype
+    """Check that every operand, or every one that is joined with others, has the result's element type."""
+    expected, joined = node.results[0].dtype, node.spec.quant.joined
     for index, info in enumerate(node.operands):
-        if info is not None and info.dtype != expected:
+        if info is not None and info.dtype != expected and (not joined or index in joined):
             raise node.error(
                 f"operand {index} ({node.spec.operand_name(index)}) is {info.dtype}, the result {expected}; "
                 "they must be equal",
@@ -201,21 +238,10 @@ def verify_same_dtype(node: Node) -> None:
 
 
 def verify_first_dtype(node: Node) -> None:
-    """Check that the first operand has the result's element type."""
-    first, expected = node.operand(0), node.results[0].dtype
+    """Check that the operand that is moved, or the first, has the result's element type."""
+    first, expected = node.operand(node.spec.quant.source or 0), node.results[0].dtype
     if first.dtype != expected:
         raise node.error(f"the operand is {first.dtype}, the result {expected}; they must be equal")
-
-
-def verified(check: Callable[[Node], None], infer: Callable[[Node], Any]) -> Callable[[Node], None]:
-    """Return a verifier that also runs the shape function."""
-
-    def verify(node: Node) -> None:
-        check(node)
-        infer(node)
-
-    verify.__doc__ = check.__doc__
-    return verify
 
 
 def require_dtype(node: Node, info: TensorInfo, *allowed: str) -> None:
@@ -229,6 +255,7 @@ def require_dtype(node: Node, info: TensorInfo, *allowed: str) -> None:
 
 
 LARGEST = 1 << 20  # limit of strides, dilations and kernel sizes
+AXES = ("depth", "height", "width")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +276,9 @@ class WindowAxis:
     after: int
 
 
-def positive(node: Node, name: str, value: int) -> int:
-    """Return ``value``; raise ModelError unless it is in 1 … LARGEST."""
+def positive(node: Node, name: str, value: int | None = None) -> int:
+    """Return ``value``, by default the option ``name``; raise ModelError unless it is in 1 … LARGEST."""
+    value = int(option(node, name)) if value is None else value
     if not 1 <= value <= LARGEST:
         raise node.error(f"{name} is {value}; it must be from 1 to {LARGEST}")
     return value
@@ -259,14 +287,29 @@ def positive(node: Node, name: str, value: int) -> int:
 def window_options(node: Node, *, dilated: bool = True) -> WindowOptions:
     """Return stride, dilation and padding of a convolution or pool; raise ModelError for invalid ones."""
     names = [("stride_h", "stride_w"), ("dilation_h_factor", "dilation_w_factor")]
-    pairs = [
-        (positive(node, y, int(option(node, y))), positive(node, x, int(option(node, x))))
-        for y, x in names[: 2 if dilated else 1]
-    ]
-    padding = option(node, "padding")
+    pairs = [(positive(node, y), positive(node, x)) for y, x in names[: 2 if dilated else 1]]
+    return WindowOptions(pairs[0], pairs[1] if dilated else (1, 1), padding_of(node))
+
+
+def padding_of(node: Node) -> str:
+    """Return the option ``padding``; raise ModelError unless it is ``same`` or ``valid``."""
+    padding: str = option(node, "padding")
     if padding not in ("same", "valid"):
         raise node.error(f"padding is {padding!r}; allowed are same, valid")
-    return WindowOptions(pairs[0], pairs[1] if dilated else (1, 1), padding)
+    return padding
+
+
+def place_window(
+    node: Node,
+    stride: Sequence[int],
+    padding: str,
+    kernel: Sequence[int],
+    sizes: Sequence[int | None],
+    dilation: Sequence[int] = (1, 1),
+) -> tuple[WindowAxis, ...]:
+    """Return :func:`axis_window` along height and width, or along depth, height and width."""
+    axes = zip(AXES[-len(kernel) :], sizes, kernel, stride, dilation, strict=True)
+    return tuple(axis_window(node, *axis, padding) for axis in axes)
 
 
 def axis_window(

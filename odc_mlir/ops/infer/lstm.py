@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import named, option, position, result, same_dim, shape_of, shape_text, verified
+from odc_mlir.ops.infer.common import named, option, position, result, same_dim, shape_of, shape_text
 from odc_mlir.ops.recurrent import GATES, PEEPHOLE_GATES
 from odc_mlir.ops.spec import Node, ResultType, Shape
 
@@ -164,7 +164,8 @@ def has_aux_weights(node: Node) -> bool:
     return named(node, "fw_aux_input_to_forget_weights") is not None
 
 
-def _check_lstm(node: Node) -> None:
+def verify_lstm(node: Node) -> None:
+    """Check the operands of either kernel."""
     if not is_basic(node):
         if len(node.results) != 1:
             raise node.error(f"the full kernel has 1 result, found {len(node.results)}")
@@ -176,15 +177,11 @@ def _check_lstm(node: Node) -> None:
         )
 
 
-def _check_bidirectional(node: Node) -> None:
+def verify_bidirectional_sequence_lstm(node: Node) -> None:
+    """Check both cells and the weights of the auxiliary input."""
     wanted = []
     for direction in ("fw_", "bw_"):
         check_cell(node, direction)
         wanted += [f"{direction}aux_input_to_{gate}_weights" for gate in gates_of(node, direction)]
     if _all_or_none(node, wanted) and named(node, "aux_input") is None:
         raise node.error("aux_input is left out; its weights are given")
-
-
-verify_lstm = verified(_check_lstm, lstm)
-verify_unidirectional_sequence_lstm = verified(check_cell, unidirectional_sequence_lstm)
-verify_bidirectional_sequence_lstm = verified(_check_bidirectional, bidirectional_sequence_lstm)

@@ -36,7 +36,8 @@ def _padding(node: Node, code: int) -> str:
     return _PADDINGS[code]
 
 
-def _all_float32(node: Node) -> None:
+def verify_float32(node: Node) -> None:
+    """Check that all tensors are float32."""
     for info in (*node.operands, *node.results):
         if info is not None and info.dtype != "float32":
             raise node.error(f"is defined for float32 only, found {info.dtype}", tensor=info.name)
@@ -122,10 +123,7 @@ def pool_options(node: Node) -> PoolOptions:
 def pool_axes(node: Node, height: int | None, width: int | None) -> tuple[common.WindowAxis, common.WindowAxis]:
     """Return the window's axes over an image of these sizes."""
     options = pool_options(node)
-    rows, columns = (
-        common.axis_window(node, name, size, options.window[i], options.stride[i], 1, options.padding)
-        for i, (name, size) in enumerate((("height", height), ("width", width)))
-    )
+    rows, columns = common.place_window(node, options.stride, options.padding, options.window, (height, width))
     return rows, columns
 
 
@@ -239,11 +237,3 @@ def transform_tensor_bilinear(node: Node) -> list[ResultType]:
     found = (1, *output_size(node), None if shape is None else shape[3])
     common.check_elements(node, found, "float32")
     return common.result(node, "float32", found)
-
-
-verify_convolution_2d_transpose_bias = common.verified(_all_float32, convolution_2d_transpose_bias)
-verify_max_pooling_with_argmax_2d = common.verified(_all_float32, max_pooling_with_argmax_2d)
-verify_max_unpooling_2d = common.verified(_all_float32, max_unpooling_2d)
-verify_landmarks_2_transform_matrix = common.verified(_all_float32, landmarks_2_transform_matrix)
-verify_transform_landmarks = common.verified(_all_float32, transform_landmarks)
-verify_transform_tensor_bilinear = common.verified(_all_float32, transform_tensor_bilinear)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import named, option, position, result, same_dim, shape_of, shape_text, verified
+from odc_mlir.ops.infer.common import named, option, position, result, same_dim, shape_of, shape_text
 from odc_mlir.ops.infer.lstm import aux_features, both_ways
 from odc_mlir.ops.spec import Node, ResultType, Shape
 
@@ -97,7 +97,8 @@ def gru_matrices(node: Node) -> tuple[str, str]:
     return "hidden_input", "hidden_hidden"
 
 
-def _check_bidirectional_rnn(node: Node) -> None:
+def verify_bidirectional_sequence_rnn(node: Node) -> None:
+    """Check that weights of the auxiliary input are given with it, for both directions."""
     given = [named(node, f"{direction}aux_input_weights") is not None for direction in ("fw_", "bw_")]
     if given[0] != given[1]:
         raise node.error("weights of the auxiliary input are given for one direction only")
@@ -105,14 +106,8 @@ def _check_bidirectional_rnn(node: Node) -> None:
         raise node.error("aux_input is left out; its weights are given")
 
 
-def _check_svdf(node: Node) -> None:
+def verify_svdf(node: Node) -> None:
+    """Check that the memory has columns."""
     memory = _named_shape(node, "weights_time", 2)[1]
     if memory == 0:
         raise node.error(f"weights_time has the shape {shape_text(node.operand(2).shape)}; it must have columns")
-
-
-verify_rnn = verified(lambda node: None, rnn)
-verify_unidirectional_sequence_rnn = verified(lambda node: None, unidirectional_sequence_rnn)
-verify_bidirectional_sequence_rnn = verified(_check_bidirectional_rnn, bidirectional_sequence_rnn)
-verify_svdf = verified(_check_svdf, svdf)
-verify_gru = verified(lambda node: None, gru)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from odc_mlir.ops.infer import common
 from odc_mlir.ops.spec import Node, ResultType, Shape
 
-AXES = ("depth", "height", "width")
-
 Triple = tuple[int, int, int]
 
 
@@ -21,42 +19,20 @@ class VolumeOptions:
     padding: str  # same | valid
 
 
-@dataclass(frozen=True, slots=True)
-class VolumePlacement:
-    """Result sizes (None if unknown) and padding before and after along depth, height and width."""
-
-    output: tuple[int | None, int | None, int | None]
-    before: Triple
-    after: Triple
-
-
 def volume_options(node: Node) -> VolumeOptions:
     """Return the options of a convolution over volumes; raise ModelError for invalid ones."""
     stride, dilation = (
-        (_positive(node, form.format("d")), _positive(node, form.format("h")), _positive(node, form.format("w")))
-        for form in ("stride_{}", "dilation_{}_factor")
+        (common.positive(node, form % "d"), common.positive(node, form % "h"), common.positive(node, form % "w"))
+        for form in ("stride_%s", "dilation_%s_factor")
     )
-    padding = common.option(node, "padding")
-    if padding not in ("same", "valid"):
-        raise node.error(f"padding is {padding!r}; allowed are same, valid")
-    return VolumeOptions(stride, dilation, padding)
+    return VolumeOptions(stride, dilation, common.padding_of(node))
 
 
-def _positive(node: Node, name: str) -> int:
-    return common.positive(node, name, int(common.option(node, name)))
-
-
-def place_window(node: Node, options: VolumeOptions, kernel: Triple, sizes: Shape) -> VolumePlacement:
+def place_volume_window(
+    node: Node, options: VolumeOptions, kernel: Triple, sizes: Shape
+) -> tuple[common.WindowAxis, ...]:
     """Return result sizes and padding of a window over a volume of these three sizes."""
-    depth, height, width = (
-        common.axis_window(node, name, sizes[i], kernel[i], options.stride[i], options.dilation[i], options.padding)
-        for i, name in enumerate(AXES)
-    )
-    return VolumePlacement(
-        (depth.output, height.output, width.output),
-        (depth.before, height.before, width.before),
-        (depth.after, height.after, width.after),
-    )
+    return common.place_window(node, options.stride, options.padding, kernel, sizes, options.dilation)
 
 
 def kernel_of(node: Node, weights: Shape) -> Triple | None:
@@ -64,7 +40,7 @@ def kernel_of(node: Node, weights: Shape) -> Triple | None:
     if None in weights[:3]:
         return None
     depth, height, width = (
-        common.positive(node, f"the filter's {name}", weights[i] or 0) for i, name in enumerate(AXES)
+        common.positive(node, f"the filter's {name}", weights[i] or 0) for i, name in enumerate(common.AXES)
     )
     return depth, height, width
 
@@ -78,7 +54,8 @@ def conv_3d(node: Node) -> list[ResultType]:
     if x is None or weights is None or kernel is None:
         return common.result(node, dtype, (x[0] if x else None, None, None, None, channels))
     common.same_dim(node, x[4], weights[3], "channels of input and filter")
-    return common.result(node, dtype, (x[0], *place_window(node, options, kernel, x[1:4]).output, channels))
+    sizes = [axis.output for axis in place_volume_window(node, options, kernel, x[1:4])]
+    return common.result(node, dtype, (x[0], *sizes, channels))
 
 
 def conv_3d_transpose(node: Node) -> list[ResultType]:
@@ -109,22 +86,19 @@ def check_wanted(
     common.same_dim(node, wanted[0], x[0], "batches of result shape and input")
     if kernel is None:
         return
-    back = place_window(node, options, kernel, wanted[1:4]).output
-    for name, size, expected in zip(AXES, x[1:4], back, strict=True):
-        common.same_dim(node, size, expected, f"the input's {name} and what the result shape asks for")
+    back = place_volume_window(node, options, kernel, wanted[1:4])
+    for name, size, axis in zip(common.AXES, x[1:4], back, strict=True):
+        common.same_dim(node, size, axis.output, f"the input's {name} and what the result shape asks for")
 
 
-def _check_types(node: Node, x_index: int, bias_index: int) -> None:
+def verify_volume(node: Node) -> None:
     """Check that everything is float32 if the input is; other types cannot run."""
-    x, bias, out = node.operand(x_index), node.optional(bias_index), node.results[0]
+    ((bias, of),) = node.spec.quant.biases.items()
+    x = node.operand(of.input)
     if x.dtype != "float32":
         return
-    for info in (node.operand(1), out, *(() if bias is None else (bias,))):
-        if info.dtype != x.dtype:
+    for info in (node.operand(of.weights), node.results[0], node.optional(bias)):
+        if info is not None and info.dtype != x.dtype:
             raise node.error(
                 f"{info.name!r} is {info.dtype}, the input {x.dtype}; they must be equal", tensor=info.name
             )
-
-
-verify_conv_3d = common.verified(lambda node: _check_types(node, 0, 2), conv_3d)
-verify_conv_3d_transpose = common.verified(lambda node: _check_types(node, 2, 3), conv_3d_transpose)

@@ -72,10 +72,7 @@ def placed_window(
     node: Node, options: common.WindowOptions, kernel: tuple[int, int], shape: tuple[int, ...], channels: int
 ) -> convolution.Window:
     """Return the window over an input of ``shape`` with its padding; refuse results that are too large."""
-    rows, columns = (
-        common.axis_window(node, name, shape[1 + i], kernel[i], options.stride[i], options.dilation[i], options.padding)
-        for i, name in enumerate(("height", "width"))
-    )
+    rows, columns = common.place_window(node, options.stride, options.padding, kernel, shape[1:3], options.dilation)
     common.check_elements(node, (shape[0], rows.output, columns.output, channels), node.results[0].dtype)
     pads = (rows.before, columns.before, rows.after, columns.after)
     return convolution.Window(kernel, options.stride, options.dilation, pads)

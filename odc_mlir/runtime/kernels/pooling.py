@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from odc_mlir.numerics.fixed import real_bounds
 from odc_mlir.numerics.pooling import average_pool, l2_pool, max_pool, small_pool
-from odc_mlir.ops.infer.common import axis_window, require_dtype, window_options
+from odc_mlir.ops.infer.common import place_window, require_dtype, window_options
 from odc_mlir.ops.pooling import pool_window
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels import common
@@ -29,10 +29,7 @@ def _pool(node: Node, compute: Compute, kind: str) -> Execute:
 
     def make(shape: tuple[int, ...]) -> common.PlannedKernel:
         image = image_shape(node, shape)
-        rows, columns = (
-            axis_window(node, name, image[1 + i], kernel[i], options.stride[i], 1, options.padding)
-            for i, name in enumerate(("height", "width"))
-        )
+        rows, columns = place_window(node, options.stride, options.padding, kernel, image[1:3])
         output, pads = (rows.output or 0, columns.output or 0), (rows.before, columns.before)
         small = small_pool(image, dtype, kind, kernel, options.stride, pads, output, (low, high))
         return small or (lambda x: compute(x, kernel, options.stride, pads, output, low, high))

@@ -9,7 +9,7 @@ import numpy as np
 from odc_mlir.numerics import volume
 from odc_mlir.numerics.convolution import ConvFilter
 from odc_mlir.ops.infer.common import check_elements
-from odc_mlir.ops.infer.volume import VolumeOptions, check_wanted, kernel_of, place_window, volume_options
+from odc_mlir.ops.infer.volume import VolumeOptions, check_wanted, kernel_of, place_volume_window, volume_options
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import fetch, input_error, ints, real_clamp, unsupported
 from odc_mlir.runtime.kernels.convolution import prepared
@@ -42,9 +42,11 @@ def _window(
     node: Node, options: VolumeOptions, kernel: Triple, sizes: Sequence[int]
 ) -> tuple[Triple, volume.VolumeWindow]:
     """Return result sizes and window over a volume of these sizes."""
-    placed = place_window(node, options, kernel, tuple(sizes))
-    depth, height, width = (d or 0 for d in placed.output)
-    return (depth, height, width), volume.VolumeWindow(options.stride, options.dilation, placed.before, placed.after)
+    depth, height, width = place_volume_window(node, options, kernel, tuple(sizes))
+    before = depth.before, height.before, width.before
+    after = depth.after, height.after, width.after
+    output = depth.output or 0, height.output or 0, width.output or 0
+    return output, volume.VolumeWindow(options.stride, options.dilation, before, after)
 
 
 def conv_3d(node: Node) -> Execute:

@@ -136,7 +136,7 @@ def test_softmax_types() -> None:
     ("name", "shape", "options", "message"),
     [
         ("SOFTMAX", (2,), {"beta": float("nan")}, "beta is nan; it must be finite"),
-        ("SOFTMAX", (), {"beta": 1.0}, "the operand is a scalar"),
+        ("SOFTMAX", (), {"beta": 1.0}, "its rank must be at least 1"),
         ("LEAKY_RELU", (2,), {"alpha": float("inf")}, "alpha is inf; it must be finite"),
     ],
 )
