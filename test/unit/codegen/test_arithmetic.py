@@ -34,7 +34,7 @@ MULTIPLIERS = [1 << 30, (1 << 30) + 1, INT32_MAX, INT32_MAX - 1, 1518500250]
 @cache
 def _scale() -> Callable[..., None]:
     """A function ``(sums, fields, result, count)``: every sum by its own multiplier."""
-    helper = registry.scale("scale")
+    helper = registry.Helpers("")["scale"]
     w = Loops("run", {"sums": WORDS, "fields": WORDS, "result": WORDS, "count": INDEX})
 
     def chunk(i: Any) -> None:
@@ -85,7 +85,7 @@ def test_scaling_anything(seed: int) -> None:
 
 
 def test_requantising_clamps_and_shifts() -> None:
-    helper = registry.scale("scale")
+    helper = registry.Helpers("")["scale"]
     w = Loops("run", {"sums": WORDS, "fields": WORDS, "result": BYTES})
     fields = [w.load_lanes(w["fields"], w.constant(n * LANES), LANES) for n in range(7)]
     total = w.call(helper, w.load_lanes(w["sums"], w.constant(0), LANES), *fields[:4])
@@ -105,7 +105,7 @@ def test_requantising_clamps_and_shifts() -> None:
 def test_products_of_other_processors(target: str, instructions: set[str]) -> None:
     """What they compute is seen where whole models run under an emulator."""
     machine = resolve(target)
-    helper = registry.HELPERS[f"dot_{machine.dot}"]("dot")
+    helper = registry.Helpers(machine.dot)["dot"]
     helper.properties.pop("sym_visibility", None)
     module = ModuleOp([helper])
     convert_functions(make_context(), module)
@@ -116,7 +116,7 @@ def test_products_of_other_processors(target: str, instructions: set[str]) -> No
 @pytest.mark.parametrize(("kind", "feature"), [("portable", None), ("madd", "avx2"), ("vnni", "avx512vnni")])
 def test_dot_products(kind: str, feature: str | None) -> None:
     _skip_without(feature)
-    helper = registry.HELPERS[f"dot_{kind}"]("dot")
+    helper = registry.Helpers(kind)["dot"]
     w = Loops("run", {"x": BYTES, "weights": BYTES, "sums": WORDS})
     first = w.constant(0)
     arguments = [w.load_lanes(w["sums"], first, LANES), w.load_lanes(w["x"], first, 4)]
@@ -134,7 +134,7 @@ def test_dot_products(kind: str, feature: str | None) -> None:
 @pytest.mark.parametrize(("kind", "feature"), [("portable", None), ("madd", "avx2"), ("vnni", "avx512vnni")])
 def test_dot_products_of_pairs(kind: str, feature: str | None) -> None:
     _skip_without(feature)
-    helper = registry.HELPERS[f"dot_pairs_{kind}"]("dot")
+    helper = registry.Helpers(kind)["dot_pairs"]
     w = Loops("run", {"x": buffer(i16), "weights": buffer(i16), "sums": WORDS})
     first = w.constant(0)
     arguments = [w.load_lanes(w["sums"], first, LANES), w.load_lanes(w["x"], first, 2)]

@@ -25,7 +25,7 @@ LINE_BUDGETS = {
     "transforms/npu": 11_565,
     "quantizer": 12_080,
     "transforms/circle": 7_950,
-    "transforms/native": 6_950,
+    "transforms/native": 6_650,
     "runtime/kernels": 6_370,
     "ops": 6_020,
     "numerics": 6_160,

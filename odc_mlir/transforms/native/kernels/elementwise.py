@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from xdsl.dialects import arith, llvm
-from xdsl.dialects.builtin import Float32Type
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerType, f32, i8, i16, i32
+from xdsl.ir import SSAValue
 
-from odc_mlir.transforms.native.kernels.loops import (
-    BYTES,
-    INDEX,
-    REALS,
-    SHORTS,
-    WORDS,
-    Loops,
-    buffer,
-    f32,
-    i8,
-    i16,
-    i32,
-    i64,
-    lanes,
+from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, REALS, SHORTS, STORED, WORDS, Loops, buffer
+from odc_mlir.transforms.native.kernels.mathematics import (
+    OPERATIONS,
+    Write,
+    rounded,
+    small_integers,
+    squared_difference,
 )
-from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, rounded, small_integers
-from odc_mlir.transforms.native.kernels.products import limit
 from odc_mlir.transforms.native.kernels.registry import (
     CODES,
     LANES,
@@ -37,6 +28,7 @@ from odc_mlir.transforms.native.kernels.registry import (
     kernel_by_options,
     within,
 )
+from odc_mlir.transforms.native.kernels.windows import limit
 
 OPERANDS = ("a", "b", "c")
 """Names of operands; options of these names are the ways in which they are read."""
@@ -45,14 +37,15 @@ FULL, BY_COLUMN, BY_ROW, SINGLE = range(4)
 """Ways to read an operand at (row, column)."""
 
 _TABLE = {"rows": INDEX, "columns": INDEX}
-_REAL = lanes(LANES, f32)
+_OPERATIONS = tuple(OPERATIONS.values())
 
 
-def _each_element(
-    w: Loops, ways: Mapping[str, int], body: Callable[[SSAValue, Sequence[SSAValue]], None], count: int = LANES
-) -> None:
-    """Call ``body(place, operands)`` for every ``count`` elements of ``rows`` by ``columns``: a vector, or one."""
+def _each_element(w: Loops, ways: Mapping[str, int], body: Callable[..., SSAValue], count: int = LANES) -> None:
+    """Store ``body(*operands)`` for every ``count`` elements of ``rows`` by ``columns``: a vector, or one."""
     zero = w.constant(0)
+
+    def load(name: str, place: SSAValue) -> SSAValue:
+        return w.load(w[name], place) if count == 1 else w.load_lanes(w[name], place, count)
 
     def row(number: SSAValue) -> None:
         begin = w.mul(number, w["columns"])
@@ -64,40 +57,35 @@ def _each_element(
 
         def chunk(column: SSAValue) -> None:
             place = w.add(begin, column)
-            operands = []
-            for name, way in ways.items():
-                source = place if way == FULL else column
-                if name in fixed:
-                    operands.append(fixed[name])
-                else:
-                    operands.append(w.load(w[name], source) if count == 1 else w.load_lanes(w[name], source, count))
-            body(place, operands)
+            sources = {name: place if way == FULL else column for name, way in ways.items()}
+            operands = [fixed[name] if name in fixed else load(name, source) for name, source in sources.items()]
+            (w.store if count == 1 else w.store_lanes)(body(*operands), w["output"], place)
 
         w.each(0, w["columns"], count, chunk)
 
     w.each(0, w["rows"], 1, row)
 
 
+def _each_vector(w: Loops, body: Callable[[SSAValue], SSAValue]) -> None:
+    """Store ``body(input)`` for ``count`` elements, a vector at a time."""
+
+    def chunk(index: SSAValue) -> None:
+        w.store_lanes(body(w.load_lanes(w["input"], index, LANES)), w["output"], index)
+
+    w.each(0, w["count"], LANES, chunk)
+
+
 @kernel(a=REALS, b=REALS, output=REALS, low=f32, high=f32, **_TABLE)
 def binary_reals(w: Loops, helpers: Helpers, *, operation: int, clamp: int, a: int, b: int) -> None:
     """An operation of two floats."""
-    limited, compute = limit(w, clamp), OPERATIONS[operation].write
-
-    def chunk(place: SSAValue, operands: Sequence[SSAValue]) -> None:
-        w.store_lanes(limited(compute(w, *operands)), w["output"], place)
-
-    _each_element(w, {"a": a, "b": b}, chunk)
+    limited, compute = limit(w, clamp), _OPERATIONS[operation]
+    _each_element(w, {"a": a, "b": b}, lambda *operands: limited(compute(w, *operands)))
 
 
 @kernel(input=REALS, output=REALS, count=INDEX)
 def unary_reals(w: Loops, helpers: Helpers, *, operation: int) -> None:
     """A function of every float."""
-    compute = OPERATIONS[operation].write
-
-    def chunk(index: SSAValue) -> None:
-        w.store_lanes(compute(w, w.load_lanes(w["input"], index, LANES)), w["output"], index)
-
-    w.each(0, w["count"], LANES, chunk)
+    _each_vector(w, lambda x: _OPERATIONS[operation](w, x))
 
 
 OPERAND_FIELDS = ("zero", "q", "round", "half", "shift")
@@ -134,12 +122,11 @@ def combine_codes(w: Loops, helpers: Helpers, *, operation: int, left: int, wide
             return w.shift_right(w.add(w.add(centred, sign), half), shift)
         return w.call(helpers["scale"], w.shift_left(centred, left), q, rounding, half, shift)
 
-    def chunk(place: SSAValue, operands: Sequence[SSAValue]) -> None:
-        first, second = part(operands[0], numbers[:size]), part(operands[1], numbers[size : 2 * size])
-        whole = combine(first, second)
+    def chunk(first: SSAValue, second: SSAValue) -> SSAValue:
+        whole = combine(part(first, numbers[:size]), part(second, numbers[size : 2 * size]))
         if not shifted:
             whole = w.call(helpers["scale"], whole, *numbers[2 * size : 2 * size + 4])
-        w.store_lanes(within(w, whole, numbers[-3:], i16 if wide else i8), w["output"], place)
+        return within(w, whole, numbers[-3:], i16 if wide else i8)
 
     _each_element(w, {"a": a, "b": b}, chunk)
 
@@ -168,10 +155,9 @@ def look_up(w: Loops, helpers: Helpers, *, bits: int, result: int) -> None:
 def look_up_pairs(w: Loops, helpers: Helpers, *, a: int, b: int) -> None:
     """Any function of two stored 8-bit values: ``table[a * 256 + b]``."""
 
-    def single(place: SSAValue, operands: Sequence[SSAValue]) -> None:
+    def single(*operands: SSAValue) -> SSAValue:
         first, second = (w.widen_unsigned(value, i32) for value in operands)
-        code = w.to_index(w.add(w.shift_left(first, 8), second))
-        w.store(w.load(w["table"], code), w["output"], place)
+        return w.load(w["table"], w.to_index(w.add(w.shift_left(first, 8), second)))
 
     _each_element(w, {"a": a, "b": b}, single, 1)
 
@@ -184,38 +170,21 @@ def quantize_reals(w: Loops, helpers: Helpers) -> None:
     """
     scale, least, most, zero = (w.broadcast(w[name], LANES) for name in ("scale", "least", "most", "zero"))
 
-    def chunk(index: SSAValue) -> None:
-        ratio = w.emit(arith.DivfOp(w.load_lanes(w["input"], index, LANES), scale))
-        value = w.emit(arith.MinnumfOp(w.emit(arith.MaxnumfOp(ratio, least)), most))
-        codes = small_integers(w, rounded(w, value))
-        w.store_lanes(w.narrow(w.add(codes, zero), CODES), w["output"], index)
+    def codes(x: SSAValue) -> SSAValue:
+        value = w.emit(arith.MinnumfOp(w.emit(arith.MaxnumfOp(w.div(x, scale), least)), most))
+        return w.narrow(w.add(small_integers(w, rounded(w, value)), zero), CODES)
 
-    w.each(0, w["count"], LANES, chunk)
+    _each_vector(w, codes)
 
 
 @kernel(input=SHORTS, output=REALS, count=INDEX, scale=f32, zero=f32)
 def dequantize_wide(w: Loops, helpers: Helpers) -> None:
     """Floats of 16-bit values: ``(value - zero) * scale``."""
     scale, zero = w.broadcast(w["scale"], LANES), w.broadcast(w["zero"], LANES)
-
-    def chunk(index: SSAValue) -> None:
-        codes = w.widen(w.load_lanes(w["input"], index, LANES), SUMS)
-        centred = w.emit(arith.SubfOp(w.emit(llvm.SIToFPOp(codes, _REAL)), zero))
-        w.store_lanes(w.emit(arith.MulfOp(centred, scale)), w["output"], index)
-
-    w.each(0, w["count"], LANES, chunk)
+    _each_vector(w, lambda x: w.mul(w.sub(w.to_real(w.widen(x, SUMS)), zero), scale))
 
 
-Write = Callable[..., SSAValue]
-
-KINDS: dict[str, Attribute] = {
-    "bool": i8, "int8": i8, "uint8": i8, "int16": i16, "int32": i32, "int64": i64, "float32": f32,
-}  # fmt: skip
-_WHOLE = ("int16", "int32", "int64")
-
-
-@dataclass(frozen=True)
-class Element:
+class Element(NamedTuple):
     """An operation on single elements: its operator, the types of its operands and result, and its code."""
 
     name: str
@@ -224,21 +193,12 @@ class Element:
     write: Write
 
 
-def _truth(w: Loops, bit: SSAValue) -> SSAValue:
-    return w.widen_unsigned(bit, i8)
-
-
 def _is_true(w: Loops, value: SSAValue) -> SSAValue:
-    return w.compare(value, "ne", 0)
+    return w.compare(value, "une" if value.type == f32 else "ne", 0)
 
 
 def _comparison(real: str, whole: str) -> Write:
-    def write(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
-        if isinstance(a.type, Float32Type):
-            return _truth(w, w.emit(arith.CmpfOp(a, b, real)))
-        return _truth(w, w.compare(a, whole, b))
-
-    return write
+    return lambda w, a, b: w.widen_unsigned(w.compare(a, real if a.type == f32 else whole, b), i8)
 
 
 _COMPARISONS = {
@@ -250,57 +210,43 @@ _COMPARISONS = {
     "GREATER_EQUAL": _comparison("oge", "sge"),
 }
 _ARITHMETIC: dict[str, Write] = {
-    "ADD": lambda w, a, b: w.add(a, b),
-    "SUB": lambda w, a, b: w.sub(a, b),
-    "MUL": lambda w, a, b: w.mul(a, b),
-    "MAXIMUM": lambda w, a, b: w.most(a, b),
-    "MINIMUM": lambda w, a, b: w.least(a, b),
-}
-
-
-def _squared_difference(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
-    difference = w.sub(a, b)
-    return w.mul(difference, difference)
+    "ADD": Loops.add, "SUB": Loops.sub, "MUL": Loops.mul, "MAXIMUM": Loops.most, "MINIMUM": Loops.least,
+}  # fmt: skip
 
 
 def _select(w: Loops, condition: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
     return w.select(_is_true(w, condition), a, b)
 
 
-def _to_whole(kind: str) -> Write:
+def _to_whole(type: IntegerType) -> Write:
     """Convert floats with saturation; NaN becomes the highest number."""
-    type = KINDS[kind]
-    bits = {"int16": 16, "int32": 32, "int64": 64}[kind]
+    bits = type.width.data
 
     def write(w: Loops, x: SSAValue) -> SSAValue:
         whole = w.intrinsic(f"llvm.fptosi.sat.i{bits}.f32", [x], type)
-        return w.select(w.emit(arith.CmpfOp(x, x, "uno")), w.constant((1 << (bits - 1)) - 1, type), whole)
+        return w.select(w.compare(x, "uno", x), w.constant((1 << (bits - 1)) - 1, type), whole)
 
     return write
 
 
 def _cast(source: str, target: str) -> Write:
-    type = KINDS[target]
-
-    def write(w: Loops, x: SSAValue) -> SSAValue:
-        if source == target:
-            return x
-        if target == "bool":
-            if source == "float32":
-                return _truth(w, w.emit(arith.CmpfOp(x, w.constant(0.0, f32), "une")))
-            return _truth(w, _is_true(w, x))
-        if source == "float32":
-            return _to_whole(target)(w, x)
-        if target == "float32":
-            return w.emit(arith.SIToFPOp(x, f32))
-        wide = source == "int64" or (source == "int32" and target == "int16")
-        if source == "bool":
-            return w.widen_unsigned(x, type)
-        return w.narrow(x, type) if wide else w.widen(x, type)
-
-    return write
+    type = STORED[target]
+    if source == target:
+        return lambda w, x: x
+    if target == "bool":
+        return lambda w, x: w.widen_unsigned(_is_true(w, x), i8)
+    if target == "float32":
+        return lambda w, x: w.emit(arith.SIToFPOp(x, f32))
+    if source == "bool":
+        return lambda w, x: w.widen_unsigned(x, type)
+    assert isinstance(type, IntegerType)
+    if source == "float32":
+        return _to_whole(type)
+    narrows = source == "int64" or (source == "int32" and target == "int16")
+    return lambda w, x: w.narrow(x, type) if narrows else w.widen(x, type)
 
 
+_WHOLE = ("int16", "int32", "int64")
 _CAST = ("bool", *_WHOLE, "float32")
 
 # Kernels have the number of an operation in their names: put new ones at the end.
@@ -310,43 +256,30 @@ ELEMENTS: tuple[Element, ...] = (
     *(Element(name, ("bool", "bool"), "bool", _COMPARISONS[name]) for name in ("EQUAL", "NOT_EQUAL")),
     *(Element(name, (kind, kind), kind, write) for name, write in _ARITHMETIC.items() for kind in ("int32", "int64")),
     *(Element(name, ("int16", "int16"), "int16", _ARITHMETIC[name]) for name in ("MAXIMUM", "MINIMUM")),
-    *(Element("SQUARED_DIFFERENCE", (kind, kind), kind, _squared_difference) for kind in ("int32", "int64")),
-    Element("LOGICAL_AND", ("bool", "bool"), "bool", lambda w, a, b: w.logical_and(a, b)),
+    *(Element("SQUARED_DIFFERENCE", (kind, kind), kind, squared_difference) for kind in ("int32", "int64")),
+    Element("LOGICAL_AND", ("bool", "bool"), "bool", Loops.logical_and),
     Element("LOGICAL_OR", ("bool", "bool"), "bool", lambda w, a, b: w.emit(arith.OrIOp(a, b))),
     Element("LOGICAL_NOT", ("bool",), "bool", lambda w, a: w.xor(a, 1)),
-    *(Element(name, ("bool", kind, kind), kind, _select) for name in ("SELECT", "SELECT_V2") for kind in KINDS),
-    *(Element("CAST", (source, target), target, _cast(source, target)) for source in _CAST for target in _CAST),
+    *(Element(name, ("bool", kind, kind), kind, _select) for name in ("SELECT", "SELECT_V2") for kind in STORED),
+    *(Element("CAST", (source,), target, _cast(source, target)) for source in _CAST for target in _CAST),
     *(Element("NEG", (kind,), kind, lambda w, a: w.sub(w.constant(0, a.type), a)) for kind in ("int32", "int64")),
-    *(Element("ABS", (kind,), kind, lambda w, a: w.most(a, w.sub(w.constant(0, a.type), a))) for kind in ("int32",)),
+    Element("ABS", ("int32",), "int32", lambda w, a: w.most(a, w.sub(w.constant(0, a.type), a))),
 )  # fmt: skip
+_NUMBERS = {element[:3]: number for number, element in enumerate(ELEMENTS)}
 
 
-def element_of(name: str, kinds: Sequence[str], gives: str) -> int | None:
+def element_of(name: str, takes: Sequence[str], gives: str) -> int | None:
     """Return the number of an operation on these types; None if there is none."""
-    takes = (kinds[0], gives) if name == "CAST" else tuple(kinds)
-    for index, element in enumerate(ELEMENTS):
-        if (element.name, element.takes, element.gives) == (name, takes, gives):
-            return index
-    return None
-
-
-def arity(operation: int) -> int:
-    """Return the number of operands of an operation."""
-    element = ELEMENTS[operation]
-    return 1 if element.name == "CAST" else len(element.takes)
+    return _NUMBERS.get((name, tuple(takes), gives))
 
 
 def _parameters(options: Options) -> Parameters:
-    element, count = ELEMENTS[options["operation"]], arity(options["operation"])
-    operands = {name: buffer(KINDS[kind]) for name, kind in zip(OPERANDS[:count], element.takes, strict=False)}
-    return {**operands, "output": buffer(KINDS[element.gives]), **_TABLE}
+    _, takes, gives, _ = ELEMENTS[options["operation"]]
+    operands = {name: buffer(STORED[kind]) for name, kind in zip(OPERANDS, takes, strict=False)}
+    return {**operands, "output": buffer(STORED[gives]), **_TABLE}
 
 
 @kernel_by_options(_parameters)
 def map_elements(w: Loops, helpers: Helpers, *, operation: int, **ways: int) -> None:
     """An operation of :data:`ELEMENTS`, one element after the other."""
-
-    def single(place: SSAValue, operands: Sequence[SSAValue]) -> None:
-        w.store(ELEMENTS[operation].write(w, *operands), w["output"], place)
-
-    _each_element(w, ways, single, 1)
+    _each_element(w, ways, lambda *operands: ELEMENTS[operation].write(w, *operands), 1)

@@ -13,8 +13,6 @@ from xdsl.dialects import arith, func, llvm, memref, scf, vector
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     DenseArrayBase,
-    Float32Type,
-    Float64Type,
     FloatAttr,
     IndexType,
     IntegerAttr,
@@ -25,7 +23,6 @@ from xdsl.dialects.builtin import (
     VectorType,
     f32,
     f64,
-    i1,
     i8,
     i16,
     i32,
@@ -33,24 +30,6 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint
-
-__all__ = [
-    "BYTES",
-    "INDEX",
-    "REALS",
-    "SHORTS",
-    "WORDS",
-    "Loops",
-    "buffer",
-    "f32",
-    "f64",
-    "i1",
-    "i8",
-    "i16",
-    "i32",
-    "i64",
-    "lanes",
-]
 
 INDEX = IndexType()
 
@@ -62,7 +41,15 @@ def buffer(element: Attribute) -> MemRefType[Attribute]:
 
 BYTES, SHORTS, WORDS, REALS = buffer(i8), buffer(i16), buffer(i32), buffer(f32)
 
-Number = SSAValue | int
+STORED: dict[str, Attribute] = {
+    "bool": i8, "int8": i8, "uint8": i8, "int16": i16, "int32": i32, "int64": i64, "float32": f32,
+}  # fmt: skip
+"""Types of stored elements."""
+
+Number = SSAValue | int | float
+
+_Binary = Callable[[SSAValue, SSAValue], Operation]
+_Cast = Callable[..., Operation]
 
 _BLOCK = 64  # floats that are added up one after the other
 
@@ -72,9 +59,14 @@ def lanes(count: int, element: Attribute) -> VectorType[Attribute]:
     return VectorType(element, [count])
 
 
-def _integer(type: Attribute) -> IntegerType:
-    assert isinstance(type, IntegerType)
-    return type
+def scalar_of(type: Attribute) -> Attribute:
+    """Return the element type of a vector, or another type itself."""
+    return type.element_type if isinstance(type, VectorType) else type
+
+
+def suffix(type: Attribute) -> str:
+    """Return the name of a type in names of LLVM intrinsics: ``v16i32``."""
+    return f"v{type.get_shape()[0]}{type.element_type}" if isinstance(type, VectorType) else str(type)
 
 
 class Loops:
@@ -128,54 +120,51 @@ class Loops:
         """Return a constant, made once at the top of the function; a vector has the number in every element."""
         key = (value, type)
         if key not in self._constants:
-            attribute: Attribute
             if isinstance(type, VectorType):
-                scalar = self.constant(value, type.element_type)
-                op: Operation = vector.BroadcastOp(scalar, type)
+                op: Operation = vector.BroadcastOp(self.constant(value, type.element_type), type)
+            elif type in (f32, f64):
+                op = arith.ConstantOp(FloatAttr(float(value), type))
             else:
-                if isinstance(type, Float32Type | Float64Type):
-                    attribute = FloatAttr(float(value), type)
-                else:
-                    assert isinstance(type, IntegerType | IndexType)
-                    attribute = IntegerAttr(int(value), type)
-                op = arith.ConstantOp(attribute)
+                assert isinstance(type, IntegerType | IndexType)
+                op = arith.ConstantOp(IntegerAttr(int(value), type))
             op.location = self.location
-            if self._last_constant is None:
-                first = self.entry.first_op
-                if first is None:
-                    self.entry.add_op(op)
-                else:
-                    self.entry.insert_op_before(op, first)
-            else:
+            if self._last_constant is not None:
                 self.entry.insert_op_after(op, self._last_constant)
+            elif self.entry.first_op is not None:
+                self.entry.insert_op_before(op, self.entry.first_op)
+            else:
+                self.entry.add_op(op)
             self._last_constant = op
             self._constants[key] = op.results[0]
         return self._constants[key]
 
-    def constant_bit(self, value: bool) -> SSAValue:
-        """Return a constant of one bit."""
-        return self.constant(-1 if value else 0, i1)
-
     def number(self, value: Number, type: Attribute = INDEX) -> SSAValue:
         """Return a number as a constant, and a value unchanged."""
-        return self.constant(value, type) if isinstance(value, int) else value
+        return value if isinstance(value, SSAValue) else self.constant(value, type)
 
-    # Arithmetic; additions of 0 and products with 1 vanish.
+    # Arithmetic on integers or floats, and on vectors of them; additions of 0 and products with 1 vanish.
+
+    def _combined(self, a: SSAValue, b: Number, whole: _Binary, real: _Binary) -> SSAValue:
+        kind = real if scalar_of(a.type) in (f32, f64) else whole
+        return self.emit(kind(a, self.number(b, a.type)))
 
     def add(self, a: SSAValue, b: Number) -> SSAValue:
-        return a if isinstance(b, int) and b == 0 else self.emit(arith.AddiOp(a, self.number(b, a.type)))
+        return a if isinstance(b, int) and b == 0 else self._combined(a, b, arith.AddiOp, arith.AddfOp)
 
     def sub(self, a: SSAValue, b: Number) -> SSAValue:
-        return self.emit(arith.SubiOp(a, self.number(b, a.type)))
+        return self._combined(a, b, arith.SubiOp, arith.SubfOp)
 
     def mul(self, a: SSAValue, b: Number) -> SSAValue:
-        return a if isinstance(b, int) and b == 1 else self.emit(arith.MuliOp(a, self.number(b, a.type)))
+        return a if isinstance(b, int) and b == 1 else self._combined(a, b, arith.MuliOp, arith.MulfOp)
+
+    def div(self, a: SSAValue, b: Number) -> SSAValue:
+        return self._combined(a, b, arith.DivSIOp, arith.DivfOp)
 
     def least(self, a: SSAValue, b: Number) -> SSAValue:
-        return self.emit(arith.MinSIOp(a, self.number(b, a.type)))
+        return self._combined(a, b, arith.MinSIOp, arith.MinimumfOp)
 
     def most(self, a: SSAValue, b: Number) -> SSAValue:
-        return self.emit(arith.MaxSIOp(a, self.number(b, a.type)))
+        return self._combined(a, b, arith.MaxSIOp, arith.MaximumfOp)
 
     def shift_right(self, a: SSAValue, b: Number) -> SSAValue:
         return self.emit(arith.ShRSIOp(a, self.number(b, a.type)))
@@ -189,8 +178,13 @@ class Loops:
     def xor(self, a: SSAValue, b: Number) -> SSAValue:
         return self.emit(arith.XOrIOp(a, self.number(b, a.type)))
 
+    def fused(self, a: SSAValue, b: Number, c: Number) -> SSAValue:
+        """Return ``a * b + c`` of vectors of floats, rounded once."""
+        return self.emit(vector.FMAOp(a, self.number(b, a.type), self.number(c, a.type)))
+
     def compare(self, a: SSAValue, predicate: str, b: Number) -> SSAValue:
-        return self.emit(arith.CmpiOp(a, self.number(b, a.type), predicate))
+        kind = arith.CmpfOp if a.type in (f32, f64) else arith.CmpiOp
+        return self.emit(kind(a, self.number(b, a.type), predicate))
 
     def select(self, condition: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
         return self.emit(arith.SelectOp(condition, a, b))
@@ -200,16 +194,24 @@ class Loops:
     def to_index(self, a: SSAValue) -> SSAValue:
         return self.emit(arith.IndexCastOp(a, INDEX))
 
+    def to_real(self, a: SSAValue) -> SSAValue:
+        """Convert a vector of signed integers to float32."""
+        assert isinstance(a.type, VectorType)
+        return self.emit(llvm.SIToFPOp(a, lanes(a.type.get_shape()[0], f32)))
+
     def widen(self, a: SSAValue, type: Attribute) -> SSAValue:
         """Extend with the sign."""
-        return self.emit(llvm.SExtOp(a, type) if isinstance(type, VectorType) else arith.ExtSIOp(a, _integer(type)))
+        return self._cast(a, type, llvm.SExtOp, arith.ExtSIOp)
 
     def widen_unsigned(self, a: SSAValue, type: Attribute) -> SSAValue:
-        return self.emit(llvm.ZExtOp(a, type) if isinstance(type, VectorType) else arith.ExtUIOp(a, _integer(type)))
+        return self._cast(a, type, llvm.ZExtOp, arith.ExtUIOp)
 
     def narrow(self, a: SSAValue, type: Attribute) -> SSAValue:
         """Keep the low bits."""
-        return self.emit(llvm.TruncOp(a, type) if isinstance(type, VectorType) else arith.TruncIOp(a, _integer(type)))
+        return self._cast(a, type, llvm.TruncOp, arith.TruncIOp)
+
+    def _cast(self, a: SSAValue, type: Attribute, many: _Cast, one: _Cast) -> SSAValue:
+        return self.emit((many if isinstance(type, VectorType) else one)(a, type))
 
     # Memory.
 
@@ -231,8 +233,7 @@ class Loops:
 
     def broadcast(self, a: SSAValue, count: int) -> SSAValue:
         """Return a vector with ``a``, a number or a vector of one element, in every element."""
-        element = a.type.element_type if isinstance(a.type, VectorType) else a.type
-        return self.emit(vector.BroadcastOp(a, lanes(count, element)))
+        return self.emit(vector.BroadcastOp(a, lanes(count, scalar_of(a.type))))
 
     def bitcast(self, a: SSAValue, type: Attribute) -> SSAValue:
         return self.emit(vector.BitcastOp(a, type))
@@ -249,13 +250,14 @@ class Loops:
         op = vector.ReductionOp.build(operands=[a, []], result_types=[a.type.element_type], properties={"kind": flag})
         return self.emit(op)
 
-    def fused(self, a: SSAValue, b: SSAValue, c: SSAValue) -> SSAValue:
-        """Return ``a * b + c`` of vectors of floats, rounded once."""
-        return self.emit(vector.FMAOp(a, b, c))
-
     def intrinsic(self, name: str, arguments: Sequence[SSAValue], result: Attribute) -> SSAValue:
         """Call an LLVM intrinsic."""
         return self.emit(llvm.CallIntrinsicOp(name, arguments, [result]))
+
+    def function(self, name: str, *operands: SSAValue) -> SSAValue:
+        """Call an LLVM intrinsic whose operands and result have one type: ``sqrt``, ``fabs``, ``trunc`` …"""
+        type = operands[0].type
+        return self.intrinsic(f"llvm.{name}.{suffix(type)}", operands, type)
 
     def call(self, function: func.FuncOp, *arguments: SSAValue) -> SSAValue:
         """Call a helper function that returns one value."""
@@ -303,7 +305,7 @@ class Loops:
         def block(begin: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
             limit = self.least(self.add(begin, _BLOCK * step), end)
             part = self.loop(begin, limit, step, lambda i, inner: [add(i, inner[0])], [zero])[0]
-            return [self.emit(arith.AddfOp(state[0], part))]
+            return [self.add(state[0], part)]
 
         return self.loop(first, end, _BLOCK * step, block, [zero])[0]
 

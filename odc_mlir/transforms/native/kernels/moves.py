@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from xdsl.dialects.builtin import i8, i16, i32, i64
 from xdsl.ir import Attribute, SSAValue
 
-from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, WORDS, Loops, buffer, i8, i16, i32, i64, lanes
+from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, WORDS, Loops, buffer, lanes
 from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel, kernel_by_options
 
 CHUNK = 32

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from xdsl.dialects import arith
-from xdsl.dialects.builtin import VectorType
+from xdsl.dialects.builtin import f32, i8, i16, i32
 from xdsl.ir import Attribute, SSAValue
 
-from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, REALS, SHORTS, WORDS, Loops, f32, i8, i16, i32, lanes
-from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, clamped
-from odc_mlir.transforms.native.kernels.products import FIELDS
+from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, REALS, SHORTS, WORDS, Loops
+from odc_mlir.transforms.native.kernels.mathematics import clamped, logistic, tanh
 from odc_mlir.transforms.native.kernels.registry import LANES, SUMS, Helpers, kernel, within
+from odc_mlir.transforms.native.kernels.windows import FIELDS
 
 GATES = INPUT, FORGET, CELL, OUTPUT = range(4)
 CELL_FIELDS = ("added_half", "added_shift", "low", "high", "q", "round", "half", "shift", "zero")
@@ -26,7 +25,6 @@ CELL_FIELDS = ("added_half", "added_shift", "low", "high", "q", "round", "half",
 GATE_FIELDS = (*FIELDS, "left")
 """Numbers by channel of all gates, which scale sums after a shift to the left by ``left``."""
 
-_FUNCTIONS = {operation.name: operation.write for operation in OPERATIONS}
 _LARGEST = (1 << 15) - 1
 
 _SEQUENCE: dict[str, Attribute] = {"outer": INDEX, "inner": INDEX, "channels": INDEX, "padded": INDEX}
@@ -39,7 +37,6 @@ def lstm_reals(w: Loops, helpers: Helpers, *, time_outer: int, clip: int) -> Non
     ``weights`` of the hidden values are ``[channel][gate][padded]``. The state of the cell stays in ``cell``, limited
     by the parameter ``clip`` if the option is set.
     """
-    real = lanes(LANES, f32)
 
     def step(row: SSAValue, old: SSAValue, new: SSAValue, sequence: SSAValue) -> None:
         sums_at, cell_at = w.mul(w.mul(row, w["padded"]), len(GATES)), w.mul(sequence, w["padded"])
@@ -61,17 +58,15 @@ def lstm_reals(w: Loops, helpers: Helpers, *, time_outer: int, clip: int) -> Non
                 ]
 
             sums = w.loop(0, w["channels"], 1, add, first)
-            entry, forget, output = (_FUNCTIONS["LOGISTIC"](w, sums[gate]) for gate in (INPUT, FORGET, OUTPUT))
+            entry, forget, output = (logistic(w, sums[gate]) for gate in (INPUT, FORGET, OUTPUT))
             place = w.add(cell_at, channel)
-            kept = w.emit(arith.MulfOp(forget, w.load_lanes(w["cell"], place, LANES)))
-            taken = w.emit(arith.MulfOp(_FUNCTIONS["TANH"](w, sums[CELL]), entry))
-            state = w.emit(arith.AddfOp(kept, taken))
+            kept = w.mul(forget, w.load_lanes(w["cell"], place, LANES))
+            state = w.add(kept, w.mul(tanh(w, sums[CELL]), entry))
             if clip:
                 most = w.broadcast(w["clip"], LANES)
-                least = w.emit(arith.SubfOp(w.constant(0.0, real), most))
-                state = clamped(w, state, least, most)
+                state = clamped(w, state, w.sub(w.constant(0.0, most.type), most), most)
             w.store_lanes(state, w["cell"], place)
-            result = w.emit(arith.MulfOp(output, _FUNCTIONS["TANH"](w, state)))
+            result = w.mul(output, tanh(w, state))
             w.store_lanes(result, w["hidden"], w.add(new, channel))
             w.store_lanes(result, w["output"], w.add(w.mul(row, w["channels"]), channel))
 
@@ -178,8 +173,7 @@ def lstm_codes(w: Loops, helpers: Helpers, *, time_outer: int) -> None:
 
 def _limited(w: Loops, sums: SSAValue) -> SSAValue:
     """Limit sums to 16 bits."""
-    assert isinstance(sums.type, VectorType)
-    return w.least(w.most(sums, w.constant(-_LARGEST - 1, SUMS)), w.constant(_LARGEST, SUMS))
+    return w.least(w.most(sums, -_LARGEST - 1), _LARGEST)
 
 
 def _function(w: Loops, table: str, code: SSAValue) -> SSAValue:

@@ -10,18 +10,19 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from xdsl.dialects.builtin import i8, i16, i32, i64
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.errors import CompileError
-from odc_mlir.transforms.native.kernels.loops import Loops, i8, i16, i32, i64, lanes
+from odc_mlir.transforms.native.kernels.loops import Loops, lanes
 
 Options = Mapping[str, int]
 Write = Callable[..., None]
 
 Parameters = Mapping[str, Attribute]
 
-_MODULES = ("products", "pooling", "elementwise", "rows", "moves", "recurrent")
+_MODULES = ("windows", "elementwise", "rows", "moves", "recurrent")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Kernel:
 
 def kernel(**parameters: Attribute) -> Callable[[Write], Kernel]:
     """Return a decorator that makes a kernel of the function that writes it."""
-    return lambda write: Kernel(write.__name__, lambda _: parameters, write)
+    return kernel_by_options(lambda _: parameters)
 
 
 def kernel_by_options(parameters: Callable[[Options], Parameters]) -> Callable[[Write], Kernel]:
@@ -85,7 +86,9 @@ class Helpers:
             key = f"{name}_{self._dot}" if name in ("dot", "dot_pairs") else name
             if key not in HELPERS:
                 raise CompileError(f"there is no helper {key!r}")
-            self.made[name] = HELPERS[key](name)
+            parameters, write = HELPERS[key]
+            loops = Loops(name, parameters, [SUMS])
+            self.made[name] = loops.finish(write(loops))
         return self.made[name]
 
 
@@ -100,7 +103,6 @@ LANES = 16  # 32-bit elements of a vector; machines with shorter registers use s
 
 SUMS = lanes(LANES, i32)
 CODES = lanes(LANES, i8)
-QUAD = lanes(4, i8)  # four neighbours of one pixel
 WEIGHTS = lanes(4 * LANES, i8)  # four weights for each of 16 channels
 
 
@@ -130,42 +132,26 @@ def _doubling_high(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
     return w.shuffle(halves[0], halves[1], [i + (LANES if i % 2 else 0) for i in range(LANES)])
 
 
-_SCALING = dict.fromkeys(("sums", "q", "round", "half", "shift"), SUMS)
-
-
-def scale(name: str) -> FuncOp:
-    """Multiply sums by fixed-point numbers, rounded."""
-    w = Loops(name, _SCALING, [SUMS])
-    return w.finish(_scale(w))
-
-
 def within(w: Loops, scaled: SSAValue, limits: Sequence[SSAValue], element: Attribute) -> SSAValue:
     """Return scaled sums plus a zero point, within a range, as elements of a quantised type."""
     zero, low, high = limits
     return w.narrow(w.least(w.most(w.add(scaled, zero), low), high), lanes(LANES, element))
 
 
-_DOT = {"sums": SUMS, "x": QUAD, "weights": WEIGHTS}
+def _vnni(w: Loops, name: str) -> SSAValue:
+    """Return ``sums[c] + Σ x[k] * weights[c, k]`` for four unsigned bytes ``x``, or two of 16 bits, by AVX-512 VNNI."""
+    spread = w.bitcast(w.broadcast(w.bitcast(w["x"], lanes(1, i32)), LANES), w["weights"].type)
+    return w.intrinsic(f"llvm.x86.avx512.{name}.512", [w["sums"], spread, w["weights"]], SUMS)
 
 
-def dot_vnni(name: str) -> FuncOp:
-    """``sums[c] + Σ x[k] * weights[c, k]`` for four unsigned ``x``, by AVX-512 VNNI."""
-    w = Loops(name, _DOT, [SUMS])
-    quad = w.bitcast(w["x"], lanes(1, i32))
-    spread = w.bitcast(w.broadcast(quad, LANES), WEIGHTS)
-    return w.finish(w.intrinsic("llvm.x86.avx512.vpdpbusd.512", [w["sums"], spread, w["weights"]], SUMS))
-
-
-def dot_portable(name: str) -> FuncOp:
-    """The same in portable arithmetic."""
-    w = Loops(name, _DOT, [SUMS])
+def _portable(w: Loops, count: int, x: SSAValue) -> SSAValue:
+    """The same in portable arithmetic, for ``count`` inputs ``x`` in 32 bits."""
     sums = w["sums"]
-    x = w.widen_unsigned(w["x"], lanes(4, i32))
-    for k in range(4):
-        column = w.shuffle(w["weights"], w["weights"], range(k, 4 * LANES, 4))
+    for k in range(count):
+        column = w.shuffle(w["weights"], w["weights"], range(k, count * LANES, count))
         factor = w.broadcast(w.shuffle(x, x, [k]), LANES)
         sums = w.add(sums, w.mul(w.widen(column, SUMS), factor))
-    return w.finish(sums)
+    return sums
 
 
 _SHORTS = 16  # of 16 bits in an AVX2 register
@@ -185,15 +171,14 @@ def _madd(w: Loops, sums: SSAValue, x: SSAValue, weights: SSAValue) -> SSAValue:
     return w.add(sums, w.shuffle(parts[0], parts[1], range(LANES)))
 
 
-def dot_madd(name: str) -> FuncOp:
-    """The same by AVX2's products of pairs of 16 bits; weights are widened once per tile."""
-    w = Loops(name, _DOT, [SUMS])
+def _madd_bytes(w: Loops) -> SSAValue:
+    """The same for four unsigned bytes ``x``; weights are widened once per tile."""
     sums, x = w["sums"], w.widen_unsigned(w["x"], lanes(4, i16))
     for first in (0, 2):
         own = [4 * channel + first + k for channel in range(LANES) for k in range(2)]
         pairs = w.widen(w.shuffle(w["weights"], w["weights"], own), lanes(2 * LANES, i16))
         sums = _madd(w, sums, w.shuffle(x, x, (first, first + 1)), pairs)
-    return w.finish(sums)
+    return sums
 
 
 _REGISTER = 16  # bytes of a NEON register, four sums of four products each
@@ -222,59 +207,37 @@ def _spread(w: Loops) -> SSAValue:
     return w.bitcast(w.broadcast(w.bitcast(w["x"], lanes(1, i32)), 4), lanes(_REGISTER, i8))
 
 
-def dot_usdot(name: str) -> FuncOp:
-    """The same by Arm's products of unsigned with signed bytes (the feature i8mm)."""
-    w = Loops(name, _DOT, [SUMS])
-    return w.finish(_by_registers(w, w["sums"], _spread(w), _neon(w, "usdot")))
-
-
-def dot_sdot(name: str) -> FuncOp:
-    """The same by Arm's products of signed bytes (the feature dotprod).
+def _sdot(w: Loops) -> SSAValue:
+    """Multiply by Arm's products of signed bytes (the feature dotprod).
 
     Inputs are lowered by 128. The missing 128 times the sum of the weights is the same for all pixels of a tile, so
     that it is computed once.
     """
-    w = Loops(name, _DOT, [SUMS])
     sdot, register = _neon(w, "sdot"), lanes(_REGISTER, i8)
     lowered = w.xor(_spread(w), w.constant(-128, register))
-    zero = w.constant(0, SUMS)
-    lacking = _by_registers(w, zero, w.constant(127, register), sdot)
+    lacking = _by_registers(w, w.constant(0, SUMS), w.constant(127, register), sdot)
     lacking = _by_registers(w, lacking, w.constant(1, register), sdot)
-    return w.finish(w.add(_by_registers(w, w["sums"], lowered, sdot), lacking))
+    return w.add(_by_registers(w, w["sums"], lowered, sdot), lacking)
 
 
-_DOT_PAIRS = {"sums": SUMS, "x": lanes(2, i16), "weights": lanes(2 * LANES, i16)}
+def _portable_pairs(w: Loops) -> SSAValue:
+    return _portable(w, 2, w.widen(w["x"], lanes(2, i32)))
 
 
-def dot_pairs_vnni(name: str) -> FuncOp:
-    """``sums[c] + x[0] * weights[c, 0] + x[1] * weights[c, 1]`` for 16-bit values, by AVX-512 VNNI."""
-    w = Loops(name, _DOT_PAIRS, [SUMS])
-    pair = w.bitcast(w["x"], lanes(1, i32))
-    spread = w.bitcast(w.broadcast(pair, LANES), lanes(2 * LANES, i16))
-    return w.finish(w.intrinsic("llvm.x86.avx512.vpdpwssd.512", [w["sums"], spread, w["weights"]], SUMS))
-
-
-def dot_pairs_madd(name: str) -> FuncOp:
-    """The same by AVX2's products of pairs."""
-    w = Loops(name, _DOT_PAIRS, [SUMS])
-    return w.finish(_madd(w, w["sums"], w["x"], w["weights"]))
-
-
-def dot_pairs_portable(name: str) -> FuncOp:
-    """The same in portable arithmetic."""
-    w = Loops(name, _DOT_PAIRS, [SUMS])
-    sums = w["sums"]
-    x = w.widen(w["x"], lanes(2, i32))
-    for k in range(2):
-        column = w.shuffle(w["weights"], w["weights"], range(k, 2 * LANES, 2))
-        sums = w.add(sums, w.mul(w.widen(column, SUMS), w.broadcast(w.shuffle(x, x, [k]), LANES)))
-    return w.finish(sums)
-
-
-HELPERS: dict[str, Callable[[str], FuncOp]] = {
-    "scale": scale,
-    **{function.__name__: function for function in (dot_vnni, dot_madd, dot_usdot, dot_sdot, dot_portable)},
-    "dot_pairs_vnni": dot_pairs_vnni,
-    "dot_pairs_madd": dot_pairs_madd,
-    **{f"dot_pairs_{name}": dot_pairs_portable for name in ("usdot", "sdot", "portable")},  # NEON has smlal for it
+_SCALING: Parameters = dict.fromkeys(("sums", "q", "round", "half", "shift"), SUMS)
+_BYTES: Parameters = {"sums": SUMS, "x": lanes(4, i8), "weights": WEIGHTS}
+_PAIRS: Parameters = {"sums": SUMS, "x": lanes(2, i16), "weights": lanes(2 * LANES, i16)}
+HELPERS: dict[str, tuple[Parameters, Callable[[Loops], SSAValue]]] = {
+    "scale": (_SCALING, _scale),
+    "dot_vnni": (_BYTES, lambda w: _vnni(w, "vpdpbusd")),
+    "dot_madd": (_BYTES, _madd_bytes),
+    "dot_usdot": (_BYTES, lambda w: _by_registers(w, w["sums"], _spread(w), _neon(w, "usdot"))),  # the feature i8mm
+    "dot_sdot": (_BYTES, _sdot),
+    "dot_portable": (_BYTES, lambda w: _portable(w, 4, w.widen_unsigned(w["x"], lanes(4, i32)))),
+    "dot_pairs_vnni": (_PAIRS, lambda w: _vnni(w, "vpdpwssd")),
+    "dot_pairs_madd": (_PAIRS, lambda w: _madd(w, w["sums"], w["x"], w["weights"])),
+    "dot_pairs_usdot": (_PAIRS, _portable_pairs),  # NEON has smlal for it
+    "dot_pairs_sdot": (_PAIRS, _portable_pairs),
+    "dot_pairs_portable": (_PAIRS, _portable_pairs),
 }
+"""Parameters and body of each helper function: scaling, and products of four bytes or of two values of 16 bits."""

@@ -21,8 +21,8 @@ from odc_mlir.ops.spec import Node
 from odc_mlir.runtime.kernels.common import activation_codes, fused_activation, scale_of
 from odc_mlir.runtime.kernels.sums import Hybrid, accumulation
 from odc_mlir.targets.cpu import CpuTarget
-from odc_mlir.transforms.native.kernels.products import FIELDS, WIDE_FIELDS
 from odc_mlir.transforms.native.kernels.registry import LANES
+from odc_mlir.transforms.native.kernels.windows import FIELDS, WIDE_FIELDS
 from odc_mlir.transforms.native.lowering.moves import Windows, padded_input, repeated_channels
 from odc_mlir.transforms.native.lowering.segment_writer import Number, SegmentFunction, Write, count, raised, refusal
 

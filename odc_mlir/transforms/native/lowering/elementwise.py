@@ -27,7 +27,7 @@ from odc_mlir.transforms.native.lowering.moves import expanded
 _EIGHT_BIT = ("int8", "uint8")
 _PLAIN = ("int32", "int64", "bool")
 _LARGEST_WIDE = (1 << 15) - 1
-_OPERATIONS = {operation.name: index for index, operation in enumerate(OPERATIONS)}
+_OPERATIONS = {name: index for index, name in enumerate(OPERATIONS)}
 
 
 @dataclass(frozen=True)
@@ -296,11 +296,11 @@ class LowerElementsToKernels(segment_writer.KernelPattern):
             raise segment_writer.refusal(
                 node, f"operands of {' and '.join(info.dtype for info in infos)} have no native kernel"
             )
-        operation, taken = found, infos[: elementwise.arity(found)]
+        operation = found
         if name in _CHOICES:
-            taken[0] = _beside(taken[0], taken[1], out)
-        spread = Broadcast.of(taken, out)
-        return lambda segment: spread.call(segment, "map_elements", {"operation": operation}, taken, out)
+            infos[0] = _beside(infos[0], infos[1], out)
+        spread = Broadcast.of(infos, out)
+        return lambda segment: spread.call(segment, "map_elements", {"operation": operation}, infos, out)
 
 
 def _beside(condition: TensorInfo, other: TensorInfo, out: TensorInfo) -> TensorInfo:

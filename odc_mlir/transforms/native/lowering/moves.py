@@ -19,9 +19,9 @@ from odc_mlir.ops.infer.common import WindowOptions, axis_window
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import quantised_zero
 from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.native.kernels.loops import STORED
 from odc_mlir.transforms.native.kernels.moves import DIMENSIONS
 from odc_mlir.transforms.native.lowering.segment_writer import (
-    HELD,
     KernelPattern,
     SegmentFunction,
     Write,
@@ -197,7 +197,7 @@ def fill_bits(info: TensorInfo, value: Any) -> int:
 
 def _held(node: Node, info: TensorInfo) -> TensorInfo:
     """Return ``info``; refuse a constant, and element types that segments do not hold."""
-    if info.dtype not in HELD or info.is_const:
+    if info.dtype not in STORED or info.is_const:
         kind = "a constant" if info.is_const else "an"
         raise refusal(node, f"{kind} input of {info.dtype} has no native kernel")
     return info
@@ -335,7 +335,7 @@ class LowerGatherToKernels(KernelPattern):
         x, indices, out = node.operand(0), node.operand(1), node.results[0]
         if indices.is_const and not x.is_const:
             return LowerMoveToKernels.plan(node, machine)
-        if x.dtype not in HELD:
+        if x.dtype not in STORED:
             raise refusal(node, f"an input of {x.dtype} has no native kernel")
         require_same_codes(node, x, out)
         axis, batch = gather_axes(node, len(x.static_shape), len(indices.static_shape))

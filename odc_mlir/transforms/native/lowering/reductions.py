@@ -22,9 +22,9 @@ from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import fused_activation, scale_of
 from odc_mlir.runtime.kernels.reduction import axes_of
 from odc_mlir.targets.cpu import CpuTarget
-from odc_mlir.transforms.native.kernels.pooling import AVERAGE, KINDS, MAX, ROOT
 from odc_mlir.transforms.native.kernels.registry import LANES
 from odc_mlir.transforms.native.kernels.rows import NAMES, TYPES
+from odc_mlir.transforms.native.kernels.windows import AVERAGE, KINDS, MAX, ROOT
 from odc_mlir.transforms.native.lowering.arithmetic import Arguments, Codes, bounds_of, constants
 from odc_mlir.transforms.native.lowering.moves import Windows, padded_input, transposed
 from odc_mlir.transforms.native.lowering.segment_writer import (

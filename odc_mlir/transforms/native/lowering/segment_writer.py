@@ -23,6 +23,8 @@ from xdsl.dialects.builtin import (
     MemRefType,
     StringAttr,
     UnrealizedConversionCastOp,
+    i32,
+    i64,
 )
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
@@ -34,7 +36,7 @@ from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, SLACK_BYTES
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.common.conversion import LoweringPattern
-from odc_mlir.transforms.native.kernels.loops import BYTES, WORDS, Loops, buffer, f32, i8, i16, i32, i64
+from odc_mlir.transforms.native.kernels.loops import BYTES, STORED, WORDS, Loops, buffer
 from odc_mlir.transforms.native.kernels.registry import find_kernel
 
 ALIGNMENT, SLACK = ALIGNMENT_BYTES, SLACK_BYTES
@@ -42,13 +44,6 @@ ALIGNMENT, SLACK = ALIGNMENT_BYTES, SLACK_BYTES
 Number = SSAValue | int | float
 BIAS = 128
 """The offset of stored 8-bit signed values."""
-
-HELD = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
-"""Element types of tensors in segments."""
-
-_OF_ARRAYS: dict[str, Attribute] = {
-    "uint8": i8, "int8": i8, "bool": i8, "int16": i16, "int32": i32, "int64": i64, "float32": f32
-}  # fmt: skip
 
 
 def refusal(node: Node, message: str) -> UnsupportedError:
@@ -184,7 +179,7 @@ class SegmentFunction:
 
     def constant(self, array: NDArray[Any]) -> SSAValue:
         """Return a buffer with the contents of ``array``."""
-        type = buffer(_OF_ARRAYS[array.dtype.name])
+        type = buffer(STORED[array.dtype.name])
         place = self.loops.constant(self.constants.add(array))
         size = self.loops.constant(array.size)
         found = self.loops.emit(memref.ViewOp(self.loops["constants"], place, [size], type))

@@ -1,4 +1,4 @@
-"""Kernels of products: sums over whole windows and sums over each channel by itself, in four arithmetics.
+"""Kernels of windows over images: products (whole windows, or each channel by itself), pools, and interpolation.
 
 Sums stay in registers, a tile of pixels by channels at a time. The last tile of pixels is moved back so that it is
 full. Blocks of channels go from the last to the first and pixels upwards: elements that a vector writes beyond the last
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
-from xdsl.dialects import arith, llvm
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import f32, i8, i16, i32, i64
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.loops import (
@@ -20,17 +22,14 @@ from odc_mlir.transforms.native.kernels.loops import (
     INDEX,
     REALS,
     SHORTS,
+    STORED,
     WORDS,
     Loops,
     buffer,
-    f32,
-    i8,
-    i16,
-    i32,
-    i64,
     lanes,
+    scalar_of,
 )
-from odc_mlir.transforms.native.kernels.mathematics import clamped
+from odc_mlir.transforms.native.kernels.mathematics import clamped, larger
 from odc_mlir.transforms.native.kernels.registry import (
     LANES,
     SUMS,
@@ -136,11 +135,11 @@ def _each_tile(
     are added up by a run of weights of ``ones``. ``split``: sums of one run fit into 32 bits, sums of all runs do not.
     """
     width, unit = LANES * vectors, product.unit
-    columns = vectors + offset  # sums of a pixel
-    missing = w.broadcast(w["offset"], LANES) if offset else None
+    columns = 2 * vectors if split else vectors + offset  # sums of a pixel
+    missing = [w.broadcast(w["offset"], LANES)] if offset else []
     last = w.sub(w["pixels"], rows)
     block_size = w["block_step"] if strided else w.mul(w.mul(w["run_count"], w["run_length"]), width)
-    zeros = [w.constant(0, SUMS)] * (rows * columns) if split or offset else []
+    zeros = [w.constant(0, SUMS)] * (rows * vectors) if split or offset else []
 
     def block(position: SSAValue) -> None:
         number = w.sub(w.sub(w["blocks"], 1), position)
@@ -162,12 +161,14 @@ def _each_tile(
                         w.load_lanes(w["weights"], w.add(weight, v * unit * LANES), unit * LANES)
                         for v in range(vectors)
                     ]
-                    if offset:
-                        factors.append(_same_for_all(w, w.load_lanes(w["ones"], k, unit)))
+                    if offset:  # four weights, the same ones for 16 channels
+                        ones = w.bitcast(w.load_lanes(w["ones"], k, unit), lanes(1, i32))
+                        factors.append(w.bitcast(w.broadcast(ones, LANES), WEIGHTS))
                     result = []
                     for i in range(rows):
                         x = product.inputs(w.add(begins[i], k))
-                        result += [product.multiply(sums[i * columns + v], x, factors[v]) for v in range(columns)]
+                        own = sums[i * len(factors) : (i + 1) * len(factors)]
+                        result += [product.multiply(*pair) for pair in zip(own, [x] * len(own), factors, strict=True)]
                     return [w.add(weight, w["weight_step"] if strided else unit * width), *result]
 
                 if not split:
@@ -177,12 +178,16 @@ def _each_tile(
                 return [weight, *(w.add(x, y) for x, y in zip(state[1:], parts, strict=True))]
 
             if split:
-                initial = [w.constant(0, _LONG)] * (2 * rows * vectors)
+                initial = [w.constant(0, _LONG)] * (rows * columns)
             else:
                 initial = [a.start(w.add(channel, v * LANES)) for v in range(vectors)]
                 initial = (initial + zeros[:offset]) * rows
             state = w.loop(0, w["run_count"], 1, run, [first_weight, *initial])[1:]
-            sums = _sums_of(w, state, vectors, missing) if not split else _halves_of(state, vectors)
+            found = [state[i * columns : (i + 1) * columns] for i in range(rows)]
+            if split:
+                sums = [[own[v : v + 2] for v in range(0, columns, 2)] for own in found]
+            else:
+                sums = [[[total] for total in _completed(w, own, missing)] for own in found]
             _store(w, a, sums, start, w.add(channel, w["first_result"]) if strided else channel, channel)
 
         w.each(0, w["pixels"], rows, tile)
@@ -190,23 +195,12 @@ def _each_tile(
     w.each(0, w["blocks"], 1, block)
 
 
-def _sums_of(w: Loops, state: Values, vectors: int, missing: SSAValue | None) -> list[list[Values]]:
-    """Return the sums of a tile by pixel and vector, with the share of the number ``missing`` in all weights."""
-    columns = vectors + (missing is not None)
-    found: list[list[Values]] = []
-    for first in range(0, len(state), columns):
-        own = state[first : first + vectors]
-        if missing is not None:
-            share = w.mul(state[first + vectors], missing)
-            own = [w.add(total, share) for total in own]
-        found.append([[total] for total in own])
-    return found
-
-
-def _halves_of(state: Values, vectors: int) -> list[list[Values]]:
-    """Return 64-bit sums of a tile by pixel and vector."""
-    pairs = [state[first : first + 2] for first in range(0, len(state), 2)]
-    return [list(pairs[first : first + vectors]) for first in range(0, len(pairs), vectors)]
+def _completed(w: Loops, sums: Values, missing: Values) -> Values:
+    """Return the sums of a pixel with the share of the number ``missing``, if any, in all weights."""
+    if not missing:
+        return sums
+    share = w.mul(sums[-1], missing[0])
+    return [w.add(total, share) for total in sums[:-1]]
 
 
 def each_window(
@@ -255,11 +249,6 @@ def each_window(
     w.each(0, w["blocks"], 1, block)
 
 
-def _same_for_all(w: Loops, quad: SSAValue) -> SSAValue:
-    """Return four weights as the same ones for 16 channels."""
-    return w.bitcast(w.broadcast(w.bitcast(quad, lanes(1, i32)), LANES), WEIGHTS)
-
-
 def _lengthened(w: Loops, sums: SSAValue) -> Values:
     """Return the halves of a vector in 64 bits."""
     return [w.widen(w.shuffle(sums, sums, range(first, first + _HALF)), _LONG) for first in (0, _HALF)]
@@ -306,7 +295,6 @@ def _scaling(w: Loops) -> Accumulator:
     ``owners`` has the image of a pixel, which has a scale and a zero point. The share of the zero point in a sum is its
     product with ``totals``, the sums of weights. Then come ``scale * factor``, the bias, and the fused activation.
     """
-    real = lanes(LANES, f32)
     low, high = w.broadcast(w["low"], LANES), w.broadcast(w["high"], LANES)
 
     def of_pixel(pixel: SSAValue) -> Values:
@@ -315,9 +303,8 @@ def _scaling(w: Loops) -> Accumulator:
 
     def result(sums: Values, fields: Values, numbers: Values) -> SSAValue:
         (totals, factors, bias), (zero, scale) = fields, numbers
-        centred = w.emit(llvm.SIToFPOp(w.sub(sums[0], w.mul(zero, totals)), real))
-        scaled = w.emit(arith.MulfOp(centred, w.emit(arith.MulfOp(scale, factors))))
-        return clamped(w, w.emit(arith.AddfOp(scaled, bias)), low, high)
+        centred = w.to_real(w.sub(sums[0], w.mul(zero, totals)))
+        return clamped(w, w.add(w.mul(centred, w.mul(scale, factors)), bias), low, high)
 
     return Accumulator(
         lambda _: w.constant(0, SUMS),
@@ -341,20 +328,11 @@ def _floats(w: Loops, clamp: int) -> Accumulator:
     return Accumulator(lambda channel: w.load_lanes(w["bias"], channel, LANES), lambda sums, *_: limited(sums[0]))
 
 
-def _bytes(w: Loops, helpers: Helpers) -> Multiplication:
-    """Return the products of four unsigned bytes with signed ones."""
+def _dots(w: Loops, helpers: Helpers, helper: str, unit: int) -> Multiplication:
+    """Return the products of ``unit`` neighbours by a helper function."""
     return Multiplication(
-        4, lambda place: w.load_lanes(w["input"], place, 4), lambda *operands: w.call(helpers["dot"], *operands)
+        unit, lambda place: w.load_lanes(w["input"], place, unit), lambda *operands: w.call(helpers[helper], *operands)
     )
-
-
-def _widened(w: Loops, place: SSAValue) -> SSAValue:
-    """Return weights of 16 channels in 32 bits."""
-    return w.widen(w.load_lanes(w["weights"], place, LANES), SUMS)
-
-
-def _byte_taps(w: Loops, sums: SSAValue, x: SSAValue, weights: SSAValue) -> SSAValue:
-    return w.add(sums, w.mul(w.widen_unsigned(x, SUMS), weights))
 
 
 @divisible("run_count", "run_length")
@@ -363,23 +341,21 @@ def _byte_taps(w: Loops, sums: SSAValue, x: SSAValue, weights: SSAValue) -> SSAV
 def convolve(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int) -> None:
     """Sums over whole windows of unsigned bytes, requantised to bytes."""
     accumulator = requantisation(w, helpers, LANES * vectors)
-    _each_tile(w, accumulator, _bytes(w, helpers), rows, vectors, offset=bool(offset))
+    _each_tile(w, accumulator, _dots(w, helpers, "dot", 4), rows, vectors, offset=bool(offset))
 
 
 @divisible("run_count", "run_length")
 @kernel(input=BYTES, weights=BYTES, ones=BYTES, offset=i32, **_TILES, **_HYBRID)
 def convolve_hybrid(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int) -> None:
     """Sums over whole windows of bytes, scaled to floats."""
-    _each_tile(w, _scaling(w), _bytes(w, helpers), rows, vectors, offset=bool(offset))
+    _each_tile(w, _scaling(w), _dots(w, helpers, "dot", 4), rows, vectors, offset=bool(offset))
 
 
 @divisible("run_count", "run_length")
 @kernel_by_options(lambda options: {"input": SHORTS, "weights": SHORTS, **_TILES, **_requantising(options)})
 def convolve_wide(w: Loops, helpers: Helpers, *, rows: int, vectors: int, long: int, split: int) -> None:
     """Sums over whole windows of 16-bit values, requantised to 16 bits."""
-    pairs = Multiplication(
-        2, lambda place: w.load_lanes(w["input"], place, 2), lambda *operands: w.call(helpers["dot_pairs"], *operands)
-    )
+    pairs = _dots(w, helpers, "dot_pairs", 2)
     _each_tile(w, requantisation(w, helpers, LANES * vectors), pairs, rows, vectors, split=bool(split))
 
 
@@ -398,30 +374,36 @@ def convolve_reals(w: Loops, helpers: Helpers, *, rows: int, vectors: int, clamp
     _each_tile(w, _floats(w, clamp), single, rows, vectors, strided=True)
 
 
+def _depthwise(w: Loops, a: Accumulator, rows: int, widen: Callable[[SSAValue, Attribute], SSAValue]) -> None:
+    """Add up products of integers, which ``widen`` and an extension of weights with the sign make 32-bit numbers."""
+    each_window(
+        w,
+        a,
+        lambda sums, x, weights: w.add(sums, w.mul(widen(x, SUMS), weights)),
+        rows,
+        weights=lambda place: w.widen(w.load_lanes(w["weights"], place, LANES), SUMS),
+    )
+
+
 @divisible("tap_count")
 @kernel_by_options(lambda options: {"input": BYTES, "weights": SHORTS, **WINDOWS, **_requantising(options)})
 def depthwise(w: Loops, helpers: Helpers, *, rows: int) -> None:
     """Sums over each channel of bytes, requantised to bytes."""
-    accumulator = requantisation(w, helpers, LANES)
-    each_window(w, accumulator, lambda *x: _byte_taps(w, *x), rows, weights=lambda place: _widened(w, place))
+    _depthwise(w, requantisation(w, helpers, LANES), rows, w.widen_unsigned)
 
 
 @divisible("tap_count")
 @kernel(input=BYTES, weights=SHORTS, **WINDOWS, **_HYBRID)
 def depthwise_hybrid(w: Loops, helpers: Helpers, *, rows: int) -> None:
     """Sums over each channel of bytes, scaled to floats."""
-    each_window(w, _scaling(w), lambda *x: _byte_taps(w, *x), rows, weights=lambda place: _widened(w, place))
+    _depthwise(w, _scaling(w), rows, w.widen_unsigned)
 
 
 @divisible("tap_count")
 @kernel_by_options(lambda options: {"input": SHORTS, "weights": SHORTS, **WINDOWS, **_requantising(options)})
 def depthwise_wide(w: Loops, helpers: Helpers, *, rows: int, long: int) -> None:
     """Sums over each channel of 16-bit values, which fit into 32 bits, requantised to 16 bits."""
-
-    def tap(sums: SSAValue, x: SSAValue, weights: SSAValue) -> SSAValue:
-        return w.add(sums, w.mul(w.widen(x, SUMS), weights))
-
-    each_window(w, requantisation(w, helpers, LANES), tap, rows, weights=lambda place: _widened(w, place))
+    _depthwise(w, requantisation(w, helpers, LANES), rows, w.widen)
 
 
 @divisible("tap_count")
@@ -435,3 +417,203 @@ def depthwise_reals(w: Loops, helpers: Helpers, *, rows: int, clamp: int) -> Non
         rows,
         weights=lambda place: w.load_lanes(w["weights"], place, LANES),
     )
+
+
+KINDS = ("float32", "uint8", "int16")
+"""Element types in their stored form; ``uint8`` is also the one of ``int8``."""
+
+MAX, AVERAGE, ROOT = range(3)  # the last one: the root of the mean of squares
+
+_REAL = lanes(LANES, f32)
+_SIZES = dict.fromkeys(("images", "height", "width", "channels", "rows", "columns"), INDEX)
+
+
+def _images(options: Options) -> Parameters:
+    """Return the parameters of pools."""
+    kind = KINDS[options["kind"]]
+    type, bound = buffer(STORED[kind]), f32 if kind == "float32" else i32
+    return {"input": type, "output": type, "low": bound, "high": bound}
+
+
+@dataclass(frozen=True)
+class _Pooling:
+    """The combination of a window: ``finish(state, taps)`` for as many elements as the vector ``taps`` says."""
+
+    start: SSAValue
+    combine: Callable[[SSAValue, SSAValue], SSAValue]
+    finish: Callable[[SSAValue, SSAValue], SSAValue]
+
+
+def _float_pooling(w: Loops, how: int, clamp: int) -> _Pooling:
+    """Return the combination of floats. A maximum passes over NaN."""
+    limited = limit(w, clamp)
+    if how == MAX:
+        lowest = w.constant(float("-inf"), _REAL)
+        return _Pooling(lowest, lambda state, x: larger(w, x, state), lambda state, _: limited(state))
+
+    def add(state: SSAValue, x: SSAValue) -> SSAValue:
+        return w.fused(x, x, state) if how == ROOT else w.add(state, x)
+
+    def mean(state: SSAValue, taps: SSAValue) -> SSAValue:
+        found = w.div(state, w.to_real(taps))
+        return limited(w.function("sqrt", found) if how == ROOT else found)
+
+    return _Pooling(w.constant(0.0, _REAL), add, mean)
+
+
+def _code_pooling(w: Loops, how: int, element: Attribute, zero: int) -> _Pooling:
+    """Return the combination of quantised values, stored with an offset of ``zero``.
+
+    A mean is rounded to nearest before the offset is added, halves away from zero.
+    """
+    low, high = w["low"], w["high"]
+    stored = lanes(LANES, element)
+    if how == MAX:
+        greater, less = (arith.MaxUIOp, arith.MinUIOp) if element == i8 else (arith.MaxSIOp, arith.MinSIOp)
+        least, most = (w.broadcast(w.narrow(bound, element), LANES) for bound in (low, high))
+        return _Pooling(least, lambda state, x: w.emit(greater(state, x)), lambda state, _: w.emit(less(state, most)))
+    least, most = (w.broadcast(bound, LANES) for bound in (low, high))
+
+    def mean(state: SSAValue, taps: SSAValue) -> SSAValue:
+        state = w.sub(state, w.mul(taps, zero)) if zero else state
+        sign = w.shift_right(state, 31)  # all bits set below zero: there, half is taken off
+        half = w.sub(w.xor(w.shift_right(taps, 1), sign), sign)
+        whole = w.add(w.div(w.add(state, half), taps), w.constant(zero, SUMS))
+        return w.narrow(w.least(w.most(whole, least), most), stored)
+
+    return _Pooling(w.constant(0, SUMS), lambda state, x: w.add(state, _whole(w, x)), mean)
+
+
+def _pooling(w: Loops, how: int, kind: int, zero: int, clamp: int) -> _Pooling:
+    if KINDS[kind] == "float32":
+        return _float_pooling(w, how, clamp)
+    return _code_pooling(w, how, STORED[KINDS[kind]], zero)
+
+
+def _whole(w: Loops, value: SSAValue) -> SSAValue:
+    """Return stored quantised values as 32-bit numbers."""
+    return w.widen_unsigned(value, SUMS) if value.type == lanes(LANES, i8) else w.widen(value, SUMS)
+
+
+@kernel_by_options(lambda options: {**_images(options), **WINDOWS})
+def pool(w: Loops, helpers: Helpers, *, how: int, kind: int, zero: int, clamp: int, taps: int) -> None:
+    """Pools of windows that all have ``taps`` elements; see :func:`each_window`."""
+    pooling = _pooling(w, how, kind, zero, clamp)
+    count = w.constant(taps, SUMS)
+    each_window(
+        w,
+        Accumulator(lambda _: pooling.start, lambda sums, *_: pooling.finish(sums[0], count)),
+        lambda state, x, _: pooling.combine(state, x),
+        in_blocks=KINDS[kind] == "float32" and how == AVERAGE,
+    )
+
+
+def _each_pixel(w: Loops, body: Callable[[SSAValue, SSAValue, SSAValue, SSAValue], None]) -> None:
+    """Call ``body(first pixel of the image, row, column, result pixel)`` for every pixel of the result, in order."""
+
+    def image(number: SSAValue) -> None:
+        first = w.mul(w.mul(number, w["height"]), w["width"])
+
+        def row(y: SSAValue) -> None:
+            begin = w.mul(w.add(w.mul(number, w["rows"]), y), w["columns"])
+            w.each(0, w["columns"], 1, lambda x: body(first, y, x, w.add(begin, x)))
+
+        w.each(0, w["rows"], 1, row)
+
+    w.each(0, w["images"], 1, image)
+
+
+def _pair(w: Loops, table: str, index: SSAValue) -> tuple[SSAValue, SSAValue]:
+    place = w.mul(index, 2)
+    return w.to_index(w.load(w[table], place)), w.to_index(w.load(w[table], w.add(place, 1)))
+
+
+@kernel_by_options(lambda options: {**_images(options), "ys": WORDS, "xs": WORDS, **_SIZES})
+def pool_inside(w: Loops, helpers: Helpers, *, how: int, kind: int, zero: int) -> None:
+    """Pools of the parts of windows inside the image: ``ys`` and ``xs`` have the ends of each row and column."""
+    pooling = _pooling(w, how, kind, zero, 1)
+
+    def pixel(first: SSAValue, y: SSAValue, x: SSAValue, place: SSAValue) -> None:
+        top, bottom = _pair(w, "ys", y)
+        left, right = _pair(w, "xs", x)
+        count = w.emit(arith.IndexCastOp(w.mul(w.sub(bottom, top), w.sub(right, left)), i32))
+        taps = w.broadcast(count, LANES)
+
+        def block(channel: SSAValue) -> None:
+            def row(ky: SSAValue, outer: Sequence[SSAValue]) -> Sequence[SSAValue]:
+                begin = w.add(first, w.mul(ky, w["width"]))
+
+                def column(kx: SSAValue, inner: Sequence[SSAValue]) -> Sequence[SSAValue]:
+                    source = w.add(w.mul(w.add(begin, kx), w["channels"]), channel)
+                    return [pooling.combine(inner[0], w.load_lanes(w["input"], source, LANES))]
+
+                return w.loop(left, right, 1, column, outer)
+
+            found = w.loop(top, bottom, 1, row, [pooling.start])[0]
+            target = w.add(w.mul(place, w["channels"]), channel)
+            w.store_lanes(pooling.finish(found, taps), w["output"], target)
+
+        w.each(0, w["channels"], LANES, block)
+
+    _each_pixel(w, pixel)
+
+
+def _interpolate(options: Options) -> Parameters:
+    type = buffer(STORED[KINDS[options["kind"]]])
+    weights = WORDS if options["fixed"] else REALS
+    return {"input": type, "output": type, "ys": WORDS, "xs": WORDS, "wy": weights, "wx": weights, **_SIZES}
+
+
+def _term(w: Loops, value: SSAValue, weights: Values, fixed: int) -> SSAValue:
+    """Return a neighbour times its weights: in integers (16-bit values in 64 bits) if ``fixed``, else in floats."""
+    element = scalar_of(value.type)
+    if fixed and element == i16:
+        long = lanes(LANES, i64)
+        value, weights = w.widen(value, long), [w.widen(weight, long) for weight in weights]
+    elif element != f32:
+        value = _whole(w, value)
+        value = w.sub(value, 128) if fixed else w.to_real(value)  # 8-bit values have an offset
+    return reduce(w.mul, weights, value)
+
+
+def _interpolated(w: Loops, total: SSAValue, element: Attribute, fixed: int) -> SSAValue:
+    """Return a sum of neighbours as stored."""
+    if element == f32:
+        return total
+    if fixed:
+        bits, offset = (64, 0) if element == i16 else (32, 128)
+        whole = w.shift_right(w.add(w.add(total, w.shift_right(total, bits - 1)), 1 << 19), 20)
+        return w.narrow(w.add(whole, offset), lanes(LANES, element))
+    total = w.add(total, 0.5) if element == i8 else w.function("roundeven", total)
+    whole = w.intrinsic(f"llvm.fptosi.sat.v{LANES}i32.v{LANES}f32", [total], SUMS)
+    return w.narrow(whole, lanes(LANES, element))
+
+
+@kernel_by_options(_interpolate)
+def interpolate(w: Loops, helpers: Helpers, *, kind: int, fixed: int) -> None:
+    """Interpolation between four neighbours, in the order and precision of numerics.resize.
+
+    ``ys`` and ``xs`` have both neighbours of every row and column, ``wy`` and ``wx`` the weight of the first and of the
+    second. ``fixed``: integers, weights in units of 1/1024.
+    """
+    element = STORED[KINDS[kind]]
+
+    def pixel(first: SSAValue, y: SSAValue, x: SSAValue, place: SSAValue) -> None:
+        ys, xs = _pair(w, "ys", y), _pair(w, "xs", x)
+        vertical, horizontal = (
+            [w.broadcast(w.load(w[name], w.add(w.mul(index, 2), i)), LANES) for i in range(2)]
+            for name, index in (("wy", y), ("wx", x))
+        )
+
+        def block(channel: SSAValue) -> None:
+            terms = []
+            for j, i in ((0, 0), (1, 0), (0, 1), (1, 1)):
+                source = w.add(first, w.add(w.mul(ys[j], w["width"]), xs[i]))
+                value = w.load_lanes(w["input"], w.add(w.mul(source, w["channels"]), channel), LANES)
+                terms.append(_term(w, value, [vertical[j], horizontal[i]], fixed))
+            found = _interpolated(w, reduce(w.add, terms), element, fixed)
+            w.store_lanes(found, w["output"], w.add(w.mul(place, w["channels"]), channel))
+
+        w.each(0, w["channels"], LANES, block)
+
+    _each_pixel(w, pixel)
