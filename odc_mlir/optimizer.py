@@ -29,7 +29,6 @@ from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
-from odc_mlir.transforms.circle.functions.recognise import count_functions
 from odc_mlir.transforms.circle.layout.graph import NHWC
 from odc_mlir.transforms.circle.rewrites.table import O1
 from odc_mlir.transforms.common.placement import main_function
@@ -64,16 +63,14 @@ class Difference:
 class Optimized(ModelFile):
     """Result of optimisation: the new ``model``, and ``rewrites`` with the number of applications by name.
 
-    ``before`` and ``after`` count operators by kind, ``functions`` the recognised groups of operators.
-    ``difference`` is the result of ``verify``, None without it. ``channels_last_inputs`` and ``channels_last_outputs``
-    are the names of the inputs and outputs that ``io_layout`` transposed.
+    ``before`` and ``after`` count operators by kind. ``difference`` is the result of ``verify``, None without it.
+    ``channels_last_inputs`` and ``channels_last_outputs`` name the inputs and outputs that ``io_layout`` transposed.
     """
 
     model: ModuleOp
     rewrites: Mapping[str, int]
     before: Mapping[str, int]
     after: Mapping[str, int]
-    functions: Mapping[str, int]
     difference: Difference | None = None
     channels_last_inputs: tuple[str, ...] = ()
     channels_last_outputs: tuple[str, ...] = ()
@@ -108,12 +105,11 @@ def optimize(
         tell_apart(module)
         module.verify()
     found = None if original is None else difference(original, module, done.inputs, done.outputs)
-    recognised = dict(count_functions(module))
     turned_names = [
         tuple(value_name(values[number]) for number in turned)
         for values, turned in zip(_interface(module), (done.inputs, done.outputs), strict=True)
     ]
-    return Optimized(module, dict(done.counts), before, count_operators(module), recognised, found, *turned_names)
+    return Optimized(module, dict(done.counts), before, count_operators(module), found, *turned_names)
 
 
 def _interface(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:

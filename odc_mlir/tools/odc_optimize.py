@@ -90,7 +90,6 @@ def report(made: Optimized) -> Mapping[str, Any]:
     document: dict[str, Any] = {
         "rewrites": dict(made.rewrites),
         "operators": {"before": dict(made.before), "after": dict(made.after)},
-        "functions": dict(made.functions),
         "channels_last": {"inputs": list(made.channels_last_inputs), "outputs": list(made.channels_last_outputs)},
     }
     if made.difference is not None:
@@ -118,8 +117,6 @@ def summary(made: Optimized, named: Sequence[str] = ()) -> Iterator[str]:
     last += [f"output {name!r}" for name in made.channels_last_outputs]
     if last:
         yield f"channels last now: {', '.join(last)}"
-    if made.functions:
-        yield "functions: " + ", ".join(f"{kind} {count}" for kind, count in sorted(made.functions.items()))
     if made.difference is not None and made.difference.is_none:
         apart = (
             f"apart by at most {made.difference.relative:.1e} of the largest" if made.difference.relative else "equal"

@@ -12,6 +12,7 @@ from helpers.channel_shuffles import shuffle, shuffle_net, shuffled_beside
 from helpers.float_nets import FloatNet
 from helpers.rewrite_parts import (
     Cases,
+    across_groups,
     behind,
     both,
     centred,
@@ -346,7 +347,7 @@ CASES: Mapping[str, Cases] = {
             lambda n: grouped(n, 1),
             lambda n: grouped(n, 2, batch=3, rows=False),
         ],
-        [tokens, lambda n: centred(n, n.real(4, 6), -1)],
+        [tokens, lambda n: centred(n, n.real(4, 6), -1), across_groups],
     ),
     "split_mean_axes": Cases(
         [

@@ -162,6 +162,11 @@ def grouped(n: FloatNet, groups: int, *, batch: int = 1, rows: bool = True) -> S
     return relu(n, reshape(n, centred(n, reshape(n, x, *shape), -1), batch, 4, 3, 2))
 
 
+def across_groups(n: FloatNet) -> SSAValue:
+    """Pixels of each group, normalised over its channels."""
+    return reshape(n, centred(n, reshape(n, n.real(1, 4, 3, 2), 2, 2, 6), 1), 1, 4, 3, 2)
+
+
 def tokens(n: FloatNet) -> SSAValue:
     """Rows of an image that are no groups of its channels."""
     return reshape(n, centred(n, reshape(n, n.real(1, 4, 3, 2), 12, 2), -1), 1, 4, 3, 2)

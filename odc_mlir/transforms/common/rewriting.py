@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import LocationAttr, ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
@@ -26,6 +26,8 @@ from odc_mlir.ops.spec import Shape
 from odc_mlir.support.locations import name_loc, value_name
 
 Reals = NDArray[np.float32]
+
+VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 
 STORED_WHOLE = frozenset({"float32", "int8", "uint8", "int16", "int32", "int64"})
 """Element types of weights and biases that rewrites take apart."""
@@ -255,6 +257,11 @@ def real(array: NDArray[Any], name: str) -> ConstOp:
     return make_constant(np.asarray(array, np.float32), "float32", name)
 
 
+def indices(numbers: Sequence[int], name: str) -> ConstOp:
+    """An int32 constant of these numbers."""
+    return make_constant(np.array(numbers, np.int32), "int32", name)
+
+
 def constant_name(old: SSAValue | None, owner: str, role: str) -> str:
     """Name for new contents of constant ``old``: its own name if ``old`` has no other users."""
     kept = "" if old is None or isinstance(old.owner, NoneOp) or not is_used_once(old) else value_name(old)
@@ -266,6 +273,52 @@ def producer(value: SSAValue | None, *names: str) -> CircleOp | None:
     if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or len(value.op.results) != 1:
         return None
     return value.op if value.op.SPEC.name in names and value.op.unverified is None else None
+
+
+def plain(value: SSAValue | None, *names: str) -> CircleOp | None:
+    """The operator with one of these names and without fused activation whose only result ``value`` is."""
+    op = producer(value, *names)
+    return op if op is not None and activation(op) == "none" else None
+
+
+def only_reader(value: SSAValue, *names: str, fused: bool = False) -> CircleOp | None:
+    """The operator with one of these names that alone reads ``value``; ``fused``: it may have a fused activation."""
+    op = value.get_user_of_unique_use()
+    if not isinstance(op, CircleOp) or op.SPEC.name not in names or op.unverified is not None:
+        return None
+    return op if fused or activation(op) == "none" else None
+
+
+def viewed(value: SSAValue) -> SSAValue:
+    """Look through operators that change only the shape of ``value``."""
+    while (view := producer(value, *VIEWS)) is not None:
+        value = view.operands[0]
+    return value
+
+
+def pairs(op: CircleOp) -> tuple[tuple[SSAValue, SSAValue], tuple[SSAValue, SSAValue]]:
+    """The two operands of ``op`` either way round."""
+    first, second = op.operands[:2]
+    return (first, second), (second, first)
+
+
+def between(result: SSAValue, sources: Iterable[SSAValue]) -> tuple[CircleOp, ...]:
+    """The operators on all ways from ``sources`` to ``result``, as a walk back finds them."""
+    stops, work = set(sources), [result]
+    seen: dict[CircleOp, None] = {}
+    while work:
+        value = work.pop()
+        op = value.owner
+        if value not in stops and isinstance(op, CircleOp) and op not in seen:
+            seen[op] = None
+            work.extend(op.operands)
+    return tuple(seen)
+
+
+def axes_of(op: CircleOp) -> tuple[int, ...] | None:
+    """The constant axes of a reduction, none negative."""
+    array, shape = constant(op.operands[1]), shape_of(op.operands[0])
+    return None if array is None or not shape else tuple(int(axis) % len(shape) for axis in array.reshape(-1))
 
 
 def is_used_once(value: SSAValue) -> bool:
@@ -289,7 +342,14 @@ def operator(
     name: str, operands: Sequence[SSAValue], like: SSAValue, options: Mapping[str, Any] | None = None
 ) -> CircleOp:
     """An operator whose result has the type and the name of ``like``, which it is to replace."""
-    return _operator(name, operands, like.type, value_name(like), options or {})
+    return build(name, operands, [like.type], options or {}, name_loc(value_name(like)))
+
+
+def reshaped(source: SSAValue, like: SSAValue) -> list[ConstOp | CircleOp]:
+    """RESHAPE of ``source`` to the static shape of ``like``, which it is to replace, behind the constant it reads."""
+    shape = list(static_shape_of(like) or ())
+    wanted = indices(shape, f"{value_name(like)}/shape")
+    return [wanted, operator("RESHAPE", [source, wanted.result], like, {"new_shape": shape})]
 
 
 def part(
@@ -302,13 +362,18 @@ def part(
 ) -> CircleOp:
     """An operator for a step on the way to ``like``: of its type, or of that with another shape."""
     type = like.type if shape is None else with_shape(like.type, shape)
-    return _operator(name, operands, type, f"{value_name(like)}/{role}", options)
+    return build(name, operands, [type], options, name_loc(f"{value_name(like)}/{role}"))
 
 
-def _operator(
-    name: str, operands: Sequence[SSAValue], type: Attribute, label: str, options: Mapping[str, Any]
+def build(
+    name: str,
+    operands: Sequence[SSAValue],
+    types: Sequence[Attribute],
+    options: Mapping[str, Any],
+    location: LocationAttr | None,
 ) -> CircleOp:
-    made = op_class(name).make(operands, [type], options, location=name_loc(label))
+    """An operator; options that are not given have their defaults."""
+    made = op_class(name).make(operands, types, options, location=location)
     missing = {key: option for key, option in made.OPTIONS.items() if key not in made.properties}
     made.properties |= {key: o.encode(o.default) for key, o in missing.items() if o.default is not None}
     return made

@@ -1,8 +1,16 @@
-"""Normalisations written as several operators."""
+"""Normalisations written as several operators: distances from a mean, divided by the root of their mean square.
+
+Recognised are ``(x - mean) * rsqrt(variance + epsilon)``, divisions by the square root, and the form that multiplies
+``x`` and the mean apart (``x * k + (beta - mean * k)``), each with or without constants behind it; without the mean it
+is RMSNorm.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from xdsl.ir import SSAValue
@@ -10,10 +18,140 @@ from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.circle.functions import common
 from odc_mlir.transforms.common import rewriting
 
 _ROOTS = frozenset({"RSQRT", "SQRT", "POW"})
+
+
+class Spread(NamedTuple):
+    """``mean((x - mean)²) + epsilon`` along ``axes``; ``distances`` are all ``x - mean``, or ``x`` without a mean."""
+
+    x: SSAValue
+    axes: frozenset[int]
+    mean: SSAValue | None
+    distances: tuple[SSAValue, ...]
+    epsilon: float = 0.0
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """``result = normal * gamma + beta`` with ``normal = (x - mean) / sqrt(spread)``, None where it is no value."""
+
+    spread: Spread
+    normal: SSAValue | None
+    result: SSAValue
+    gamma: rewriting.Reals | None
+    beta: rewriting.Reals | None
+
+
+def _normalisation(op: CircleOp) -> Normalisation | None:
+    """The normalisation whose root of a mean square ``op`` takes."""
+    exponent = {"RSQRT": -0.5, "SQRT": 0.5}.get(op.SPEC.name, rewriting.real_scalar(op.operands[-1]))
+    spread = _with_epsilon(op.operands[0]) if exponent in (0.5, -0.5) else None
+    if spread is None:
+        return None
+    if exponent == 0.5:
+        return _scaled(spread, op.results[0], None, rewriting.only_reader(op.results[0], "DIV"))
+    inverse, gamma = _with_gamma(op.results[0])
+    product = rewriting.only_reader(inverse, "MUL")
+    return _scaled(spread, inverse, gamma, product) or _apart(spread, inverse, gamma)
+
+
+def _with_epsilon(value: SSAValue) -> Spread | None:
+    """A mean square, and the number that is added to it."""
+    total = rewriting.plain(value, "ADD")
+    for variance, other in rewriting.pairs(total) if total is not None else ():
+        epsilon, spread = rewriting.real_scalar(other), _spread(variance)
+        if epsilon is not None and spread is not None:
+            return spread._replace(epsilon=epsilon)
+    return _spread(value)
+
+
+def _mean_of(value: SSAValue) -> tuple[SSAValue, frozenset[int]] | None:
+    """Return the value whose mean ``value`` is, and the axes; one MEAN, or several in a row."""
+    mean = rewriting.plain(value, "MEAN")
+    axes = None if mean is None else rewriting.axes_of(mean)
+    if mean is None or axes is None or not mean.option("keep_dims"):
+        return None
+    source, more = _mean_of(mean.operands[0]) or (mean.operands[0], frozenset())
+    return source, more.union(axes)
+
+
+def _spread(value: SSAValue) -> Spread | None:
+    squares, axes = _mean_of(value) or (None, frozenset())
+    apart = rewriting.plain(squares, "SQUARED_DIFFERENCE")
+    if apart is not None:
+        for x, mean in rewriting.pairs(apart):
+            if _mean_of(mean) == (x, axes):
+                readers = (rewriting.plain(result, "SUB") for use in mean.uses for result in use.operation.results)
+                distances = (op.results[0] for op in readers if op is not None and tuple(op.operands) == (x, mean))
+                return Spread(x, axes, mean, tuple(distances))
+        return None
+    distance = _root_of_square(squares)
+    difference = rewriting.plain(distance, "SUB")
+    if difference is not None and _mean_of(difference.operands[1]) == (difference.operands[0], axes):
+        return Spread(difference.operands[0], axes, difference.operands[1], difference.results)
+    return None if distance is None else Spread(distance, axes, None, (distance,))
+
+
+def _root_of_square(value: SSAValue | None) -> SSAValue | None:
+    op = rewriting.plain(value, "MUL", "SQUARE", "POW")
+    if op is None:
+        return None
+    if op.SPEC.name == "POW":
+        return op.operands[0] if rewriting.real_scalar(op.operands[1]) == 2.0 else None
+    return op.operands[0] if op.SPEC.name == "SQUARE" or op.operands[0] is op.operands[1] else None
+
+
+def _with_gamma(inverse: SSAValue) -> tuple[SSAValue, rewriting.Reals | None]:
+    """``inverse``, or the only product of it with a constant, and that."""
+    product = rewriting.only_reader(inverse, "MUL")
+    for value in product.operands if product is not None else ():
+        if (gamma := rewriting.real_constant(value)) is not None:
+            assert product is not None
+            return product.results[0], gamma
+    return inverse, None
+
+
+def _scaled(
+    spread: Spread, scale: SSAValue, gamma: rewriting.Reals | None, op: CircleOp | None
+) -> Normalisation | None:
+    """``op`` as a product or quotient of a distance and ``scale``, with the constants behind it, through views."""
+    if op is None or not any(a in spread.distances and b is scale for a, b in rewriting.pairs(op)):
+        return None
+    if op.SPEC.name == "DIV" and op.operands[1] is not scale:
+        return None
+    result: SSAValue = op.results[0]
+    if gamma is None:
+        result, gamma = _constant_step(result, "MUL")
+    result, beta = _constant_step(result, "ADD")
+    return Normalisation(spread, op.results[0], result, gamma, beta)
+
+
+def _constant_step(value: SSAValue, name: str) -> tuple[SSAValue, rewriting.Reals | None]:
+    """The result of the operator ``name`` with a constant that alone reads ``value``, maybe through one view."""
+    view = rewriting.only_reader(value, *rewriting.VIEWS)
+    op = rewriting.only_reader(value if view is None else view.results[0], name, fused=name == "ADD")
+    for other in op.operands if op is not None else ():
+        if (array := rewriting.real_constant(other)) is not None:
+            assert op is not None
+            return op.results[0], array
+    return value, None
+
+
+def _apart(spread: Spread, scale: SSAValue, gamma: rewriting.Reals | None) -> Normalisation | None:
+    """``x * scale + (beta - mean * scale)``."""
+    readers = {use.operation for use in scale.uses}
+    products = [op for op in readers if isinstance(op, CircleOp) and rewriting.plain(op.results[0], "MUL") is op]
+    by_value = {other: op.results[0] for op in products for other, factor in rewriting.pairs(op) if factor is scale}
+    image, centre = by_value.get(spread.x), None if spread.mean is None else by_value.get(spread.mean)
+    if image is None or centre is None or len(readers) != 2:
+        return None
+    moved, total = rewriting.only_reader(centre, "SUB"), rewriting.only_reader(image, "ADD")
+    beta = None if moved is None or moved.operands[1] is not centre else rewriting.real_constant(moved.operands[0])
+    if moved is None or beta is None or total is None or moved.results[0] not in total.operands:
+        return None
+    return Normalisation(spread, None, total.results[0], gamma, beta)
 
 
 def _vector(array: rewriting.Reals | None, channels: int, neutral: float) -> rewriting.Reals | None:
@@ -25,18 +163,20 @@ def _vector(array: rewriting.Reals | None, channels: int, neutral: float) -> rew
     return array.reshape(-1) if array.ndim and array.shape[-1] == channels == array.size else None
 
 
-def _put(rewriter: PatternRewriter, found: common.Normalisation, end: CircleOp, made: list[CircleOp | ConstOp]) -> None:
+def _put(rewriter: PatternRewriter, found: Normalisation, end: CircleOp, made: list[CircleOp | ConstOp]) -> None:
     """Put the last of ``made`` in the place of ``end``, and drop what computed its result."""
-    members = found.function().operators
-    rewriter.replace(end, made, [made[-1].results[0]])
+    members = rewriting.between(found.result, [found.spread.x])
+    rewriter.replace(end, made)
     rewriting.erase_unused((item for item in members if item is not end), rewriter)
 
 
-def _real_norm(op: CircleOp) -> tuple[common.Normalisation, tuple[int | None, ...]] | None:
+def _real_norm(op: CircleOp) -> tuple[Normalisation, tuple[int | None, ...]] | None:
     """Return the float normalisation with the root ``op``, and the shape of its operand."""
-    found = common.normalisation(op)
-    shape = None if found is None else rewriting.shape_of(found.x)
-    if found is None or not shape or not rewriting.is_real(found.x) or shape != rewriting.shape_of(found.result):
+    found = _normalisation(op)
+    shape = None if found is None else rewriting.shape_of(found.result)
+    if found is None or not shape or not rewriting.is_real(found.spread.x):
+        return None
+    if shape != rewriting.shape_of(found.spread.x):
         return None
     return found, shape
 
@@ -48,19 +188,19 @@ class RmsNorm(rewriting.OperatorPattern):
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         known = _real_norm(op)
-        if known is None or known[0].is_centred or len(known[1]) not in (3, 4):
+        if known is None or known[0].spread.mean is not None or len(known[1]) not in (3, 4):
             return
         found, shape = known
         channels = shape[-1]
         gamma = None if channels is None else _vector(found.gamma, channels, 1.0)
-        if found.axes != {len(shape) - 1} or gamma is None:
+        if found.spread.axes != {len(shape) - 1} or gamma is None:
             return
-        result, options = found.result, {"epsilon": found.epsilon}
+        result, options = found.result, {"epsilon": found.spread.epsilon}
         end = rewriting.producer(result, "MUL", "DIV", "ADD")
         if end is None or rewriting.activation(end) != "none" or found.beta is not None:
             return
         scale = rewriting.real(gamma, f"{value_name(result)}/gamma")
-        made = rewriting.operator("RMS_NORM", [found.x, scale.result], result, options)
+        made = rewriting.operator("RMS_NORM", [found.spread.x, scale.result], result, options)
         _put(rewriter, found, end, [scale, made])
 
 
@@ -71,7 +211,7 @@ class InstanceNorm(rewriting.OperatorPattern):
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         known = _real_norm(op)
-        if known is None or not known[0].is_centred or len(known[1]) != 4 or known[0].axes != {1, 2}:
+        if known is None or known[0].spread.mean is None or len(known[1]) != 4 or known[0].spread.axes != {1, 2}:
             return
         found, shape = known
         end = rewriting.producer(found.result, "MUL", "DIV", "ADD")
@@ -82,8 +222,8 @@ class InstanceNorm(rewriting.OperatorPattern):
             return
         name = value_name(found.result)
         scale, shift = rewriting.real(gamma, f"{name}/gamma"), rewriting.real(beta, f"{name}/beta")
-        options = {"epsilon": found.epsilon, "fused_activation_function": rewriting.activation(end)}
-        made = rewriting.operator("INSTANCE_NORM", [found.x, scale.result, shift.result], found.result, options)
+        options = {"epsilon": found.spread.epsilon, "fused_activation_function": rewriting.activation(end)}
+        made = rewriting.operator("INSTANCE_NORM", [found.spread.x, scale.result, shift.result], found.result, options)
         _put(rewriter, found, end, [scale, shift, made])
 
 
@@ -96,109 +236,68 @@ class GroupsAsDimension(rewriting.OperatorPattern):
     names = _ROOTS
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        found = common.normalisation(op)
-        view = None if found is None else rewriting.producer(found.x, "RESHAPE")
-        back = None if found is None or found.normal is None else common.only_reader(found.normal, "RESHAPE")
-        if found is None or view is None or back is None or found.kind not in (common.GROUP, common.INSTANCE):
+        found = _normalisation(op)
+        if found is None or found.spread.mean is None or found.normal is None:
             return
-        rows, image = rewriting.static_shape_of(found.x), rewriting.static_shape_of(view.operands[0])
-        if rows is None or image is None or len(image) != 4 or len(rows) == 4 or 0 in image:
+        x, axes = found.spread.x, found.spread.axes
+        view, back = rewriting.producer(x, "RESHAPE"), rewriting.only_reader(found.normal, "RESHAPE")
+        rows, image = rewriting.static_shape_of(x), rewriting.static_shape_of(rewriting.viewed(x))
+        if view is None or back is None or not rows or not image or len(image) != 4 or len(rows) == 4 or 0 in image:
             return
-        groups = math.prod(rows[: len(rows) - len(found.axes)]) // image[0]
-        steps = _Steps(found, (image[0], groups, image[1] // groups, image[2] * image[3]))
-        if not groups or image[1] % groups or not steps.are_known:
+        batch, channels, pixels = image[0], image[1], image[2] * image[3]
+        groups, rest = divmod(channels * pixels, math.prod(rows[axis] for axis in axes))
+        if rest or channels % groups or axes != frozenset(range(len(rows) - len(axes), len(rows))):
+            return  # other rows than those of groups of channels
+        members = frozenset(rewriting.between(found.normal, [x]))
+        if not all(_works_on_rows(member, found.spread, members) for member in members):
             return
-        made = steps.rebuild(view.operands[0])
+        made = _on_groups(found, members, view.operands[0], (batch, groups, channels // groups, pixels))
         shown = rewriting.copy_of(back, [made[-1].results[0], *list(back.operands)[1:]], back.results[0])
-        rewriter.replace(back, [*made, shown], [shown.results[0]])
-        rewriting.erase_unused([*steps.members, view], rewriter)
-
-
-class _Steps:
-    """The operators that make rows of ``found`` normal, made anew on images of ``shape``."""
-
-    def __init__(self, found: common.Normalisation, shape: tuple[int, int, int, int]) -> None:
-        self.found, self.shape = found, shape
-        assert found.normal is not None
-        self.members = frozenset(common.between(found.normal, [found.x]))
-        self.rows = rewriting.shape_of(found.x)
-
-    @property
-    def are_known(self) -> bool:
-        """Whether every operator is one that works on any shape, on rows or on one number for each."""
-        for op in self.members:
-            if op.SPEC.name not in _OF_EACH and (op.SPEC.name != "MEAN" or common.axes_of(op) != self.found.axes):
-                return False
-            loose = [value for value in op.operands if value is not self.found.x and value.owner not in self.members]
-            if op.SPEC.name != "MEAN" and any(rewriting.real_scalar(value) is None for value in loose):
-                return False
-        return True
-
-    def rebuild(self, image: SSAValue) -> list[CircleOp | ConstOp]:
-        """The operators in order, the last of them gives the normalised images."""
-        assert self.found.normal is not None
-        name = value_name(self.found.result)
-        wanted = rewriting.make_constant(np.array(self.shape, np.int32), "int32", f"{name}/groups")
-        view = rewriting.part(
-            "RESHAPE", [image, wanted.result], self.found.x, "groups", self.shape, new_shape=list(self.shape)
-        )
-        axes = [rewriting.make_constant(np.array([axis], np.int32), "int32", f"{name}/axis{axis}") for axis in (3, 2)]
-        made: list[CircleOp | ConstOp] = [wanted, *axes, view]
-        values: dict[SSAValue, SSAValue] = {self.found.x: view.results[0]}
-
-        def step(op: CircleOp) -> None:
-            for value in op.operands:
-                if value not in values and value.owner in self.members:
-                    assert isinstance(value.owner, CircleOp)
-                    step(value.owner)
-            operands = [values.get(value, value) for value in op.operands]
-            result = op.results[0]
-            if op.SPEC.name == "MEAN":
-                for axis in axes:
-                    kept = (*self.shape[:2], 1 if axis is axes[1] else self.shape[2], 1)
-                    mean = rewriting.part("MEAN", [operands[0], axis.result], result, "mean", kept, keep_dims=True)
-                    made.append(mean)
-                    operands[0] = mean.results[0]
-                values[result] = operands[0]
-                return
-            shape = self.shape if rewriting.shape_of(result) == self.rows else (*self.shape[:2], 1, 1)
-            options = {key: op.option(key) for key in op.OPTIONS}
-            made.append(rewriting.part(op.SPEC.name, operands, result, "groups", shape, **options))
-            values[result] = made[-1].results[0]
-
-        assert isinstance(self.found.normal.owner, CircleOp)
-        step(self.found.normal.owner)
-        return made
+        rewriter.replace(back, [*made, shown])
+        rewriting.erase_unused([*members, view], rewriter)
 
 
 _OF_EACH = frozenset({"SUB", "MUL", "ADD", "DIV", "RSQRT", "SQRT", "SQUARE", "SQUARED_DIFFERENCE", "POW"})
 
 
-class Rotary(rewriting.OperatorPattern):
-    """``x * cosine + concat(-x_high, x_low) * sine`` with constant tables is ROPE."""
+def _works_on_rows(op: CircleOp, spread: Spread, members: Set[CircleOp]) -> bool:
+    """Return whether ``op`` is a mean of rows, or works on rows or on one number for each in any shape."""
+    if op.SPEC.name == "MEAN":
+        return frozenset(rewriting.axes_of(op) or ()) == spread.axes
+    loose = (value for value in op.operands if value is not spread.x and value.owner not in members)
+    return op.SPEC.name in _OF_EACH and all(rewriting.real_scalar(value) is not None for value in loose)
 
-    names = frozenset({"ADD"})
 
-    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        found = common.rotation(op)
-        shape = None if found is None else rewriting.shape_of(found.x)
-        if found is None or shape is None or len(shape) != 4 or not rewriting.is_real(found.x):
-            return
-        tables = [rewriting.real_constant(found.sine), rewriting.real_constant(found.cosine)]
-        if any(table is None or table.ndim > 4 or table.shape[-1:] != shape[-1:] for table in tables):
-            return
-        name = value_name(found.result)
-        made = [
-            rewriting.real(table.reshape((1,) * (4 - table.ndim) + table.shape), f"{name}/{role}")
-            for table, role in zip(tables, ("sine", "cosine"), strict=True)
-            if table is not None
-        ]
-        turned = rewriting.operator(
-            "ROPE", [found.x, *(item.result for item in made)], found.result, {"mode": "gpt_neox"}
-        )
-        members = found.function().operators
-        rewriter.replace(op, [*made, turned], [turned.results[0]])
-        rewriting.erase_unused((item for item in members if item is not op), rewriter)
+def _on_groups(
+    found: Normalisation, members: Set[CircleOp], image: SSAValue, shape: tuple[int, int, int, int]
+) -> list[CircleOp | ConstOp]:
+    """The ``members`` made anew on ``image`` in ``shape``, in order; the last one gives the normalised groups."""
+    name, rows = value_name(found.result), rewriting.shape_of(found.spread.x)
+    wanted = rewriting.indices(shape, f"{name}/groups")
+    view = rewriting.part("RESHAPE", [image, wanted.result], found.spread.x, "groups", shape, new_shape=list(shape))
+    axes = [rewriting.indices([axis], f"{name}/axis{axis}") for axis in (3, 2)]
+    made: list[CircleOp | ConstOp] = [wanted, *axes, view]
+    values: dict[SSAValue, SSAValue] = {found.spread.x: view.results[0]}
+
+    def value_of(old: SSAValue) -> SSAValue:
+        op = old.owner
+        if old in values or not isinstance(op, CircleOp) or op not in members:
+            return values.get(old, old)
+        operands = [value_of(operand) for operand in op.operands]
+        if op.SPEC.name == "MEAN":
+            for axis, kept in zip(axes, ((*shape[:3], 1), (*shape[:2], 1, 1)), strict=True):
+                made.append(rewriting.part("MEAN", [operands[0], axis.result], old, "mean", kept, keep_dims=True))
+                operands[0] = made[-1].results[0]
+        else:
+            extents = shape if rewriting.shape_of(old) == rows else (*shape[:2], 1, 1)
+            options = {key: op.option(key) for key in op.OPTIONS}
+            made.append(rewriting.part(op.SPEC.name, operands, old, "groups", extents, **options))
+        values[old] = made[-1].results[0]
+        return values[old]
+
+    assert found.normal is not None
+    value_of(found.normal)
+    return made
 
 
 class ScaleOfRmsNorm(rewriting.OperatorPattern):
@@ -207,20 +306,14 @@ class ScaleOfRmsNorm(rewriting.OperatorPattern):
     names = frozenset({"MUL"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        for value, other in common.pairs(op):
+        for value, other in rewriting.pairs(op) if rewriting.activation(op) == "none" else ():
             norm, factor = rewriting.producer(value, "RMS_NORM"), rewriting.real_constant(other)
             gamma = None if norm is None else rewriting.real_constant(norm.operands[1])
-            if (
-                norm is None
-                or gamma is None
-                or factor is None
-                or not rewriting.is_used_once(value)
-                or rewriting.activation(op) != "none"
-            ):
+            if norm is None or gamma is None or factor is None or not rewriting.is_used_once(value):
                 continue
             if gamma.shape != factor.reshape(-1).shape or factor.shape[-1] != factor.size:
                 continue
             scale = rewriting.real(gamma * factor.reshape(-1), f"{value_name(op.results[0])}/gamma")
             made = rewriting.copy_of(norm, [norm.operands[0], scale.result], op.results[0])
-            rewriter.replace(op, [scale, made], [made.results[0]])
+            rewriter.replace(op, [scale, made])
             return

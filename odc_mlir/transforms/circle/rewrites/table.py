@@ -247,7 +247,7 @@ RULES: tuple[RewriteRule, ...] = (
     _on_request("fuse_mul_with_rmsnorm", "fold MUL into RMS_NORM's gamma", "rewrites.norms:ScaleOfRmsNorm"),
     _on_request("fuse_lstm", "fuse steps into UNIDIRECTIONAL_SEQUENCE_LSTM", "rewrites.sequences:SequenceLstm"),
     _on_request("fuse_gru", "fuse steps into GRU", "rewrites.sequences:SequenceGru"),
-    _on_request("fuse_rope", "fuse operators into ROPE", "rewrites.norms:Rotary"),
+    _on_request("fuse_rope", "fuse operators into ROPE", "rewrites.sequences:Rotary"),
     _on_request(
         "fuse_preactivation_batchnorm",
         "fold MUL and ADD before RELU and CONV_2D into the layers around them",
