@@ -7,9 +7,9 @@ checked here needs only the text; :func:`odc_mlir.runtime.execution.plan.check_p
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
@@ -132,10 +132,14 @@ def _step_document(step: HostStep | SegmentStep) -> dict[str, Any]:
 
 
 def parse_plan(data: bytes, location: str = "plan.json") -> Plan:
-    """The plan that ``data`` holds; raises PackageError, naming the key, for anything that is not exactly a plan."""
-    with parsing("not valid JSON", PackageError, location=location):
-        document = json.loads(data, object_pairs_hook=lambda pairs: _unique_keys(pairs, location))
-    return _PlanReader(location).plan(document)
+    """Return the plan in ``data``; raise PackageError, naming the key, for anything that is not exactly a plan."""
+    try:
+        with parsing("not valid JSON", PackageError):
+            document = json.loads(data, object_pairs_hook=_unique_keys)
+        return _plan(document)
+    except PackageError as error:
+        error.location = location
+        raise
 
 
 def is_member_name(name: str) -> bool:
@@ -144,203 +148,184 @@ def is_member_name(name: str) -> bool:
     return allowed and 0 < len(name) <= 128 and not name.startswith(".")
 
 
-def _unique_keys(pairs: list[tuple[str, Any]], location: str) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
-            raise PackageError(f"the key {key!r} is given twice", location=location)
-        result[key] = value
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise PackageError(f"the key {twice!r} is given twice")
     return result
 
 
-class _PlanReader:
-    """Turns parsed JSON into records; ``path`` arguments name the place in errors, such as ``steps[2].file``."""
+# Readers turn parsed JSON into records; ``path`` is the place for errors, such as ``steps[2].file``.
+Reader = Callable[[Any, str], Any]
 
-    def __init__(self, location: str) -> None:
-        self.location = location
 
-    def error(self, message: str) -> PackageError:
-        return PackageError(message, location=self.location)
+def _plan(document: Any) -> Plan:
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if type(version) is int and version > SCHEMA_VERSION:
+        raise PackageError(
+            f"plan schema version {version} is newer than {SCHEMA_VERSION}, the newest known here",
+            hint="use the odc-mlir version that made the package, or compile the model again",
+        )
+    required: dict[str, Reader] = {
+        "schema_version": _version,
+        "model": _model_path,
+        "inputs": _indices,
+        "outputs": _indices,
+        "steps": _steps,
+    }
+    optional: dict[str, Reader] = {
+        "target": _text_or_none,
+        "memory": _text_or_none,
+        "compiler_version": _text,
+        "options": _options,
+        "host_reasons": _reasons,
+        "partition": _object,
+    }
+    values = _record(document, "", required, optional)
+    del values["schema_version"]
+    plan = Plan(**values)
+    files = [step.file for step in plan.segments]
+    if len(set(files)) != len(files):
+        raise PackageError("two segment steps name the same file")
+    if len({name.rpartition(".")[2] for name in files}) > 1:
+        raise PackageError("segments are of several kinds, but one device runs only one kind")
+    return plan
 
-    def plan(self, document: Any) -> Plan:
-        if isinstance(document, dict):
-            version = document.get("schema_version")
-            if type(version) is int and version > SCHEMA_VERSION:
-                raise PackageError(
-                    f"plan schema version {version} is newer than {SCHEMA_VERSION}, the newest known here",
-                    location=self.location,
-                    hint="use the odc-mlir version that made the package, or compile the model again",
-                )
-        readers: dict[str, Callable[[Any, str], Any]] = {
-            "schema_version": self.version,
-            "model": self.model_path,
-            "inputs": self.indices,
-            "outputs": self.indices,
-            "steps": self.steps,
-        }
-        optional: dict[str, Callable[[Any, str], Any]] = {
-            "target": self.text_or_none,
-            "memory": self.text_or_none,
-            "compiler_version": self.text,
-            "options": self.options,
-            "host_reasons": self.reasons,
-            "partition": self.partition,
-        }
-        values = self.record(document, "", readers, optional)
-        del values["schema_version"]
-        plan = Plan(**values)
-        files = [step.file for step in plan.segments]
-        if len(set(files)) != len(files):
-            raise self.error("two segment steps name the same file")
-        if len({name.rpartition(".")[2] for name in files}) > 1:
-            raise self.error("segments are of several kinds, but one device runs only one kind")
-        return plan
 
-    def record(
-        self,
-        value: Any,
-        path: str,
-        required: Mapping[str, Callable[[Any, str], Any]],
-        optional: Mapping[str, Callable[[Any, str], Any]] = MappingProxyType({}),
-    ) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self.error(f"{path.rstrip('.') or 'the plan'} must be an object, not {_kind(value)}")
-        for key in value:
-            if key not in required and key not in optional:
-                raise self.error(f"unknown key {path + key!r}")
-        for key in required:
-            if key not in value:
-                raise self.error(f"missing key {path + key!r}")
-        readers = {**required, **optional}
-        return {key: readers[key](item, path + key) for key, item in value.items()}
+def _object(value: Any, path: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise PackageError(f"{path} must be an object, not {_kind(value)}")
+    return value
 
-    def version(self, value: Any, path: str) -> int:
-        if type(value) is not int or value != SCHEMA_VERSION:
-            raise self.error(f"{path} is {value!r}, expected {SCHEMA_VERSION}")
-        return value
 
-    def text(self, value: Any, path: str) -> str:
-        if not isinstance(value, str):
-            raise self.error(f"{path} must be a string, not {_kind(value)}")
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise self.error(f"{path} holds a lone surrogate, which is not valid text") from None
-        return value
+def _record(
+    value: Any, path: str, required: Mapping[str, Reader], optional: Mapping[str, Reader] = MappingProxyType({})
+) -> dict[str, Any]:
+    for key in _object(value, path.rstrip(".") or "the plan"):
+        if key not in required and key not in optional:
+            raise PackageError(f"unknown key {path + key!r}")
+    for key in required:
+        if key not in value:
+            raise PackageError(f"missing key {path + key!r}")
+    readers = {**required, **optional}
+    return {key: readers[key](item, path + key) for key, item in value.items()}
 
-    def text_or_none(self, value: Any, path: str) -> str | None:
-        return None if value is None else self.text(value, path)
 
-    def model_path(self, value: Any, path: str) -> str:
-        name = self.text(value, path)
-        if not all(map(is_member_name, name.split("/"))):
-            raise self.error(f"{path} is {name!r}, which is not a path in the package")
-        return name
+def _version(value: Any, path: str) -> int:
+    if type(value) is not int or value != SCHEMA_VERSION:
+        raise PackageError(f"{path} is {value!r}, expected {SCHEMA_VERSION}")
+    return value
 
-    def segment_file(self, value: Any, path: str) -> str:
-        name = self.text(value, path)
-        if not is_member_name(name):
-            raise self.error(f"{path} is {name!r}, which is not a plain file name")
-        if not _EXTENSION.fullmatch(name.rpartition(".")[2] if "." in name else ""):
-            raise self.error(f"{path} is {name!r}, expected a name with an extension, such as .npu or .cpu")
-        return name
 
-    def index(self, value: Any, path: str) -> int:
-        if type(value) is not int or not 0 <= value <= _LARGEST_INDEX:
-            raise self.error(f"{path} is {value!r}, expected an index")
-        return value
+def _text(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise PackageError(f"{path} must be a string, not {_kind(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise PackageError(f"{path} holds a lone surrogate, which is not valid text") from None
+    return value
 
-    def indices(self, value: Any, path: str) -> tuple[int, ...]:
-        return tuple(self.index(item, f"{path}[{i}]") for i, item in enumerate(self.list_of(value, path)))
 
-    def operators(self, value: Any, path: str) -> tuple[int, ...]:
-        indices = self.indices(value, path)
-        if not indices or len(set(indices)) != len(indices):
-            raise self.error(f"{path} must name at least one operator, and none twice")
-        return indices
+def _text_or_none(value: Any, path: str) -> str | None:
+    return None if value is None else _text(value, path)
 
-    def list_of(self, value: Any, path: str) -> Sequence[Any]:
-        if not isinstance(value, list):
-            raise self.error(f"{path} must be a list, not {_kind(value)}")
-        return value
 
-    def steps(self, value: Any, path: str) -> tuple[HostStep | SegmentStep, ...]:
-        return tuple(self.step(item, f"{path}[{i}]") for i, item in enumerate(self.list_of(value, path)))
+def _model_path(value: Any, path: str) -> str:
+    name = _text(value, path)
+    if not all(map(is_member_name, name.split("/"))):
+        raise PackageError(f"{path} is {name!r}, which is not a path in the package")
+    return name
 
-    def step(self, value: Any, path: str) -> HostStep | SegmentStep:
-        kind = value.get("kind") if isinstance(value, dict) else None
-        if kind == "host":
-            values = self.record(
-                value, path + ".", {"kind": self.text, "subgraph": self.first_subgraph, "operators": self.operators}
-            )
-            return HostStep(values["operators"])
-        if kind == "segment":
-            return SegmentStep(
-                **self.record(
-                    value,
-                    path + ".",
-                    {
-                        "kind": self.text,
-                        "file": self.segment_file,
-                        "inputs": self.indices,
-                        "outputs": self.indices,
-                        "operators": self.operators,
-                    },
-                    {"states": self.states},
-                )
-            )
-        raise self.error(f"{path}.kind is {kind!r}, expected 'host' or 'segment'")
 
-    def states(self, value: Any, path: str) -> tuple[tuple[int, int], ...]:
-        pairs = [self.indices(item, f"{path}[{i}]") for i, item in enumerate(self.list_of(value, path))]
-        for i, pair in enumerate(pairs):
-            if len(pair) != 2:
-                raise self.error(f"{path}[{i}] must be the positions of an input and an output")
-        return tuple((pair[0], pair[1]) for pair in pairs)
+def _segment_file(value: Any, path: str) -> str:
+    name = _text(value, path)
+    if not is_member_name(name):
+        raise PackageError(f"{path} is {name!r}, which is not a plain file name")
+    if not _EXTENSION.fullmatch(name.rpartition(".")[2] if "." in name else ""):
+        raise PackageError(f"{path} is {name!r}, expected a name with an extension, such as .npu or .cpu")
+    return name
 
-    def first_subgraph(self, value: Any, path: str) -> int:
-        if self.index(value, path) != 0:
-            raise self.error(f"{path} is {value!r}; only the first subgraph can be planned")
-        return 0
 
-    def options(self, value: Any, path: str) -> dict[str, str | int | None]:
-        if not isinstance(value, dict):
-            raise self.error(f"{path} must be an object, not {_kind(value)}")
-        for key, item in value.items():
-            self.text(key, path)
-            if isinstance(item, str):
-                self.text(item, f"{path}.{key}")
-            elif item is not None and type(item) is not int:
-                raise self.error(f"{path}.{key} must be a string, an integer or null, not {_kind(item)}")
-        return value
+def _index(value: Any, path: str) -> int:
+    if type(value) is not int or not 0 <= value <= _LARGEST_INDEX:
+        raise PackageError(f"{path} is {value!r}, expected an index")
+    return value
 
-    def partition(self, value: Any, path: str) -> dict[str, Any]:
-        """JSON objects and lists of text and numbers, for display only."""
-        if not isinstance(value, dict):
-            raise self.error(f"{path} must be an object, not {_kind(value)}")
-        for key, item in value.items():
-            self.record_value(item, f"{path}.{key}", 3)
-        return value
 
-    def record_value(self, value: Any, path: str, depth: int) -> None:
-        if isinstance(value, str):
-            self.text(value, path)
-        elif depth and isinstance(value, list):
-            for index, item in enumerate(value):
-                self.record_value(item, f"{path}[{index}]", depth - 1)
-        elif depth and isinstance(value, dict):
-            for key, item in value.items():
-                self.record_value(item, f"{path}.{key}", depth - 1)
-        elif type(value) is not int and not (type(value) is float and math.isfinite(value)):
-            raise self.error(f"{path} must be a string or a number, not {_kind(value)}")
+def _first_subgraph(value: Any, path: str) -> int:
+    if _index(value, path) != 0:
+        raise PackageError(f"{path} is {value!r}; only the first subgraph can be planned")
+    return 0
 
-    def reasons(self, value: Any, path: str) -> dict[int, str]:
-        if not isinstance(value, dict):
-            raise self.error(f"{path} must be an object, not {_kind(value)}")
-        for key in value:
-            if not (key.isascii() and key.isdecimal() and len(key) <= 10 and str(int(key)) == key):
-                raise self.error(f"{path} has the key {key!r}, expected an operator index")
-        return {int(key): self.text(item, f"{path}.{key}") for key, item in value.items()}
+
+def _list(value: Any, path: str, reader: Reader) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise PackageError(f"{path} must be a list, not {_kind(value)}")
+    return tuple(reader(item, f"{path}[{i}]") for i, item in enumerate(value))
+
+
+def _indices(value: Any, path: str) -> tuple[int, ...]:
+    return _list(value, path, _index)
+
+
+def _operators(value: Any, path: str) -> tuple[int, ...]:
+    indices = _indices(value, path)
+    if not indices or len(set(indices)) != len(indices):
+        raise PackageError(f"{path} must name at least one operator, and none twice")
+    return indices
+
+
+def _steps(value: Any, path: str) -> tuple[HostStep | SegmentStep, ...]:
+    return _list(value, path, _step)
+
+
+_HOST_STEP: Mapping[str, Reader] = {"kind": _text, "subgraph": _first_subgraph, "operators": _operators}
+_SEGMENT_STEP: Mapping[str, Reader] = {
+    "kind": _text,
+    "file": _segment_file,
+    "inputs": _indices,
+    "outputs": _indices,
+    "operators": _operators,
+}
+
+
+def _step(value: Any, path: str) -> HostStep | SegmentStep:
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if kind == "host":
+        return HostStep(_record(value, path + ".", _HOST_STEP)["operators"])
+    if kind == "segment":
+        return SegmentStep(**_record(value, path + ".", _SEGMENT_STEP, {"states": _states}))
+    raise PackageError(f"{path}.kind is {kind!r}, expected 'host' or 'segment'")
+
+
+def _states(value: Any, path: str) -> tuple[tuple[int, int], ...]:
+    return _list(value, path, _state)
+
+
+def _state(value: Any, path: str) -> tuple[int, ...]:
+    pair = _indices(value, path)
+    if len(pair) != 2:
+        raise PackageError(f"{path} must be the positions of an input and an output")
+    return pair
+
+
+def _options(value: Any, path: str) -> dict[str, str | int | None]:
+    for key, item in _object(value, path).items():
+        _text(key, path)
+        if isinstance(item, str):
+            _text(item, f"{path}.{key}")
+        elif item is not None and type(item) is not int:
+            raise PackageError(f"{path}.{key} must be a string, an integer or null, not {_kind(item)}")
+    return dict(value)
+
+
+def _reasons(value: Any, path: str) -> dict[int, str]:
+    for key in _object(value, path):
+        if not (key.isascii() and key.isdecimal() and len(key) <= 10 and str(int(key)) == key):
+            raise PackageError(f"{path} has the key {key!r}, expected an operator index")
+    return {int(key): _text(item, f"{path}.{key}") for key, item in value.items()}
 
 
 def _kind(value: Any) -> str:
