@@ -308,13 +308,12 @@ def commands() -> str:
     """What every command takes, and its subcommands."""
     import importlib
 
-    from odc_mlir.tools import front
-    from odc_mlir.tools.commands import commands as known
+    from odc_mlir.tools import commands as tools
 
     parts = []
     for parser in (
-        front.build_parser(),
-        *(importlib.import_module(module).build_parser() for module in known().values()),
+        tools.build_parser(),
+        *(importlib.import_module(module).build_parser() for module in tools.commands().values()),
     ):
         parts += [f"## `{parser.prog}`", parser.description, *_arguments(parser)]
     return "\n\n".join(parts)

@@ -1,23 +1,4 @@
-"""Search space: axes of values, the target description of each point, and study files.
-
-An axis is a key of the target description (``array.macs_per_cycle``) or an option of the compiler (``memory``). Its
-values are a list (``128,256,512``) or a range ``LOW:HIGH:N``, N values with equal differences, or equal ratios with
-``logN``; numbers may have the units K, M and G.
-
-Study files: the settings of the command line in TOML.
-
-::
-
-    models = ["resnet8.circle"]
-    target = "npu-256"
-    vary = ["array.macs_per_cycle=128,256,512", "sram.capacity_bytes=128K:2M:log4"]
-    objective = ["cycles_total", "sram_peak_bytes"]
-    constraint = ["sram_peak_bytes<=256K"]
-    sampler = "grid"
-
-    [options]
-    memory = "sram"
-"""
+"""Search space: axes of values, the target description of each point, and study files (docs/exploring.md)."""
 
 from __future__ import annotations
 

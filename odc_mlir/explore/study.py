@@ -1,8 +1,6 @@
-"""A study: selection of points, parallel evaluation, and storage of trials.
+"""A study: selection of points, parallel evaluation, and storage of trials by Optuna, in a SQLite file if one is named.
 
-Optuna keeps the trials, in a SQLite file where one is named, so that a study that was stopped goes on where it was, and
-proposes points where its sampler is asked to. Points of a grid and random ones are listed beforehand: the same study
-tries the same points, whatever the number of processes.
+Grid and random points are listed beforehand, so the number of processes does not change them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,4 @@
-"""Readers of calibration and evaluation samples in all supported file formats.
-
-=====================  ================================================================================================
-``.npz``               ``in_J`` with all samples along the first axis, or ``in_K_J``; labels in ``y``
-HDF5                   ``/value/K/J`` for sample K and input J, as record-minmax has it, or ``/value/J`` for one sample
-folder of raw files    each file holds the bytes of all inputs of a sample, one after another; in order of their names
-text file              a list of such raw files, one path per line, relative to the list
-folder of pictures     one sample each, for a model with one input ``[1, H, W, 3]`` or ``[1, H, W, 1]``
-=====================  ================================================================================================
-"""
+"""Readers of calibration and evaluation samples in all supported file formats (docs/quantisation.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Factors of equalised channels, stored as metadata of a model file.
+"""Factors of equalised channels, stored as metadata of a model file so that its tensors compare with the original's.
 
-A model whose channels were rescaled computes what the original does; tensors between two layers hold other numbers.
-With these factors they can be compared with the original's: one for each element of a tensor's last axis, or of several
-of its last axes, where those that make no difference have extent 1.
+There is one factor for each element of a tensor's last axis, or of several last axes.
 """
 
 from __future__ import annotations

@@ -1,30 +1,7 @@
-"""Files of ONE's tools: partitions (``.part``) and errors of tensors (visq).
+"""Files of ONE's tools: partitions (``.part``, docs/partitioning.md) and errors of tensors as visq writes them.
 
-Partition files (``.part``, INI): which backend runs which operators, by opcode or by name of a result.
-
-::
-
-    [partition]
-    backends=npu,cpu
-    default=npu
-    comply=opcode
-
-    [OPCODE]
-    DIV=cpu
-
-    [OPNAME]
-    conv_1=cpu
-
-``comply`` says which of the other sections counts, ``opcode`` unless given; ``_`` there replaces the default. Every
-value must be one of the backends. Names may hold anything but ``=`` and line ends.
-
-Errors of tensors as ONE's visq writes them: JSON, with the colours that a graph of them has.
-
-``{"meta": {"model", "metric", "colorscheme": [{"b", "e", "c"}, …]}, "error": [{tensor: value}]}``: nine colours, from
-yellow to red, for equal parts of 0..1 (MPEIR) or from the least to the largest value. Of a model's subgraphs the first
-is meant. Metrics, f being the float model's values and q the other's: MPEIR, the mean over records of ``max|f - q| /
-(max f - min f)``; MSE, mean ``(f - q)^2``; TAE, the sum of ``|f - q|``, mean over records; SRMSE, ``sqrt(MSE)`` in
-units of the tensor's scale.
+Errors: ``{"meta": {"model", "metric", "colorscheme": [{"b", "e", "c"}, …]}, "error": [{tensor: value}]}`` with nine
+colours for equal parts of 0..1 (MPEIR) or of the range of values, for the first subgraph.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
 """Output files: written whole or not at all, by one rule for all commands and functions.
 
-What this project wrote, and still recognises, is replaced without asking. Recognised is
-
-* a package, when its manifest lists every file in it and no digest has changed since;
-* a single file of the kind that is to be written (:mod:`odc_mlir.formats.kinds`), told by its content; a model, when
-  writing it again gives the same bytes; an empty file; a device or a pipe.
-
-Anything else is refused, naming the first file that is not known, unless the caller says ``overwrite``. Even then only
-files are replaced whose place is taken by a new one: whatever else lies in a folder stays. A folder never takes the
-place of a file, nor a file that of a folder. What a command reads is never what it replaces, whatever the caller says.
+Files that this project wrote and still recognises are replaced: packages by the digests in their manifest, single files
+by their kind (:mod:`odc_mlir.formats.kinds`), also empty files, devices and pipes. Anything else needs ``overwrite``.
+Even then other files in a folder stay, files and folders do not replace each other, and inputs are never replaced.
 """
 
 from __future__ import annotations

@@ -1,26 +1,15 @@
-"""nnpackages: reading, writing, and installation of compiled code in the package of its model.
+"""nnpackages: reading and writing; installation of compiled code in the package of its model, and removal.
 
-Layout of what is written here::
+::
 
     model.circle                  the whole model; any Circle reader can run it
-    metadata/MANIFEST             names the model and the plan in force
+    metadata/MANIFEST             names the model and the plan in force; MANIFEST.orig: before any installation
     metadata/config.cfg           settings of the runtime
     odc/<key>/plan.json           see odc_mlir.formats.plan; <key> is a digest of all that follows from compiling
-    odc/<key>/segment-0.npu ...   one binary per segment
+    odc/<key>/segment-0.npu ...   one binary per segment; with another model than the package's, model.circle
 
-Packages of other tools read too: they have a model and no plan.
-
-Installation of compiled code in the package of its model, and removal.
-
-The package's own models stay where they are, and its manifest as ``metadata/MANIFEST.orig``. What is added lies in one
-new folder::
-
-    odc/<key>/model.circle    the model that the plan runs, where it is not one of the package's own (quantised, say)
-    odc/<key>/plan.json, segment-*.npu
-
-In a folder the new one is complete and on the disk before the manifest, replaced in one step, names it: whoever reads
-the package at any time, or after any crash, finds the old state or the new one. A zip is written anew and renamed.
-Only files are removed that a manifest of ours lists and that have not changed since.
+Installation writes a folder completely before the manifest, replaced in one step, names it, so that a reader finds the
+old state or the new one after any crash. Only unchanged files that a manifest of ours lists are removed.
 """
 
 from __future__ import annotations
@@ -32,25 +21,28 @@ import secrets
 import shutil
 import zipfile
 from collections import ChainMap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from odc_mlir.errors import PackageError, parsing
+from odc_mlir.errors import OptionError, PackageError, parsing
 from odc_mlir.formats.kinds import package_kind
 from odc_mlir.formats.manifest import (
     CONFIG_NAME,
     CONFIG_PATH,
     MANIFEST_PATH,
+    Connection,
     DirectoryMembers,
+    IoIndex,
     Manifest,
     ZipMembers,
     check_member_path,
     digest_of,
     format_config,
     parse_config,
+    parse_io_index,
     parse_manifest,
     recognised_files,
 )
@@ -508,3 +500,67 @@ def _prune(root: Path, plans: Plans, known: Mapping[str, str]) -> None:
             if is_unchanged(root / name, known[name]):
                 (root / name).unlink()
             os.removedirs((root / name).parent)  # goes upwards as long as a folder is empty
+
+
+def pack(
+    models: Sequence[str | os.PathLike[str]],
+    *,
+    config: str | os.PathLike[str] | None = None,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    connections: Sequence[str] = (),
+) -> PackageFiles:
+    """Return a package of model files without compiled code; the first model is the primary one.
+
+    Several models become one when ``connections`` (``"0:0:0=1:0:0,1:0:1"``, an output and the inputs that it feeds)
+    join them; ``inputs`` and ``outputs`` then are ``"model:subgraph:index"`` of the whole's. Raises OptionError for
+    names that clash or indices that are malformed, ModelError for files that are no models, and PackageError for models
+    that do not fit together.
+    """
+    from odc_mlir.formats.circle.connect import connect
+    from odc_mlir.formats.circle.reader import read_model
+
+    if not models:
+        raise OptionError("a package needs at least one model")
+    members: dict[str, bytes] = {}
+    for path in map(Path, models):
+        if path.name in members:
+            raise OptionError(f"two models are called {path.name!r}", hint="rename one: they share a folder")
+        members[path.name] = path.read_bytes()
+    records = [read_model(data) for data in members.values()]
+    manifest = Manifest(
+        tuple(members),
+        tuple(model.schema for model in records),
+        inputs=_indices(inputs),
+        outputs=_indices(outputs),
+        connections=tuple(map(_connection, connections)),
+    )
+    settings: dict[str, str] = {}
+    if config is not None:
+        data = Path(config).read_bytes()
+        settings = parse_config(data)
+        members[CONFIG_PATH] = data
+        manifest = replace(manifest, configs=(CONFIG_NAME,))
+    members[MANIFEST_PATH] = manifest.to_json()
+    parse_manifest(members[MANIFEST_PATH], "new package")
+    if manifest.is_connected:
+        connect(records, manifest, "new package")
+    return sealed(PackageFiles(members, manifest, settings, None, "new package"))
+
+
+def unpack(path: str | os.PathLike[str], folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write the package at ``path``, a zip or a folder, as the folder ``folder``; raises PackageError."""
+    if str(folder).lower().endswith(".zip"):
+        raise PackageError("a package is unpacked into a folder, not into a zip", location=os.fspath(folder))
+    write_package(read_package(path), folder, overwrite=overwrite)
+
+
+def _indices(texts: Sequence[str]) -> tuple[IoIndex, ...]:
+    return tuple(parse_io_index(text, "the command line", "new package") for text in texts)
+
+
+def _connection(text: str) -> Connection:
+    source, separator, targets = text.partition("=")
+    if not separator:
+        raise OptionError(f"the connection {text!r} is not of the form output=input,…", hint="for example 0:0:0=1:0:0")
+    return Connection(_indices([source])[0], _indices(targets.split(",")))

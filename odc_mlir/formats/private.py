@@ -1,19 +1,8 @@
-"""Private files of the cache (regular, owned by this user, closed to others), and results of earlier runs.
+"""Private files of the cache, and memos: results of earlier runs by key.
 
-A cache holds the inputs of applications, and anything may be planted in it. All its files are opened here: symbolic
-links are not followed, pipes, devices and sockets are not read, files of other users are refused, and permissions that
-are too wide are reset.
-
-Results of earlier runs, kept in the cache by key: what takes long to find and follows from the key alone.
-
-One private file holds the results of one kind::
-
-    odc-memo 1 <SHA-256 of the rest>
-    {"<key>": <JSON>, …}
-
-It is read and written as a whole. What is damaged, of another format or too large counts as empty, and a cache that
-cannot be used is no error: it only saves time. Whoever opens a memo names everything that results depend on beside
-their keys, the program that finds them included.
+All files of a cache are opened here: links are not followed, only regular files of this user are read, and permissions
+that are too wide are reset. A memo is one file of JSON below a line with its digest; damaged, foreign or large ones
+count as empty. Whoever opens it names everything that results depend on beside their keys.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """State of a model: pairs of an output and an input, such that the next run's input is this run's output.
 
-A model file lists its pairs in the metadata ``odc.states``, a JSON list of objects with the names of ``output`` and
-``input``, and the bytes of the state before the first run in base64 as ``initial`` (absent: real zero). Other readers
-see an ordinary model with these inputs and outputs.
+A model file lists them in the metadata ``odc.states`` as JSON: names of ``output`` and ``input``, and the bytes of the
+``initial`` state in base64 (absent: real zero).
 """
 
 from __future__ import annotations

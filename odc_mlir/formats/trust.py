@@ -1,11 +1,8 @@
 """Trust in machine code: one record in the user's cache for every segment that was compiled on this machine.
 
-The code of a package runs with all privileges of the process that loads it. So it runs only if the user consents, or
-if the package has one model and this process compiled the code, or there is a record of it: an empty file
-``trusted/<key>`` in the cache. The key is a
-digest of the code, of the model and of the operators and tensors to which the plan binds the code, so that code cannot
-be passed off for another model or other operators. Only this user can make records: a folder that belongs to another
-user, or that others can write to, holds none.
+Code of a package runs only with the user's consent, or if the package has one model and this process compiled the code
+or ``trusted/<key>`` exists in the cache. The key is a digest of the code, the model, and the operators and tensors that
+the plan binds it to. A folder that others own or can write to holds no records.
 """
 
 from __future__ import annotations

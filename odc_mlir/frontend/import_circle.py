@@ -1,9 +1,7 @@
-"""Model files to the ``circle`` dialect: ``import_model``, and ``load`` for any file with a model.
+"""Model files to the ``circle`` dialect: ``import_model``, and ``load_module`` for any file with a model.
 
-One ``func.func`` per subgraph, one operation per operator, one ``circle.const`` per constant tensor in front of its
-first user. Locations hold the names of tensors unchanged; missing and repeated names are made up
-(:mod:`odc_mlir.formats.quantities`), and stay when the model is written. The rest of the file (version, description,
-signatures, metadata) becomes attributes of the module, so that :mod:`.export_circle` writes the same model.
+There is a function for each subgraph and an operation for each operator; constants precede their first user. Locations
+hold names of tensors. The rest of the file becomes attributes of the module for :mod:`.export_circle`.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.quantizer.samples import FEWEST_TO_SPLIT
 from odc_mlir.runtime.reporting.metrics import top_match
-from odc_mlir.runtime.reporting.scoring import chosen_classes
+from odc_mlir.runtime.reporting.scores import chosen_classes
 
 _DRAWS = 1000
 _FEWEST = 2  # samples that differ

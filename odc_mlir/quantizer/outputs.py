@@ -21,7 +21,7 @@ from odc_mlir.quantizer.policy.ranges import Statistics, most_sizes_differ, size
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 from odc_mlir.runtime.reporting.metrics import Errors
-from odc_mlir.runtime.reporting.scoring import MOST_SINGLE
+from odc_mlir.runtime.reporting.scores import MOST_SINGLE
 
 
 def is_measurable(outputs: Sequence[Array]) -> bool:

@@ -55,8 +55,16 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.labels import check_answers, check_class_numbers, meant_for, misfit
 from odc_mlir.runtime.reporting.metrics import INTERVALS, ErrorMeter, Tolerance, interval_of
-from odc_mlir.runtime.reporting.scores import Recall, Scorer, recall_drop, recalls
-from odc_mlir.runtime.reporting.scoring import OF_NUMBERS, compared, said, yes_above
+from odc_mlir.runtime.reporting.scores import (
+    OF_NUMBERS,
+    Recall,
+    Scorer,
+    compared,
+    recall_drop,
+    recalls,
+    said,
+    yes_above,
+)
 
 Samples = Sequence[Sequence[Array]]
 
@@ -67,7 +75,7 @@ _SLIGHT = 0.1
 class FloatOutputs:
     """Outputs of the float model for ``samples``, and the kinds of its outputs.
 
-    ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scoring.score`. ``like``:
+    ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scores.score`. ``like``:
     outputs of the same model for other samples, which determine the kinds of outputs; labels are then checked already.
     ``metric``: metric that the user limits; one of answers makes outputs answers that may be such. ``rollout``:
     sequences that the samples are frames of.

@@ -26,7 +26,7 @@ from odc_mlir.quantizer.states import Rollout
 from odc_mlir.runtime.execution.binding import check_holds, fits
 from odc_mlir.runtime.execution.graph import Graph, GraphNode, index_limits
 from odc_mlir.runtime.reporting.labels import FLOAT_MODEL, check_varied
-from odc_mlir.runtime.reporting.scoring import by_chance, scores
+from odc_mlir.runtime.reporting.scores import by_chance, scores
 
 _CONVERSIONS = frozenset({"DEQUANTIZE", "CAST"})  # as weights in float16 have
 

@@ -1,6 +1,6 @@
 """``odc-mlir``: commands by name, completion for shells, the sample files, and all steps for one model.
 
-``odc-mlir compile MODEL`` is ``odc-compile MODEL``; ``odc-mlir MODEL`` is in :mod:`odc_mlir.tools.front`.
+``odc-mlir compile MODEL`` is ``odc-compile MODEL``; ``odc-mlir MODEL`` lints, quantises, compiles and compares a model.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odc_mlir.errors import UnsupportedError
+from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.kinds import FOLDER
-from odc_mlir.tools import front
-from odc_mlir.tools.common import EXIT_USAGE, base_parser, guarded, run_tool
-from odc_mlir.tools.files import add_overwrite
-from odc_mlir.tools.front import PROGRAM
+from odc_mlir.tools.common import EXIT_USAGE, base_parser, guarded, run_tool, tool
+from odc_mlir.tools.files import add_input, add_overwrite
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+PROGRAM = "odc-mlir"
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -44,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in ("", "-h", "--help"):
         return guarded(PROGRAM, _print_commands)
     if name.startswith("-") or Path(name).suffix or os.path.lexists(name):
-        return front.main(arguments)
+        return _main_of_model(arguments)
     print(
         f"{PROGRAM}: error: there is neither a model file nor a command {name!r}; commands: "
         + ", ".join([*commands(), *own]),
@@ -54,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_commands() -> None:
-    front.build_parser().print_help()
+    build_parser().print_help()
     print("\ncommands, each with --help:")
     for command, where in commands().items():
         print(f"  {command:<12} {_summary(where)}")
@@ -120,3 +119,68 @@ def _copy_samples(arguments: argparse.Namespace) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in found.items():
         write_output(folder / name, data, UNKNOWN, overwrite=arguments.overwrite)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``odc-mlir MODEL``."""
+    parser = base_parser(
+        PROGRAM,
+        "Bring a model to a device: lint it, quantise it if it is float, compile it, compare the package with the "
+        f"model, and write a page about the result. `{PROGRAM} COMMAND` runs one of the commands alone.",
+        epilog=f"examples: {PROGRAM} net_int8.tflite; {PROGRAM} net.circle --calibration samples.npz -o out",
+    )
+    add_input(parser, "model", metavar="MODEL", stdin=False, help=".circle or .tflite file, or nnpackage")
+    add_input(
+        parser, "--calibration", metavar="DATA", stdin=False, help="samples of the inputs; a float model needs them"
+    )
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="folder for the results (MODEL.odc)")
+    parser.add_argument("--target", default="npu-256", metavar="NAME|FILE.toml", help="hardware (%(default)s)")
+    add_overwrite(parser)
+    return parser
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    import shlex
+
+    from odc_mlir.tools.odc_build import call_command
+
+    folder = Path(arguments.output or f"{Path(arguments.model).stem}.odc")
+    for command, words in _steps(arguments, folder):
+        if not arguments.quiet:
+            print(f"$ {shlex.join([command, *words])}", flush=True)
+        if code := call_command(command, words):
+            return code
+    arguments.files.tell([f"next: open {folder / 'report.html'}, or odc-run {folder / 'package'} --load DATA"])
+    return 0
+
+
+def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the commands with their arguments; raise OptionError for a float model without samples."""
+    model, target = arguments.model, ["--target", arguments.target]
+    more = ["--overwrite"] if arguments.overwrite else []
+    yield "odc-lint", [model, *target]
+    is_quantized = _is_quantized(model)
+    if not is_quantized and not arguments.calibration:
+        raise OptionError(
+            "the model is float, and quantising it needs samples of its inputs",
+            hint="give --calibration DATA (docs/quantisation.md lists the formats)",
+            location=arguments.model,
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    if not is_quantized:
+        quantized = str(folder / "quantized.circle")
+        yield "odc-quantize", [model, "--calibration", arguments.calibration, "-o", quantized, *target, *more]
+        model = quantized
+    package, page = str(folder / "package"), str(folder / "report.html")
+    yield "odc-compile", [model, "-o", package, "--report-html", page, *target, *more]
+    yield "odc-diff", [model, package]
+
+
+def _is_quantized(model: str) -> bool:
+    from odc_mlir.runtime import api
+    from odc_mlir.runtime.auto.aim import is_quantized
+
+    return is_quantized(api.open_executor(model, backend="host").graph)
+
+
+_main_of_model = tool(build_parser, _body)

@@ -1,14 +1,7 @@
 """Shared parts of all commands: common flags, log output, and conversion of exceptions to one line and an exit code.
 
-A command is a parser and a body; its ``main(argv)`` returns the exit code::
-
-    def build_parser() -> argparse.ArgumentParser: ...
-    def _body(arguments: argparse.Namespace) -> int | None: ...  # imports numpy, xDSL, ... inside
-    main = tool(build_parser, _body)
-
 Exit codes: 0 success, 1 an error of the user's (any OdcError, a file that cannot be read or written), 2 wrong usage,
-3 a defect of ours (a reproducer file is left behind). Only the standard library is imported here, and little of it:
-``--help`` has to be immediate.
+3 a defect of ours (a reproducer file is left behind). Imports stay light: ``--help`` has to be immediate.
 """
 
 from __future__ import annotations
@@ -291,13 +284,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
-    """Write the current exception, the command line and the versions to a new file in the temporary directory.
-
-    Returns its path, or None when it cannot be written.
-    """
+    """Write the current exception, the command line and the versions to a new file; return its path, if it has one."""
     import platform
     import shlex
-    import tempfile
     import traceback
 
     versions = [f"odc-mlir {__version__}", f"Python {platform.python_version()}", platform.platform()]
@@ -307,8 +296,15 @@ def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
         if name in sys.modules
     ]
     text = f"{shlex.join([prog, *argv])}\ndirectory {os.getcwd()}\n{', '.join(versions)}\n\n{traceback.format_exc()}"
+    return write_crash_file(prog, ".txt", text)
+
+
+def write_crash_file(prog: str, suffix: str, text: str) -> str | None:
+    """Write ``text`` to a new file in the temporary directory; return its path, None if it cannot be written."""
+    import tempfile
+
     try:
-        handle, path = tempfile.mkstemp(prefix=f"{prog}-crash-", suffix=".txt")
+        handle, path = tempfile.mkstemp(prefix=f"{prog}-crash-", suffix=suffix)
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
     except OSError:

@@ -1,13 +1,7 @@
-"""Arguments that name files: declared where the parser is made, checked before a command begins to work.
+"""Arguments that name files: declared by :func:`add_output` and :func:`add_input`, checked before a command begins.
 
-An argument is :func:`add_output`, with the kind of file that the command writes there, or :func:`add_input`; a project
-test finds arguments that are neither. ``run_tool`` then
-
-* refuses inputs that are neither files nor folders, which could be waited for without end;
-* checks every output by the rule of :mod:`odc_mlir.formats.outputs`: no work is lost for a path;
-* refuses two outputs of one name, one inside the folder that another is, and an output that is read;
-* reads ``-``, and ``/dev/stdin``, from standard input, and lets ``-`` be standard output where text is written;
-* lets a command write all else where one output cannot be written after all, and fail then.
+``run_tool`` refuses inputs that are no files, outputs that would lose work (:mod:`odc_mlir.formats.outputs`), and
+outputs that collide. ``-`` is standard input, or standard output for text.
 """
 
 from __future__ import annotations

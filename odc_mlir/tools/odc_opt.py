@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, OutputKind, starts_with
+from odc_mlir.tools import opt_passes
 from odc_mlir.tools.common import EXIT_USER, UsageError, add_time_limit, add_verify_each, base_parser, tool
 from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite
-from odc_mlir.tools.opt_passes import pass_list, pass_names, pattern_list
-from odc_mlir.tools.opt_watch import IrPrinter, Timing, add_watch_options, write_ir_reproducer
 
 if TYPE_CHECKING:
     from xdsl.context import Context
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from odc_mlir.errors import OdcError
     from odc_mlir.support.locations import Positions
     from odc_mlir.support.text import Constants
-    from odc_mlir.tools.opt_passes import Step
     from odc_mlir.viewer import Viewer
 
 EPILOG = """\
@@ -94,7 +92,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print locations on a terminal too (they are always printed elsewhere)",
     )
-    add_watch_options(parser)
+    opt_passes.add_watch_options(parser)
     add_verify_each(parser)
     add_output(
         parser,
@@ -178,24 +176,20 @@ def _body(arguments: argparse.Namespace) -> int | None:
         print(*rules_text(), sep="\n")
         return None
     if arguments.help_pass is not None:
-        from odc_mlir.tools.opt_passes import pass_help
-
-        print(*pass_help(arguments.help_pass), sep="\n")
+        print(*opt_passes.pass_help(arguments.help_pass), sep="\n")
         return None
     if arguments.list_passes or arguments.list_stages or arguments.list_targets:
         _print_lists(arguments)
         return None
     if (wrong := _wrong_usage(arguments)) is not None:
-        raise UsageError(wrong, [f"--{name}" for name in pass_names()])
+        raise UsageError(wrong, [f"--{name}" for name in opt_passes.pass_names()])
     if arguments.list_patterns and not arguments.steps:
-        print(*pattern_list(None), sep="\n")
+        print(*opt_passes.pattern_list(None), sep="\n")
         return None
-    from odc_mlir.tools.opt_passes import silent_options, steps_of
-
-    steps = list(steps_of(arguments))
-    for option in silent_options(arguments, steps):
+    steps = list(opt_passes.steps_of(arguments))
+    for option in opt_passes.silent_options(arguments, steps):
         print(f"odc-opt: warning: {option} prints nothing: that pass does not run", file=sys.stderr)
-    timing = Timing("total")
+    timing = opt_passes.Timing("total")
     arguments.counts = {}
     views: list[Viewer] = []
     outputs, differences = _process_all(arguments, steps, timing, views)
@@ -203,7 +197,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
         print(*differences, sep="\n", file=sys.stderr)
         return EXIT_USER
     if arguments.list_patterns:
-        outputs = ["".join(f"{line}\n" for line in pattern_list(arguments.counts)).encode()]
+        outputs = ["".join(f"{line}\n" for line in opt_passes.pattern_list(arguments.counts)).encode()]
     _write(arguments, (SEPARATOR + b"\n").join(outputs))
     if arguments.view:
         from odc_mlir.viewer import render
@@ -216,12 +210,11 @@ def _body(arguments: argparse.Namespace) -> int | None:
 
 
 def _process_all(
-    arguments: argparse.Namespace, steps: Sequence[Step], timing: Timing, views: list[Viewer]
+    arguments: argparse.Namespace, steps: Sequence[opt_passes.Step], timing: opt_passes.Timing, views: list[Viewer]
 ) -> tuple[list[bytes], list[str]]:
     """Process each piece of the input; return the outputs and the differences from expected errors."""
     from odc_mlir.errors import OdcError
     from odc_mlir.support.locations import Positions
-    from odc_mlir.tools.opt_passes import expectations, unexpected
 
     outputs: list[bytes] = []
     differences: list[str] = []
@@ -237,8 +230,8 @@ def _process_all(
                 positions.place(error)
             errors = [error]
         if arguments.verify_diagnostics:
-            wanted = expectations((content or b"").decode("utf-8", "replace"), first_line)
-            differences += unexpected(wanted, errors, _name(arguments))
+            wanted = opt_passes.expectations((content or b"").decode("utf-8", "replace"), first_line)
+            differences += opt_passes.unexpected(wanted, errors, _name(arguments))
         elif errors and arguments.print_diagnostics:
             outputs.append("".join(f"{error}\n" for error in errors).encode())
         elif errors:
@@ -251,7 +244,7 @@ def _wrong_usage(arguments: argparse.Namespace) -> str | None:
     from odc_mlir.errors import did_you_mean
 
     flags = [text.partition("=")[0] for kind, text in arguments.steps if kind == "pass"]
-    if unknown := [f"--{name}" for name in flags if name not in pass_names()]:
+    if unknown := [f"--{name}" for name in flags if name not in opt_passes.pass_names()]:
         return f"unrecognized arguments: {' '.join(unknown)}"
     name = arguments.format.partition("{")[0]
     if name not in ("mlir", "circle") and name not in _format_names():
@@ -262,9 +255,9 @@ def _wrong_usage(arguments: argparse.Namespace) -> str | None:
         f"--print-ir-{when}={name}"
         for when in ("before", "after")
         for name in getattr(arguments, f"print_ir_{when}")
-        if name not in pass_names()
+        if name not in opt_passes.pass_names()
     ]:
-        near = did_you_mean(unknown[0].partition("=")[2], pass_names()).strip()
+        near = did_you_mean(unknown[0].partition("=")[2], opt_passes.pass_names()).strip()
         return f"no such pass: {unknown[0]}{near and f'; {near}'}"
     return None
 
@@ -287,7 +280,7 @@ def _print_lists(arguments: argparse.Namespace) -> None:
     from odc_mlir import pipelines
 
     if arguments.list_passes:
-        print(*pass_list(), sep="\n")
+        print(*opt_passes.pass_list(), sep="\n")
     elif arguments.list_targets:
         from odc_mlir import targets
 
@@ -329,10 +322,10 @@ class ManyErrors(Exception):
 
 def _process(
     arguments: argparse.Namespace,
-    steps: Sequence[Step],
+    steps: Sequence[opt_passes.Step],
     content: bytes | None,
     first_line: int,
-    timing: Timing,
+    timing: opt_passes.Timing,
     positions: Positions,
     views: list[Viewer],
 ) -> bytes:
@@ -341,7 +334,6 @@ def _process(
     from odc_mlir.frontend.import_circle import load_module
     from odc_mlir.pipelines import refuse_lowered, validation_of
     from odc_mlir.support.diagnostics import verify_errors
-    from odc_mlir.tools.opt_passes import starts_with_stages
     from odc_mlir.transforms.common.rewriting import RewriteCounts, observed
     from odc_mlir.universe import make_context
 
@@ -362,9 +354,9 @@ def _process(
 
     with timing.part("read"):
         module = read()
-    printer = IrPrinter(arguments)
+    printer = opt_passes.IrPrinter(arguments)
     viewer = _viewer(arguments, views, module)
-    if starts_with_stages(arguments):
+    if opt_passes.starts_with_stages(arguments):
         refuse_lowered(module)
     validation = validation_of(context)
     validation.start(module)
@@ -399,7 +391,9 @@ def _viewer(arguments: argparse.Namespace, views: list[Viewer], module: ModuleOp
     return views[-1]
 
 
-def _reproducer(context: Context, read: Callable[[], ModuleOp], steps: Sequence[Step], broken: int) -> str | None:
+def _reproducer(
+    context: Context, read: Callable[[], ModuleOp], steps: Sequence[opt_passes.Step], broken: int
+) -> str | None:
     """Write a reproducer with the IR before pass number ``broken``, rebuilt because the pass stopped half-way."""
     import traceback
 
@@ -411,7 +405,7 @@ def _reproducer(context: Context, read: Callable[[], ModuleOp], steps: Sequence[
             done += 1
     except Exception:  # it did not fail the first time: give what came in
         module, done = read(), 0
-    return write_ir_reproducer(module, ",".join(step.text for step in steps[done:]), trace)
+    return opt_passes.write_ir_reproducer(module, ",".join(step.text for step in steps[done:]), trace)
 
 
 def _emit(arguments: argparse.Namespace, context: Context, module: ModuleOp) -> bytes:

@@ -122,8 +122,7 @@ def _lines(document: dict[str, object], indent: str = "") -> list[str]:
 
 
 def _pack(arguments: argparse.Namespace) -> None:
-    from odc_mlir.formats.package import write_package
-    from odc_mlir.formats.packing import pack
+    from odc_mlir.formats.package import pack, write_package
 
     files = pack(
         arguments.models,
@@ -136,7 +135,7 @@ def _pack(arguments: argparse.Namespace) -> None:
 
 
 def _unpack(arguments: argparse.Namespace) -> None:
-    from odc_mlir.formats.packing import unpack
+    from odc_mlir.formats.package import unpack
 
     unpack(arguments.package, arguments.folder, overwrite=arguments.overwrite)
 

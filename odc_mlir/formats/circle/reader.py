@@ -1,18 +1,11 @@
 """Circle and TFLite files to records: ``read_model``.
 
-A decoded table is a dict with every live field of the schema: numbers, lower-case enum names, ``str``, ``memoryview``
-(vectors of ubyte), read-only numpy arrays (vectors of other numbers), lists (vectors of enums, strings and tables),
-``(table name, record)`` for unions, None for what is absent by reference.
+Files are not trusted: every access is checked against the file's end, shared structures are decoded once, and visited
+bytes are charged against the file's size. The schema has no recursive table, which bounds the depth. Everything that
+indexes something is checked, so that users of the records need not check it.
 
-Files come from anywhere, so nothing is trusted: every access is checked against the file's end, and what two offsets
-share is decoded once. Bytes that are visited are charged against the file's size, so that overlapping or endlessly
-shared structures end in an error instead of work or memory beyond the file's own magnitude. The schema has no
-recursive table, which bounds the depth.
-
-The file identifier decides between the Circle and the TFLite schema; both give the same records, with Circle's names.
-Everything that indexes something is checked here, so that users of the records need not: operator codes, tensors,
-buffers, subgraphs, and that each tensor is computed once and before it is used. What a newer schema defines, or has no
-public definition, is listed in ``Model.unknown``.
+A decoded table is a dict of the schema's live fields: numbers, lower-case enum names, ``str``, ``memoryview`` (vectors
+of ubyte), arrays, lists, ``(table name, record)`` for unions, and None for what is absent by reference.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""The tables, enums and unions of Circle and TFLite files, from data.
+"""The tables, enums and unions of Circle and TFLite files, read from ``circle-schema.json`` and ``tflite-delta.json``.
 
-``circle-schema.json`` lists the Circle schema as facts; ``tflite-delta.json`` holds what TFLite does differently. Both
-files are read once and turned into immutable descriptions that drive the decoder, the encoder, the option records and,
-through :func:`default_options`, everything that needs an operator's options without a file.
-
-Enum values are lower-case schema names everywhere (``"same"``, ``"relu6"``), so a ``TensorType`` value is a name of
+Enum values are lower-case schema names (``"same"``, ``"relu6"``), so a ``TensorType`` value is a name of
 :mod:`odc_mlir.ops.dtypes`.
 """
 

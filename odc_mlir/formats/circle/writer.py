@@ -1,19 +1,11 @@
 """Records to Circle and TFLite files: ``write_model``, ``save_model`` and ``write_tflite``.
 
-Records are those of :mod:`odc_mlir.formats.circle.reader`, with tuples in place of arrays or lists. None leaves a field
-out, an empty vector or string is written. The same records always give the same bytes.
+The same records give the same bytes. None leaves a field out; an empty vector or string is written. Buffers at one
+address are stored once, and the buffers of a model too large for a flatbuffer follow it.
 
-Conversion of models to equivalent forms that LiteRT reads, for ``.tflite`` files.
-
-* It has no kernel of an operator's first version where that was never in a release.
-* CONV_2D needs a bias; one that is left out becomes zeros, in the units of its sums.
-* Of other convolutions it tells by the number of operands whether the last one, the bias, is there.
-* Sums of int16 codes whose scales are powers of two are made by shifts of one operand, and refused where that is not
-  enough, unless an option says not to.
-* Wider codes become uint8 by way of int8 ones, which differ from these by an offset only.
-
-Whatever the model was read from, a Circle file comes out. Reading it gives an equal model, and writing that again gives
-the same bytes. Buffers at one address are stored once. A model too large for a flatbuffer keeps its buffers behind it.
+TFLite files get equivalent forms that LiteRT reads: first versions that no release has are raised, CONV_2D gets a bias
+of zeros, other convolutions drop a missing last operand, sums of int16 say if shifts do not suffice, and wider codes
+become uint8 by way of int8.
 """
 
 from __future__ import annotations

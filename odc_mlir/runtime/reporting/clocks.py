@@ -1,15 +1,7 @@
-"""The two clocks of the project, never mixed: every number names its clock. Statistics of measured runs.
+"""Modelled time of the target, statistics of runs measured on this machine, and traces of both.
 
-*Modelled*: what one inference takes on the target. It is a function of the package alone: the simulator's cycles of
-every segment, the target's model of its host for every operator there and for the way to the NPU and back. Report,
-page, headline, trace and Python give the same number, on every machine, always.
-
-*Measured here*: wall or CPU time of this machine, with the number of runs, of runs before them, and the spread. It
-says how fast this machine is, simulator included, and nothing about the target. Reports hold it under ``measured``.
-
-A third kind of number is no clock: an *estimate* is what the partitioner compares plans by before there is a program.
-
-Statistics of runs are measured times; a trace shows the modelled clock beside them, in processes of its own.
+The modelled clock is a function of the package alone. Measured times include the simulator and say nothing about the
+target. The two are never mixed, and every number names its clock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Comparison of all tensors that two models, packages or backends compute from the same inputs.
 
-Outputs are matched by position, everything else by name. Tensors of one element type and one quantisation are compared
-as they are, codes as integers; otherwise quantised ones are compared as the reals that they stand for. Channels that
-were rescaled, as a model's metadata says, are compared with the factors taken back.
+Outputs are matched by position, other tensors by name. Equal types are compared as codes, others as real numbers,
+after rescaled channels are scaled back.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ import numpy as np
 from odc_mlir.errors import InputError
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.reporting import scoring
-from odc_mlir.runtime.reporting.scores import columns_of_labels, same_labels_text
+from odc_mlir.runtime.reporting import scores
 
 FEWEST_OF_CLASS = 3  # samples with a label, most of which have one other answer
 _FEWEST_MOVED = 2  # classes or columns: one alone may be what the model confuses
@@ -85,7 +84,7 @@ def _is_beyond_luck(chosen: Array, labels: Array, moved: Moved, classes: int) ->
     if share < 1.0:
         divergence += (1.0 - share) * math.log((1.0 - share) / (1.0 - likeliest))
     ways = math.lgamma(classes + 1) - math.lgamma(classes - len(moved) + 1)
-    return ways - count * divergence < math.log(scoring.UNLIKELY)
+    return ways - count * divergence < math.log(scores.UNLIKELY)
 
 
 def _renumbered(labels: Array, moved: Moved) -> Array:
@@ -118,7 +117,7 @@ def columns_moved(outputs: Sequence[Array], labels: Array) -> Moved:
     far_better = 0.25
     fewest_rows = 20  # of columns
     width = outputs[0].shape[-1] if outputs[0].ndim else 1
-    if not 1 < width <= scoring.MOST_SINGLE or any(o.size != e.size for o, e in zip(outputs, labels, strict=True)):
+    if not 1 < width <= scores.MOST_SINGLE or any(o.size != e.size for o, e in zip(outputs, labels, strict=True)):
         return {}
     if len(labels) < fewest_rows:
         return {}
@@ -174,7 +173,7 @@ def check_finite(labels: Array) -> None:
 
 def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
     """Return the doubt about labels that score ``model``; None without any."""
-    outputs, labels = scoring.compared(outputs, labels)
+    outputs, labels = scores.compared(outputs, labels)
     try:
         check_finite(labels)
         check_class_numbers(outputs, labels)
@@ -212,8 +211,8 @@ def misfit_text(found: Misfit, count: int, model: str) -> str:
 def unscored_text(places: Sequence[int]) -> str:
     """Return the text for columns whose labels are the same for all samples."""
     return (
-        f"{same_labels_text(places)} and say nothing of these: limits hold as without labels as well; give samples for "
-        "which they vary"
+        f"{scores.same_labels_text(places)} and say nothing of these: limits hold as without labels as well; give "
+        "samples for which they vary"
     )
 
 
@@ -235,12 +234,12 @@ def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MO
     These are unknown, shifted or renumbered classes, inverted answers, permuted columns, and numbers that are negated
     or in another unit.
     """
-    if scoring.is_yes_or_no(labels) or scoring.score(outputs, labels)[0] != "top1_percent":
+    if scores.is_yes_or_no(labels) or scores.score(outputs, labels)[0] != "top1_percent":
         check_column_order(outputs, labels, model)
-    if scoring.score(outputs, labels)[0] == "top1_percent":
-        _check_classes(*scoring.compared(outputs, labels), model)
+    if scores.score(outputs, labels)[0] == "top1_percent":
+        _check_classes(*scores.compared(outputs, labels), model)
         return
-    if scoring.is_yes_or_no(labels):
+    if scores.is_yes_or_no(labels):
         _check_yes_and_no(outputs, labels, model)
         return  # what says yes and no has no unit
     for place, found in _columns(outputs, labels).items():
@@ -252,11 +251,11 @@ def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MO
 def _check_yes_and_no(outputs: Sequence[Array], labels: Array, model: str) -> None:
     """Labels that the outputs do not predict may be those that say yes for no."""
     inverse = np.where(labels > 0, 0, 1)
-    if (threshold := scoring.yes_above(outputs, inverse)) is None:
+    if (threshold := scores.yes_above(outputs, inverse)) is None:
         return
-    answers = scoring.said(outputs, threshold)
-    right = scoring.score(answers, inverse)[1]
-    if _luck(np.stack(answers).ravel() > 0, inverse.ravel() > 0) < scoring.UNLIKELY:
+    answers = scores.said(outputs, threshold)
+    right = scores.score(answers, inverse)[1]
+    if _luck(np.stack(answers).ravel() > 0, inverse.ravel() > 0) < scores.UNLIKELY:
         raise InputError(
             f"{model} gets {100.0 - right:.3g} % of the labels right, and {right:.3g} % of their inverse: they seem to "
             "say yes for no",
@@ -289,9 +288,9 @@ def _check_unit(what: str, count: int, found: _Explained, model: str) -> None:
 
 def check_class_numbers(outputs: Sequence[Array], labels: Array) -> None:
     """Raises InputError for class labels with numbers that no element of the first output has."""
-    outputs, labels = scoring.compared(outputs, labels)
+    outputs, labels = scores.compared(outputs, labels)
     classes = _classes_of(outputs)
-    if classes is None or not labels.size or scoring.chosen_classes(outputs, labels) is None:
+    if classes is None or not labels.size or scores.chosen_classes(outputs, labels) is None:
         return
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
@@ -313,10 +312,10 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
     much_better = 2.0
     if labels.size < _LEAST_LABELS:
         return
-    chosen = scoring.chosen_classes(outputs, labels)
+    chosen = scores.chosen_classes(outputs, labels)
     assert chosen is not None
     many = _classes_of(outputs) or max(int(labels.max()), int(chosen.max())) + 1
-    right = {shift: scoring.score(outputs, labels.astype(np.int64) + shift)[1] for shift in (0, -1, 1)}
+    right = {shift: scores.score(outputs, labels.astype(np.int64) + shift)[1] for shift in (0, -1, 1)}
     for shift in (-1, 1):
         if right[shift] >= max(least_right_percent, much_better * right[0]):
             what, hint = _shifted(chosen, labels.ravel(), shift, many)
@@ -327,10 +326,10 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
             )
     check_class_order(chosen, labels, many, model)
     _check_own(chosen.reshape(len(labels), -1), labels.reshape(len(labels), -1), model)
-    found = scoring.by_chance(outputs, labels)
+    found = scores.by_chance(outputs, labels)
     if found is None or labels.size < least_to_tell_luck:
         return
-    guessed = scoring.guessing(outputs, labels)
+    guessed = scores.guessing(outputs, labels)
     is_luck = found.may_be(right[0])
     if is_luck or right[0] < guessed.least_percent:
         than = f"no better than guessing ({found.percent:.3g} %)" if is_luck else f"guessing {guessed.percent:.3g} %"
@@ -357,7 +356,7 @@ def _check_own(answers: Array, labels: Array, model: str) -> None:
     own = np.mean(answers == labels, axis=1)
     others = np.mean([np.mean(answers == np.roll(labels, by, axis=0), axis=1) for by in shifts], axis=0)
     better, worse = int(np.count_nonzero(own > others)), int(np.count_nonzero(own < others))
-    if better + worse >= _LEAST_LABELS and scoring.sign_test(better, worse) > scoring.UNLIKELY:
+    if better + worse >= _LEAST_LABELS and scores.sign_test(better, worse) > scores.UNLIKELY:
         raise InputError(
             f"{model} gets {100.0 * own.mean():.3g} % of the labels right, and {100.0 * others.mean():.3g} % of those "
             f"of other samples, which its answers fit as well for {worse} of {better + worse}: labels seem to belong "
@@ -392,10 +391,10 @@ def misfit(outputs: Sequence[Array], labels: Array) -> Misfit | None:
 
     Labels of other samples, or in another unit, are missed by as much before and after quantising.
     """
-    outputs, labels = scoring.compared(outputs, labels)
-    found = scoring.by_chance(outputs, labels)
+    outputs, labels = scores.compared(outputs, labels)
+    found = scores.by_chance(outputs, labels)
     if found is not None:
-        right = scoring.score(outputs, labels)[1]
+        right = scores.score(outputs, labels)[1]
         if right > found.most_percent:
             return None
         return Misfit("labels", _common(labels) if right > found.percent else None)
@@ -421,11 +420,11 @@ class _Explained:
 
     def is_related(self, count: int) -> bool:
         """Whether ``count`` labels rise and fall with answers, beyond luck."""
-        return self.related * math.sqrt(count) > scoring.DEVIATIONS
+        return self.related * math.sqrt(count) > scores.DEVIATIONS
 
     def is_inverse(self, count: int) -> bool:
         """Whether most of ``count`` labels' variance is explained by negated answers, beyond luck."""
-        return -self.related * math.sqrt(count) > scoring.DEVIATIONS and self.at_best >= _LEAST_EXPLAINED
+        return -self.related * math.sqrt(count) > scores.DEVIATIONS and self.at_best >= _LEAST_EXPLAINED
 
     def is_near(self, count: int) -> bool:
         """Whether they are near to answers as well."""
@@ -434,9 +433,9 @@ class _Explained:
 
 def _columns(outputs: Sequence[Array], labels: Array) -> dict[int, _Explained]:
     """The same of each of few columns, as quantities of their own have them, where labels vary."""
-    if scoring.score(outputs, labels)[0] != "rmse":
+    if scores.score(outputs, labels)[0] != "rmse":
         return {}
-    found = columns_of_labels(outputs, labels, "rmse")
+    found = scores.columns_of_labels(outputs, labels, "rmse")
     return {place: _explained([output[..., place] for output in outputs], wanted) for place, wanted in found.items()}
 
 

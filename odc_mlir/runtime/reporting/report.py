@@ -1,23 +1,12 @@
-"""The compile report: placement of every operator, and the cost of one inference on the target.
+"""The compile report: placement of every operator, and the modelled cost of one inference on the target.
 
-Two lower bounds of a segment's cycles on its machine: one from the model, one from our program.
+Keys keep their names and meanings; docs/numbers.md lists them. There are two lower bounds of a segment's cycles.
 
-``model_floor_cycles`` knows the operators and the machine only: no program that computes these operators here, each
-result in its place and every weight fetched, takes less. It is the largest of
+``model_floor_cycles`` holds for any program: the largest of byte-wide multiply-accumulates over the array's,
+results of such operators over requantisation lanes, and compulsory bytes over each port. Weights count with their
+entropy, or with the bytes that our program stores if that is less.
 
-* multiply-accumulates by those of a cycle, which are of bytes: 16-bit codes take two, with 16-bit weights four;
-* results of operators with multiply-accumulates, each of which goes through a requantisation lane, by lanes;
-* bytes that have to pass each port: weights at the least that a coder of single bytes can make of them (their entropy),
-  or all that our program stores where codes of runs make that less, through the off-chip port, in memory mode ``sram``
-  through the SRAM port; and there what goes in and comes out.
-
-``ideal_cycles`` knows our program: its own instructions, and constants as stored, of tables the rows that are looked
-up, have to pass the ports as well. It is never below the floor, which holds of every program. What is between it and
-the cycles is lost in our schedule, what is between the two bounds in our code.
-
-Keys keep their names and meanings; new ones may be added. Everything follows from the package and is by the modelled
-clock (see :mod:`.clocks`): cycles and bytes are the simulator's, summed over the segments of one inference; times of
-the host are those of the target's host. What was measured on this machine is under ``measured``.
+``ideal_cycles`` also counts the instructions of our program, and its constants as stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Compile reports as JSON files, and the report of packages without a model of time.
+"""Compile reports as JSON files, and reports of packages for targets without a model of time.
 
-Where operators went and why, and how large everything is, under the keys that reports of modelled machines have as
-well; there are no cycles and no times, which a run measures (``odc-run --profile``). Nothing is loaded or run, so that
-the machine may be another one.
+The latter say where operators are placed and how large everything is; nothing is loaded or run for them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Partitioning in a compile report: compared plans, traffic across segments, and reasons for the host.
-
-Plans are compared by estimates, made before there is a program; the report adds the program's modelled time.
-
-A plan gives for every operator on the host the rule that it breaks. Most plans have one cause that many operators
-share, such as a float model, a type that no machine computes, or too little memory; reasons are grouped by cause.
-"""
+"""Partitioning in a compile report: compared plans, traffic across segments, and operators on the host by cause."""
 
 from __future__ import annotations
 

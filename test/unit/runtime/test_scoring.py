@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from odc_mlir.errors import InputError
-from odc_mlir.runtime.reporting.scoring import score
+from odc_mlir.runtime.reporting.scores import score
 
 
 def _one_hot(label: int) -> np.ndarray:

@@ -20,8 +20,7 @@ from odc_mlir.errors import (
     PackageError,
     SessionError,
 )
-from odc_mlir.formats.package import build_package, write_package
-from odc_mlir.formats.packing import pack
+from odc_mlir.formats.package import build_package, pack, write_package
 from odc_mlir.runtime import Session, State
 from odc_mlir.runtime.package import Package
 
