@@ -16,7 +16,7 @@ from odc_mlir.numerics.fixed import code_range, multiply
 from odc_mlir.numerics.int16 import power_add_params
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.transforms.npu.lowering.code_functions import wide_function
-from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, elements, pair_of
+from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, elements, exact_sum, pair_of, product
 
 _HALF = 1 << 30  # multiplier of 1/2
 _SHIFTED_OUT = 17  # bits to the right that leave nothing of a 16-bit code
@@ -41,17 +41,8 @@ class LowerMul(LowerToNpu):
     def rewrite(self, site: Site) -> None:
         a, b = (site.constant_or_operand(index) for index in (0, 1))
         m = elementwise.mul_params(*_pairs(site), site.clamp(), site.result.dtype)
-        site.finish(
-            npu.ElementwiseOp(
-                npu.ElementwiseKind.MUL,
-                a,
-                b,
-                site.result_type,
-                zeros=(m.a_zero, m.b_zero, m.out_zero),
-                out_scale=npu.ScaleAttr.of(m.multiplier, m.exponent),
-                clamp=(m.act_min, m.act_max),
-            )
-        )
+        zeros, scale = (m.a_zero, m.b_zero, m.out_zero), (m.multiplier, m.exponent)
+        site.finish(product(a, b, site.result_type, zeros, scale, (m.act_min, m.act_max)))
 
 
 class LowerAddSub(LowerToNpu):
@@ -89,8 +80,7 @@ class LowerSquaredDifference(LowerToNpu):
     operators = ("SQUARED_DIFFERENCE",)
 
     def rewrite(self, site: Site) -> None:
-        pairs = pair_of(site.info(0)), pair_of(site.info(1)), pair_of(site.result)
-        p = elementwise.squared_difference_params(*pairs, site.clamp(), site.result.dtype)
+        p = elementwise.squared_difference_params(*_pairs(site), site.clamp(), site.result.dtype)
         low, high = code_range("int16")
         wide = tensor_type("int16", site.result.static_shape, QuantParams((1.0,), (0,)))
         scales = (npu.ScaleAttr.of(p.a_multiplier, p.a_exponent), npu.ScaleAttr.of(p.b_multiplier, p.b_exponent))
@@ -117,17 +107,8 @@ class LowerSquaredDifference(LowerToNpu):
             found = site.emit(
                 npu.ElementwiseOp(npu.ElementwiseKind.MIN, found, difference(1, 0), wide, clamp=(low, high))
             )
-        site.finish(
-            npu.ElementwiseOp(
-                npu.ElementwiseKind.MUL,
-                found,
-                found,
-                site.result_type,
-                zeros=(0, 0, p.out_zero),
-                out_scale=npu.ScaleAttr.of(p.out_multiplier, p.out_exponent),
-                clamp=(p.act_min, p.act_max),
-            )
-        )
+        scale = p.out_multiplier, p.out_exponent
+        site.finish(product(found, found, site.result_type, (0, 0, p.out_zero), scale, (p.act_min, p.act_max)))
 
 
 class LowerQuantize(LowerToNpu):
@@ -162,9 +143,8 @@ class LowerPrelu(LowerToNpu):
 
     def rewrite(self, site: Site) -> None:
         (_, in_zero), (_, out_zero) = pair_of(site.info(0)), pair_of(site.result)
-        dtype = site.result.dtype
         low, high = code_range(site.result.info.numpy)
-        p = prelu_params(pair_of(site.info(0)), pair_of(site.info(1)), pair_of(site.result), dtype)
+        p = prelu_params(*_pairs(site), site.result.dtype)
         above = npu.ScaleOp(
             site.operand(0),
             site.result_type,
@@ -175,27 +155,11 @@ class LowerPrelu(LowerToNpu):
         negative = npu.ScaleOp(
             site.operand(0), site.operand(0).type, zeros=(in_zero, in_zero), scale=ONE, clamp=(low, in_zero)
         )
-        below = npu.ElementwiseOp(
-            npu.ElementwiseKind.MUL,
-            site.emit(negative),
-            site.constant_or_operand(1),
-            site.result_type,
-            zeros=(in_zero, p.alpha_zero, out_zero),
-            out_scale=npu.ScaleAttr.of(p.alpha_multiplier, p.alpha_exponent),
-            clamp=(low, high),
-        )
-        both = npu.ElementwiseOp(
-            npu.ElementwiseKind.ADD,
-            site.emit(above),
-            site.emit(below),
-            site.result_type,
-            zeros=(out_zero, out_zero, out_zero),
-            a_scale=ONE,
-            b_scale=ONE,
-            out_scale=ONE,
-            clamp=(low, high),
-        )
-        site.finish(both)
+        zeros, scale = (in_zero, p.alpha_zero, out_zero), (p.alpha_multiplier, p.alpha_exponent)
+        slopes = site.constant_or_operand(1)
+        below = product(site.emit(negative), slopes, site.result_type, zeros, scale, (low, high))
+        terms = site.emit(above), site.emit(below)
+        site.finish(exact_sum(npu.ElementwiseKind.ADD, *terms, site.result_type, out_zero, (low, high)))
 
 
 class LowerConstantSelect(LowerToNpu):
@@ -218,9 +182,8 @@ class LowerConstantSelect(LowerToNpu):
 def _condition(site: Site) -> NDArray[np.bool_]:
     """Return the condition; SELECT may have a vector that chooses rows, which becomes a column."""
     condition, rank = site.info(0).array(), len(site.result.static_shape)
-    if site.node.spec.name == "SELECT" and condition.ndim == 1:
-        return condition.reshape(-1, *(1,) * (rank - 1))
-    return condition
+    chooses_rows = site.node.spec.name == "SELECT" and condition.ndim == 1
+    return condition.reshape(-1, *(1,) * (rank - 1)) if chooses_rows else condition
 
 
 def _kept(site: Site, index: int, most: NDArray[Any]) -> SSAValue:

@@ -192,14 +192,5 @@ def _scaled(site: Site, scale: npu.ScaleAttr, clamp: tuple[int, int]) -> SSAValu
 def _negative(site: Site) -> npu.ElementwiseOp:
     """Return the operand's codes times -1, scaled: negation before rounding."""
     p = scale_params(pair_of(site.info(0)), pair_of(site.result), (LOW, HIGH), "int16", single=True)
-    ones = (1,) * len(npu.shape_of(site.operand(0)))
-    minus_one = npu.ConstantOp(blob_of(np.array([-1], "<i2")), site.result_of_shape(*ones))
-    return npu.ElementwiseOp(
-        npu.ElementwiseKind.MUL,
-        site.operand(0),
-        site.emit(minus_one),
-        site.result_type,
-        zeros=(p.in_zero, 0, p.out_zero),
-        out_scale=npu.ScaleAttr.of(p.multiplier, p.exponent),
-        clamp=(LOW, HIGH),
-    )
+    zeros, scale = (p.in_zero, 0, p.out_zero), (p.multiplier, p.exponent)
+    return site.negated(site.operand(0), site.result_type, zeros, scale, (LOW, HIGH))

@@ -17,7 +17,7 @@ from odc_mlir.numerics.lut import codes_by_byte
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.npu.lowering.decompositions import moved_operands, result_copies
-from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, pair_of, quant_of
+from odc_mlir.transforms.npu.lowering.site import UNIT, LowerToNpu, Site, blob_of, exact_sum, pair_of, product, quant_of
 from odc_mlir.transforms.partition.rules.checks import moves_no_element
 from odc_mlir.transforms.partition.rules.operator_checks import gathered, updated_axis
 from odc_mlir.transforms.partition.rules.table import MOVERS
@@ -83,33 +83,12 @@ class LowerDynamicUpdateSlice(LowerToNpu):
         low, high = code_range(site.result.dtype)
 
         def masked(index: int, mask: SSAValue) -> SSAValue:
-            return site.emit(
-                npu.ElementwiseOp(
-                    npu.ElementwiseKind.MUL,
-                    site.constant_or_operand(index),
-                    mask,
-                    site.result_type,
-                    zeros=(zero, 0, zero),
-                    out_scale=ONE,
-                    clamp=(low, high),
-                )
-            )
+            value = site.constant_or_operand(index)
+            return site.emit(product(value, mask, site.result_type, (zero, 0, zero), UNIT, (low, high)))
 
         kept = masked(0, _mask(site, differences, at_zero=0))
         new = masked(1, _mask(site, differences, at_zero=1))
-        site.finish(
-            npu.ElementwiseOp(
-                npu.ElementwiseKind.ADD,
-                kept,
-                new,
-                site.result_type,
-                zeros=(zero, zero, zero),
-                a_scale=ONE,
-                b_scale=ONE,
-                out_scale=ONE,
-                clamp=(low, high),
-            )
-        )
+        site.finish(exact_sum(npu.ElementwiseKind.ADD, kept, new, site.result_type, zero, (low, high)))
 
 
 class LowerMove(LowerToNpu):
@@ -161,18 +140,8 @@ def _differences(site: Site, axis: int, shape: tuple[int, ...]) -> SSAValue:
     size = shape[0]
     position = npu.PositionOp(site.operand(2), _codes("int16", (1,)), index=axis, highest=size - 1)
     numbers = npu.ConstantOp(blob_of(np.arange(size, dtype="<i2")), _codes("int16", shape))
-    return site.emit(
-        npu.ElementwiseOp(
-            npu.ElementwiseKind.SUB,
-            site.emit(numbers),
-            site.emit(position),
-            _codes("int8", shape),
-            a_scale=ONE,
-            b_scale=ONE,
-            out_scale=ONE,
-            clamp=(-1, 1),
-        )
-    )
+    values = site.emit(numbers), site.emit(position)
+    return site.emit(exact_sum(npu.ElementwiseKind.SUB, *values, _codes("int8", shape), 0, (-1, 1)))
 
 
 def _mask(site: Site, differences: SSAValue, *, at_zero: int) -> SSAValue:

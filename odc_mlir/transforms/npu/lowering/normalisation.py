@@ -13,7 +13,7 @@ from odc_mlir.numerics.fixed import code_range
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.runtime.kernels.attention import integer_rms_norm
 from odc_mlir.transforms.npu.lowering.products import per_channel, pointwise
-from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements
+from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements, product
 from odc_mlir.transforms.partition.rules.operator_checks import sides
 
 _ALL = normalisation.LOW, normalisation.HIGH
@@ -37,8 +37,8 @@ class LowerRmsNorm(LowerToNpu):
             scale = npu.ScaleAttr.of((1 << 30) * (1 if factor > 0 else -1), abs(factor).bit_length())
             return site.emit(npu.ScaleOp(x, wide, zeros=(p.zero, 0), scale=scale, clamp=_ALL))
 
-        def product(a: SSAValue, b: SSAValue, kind: Attribute, factor: normalisation.Factor, zero: int = 0) -> SSAValue:
-            return site.emit(_product(a, b, kind, factor, zero, _ALL))
+        def times(a: SSAValue, b: SSAValue, kind: Attribute, factor: normalisation.Factor, zero: int = 0) -> SSAValue:
+            return site.emit(product(a, b, kind, (0, 0, zero), factor, _ALL))
 
         def total(a: SSAValue, b: SSAValue, zero: int = 0) -> SSAValue:
             half = npu.ScaleAttr.of(*normalisation.HALF)
@@ -64,28 +64,20 @@ class LowerRmsNorm(LowerToNpu):
         image = _image(site, site.emit(sizes))
         largest = npu.ReduceOp(npu.ReduceKind.MAX, image, _codes(rows, 1, 1, 1), clamp=_ALL)
         t = looked_up(site.reshape(site.emit(largest), (1, 1, rows, 1)), p.normaliser)
-        e = product(d, t, wide, normalisation.OF_ROWS)
-        squares = product(e, e, wide, normalisation.OF_SQUARES)
+        e = times(d, t, wide, normalisation.OF_ROWS)
+        squares = times(e, e, wide, normalisation.OF_SQUARES)
         roots = []
         for mean, epsilon, entries in p.roots:
             m = _mean(site, squares, mean)
             if epsilon is not None:
-                m = total(m, product(t, t, above, epsilon, normalisation.LOW), normalisation.LOW)
+                m = total(m, times(t, t, above, epsilon, normalisation.LOW), normalisation.LOW)
             roots.append(looked_up(m, entries))
         y, factor, r = e, p.normal, total(roots[0], roots[1])
         if p.gamma is not None:
-            y, factor = product(e, r, wide, p.normal), p.scaled
+            y, factor = times(e, r, wide, p.normal), p.scaled
             r = site.emit(npu.ConstantOp(blob_of(p.gamma.astype("<i2")), _codes(1, 1, 1, count)))
         kind = site.result_of_shape(1, 1, rows, count)
-        site.finish(_product(y, r, kind, factor, p.out_zero, code_range(p.dtype)))
-
-
-def _product(
-    a: SSAValue, b: SSAValue, kind: Attribute, factor: normalisation.Factor, zero: int, clamp: tuple[int, int]
-) -> npu.ElementwiseOp:
-    """Make the product of codes with zero point 0, scaled by ``factor``; ``zero`` is the zero point of the result."""
-    scale, zeros = npu.ScaleAttr.of(*factor), (0, 0, zero)
-    return npu.ElementwiseOp(npu.ElementwiseKind.MUL, a, b, kind, zeros=zeros, out_scale=scale, clamp=clamp)
+        site.finish(product(y, r, kind, (0, 0, p.out_zero), factor, code_range(p.dtype)))
 
 
 def _codes(*shape: int, zero: int = 0) -> Attribute:

@@ -88,30 +88,17 @@ def _interleave(site: Site, source: SSAValue, groups: Sequence[_Channels]) -> No
             made = npu.ConvOp(
                 source,
                 site.result_of_shape(batch, row.results, column.results, len(chosen)),
-                depthwise=False,
                 kernel=(len(row.taps), len(column.taps)),
-                stride=(1, 1),
-                dilation=(1, 1),
                 pads=(row.before, column.before, row.after, column.after),
                 weights=blob_of(np.ascontiguousarray(weights[:, row.taps][:, :, column.taps])),
                 **integers,
             )
             line, pixel = column.results * len(chosen), row.first * width + column.first
-            copies += [
-                StridedCopy(
-                    len(values),
-                    at,
-                    pixel * channels + first,
-                    (batch, row.results, column.results, count),
-                    (row.results * line, line, len(chosen), 1),
-                    (
-                        height * width * channels,
-                        len(components[0]) * width * channels,
-                        len(components[1]) * channels,
-                        1,
-                    ),
-                )
-                for at, first, count in runs_of(chosen)
-            ]
+            reads = (row.results * line, line, len(chosen), 1)
+            pixels = (height * width, len(components[0]) * width, len(components[1]))
+            writes = (*(count * channels for count in pixels), 1)
+            for at, first, count in runs_of(chosen):
+                sizes = (batch, row.results, column.results, count)
+                copies.append(StridedCopy(len(values), at, pixel * channels + first, sizes, reads, writes))
             values.append(site.emit(made))
     site.finish(npu.MoveOp(values, site.result_type, copies=copies))

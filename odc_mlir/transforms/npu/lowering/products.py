@@ -23,12 +23,18 @@ from odc_mlir.ops.infer.common import axis_window, window_options
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.support.blob import Blob
 from odc_mlir.transforms.npu.lowering.decompositions import Matrices, matrices
-from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements, pair_of, quant_of, tensor_of
+from odc_mlir.transforms.npu.lowering.site import (
+    LowerToNpu,
+    Pair,
+    Site,
+    blob_of,
+    elements,
+    pair_of,
+    quant_of,
+    tensor_of,
+)
 from odc_mlir.transforms.partition.rules.operator_checks import bias_codes, centred, centred_range
 
-Pair = tuple[int, int]
-Pads = tuple[int, int, int, int]
-NO_PADS: Pads = (0, 0, 0, 0)
 PER_CHANNEL = ("bias", "multiplier", "exponent")
 
 
@@ -69,8 +75,7 @@ class LowerGroupedConv2D(LowerToNpu):
         channels, height, width, taken = filters.static_shape
         groups = total // taken
         each = channels // groups
-        stride, dilation, pads = window_of(site.node, (height, width))
-        weights, _ = weight_codes(site.node)
+        window, (weights, _) = window_of(site.node, (height, width)), weight_codes(site.node)
         integers, (_, out_rows, out_columns, _) = convolution_integers(site), site.result.static_shape
         values = []
         for group in range(groups):
@@ -81,12 +86,8 @@ class LowerGroupedConv2D(LowerToNpu):
             made = npu.ConvOp(
                 source,
                 site.result_of_shape(batch, out_rows, out_columns, each),
-                depthwise=False,
-                kernel=(height, width),
-                stride=stride,
-                dilation=dilation,
-                pads=pads,
                 weights=blob_of(np.ascontiguousarray(weights[chosen])),
+                **window,
                 **of_channels(integers, range(channels)[chosen]),
             )
             values.append(site.emit(made))
@@ -180,15 +181,16 @@ def of_channels(integers: dict[str, Any], chosen: Sequence[int]) -> dict[str, An
     return {**integers, **rows}
 
 
-def window_of(node: Node, kernel: Pair) -> tuple[Pair, Pair, Pads]:
-    """Return stride, dilation and padding (top, left, bottom, right) of a window operator on an image."""
+def window_of(node: Node, kernel: Pair) -> dict[str, tuple[int, ...]]:
+    """Return kernel, stride, dilation and padding of a window operator on an image, as properties."""
     options = window_options(node, dilated="dilation_h_factor" in node.options)
     _, height, width, _ = node.operand(0).static_shape
     rows, columns = (
         axis_window(node, name, size, kernel[axis], options.stride[axis], options.dilation[axis], options.padding)
         for axis, name, size in ((0, "height", height), (1, "width", width))
     )
-    return options.stride, options.dilation, (rows.before, columns.before, rows.after, columns.after)
+    pads = (rows.before, columns.before, rows.after, columns.after)
+    return {"kernel": kernel, "stride": options.stride, "dilation": options.dilation, "pads": pads}
 
 
 def requantisation(
@@ -258,37 +260,14 @@ def stored_weights(site: Site) -> BlobAttr:
 
 def _finish_convolution(site: Site, kernel: Pair, weights: BlobAttr, *, depthwise: bool) -> None:
     """Replace the operator by one convolution with its window and integers."""
-    stride, dilation, pads = window_of(site.node, kernel)
-    site.finish(
-        npu.ConvOp(
-            site.operand(0),
-            site.result_type,
-            depthwise=depthwise,
-            kernel=kernel,
-            stride=stride,
-            dilation=dilation,
-            pads=pads,
-            weights=weights,
-            **convolution_integers(site),
-        )
-    )
+    window, integers = window_of(site.node, kernel), convolution_integers(site)
+    source = site.operand(0)
+    site.finish(npu.ConvOp(source, site.result_type, depthwise=depthwise, weights=weights, **window, **integers))
 
 
-def pointwise(
-    source: SSAValue, result_type: Attribute, weights: BlobAttr, *, depthwise: bool = False, **integers: Any
-) -> npu.ConvOp:
+def pointwise(source: SSAValue, result_type: Attribute, weights: BlobAttr, **values: Any) -> npu.ConvOp:
     """Return a 1x1 convolution without padding."""
-    return npu.ConvOp(
-        source,
-        result_type,
-        depthwise=depthwise,
-        kernel=(1, 1),
-        stride=(1, 1),
-        dilation=(1, 1),
-        pads=NO_PADS,
-        weights=weights,
-        **integers,
-    )
+    return npu.ConvOp(source, result_type, kernel=(1, 1), weights=weights, **values)
 
 
 class LowerMatmulByConstant(LowerToNpu):

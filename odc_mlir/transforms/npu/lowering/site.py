@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -21,7 +22,9 @@ from odc_mlir.numerics.fixed import activation_range
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.transforms.common.conversion import LoweringPattern
 
-ONE = npu.ScaleAttr.of(1 << 30, 1)  # the factor 1, which rounds nothing
+Pair = tuple[int, int]
+UNIT = (1 << 30, 1)  # multiplier and exponent of the factor 1, which rounds nothing
+ONE = npu.ScaleAttr.of(*UNIT)
 
 
 class LowerToNpu(LoweringPattern[CircleOp]):
@@ -111,11 +114,35 @@ class Site:
         assert isinstance(owner, ConstOp)
         return owner.value
 
+    def negated(
+        self, source: SSAValue, kind: Attribute, zeros: tuple[int, int, int], scale: Pair, clamp: Pair
+    ) -> npu.ElementwiseOp:
+        """Return the codes of ``source`` times -1, scaled: negation before rounding."""
+        ones = with_shape(tensor_of(source), (1,) * len(npu.shape_of(source)))
+        minus_one = self.emit(npu.ConstantOp(blob_of(np.array([-1], "<i2")), ones))
+        return product(source, minus_one, kind, zeros, scale, clamp)
+
     def clamp(self, activation: str | None = None) -> tuple[int, int]:
         """The codes that the fused activation, or the given one, allows for the result."""
         fused = activation or self.node.options.get("fused_activation_function", "none")
         quant = quant_of(self.result)
         return activation_range(fused, self.result.info.storage, quant.scale, quant.zero_point)
+
+
+def product(
+    a: SSAValue, b: SSAValue, kind: Attribute, zeros: tuple[int, int, int], scale: Pair, clamp: Pair
+) -> npu.ElementwiseOp:
+    """Return the product of codes, of type ``kind``; ``zeros`` of both and of the result, ``scale`` of the product."""
+    factor = npu.ScaleAttr.of(*scale)
+    return npu.ElementwiseOp(npu.ElementwiseKind.MUL, a, b, kind, zeros=zeros, out_scale=factor, clamp=clamp)
+
+
+def exact_sum(
+    kind: npu.ElementwiseKind, a: SSAValue, b: SSAValue, result_type: Attribute, zero: int, clamp: Pair
+) -> npu.ElementwiseOp:
+    """Return the sum or difference of codes of one scale and zero point."""
+    scales = dict.fromkeys(("a_scale", "b_scale", "out_scale"), ONE)
+    return npu.ElementwiseOp(kind, a, b, result_type, zeros=(zero, zero, zero), clamp=clamp, **scales)
 
 
 def tensor_of(value: SSAValue) -> TensorType[Attribute]:

@@ -46,20 +46,9 @@ class LowerConv2DInParts(LowerToNpu):
         if operator_checks.result_axis(site.node):
             parts = operator_checks.WeightParts(parts.first[0].transpose(2, 0, 1)[..., None], parts.others, parts.zero)
         kernel = (site.info(1).static_shape[1], site.info(1).static_shape[2])
-        stride, dilation, pads = products.window_of(site.node, kernel)
-        site.finish(
-            npu.ConvOp(
-                repeated_channels(site, site.operand(0), parts.count),
-                site.result_type,
-                depthwise=False,
-                kernel=kernel,
-                stride=stride,
-                dilation=dilation,
-                pads=pads,
-                weights=blob_of(repeated_weights(parts)),
-                **_integers(site, parts),
-            )
-        )
+        source, weights = repeated_channels(site, site.operand(0), parts.count), blob_of(repeated_weights(parts))
+        window, integers = products.window_of(site.node, kernel), _integers(site, parts)
+        site.finish(npu.ConvOp(source, site.result_type, weights=weights, **window, **integers))
 
 
 class LowerDepthwiseInParts(LowerToNpu):
@@ -73,22 +62,14 @@ class LowerDepthwiseInParts(LowerToNpu):
     def rewrite(self, site: Site) -> None:
         parts = parts_of(site.node)
         count, kernel = parts.count, (site.info(1).static_shape[1], site.info(1).static_shape[2])
-        stride, dilation, (top, left, bottom, right) = products.window_of(site.node, kernel)
+        window = products.window_of(site.node, kernel)
+        for name in ("kernel", "stride", "pads"):  # rows come first, then columns
+            window[name] = tuple(size if place % 2 else count * size for place, size in enumerate(window[name]))
         batch, height, width, channels = npu.shape_of(site.operand(0))
         shape = (batch, count * height, width, channels)
-        site.finish(
-            npu.ConvOp(
-                _repeated(site, site.operand(0), shape, width * channels, count),
-                site.result_type,
-                depthwise=True,
-                kernel=(count * kernel[0], kernel[1]),
-                stride=(count * stride[0], stride[1]),
-                dilation=dilation,
-                pads=(count * top, left, count * bottom, right),
-                weights=blob_of(_repeated_taps(parts)),
-                **_integers(site, parts),
-            )
-        )
+        source, weights = _repeated(site, site.operand(0), shape, width * channels, count), _repeated_taps(parts)
+        values = {"depthwise": True, "weights": blob_of(weights), **window, **_integers(site, parts)}
+        site.finish(npu.ConvOp(source, site.result_type, **values))
 
 
 class LowerFullyConnectedInParts(LowerToNpu):
@@ -125,11 +106,10 @@ class LowerInChannelGroups(LowerToNpu):
             outputs, inputs = filters.static_shape
             rows = elements(site.info(0)) // inputs
             source, shape = site.reshape(source, (1, 1, rows, inputs)), (1, 1, rows, outputs)
-            values, kernel = values.reshape(outputs, 1, 1, inputs), (1, 1)
-            stride, dilation, pads = (1, 1), (1, 1), products.NO_PADS
+            values = values.reshape(outputs, 1, 1, inputs)
+            window: dict[str, tuple[int, ...]] = {"kernel": (1, 1)}
         else:
-            kernel = (filters.static_shape[1], filters.static_shape[2])
-            stride, dilation, pads = products.window_of(site.node, kernel)
+            window = products.window_of(site.node, (filters.static_shape[1], filters.static_shape[2]))
             single = products.single_product(site.info(0), filters)
         parts: list[SSAValue] = []
         groups = operator_checks.channel_groups(filters, operator_checks.result_axis(site.node))
@@ -139,11 +119,8 @@ class LowerInChannelGroups(LowerToNpu):
                 _picked(site, source, group) if depthwise else source,
                 site.result_of_shape(*shape[:3], len(group)),
                 depthwise=depthwise and len(group) > 1,
-                kernel=kernel,
-                stride=stride,
-                dilation=dilation,
-                pads=pads,
                 weights=blob_of(codes),
+                **window,
                 **products.of_channels(products.requantisation(site, zero, single_product=single), group),
             )
             parts.append(site.emit(made))
@@ -171,10 +148,8 @@ def takes_parts(node: Node) -> bool:
         return False
     if not operator_checks.divides_by_channels(node):
         return True
-    return (
-        len(operator_checks.channel_groups(node.operand(1), operator_checks.result_axis(node)))
-        > operator_checks.FEW_GROUPS
-    )
+    groups = operator_checks.channel_groups(node.operand(1), operator_checks.result_axis(node))
+    return len(groups) > operator_checks.FEW_GROUPS
 
 
 def parts_of(node: Node) -> operator_checks.WeightParts:

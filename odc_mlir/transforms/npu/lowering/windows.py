@@ -19,7 +19,7 @@ from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.numerics.softmax import softmax_params
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.transforms.npu.lowering.products import pointwise, window_of
-from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, pair_of, quant_of, tensor_of
+from odc_mlir.transforms.npu.lowering.site import UNIT, LowerToNpu, Site, blob_of, pair_of, quant_of, tensor_of
 from odc_mlir.transforms.partition.rules.checks import image_padding
 from odc_mlir.transforms.partition.rules.operator_checks import ReductionShape, reduced, searched
 
@@ -32,9 +32,9 @@ class LowerPool2D(LowerToNpu):
     def rewrite(self, site: Site) -> None:
         kind = npu.PoolKind.MAX if site.node.spec.name == "MAX_POOL_2D" else npu.PoolKind.AVERAGE
         kernel = (site.node.options["filter_height"], site.node.options["filter_width"])
-        stride, _, pads = window_of(site.node, kernel)
-        source, clamp = site.operand(0), site.clamp()
-        site.finish(npu.PoolOp(kind, source, site.result_type, kernel=kernel, stride=stride, pads=pads, clamp=clamp))
+        window = window_of(site.node, kernel)
+        del window["dilation"]
+        site.finish(npu.PoolOp(kind, site.operand(0), site.result_type, **window, clamp=site.clamp()))
 
 
 class LowerReduceMax(LowerToNpu):
@@ -216,17 +216,4 @@ def reversed_codes(site: Site, source: SSAValue) -> SSAValue:
         codes = codes_by_byte(site.info(0).info.numpy)
         table = (low + high - codes.astype(np.int32)).astype(codes.dtype)
         return site.emit(npu.LutOp(source, kind, table=BlobAttr.of(table.tobytes())))
-    minus_one = npu.ConstantOp(
-        blob_of(np.array([-1], "<i2")), with_shape(tensor_of(source), (1,) * len(npu.shape_of(source)))
-    )
-    return site.emit(
-        npu.ElementwiseOp(
-            npu.ElementwiseKind.MUL,
-            source,
-            site.emit(minus_one),
-            kind,
-            zeros=(0, 0, low + high),
-            out_scale=ONE,
-            clamp=(low, high),
-        )
-    )
+    return site.emit(site.negated(source, kind, (0, 0, low + high), UNIT, (low, high)))
