@@ -122,6 +122,8 @@ def _rows(results: int, kernel: int, stride: int, dilation: int, held: int) -> i
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {"ceil": math.ceil, "max": max, "min": min, "item": _item, "rows": _rows}
 PARTS = ("array", "decoder", "sram", "tile_ports", "vector")  # of a target, whose keys formulas name
+_parts = operator.attrgetter(*PARTS)
+_WIDTHS = {name: operator.attrgetter(width) for name, width in WIDTHS.items()}
 
 
 @dataclass(frozen=True)
@@ -136,16 +138,19 @@ class Cost:
 
     def alone(self, values: Mapping[str, int | str], target: object) -> float:
         """Cycles with all resources to itself, without what crosses the ports of SRAM and off-chip memory."""
-        found = self.evaluate(values, target)
-        busy = [found[name] / operator.attrgetter(width)(target) for name, width in WIDTHS.items() if name in found]
+        found = self._names(values, target)
+        busy = [found[name] / width(target) for name, width in _WIDTHS.items() if name in found]
         start, shortest, drain = (found.get(name, 0.0) for name in DELAYS)
         return float(start + max([shortest, *busy]) + drain)
 
     def evaluate(self, values: Mapping[str, int | str], target: object) -> dict[str, Any]:
         """All names of the formulas; ``values``: every field of the instruction, enum fields as words."""
+        return {name: value for name, value in self._names(values, target).items() if name not in values}
+
+    def _names(self, values: Mapping[str, int | str], target: object) -> dict[str, Any]:
         names: dict[str, Any] = dict(values)
-        exec(self._code, {**FUNCTIONS, **{part: getattr(target, part) for part in PARTS}}, names)
-        return {name: value for name, value in names.items() if name not in values}
+        exec(self._code, {**FUNCTIONS, **dict(zip(PARTS, _parts(target), strict=True))}, names)
+        return names
 
 
 class Queue(IntEnum):

@@ -20,7 +20,8 @@ around it. Unused slots are removed. Rejects slots that do not fit, and buffers 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 
 from xdsl.context import Context
 from xdsl.ir import Block
@@ -45,7 +46,21 @@ class NpuAllocateLocalPass(ProgramPass):
     name = "npu-allocate-local"
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        _allocate(job)
+        layers = _read(job.block)
+        residents = [item for layer in layers for item in layer if item.is_resident]
+        place_residents(residents)
+        memories = {space: LocalMemory(size) for space, size in local_sizes(job.target).items()}
+        for index, layer in enumerate(layers):
+            memories[Space.TILE].gaps = gaps(residents, index, job.target.local.tile_bytes)
+            behind = layers[index + 1] if index + 1 < len(layers) else []
+            for space, memory in memories.items():
+                following = sum(item.size for item in _slots(behind, space))
+                _place(memory, _slots(layer, space), following, job.target)
+        for item in chain.from_iterable(layers):
+            if item.op.buffer.uses:
+                item.op.properties["address"] = integer(item.address or 0)
+            else:
+                Rewriter.erase_op(item.op)
 
 
 @dataclass(eq=False, slots=True)
@@ -65,33 +80,9 @@ class _Local:
         return self.space is Space.TILE and self.last > self.first
 
 
-@dataclass(slots=True)
-class _LayerBuffers:
-    """The buffers declared before a layer's instructions."""
-
-    buffers: list[_Local] = field(default_factory=list)
-
-    def slots(self, space: Space) -> list[_Local]:
-        """Return the buffers in ``space`` that no other layer uses."""
-        return [item for item in self.buffers if item.space is space and not item.is_resident]
-
-
-def _allocate(job: TargetedProgram) -> None:
-    layers = _read(job.block)
-    residents = [item for layer in layers for item in layer.buffers if item.is_resident]
-    place_residents(residents)
-    memories = {space: LocalMemory(size) for space, size in local_sizes(job.target).items()}
-    for index, layer in enumerate(layers):
-        memories[Space.TILE].gaps = gaps(residents, index, job.target.local.tile_bytes)
-        for space, memory in memories.items():
-            following = sum(item.size for item in layers[index + 1].slots(space)) if index + 1 < len(layers) else 0
-            _place(memory, layer.slots(space), following, job.target)
-    for layer in layers:
-        for item in layer.buffers:
-            if item.op.buffer.uses:
-                item.op.properties["address"] = integer(item.address or 0)
-            else:
-                Rewriter.erase_op(item.op)
+def _slots(layer: Sequence[_Local], space: Space) -> list[_Local]:
+    """Return the buffers in ``space`` that no other layer uses."""
+    return [item for item in layer if item.space is space and not item.is_resident]
 
 
 def _place(memory: LocalMemory, slots: Sequence[_Local], following: int, target: Target) -> None:
@@ -123,9 +114,9 @@ def _has_address(op: BufferOp, space: Space) -> CompileError:
     )
 
 
-def _read(block: Block) -> list[_LayerBuffers]:
-    """Return the layers of a block with their buffers and the last use of each."""
-    layers: list[_LayerBuffers] = []
+def _read(block: Block) -> list[list[_Local]]:
+    """Return the buffers declared before each layer's instructions, with the last use of each."""
+    layers: list[list[_Local]] = []
     known: dict[int, _Local] = {}  # by the id of the value, which hashes faster than the value
     declares = False
     for op in block.ops:
@@ -141,14 +132,14 @@ def _read(block: Block) -> list[_LayerBuffers]:
         if not space.is_local:
             continue
         if not declares:
-            layers.append(_LayerBuffers())
+            layers.append([])
             declares = True
         if op.address is not None:
             raise _has_address(op, space)
         index = len(layers) - 1
         size = aligned(kind.size) if space is Space.TILE else kind.size
         made = known[id(op.results[0])] = _Local(op, space, size, index, index)
-        layers[-1].buffers.append(made)
+        layers[-1].append(made)
     return layers
 
 

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, i64
 
-from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, TilingAttr
+from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, Residency, ResidentAttr, TilingAttr
 from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
-from odc_mlir.transforms.npu.schedule.layer_plan import chosen_tiles, resident_attribute
+from odc_mlir.transforms.npu.schedule.layer_plan import chosen_tiles
 from odc_mlir.transforms.npu.schedule.residents import largest_gap
 
 
@@ -44,7 +44,7 @@ class NpuChooseTilesPass(ProgramPass):
             op.attributes.pop(RESIDENT, None)
         graph, plan = chosen_tiles(ctx, job)
         stays = list(plan.residents.values())
-        for index, (item, choice) in enumerate(zip(graph.ops, plan.balance.choices, strict=True)):
+        for index, (item, choice) in enumerate(zip(graph.ops, plan.choices, strict=True)):
             if choice.tiling is not None:
                 item.attributes.setdefault(TILING, TilingAttr(choice.tiling))
                 continue
@@ -53,4 +53,5 @@ class NpuChooseTilesPass(ProgramPass):
                 item.attributes[SLOT_BYTES] = IntegerAttr(room, i64)
         for number in plan.residents:
             candidate = graph.candidates[number]
-            candidate.op.attributes[RESIDENT] = resident_attribute(candidate)
+            residency = Residency(*candidate.resident.layout.border, candidate.fill)
+            candidate.op.attributes[RESIDENT] = ResidentAttr(residency)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -82,37 +83,29 @@ def end_of(interval: Interval) -> int:
     return _address(interval) + interval.size
 
 
+def _levels(intervals: Iterable[Interval]) -> Iterator[tuple[int, int]]:
+    """Yield the commands at which the bytes in use change, with the bytes in use from there on."""
+    changes: Counter[int] = Counter()
+    for interval in intervals:
+        if interval.first <= interval.last:
+            changes[interval.first] += interval.size
+            changes[interval.last + 1] -= interval.size
+    live = 0
+    for command in sorted(changes):
+        live += changes[command]
+        yield command, live
+
+
 def busiest(intervals: Sequence[Interval]) -> tuple[int, list[Interval]]:
     """Return the command at which most bytes are in use, and the buffers in use then, the largest first."""
-    starts = sorted({interval.first for interval in intervals})
-    if not starts:
-        return 0, []
-
-    events = sorted(
-        event for i in intervals if i.first <= i.last for event in ((i.first, i.size), (i.last + 1, -i.size))
-    )
-    sums = dict.fromkeys(starts, 0)  # bytes in use
-    used = place = 0
-    for start in starts:
-        while place < len(events) and events[place][0] <= start:
-            used += events[place][1]
-            place += 1
-        sums[start] = used
-    command = max(starts, key=lambda start: (sums[start], -start))
+    command, _ = max(_levels(intervals), key=lambda level: (level[1], -level[0]), default=(0, 0))
     live = [interval for interval in intervals if interval.first <= command <= interval.last]
     return command, sorted(live, key=lambda interval: -interval.size)
 
 
 def most_live_bytes(intervals: Iterable[Interval]) -> int:
     """Return the most bytes in use at a time: no allocation needs less."""
-    events: list[tuple[int, int]] = []
-    for interval in intervals:
-        events += [(interval.first, interval.size), (interval.last + 1, -interval.size)]
-    live = most = 0
-    for _, change in sorted(events):
-        live += change
-        most = max(most, live)
-    return most
+    return max((live for _, live in _levels(intervals)), default=0)
 
 
 def overlapping(intervals: Sequence[Interval]) -> tuple[Interval, Interval] | None:

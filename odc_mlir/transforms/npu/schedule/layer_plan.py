@@ -26,7 +26,6 @@ from xdsl.context import Context
 from xdsl.ir import Block, Operation, SSAValue
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.npu_tiling import Residency, ResidentAttr
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import FULL_RECORD_BYTES
@@ -55,43 +54,50 @@ from odc_mlir.transforms.npu.schedule.window_search import NotResidentError, Roo
 ROOM_STEP = 256  # bytes: rooms are rounded down to this, so that searches are shared between similar plans
 WORTHWHILE = 0.999  # of the score that a change must at least reach
 
-Choices = Callable[[int, tuple[bool, ...], bool], tuple[TilingChoice, ...]]
-"""(bytes for slots, is each source resident, is the result) -> choices; CompileError where there are none."""
+
+@dataclass(slots=True)
+class ResidentCandidate:
+    """A result that could stay in the tile buffer; ``fill``: code of the border, None if nothing reads the border."""
+
+    op: Operation
+    resident: Resident
+    fill: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ResidencyNode:
-    """A layer: the candidates among its sources and its result, as indices; None stays in memory."""
+@dataclass(slots=True)
+class LayerGraph:
+    """A segment as the planner sees it.
 
-    choices: Choices
-    sources: tuple[int | None, ...]
-    result: int | None
+    ``sources``, ``results``: for each layer the candidates among its operands and its result, as indices; None stays in
+    memory. ``uncopied``: bytes of weights without room in SRAM. ``constant_bytes``: weights and parameters of all.
+    """
+
+    ops: list[Operation]
+    uncopied: Mapping[Operation, int]
+    candidates: list[ResidentCandidate] = field(default_factory=list)
+    sources: list[tuple[int | None, ...]] = field(default_factory=list)
+    results: list[int | None] = field(default_factory=list)
+    constant_bytes: int = 0
 
 
 class ResidencyPlan(NamedTuple):
-    """Residents by candidate index, with their addresses, and one choice per layer."""
+    """Residents by candidate index, with their addresses, one choice per layer, and their cost, roughly in cycles."""
 
     residents: dict[int, Resident]
-    balance: BalancedChoices
+    choices: list[TilingChoice]
+    score: float
 
 
 class ResidentPlanner:
-    """Planner of one segment. ``constant_bytes``: weights and parameters of all layers."""
+    """Planner of one segment."""
 
-    def __init__(
-        self,
-        nodes: Sequence[ResidencyNode],
-        candidates: Sequence[Resident],
-        constant_bytes: int,
-        target: Target,
-        memory: MemoryMode,
-    ) -> None:
-        self.nodes, self.candidates = nodes, candidates
-        self.target = target
-        self._balancer = Balancer(constant_bytes, target, memory)
+    def __init__(self, graph: LayerGraph, tilings: Tilings, memory: MemoryMode) -> None:
+        self.graph, self.tilings = graph, tilings
+        self.candidates = [candidate.resident for candidate in graph.candidates]
+        self._balancer = Balancer(graph.constant_bytes, tilings.target, memory)
         self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[TilingChoice, ...] | CompileError] = {}
 
-    def plan(self, check: Callable[[], None] = lambda: None, *, improve: bool = True) -> ResidencyPlan:
+    def plan(self, check: Callable[[], None], *, improve: bool) -> ResidencyPlan:
         """Return the best plan: all candidates that fit together; with ``improve``, without those that do not pay.
 
         ``check`` is called repeatedly and may raise. Raises CompileError if a layer does not fit.
@@ -107,7 +113,7 @@ class ResidentPlanner:
             trial = self._try(kept)
             check()
             if trial is not None:
-                if best is None or trial.balance.score <= best.balance.score * WORTHWHILE:
+                if best is None or trial.score <= best.score * WORTHWHILE:
                     best = self._improved(trial, check) if improve else trial
                 break
             kept -= {max(kept, key=lambda i: (self.candidates[i].size, i))}
@@ -119,11 +125,11 @@ class ResidentPlanner:
     def _fitting(self) -> frozenset[int]:
         """Return candidates that fit in the tile buffer together; larger ones are left out first."""
         kept = frozenset(range(len(self.candidates)))
-        for layer in range(len(self.nodes)):
+        for layer in range(len(self.graph.ops)):
             alive = sorted(
                 (i for i in kept if self.candidates[i].lives_at(layer)), key=lambda i: self.candidates[i].size
             )
-            while sum(self.candidates[i].size for i in alive) > self.target.local.tile_bytes:
+            while sum(self.candidates[i].size for i in alive) > self.tilings.target.local.tile_bytes:
                 kept -= {alive.pop()}
         return kept
 
@@ -132,7 +138,7 @@ class ResidentPlanner:
         for index in sorted(plan.residents, key=lambda i: (-self.candidates[i].size, i)):
             check()
             trial = self._try(frozenset(plan.residents) - {index})
-            if trial is not None and trial.balance.score < plan.balance.score * WORTHWHILE:
+            if trial is not None and trial.score < plan.score * WORTHWHILE:
                 plan = trial
         return plan
 
@@ -144,31 +150,31 @@ class ResidentPlanner:
             return None
 
     def _evaluate(self, kept: frozenset[int]) -> ResidencyPlan:
-        total = self.target.local.tile_bytes
+        total = self.tilings.target.local.tile_bytes
         residents = {
             index: Resident(c.layout, c.first, c.last) for index, c in enumerate(self.candidates) if index in kept
         }
         if place_residents(list(residents.values())) > total:
             raise CompileError("resident tensors overlap")
-        alive: list[list[Resident]] = [[] for _ in self.nodes]
+        alive: list[list[Resident]] = [[] for _ in self.graph.ops]
         for resident in residents.values():
             for layer in range(resident.first, resident.last + 1):
                 alive[layer].append(resident)
         fronts = []
-        for layer, node in enumerate(self.nodes):
+        for layer, (sources, result) in enumerate(zip(self.graph.sources, self.graph.results, strict=True)):
             room = largest_gap(alive[layer], layer, total) if alive[layer] else total
             if room < total:
                 room -= room % ROOM_STEP
-            sources = tuple(source in kept for source in node.sources)
-            fronts.append(self._front(layer, room, sources, node.result in kept))
-        return ResidencyPlan(residents, self._balancer.choose(fronts))
+            fronts.append(self._front(layer, room, tuple(source in kept for source in sources), result in kept))
+        return ResidencyPlan(residents, *self._balancer.choose(fronts))
 
     def _front(self, layer: int, room: int, sources: tuple[bool, ...], result: bool) -> tuple[TilingChoice, ...]:
         """Return the choices of a layer, the same object for the same arguments: plans mostly share them."""
-        key = (layer, room, sources, result)
+        key, op = (layer, room, sources, result), self.graph.ops[layer]
         if key not in self._fronts:
+            uncopied = self.graph.uncopied.get(op, 0)
             try:
-                self._fronts[key] = self.nodes[layer].choices(room, sources, result)
+                self._fronts[key] = layer_choices(op, self.tilings, room, sources, result, uncopied=uncopied)
             except CompileError as error:
                 self._fronts[key] = error
         found = self._fronts[key]
@@ -180,13 +186,6 @@ class ResidentPlanner:
 # Cycles that a cycle of program fetch is taken to be worth, from "hidden" to "all that matters".
 PRICES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 EXPOSED = 0.2  # share of the faster side that the slower one does not hide: start and end of the segment
-
-
-class BalancedChoices(NamedTuple):
-    """One choice per layer and their total cost, roughly in cycles."""
-
-    choices: list[TilingChoice]
-    score: float
 
 
 class Balancer:
@@ -201,8 +200,8 @@ class Balancer:
         self._cycles: list[list[float]] = [[] for _ in PRICES]
         self._program: list[list[float]] = [[] for _ in PRICES]
 
-    def choose(self, fronts: Sequence[tuple[TilingChoice, ...]]) -> BalancedChoices:
-        """Return the best choice from each layer's ``fronts``."""
+    def choose(self, fronts: Sequence[tuple[TilingChoice, ...]]) -> tuple[list[TilingChoice], float]:
+        """Return the best choice from each layer's ``fronts``, and their cost."""
         width = self._port.constants.bytes_per_cycle
         self._take(fronts, width)
         best, best_score = 0, float("inf")
@@ -215,7 +214,7 @@ class Balancer:
                 score = cycles + program
             if score < best_score:
                 best, best_score = number, score
-        return BalancedChoices(list(self._chosen[best]), best_score)
+        return list(self._chosen[best]), best_score
 
     def _take(self, fronts: Sequence[tuple[TilingChoice, ...]], width: int) -> None:
         """Choose for every price in the layers whose front differs from the last one."""
@@ -228,14 +227,10 @@ class Balancer:
                 continue
             self._fronts[layer] = front
             for number, price in enumerate(PRICES):
-                choice = _cheapest(front, price / width)
+                byte_cycles = price / width
+                choice = min(front, key=lambda choice: choice.cycles + byte_cycles * choice.program_bytes)
                 self._chosen[number][layer] = choice
                 self._cycles[number][layer], self._program[number][layer] = choice.cycles, choice.program_bytes
-
-
-def _cheapest(front: Sequence[TilingChoice], byte_cycles: float) -> TilingChoice:
-    """Return the best choice if a byte of program costs ``byte_cycles``."""
-    return min(front, key=lambda choice: choice.cycles + byte_cycles * choice.program_bytes)
 
 
 _RESIDENT = (
@@ -253,29 +248,9 @@ _RESIDENT = (
 LARGEST_SHARE = 0.75  # of the tile buffer that one resident tensor may take
 
 
-@dataclass(slots=True)
-class ResidentCandidate:
-    """A result that could stay in the tile buffer; ``fill``: code of the border, None if nothing reads the border."""
-
-    op: Operation
-    resident: Resident
-    fill: int | None
-
-
-@dataclass(slots=True)
-class LayerGraph:
-    """A segment as the planner sees it."""
-
-    ops: list[Operation]
-    nodes: list[ResidencyNode] = field(default_factory=list)
-    candidates: list[ResidentCandidate] = field(default_factory=list)
-    constant_bytes: int = 0
-    uncopied: Mapping[Operation, int] = field(default_factory=dict)  # bytes of weights without room in SRAM
-
-
-def read_graph(layers: Sequence[Operation], tilings: Tilings, uncopied: Mapping[Operation, int]) -> LayerGraph:
+def read_graph(layers: Sequence[Operation], target: Target, uncopied: Mapping[Operation, int]) -> LayerGraph:
     """Return the graph of the ``layers`` of a program, in order, and the tensors between them."""
-    graph, target = LayerGraph(list(layers), uncopied=uncopied), tilings.target
+    graph = LayerGraph(list(layers), uncopied)
     index = {op: number for number, op in enumerate(graph.ops)}
     home: dict[SSAValue, int] = {}
     for op in graph.ops:
@@ -285,9 +260,8 @@ def read_graph(layers: Sequence[Operation], tilings: Tilings, uncopied: Mapping[
                 home[value] = len(graph.candidates)
             graph.candidates.append(candidate)
     for op in graph.ops:
-        sources = tuple(home.get(value) for value in op.operands)
-        choices = partial(layer_choices, op, tilings, uncopied=uncopied.get(op, 0))
-        graph.nodes.append(ResidencyNode(choices, sources, home.get(op.results[0])))
+        graph.sources.append(tuple(home.get(value) for value in op.operands))
+        graph.results.append(home.get(op.results[0]))
         graph.constant_bytes += stored_bytes(op)
     return graph
 
@@ -334,9 +308,7 @@ def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Re
 
 def _may_touch(op: Operation) -> bool:
     """Return whether ``op`` can read and write resident tensors."""
-    if image_shape(npu.shape_of(op.results[0])) is None:
-        return False
-    return isinstance(op, _RESIDENT)
+    return isinstance(op, _RESIDENT) and image_shape(npu.shape_of(op.results[0])) is not None
 
 
 def _broadcasts(op: Operation) -> bool:
@@ -353,34 +325,35 @@ def layer_choices(
     """
     target = tilings.target
     try:
-        if isinstance(op, npu.ConvOp | npu.PoolOp | npu.MatmulOp):
-            window = window_of(op, source_resident=sources[0], result_resident=result)
-            place = Room(room, sources[0], result, tilings.quick, uncopied_bytes=uncopied)
-            if given_tiling(op) is not None:
-                return given_choices(
-                    window, target, place, tiling_of(op, target, window), weighted=not isinstance(op, npu.PoolOp)
-                )
-            return tilings.choices(window, place, weighted=not isinstance(op, npu.PoolOp))
-        if isinstance(op, npu.MoveOp):
-            filled = npu.size_bytes(op.output) if op.fill is not None else 0
-            item = npu.item_bytes(op.output)
-            return (TilingChoice(None, *move_cycles(list(op.strided_copies()), filled, room, target, item)),)
-        if isinstance(op, npu.LstmOp):
-            plan = plan_lstm(op, target, room)
-            return (TilingChoice(None, plan.cycles, plan.program_bytes),)
-        if isinstance(op, npu.GatherOp):
-            return (gather_choice(op, target),)
-        if isinstance(op, npu.ResizeOp):
-            resized = plan_resize(op, target, room, source_stays=sources[0], result_stays=result)
-            return (TilingChoice(None, resized.cycles, resized.program_bytes),)
-        return (choice_of(op, target, room, sources, result=result),)
+        if not isinstance(op, npu.ConvOp | npu.PoolOp | npu.MatmulOp):
+            return (_only_choice(op, target, room, sources, result=result),)
+        window, weighted = (
+            window_of(op, source_resident=sources[0], result_resident=result),
+            not isinstance(op, npu.PoolOp),
+        )
+        place = Room(room, sources[0], result, tilings.quick, uncopied_bytes=uncopied)
+        if given_tiling(op) is not None:
+            return given_choices(window, target, place, tiling_of(op, target, window), weighted=weighted)
+        return tilings.choices(window, place, weighted=weighted)
     except CompileError as error:
         raise type(error)(error.message, op=op.name, tensor=op_name(op), hint=error.hint) from None
 
 
-def resident_attribute(candidate: ResidentCandidate) -> ResidentAttr:
-    """Return the attribute with the border of ``candidate`` and its fill code."""
-    return ResidentAttr(Residency(*candidate.resident.layout.border, candidate.fill))
+def _only_choice(op: Operation, target: Target, room: int, sources: tuple[bool, ...], *, result: bool) -> TilingChoice:
+    """Return the choice of an operation that can be cut in one way only; see :func:`layer_choices`."""
+    if isinstance(op, npu.MoveOp):
+        filled = npu.size_bytes(op.output) if op.fill is not None else 0
+        item = npu.item_bytes(op.output)
+        return TilingChoice(None, *move_cycles(list(op.strided_copies()), filled, room, target, item))
+    if isinstance(op, npu.LstmOp):
+        plan = plan_lstm(op, target, room)
+        return TilingChoice(None, plan.cycles, plan.program_bytes)
+    if isinstance(op, npu.GatherOp):
+        return gather_choice(op, target)
+    if isinstance(op, npu.ResizeOp):
+        resized = plan_resize(op, target, room, source_stays=sources[0], result_stays=result)
+        return TilingChoice(None, resized.cycles, resized.program_bytes)
+    return choice_of(op, target, room, sources, result=result)
 
 
 NOTHING = TilingChoice(None, 0.0, 0.0)  # the cost of a fused operation
@@ -407,7 +380,7 @@ def fused(graph: LayerGraph, plan: ResidencyPlan, tilings: Tilings, memory: Memo
 
     They follow their convolution directly, and all of their tensors are in memory.
     """
-    choices, width = list(plan.balance.choices), ports(tilings.target, memory).constants.bytes_per_cycle
+    choices, width = list(plan.choices), ports(tilings.target, memory).constants.bytes_per_cycle
     stays = {graph.candidates[number].op.results[0] for number in plan.residents}
     saved = 0.0
 
@@ -438,7 +411,7 @@ def fused(graph: LayerGraph, plan: ResidencyPlan, tilings: Tilings, memory: Memo
         if gain > 0:
             choices[index], choices[index + 1] = found, NOTHING
             saved += gain
-    return plan._replace(balance=BalancedChoices(choices, plan.balance.score - saved)) if saved else plan
+    return plan._replace(choices=choices, score=plan.score - saved) if saved else plan
 
 
 STEP = 4096  # bytes are rounded up to this, so that layers of one form share a search
@@ -514,7 +487,6 @@ def planned_layers(
 
     ``uncopied``: bytes of weights without room in SRAM, by layer. ``check`` may raise too.
     """
-    graph, target = read_graph(layers, tilings, uncopied), tilings.target
-    residents = [candidate.resident for candidate in graph.candidates]
-    planner = ResidentPlanner(graph.nodes, residents, graph.constant_bytes, target, memory)
-    return graph, fused(graph, planner.plan(check, improve=not quick), tilings, memory)
+    graph = read_graph(layers, tilings.target, uncopied)
+    plan = ResidentPlanner(graph, tilings, memory).plan(check, improve=not quick)
+    return graph, fused(graph, plan, tilings, memory)

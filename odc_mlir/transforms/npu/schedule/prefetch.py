@@ -24,7 +24,7 @@ from odc_mlir.isa.fields import Queue, Space
 from odc_mlir.isa.immediates import Immediates
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
-from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, end_of, live_intervals
+from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, busiest, end_of, live_intervals
 from odc_mlir.transforms.npu.schedule.cost import StridedRuns
 from odc_mlir.transforms.npu.schedule.hazards import Latest
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
@@ -65,7 +65,6 @@ class Chunk:
     items: list[PrefetchedConstant]
     earliest: int = 0
     held_until: int = 0
-    source: Buffer | None = None
     target: Buffer | None = None
     size: int = field(init=False)
     last_use: int = field(init=False)
@@ -118,8 +117,10 @@ def prefetch_constants(
 
     def schedule(most: int) -> _Schedule:
         chunks = _chunks(items, min(LARGEST_CHUNK, most // CHUNKS_AT_A_TIME))
-        placed = _place(chunks, intervals, (most, sram_bytes), held_bytes, alignment)
-        return _schedule(commands, before, reads, placed, target)
+        found = _Schedule(_place(chunks, intervals, (most, sram_bytes), held_bytes, alignment), target)
+        for index, (item, earlier) in enumerate(zip(commands, before, strict=True)):
+            found.visit(index, item, earlier, reads.get(index, ()))
+        return found
 
     best = schedule(used if room == "rest" else sram_bytes)
     if room == "best" and sum(len(chunk.items) for chunk in best.chunks) < len(items):
@@ -149,8 +150,7 @@ def too_small(message: str, needed_bytes: int, allowed_bytes: int) -> Allocation
 
 def arena_too_small(intervals: Sequence[Interval], used: int, limit: int, held: int) -> AllocationError:
     """Return the error with the largest tensors at the busiest time; ``held``: bytes of inputs and outputs."""
-    busiest = max(intervals, key=lambda i: sum(o.size for o in intervals if o.first <= i.first <= o.last))
-    alive = sorted((o for o in intervals if o.first <= busiest.first <= o.last), key=lambda o: -o.size)
+    _, alive = busiest(intervals)
     largest = ", ".join(f"{o.buffer.name!r} ({o.buffer.size} bytes)" for o in alive[:3])
     left = f"inputs and outputs leave {limit}" if held else f"{limit} are allowed"
     text = f"tensors need {used} bytes of SRAM at a time, {left}; the largest are {largest}"
@@ -297,67 +297,44 @@ def _earliest_gap(
     return (candidates[low], gap(candidates[low])) if low < len(candidates) else None
 
 
-class _CopyQueue:
-    """The copies of chunks in order, with estimates of their times."""
+class _Schedule:
+    """The chunks in order with the commands that their copies precede, and estimated times of copies and commands."""
 
-    def __init__(self, chunks: Sequence[Chunk], target: Target, timeline: EstimatedTimeline) -> None:
-        self.chunks, self.target, self.timeline = chunks, target, timeline
+    def __init__(self, chunks: list[Chunk], target: Target) -> None:
+        self.chunks, self.target, self.timeline = chunks, target, EstimatedTimeline(target)
+        self.homes = {item.buffer: chunk for chunk in chunks for item in chunk.items}
         self.arrival: dict[Chunk, float] = {}
         self._few, self._many = (int(target.fetch.queue_depth * part) for part in (FEW_COPIES, MANY_COPIES))
         self.starts: list[float] = []
         self.positions: list[int] = []
         self._filling = False
 
-    def take(self, index: int) -> None:
-        """Issue the chunks whose copies come before command ``index``."""
-        while len(self.starts) < len(self.chunks):
-            chunk = self.chunks[len(self.starts)]
-            waiting = len(self.starts) - bisect_right(self.starts, self.timeline.fetched)
-            self._filling = waiting < (self._many if self._filling else self._few)
-            if chunk.earliest > index or (not self._filling and chunk.first_use > index):
-                return
-            self._issue(chunk)
-            self.positions.append(index)
-
-    def _issue(self, chunk: Chunk) -> None:
-        port = self.target.offchip
-        freed = self.timeline.finish[chunk.earliest - 1] if chunk.earliest else 0.0
-        start = max(self.timeline.fetched, self.timeline.offchip_free, freed)
-        self.starts.append(start)
-        self.timeline.offchip_free = start + chunk.size / port.bytes_per_cycle
-        self.arrival[chunk] = self.timeline.offchip_free + port.read_latency_cycles
-
-
-class _Schedule(NamedTuple):
-    """Chunks with the commands that their copies precede, and the estimated times of all commands."""
-
-    chunks: list[Chunk]
-    positions: list[int]
-    starts: list[float]
-    finish: list[float]
-
     @property
     def end(self) -> float:
         """The end of the last command."""
-        return max(self.finish, default=0.0)
+        return max(self.timeline.finish, default=0.0)
 
+    def visit(self, index: int, command: Command, before: Latest, constants: Sequence[Buffer]) -> None:
+        """Add command ``index``, which reads ``constants``, after the copies that come before it."""
+        self._issue_until(index)
+        ready = max((self.arrival[self.homes[buffer]] for buffer in constants if buffer in self.homes), default=0.0)
+        self.timeline.visit(command, before, ready, offchip=any(buffer not in self.homes for buffer in constants))
 
-def _schedule(
-    commands: Sequence[Command], before: Sequence[Latest], reads: Reads, chunks: list[Chunk], target: Target
-) -> _Schedule:
-    """Return the times of the copies of ``chunks``; ``before``: dependences of each of ``commands``."""
-    homes = {item.buffer: chunk for chunk in chunks for item in chunk.items}
-    timeline = EstimatedTimeline(target)
-    queue = _CopyQueue(chunks, target, timeline)
-    for index, (read, earlier) in enumerate(zip(commands, before, strict=True)):
-        queue.take(index)
-        constants = reads.get(index)
-        if constants is None:
-            timeline.visit(read, earlier)
-            continue
-        ready = max((queue.arrival[homes[buffer]] for buffer in constants if buffer in homes), default=0.0)
-        timeline.visit(read, earlier, ready, offchip=any(buffer not in homes for buffer in constants))
-    return _Schedule(chunks, queue.positions, queue.starts, timeline.finish)
+    def _issue_until(self, index: int) -> None:
+        """Issue the chunks whose copies come before command ``index``."""
+        port, timeline = self.target.offchip, self.timeline
+        while len(self.starts) < len(self.chunks):
+            chunk = self.chunks[len(self.starts)]
+            waiting = len(self.starts) - bisect_right(self.starts, timeline.fetched)
+            self._filling = waiting < (self._many if self._filling else self._few)
+            if chunk.earliest > index or (not self._filling and chunk.first_use > index):
+                return
+            freed = timeline.finish[chunk.earliest - 1] if chunk.earliest else 0.0
+            start = max(timeline.fetched, timeline.offchip_free, freed)
+            self.starts.append(start)
+            self.positions.append(index)
+            timeline.offchip_free = start + chunk.size / port.bytes_per_cycle
+            self.arrival[chunk] = timeline.offchip_free + port.read_latency_cycles
 
 
 def _insert_copies(
@@ -367,11 +344,12 @@ def _insert_copies(
 
     An interval starts at the first command that may still run when the copy starts, in positions of ``commands``.
     """
-    homes: dict[Buffer, tuple[Chunk, int]] = {}
+    homes: dict[Buffer, Place] = {}
     for chunk in schedule.chunks:
         offset = 0
+        assert chunk.target is not None, "all chunks of a schedule are placed"
         for item in chunk.items:
-            homes[item.buffer] = (chunk, offset)
+            homes[item.buffer] = (chunk.target, offset)
             offset += item.buffer.size
     waiting = deque(zip(schedule.chunks, schedule.positions, strict=True))
     result: list[Command] = []
@@ -380,7 +358,7 @@ def _insert_copies(
             chunk, _ = waiting.popleft()
             result.append(_copy(chunk, commands[chunk.first_use].layer))
         result.append(_redirected(read, homes) if index in reads else read)
-    done = list(accumulate(schedule.finish, max))
+    done = list(accumulate(schedule.timeline.finish, max))
     live = [
         Interval(chunk.target, min(bisect_right(done, start), position), chunk.settled, alignment)
         for chunk, position, start in zip(schedule.chunks, schedule.positions, schedule.starts, strict=True)
@@ -391,25 +369,17 @@ def _insert_copies(
 
 def _copy(chunk: Chunk, layer: int) -> Command:
     data = b"".join(item.buffer.data or b"" for item in chunk.items)
-    chunk.source = Buffer(chunk.items[0].buffer.name, Space.CONSTANTS, len(data), data=data)
+    source = Buffer(chunk.items[0].buffer.name, Space.CONSTANTS, len(data), data=data)
     assert chunk.target is not None, "only placed chunks are copied"
-    return command("copy", layer, source=(chunk.source, 0), target=(chunk.target, 0), bytes=len(data))
+    return command("copy", layer, source=(source, 0), target=(chunk.target, 0), bytes=len(data))
 
 
-def _redirected(item: Command, homes: dict[Buffer, tuple[Chunk, int]]) -> Command:
+def _redirected(item: Command, homes: dict[Buffer, Place]) -> Command:
     """Redirect ``item`` to the copies of the constants that it reads."""
     if any(buffer in homes for buffer, _ in item.places.values()):
-        item.places = {name: _redirected_place(place, homes) for name, place in item.places.items()}
+        moved = {name: (homes.get(buffer, (buffer, 0)), start) for name, (buffer, start) in item.places.items()}
+        item.places = {name: (home, first + start) for name, ((home, first), start) in moved.items()}
     return item
-
-
-def _redirected_place(place: Place, homes: dict[Buffer, tuple[Chunk, int]]) -> Place:
-    """Return ``place`` in the copy of its buffer, if there is one."""
-    home = homes.get(place[0])
-    if home is None:
-        return place
-    assert home[0].target is not None, "only placed chunks have a home"
-    return home[0].target, home[1] + place[1]
 
 
 TRANSFERS = frozenset({Queue.LOAD, Queue.STORE, Queue.WEIGHT})

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
@@ -64,11 +64,6 @@ class StripePlan:
     arena_bytes: int
     cycles: float
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing is cut."""
-        return not any(chain.rows for chain in self.chains)
-
 
 def stripe_rows(graph: RowGraph, chain: Chain, rows: Rows) -> dict[int, Rows]:
     """Return the rows of each layer's result that ``rows`` of the last result need."""
@@ -103,7 +98,7 @@ class StripePlanner:
     @cached_property
     def plain(self) -> StripePlan:
         """Return the plan without stripes."""
-        return self._plan([CostedChain(Chain(k, k), 0, self._plain_cycles(k)) for k in range(len(self.graph.layers))])
+        return self._plan(list(map(self._plain_chain, range(len(self.graph.layers)))))
 
     def within(self, limit: int) -> StripePlan | None:
         """Return the fastest plan found whose tensors fit in ``limit`` bytes, or None."""
@@ -149,9 +144,10 @@ class StripePlanner:
                 low = middle
         return best
 
-    def _plain_cycles(self, number: int) -> float:
-        layer = self.graph.layers[number]
-        return layer.row_cycles * max(layer.rows, 1) + START_CYCLES
+    def _plain_chain(self, number: int) -> CostedChain:
+        """Return a layer that is not cut."""
+        layer, chain = self.graph.layers[number], Chain(number, number)
+        return CostedChain(chain, self._live(chain), layer.row_cycles * max(layer.rows, 1) + START_CYCLES)
 
     @cached_property
     def _fronts(self) -> list[list[list[CostedChain]]]:
@@ -173,8 +169,7 @@ class StripePlanner:
         """Return chains by their first layer, from the fastest to the one with the least memory."""
         found: list[list[CostedChain]] = []
         for first in range(len(self.graph.layers)):
-            plain = Chain(first, first)
-            options = [CostedChain(plain, self._live(plain), self._plain_cycles(first))]
+            options = [self._plain_chain(first)]
             for last in range(first, min(first + LONGEST_CHAIN, len(self.graph.layers))):
                 if not self.graph.layers[last].rows:
                     break
@@ -440,12 +435,10 @@ def _source(op: Operation, value: SSAValue, index: dict[SSAValue, int]) -> RowSo
     if isinstance(op, npu.ConvOp | npu.PoolOp):
         dilation = op.dilation.get_values()[0] if isinstance(op, npu.ConvOp) else 1
         kernel, stride, before = op.kernel.get_values()[0], op.stride.get_values()[0], op.pads.get_values()[0]
-        return RowSource(value, found.root, found.layer, rows, stride, (kernel - 1) * dilation + 1, before)
+        return replace(found, stride=stride, span=(kernel - 1) * dilation + 1, before=before)
     if rows == 1:
-        return RowSource(value, found.root, found.layer, rows, stride=0)
-    if isinstance(op, npu.ResizeOp):
-        return RowSource(value, found.root, found.layer, rows, resized=ResizeAxis(op, 0))
-    return found
+        return replace(found, stride=0)
+    return replace(found, resized=ResizeAxis(op, 0)) if isinstance(op, npu.ResizeOp) else found
 
 
 def _layer(op: Operation, sources: tuple[RowSource, ...], target: Target, memory: MemoryMode) -> RowLayer:
@@ -473,10 +466,6 @@ def _computing(op: Operation, target: Target) -> float:
     return turns * count / target.vector.requant_lanes
 
 
-def _is_constant(value: SSAValue) -> bool:
-    return isinstance(value.owner, npu.ConstantOp)
-
-
 def _rows(op: Operation, sources: tuple[RowSource, ...]) -> int:
     """Return the rows of the result of an operation, 0 if it cannot be computed for some of them."""
     if not isinstance(op, _BY_ROWS):
@@ -489,6 +478,6 @@ def _rows(op: Operation, sources: tuple[RowSource, ...]) -> int:
         return 0
     if any(source.stride and source.before >= source.span for source in sources):
         return 0  # windows that lie in the padding
-    if any(source.stride and _is_constant(source.root) for source in sources):
+    if any(source.stride and isinstance(source.root.owner, npu.ConstantOp) for source in sources):
         return 0  # a constant that is loaded is in SRAM as a whole
     return result[1]

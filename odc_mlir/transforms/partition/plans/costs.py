@@ -195,7 +195,7 @@ class _LayerCosts:
         """Return the tiling of each layer of a program of ``run``; empty if one layer fits in no way."""
         try:
             _, plan = planned_layers(run, self.tilings, self.memory, self.check, quick=self.quick)
-            return dict(zip(run, plan.balance.choices, strict=True))
+            return dict(zip(run, plan.choices, strict=True))
         except Exception:  # of which layer it is, and whether it is a defect, is found out when each is taken alone
             self.check()
             return {}

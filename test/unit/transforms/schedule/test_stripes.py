@@ -106,7 +106,7 @@ def test_stripes_compute_the_same_in_less_memory(build: Callable[[Body], SSAValu
     limit = (3 * planner.smallest.arena_bytes + planner.plain.arena_bytes) // 4
     plan = planner.within(limit)
     assert plan is not None
-    assert not plan.is_plain
+    assert any(chain.rows for chain in plan.chains)
     counters = check(make_module(build, SHAPE, memory=memory, sram_limit=limit))
     assert counters.sram_peak_bytes <= limit
 
