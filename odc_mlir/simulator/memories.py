@@ -155,7 +155,8 @@ class Touch(NamedTuple):
 class Access:
     """The door. One instruction at a time: :meth:`begin`, then reads and writes.
 
-    Then ``demands`` holds what it moves, per resource, and ``shortest`` the least duration that ports allow.
+    Then ``demands`` holds the amounts of resources that it moves, ``latency`` the cycles before its data, and
+    ``shortest`` the least duration that ports allow.
     """
 
     def __init__(self, ports: Mapping[Resource, PortBytes], *, check: bool, strict: bool) -> None:
@@ -165,7 +166,7 @@ class Access:
         self._queue, self._position, self._clock, self._instruction = 0, 0, START, 0
         self._own_reads: list[tuple[SimulatedMemory, Box]] = []
         self.demands = [0.0] * len(Resource)
-        self.shortest = 0.0
+        self.latency = self.shortest = 0.0
         self.touched: list[Touch] | None = None  # of the instruction, in regions; None: not noted
 
     def begin(self, queue: int, position: int, clock: Clock, instruction: int) -> None:
@@ -173,7 +174,7 @@ class Access:
         self._queue, self._position, self._clock, self._instruction = queue, position, clock, instruction
         self._own_reads = []
         self.demands = [0.0] * len(Resource)
-        self.shortest = 0.0
+        self.latency = self.shortest = 0.0
         if self.touched is not None:
             self.touched = []
 
@@ -249,7 +250,10 @@ class Access:
         port = self._ports.get(resource)  # None: a local memory's, which is counted in entries
         if port is not None:
             port.add(moved, payload, write=write)
-        if self._strict and space.port is not None:
+        if space.port is None:
+            return
+        self.latency += space.port.write_latency_cycles if write else space.port.read_latency_cycles
+        if self._strict:
             self.shortest = max(self.shortest, strict_cycles(space.port, moved, write=write))
 
     def _order(self, space: SimulatedMemory, area: Box, *, write: bool) -> None:

@@ -44,6 +44,7 @@ class StartedInstruction:
     work: InstructionCost
     started: float
     demands: Sequence[float]  # of every resource
+    latency: float
     phase: ExecutionPhase = field(init=False)
     data_ready: bool = False
     data_begun: bool = False
@@ -204,7 +205,7 @@ class Engines:
         unit.running.append(job)
         if unit.engine is not None and job.entry.instr.mnemonic != "sync":
             unit.engine.free -= 1
-        self.timeline.after(job.work.latency + job.work.start, self._ready, job)
+        self.timeline.after(job.latency + job.work.start, self._ready, job)
 
     def _ready(self, job: StartedInstruction) -> None:
         job.data_ready = True

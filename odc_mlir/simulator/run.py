@@ -219,16 +219,16 @@ class _Simulation:
             work = executor(self.machine, entry.values) if executor else InstructionCost()
         except OdcError as error:
             raise type(error)(f"{self._where(entry.index)} {error.message}", hint=error.hint) from error
-        demands, shortest = self.access.demands, max(work.shortest, self.access.shortest)
+        demands, latency, shortest = self.access.demands, self.access.latency, max(work.shortest, self.access.shortest)
         if self.stepped:
             target, memory = self.program.target, self.program.memory
             declared = charge(entry.instr.spec, entry.values, target, memory, strict=self.strict)
-            work = replace(work, latency=declared.latency, start=declared.start, drain=declared.drain)
+            work, latency = replace(work, start=declared.start, drain=declared.drain), declared.latency
             demands, shortest = [declared.amounts.get(resource, 0.0) for resource in Resource], declared.shortest
         else:
             demands[Resource.REQUANT] += work.lanes
             demands[Resource.DECODER] += work.symbols
-        job = StartedInstruction(entry, unit, clock, work, self.timeline.now, demands)
+        job = StartedInstruction(entry, unit, clock, work, self.timeline.now, demands, latency)
         job.touched = self.access.touched or ()
         job.phase = ExecutionPhase(shortest, demands, self.timeline.shares.width)
         self.engines.start(unit, job)

@@ -26,14 +26,13 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class InstructionCost:
-    """Cost of executing an instruction, beyond the traffic of its accesses. All times in cycles.
+    """Cost of executing an instruction, beyond traffic and latency of its accesses. All times in cycles.
 
-    ``latency``: before a transfer's data; ``start``: before an engine's first result; ``shortest``: least duration of
+    ``start``: before an engine's first result; ``shortest``: least duration of
     the main phase; ``lanes``: results through the requantisation lanes; ``symbols``: through the weight decoder;
     ``drain``: after the main phase. ``macs``: multiply-accumulates that matter, ``array_macs``: multiplier slots taken.
     """
 
-    latency: float = 0.0
     start: float = 0.0
     shortest: float = 0.0
     lanes: float = 0.0

@@ -8,7 +8,16 @@ from odc_mlir.errors import InputError, SimulationError
 from odc_mlir.isa.fields import BIAS, COMMON_RECORD_BYTES, LARGEST_SHIFT, SCALE
 from odc_mlir.isa.table.transfers import CODINGS, index_bytes, param_bytes
 from odc_mlir.simulator.boxes import Box, box, picked_bytes
-from odc_mlir.simulator.engines.machine import DTYPES, InstructionCost, Machine, Values, ceil_div, check_scale, require
+from odc_mlir.simulator.engines.machine import (
+    DTYPES,
+    InstructionCost,
+    Machine,
+    Values,
+    ceil_div,
+    check_scale,
+    require,
+    typed,
+)
 from odc_mlir.simulator.memories import SimulatedMemory
 
 _FULL_RECORD = np.dtype([(name, kind) for name, kind, _ in (*BIAS, *SCALE)])
@@ -24,7 +33,7 @@ def copy(m: Machine, v: Values) -> InstructionCost:
     out = m.access.write(target, Box(end, v["bytes"]))
     if out is not None:
         out[...] = data
-    return InstructionCost(latency=_read_latency(source) + _write_latency(target))
+    return InstructionCost()
 
 
 def fill(m: Machine, v: Values) -> InstructionCost:
@@ -50,13 +59,13 @@ def load(m: Machine, v: Values) -> InstructionCost:
     out = m.access.write(m.memories.tile, area)
     if out is not None and data is not None:
         if (runs, groups) != (count1, count2):
-            tile = _runs(m.memories.tile, v["target"], size, runs, v["tile_stride1"], groups, v["tile_stride2"])
+            assert m.memories.tile.data is not None
+            shape, strides = (groups, runs, size), (v["tile_stride2"], v["tile_stride1"], 1)
+            tile = typed(m.memories.tile.data, np.dtype(np.uint8), v["target"], shape, strides)
             tile[...] = v["pad_value"] & 0xFF
             out = tile[before2 : before2 + count2, before1 : before1 + count1]
-            out[...] = data.reshape(out.shape)
-        else:
-            out[...] = data.reshape(out.shape)
-    return InstructionCost(latency=_read_latency(source))
+        out[...] = data.reshape(out.shape)
+    return InstructionCost()
 
 
 def store(m: Machine, v: Values) -> InstructionCost:
@@ -68,7 +77,7 @@ def store(m: Machine, v: Values) -> InstructionCost:
     out = m.access.write(target, box(start, size, count1, v["memory_stride1"], count2, v["memory_stride2"]))
     if out is not None and data is not None:
         out[...] = data.reshape(out.shape)
-    return InstructionCost(latency=_write_latency(target))
+    return InstructionCost()
 
 
 def wload(m: Machine, v: Values) -> InstructionCost:
@@ -81,7 +90,7 @@ def wload(m: Machine, v: Values) -> InstructionCost:
     out = m.access.write(m.memories.weights, Box(v["target"], v["bytes"]))
     if out is not None and data is not None:
         out[...] = m.decoded(coding, data.tobytes(), v["bytes"])
-    return InstructionCost(latency=_read_latency(source), start=m.target.decoder.start_cycles, symbols=v["bytes"])
+    return InstructionCost(start=m.target.decoder.start_cycles, symbols=v["bytes"])
 
 
 def mload(m: Machine, v: Values) -> InstructionCost:
@@ -98,7 +107,7 @@ def mload(m: Machine, v: Values) -> InstructionCost:
         out[...] = np.concatenate([part.reshape(-1) for part in parts])
     decoder = m.target.decoder
     turns = rows * sum(ceil_div(width, decoder.symbols_per_cycle) for width in widths)
-    return InstructionCost(_read_latency(source), decoder.start_cycles, symbols=turns * decoder.symbols_per_cycle)
+    return InstructionCost(start=decoder.start_cycles, symbols=turns * decoder.symbols_per_cycle)
 
 
 def param(m: Machine, v: Values) -> InstructionCost:
@@ -121,7 +130,7 @@ def param(m: Machine, v: Values) -> InstructionCost:
         wrong = np.abs(out[:, 2]) > LARGEST_SHIFT
         if wrong.any():
             raise SimulationError(f"exponent {out[wrong, 2][0]} of a scaling record is outside -31..31")
-    return InstructionCost(latency=_read_latency(source))
+    return InstructionCost()
 
 
 def pfill(m: Machine, v: Values) -> InstructionCost:
@@ -141,7 +150,7 @@ def table(m: Machine, v: Values) -> InstructionCost:
     out = m.access.write(m.memories.tables, Box(v["target"], v["bytes"]))
     if out is not None:
         out[...] = data
-    return InstructionCost(latency=_read_latency(source))
+    return InstructionCost()
 
 
 def gather(m: Machine, v: Values) -> InstructionCost:
@@ -161,8 +170,7 @@ def gather(m: Machine, v: Values) -> InstructionCost:
         if wrong.any():
             raise InputError(f"index {places[wrong][0]} is out of range; allowed are 0 to {rows - 1}")
         out[...] = data.reshape(rows, size)[places].reshape(-1)
-    latency = _read_latency(numbers) + _read_latency(source) + _write_latency(target)
-    return InstructionCost(latency=latency, shortest=count)
+    return InstructionCost(shortest=count)
 
 
 def _sram(m: Machine, address: int) -> tuple[SimulatedMemory, int]:
@@ -173,23 +181,8 @@ def _sram(m: Machine, address: int) -> tuple[SimulatedMemory, int]:
     return space, offset
 
 
-def _read_latency(space: SimulatedMemory) -> int:
-    return space.port.read_latency_cycles if space.port else 0
-
-
-def _write_latency(space: SimulatedMemory) -> int:
-    return space.port.write_latency_cycles if space.port else 0
-
-
 def _check_runs(stride1: int, stride2: int, size: int, runs: int, groups: int) -> None:
     """Raise if written runs overlap; the check uses the fields so that the message can name them."""
     row = (runs - 1) * stride1 + size
     require(runs <= 1 or stride1 >= size, f"runs of {size} bytes are written {stride1} bytes apart")
     require(groups <= 1 or stride2 >= row, f"groups of {row} bytes are written {stride2} bytes apart")
-
-
-def _runs(
-    space: SimulatedMemory, start: int, size: int, runs: int, stride1: int, groups: int, stride2: int
-) -> np.ndarray:
-    assert space.data is not None
-    return np.ndarray((groups, runs, size), np.uint8, space.data.data, start, (stride2, stride1, 1))

@@ -30,7 +30,6 @@ operations of another level, and softmax over rows that do not fit in the tile b
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -52,7 +51,6 @@ from odc_mlir.support.deadline import in_time
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
 from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
-from odc_mlir.transforms.npu.schedule.constants import ConstantPool
 from odc_mlir.transforms.npu.schedule.instruction_ir import (
     ProgramPatternPass,
     TargetedProgram,
@@ -87,7 +85,7 @@ class Emission:
 
     def __init__(self, ctx: Context, job: TargetedProgram) -> None:
         self.target = job.target
-        self.memories, self.pool = LocalMemories(job.target), ConstantPool()
+        self.memories = LocalMemories(job.target)
         self.computed: dict[Operation, Operation] = {}  # followers, with the convolutions that compute them
         self.program, self._layers = job.program, read_layers(job.program)
         self._numbers: dict[Operation, int] = {layer.op: number for number, layer in enumerate(self._layers.layers)}
@@ -122,7 +120,7 @@ class Emission:
         self._follower, layer = None, self.layer(op)
         self.memories.enter(slot_bytes(op, self.target))
         if layer.result.layout is not None:
-            self.memories.declare(layer.result.buffer)
+            self.memories.declared.append(layer.result.buffer)
 
     def emit(self, op: npu.NpuTensorOp, commands: Iterable[Command], rewriter: PatternRewriter) -> None:
         """Insert the slots and the instructions of ``op``, in this order."""
@@ -193,9 +191,14 @@ class TilePattern(LoweringPattern[TensorOpT]):
         self.emission.enter(op)
         self.emission.emit(op, self.commands(op, self.emission), rewriter)
 
-    @abstractmethod
     def commands(self, op: TensorOpT, to: Emission, /) -> Iterator[Command]:
         """Return the commands of ``op`` in plain order."""
+        return self.stream(to.layer(op), to.memories)
+
+    @staticmethod
+    def stream(layer: Layer[Any], memories: LocalMemories, /) -> Iterator[Command]:
+        """Yield the commands of ``layer``, whose slots are taken from ``memories``."""
+        raise NotImplementedError
 
 
 class TileView(LoweringPattern[npu.ReshapeOp | npu.ConstantOp | npu.MoveOp]):
@@ -218,7 +221,7 @@ class TileConv(TilePattern[npu.ConvOp]):
     def commands(self, op: npu.ConvOp, to: Emission, /) -> Iterator[Command]:
         layer, follower = to.window_layer(op), to.follower(op)
         tiling = tiling_of(op, to.target, layer.window)
-        return conv_commands(layer, tiling, to.target, to.memories, to.pool, follower)
+        return conv_commands(layer, tiling, to.memories, follower)
 
 
 class TileMatmul(TilePattern[npu.MatmulOp]):
@@ -226,7 +229,7 @@ class TileMatmul(TilePattern[npu.MatmulOp]):
 
     def commands(self, op: npu.MatmulOp, to: Emission, /) -> Iterator[Command]:
         layer = to.window_layer(op)
-        return matmul_commands(layer, tiling_of(op, to.target, layer.window), to.target, to.memories, to.pool)
+        return matmul_commands(layer, tiling_of(op, to.target, layer.window), to.memories)
 
 
 class TilePool(TilePattern[npu.PoolOp]):
@@ -243,63 +246,55 @@ class TileElementwise(TilePattern[npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | 
     def commands(
         self, op: npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp, to: Emission, /
     ) -> Iterator[Command]:
-        return iter(()) if op in to.computed else elementwise_commands(to.layer(op), to.memories, to.pool)
+        return iter(()) if op in to.computed else elementwise_commands(to.layer(op), to.memories)
 
 
 class TileMove(TilePattern[npu.MoveOp]):
     """``npu.move`` that is no view."""
 
-    def commands(self, op: npu.MoveOp, to: Emission, /) -> Iterator[Command]:
-        return move_commands(to.layer(op), to.memories)
+    stream = staticmethod(move_commands)
 
 
 class TileReduce(TilePattern[npu.ReduceOp]):
     """``npu.reduce``."""
 
-    def commands(self, op: npu.ReduceOp, to: Emission, /) -> Iterator[Command]:
-        return reduce_commands(to.layer(op), to.target, to.memories)
+    stream = staticmethod(reduce_commands)
 
 
 class TileArgMax(TilePattern[npu.ArgMaxOp]):
     """``npu.arg_max``. Refuses rows that do not fit in the tile buffer."""
 
-    def commands(self, op: npu.ArgMaxOp, to: Emission, /) -> Iterator[Command]:
-        return argmax_commands(to.layer(op), to.memories)
+    stream = staticmethod(argmax_commands)
 
 
 class TilePosition(TilePattern[npu.PositionOp]):
     """``npu.position``."""
 
-    def commands(self, op: npu.PositionOp, to: Emission, /) -> Iterator[Command]:
-        return position_commands(to.layer(op), to.memories)
+    stream = staticmethod(position_commands)
 
 
 class TileGather(TilePattern[npu.GatherOp]):
     """``npu.gather``."""
 
-    def commands(self, op: npu.GatherOp, to: Emission, /) -> Iterator[Command]:
-        return gather_commands(to.layer(op))
+    stream = staticmethod(gather_commands)
 
 
 class TileResize(TilePattern[npu.ResizeOp]):
     """``npu.resize``."""
 
-    def commands(self, op: npu.ResizeOp, to: Emission, /) -> Iterator[Command]:
-        return resize_commands(to.layer(op), to.target, to.memories)
+    stream = staticmethod(resize_commands)
 
 
 class TileSoftmax(TilePattern[npu.SoftmaxOp]):
     """``npu.softmax``. Refuses rows that do not fit in the tile buffer."""
 
-    def commands(self, op: npu.SoftmaxOp, to: Emission, /) -> Iterator[Command]:
-        return softmax_commands(to.layer(op), to.target, to.memories, to.pool)
+    stream = staticmethod(softmax_commands)
 
 
 class TileLstm(TilePattern[npu.LstmOp]):
     """``npu.lstm``. Refuses a cell that does not fit in the local memories."""
 
-    def commands(self, op: npu.LstmOp, to: Emission, /) -> Iterator[Command]:
-        return lstm_commands(to.layer(op), to.target, to.memories, to.pool)
+    stream = staticmethod(lstm_commands)
 
 
 class EndProgram(LoweringPattern[YieldOp]):

@@ -145,7 +145,10 @@ def test_shapes(given: Node, expected: list[Shape | None]) -> None:
         (made("HASHTABLE_LOOKUP", [ints(5), ints(3), VALUE], "float32", "uint8"), "its rank must be at least 1"),
         (made("HASHTABLE_LOOKUP", [ints(5), ints(2), X], "int8", "uint8"), "the operand is float32, the result int8"),
         (made("LSH_PROJECTION", [tensor("float32", (3, 33)), X], "int32", type="dense"), "33 bits; at most 32"),
-        (made("LSH_PROJECTION", [tensor("float32", (3, 4)), VALUE], "int32", type="dense"), "its rank must be at least 1"),
+        (
+            made("LSH_PROJECTION", [tensor("float32", (3, 4)), VALUE], "int32", type="dense"),
+            "its rank must be at least 1",
+        ),
         (made("LSH_PROJECTION", [tensor("float32", (3, 4)), X], "int32"), "type is 'unknown'; allowed are sparse"),
         (
             made("LSH_PROJECTION", [tensor("float32", (3, 4)), X, tensor("float32", (3,))], "int32", type="dense"),

@@ -22,7 +22,7 @@ LONGEST_FUNCTION_LINES = 90
 TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
-    "transforms/npu": 11_565,
+    "transforms/npu": 11_320,
     "quantizer": 12_080,
     "transforms/circle": 7_185,
     "transforms/native": 6_650,
@@ -34,7 +34,7 @@ LINE_BUDGETS = {
     "runtime/auto": 4_840,
     "transforms/quant": 4_400,
     "dialects": 4_740,
-    "simulator": 4_020,
+    "simulator": 4_015,
     "runtime/reporting": 3_810,
     TOP_LEVEL: 4_195,
     "transforms/partition": 3_600,

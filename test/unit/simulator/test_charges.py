@@ -31,7 +31,7 @@ def counted(instr: Instr, npu: Target, memory: MemoryMode, *, strict: bool) -> C
     access.demands[Resource.REQUANT] += work.lanes
     access.demands[Resource.DECODER] += work.symbols
     amounts = {resource: amount for resource, amount in zip(Resource, access.demands, strict=True) if amount}
-    return Charge(work.latency, work.start, max(work.shortest, access.shortest), amounts, work.drain)
+    return Charge(access.latency, work.start, max(work.shortest, access.shortest), amounts, work.drain)
 
 
 @pytest.mark.parametrize("mnemonic", EXECUTED)

@@ -7,8 +7,9 @@ from typing import NamedTuple, Self
 
 from odc_mlir.isa.fields import Space
 from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule.constants import ConstantPool
 from odc_mlir.transforms.npu.schedule.layers import LayerTensor
-from odc_mlir.transforms.npu.schedule.program import Buffer, Place, local_sizes, shaped
+from odc_mlir.transforms.npu.schedule.program import Buffer, Place, shaped
 
 
 class Slot(NamedTuple):
@@ -20,40 +21,31 @@ class Slot(NamedTuple):
 
 
 class LocalMemories:
-    """Slots of the layers of a program, without addresses."""
+    """Slots of the layers of a program, without addresses, and the constants that they are filled with."""
 
     def __init__(self, target: Target) -> None:
-        self._sizes = local_sizes(target)
+        self.target, self.pool = target, ConstantPool()
         self._accumulators: Buffer | None = None
-        self._declared: list[Buffer] = []
+        self.declared: list[Buffer] = []  # buffers of the present layer
         self.tile_room = 0  # bytes of the tile buffer that slots of the present layer may take together
 
     def enter(self, tile_room: int) -> None:
         """Start the next layer."""
         self.tile_room = tile_room
-        self._declared = []
-
-    def declare(self, buffer: Buffer) -> None:
-        """Add ``buffer``, a resident result, to the current layer."""
-        self._declared.append(buffer)
-
-    @property
-    def declared(self) -> list[Buffer]:
-        """The buffers of the current layer."""
-        return self._declared
+        self.declared = []
 
     @property
     def accumulators(self) -> Buffer:
         """The accumulator buffer, which all layers share."""
         if self._accumulators is None:
-            self._accumulators = Buffer("accumulators", Space.ACCUMULATOR, self._sizes[Space.ACCUMULATOR])
-            self._declared.append(self._accumulators)
+            self._accumulators = Buffer("accumulators", Space.ACCUMULATOR, self.target.local.accumulators)
+            self.declared.append(self._accumulators)
         return self._accumulators
 
     def take(self, space: Space, slots: Sequence[Slot]) -> list[Buffer]:
         """Return buffers for ``slots``, adjacent in memory ``space``."""
         made = [shaped(slot.name, space, slot.shape, slot.element) for slot in slots]
-        self._declared += made
+        self.declared += made
         return made
 
 

@@ -22,7 +22,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.constants import ConstantPool, packed_channels, packed_records
+from odc_mlir.transforms.npu.schedule.constants import packed_channels, packed_records
 from odc_mlir.transforms.npu.schedule.cost import instruction_bytes, instruction_cycles, step_cycles
 from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
@@ -36,24 +36,22 @@ _GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate")
 _INT16 = np.iinfo(np.int16)
 
 
-def lstm_commands(
-    layer: Layer[npu.LstmOp], target: Target, memories: LocalMemories, pool: ConstantPool
-) -> Iterator[Command]:
+def lstm_commands(layer: Layer[npu.LstmOp], memories: LocalMemories) -> Iterator[Command]:
     """Return the commands of an LSTM cell."""
-    return _LstmEmitter(layer, target, memories, pool).commands()
+    return _LstmEmitter(layer, memories).commands()
 
 
 class _LstmEmitter:
     """Emission of the commands of one LSTM cell."""
 
-    def __init__(self, layer: Layer[npu.LstmOp], target: Target, memories: LocalMemories, pool: ConstantPool) -> None:
-        self.layer, self.op, self.pool, self.memories = layer, layer.op, pool, memories
-        self.plan = plan = plan_lstm(layer.op, target, memories.tile_room)
+    def __init__(self, layer: Layer[npu.LstmOp], memories: LocalMemories) -> None:
+        self.layer, self.op, self.pool, self.memories = layer, layer.op, memories.pool, memories
+        self.plan = plan = plan_lstm(layer.op, memories.target, memories.tile_room)
         self.steps, self.batch, self.features, self.units = layer.op.sizes
         self.gates = layer.op.gates
         self.rows = self.gates * self.units
         self.groups = plan.groups(self.units)
-        self.shapes = target.array.shapes
+        self.shapes = memories.target.array.shapes
         count = 1 if plan.block >= self.steps else 2
         inputs = Slot("inputs", (plan.block, self.batch, self.features))
         outputs = Slot("outputs", (plan.block + 1, self.batch, self.units))

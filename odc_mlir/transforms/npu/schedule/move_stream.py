@@ -224,7 +224,7 @@ def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator
                 yield command("store", target=place, source=(slot, item.read), **fields)
 
 
-def gather_commands(layer: Layer[npu.GatherOp]) -> Iterator[Command]:
+def gather_commands(layer: Layer[npu.GatherOp], memories: LocalMemories) -> Iterator[Command]:
     """Yield one command for each table, for all rows in its list of indices."""
     table, indices = layer.sources
     batches, tables, rows, _ = table.shape

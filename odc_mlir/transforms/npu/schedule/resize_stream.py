@@ -155,10 +155,10 @@ def _most(axis: ResizeAxis, limit: int, fits: Callable[[int], bool]) -> int:
     return -(-axis.results // -(-axis.results // low))
 
 
-def resize_commands(layer: Layer[npu.ResizeOp], target: Target, memories: LocalMemories) -> Iterator[Command]:
+def resize_commands(layer: Layer[npu.ResizeOp], memories: LocalMemories) -> Iterator[Command]:
     """Yield the commands of a resized image, tile by tile."""
     op, stays = layer.op, (layer.source.layout is not None, layer.result.layout is not None)
-    plan = plan_resize(op, target, memories.tile_room, source_stays=stays[0], result_stays=stays[1])
+    plan = plan_resize(op, memories.target, memories.tile_room, source_stays=stays[0], result_stays=stays[1])
     rows, columns = ResizeAxis(op, 0), ResizeAxis(op, 1)
     source = Slot("input", (rows.longest(plan.rows), columns.longest(plan.columns), plan.channels), layer.source.type)
     result = Slot("output", (plan.rows, plan.columns, plan.channels), layer.result.type)

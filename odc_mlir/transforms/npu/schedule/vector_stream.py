@@ -16,7 +16,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.constants import ConstantPool, stored_bytes
+from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import instruction_bytes, instruction_cycles
 from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor, code_type
@@ -127,7 +127,7 @@ class _Operand:
         return (slot, 0), fields, [self.transfer("load", first, shape, (slot, 0))] if empty else []
 
 
-def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, pool: ConstantPool) -> Iterator[Command]:
+def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories) -> Iterator[Command]:
     """Yield the commands of an element-wise operation."""
     tensors = [*layer.sources, layer.result]
     names = ("a", "output") if len(layer.sources) == 1 else ("a", "b", "output")
@@ -143,7 +143,7 @@ def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, poo
     output = _Operand("out", layer.result, dims.result, by_name.get("output", []))
     fields, table = vop_fields(layer), None
     if isinstance(layer.op, npu.LutOp | npu.SigmoidOp):
-        load, table = _table_load(layer.op.table, memories, pool)
+        load, table = _table_load(layer.op.table, memories)
         yield load
     for first in product(*(range(0, size, step) for size, step in zip(dims.sizes, sizes, strict=True))):
         count = tuple(min(s, n - f) for s, n, f in zip(sizes, dims.sizes, first, strict=True))
@@ -171,9 +171,9 @@ def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, poo
         yield from stores
 
 
-def _table_load(table: BlobAttr, memories: LocalMemories, pool: ConstantPool) -> tuple[Command, Buffer]:
+def _table_load(table: BlobAttr, memories: LocalMemories) -> tuple[Command, Buffer]:
     """Return the load of a table, and the buffer that it fills."""
-    data = pool.get("table", bytes(table.bytes))
+    data = memories.pool.get("table", bytes(table.bytes))
     (slot,) = memories.take(Space.TABLE, [Slot("table", (data.size,))])
     return command("table", source=(data, 0), target=(slot, 0), bytes=data.size), slot
 
@@ -281,12 +281,13 @@ def softmax_rows(rows: int, columns: int, item: int, room: int) -> tuple[int, in
     return max(1, min(wanted, LARGEST_RUN, (room - TILE_ALIGNMENT) // row_bytes)), buffers
 
 
-def reduce_commands(layer: Layer[npu.ReduceOp], target: Target, memories: LocalMemories) -> Iterator[Command]:
+def reduce_commands(layer: Layer[npu.ReduceOp], memories: LocalMemories) -> Iterator[Command]:
     """Yield the commands of a reduction over the pixels of each image: channel slices, pixels in parts."""
     batch, _, _, channels = layer.source.shape
     item = layer.source.item_bytes
     resident = layer.source.layout is not None
-    slice_channels, pixels = reduced_slice(layer.source.shape, item, target, memories.tile_room, resident=resident)
+    shape, room = layer.source.shape, memories.tile_room
+    slice_channels, pixels = reduced_slice(shape, item, memories.target, room, resident=resident)
     source = Slot("input", (pixels, slice_channels), layer.source.type)
     result = Slot("output", (slice_channels,), layer.result.type)
     inputs_needed = 0 if layer.source.layout else BUFFERS
@@ -324,9 +325,7 @@ def reduce_commands(layer: Layer[npu.ReduceOp], target: Target, memories: LocalM
             yield flat("store", layer.result.at((image * channels + channel) * item), output, count * item)
 
 
-def softmax_commands(
-    layer: Layer[npu.SoftmaxOp], target: Target, memories: LocalMemories, pool: ConstantPool
-) -> Iterator[Command]:
+def softmax_commands(layer: Layer[npu.SoftmaxOp], memories: LocalMemories) -> Iterator[Command]:
     """Yield the commands of a softmax, some rows at a time in place, or all at once if one side is resident.
 
     Raise CompileError if a row does not fit.
@@ -336,7 +335,7 @@ def softmax_commands(
     rows, row_bytes = source.elements // columns, columns * item
     table: dict[str, Place] = {}
     if op.table is not None:
-        load, buffer = _table_load(op.table, memories, pool)
+        load, buffer = _table_load(op.table, memories)
         table["table"] = (buffer, 0)
         yield load
     most, buffers = rows, 1
@@ -344,7 +343,7 @@ def softmax_commands(
         most, buffers = softmax_rows(rows, columns, item, memories.tile_room)
     if not most:
         held = memories.tile_room // buffers // item
-        raise CompileError(f"softmax over {columns} elements, the tile buffer of {target.name} holds {held}")
+        raise CompileError(f"softmax over {columns} elements, the tile buffer of {memories.target.name} holds {held}")
     needed = source.layout is None or result.layout is None
     slots = Slots(memories.take(Space.TILE, [Slot("rows", (most, columns), source.type)] * (buffers if needed else 0)))
     for first, count in parts(rows, most):

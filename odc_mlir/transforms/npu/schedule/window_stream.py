@@ -17,8 +17,7 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.immediates import Immediates, shared
-from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.constants import ConstantPool, packed_params, packed_weights
+from odc_mlir.transforms.npu.schedule.constants import packed_params, packed_weights
 from odc_mlir.transforms.npu.schedule.geometry import Tile, WindowGeometry, clip, parts, ring_rows, tiles
 from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, TilePart
@@ -40,17 +39,11 @@ class WeightLoads(ABC, Generic[Product]):
     layer: WindowLayer[Product]
 
     def __init__(
-        self,
-        layer: WindowLayer[Product],
-        tiling: WindowTiling,
-        target: Target,
-        memories: LocalMemories,
-        pool: ConstantPool,
-        element: str,
+        self, layer: WindowLayer[Product], tiling: WindowTiling, memories: LocalMemories, element: str
     ) -> None:
         size = footprint(layer.window, tiling)
-        self.layer, self.tiling, self.pool = layer, tiling, pool
-        self.columns = target.array.shapes[tiling.shape][1]
+        self.layer, self.tiling, self.pool = layer, tiling, memories.pool
+        self.columns = memories.target.array.shapes[tiling.shape][1]
         self._units: dict[tuple[int, int], dict[tuple[int, int], tuple[ComputeStep, int]]] = {}
         self._packed: dict[tuple[int, ...], Buffer] = {}  # by the channels that they are for
         weights = Slot("weights", (size.weight_bytes // layer.window.weight_item_bytes,), element)
@@ -250,9 +243,7 @@ def _input_channels(
 def conv_commands(
     layer: Convolution,
     tiling: WindowTiling,
-    target: Target,
     memories: LocalMemories,
-    pool: ConstantPool,
     follower: Layer[npu.ElementwiseOp] | None = None,
 ) -> Iterator[Command]:
     """Return the commands of a convolution in plain order.
@@ -267,9 +258,8 @@ def conv_commands(
         "weight_zero": op.weight_zero.value.data,
         **output_fields(op),
     }
-    return product_commands(
-        layer, tiling, memories, _ConstantWeights(layer, tiling, target, memories, pool, element), constant, follower
-    )
+    weights = _ConstantWeights(layer, tiling, memories, element)
+    return product_commands(layer, tiling, memories, weights, constant, follower)
 
 
 def product_commands(
@@ -435,9 +425,7 @@ class _Matrix(WeightLoads[npu.MatmulOp]):
         return command("pfill", target=target, count=count, **scale_fields("out", self.layer.op.scale))
 
 
-def matmul_commands(
-    layer: Matmul, tiling: WindowTiling, target: Target, memories: LocalMemories, pool: ConstantPool
-) -> Iterator[Command]:
+def matmul_commands(layer: Matmul, tiling: WindowTiling, memories: LocalMemories) -> Iterator[Command]:
     """Return the commands of a matrix product in plain order."""
     op, weights = layer.op, layer.sources[1].type
     constant: dict[str, int | str] = {
@@ -447,8 +435,7 @@ def matmul_commands(
         "weight_zero": op.b_zero.value.data,
         **output_fields(op),
     }
-    matrix = _Matrix(layer, tiling, target, memories, pool, weights)
-    return product_commands(layer, tiling, memories, matrix, constant)
+    return product_commands(layer, tiling, memories, _Matrix(layer, tiling, memories, weights), constant)
 
 
 class FusedElementwise:
