@@ -138,7 +138,7 @@ NATIVE_STAGES = (
             "odc-apply-annotations",
             "native-decode-constants",
             "native-mark-supported",
-            "native-form-segments",
+            "npu-form-segments",
             "npu-outline-segments",
         ),
         "divided into host operators and segments of native code",

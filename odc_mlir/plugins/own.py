@@ -47,7 +47,7 @@ def cpu() -> TargetDescription:
         name="cpu",
         extension="cpu",
         schemes=(FLOAT, "int8", "uint8"),
-        rules=lambda machine: _CpuRules(machine or processors.HERE),
+        rules=lambda machine: _CpuRules(),
         machines=lambda: (processors.HERE, *processors.names()),
         identity=_cpu_identity,
         summary="machine code for a processor, by LLVM",
@@ -85,15 +85,12 @@ class _NpuRules:
 
 @dataclass(frozen=True)
 class _CpuRules:
-    """Existence of a native kernel."""
-
-    machine: str
+    """Existence of a native kernel, the same for all processors."""
 
     def reason_against(self, node: Node) -> str | None:
-        from odc_mlir.codegen.machine import resolve
         from odc_mlir.transforms.native.lowering.operators import reason_against
 
-        return reason_against(node, resolve(self.machine))
+        return reason_against(node)
 
     def lines(self) -> Iterator[str]:
         yield "every operator"

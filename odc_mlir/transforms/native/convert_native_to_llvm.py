@@ -51,11 +51,14 @@ from odc_mlir.legality import ConversionTarget
 from odc_mlir.support.locations import name_inside
 from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
 from odc_mlir.transforms.common.rewriting import PatternPass
+from odc_mlir.transforms.native.kernels.loops import scalar_of, suffix
 from odc_mlir.transforms.native.native_allocate_memory import segment_modules
 
 POINTER = llvm.LLVMPointerType()
 
-_BINARY: dict[type[Operation], Callable[[SSAValue, SSAValue], Operation]] = {
+_COUNTERPARTS: dict[type[Operation], Callable[..., Operation]] = {
+    func.ReturnOp: llvm.ReturnOp,
+    arith.SelectOp: llvm.SelectOp,
     arith.AddiOp: llvm.AddOp,
     arith.SubiOp: llvm.SubOp,
     arith.MuliOp: llvm.MulOp,
@@ -113,13 +116,6 @@ def converted_type(type: Attribute) -> Attribute:
     return i64 if isinstance(type, IndexType) else type
 
 
-def suffix(type: Attribute) -> str:
-    """Return the name of a type in names of LLVM intrinsics: ``v16i32``."""
-    if isinstance(type, VectorType):
-        return f"v{type.get_shape()[0]}{suffix(type.element_type)}"
-    return str(type)
-
-
 class LowerFunction(LoweringPattern[func.FuncOp]):
     """``func.func`` to ``llvm.func``, with converted types of parameters, block arguments and results."""
 
@@ -150,13 +146,6 @@ class LowerCall(LoweringPattern[func.CallOp]):
         rewriter.replace(op, llvm.CallOp(op.callee.root_reference.data, *op.arguments, return_type=type))
 
 
-class LowerReturn(LoweringPattern[func.ReturnOp]):
-    """``func.return`` to ``llvm.return``."""
-
-    def lower(self, op: func.ReturnOp, rewriter: PatternRewriter, /) -> None:
-        rewriter.replace(op, llvm.ReturnOp(*op.operands))
-
-
 class LowerBranch(LoweringPattern[cf.BranchOp]):
     """``cf.br`` to ``llvm.br``."""
 
@@ -185,14 +174,14 @@ class LowerConstant(LoweringPattern[arith.ConstantOp]):
         rewriter.replace(op, llvm.ConstantOp(value, type))
 
 
-class LowerBinary(LoweringPattern[Operation]):
-    """An operation of two operands to its counterpart: ``arith.addi`` to ``llvm.add``."""
+class LowerToCounterpart(LoweringPattern[Operation]):
+    """An operation to the one with the same operands: ``arith.addi`` to ``llvm.add``."""
 
     def handles(self, kind: type[Operation], /) -> bool:
-        return kind in _BINARY
+        return kind in _COUNTERPARTS
 
     def lower(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        rewriter.replace(op, _BINARY[type(op)](*op.operands))
+        rewriter.replace(op, _COUNTERPARTS[type(op)](*op.operands))
 
 
 class LowerCast(LoweringPattern[Operation]):
@@ -231,25 +220,12 @@ class LowerIndexCast(LoweringPattern[arith.IndexCastOp]):
             rewriter.replace(op, (llvm.SExtOp if wider else llvm.TruncOp)(value, wanted))
 
 
-class LowerIntegerComparison(LoweringPattern[arith.CmpiOp]):
-    """``arith.cmpi`` to ``llvm.icmp`` with the same predicate."""
+class LowerComparison(LoweringPattern[arith.CmpiOp | arith.CmpfOp]):
+    """``arith.cmpi`` to ``llvm.icmp`` and ``arith.cmpf`` to ``llvm.fcmp``, with the same predicate."""
 
-    def lower(self, op: arith.CmpiOp, rewriter: PatternRewriter, /) -> None:
-        rewriter.replace(op, llvm.ICmpOp(op.lhs, op.rhs, IntegerAttr(op.predicate.value.data, i64)))
-
-
-class LowerFloatComparison(LoweringPattern[arith.CmpfOp]):
-    """``arith.cmpf`` to ``llvm.fcmp`` with the same predicate."""
-
-    def lower(self, op: arith.CmpfOp, rewriter: PatternRewriter, /) -> None:
-        rewriter.replace(op, llvm.FCmpOp(op.lhs, op.rhs, IntegerAttr(op.predicate.value.data, i64)))
-
-
-class LowerSelect(LoweringPattern[arith.SelectOp]):
-    """``arith.select`` to ``llvm.select``."""
-
-    def lower(self, op: arith.SelectOp, rewriter: PatternRewriter, /) -> None:
-        rewriter.replace(op, llvm.SelectOp(*op.operands))
+    def lower(self, op: arith.CmpiOp | arith.CmpfOp, rewriter: PatternRewriter, /) -> None:
+        kind = llvm.ICmpOp if isinstance(op, arith.CmpiOp) else llvm.FCmpOp
+        rewriter.replace(op, kind(op.lhs, op.rhs, IntegerAttr(op.predicate.value.data, i64)))
 
 
 class LowerLoad(LoweringPattern[memref.LoadOp | vector.LoadOp]):
@@ -282,16 +258,12 @@ def _address(op: Operation, buffer: SSAValue, indices: Sequence[SSAValue], type:
     """Return the address of an element; ``type`` is the element type or a vector of it."""
     if len(indices) != 1:
         raise CompileError(f"{op.name} with {len(indices)} indices has no form in the llvm dialect, only with one")
-    return llvm.GEPOp(buffer, [llvm.GEP_USE_SSA_VAL], _element(type), indices, inbounds=True)
-
-
-def _element(type: Attribute) -> Attribute:
-    return type.element_type if isinstance(type, VectorType) else type
+    return llvm.GEPOp(buffer, [llvm.GEP_USE_SSA_VAL], scalar_of(type), indices, inbounds=True)
 
 
 def _alignment(type: Attribute) -> int:
     """Return the alignment in bytes that a buffer of this element type promises."""
-    element = _element(type)
+    element = scalar_of(type)
     if not isinstance(element, FixedBitwidthType):
         raise CompileError(f"elements of type {element} cannot be in memory")
     return max(1, element.bitwidth // 8)
@@ -345,17 +317,14 @@ class ConvertNativeToLlvmPass(PatternPass):
         return (
             LowerFunction,
             LowerCall,
-            LowerReturn,
             LowerBranch,
             LowerConditionalBranch,
             LowerConstant,
-            LowerBinary,
+            LowerToCounterpart,
             LowerCast,
             LowerToIntrinsic,
             LowerIndexCast,
-            LowerIntegerComparison,
-            LowerFloatComparison,
-            LowerSelect,
+            LowerComparison,
             LowerLoad,
             LowerStore,
             LowerView,

@@ -23,11 +23,9 @@ from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp, node_of
-from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.common.placement import CPU, HOST, PLACED, functions, operators, place_on_host, wanted_place
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.native.lowering.operators import reason_against
-from odc_mlir.transforms.native.native_set_target import machine_of
 
 
 @dataclass(frozen=True)
@@ -42,17 +40,14 @@ class NativeMarkSupportedPass(PatternPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         main, *others = functions(op)
-        apply_patterns_to([MarkNative(machine_of(op))], list(operators(main)))
+        apply_patterns_to([MarkNative()], list(operators(main)))
         for function in others:
             for item in operators(function):
                 place_on_host(item, f"function: @{function.sym_name.data} is called by control flow")
 
 
-@dataclass
 class MarkNative(RewritePattern):
     """Place an operator on the processor if there is a native kernel for it, else on the host with the reason."""
-
-    machine: CpuTarget
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         if not isinstance(op, CircleOp):
@@ -62,7 +57,7 @@ class MarkNative(RewritePattern):
         elif wanted_place(op) == HOST:
             reason = "annotation: placed by the user"
         else:
-            reason = reason_against(node_of(op), self.machine)
+            reason = reason_against(node_of(op))
         if reason is None:
             op.attributes[PLACED] = StringAttr(CPU)
         else:

@@ -1,8 +1,9 @@
-"""``npu-form-segments``: gather the operators marked for the NPU into few convex segments, by a greedy order.
+"""``npu-form-segments``: gather the operators marked for the target into few convex segments, by a greedy order.
 
-Operators run in rounds: everything ready that stays on the host, then everything ready that goes to the NPU, and so on
-until all have run. The NPU operators of one round form a segment. No path leaves a segment and re-enters it, because
-whatever depends on a host operator of a later round runs in a later round itself.
+The target is the NPU, or the processor that runs native code. Operators run in rounds: everything ready that stays on
+the host, then everything ready that goes to the target, and so on until all have run. The target's operators of one
+round form a segment. No path leaves a segment and re-enters it, because whatever depends on a host operator of a later
+round runs in a later round itself.
 
 Operators are sorted into that order, so that each segment is contiguous (constants first), and get ``odc.segment = N``.
 Operators too small for a segment return to the host with a reason.
@@ -18,7 +19,7 @@ After: ``%1`` and ``%3`` are adjacent with ``odc.segment = 0``, followed by ``%2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -31,6 +32,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, is_known
 from odc_mlir.ops.spec import Trait
 from odc_mlir.transforms.common.placement import (
+    CPU,
     NPU,
     PLACED,
     SEGMENT,
@@ -45,7 +47,7 @@ from odc_mlir.transforms.partition.plans.plans import alternate
 
 @dataclass(frozen=True)
 class NpuFormSegmentsPass(ModulePass):
-    """Group operators placed on the NPU; see the module's text."""
+    """Group operators placed on the target; see the module's text."""
 
     name = "npu-form-segments"
 
@@ -53,7 +55,29 @@ class NpuFormSegmentsPass(ModulePass):
     """A segment with fewer compute operators (not counting views) stays on the host."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        form_segments(main_function(op).body.block, NPU, self.refuses)
+        block = main_function(op).body.block
+        found = list(operators(block))
+        place = CPU if any(placed(item) == CPU for item in found) else NPU
+        known, numbers = _KnownResults(), count()
+        order: list[CircleOp] = []
+        if not any(placed(item) == place for item in found):
+            known.of_host([*block.ops])
+            return
+        for is_target, members in alternate(dependencies(found), [placed(item) == place for item in found]):
+            group = [found[index] for index in members]
+            reason = self.refuses(group) if is_target else None
+            for item in group if reason else ():
+                place_on_host(item, reason or "")
+            if not is_target or reason:
+                order += known.of_host(group)
+                continue
+            on_host, group = known.of_segment(group)
+            number = next(numbers)
+            for item in group:
+                item.attributes |= {PLACED: StringAttr(place), SEGMENT: IntegerAttr(number, i64)}
+            order += on_host + group
+        assert block.last_op is not None, "a verified function has a terminator"
+        reorder(block, order + known.of_host([block.last_op]))
 
     def refuses(self, group: Sequence[CircleOp]) -> str | None:
         """Return why ``group`` is not worth a segment, None if it is."""
@@ -63,34 +87,6 @@ class NpuFormSegmentsPass(ModulePass):
         if computing < self.min_operators:
             return f"segment-size: {computing} of at least {self.min_operators} operators"
         return None
-
-
-def form_segments(block: Block, place: str, refuses: Callable[[Sequence[CircleOp]], str | None]) -> None:
-    """Number the segments of operators that are placed at ``place``, and sort ``block`` into their order.
-
-    ``refuses`` returns why a group is not worth a segment, None if it is.
-    """
-    found = list(operators(block))
-    known, numbers = _KnownResults(), count()
-    order: list[CircleOp] = []
-    if not any(placed(item) == place for item in found):
-        known.of_host([*block.ops])
-        return
-    for is_target, members in alternate(dependencies(found), [placed(item) == place for item in found]):
-        group = [found[index] for index in members]
-        reason = refuses(group) if is_target else None
-        for item in group if reason else ():
-            place_on_host(item, reason or "")
-        if not is_target or reason:
-            order += known.of_host(group)
-            continue
-        on_host, group = known.of_segment(group)
-        number = next(numbers)
-        for item in group:
-            item.attributes |= {PLACED: StringAttr(place), SEGMENT: IntegerAttr(number, i64)}
-        order += on_host + group
-    assert block.last_op is not None, "a verified function has a terminator"
-    reorder(block, order + known.of_host([block.last_op]))
 
 
 class _KnownResults:

@@ -44,3 +44,19 @@ func.func @host(%x: tensor<4xf32>) -> tensor<4xf32> {
 }
 // CHECK-LABEL: func.func @host(
 // CHECK-NOT: odc.segment
+
+// -----
+
+// Operators of native code form segments too.
+func.func @branches(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = circle.relu(%x) attributes {odc.placed = "cpu"} : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = circle.logistic(%0) attributes {odc.placed = "host"} : (tensor<4xf32>) -> tensor<4xf32>
+  %2 = circle.relu6(%0) attributes {odc.placed = "cpu"} : (tensor<4xf32>) -> tensor<4xf32>
+  %3 = circle.add(%1, %2) attributes {odc.placed = "cpu"} : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  func.return %3, %2 : tensor<4xf32>, tensor<4xf32>
+}
+// CHECK-LABEL: func.func @branches(
+// CHECK: circle.relu({{.*}}) attributes {odc.placed = "cpu", odc.segment = 0 : i64}
+// CHECK-NEXT: circle.relu6({{.*}}) attributes {odc.placed = "cpu", odc.segment = 0 : i64}
+// CHECK-NEXT: circle.logistic({{.*}}) attributes {odc.placed = "host"}
+// CHECK-NEXT: circle.add({{.*}}) attributes {odc.placed = "cpu", odc.segment = 1 : i64}

@@ -25,7 +25,7 @@ LINE_BUDGETS = {
     "transforms/npu": 11_320,
     "quantizer": 12_080,
     "transforms/circle": 7_185,
-    "transforms/native": 6_650,
+    "transforms/native": 6_410,
     "runtime/kernels": 6_370,
     "ops": 6_020,
     "numerics": 6_160,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from xdsl.ir import SSAValue
 
 from odc_mlir.numerics.fixed import Requantizer, WideRequantizer, real_bounds
@@ -24,10 +23,17 @@ from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.registry import LANES
 from odc_mlir.transforms.native.kernels.windows import FIELDS, WIDE_FIELDS
 from odc_mlir.transforms.native.lowering.moves import Windows, padded_input, repeated_channels
-from odc_mlir.transforms.native.lowering.segment_writer import Number, SegmentFunction, Write, count, raised, refusal
+from odc_mlir.transforms.native.lowering.segment_writer import (
+    Argument,
+    Array,
+    SegmentFunction,
+    Write,
+    count,
+    raised,
+    refusal,
+)
 
-Array = NDArray[Any]
-Arguments = Mapping[str, float | Array]
+Arguments = Mapping[str, Argument]
 
 _SUM_BITS = 31
 _LARGEST_SUM = 1 << _SUM_BITS
@@ -116,7 +122,7 @@ def split_weights(weights: Array, low: int, high: int) -> list[Array]:
     return parts
 
 
-def scaling_fields(q: Any, e: Any) -> Sequence[NDArray[np.int64]]:
+def scaling_fields(q: Any, e: Any) -> Sequence[Array]:
     """Return the columns ``q``, ``round``, ``half`` and ``shift`` of multipliers of at most 1."""
     shift = np.maximum(-np.asarray(e, np.int64), 0)
     return np.asarray(q, np.int64), -(shift > 0).astype(np.int64), (np.int64(1) << shift) >> 1, shift
@@ -141,7 +147,7 @@ class Packing:
     """Weights ``[O, runs * length]`` of a product in the order of its kernel, and the offsets of the runs."""
 
     matrix: Array
-    runs: NDArray[np.int32]
+    runs: Array
     options: Mapping[str, int] = field(default_factory=dict)
     arguments: Arguments = field(default_factory=dict)
     narrow: bool = False  # sums take twice as many registers
@@ -161,7 +167,7 @@ class Arithmetic(ABC):
     taps: ClassVar[type[np.generic]] = np.int16
 
     @abstractmethod
-    def packing(self, matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
+    def packing(self, matrix: Array, runs: Array, length: int) -> Packing:
         """Pack weights ``[O, runs * length]``; raise OdcError if sums do not fit into registers."""
 
     @abstractmethod
@@ -169,7 +175,7 @@ class Arithmetic(ABC):
         """Return the options of depthwise kernels; raise OdcError if sums with ``matrix [O, K]`` do not fit."""
 
     @abstractmethod
-    def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Number]:
+    def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Argument]:
         """Emit the padded input, with every channel repeated ``times``; return the arguments of the kernel."""
 
     @abstractmethod
@@ -191,15 +197,15 @@ class Arithmetic(ABC):
                 f"convolve{self.kernels}",
                 {"rows": tiles.rows, "vectors": tiles.vectors, **packing.options},
                 **self.inputs(segment, windows, 1),
-                weights=segment.constant(weights),
-                places=segment.constant(windows.places()),
-                runs=segment.constant(packing.runs),
+                weights=weights,
+                places=windows.places(),
+                runs=packing.runs,
                 run_count=run_count,
                 run_length=length,
-                output=segment.result(self.node.results[0]),
+                output=self.node.results[0],
                 **tiles.arguments,
-                **constants(segment, packing.arguments),
-                **constants(segment, self.finish(matrix.sum(axis=1), tiles.padded)),
+                **packing.arguments,
+                **self.finish(matrix.sum(axis=1), tiles.padded),
             )
 
         return write
@@ -214,23 +220,16 @@ class Arithmetic(ABC):
                 f"depthwise{self.kernels}",
                 {"rows": tiles.rows, **options},
                 **self.inputs(segment, windows, times),
-                weights=segment.constant(padded_columns(matrix, tiles.padded, self.taps)),
-                places=segment.constant(windows.places()),
-                taps=segment.constant(windows.taps()),
+                weights=padded_columns(matrix, tiles.padded, self.taps),
+                places=windows.places(),
+                taps=windows.taps(),
                 tap_count=len(matrix),
-                output=segment.result(self.node.results[0]),
+                output=self.node.results[0],
                 **tiles.arguments,
-                **constants(segment, self.finish(matrix.sum(axis=0), tiles.padded)),
+                **self.finish(matrix.sum(axis=0), tiles.padded),
             )
 
         return write
-
-
-def constants(segment: SegmentFunction, arguments: Arguments) -> dict[str, Number]:
-    """Return arguments with arrays as constants of the segment."""
-    return {
-        name: segment.constant(value) if isinstance(value, np.ndarray) else value for name, value in arguments.items()
-    }
 
 
 @dataclass(frozen=True)
@@ -283,7 +282,7 @@ class Codes(Arithmetic):
         if isinstance(self.requantizer, Requantizer) and int(self.requantizer.e.max()) > 0:
             raise refusal(self.node, "a scale ratio above 1 has no native kernel")
 
-    def packing(self, matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
+    def packing(self, matrix: Array, runs: Array, length: int) -> Packing:
         self.tap_options(matrix)
         return signed_bytes(matrix, runs, length)
 
@@ -294,7 +293,7 @@ class Codes(Arithmetic):
         check_sums(self.node, matrix, self.bias - self.zero * matrix.sum(axis=1), self.requantizer)
         return {}
 
-    def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Number]:
+    def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Argument]:
         size = self.node.operand(0).info.numpy.itemsize
         source = repeated_channels(segment, segment.operand(0), windows.shape, times, size)
         return {"input": padded_input(segment, source, windows, self.zero, size)}
@@ -334,7 +333,7 @@ class WideCodes(Codes):
             raise too_large(self.node)
         return self._options
 
-    def packing(self, matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
+    def packing(self, matrix: Array, runs: Array, length: int) -> Packing:
         split = not self._fit(matrix)
         parts = split_weights(matrix.reshape(len(matrix), len(runs), length), -_LARGEST_WIDE, _LARGEST_WIDE - 1)
         columns, runs = np.concatenate(parts, axis=1), np.tile(runs, len(parts))
@@ -362,7 +361,7 @@ def _inputs_of_a_sum(columns: Array) -> int:
     return 1
 
 
-def signed_bytes(matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
+def signed_bytes(matrix: Array, runs: Array, length: int) -> Packing:
     """Pack weights ``[O, runs * length]`` as signed bytes plus an offset, or as several runs over the same inputs.
 
     An offset is multiplied by the sum of the inputs: weights of one, zero beyond a run, add them up.
@@ -408,13 +407,13 @@ class Floats(Arithmetic):
             return HybridCodes(node, values.astype(np.int32), numbers, how.hybrid, *bounds)
         return Floats(node, values, numbers, *bounds)
 
-    def packing(self, matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
+    def packing(self, matrix: Array, runs: Array, length: int) -> Packing:
         return Packing(matrix, runs)
 
     def tap_options(self, matrix: Array) -> Mapping[str, int]:
         return {"clamp": 1}
 
-    def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Number]:
+    def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Argument]:
         source = repeated_channels(segment, segment.operand(0), windows.shape, times, 4)
         return {"input": padded_input(segment, source, windows, 0, 4)}
 
@@ -462,10 +461,10 @@ def multiply_floats(
         "convolve_reals",
         {"rows": tiles.rows, "vectors": tiles.vectors, "clamp": int(bounds is not None)},
         input=padded_input(segment, segment.operand(0) if source is None else source, windows, 0, 4),
-        weights=segment.constant(pack(weights, 1, 1, tiles.width)) if isinstance(weights, np.ndarray) else weights,
-        bias=segment.constant(padded_columns(bias, tiles.padded)) if isinstance(bias, np.ndarray) else bias,
-        places=segment.constant(windows.places() + np.int32(first[0])),
-        runs=segment.constant(runs),
+        weights=pack(weights, 1, 1, tiles.width) if isinstance(weights, np.ndarray) else weights,
+        bias=padded_columns(bias, tiles.padded) if isinstance(bias, np.ndarray) else bias,
+        places=windows.places() + np.int32(first[0]),
+        runs=runs,
         output=output,
         **tiles.arguments,
         run_count=len(runs),
@@ -513,7 +512,7 @@ class HybridCodes(Arithmetic):
             return bool(self.node.options.get("asymmetric_quantize_inputs", False))
         return self.node.spec.name == "DEPTHWISE_CONV_2D" or self.hybrid.per_channel
 
-    def packing(self, matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
+    def packing(self, matrix: Array, runs: Array, length: int) -> Packing:
         self.tap_options(matrix)
         return signed_bytes(matrix, runs, length)
 
@@ -522,7 +521,7 @@ class HybridCodes(Arithmetic):
             raise too_large(self.node)
         return {}
 
-    def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Number]:
+    def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Argument]:
         x, images = self.node.operand(0), windows.shape[0]
         codes, scales, zeros = segment.allocate(count(x)), segment.allocate(4 * images), segment.allocate(4 * images)
         segment.call(
@@ -541,7 +540,7 @@ class HybridCodes(Arithmetic):
             "input": padded_input(segment, repeated, windows, zeros, 1),
             "scales": scales,
             "zeros": zeros,
-            "owners": segment.constant(owners),
+            "owners": owners,
         }
 
     def finish(self, totals: Array, padded: int) -> Arguments:

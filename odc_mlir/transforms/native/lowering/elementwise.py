@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from xdsl.ir import SSAValue
 
 from odc_mlir.numerics.elementwise import add_params, mul_params
 from odc_mlir.numerics.int16 import power_add_params
@@ -17,12 +15,24 @@ from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import activation_codes, is_quantised, scale_of
-from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels import elementwise
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS
-from odc_mlir.transforms.native.lowering import segment_writer
 from odc_mlir.transforms.native.lowering.arithmetic import bounds_of, scaling_fields
 from odc_mlir.transforms.native.lowering.moves import expanded
+from odc_mlir.transforms.native.lowering.segment_writer import (
+    Argument,
+    Array,
+    KernelPattern,
+    SegmentFunction,
+    Write,
+    count,
+    is_real,
+    planned,
+    raised,
+    refusal,
+    require_same_codes,
+    size_bytes,
+)
 
 _EIGHT_BIT = ("int8", "uint8")
 _PLAIN = ("int32", "int64", "bool")
@@ -30,45 +40,40 @@ _LARGEST_WIDE = (1 << 15) - 1
 _OPERATIONS = {name: index for index, name in enumerate(OPERATIONS)}
 
 
-@dataclass(frozen=True)
-class Broadcast:
-    """The result as rows and columns, and the ways to read the operands there; None for one that has to be repeated."""
+def broadcasting(
+    kernel: str,
+    options: Mapping[str, int],
+    infos: Sequence[TensorInfo],
+    out: TensorInfo,
+    sources: Sequence[int | Array] | None = None,
+    **arguments: Argument,
+) -> Write:
+    """Plan an element-wise kernel on ``sources``: numbers of operands, by default all of them, or constants.
 
-    shape: tuple[int, ...]
-    rows: int
-    columns: int
-    ways: tuple[int | None, ...]
+    It takes buffers ``a``, ``b``, ``c``, options of these names (how operands are read), ``output``, ``rows`` and
+    ``columns``. The result is split into rows and columns such that the fewest operands have to be repeated.
+    """
+    shape = out.static_shape
+    shapes = [(1,) * (len(shape) - len(info.static_shape)) + info.static_shape for info in infos]
+    splits = [tuple(_way(own, shape, split) for own in shapes) for split in range(len(shape) + 1)]
+    best = min(range(len(splits)), key=lambda split: splits[split].count(None))
+    names = elementwise.OPERANDS[: len(infos)]
+    ways = {name: elementwise.FULL if way is None else way for name, way in zip(names, splits[best], strict=True)}
 
-    @staticmethod
-    def of(infos: Sequence[TensorInfo], out: TensorInfo) -> Broadcast:
-        """Return the split into rows and columns that repeats the fewest operands."""
-        shape = out.static_shape
-        shapes = [(1,) * (len(shape) - len(info.static_shape)) + info.static_shape for info in infos]
-        splits = [tuple(_way(own, shape, split) for own in shapes) for split in range(len(shape) + 1)]
-        best = min(range(len(splits)), key=lambda split: splits[split].count(None))
-        return Broadcast(shape, math.prod(shape[:best]), math.prod(shape[best:]), splits[best])
+    def write(segment: SegmentFunction) -> None:
+        constants = segment.stored(arguments)
+        buffers = [
+            segment.operand(source) if isinstance(source, int) else segment.constant(source)
+            for source in sources or range(len(infos))
+        ]
+        for place, (info, way) in enumerate(zip(infos, splits[best], strict=True)):
+            if way is None:
+                buffers[place] = expanded(segment, buffers[place], info, shape)
+        sizes = {"rows": math.prod(shape[:best]), "columns": math.prod(shape[best:])}
+        operands = dict(zip(names, buffers, strict=True))
+        segment.call(kernel, {**options, **ways}, **constants, **operands, output=segment.result(out), **sizes)
 
-    def call(
-        self,
-        segment: segment_writer.SegmentFunction,
-        kernel: str,
-        options: Mapping[str, int],
-        infos: Sequence[TensorInfo],
-        out: TensorInfo,
-        sources: Sequence[SSAValue] | None = None,
-        **arguments: segment_writer.Number,
-    ) -> None:
-        """Call an element-wise kernel on ``sources`` (default: the operands).
-
-        It takes buffers ``a``, ``b``, ``c``, options of these names (the ways), ``output``, ``rows`` and ``columns``.
-        """
-        names = elementwise.OPERANDS[: len(infos)]
-        buffers = [segment.operand(index) for index in range(len(infos))] if sources is None else sources
-        for name, info, source, way in zip(names, infos, buffers, self.ways, strict=True):
-            arguments[name] = expanded(segment, source, info, self.shape) if way is None else source
-        ways = {name: elementwise.FULL if way is None else way for name, way in zip(names, self.ways, strict=True)}
-        target = segment.result(out)
-        segment.call(kernel, {**options, **ways}, **arguments, output=target, rows=self.rows, columns=self.columns)
+    return write
 
 
 def _way(own: tuple[int, ...], shape: tuple[int, ...], split: int) -> int | None:
@@ -84,37 +89,29 @@ def _way(own: tuple[int, ...], shape: tuple[int, ...], split: int) -> int | None
     return None
 
 
-class LowerFloatBinaryToKernels(segment_writer.KernelPattern):
+class LowerFloatBinaryToKernels(KernelPattern):
     """Arithmetic of two float32 operands; of LEAKY_RELU and the slope, of SQUARE twice the operand."""
 
     operators: ClassVar[Sequence[str]] = (
         "ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "LEAKY_RELU", "PRELU", "SQUARE"
     )  # fmt: skip
 
-    @classmethod
-    def applies(cls, node: Node) -> bool:
-        return segment_writer.is_real(node)
+    applies = staticmethod(is_real)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
+    def plan(cls, node: Node) -> Write:
         name, a, out = node.spec.name, node.operand(0), node.results[0]
-        slope = np.array(option(node, "alpha") if name == "LEAKY_RELU" else 0, np.float32)
-        b = {"SQUARE": a, "LEAKY_RELU": TensorInfo("alpha", "float32", ())}.get(name) or node.operand(1)
+        second: int | Array
+        if name == "LEAKY_RELU":
+            b, second = TensorInfo("alpha", "float32", ()), np.array(option(node, "alpha"), np.float32)
+        else:
+            b, second = (a, 0) if name == "SQUARE" else (node.operand(1), 1)
         if a.dtype != "float32" or b.dtype != "float32":
-            raise segment_writer.refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
+            raise refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
         clamp = int("fused_activation_function" in node.options)
         low, high = bounds_of(node)
-        spread = Broadcast.of((a, b), out)
         options = {"operation": _OPERATIONS["MUL" if name == "SQUARE" else name], "clamp": clamp}
-
-        def write(segment: segment_writer.SegmentFunction) -> None:
-            first = segment.operand(0)
-            second = {"SQUARE": lambda: first, "LEAKY_RELU": lambda: segment.constant(slope)}.get(
-                name, lambda: segment.operand(1)
-            )()
-            spread.call(segment, "binary_reals", options, (a, b), out, (first, second), low=low, high=high)
-
-        return write
+        return broadcasting("binary_reals", options, (a, b), out, (0, second), low=low, high=high)
 
 
 class LowerPowToKernels(LowerFloatBinaryToKernels):
@@ -123,72 +120,51 @@ class LowerPowToKernels(LowerFloatBinaryToKernels):
     operators = ("POW",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
+    def plan(cls, node: Node) -> Write:
         exponent = node.operand(1)
-        if exponent.is_const and segment_writer.count(exponent) == 1 and node.operand(0).dtype == "float32":
+        if exponent.is_const and count(exponent) == 1 and node.operand(0).dtype == "float32":
             name = {2.0: "SQUARE", 0.5: "POW_1/2", -0.5: "POW_-1/2"}.get(float(exponent.array().reshape(-1)[0]))
             if name is not None:
-                return _function(name, node)
-        return super().plan(node, machine)
+                return planned(node, "unary_reals", {"operation": _OPERATIONS[name]}, count=count(node.results[0]))
+        return super().plan(node)
 
 
-class LowerFloatUnaryToKernels(segment_writer.KernelPattern):
+class LowerFloatUnaryToKernels(KernelPattern):
     """A function of every element of float32."""
 
     operators = ("NEG", "ABS", "SQRT", "RSQRT", "LOGISTIC", "RELU", "RELU6", "HARD_SWISH", "EXP", "TANH", "LOG",
                  "FLOOR", "CEIL", "ROUND", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "SIGN", "SIN", "COS", "GELU",
                  "CUSTOM(Erf)")  # fmt: skip
 
-    @classmethod
-    def applies(cls, node: Node) -> bool:
-        return segment_writer.is_real(node)
+    applies = staticmethod(is_real)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
-        approximate = node.spec.name == "GELU" and option(node, "approximate")
-        return _function("GELU_TANH" if approximate else node.spec.name, node)
+    def plan(cls, node: Node) -> Write:
+        name = "GELU_TANH" if node.spec.name == "GELU" and option(node, "approximate") else node.spec.name
+        return planned(node, "unary_reals", {"operation": _OPERATIONS[name]}, count=count(node.results[0]))
 
 
-def _function(name: str, node: Node) -> segment_writer.Write:
-    out = node.results[0]
-
-    def write(segment: segment_writer.SegmentFunction) -> None:
-        segment.call(
-            "unary_reals",
-            {"operation": _OPERATIONS[name]},
-            input=segment.operand(0),
-            output=segment.result(out),
-            count=segment_writer.count(out),
-        )
-
-    return write
-
-
-class LowerAddNToKernels(segment_writer.KernelPattern):
+class LowerAddNToKernels(KernelPattern):
     """ADD_N of float32 tensors of one shape to a sum of two after the other."""
 
     operators = ("ADD_N",)
 
-    @classmethod
-    def applies(cls, node: Node) -> bool:
-        return segment_writer.is_real(node)
+    applies = staticmethod(is_real)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
+    def plan(cls, node: Node) -> Write:
         infos, out = [node.operand(i) for i in range(len(node.operands))], node.results[0]
         if any(info.dtype != "float32" or info.static_shape != out.static_shape for info in infos):
-            raise segment_writer.refusal(
-                node, f"operands of {', '.join(info.dtype for info in infos)} have no native kernel"
-            )
+            raise refusal(node, f"operands of {', '.join(info.dtype for info in infos)} have no native kernel")
         options = {"operation": _OPERATIONS["ADD"], "clamp": 1, "a": elementwise.FULL, "b": elementwise.FULL}
         low, high = bounds_of(node)
-        sizes = {"rows": 1, "columns": segment_writer.count(out), "low": low, "high": high}
+        sizes = {"rows": 1, "columns": count(out), "low": low, "high": high}
 
-        def write(segment: segment_writer.SegmentFunction) -> None:
+        def write(segment: SegmentFunction) -> None:
             total, *others = [segment.operand(index) for index in range(len(infos))]
             target = segment.result(out)
             if not others:
-                segment.call("copy", {}, input=total, output=target, count=segment_writer.size_bytes(out))
+                segment.call("copy", {}, input=total, output=target, count=size_bytes(out))
             for other in others:
                 segment.call("binary_reals", options, a=total, b=other, output=target, **sizes)
                 total = target
@@ -196,43 +172,36 @@ class LowerAddNToKernels(segment_writer.KernelPattern):
         return write
 
 
-class LowerCodesArithmeticToKernels(segment_writer.KernelPattern):
+class LowerCodesArithmeticToKernels(KernelPattern):
     """ADD, SUB and MUL of quantised values. 16-bit values have no zero points, and sums by shifts if scales allow."""
 
     operators = ("ADD", "SUB", "MUL")
 
-    @classmethod
-    def applies(cls, node: Node) -> bool:
-        return not segment_writer.is_real(node) and (
-            node.operand(0).dtype == "int16" or node.results[0].dtype not in _PLAIN
-        )
+    @staticmethod
+    def applies(node: Node) -> bool:
+        return not is_real(node) and (node.operand(0).dtype == "int16" or node.results[0].dtype not in _PLAIN)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
+    def plan(cls, node: Node) -> Write:
         a, b, out = node.operand(0), node.operand(1), node.results[0]
         if len({a.dtype, b.dtype, out.dtype}) > 1 or a.dtype not in CODE_DTYPES or a.quant is None or b.quant is None:
-            raise segment_writer.refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
+            raise refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
         wide = a.dtype == "int16"
         quants = scale_of(node, a), scale_of(node, b), scale_of(node, out)
         if wide and any(zero for _, zero in quants):
-            raise segment_writer.refusal(node, "16-bit values with zero points have no native kernel")
+            raise refusal(node, "16-bit values with zero points have no native kernel")
         operation = {"ADD": elementwise.SUM, "SUB": elementwise.DIFFERENCE, "MUL": elementwise.PRODUCT}[node.spec.name]
         kind, left, table = _combination(node, operation, quants, activation_codes(node, out), wide=wide)
-        spread = Broadcast.of((a, b), out)
-
-        def write(segment: segment_writer.SegmentFunction) -> None:
-            options = {"operation": kind, "left": left, "wide": int(wide)}
-            spread.call(segment, "combine_codes", options, (a, b), out, table=segment.constant(table))
-
-        return write
+        options = {"operation": kind, "left": left, "wide": int(wide)}
+        return broadcasting("combine_codes", options, (a, b), out, table=table)
 
 
 def _combination(
     node: Node, operation: int, quants: tuple[tuple[float, int], ...], act: tuple[int, int], *, wide: bool
-) -> tuple[int, int, NDArray[np.int32]]:
+) -> tuple[int, int, Array]:
     """Return the operation of the kernel, the shift of its operands to the left, and its table of numbers."""
     a, b, out = quants
-    up, unused = segment_writer.raised(node.results[0]), [0] * (len(elementwise.OPERAND_FIELDS) - 1)
+    up, unused = raised(node.results[0]), [0] * (len(elementwise.OPERAND_FIELDS) - 1)
     dtype = node.results[0].dtype
     exponents: list[int]
     first: Sequence[Any]
@@ -254,7 +223,7 @@ def _combination(
         first, second = scaling_fields(p.a_multiplier, p.a_exponent), scaling_fields(p.b_multiplier, p.b_exponent)
         whole = scaling_fields(p.out_multiplier, p.out_exponent)
     if max(exponents) > 0:
-        raise segment_writer.refusal(node, "a scale ratio above 1 has no native kernel")
+        raise refusal(node, "a scale ratio above 1 has no native kernel")
     limits = act[0] + up, act[1] + up
     numbers = [a[1] + up, *first, b[1] + up, *second, *whole, out[1] + up, *limits]
     return operation, left, np.array(numbers, np.int32)
@@ -265,42 +234,38 @@ _CHOICES = ("SELECT", "SELECT_V2")
 _ANY_TYPES = (*_COMPARISONS, *_CHOICES, "LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NOT", "CAST")
 
 
-class LowerElementsToKernels(segment_writer.KernelPattern):
+class LowerElementsToKernels(KernelPattern):
     """An operation on the stored elements of any types; of 8-bit quantised values a look-up by all their pairs."""
 
     operators = (*_ANY_TYPES, "ADD", "SUB", "MUL", "NEG", "ABS", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "PRELU",
                  "DIV")  # fmt: skip
 
-    @classmethod
-    def applies(cls, node: Node) -> bool:
+    @staticmethod
+    def applies(node: Node) -> bool:
         name, wide = node.spec.name, node.operand(0).dtype == "int16"
         if name in ("ADD", "SUB", "MUL", "ABS"):
             return node.results[0].dtype in _PLAIN and not wide
-        return name in _ANY_TYPES or not (segment_writer.is_real(node) or (name == "NEG" and wide))
+        return name in _ANY_TYPES or not (is_real(node) or (name == "NEG" and wide))
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
+    def plan(cls, node: Node) -> Write:
         name, out = node.spec.name, node.results[0]
         infos = [node.operand(i) for i in range(len(node.operands))]
         coded = any(is_quantised(info) for info in (*infos, out))
         if name in _CHOICES:
-            segment_writer.require_same_codes(node, *infos[1:], out)
+            require_same_codes(node, *infos[1:], out)
         elif coded and all(info.dtype in _EIGHT_BIT for info in infos):
-            return _by_pairs(node) if len(infos) == 2 else LowerByTableToKernels.plan(node, machine)
+            return _by_pairs(node) if len(infos) == 2 else LowerByTableToKernels.plan(node)
         elif coded:
-            raise segment_writer.refusal(node, f"quantised operands of {infos[0].dtype} have no native kernel")
+            raise refusal(node, f"quantised operands of {infos[0].dtype} have no native kernel")
         if node.options.get("fused_activation_function", "none") not in ("none", None):
-            raise segment_writer.refusal(node, "a fused activation has no native kernel")
+            raise refusal(node, "a fused activation has no native kernel")
         found = elementwise.element_of(name, [info.dtype for info in infos], out.dtype)
         if found is None:
-            raise segment_writer.refusal(
-                node, f"operands of {' and '.join(info.dtype for info in infos)} have no native kernel"
-            )
-        operation = found
+            raise refusal(node, f"operands of {' and '.join(info.dtype for info in infos)} have no native kernel")
         if name in _CHOICES:
             infos[0] = _beside(infos[0], infos[1], out)
-        spread = Broadcast.of(infos, out)
-        return lambda segment: spread.call(segment, "map_elements", {"operation": operation}, infos, out)
+        return broadcasting("map_elements", {"operation": found}, infos, out)
 
 
 def _beside(condition: TensorInfo, other: TensorInfo, out: TensorInfo) -> TensorInfo:
@@ -311,139 +276,93 @@ def _beside(condition: TensorInfo, other: TensorInfo, out: TensorInfo) -> Tensor
     return condition
 
 
-def _by_pairs(node: Node) -> segment_writer.Write:
+def _by_pairs(node: Node) -> Write:
     """Plan a look-up by two 8-bit values in a table that the host kernel computes."""
     a, b, out = node.operand(0), node.operand(1), node.results[0]
     if out.dtype not in (*_EIGHT_BIT, "bool"):
-        raise segment_writer.refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
+        raise refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
     for info in (a, b, out):
         if info.quant is not None and not info.quant.per_tensor:
-            raise segment_writer.refusal(node, f"{info.name!r} has several scales")
+            raise refusal(node, f"{info.name!r} has several scales")
     shape = (256, 256)
     first, second = (_stored_codes(info) for info in (a, b))
     given = [np.broadcast_to(first[:, None], shape).copy(), np.broadcast_to(second, shape).copy()]
-    table = _stored(_on_host(node, shape, given), out)
-    spread = Broadcast.of((a, b), out)
-    return lambda segment: spread.call(segment, "look_up_pairs", {}, (a, b), out, table=segment.constant(table))
+    return broadcasting("look_up_pairs", {}, (a, b), out, table=_table(node, shape, given))
 
 
-def _stored_codes(info: TensorInfo) -> NDArray[Any]:
+def _stored_codes(info: TensorInfo) -> Array:
     """Return all values of a quantised type in the order of their stored form, 16-bit ones from the lowest on."""
     if info.dtype == "int16":
         return np.arange(-_LARGEST_WIDE - 1, _LARGEST_WIDE + 1).astype(np.int16)
-    return (np.arange(256) - segment_writer.raised(info)).astype(info.info.numpy)
+    return (np.arange(256) - raised(info)).astype(info.info.numpy)
 
 
-def _on_host(node: Node, shape: tuple[int, ...], given: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Return the result of the host kernel for the first operands ``given``, all of ``shape``."""
-    own = tuple(replace(node.operand(i), shape=shape, data=None) for i in range(len(given)))
-    one = replace(node, operands=(*own, *node.operands[len(own) :]), results=(replace(node.results[0], shape=shape),))
+def _table(node: Node, shape: tuple[int, ...], given: Sequence[Array]) -> Array:
+    """Return the result of the host kernel for the first operands ``given``, all of ``shape``, in its stored form."""
+    own, out = tuple(replace(node.operand(i), shape=shape, data=None) for i in range(len(given))), node.results[0]
+    one = replace(node, operands=(*own, *node.operands[len(own) :]), results=(replace(out, shape=shape),))
     with np.errstate(all="ignore"):
-        return np.asarray(one.spec.kernel_function(one)([*given, *[None] * (len(node.operands) - len(own))])[0])
+        (values,) = one.spec.kernel_function(one)([*given, *[None] * (len(node.operands) - len(own))])
+    return (values.astype(np.int16) + raised(out)).astype(np.uint8) if out.info.numpy.itemsize == 1 else values
 
 
-def _stored(values: NDArray[Any], info: TensorInfo) -> NDArray[Any]:
-    """Return values in their stored form."""
-    return (
-        (values.astype(np.int16) + segment_writer.raised(info)).astype(np.uint8)
-        if info.info.numpy.itemsize == 1
-        else values
-    )
-
-
-class LowerByTableToKernels(segment_writer.KernelPattern):
+class LowerByTableToKernels(KernelPattern):
     """A function of one quantised value to a look-up in a table that the host kernel computes."""
 
     operators = ("LOGISTIC", "TANH", "HARD_SWISH", "ELU", "GELU", "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1",
                  "LEAKY_RELU", "ABS", "EXP", "LOG", "RSQRT", "NEG", "QUANTIZE")  # fmt: skip
 
-    @classmethod
-    def applies(cls, node: Node) -> bool:
-        return not segment_writer.is_real(node)
+    @staticmethod
+    def applies(node: Node) -> bool:
+        return not is_real(node)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
+    def plan(cls, node: Node) -> Write:
         x, out = node.operand(0), node.results[0]
         wide = x.dtype == "int16"
         if x.dtype not in CODE_DTYPES or out.dtype not in (CODE_DTYPES if wide else _EIGHT_BIT) or x.is_const:
-            raise segment_writer.refusal(
-                node, f"an input of {x.dtype} with a result of {out.dtype} has no native kernel"
-            )
+            raise refusal(node, f"an input of {x.dtype} with a result of {out.dtype} has no native kernel")
         return _look_up(node)
 
 
-def _look_up(node: Node) -> segment_writer.Write:
+def _look_up(node: Node) -> Write:
     """Plan a look-up by one stored value."""
     x, out = node.operand(0), node.results[0]
     codes = _stored_codes(x)
-    table = _stored(_on_host(node, codes.shape, [codes]), out)
-
-    def write(segment: segment_writer.SegmentFunction) -> None:
-        segment.call(
-            "look_up",
-            {"bits": x.info.bits, "result": out.info.bits},
-            input=segment.operand(0),
-            table=segment.constant(table),
-            output=segment.result(out),
-            count=segment_writer.count(out),
-        )
-
-    return write
+    options = {"bits": x.info.bits, "result": out.info.bits}
+    return planned(node, "look_up", options, table=_table(node, codes.shape, [codes]), count=count(out))
 
 
-class LowerQuantizeToKernels(segment_writer.KernelPattern):
+class LowerQuantizeToKernels(KernelPattern):
     """QUANTIZE of float32 to 8 bits."""
 
     operators = ("QUANTIZE",)
 
-    @classmethod
-    def applies(cls, node: Node) -> bool:
+    @staticmethod
+    def applies(node: Node) -> bool:
         return node.operand(0).dtype == "float32" and node.results[0].dtype in _EIGHT_BIT
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
+    def plan(cls, node: Node) -> Write:
         out = node.results[0]
         scale, zero = scale_of(node, out)
         low, high = out.info.range
-
-        def write(segment: segment_writer.SegmentFunction) -> None:
-            segment.call(
-                "quantize_reals",
-                {},
-                input=segment.operand(0),
-                output=segment.result(out),
-                count=segment_writer.count(out),
-                scale=scale,
-                least=float(low - zero),
-                most=float(high - zero),
-                zero=zero + segment_writer.raised(out),
-            )
-
-        return write
+        ends = {"least": float(low - zero), "most": float(high - zero)}
+        return planned(node, "quantize_reals", {}, count=count(out), scale=scale, **ends, zero=zero + raised(out))
 
 
-class LowerDequantizeToKernels(segment_writer.KernelPattern):
+class LowerDequantizeToKernels(KernelPattern):
     """DEQUANTIZE to float32: a look-up for 8-bit values, arithmetic for 16-bit ones."""
 
     operators = ("DEQUANTIZE",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> segment_writer.Write:
+    def plan(cls, node: Node) -> Write:
         x, out = node.operand(0), node.results[0]
-        if (
-            x.dtype not in CODE_DTYPES
-            or x.quant is None
-            or not x.quant.per_tensor
-            or x.is_const
-            or not segment_writer.is_real(node)
-        ):
-            raise segment_writer.refusal(node, f"an input of {x.dtype} has no native kernel")
+        if x.dtype not in CODE_DTYPES or x.quant is None or not x.quant.per_tensor or x.is_const or not is_real(node):
+            raise refusal(node, f"an input of {x.dtype} has no native kernel")
         if x.dtype in _EIGHT_BIT:
             return _look_up(node)
         scale, zero = scale_of(node, x)
-
-        def write(segment: segment_writer.SegmentFunction) -> None:
-            numbers = {"count": segment_writer.count(out), "scale": float(np.float32(scale)), "zero": float(zero)}
-            segment.call("dequantize_wide", {}, input=segment.operand(0), output=segment.result(out), **numbers)
-
-        return write
+        numbers = {"scale": float(np.float32(scale)), "zero": float(zero)}
+        return planned(node, "dequantize_wide", {}, count=count(out), **numbers)

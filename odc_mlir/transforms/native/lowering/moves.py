@@ -11,17 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from xdsl.ir import SSAValue
 
 from odc_mlir.ops.indexing import gather_axes
 from odc_mlir.ops.infer.common import WindowOptions, axis_window
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import quantised_zero
-from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.loops import STORED
 from odc_mlir.transforms.native.kernels.moves import DIMENSIONS
 from odc_mlir.transforms.native.lowering.segment_writer import (
+    Array,
     KernelPattern,
     SegmentFunction,
     Write,
@@ -51,7 +50,7 @@ class AffineCopy:
 class RunTable:
     """A map by a table: the first source element of each run of neighbours, -1 for runs that keep their contents."""
 
-    starts: NDArray[np.int32]
+    starts: Array
     run: int
 
 
@@ -86,7 +85,7 @@ def box(
     return AffineCopy(columns[0], columns[1], columns[2], start, output_start, run)
 
 
-def move_of(places: NDArray[Any]) -> Move:
+def move_of(places: Array) -> Move:
     """Return the move of the source elements at ``places``, in the order of the result; negative ones are left out."""
     flat = places.reshape(-1)
     if flat.size and int(flat.min()) >= 0:
@@ -95,7 +94,9 @@ def move_of(places: NDArray[Any]) -> Move:
             for axis, size in enumerate(places.shape)
         ]
         found = box(places.shape, steps, start=int(flat[0]))
-        if found is not None and np.array_equal(places, int(flat[0]) + _sum_of_steps(places.shape, steps)):
+        indices = np.ix_(*map(np.arange, places.shape))
+        affine = sum((index * step for index, step in zip(indices, steps, strict=True)), int(flat[0]))
+        if found is not None and np.array_equal(places, affine):
             return found
     run = 1
     for split in range(places.ndim):
@@ -108,14 +109,7 @@ def move_of(places: NDArray[Any]) -> Move:
     return RunTable(flat[::run].astype(np.int32), run)
 
 
-def _sum_of_steps(shape: Sequence[int], steps: Sequence[int]) -> NDArray[np.int64]:
-    total = np.zeros(shape, np.int64)
-    for axis, (size, step) in enumerate(zip(shape, steps, strict=True)):
-        total += (np.arange(size) * step).reshape([-1 if i == axis else 1 for i in range(len(shape))])
-    return total
-
-
-def places_of(node: Node, data: int) -> list[NDArray[Any]]:
+def places_of(node: Node, data: int) -> list[Array]:
     """Return the source places in operand ``data`` for the elements of every result, -1 for elements without a source.
 
     The host kernel computes them, run on the numbers of all places: it is the only definition of masks and modes.
@@ -135,58 +129,39 @@ def places_of(node: Node, data: int) -> list[NDArray[Any]]:
 def move(segment: SegmentFunction, plan: Move, source: SSAValue, target: SSAValue, item_bytes: int) -> None:
     """Emit a move."""
     options = {"size": item_bytes, "single": int(plan.run * item_bytes < _FEW_BYTES)}
+    buffers = {"input": source, "output": target}
     if isinstance(plan, RunTable):
-        segment.call(
-            "copy_runs",
-            options,
-            input=source,
-            output=target,
-            table=segment.constant(plan.starts),
-            rows=len(plan.starts),
-            run=plan.run,
-        )
+        segment.call("copy_runs", options, **buffers, table=plan.starts, rows=len(plan.starts), run=plan.run)
         return
-    missing = DIMENSIONS - len(plan.sizes)
+    rows = (("size", 1, plan.sizes), ("input_step", 0, plan.steps), ("output_step", 0, plan.output_steps))
     numbers = {
         f"{name}{i}": value
-        for name, fill, row in (
-            ("size", 1, plan.sizes),
-            ("input_step", 0, plan.steps),
-            ("output_step", 0, plan.output_steps),
-        )
-        for i, value in enumerate((*(fill,) * missing, *row))
+        for name, fill, row in rows
+        for i, value in enumerate((*(fill,) * (DIMENSIONS - len(row)), *row))
     }
-    segment.call(
-        "copy_box",
-        options,
-        input=source,
-        output=target,
-        input_first=plan.start,
-        output_first=plan.output_start,
-        run=plan.run,
-        **numbers,
-    )
+    starts = {"input_first": plan.start, "output_first": plan.output_start}
+    segment.call("copy_box", options, **buffers, **starts, run=plan.run, **numbers)
+
+
+def _moved(segment: SegmentFunction, source: SSAValue, info: TensorInfo, places: Array) -> SSAValue:
+    """Return a buffer with the elements of an operand at ``places``."""
+    target = segment.allocate(places.size * info.info.numpy.itemsize)
+    move(segment, move_of(places), source, target, info.info.numpy.itemsize)
+    return target
 
 
 def expanded(segment: SegmentFunction, source: SSAValue, info: TensorInfo, shape: Sequence[int]) -> SSAValue:
     """Return a buffer with an operand repeated to ``shape``."""
-    size = info.info.numpy.itemsize
     own = (1,) * (len(shape) - len(info.static_shape)) + info.static_shape
-    places = np.broadcast_to(np.arange(math.prod(own), dtype=np.int32).reshape(own), shape)
-    target = segment.allocate(math.prod(shape) * size)
-    move(segment, move_of(places), source, target, size)
-    return target
+    return _moved(segment, source, info, np.broadcast_to(np.arange(math.prod(own), dtype=np.int32).reshape(own), shape))
 
 
 def transposed(segment: SegmentFunction, source: SSAValue, info: TensorInfo, order: Sequence[int]) -> SSAValue:
     """Return a buffer with the dimensions of an operand in another order."""
-    shape, size = info.static_shape, info.info.numpy.itemsize
     if list(order) == sorted(order):
         return source
-    places = np.arange(math.prod(shape), dtype=np.int32).reshape(shape).transpose(order)
-    target = segment.allocate(math.prod(shape) * size)
-    move(segment, move_of(places), source, target, size)
-    return target
+    places = np.arange(count(info), dtype=np.int32).reshape(info.static_shape)
+    return _moved(segment, source, info, places.transpose(order))
 
 
 def fill_bits(info: TensorInfo, value: Any) -> int:
@@ -209,7 +184,7 @@ class LowerViewToKernels(KernelPattern):
     operators = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         x = _held(node, node.operand(0))
         require_same_codes(node, x, node.results[0])
         return lambda segment: segment.forward(segment.operand(0))
@@ -221,7 +196,7 @@ class LowerConcatenationToKernels(KernelPattern):
     operators = ("CONCATENATION", "PACK")
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         out = node.results[0]
         infos = [node.operand(i) for i in range(len(node.operands))]
         _held(node, out)
@@ -262,7 +237,7 @@ class LowerMoveToKernels(KernelPattern):
     fills: ClassVar[bool] = False  # the result has zeros beside them
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         x = _held(node, node.operand(cls.data))
         require_same_codes(node, x, *node.results)
         for index, info in enumerate(node.operands):
@@ -300,7 +275,7 @@ class LowerPadToKernels(KernelPattern):
     operators = ("PAD", "PADV2")
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         x, out = _held(node, node.operand(0)), node.results[0]
         require_same_codes(node, x, out)
         value = fill_bits(out, quantised_zero(node, out))
@@ -331,10 +306,10 @@ class LowerGatherToKernels(KernelPattern):
     operators = ("GATHER",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         x, indices, out = node.operand(0), node.operand(1), node.results[0]
         if indices.is_const and not x.is_const:
-            return LowerMoveToKernels.plan(node, machine)
+            return LowerMoveToKernels.plan(node)
         if x.dtype not in STORED:
             raise refusal(node, f"an input of {x.dtype} has no native kernel")
         require_same_codes(node, x, out)
@@ -342,19 +317,14 @@ class LowerGatherToKernels(KernelPattern):
         if batch or indices.dtype not in ("int32", "int64") or indices.is_const:
             raise refusal(node, "batches of indices have no native kernel")
         run, size = math.prod(x.static_shape[axis + 1 :]), x.info.numpy.itemsize
+        options = {"size": size, "index": indices.info.numpy.itemsize, "single": int(run * size < _FEW_BYTES)}
+        sizes = {"outer": math.prod(x.static_shape[:axis]), "taken": count(indices), "axis": x.static_shape[axis]}
 
         def write(segment: SegmentFunction) -> None:
+            source, places, target = segment.operand(0), segment.operand(1), segment.result(out)
+            status = segment.status
             segment.call(
-                "gather",
-                {"size": size, "index": indices.info.numpy.itemsize, "single": int(run * size < _FEW_BYTES)},
-                input=segment.operand(0),
-                indices=segment.operand(1),
-                output=segment.result(out),
-                status=segment.status,
-                outer=math.prod(x.static_shape[:axis]),
-                taken=count(indices),
-                axis=x.static_shape[axis],
-                run=run,
+                "gather", options, input=source, indices=places, output=target, status=status, run=run, **sizes
             )
 
         return write
@@ -366,7 +336,7 @@ class LowerFillToKernels(KernelPattern):
     operators = ("FILL", "ZEROS_LIKE")
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         out = _held(node, node.results[0])
         if (node.spec.name == "FILL" and not node.operand(1).is_const) or out.dtype == "int64":
             raise refusal(node, "a computed value has no native kernel")
@@ -423,7 +393,7 @@ class Windows:
         """The number of windows."""
         return self.shape[0] * self.output[0] * self.output[1]
 
-    def places(self) -> NDArray[np.int32]:
+    def places(self) -> Array:
         """Return the offset of the first element of each window in the padded input."""
         height, width = self.padded
         images = np.arange(self.shape[0])[:, None, None] * height
@@ -431,13 +401,13 @@ class Windows:
         columns = np.arange(self.output[1]) * self.stride[1]
         return (((images + rows) * width + columns) * self.shape[3]).astype(np.int32).reshape(-1)
 
-    def taps(self) -> NDArray[np.int32]:
+    def taps(self) -> Array:
         """Return the offset of each tap from the first element of a window, row by row."""
         rows = np.arange(self.kernel[0])[:, None] * self.dilation[0] * self.padded[1]
         columns = np.arange(self.kernel[1]) * self.dilation[1]
         return ((rows + columns) * self.shape[3]).astype(np.int32).reshape(-1)
 
-    def runs(self) -> tuple[NDArray[np.int32], int]:
+    def runs(self) -> tuple[Array, int]:
         """Return the offsets of the runs of neighbouring elements of a window, and the length of a run."""
         taps, channels = self.taps(), self.shape[3]
         taps_of_run = 1
@@ -473,12 +443,11 @@ def padded_input(
     channels *= item_bytes
     height, width = windows.padded
     target = segment.allocate(images * height * width * channels)
-    computed = isinstance(zero, SSAValue)
     filling: dict[str, SSAValue | int] = (
         {"fills": zero} if isinstance(zero, SSAValue) else {"fill": _word(zero, item_bytes)}
     )
     segment.call(
-        "pad_images" if computed else "pad_image",
+        "pad_images" if "fills" in filling else "pad_image",
         {},
         input=source,
         output=target,
@@ -495,5 +464,5 @@ def padded_input(
 
 def _word(value: int, item_bytes: int) -> int:
     """Return the signed 32-bit number that holds copies of ``value``."""
-    bits = value & ((1 << (8 * item_bytes)) - 1)
-    return int(np.array(bits * {1: 0x01010101, 2: 0x00010001, 4: 1}[item_bytes], np.uint32).view(np.int32))
+    copies = np.repeat(np.array(value).astype(f"u{item_bytes}"), 4 // item_bytes)
+    return int(copies.view(np.int32)[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Node
-from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.lowering import elementwise, moves, products, recurrent, reductions
 from odc_mlir.transforms.native.lowering.segment_writer import KernelPattern
 
@@ -45,12 +44,12 @@ PATTERNS: tuple[type[KernelPattern], ...] = (
 """For an operator with several patterns, the first one that applies counts."""
 
 
-def reason_against(node: Node, machine: CpuTarget) -> str | None:
+def reason_against(node: Node) -> str | None:
     """Return the reason why an operator stays on the host; None if a pattern lowers it."""
     for pattern in PATTERNS:
         if pattern.lowers(node):
             try:
-                pattern.checked(node, machine)
+                pattern.checked(node)
             except OdcError as error:
                 return error.message
             return None

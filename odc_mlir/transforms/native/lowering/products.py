@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odc_mlir.ops.convolution import groups_of, transposed_options
 from odc_mlir.ops.infer.common import option, transposed_pad, window_options
 from odc_mlir.ops.spec import Node, TensorInfo
-from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.lowering.arithmetic import (
     Arithmetic,
     Codes,
@@ -23,6 +20,7 @@ from odc_mlir.transforms.native.lowering.arithmetic import (
 )
 from odc_mlir.transforms.native.lowering.moves import Windows, box, fill_bits, move, move_of, strides, transposed
 from odc_mlir.transforms.native.lowering.segment_writer import (
+    Array,
     KernelPattern,
     SegmentFunction,
     Write,
@@ -85,7 +83,7 @@ class LowerConv2DToKernels(KernelPattern):
     operators = ("CONV_2D",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         x, weights = node.operand(0), node.operand(1)
         if weights.static_shape[3] != x.static_shape[3]:
             groups = groups_of(node, x.static_shape[3], weights.static_shape)
@@ -96,14 +94,14 @@ class LowerConv2DToKernels(KernelPattern):
                     "are supported",
                 )
             if x.dtype == "float32":
-                return _one_by_one(node, groups, machine)
+                return _one_by_one(node, groups)
             weights = _with_data(weights, _dense(weights, groups))
             node = replace(node, operands=(x, weights, *node.operands[2:]))
         _, height, width, _ = weights.static_shape
         return _product(node, Windows.of(node, x.static_shape, (height, width), window_options(node)))
 
 
-def _one_by_one(node: Node, groups: int, machine: CpuTarget) -> Write:
+def _one_by_one(node: Node, groups: int) -> Write:
     """Plan the groups of a float convolution as convolutions on copies of their channels.
 
     Zeros in the filter would turn infinite inputs of other groups into NaN.
@@ -122,7 +120,7 @@ def _one_by_one(node: Node, groups: int, machine: CpuTarget) -> Write:
         part = replace(node, operands=(group, _with_data(weights, weights.array()[own]), *others), results=(result,))
         target = box((count(result) // channels, channels), (channels, 1), (channels * groups, 1), 0, own.start)
         assert target is not None, "two dimensions are few"
-        parts.append((move_of(places[..., number, :]), LowerConv2DToKernels.plan(part, machine), target))
+        parts.append((move_of(places[..., number, :]), LowerConv2DToKernels.plan(part), target))
 
     def write(segment: SegmentFunction) -> None:
         joined = segment.result(out)
@@ -135,7 +133,7 @@ def _one_by_one(node: Node, groups: int, machine: CpuTarget) -> Write:
     return write
 
 
-def _dense(weights: TensorInfo, groups: int) -> NDArray[Any]:
+def _dense(weights: TensorInfo, groups: int) -> Array:
     """Return a filter ``[O, kh, kw, C / groups]`` as ``[O, kh, kw, C]``, with the zero point for other groups."""
     array = weights.array()
     outputs, height, width, channels = array.shape
@@ -147,7 +145,7 @@ def _dense(weights: TensorInfo, groups: int) -> NDArray[Any]:
     return result.reshape(outputs, height, width, groups * channels)
 
 
-def _with_data(info: TensorInfo, array: NDArray[Any]) -> TensorInfo:
+def _with_data(info: TensorInfo, array: Array) -> TensorInfo:
     data = memoryview(np.ascontiguousarray(array).tobytes())
     return replace(info, shape=array.shape, data=data, _array=None)
 
@@ -161,7 +159,7 @@ class LowerTransposeConvToKernels(KernelPattern):
     operators = ("TRANSPOSE_CONV",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         weights, x, out = node.operand(1), node.operand(2), node.results[0]
         if not weights.is_const or weights.dtype not in _WHOLE_BYTES:
             raise refusal(node, f"weights of {weights.dtype} that are computed or packed have no native kernel")
@@ -189,9 +187,7 @@ class LowerTransposeConvToKernels(KernelPattern):
         turned = _with_data(weights, weights.array()[:, ::-1, ::-1])
         unstrided = {"padding": "valid", "stride_h": 1, "stride_w": 1, "dilation_h_factor": 1, "dilation_w_factor": 1}
         operands = (wide, turned, *node.operands[3:])
-        product = LowerConv2DToKernels.plan(
-            replace(node, operands=operands, options={**node.options, **unstrided}), machine
-        )
+        product = LowerConv2DToKernels.plan(replace(node, operands=operands, options={**node.options, **unstrided}))
         zero = 0 if x.quant is None or x.dtype == "float32" else x.quant.zero_points[0]
         item_bytes = x.info.numpy.itemsize
 
@@ -213,7 +209,7 @@ class LowerDepthwiseConv2DToKernels(KernelPattern):
     operators = ("DEPTHWISE_CONV_2D",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         x = node.operand(0)
         _, height, width, channels = node.operand(1).static_shape
         arithmetic = _arithmetic(node, 3)
@@ -231,7 +227,7 @@ class LowerFullyConnectedToKernels(KernelPattern):
     operators = ("FULLY_CONNECTED",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         elements, depth = count(node.operand(0)), node.operand(1).static_shape[1]
         if node.options.get("weights_format", "default") != "default":
             raise refusal(node, f"weights in the format {node.options['weights_format']} have no native kernel")
@@ -245,12 +241,10 @@ class LowerBatchMatMulToKernels(KernelPattern):
 
     operators = ("BATCH_MATMUL",)
 
-    @classmethod
-    def applies(cls, node: Node) -> bool:
-        return is_real(node)
+    applies = staticmethod(is_real)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         infos, out = (node.operand(0), node.operand(1)), node.results[0]
         if {info.dtype for info in infos} != {"float32"} or min(len(info.static_shape) for info in infos) < 2:
             raise refusal(node, f"operands of {infos[0].dtype} and {infos[1].dtype} have no native kernel")

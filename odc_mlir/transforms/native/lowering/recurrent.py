@@ -17,7 +17,6 @@ from odc_mlir.ops.recurrent import GATES
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import fused_activation
 from odc_mlir.runtime.kernels.lstm_integer import integer_lstm
-from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.registry import LANES
 from odc_mlir.transforms.native.lowering.arithmetic import check_sums, multiply_floats, pack, scaling_fields
 from odc_mlir.transforms.native.lowering.moves import Windows
@@ -42,7 +41,7 @@ class LowerSequenceLstmToKernels(KernelPattern):
     operators = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         if len(gates_of(node)) < len(GATES):
             raise refusal(node, "a cell whose input gate is coupled to the forget gate has no native kernel")
         for index, info in enumerate(node.operands):
@@ -158,10 +157,10 @@ def _on_reals(node: Node, sizes: _SequenceSizes) -> Write:
             "lstm_reals",
             {"time_outer": int(sizes.time_outer), "clip": int(clip > 0)},
             input=ahead,
-            weights=segment.constant(recurrent.T),
+            weights=recurrent.T,
             hidden=hidden,
             cell=cell,
-            output=segment.result(node.results[0]),
+            output=node.results[0],
             clip=clip,
             **sizes.arguments,
         )
@@ -189,22 +188,27 @@ def _on_codes(node: Node, sizes: _SequenceSizes) -> Write:
     def write(segment: SegmentFunction) -> None:
         hidden = sizes.begin(segment, hidden_state, hidden_info, 2)
         state = sizes.begin(segment, cell_state, cell_info, 1)
+        tables = segment.stored(
+            {
+                "input_weights": _packed(sizes, [gate.inputs for gate in gates]),
+                "input_table": input_table,
+                "weights": _packed(sizes, [gate.recurrent for gate in gates]),
+                "table": table,
+                "fields": np.array(fields, np.int32),
+                "logistic": functions.logistic(codes),
+                "tanh": functions.tanh(codes, functions.GATE_BITS),
+                "cell_tanh": functions.tanh(codes, 15 + cell.exponent),
+            }
+        )
         segment.call(
             "lstm_codes",
             {"time_outer": int(sizes.time_outer)},
             input=segment.operand(0),
-            input_weights=segment.constant(_packed(sizes, [gate.inputs for gate in gates])),
-            input_table=segment.constant(input_table),
-            weights=segment.constant(_packed(sizes, [gate.recurrent for gate in gates])),
-            table=segment.constant(table),
-            fields=segment.constant(np.array(fields, np.int32)),
-            logistic=segment.constant(functions.logistic(codes)),
-            tanh=segment.constant(functions.tanh(codes, functions.GATE_BITS)),
-            cell_tanh=segment.constant(functions.tanh(codes, 15 + cell.exponent)),
+            **tables,
             gates=segment.allocate(len(GATES) * sizes.padded * 4),
             hidden=hidden,
             cell=state,
-            output=segment.result(node.results[0]),
+            output=node.results[0],
             features=sizes.features,
             **sizes.arguments,
         )

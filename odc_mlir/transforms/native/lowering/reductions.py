@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from xdsl.ir import SSAValue
 
 from odc_mlir.numerics.int16 import softmax16_params, softmax16_tables
@@ -21,19 +20,21 @@ from odc_mlir.ops.resize import resize_modes
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import fused_activation, scale_of
 from odc_mlir.runtime.kernels.reduction import axes_of
-from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.registry import LANES
 from odc_mlir.transforms.native.kernels.rows import NAMES, TYPES
 from odc_mlir.transforms.native.kernels.windows import AVERAGE, KINDS, MAX, ROOT
-from odc_mlir.transforms.native.lowering.arithmetic import Arguments, Codes, bounds_of, constants
+from odc_mlir.transforms.native.lowering.arithmetic import Codes, bounds_of
 from odc_mlir.transforms.native.lowering.moves import Windows, padded_input, transposed
 from odc_mlir.transforms.native.lowering.segment_writer import (
+    Argument,
+    Array,
     KernelPattern,
     Number,
     SegmentFunction,
     Write,
     count,
     is_real,
+    planned,
     raised,
     refusal,
     require_same_codes,
@@ -52,7 +53,7 @@ class LowerPool2DToKernels(KernelPattern):
     operators = ("MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D")
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         x, out = node.operand(0), node.results[0]
         kind = _STORED.get(x.dtype, x.dtype)
         if kind not in KINDS or x.is_const:
@@ -64,65 +65,30 @@ class LowerPool2DToKernels(KernelPattern):
         options = {"how": how, "kind": KINDS.index(kind), "zero": 0 if how == MAX else raised(x)}
         filled = kind == "uint8" and how == MAX  # no code is below the one that fills the border
         if how != ROOT and kind != "int16" and (filled or not windows.is_padded):
-            return _whole(node, windows, {**options, "clamp": 1}, limits)
-        images, height, width, channels = windows.shape
-
-        def write(segment: SegmentFunction) -> None:
-            segment.call(
-                "pool_inside",
-                options,
-                input=segment.operand(0),
-                output=segment.result(out),
-                ys=segment.constant(_inside(windows, 0)),
-                xs=segment.constant(_inside(windows, 1)),
-                images=images,
-                height=height,
-                width=width,
-                channels=channels,
-                rows=windows.output[0],
-                columns=windows.output[1],
-                **limits,
-            )
-
-        return write
+            options["clamp"] = 1
+            return _pool(node, windows, options, lambda w: padded_input(w, w.operand(0), windows, 0, 1), **limits)
+        sizes = dict(zip(("images", "height", "width", "channels"), windows.shape, strict=True))
+        rows, columns = windows.output
+        ends = {"ys": _inside(windows, 0), "xs": _inside(windows, 1)}
+        return planned(node, "pool_inside", options, output=out, **ends, **sizes, rows=rows, columns=columns, **limits)
 
 
-def _whole(node: Node, windows: Windows, options: Mapping[str, int], limits: Mapping[str, Number]) -> Write:
-    """Plan a pool of whole windows."""
-
-    def write(segment: SegmentFunction) -> None:
-        source = padded_input(segment, segment.operand(0), windows, 0, 1)
-        pool(segment, windows, options, source, segment.result(node.results[0]), **limits)
-
-    return write
-
-
-def pool(
-    segment: SegmentFunction,
+def _pool(
+    node: Node,
     windows: Windows,
     options: Mapping[str, int],
-    source: SSAValue,
-    output: SSAValue,
+    source: Callable[[SegmentFunction], SSAValue],
     **limits: Number,
-) -> None:
-    """Emit a pool of whole windows over ``source``."""
+) -> Write:
+    """Plan a pool of whole windows over the buffer that ``source`` emits."""
     taps, channels = windows.taps(), windows.shape[3]
-    segment.call(
-        "pool",
-        {**options, "taps": 0 if options["how"] == MAX else len(taps)},  # maxima share their code
-        input=source,
-        output=output,
-        places=segment.constant(windows.places()),
-        taps=segment.constant(taps),
-        pixels=windows.pixels,
-        channels=channels,
-        blocks=-(-channels // LANES),
-        tap_count=len(taps),
-        **limits,
-    )
+    options = {**options, "taps": 0 if options["how"] == MAX else len(taps)}  # maxima share their code
+    sizes = {"pixels": windows.pixels, "channels": channels, "blocks": -(-channels // LANES), "tap_count": len(taps)}
+    tables = {"places": windows.places(), "taps": taps}
+    return planned(node, "pool", options, source, output=node.results[0], **tables, **sizes, **limits)
 
 
-def _inside(windows: Windows, axis: int) -> NDArray[np.int32]:
+def _inside(windows: Windows, axis: int) -> Array:
     """Return the first element of each window inside the image and the one behind its last."""
     before = (windows.rows, windows.columns)[axis][0]
     first = np.arange(windows.output[axis]) * windows.stride[axis] - before
@@ -136,7 +102,7 @@ class LowerResizeBilinearToKernels(KernelPattern):
     operators = ("RESIZE_BILINEAR",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         x, out = node.operand(0), node.results[0]
         kind = _STORED.get(x.dtype, x.dtype)
         if kind not in KINDS or not node.operand(1).is_const:
@@ -147,36 +113,19 @@ class LowerResizeBilinearToKernels(KernelPattern):
         _, rows, columns, _ = out.static_shape
         fixed = in_fixed_point(x.dtype, (height, width), (rows, columns), align_corners, half_pixel)
 
-        def line(size: int, output: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
+        def line(size: int, output: int) -> tuple[Array, Array]:
             low, high, fraction = axis_line(size, output, align_corners, half_pixel, fixed=fixed)
             second = fraction.astype(np.int32) if fixed else (fraction / ONE).astype(np.float32)
             one: Any = np.int32(ONE) if fixed else np.float32(1)
             return np.stack([low, high], axis=1).astype(np.int32), np.stack([one - second, second], axis=1)
 
-        def write(segment: SegmentFunction) -> None:
-            source, target = segment.operand(0), segment.result(out)
-            if (height, width) == (rows, columns):
-                segment.call("copy", {}, input=source, output=target, count=size_bytes(out))
-                return
-            (ys, wy), (xs, wx) = line(height, rows), line(width, columns)
-            segment.call(
-                "interpolate",
-                {"kind": KINDS.index(kind), "fixed": int(fixed)},
-                input=source,
-                output=target,
-                ys=segment.constant(ys),
-                xs=segment.constant(xs),
-                wy=segment.constant(wy),
-                wx=segment.constant(wx),
-                images=images,
-                height=height,
-                width=width,
-                channels=channels,
-                rows=rows,
-                columns=columns,
-            )
-
-        return write
+        if (height, width) == (rows, columns):
+            return planned(node, "copy", {}, count=size_bytes(out))
+        (ys, wy), (xs, wx) = line(height, rows), line(width, columns)
+        options = {"kind": KINDS.index(kind), "fixed": int(fixed)}
+        sizes = {"images": images, "height": height, "width": width, "channels": channels}
+        tables = {"ys": ys, "xs": xs, "wy": wy, "wx": wx}
+        return planned(node, "interpolate", options, output=out, **tables, **sizes, rows=rows, columns=columns)
 
 
 _STORED = {"bool": "uint8", "int8": "uint8"}
@@ -190,20 +139,22 @@ _TOLERANCE = 1e-6
 class Middle:
     """A tensor as ``[outer, count, inner]``, with its axes in ``order`` if the reduced ones are not neighbours."""
 
+    info: TensorInfo
     order: tuple[int, ...]
     outer: int
     count: int
     inner: int
 
     @staticmethod
-    def of(shape: Sequence[int], axes: Sequence[int]) -> Middle:
+    def of(info: TensorInfo, axes: Sequence[int]) -> Middle:
         """Return the form with the sorted ``axes`` in the middle."""
+        shape = info.static_shape
         kept = [axis for axis in range(len(shape)) if axis not in axes]
         together = list(axes) == list(range(axes[0], axes[0] + len(axes))) if axes else True
         before = [axis for axis in kept if not axes or axis < axes[0]] if together else kept
         after = [axis for axis in kept if axis not in before]
         outer, middle, inner = (math.prod(shape[axis] for axis in part) for part in (before, axes, after))
-        return Middle((*before, *axes, *after), outer, middle, inner)
+        return Middle(info, (*before, *axes, *after), outer, middle, inner)
 
     @staticmethod
     def of_axes(node: Node) -> Middle:
@@ -213,22 +164,22 @@ class Middle:
             raise refusal(node, "computed axes have no native kernel")
         if x.is_const:
             raise refusal(node, "a constant input has no native kernel")
-        return Middle.of(x.static_shape, axes_of(node, node.const(1), len(x.static_shape)))
+        return Middle.of(x, axes_of(node, node.const(1), len(x.static_shape)))
 
     @staticmethod
     def of_axis(node: Node) -> Middle:
         """Return the form for the single axis in operand 1, a constant."""
-        shape = node.operand(0).static_shape
-        return Middle.of(shape, (normal_axis(node, int(node.const(1).reshape(-1)[0]), len(shape)),))
+        x = node.operand(0)
+        return Middle.of(x, (normal_axis(node, int(node.const(1).reshape(-1)[0]), len(x.static_shape)),))
 
     @property
     def arguments(self) -> dict[str, int]:
         """Arguments of kernels."""
         return {"outer": self.outer, "count": self.count, "inner": self.inner}
 
-    def source(self, segment: SegmentFunction, info: TensorInfo) -> SSAValue:
+    def source(self, segment: SegmentFunction) -> SSAValue:
         """Return the first operand in that order."""
-        return transposed(segment, segment.operand(0), info, self.order)
+        return transposed(segment, segment.operand(0), self.info, self.order)
 
 
 class LowerReductionToKernels(KernelPattern):
@@ -237,10 +188,10 @@ class LowerReductionToKernels(KernelPattern):
     operators = ("SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_ANY", "REDUCE_ALL")
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         x, out, name = node.operand(0), node.results[0], _OF_TRUTHS.get(node.spec.name, node.spec.name)
         if name == "SUM" and x.dtype in CODE_DTYPES:
-            return LowerMeanToKernels.plan(node, machine)
+            return LowerMeanToKernels.plan(node)
         if x.dtype == "bool" and name in ("SUM", "REDUCE_PROD"):
             name = "REDUCE_MAX" if name == "SUM" else "REDUCE_MIN"
         kind = _STORED.get(x.dtype, x.dtype)
@@ -252,23 +203,12 @@ class LowerReductionToKernels(KernelPattern):
         if middle.inner == 1 and kind == "float32" and name == "SUM":
             return _sum_rows(node, middle, 1.0)
         options = {"name": NAMES.index(name), "kind": TYPES.index(kind), "wide": int(middle.inner > LANES // 2)}
-
-        def write(segment: SegmentFunction) -> None:
-            source = middle.source(segment, x)
-            segment.call("reduce", options, input=source, output=segment.result(out), **middle.arguments)
-
-        return write
+        return planned(node, "reduce", options, middle.source, **middle.arguments)
 
 
 def _sum_rows(node: Node, middle: Middle, scale: float) -> Write:
     """Plan sums of rows of float32, times ``scale``."""
-
-    def write(segment: SegmentFunction) -> None:
-        source, target = middle.source(segment, node.operand(0)), segment.result(node.results[0])
-        numbers = {"outer": middle.outer, "count": middle.count, "scale": scale}
-        segment.call("sum_rows", {}, input=source, output=target, **numbers)
-
-    return write
+    return planned(node, "sum_rows", {}, middle.source, outer=middle.outer, count=middle.count, scale=scale)
 
 
 class LowerMeanToKernels(KernelPattern):
@@ -277,21 +217,16 @@ class LowerMeanToKernels(KernelPattern):
     operators = ("MEAN",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         x, middle = node.operand(0), Middle.of_axes(node)
         windows = Windows.of_rows(middle.outer, middle.count, middle.inner)
         if not is_real(node) or x.dtype == "int16":
             arithmetic = Codes.of_mean(node, middle.count, middle.inner)
             write_sums = arithmetic.by_channel(windows, arithmetic.weights)
-            return lambda segment: segment.emit_for(write_sums, (middle.source(segment, x),))
+            return lambda segment: segment.emit_for(write_sums, (middle.source(segment),))
         if middle.inner == 1:
             return _sum_rows(node, middle, 1.0 / middle.count)
-
-        def write(segment: SegmentFunction) -> None:
-            source, target = middle.source(segment, x), segment.result(node.results[0])
-            pool(segment, windows, _MEAN, source, target, low=0.0, high=0.0)
-
-        return write
+        return _pool(node, windows, _MEAN, middle.source, low=0.0, high=0.0)
 
 
 class LowerPlaceOfExtremeToKernels(KernelPattern):
@@ -300,7 +235,7 @@ class LowerPlaceOfExtremeToKernels(KernelPattern):
     operators = ("ARG_MAX", "ARG_MIN")
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         x, out = node.operand(0), node.results[0]
         kind = _STORED.get(x.dtype, x.dtype)
         if kind not in TYPES or out.dtype not in ("int32", "int64") or not node.operand(1).is_const:
@@ -308,12 +243,7 @@ class LowerPlaceOfExtremeToKernels(KernelPattern):
         middle = Middle.of_axis(node)
         largest = int(node.spec.name == "ARG_MAX")
         options = {"largest": largest, "kind": TYPES.index(kind), "long": int(out.dtype == "int64")}
-
-        def write(segment: SegmentFunction) -> None:
-            source = segment.operand(0)
-            segment.call("place_of_extreme", options, input=source, output=segment.result(out), **middle.arguments)
-
-        return write
+        return planned(node, "place_of_extreme", options, **middle.arguments)
 
 
 class LowerCumsumToKernels(KernelPattern):
@@ -322,19 +252,14 @@ class LowerCumsumToKernels(KernelPattern):
     operators = ("CUMSUM",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
-        x, out = node.operand(0), node.results[0]
+    def plan(cls, node: Node) -> Write:
+        x = node.operand(0)
         if x.dtype not in ("float32", "int32", "int64") or not node.operand(1).is_const:
             raise refusal(node, f"an input of {x.dtype} or a computed axis has no native kernel")
         middle = Middle.of_axis(node)
         modes = {name: int(bool(option(node, name))) for name in ("exclusive", "reverse")}
         options = {"kind": TYPES.index(x.dtype), **modes}
-
-        def write(segment: SegmentFunction) -> None:
-            source = segment.operand(0)
-            segment.call("running_sum", options, input=source, output=segment.result(out), **middle.arguments)
-
-        return write
+        return planned(node, "running_sum", options, **middle.arguments)
 
 
 class LowerSoftmaxToKernels(KernelPattern):
@@ -343,10 +268,10 @@ class LowerSoftmaxToKernels(KernelPattern):
     operators = ("SOFTMAX",)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         x, out, beta = node.operand(0), node.results[0], float(option(node, "beta"))
         if is_real(node) and x.dtype != "int16":
-            return _by_rows(node, "softmax_reals", "classes", {"beta": beta})
+            return _by_rows(node, "softmax_reals", "classes", beta=beta)
         if x.dtype not in CODE_DTYPES or out.dtype != x.dtype:
             raise refusal(node, f"an input of {x.dtype} with a result of {out.dtype} has no native kernel")
         (scale, _), (out_scale, out_zero) = scale_of(node, x), scale_of(node, out)
@@ -356,9 +281,9 @@ class LowerSoftmaxToKernels(KernelPattern):
             raise refusal(node, f"a result of {out.dtype} of scale {out_scale} has no native kernel")
         if wide:
             powers, inverses = softmax16_tables(*softmax16_params(scale, beta))
-            return _by_rows(node, "softmax_wide", "classes", {"terms": powers, "inverses": inverses.astype(np.int32)})
+            return _by_rows(node, "softmax_wide", "classes", terms=powers, inverses=inverses.astype(np.int32))
         values, terms = (table.astype(np.int32) for table in exponentials(*softmax_params(scale, beta)))
-        return _by_rows(node, "softmax_codes", "classes", {"values": values, "terms": terms})
+        return _by_rows(node, "softmax_codes", "classes", values=values, terms=terms)
 
 
 class LowerLogSoftmaxToKernels(KernelPattern):
@@ -366,12 +291,10 @@ class LowerLogSoftmaxToKernels(KernelPattern):
 
     operators = ("LOG_SOFTMAX",)
 
-    @classmethod
-    def applies(cls, node: Node) -> bool:
-        return is_real(node)
+    applies = staticmethod(is_real)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         return _by_rows(node, "log_softmax_reals", "classes")
 
 
@@ -380,25 +303,17 @@ class LowerL2NormalizationToKernels(KernelPattern):
 
     operators = ("L2_NORMALIZATION",)
 
-    @classmethod
-    def applies(cls, node: Node) -> bool:
-        return is_real(node)
+    applies = staticmethod(is_real)
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
-        return _by_rows(node, "l2_normalize_reals", "depth", {"least": _LEAST_NORM})
+    def plan(cls, node: Node) -> Write:
+        return _by_rows(node, "l2_normalize_reals", "depth", least=_LEAST_NORM)
 
 
-def _by_rows(node: Node, kernel: str, size: str, arguments: Arguments | None = None) -> Write:
+def _by_rows(node: Node, kernel: str, size: str, **arguments: Argument) -> Write:
     """Plan a kernel on rows along the last axis, whose parameter for their length is ``size``."""
-    x, out = node.operand(0), node.results[0]
+    x = node.operand(0)
     if is_real(node) and (x.dtype != "float32" or fused_activation(node) != "none"):
         raise refusal(node, f"an input of {x.dtype} or a fused activation has no native kernel")
     length = x.static_shape[-1]
-
-    def write(segment: SegmentFunction) -> None:
-        sizes = {"rows": count(x) // length, size: length}
-        given = constants(segment, arguments or {})
-        segment.call(kernel, {}, input=segment.operand(0), output=segment.result(out), **sizes, **given)
-
-    return write
+    return planned(node, kernel, {}, rows=count(x) // length, **{size: length}, **arguments)

@@ -41,7 +41,9 @@ from odc_mlir.transforms.native.kernels.registry import find_kernel
 
 ALIGNMENT, SLACK = ALIGNMENT_BYTES, SLACK_BYTES
 
+Array = NDArray[Any]
 Number = SSAValue | int | float
+Argument = Number | Array | TensorInfo
 BIAS = 128
 """The offset of stored 8-bit signed values."""
 
@@ -83,7 +85,7 @@ class PackedConstants:
     data: bytearray = field(default_factory=bytearray)
     _places: dict[bytes, int] = field(default_factory=dict)
 
-    def add(self, array: NDArray[Any]) -> int:
+    def add(self, array: Array) -> int:
         """Add the bytes of ``array`` and return their offset."""
         raw = np.ascontiguousarray(array).tobytes()
         digest = hashlib.sha256(raw).digest()
@@ -177,13 +179,23 @@ class SegmentFunction:
         size = self.loops.constant(self._bytes[value] // type.element_type.size)
         return self.loops.emit(memref.ViewOp(value, self.loops.constant(0), [size], type))
 
-    def constant(self, array: NDArray[Any]) -> SSAValue:
+    def constant(self, array: Array) -> SSAValue:
         """Return a buffer with the contents of ``array``."""
         type = buffer(STORED[array.dtype.name])
         place = self.loops.constant(self.constants.add(array))
         size = self.loops.constant(array.size)
         found = self.loops.emit(memref.ViewOp(self.loops["constants"], place, [size], type))
         self._bytes[found] = array.nbytes
+        return found
+
+    def stored(self, arguments: Mapping[str, Argument]) -> dict[str, Number]:
+        """Return arguments with arrays as constants of the segment, and the only result as its buffer."""
+        found: dict[str, Number] = {}
+        for name, item in arguments.items():
+            if isinstance(item, TensorInfo):
+                found[name] = self.result(item)
+            else:
+                found[name] = self.constant(item) if isinstance(item, np.ndarray) else item
         return found
 
     @property
@@ -211,8 +223,9 @@ class SegmentFunction:
         word = value if size > 2 else int(np.array([value, value], np.int16).view(np.int32)[0])
         self.call("fill_words", {}, output=target, count=-(-size_bytes(info) // 4), value=word)
 
-    def call(self, kernel: str, options: Mapping[str, int], **arguments: Number) -> None:
-        """Call a kernel; numbers become constants of the parameter's type."""
+    def call(self, kernel: str, options: Mapping[str, int], **given: Argument) -> None:
+        """Call a kernel; see :meth:`stored`. Numbers become constants of the parameter's type."""
+        arguments = self.stored(given)
         found = find_kernel(kernel)
         symbol, parameters = found.symbol(options), found.parameters(options)
         if symbol not in self.declared:
@@ -263,7 +276,7 @@ class KernelPattern(LoweringPattern[CircleOp]):
         return self.lowers(node_of(op))
 
     def lower(self, op: CircleOp, rewriter: PatternRewriter, /) -> None:
-        self.segment.lower(op, rewriter, self.checked(node_of(op), self.segment.machine))
+        self.segment.lower(op, rewriter, self.checked(node_of(op)))
 
     @classmethod
     def lowers(cls, node: Node) -> bool:
@@ -271,7 +284,7 @@ class KernelPattern(LoweringPattern[CircleOp]):
         return node.spec.name in cls.operators and cls.applies(node)
 
     @classmethod
-    def checked(cls, node: Node, machine: CpuTarget) -> Write:
+    def checked(cls, node: Node) -> Write:
         """Return :meth:`plan`; raise OdcError also for tensors that no kernel supports."""
         for index, info in enumerate((*node.operands, *node.results)):
             if info is not None and (info.shape is None or None in info.shape):
@@ -280,17 +293,35 @@ class KernelPattern(LoweringPattern[CircleOp]):
                 raise refusal(node, f"{info.name!r} keeps state from run to run")
             if info is not None and 0 in (info.shape or ()):
                 raise refusal(node, f"{info.name!r} has no elements")
-        return cls.plan(node, machine)
+        return cls.plan(node)
 
-    @classmethod
-    def applies(cls, node: Node) -> bool:
+    @staticmethod
+    def applies(node: Node) -> bool:
         """Return whether the pattern is for these element types."""
         return True
 
     @classmethod
-    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+    def plan(cls, node: Node) -> Write:
         """Return the function that emits the calls; raise OdcError with the reason if the operator has no kernel."""
         raise NotImplementedError
+
+
+def first_operand(segment: SegmentFunction) -> SSAValue:
+    """Return the buffer of the first operand."""
+    return segment.operand(0)
+
+
+def planned(
+    node: Node,
+    kernel: str,
+    options: Mapping[str, int],
+    source: Callable[[SegmentFunction], SSAValue] = first_operand,
+    /,
+    **arguments: Argument,
+) -> Write:
+    """Plan one call of a kernel, from the buffer that ``source`` emits to the only result."""
+    out = node.results[0]
+    return lambda segment: segment.call(kernel, options, **{"input": source(segment), **arguments, "output": out})
 
 
 def is_real(node: Node) -> bool:

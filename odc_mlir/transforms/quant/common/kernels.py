@@ -19,7 +19,6 @@ from odc_mlir.quantizer.policy.readers import FACTORS, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import SMALLEST_SCALE, Scheme, bias_params, quantize_constant
 from odc_mlir.runtime.kernels import conditions
 from odc_mlir.support.locations import value_name
-from odc_mlir.targets import cpu
 from odc_mlir.transforms.quant.common.ir import constant_of, info_as, is_real, params_of
 from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, role_of
 
@@ -47,9 +46,8 @@ def _refused_by_processors(node: Node, real: Node) -> str | None:
     """Return why object code has no kernel for ``node`` on codes, if it has one for the ``real`` operator."""
     from odc_mlir.transforms.native.lowering.operators import reason_against
 
-    machine = cpu.load("generic")
-    seen = reason_against(node, machine)
-    return None if seen is None or reason_against(real, machine) is not None else seen
+    seen = reason_against(node)
+    return None if seen is None or reason_against(real) is not None else seen
 
 
 def _linear_cell(op: CircleOp) -> str | None:
