@@ -22,7 +22,6 @@ from odc_mlir.codegen.machine import resolve
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.npu_program import ProgramOp, distinct_names, make_program, programs
 from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp, target_of
-from odc_mlir.emitter.native_segment import emit_native_segment
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.native_segment import SUFFIX
 from odc_mlir.frontend import export_circle
@@ -238,6 +237,8 @@ class NativeBackend(CompilerBackend):
         return [NativeSetTargetPass(self.target)]
 
     def binary(self, context: Context, module: ModuleOp, segment: SegmentOp) -> bytes:
+        from odc_mlir.emitter.native_segment import emit_native_segment  # xDSL's llvm dialect
+
         return emit_native_segment(segment, self.processor)
 
 

@@ -36,7 +36,6 @@ from odc_mlir.backends import (
 from odc_mlir.codegen import machine
 from odc_mlir.dialects.circle import CircleOp, VariableOp, info_of, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, kept_states, lowered_symbols, set_states, state_places, states_of
-from odc_mlir.emitter.native_segment import native_object
 from odc_mlir.emitter.program import plain_data
 from odc_mlir.errors import CompileError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
@@ -364,6 +363,8 @@ def compile_object(
     found = segments(module)
     if len(found) != 1:
         raise UnsupportedError("the model has no compute operator", hint="run it on the host")
+    from odc_mlir.emitter.native_segment import native_object  # xDSL's llvm dialect
+
     return native_object(found[0], processor, name)
 
 

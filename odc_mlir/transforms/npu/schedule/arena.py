@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -245,26 +245,25 @@ def allocate_tightly(intervals: Sequence[Interval]) -> int:
 
 def _search(intervals: Sequence[Interval], limit: int) -> dict[int, int] | None:
     """Return addresses below ``limit`` by buffer identity, or None if none are found in time."""
+    earlier = [[j for j in range(i) if intervals[j].meets(interval)] for i, interval in enumerate(intervals)]
     places: list[Iterator[int]] = []
-    addresses: dict[int, int] = {}
+    addresses: list[int] = []
     for _ in range(_SEARCH_STEPS):
         index = len(places)
         if index == len(intervals):
-            return addresses
-        places.append(_ends_of_room(intervals[:index], addresses, intervals[index], limit))
+            return {id(interval.buffer): address for interval, address in zip(intervals, addresses, strict=True)}
+        taken = sorted((addresses[j], addresses[j] + intervals[j].size) for j in earlier[index])
+        places.append(_ends_of_room(taken, intervals[index], limit))
         while (address := next(places[-1], None)) is None:
             places.pop()
             if not places:
                 return None
-        addresses[id(intervals[len(places) - 1].buffer)] = address
+        addresses[len(places) - 1 :] = [address]
     return None
 
 
-def _ends_of_room(
-    before: Sequence[Interval], addresses: Mapping[int, int], interval: Interval, limit: int
-) -> Iterator[int]:
-    """Yield the lowest and the highest address at which ``interval`` fits below ``limit``."""
-    taken = sorted((addresses[id(i.buffer)], addresses[id(i.buffer)] + i.size) for i in before if i.meets(interval))
+def _ends_of_room(taken: Sequence[tuple[int, int]], interval: Interval, limit: int) -> Iterator[int]:
+    """Yield the lowest and the highest address at which ``interval`` fits below ``limit``, around ``taken``."""
     lowest = lowest_gap(taken, interval.size)
     if lowest + interval.size > limit:
         return
