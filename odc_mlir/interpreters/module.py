@@ -308,7 +308,7 @@ class NpuFunctions(InterpreterFunctions):
             x = x.swapaxes(0, 1)
         prepared, steps = _lstm_cell(op), []
         for inputs in map(prepared.inputs, x):
-            hidden, cell = prepared.step(inputs, hidden, cell)
+            hidden, cell = prepared.step(inputs, (hidden, cell))
             steps.append(hidden)
         out = np.stack(steps)
         return np.ascontiguousarray(out if op.time_major else out.swapaxes(0, 1)), hidden, cell

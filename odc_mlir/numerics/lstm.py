@@ -107,12 +107,13 @@ class IntegerLstm:
         if projection is not None:
             self._projection = _Stack([(projection.weights, projection.bias, projection.factor)])
 
-    def inputs(self, x: Codes) -> Codes:
+    def inputs(self, x: Codes, aux: Codes | None = None) -> Codes:
         """Return the contribution of inputs ``[N, I]`` to all gates, ``[N, gates * C]``, for any steps."""
         return saturate16(self._inputs.product(x).astype(np.int64))
 
-    def step(self, inputs: Codes, hidden: Codes, cell: Codes) -> tuple[Codes, Codes]:
+    def step(self, inputs: Codes, state: tuple[Codes, ...]) -> tuple[Codes, ...]:
         """Return the new output ``[N, O]`` (int8) and cell state ``[N, C]`` (int16) of one step."""
+        hidden, cell = state
         sums = saturate16(inputs + self._recurrent.product(hidden).astype(np.int64))
         columns = dict(zip(self.present, np.split(sums, len(self.gates), axis=1), strict=True))
         entry = self._finished(INPUT, columns, cell) if INPUT in columns else None

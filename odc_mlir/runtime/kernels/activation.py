@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from odc_mlir.numerics import lut, special
 from odc_mlir.numerics.activation import hard_swish_codes, hard_swish_params, prelu_codes, prelu_params
 from odc_mlir.numerics.elementwise import leaky_params, leaky_quantized, scale_params, scale_quantized
 from odc_mlir.numerics.fixed import activation_bounds, activation_range, code_range
-from odc_mlir.numerics.int16 import logistic16, sigmoid_params, softmax16_codes, softmax16_params, tanh16
+from odc_mlir.numerics.int16 import SigmoidParams, logistic16, sigmoid_params, softmax16_codes, softmax16_params, tanh16
 from odc_mlir.numerics.pieces import PART_ELEMENTS, choose, in_pairs, in_pieces, in_rows, limit, pieces
 from odc_mlir.numerics.quantize import quantize_real
 from odc_mlir.numerics.softmax import (
@@ -48,24 +49,10 @@ def _rectifier(node: Node, activation: str) -> Execute:
     return coded(node, lambda codes: scale_quantized(codes, params))
 
 
-def relu(node: Node) -> Execute:
-    """Compute ``max(x, 0)``."""
-    return _rectifier(node, "relu")
-
-
-def relu6(node: Node) -> Execute:
-    """Clamp ``x`` to [0, 6]."""
-    return _rectifier(node, "relu6")
-
-
-def relu_n1_to_1(node: Node) -> Execute:
-    """Clamp ``x`` to [-1, 1]."""
-    return _rectifier(node, "relu_n1_to_1")
-
-
-def relu_0_to_1(node: Node) -> Execute:
-    """Clamp ``x`` to [0, 1]."""
-    return _rectifier(node, "relu_0_to_1")
+relu = partial(_rectifier, activation="relu")
+relu6 = partial(_rectifier, activation="relu6")
+relu_n1_to_1 = partial(_rectifier, activation="relu_n1_to_1")
+relu_0_to_1 = partial(_rectifier, activation="relu_0_to_1")
 
 
 def leaky_relu(node: Node) -> Execute:
@@ -122,11 +109,6 @@ def prelu(node: Node) -> Execute:
     return broadcasting(node, compute, few, check)
 
 
-def elu(node: Node) -> Execute:
-    """Compute ``x`` where it is not negative, else ``e^x - 1``."""
-    return real_function(node, special.elu)
-
-
 def gelu(node: Node) -> Execute:
     """Compute ``x`` times the normal distribution function of ``x``."""
     if bool(option(node, "approximate")):
@@ -145,24 +127,18 @@ def hard_swish(node: Node) -> Execute:
     return coded(node, lambda codes: hard_swish_codes(codes, params))
 
 
-def logistic(node: Node) -> Execute:
-    """Compute ``1 / (1 + e^-x)``."""
-    if node.results[0].dtype == "int16":
-        if (scale := _plain_scale16(node)) is None:
-            return function_of_codes16(node, lut.logistic, interpolated=False)
-        params = sigmoid_params(scale, largest_shift=0)
-        return coded(node, lambda codes: logistic16(codes, params))
-    return real_function(node, lut.logistic)
-
-
-def tanh(node: Node) -> Execute:
-    """Compute the hyperbolic tangent."""
-    if node.results[0].dtype == "int16":
-        if (scale := _plain_scale16(node)) is None:
-            return function_of_codes16(node, np.tanh, interpolated=False)
-        params = sigmoid_params(scale, largest_shift=1)
-        return coded(node, lambda codes: tanh16(codes, params))
-    return real_function(node, np.tanh)
+def _sigmoid(
+    node: Node,
+    function: Callable[[Array], Array],
+    of_codes: Callable[[Array, SigmoidParams], Array],
+    largest_shift: int,
+) -> Execute:
+    if node.results[0].dtype != "int16":
+        return real_function(node, function)
+    if (scale := _plain_scale16(node)) is None:
+        return function_of_codes16(node, function, interpolated=False)
+    params = sigmoid_params(scale, largest_shift=largest_shift)
+    return coded(node, lambda codes: of_codes(codes, params))
 
 
 def _plain_scale16(node: Node) -> float | None:
@@ -173,6 +149,11 @@ def _plain_scale16(node: Node) -> float | None:
     (scale, zero), (out_scale, out_zero) = scale_of(node, node.operand(0)), scale_of(node, node.results[0])
     usual = abs(out_scale * (1 << 15) - 1) < _TOLERANCE and scale < _LARGEST_SCALE_16
     return scale if usual and not (zero or out_zero) else None
+
+
+elu = partial(real_function, function=special.elu)
+logistic = partial(_sigmoid, function=lut.logistic, of_codes=logistic16, largest_shift=0)
+tanh = partial(_sigmoid, function=np.tanh, of_codes=tanh16, largest_shift=1)
 
 
 def softmax(node: Node) -> Execute:

@@ -15,7 +15,17 @@ from odc_mlir.numerics.normalisation import RmsNormParams, rms_norm_codes, rms_n
 from odc_mlir.numerics.pieces import PART_ELEMENTS, clamp, in_rows, part_of, parts, row_slices
 from odc_mlir.ops.infer.common import option, require_dtype, shape_text
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime.kernels.common import CODES, Fetch, fetch, input_error, planned, real_clamp, scale_of, unsupported
+from odc_mlir.runtime.kernels.common import (
+    CODES,
+    Fetch,
+    computed,
+    fetch,
+    input_error,
+    planned,
+    real_clamp,
+    scale_of,
+    unsupported,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +49,6 @@ def instance_norm(node: Node) -> Execute:
     ``[N, H, W, C]`` is normalised over H and W, ``[N, C, D]`` over D, in float64.
     """
     _require(node, "float32")
-    x_of, gamma_of, beta_of = (fetch(node, index) for index in range(3))
     epsilon, act = float(option(node, "epsilon")), real_clamp(node)
 
     def normal(x: Array, means: Iterable[Array], gamma: Array, beta: Array) -> Array:
@@ -50,8 +59,8 @@ def instance_norm(node: Node) -> Execute:
         wide += beta - mean * factor
         return wide
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, gamma, beta = x_of(operands), gamma_of(operands).ravel(), beta_of(operands).ravel()
+    def compute(x: Array, factors: Array, offsets: Array) -> Array:
+        gamma, beta = factors.ravel(), offsets.ravel()
         y = np.empty_like(x)
         if x.ndim == 3:
             for place in parts(x.shape, (2,)):
@@ -63,9 +72,9 @@ def instance_norm(node: Node) -> Execute:
                 moments = _moments(rows)
                 for part in row_slices(rows, PART_ELEMENTS):
                     target[part] = normal(rows[part], moments, gamma, beta)
-        return [act(y) if act else y]
+        return act(y) if act else y
 
-    return execute
+    return computed(node, compute)
 
 
 def _moments(rows: Array) -> tuple[Array, Array]:
@@ -90,13 +99,10 @@ def rms_norm(node: Node) -> Execute:
     epsilon = float(option(node, "epsilon"))
     if result.dtype not in CODES:
         _require(node, "float32")
-        x_of, gamma_of = fetch(node, 0), fetch(node, 1)
-
-        def execute(operands: Sequence[Array | None]) -> list[Array]:
-            factors = gamma_of(operands)
-            return [in_rows(lambda rows: _rms_norm(rows, factors, epsilon), x_of(operands), np.float32, PART_ELEMENTS)]
-
-        return execute
+        return computed(
+            node,
+            lambda x, gamma: in_rows(lambda rows: _rms_norm(rows, gamma, epsilon), x, np.float32, PART_ELEMENTS),
+        )
     require_dtype(node, x, *CODES)
     require_dtype(node, gamma, "float32", *CODES)
     (in_scale, in_zero), (out_scale, out_zero) = scale_of(node, x), scale_of(node, result)
@@ -156,13 +162,11 @@ def rope(node: Node) -> Execute:
     if option(node, "mode") != "gpt_neox":
         raise unsupported(node, f"mode {option(node, 'mode')!r} has no published definition; gpt_neox is supported")
     _require(node, "float32", "int64")
-    x_of, sine_of, cosine_of = (fetch(node, index) for index in range(3))
     for info in (node.operand(1), node.operand(2)):
         if info.shape is not None and any(d != 1 for d in info.shape[:-1]):
             _log.warning("%s has the shape %s; ONE's kernels use its first row only", info.name, shape_text(info.shape))
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, sine, cosine = x_of(operands), sine_of(operands), cosine_of(operands)
+    def compute(x: Array, sine: Array, cosine: Array) -> Array:
         try:
             fits = np.broadcast_shapes(x.shape, sine.shape, cosine.shape) == x.shape
         except ValueError:
@@ -171,13 +175,13 @@ def rope(node: Node) -> Execute:
             shapes = f"{list(sine.shape)} and {list(cosine.shape)}"
             raise input_error(node, f"tables {shapes} do not fit the input {list(x.shape)}")
         if x.size <= PART_ELEMENTS:
-            return [_rotated(x, sine, cosine)]
+            return _rotated(x, sine, cosine)
         y = np.empty_like(x)
         for place in parts(x.shape, (x.ndim - 1,)):
             y[place] = _rotated(*(part_of(array, place) for array in (x, sine, cosine)))
-        return [y]
+        return y
 
-    return execute
+    return computed(node, compute)
 
 
 def _cache(node: Node, index: int) -> Fetch:

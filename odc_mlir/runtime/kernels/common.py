@@ -13,6 +13,7 @@ from odc_mlir.errors import InputError, ModelError, UnsupportedError
 from odc_mlir.numerics.fixed import activation_bounds, activation_range
 from odc_mlir.numerics.pieces import limit, reduce
 from odc_mlir.ops.bias import in_units_of_sums
+from odc_mlir.ops.infer.common import check_elements
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 
 Fetch = Callable[[Sequence[Array | None]], Array]
@@ -42,6 +43,18 @@ def fetch(node: Node, index: int) -> Fetch:
         return array
 
     return passed
+
+
+def computed(node: Node, compute: Callable[..., Any], *, several: bool = False) -> Execute:
+    """Return the kernel ``compute`` of all operands, None for omitted ones; ``several``: it returns all results."""
+    sources = [_nothing if info is None else fetch(node, index) for index, info in enumerate(node.operands)]
+    if several:
+        return lambda operands: list(compute(*[source(operands) for source in sources]))
+    return lambda operands: [compute(*[source(operands) for source in sources])]
+
+
+def _nothing(operands: Sequence[Array | None]) -> None:
+    """Return the value of an omitted operand."""
 
 
 def planned(
@@ -203,6 +216,15 @@ def ints(array: Array) -> tuple[int, ...]:
     return tuple(int(v) for v in np.asarray(array).ravel())
 
 
+def wanted_sizes(node: Node, shape: Array) -> tuple[int, ...]:
+    """Return the sizes in a shape operand; raise InputError for invalid ones, also of results that are too large."""
+    sizes = ints(shape)
+    if shape.ndim > 1 or any(size < 0 for size in sizes):
+        raise input_error(node, f"the shape {shape.tolist()} must be a list and must not have negative sizes")
+    check_elements(node, sizes, node.results[0].dtype)
+    return sizes
+
+
 def quantised_zero(node: Node, info: TensorInfo) -> int:
     """Return the code of real zero, or the nearest one, for padding. Raise UnsupportedError for strings."""
     if info.info.kind not in ("float", "int", "uint", "bool", "complex"):
@@ -232,13 +254,3 @@ def check_index(node: Node, indices: Array, size: int, what: str) -> None:
     if least < 0 or most >= size:
         wrong = least if least < 0 else most
         raise input_error(node, f"{what} {wrong} is out of range; allowed are 0 to {size - 1}", _INDEX_HINT)
-
-
-def by_dtype(node: Node, info: TensorInfo, table: dict[str, Any]) -> Any:
-    """Return the entry of ``table`` for an element type; raise UnsupportedError if there is none."""
-    try:
-        return table[info.dtype]
-    except KeyError:
-        raise unsupported(
-            node, f"element type {info.dtype} is not supported; supported are {', '.join(table)}"
-        ) from None

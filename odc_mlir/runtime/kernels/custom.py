@@ -13,7 +13,7 @@ from odc_mlir.numerics import special
 from odc_mlir.ops.custom import builtin_node, custom_option, pool_axes
 from odc_mlir.ops.infer.common import WindowAxis, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import fetch, input_error, single, unsupported
+from odc_mlir.runtime.kernels.common import computed, input_error, single, unsupported
 
 
 def registered(node: Node) -> Execute:
@@ -69,26 +69,22 @@ def as_builtin(node: Node) -> Execute:
 
 def erf(node: Node) -> Execute:
     """Compute the error function of each element."""
-    x_of = fetch(node, 0)
     require_dtype(node, node.operand(0), "float32")
-    return lambda operands: [special.erf(x_of(operands))]
+    return computed(node, special.erf)
 
 
 def matrix_band_part(node: Node) -> Execute:
     """Keep elements with ``i - j <= lower`` and ``j - i <= upper``; a negative number is no limit."""
-    x_of, lower_of, upper_of = (fetch(node, index) for index in range(3))
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        lower = int(single(node, lower_of(operands), "lower"))
-        upper = int(single(node, upper_of(operands), "upper"))
+    def compute(x: Array, *limits: Array) -> Array:
+        lower, upper = (int(single(node, limit, name)) for limit, name in zip(limits, ("lower", "upper"), strict=True))
         if x.ndim < 2:
             raise input_error(node, f"the input {list(x.shape)} holds no matrices")
         below = np.arange(x.shape[-2])[:, None] - np.arange(x.shape[-1])
         inside = ((lower < 0) | (below <= lower)) & ((upper < 0) | (-below <= upper))
-        return [np.where(inside, x, x.dtype.type(0))]
+        return np.where(inside, x, x.dtype.type(0))
 
-    return execute
+    return computed(node, compute)
 
 
 def fused_batch_norm(node: Node) -> Execute:
@@ -97,7 +93,6 @@ def fused_batch_norm(node: Node) -> Execute:
     In training the statistics come from the batch; further results are then its mean and unbiased variance, averaged
     exponentially with the given ones, and its mean and biased variance.
     """
-    x_of, scale_of, offset_of, mean_of, variance_of = (fetch(node, index) for index in range(5))
     require_dtype(node, node.operand(0), "float32")
     epsilon = np.float32(custom_option(node, "epsilon", 1e-4))
     training = custom_option(node, "is_training", True)
@@ -115,15 +110,14 @@ def fused_batch_norm(node: Node) -> Execute:
         ]
         return mixed[0], mixed[1], mean, variance
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        *running, mean, variance = statistics(x, (mean_of(operands), variance_of(operands)))
-        factors = (scale_of(operands) / np.sqrt(variance + epsilon)).astype(np.float32)
-        y = (x - mean.astype(np.float32)) * factors + offset_of(operands)
+    def compute(x: Array, scale: Array, offset: Array, *given: Array) -> list[Array]:
+        *running, mean, variance = statistics(x, (given[0], given[1]))
+        factors = (scale / np.sqrt(variance + epsilon)).astype(np.float32)
+        y = (x - mean.astype(np.float32)) * factors + offset
         others = [*running, mean, variance, np.zeros_like(mean)]
         return [y, *(value.astype(np.float32) for value in others[: len(node.results) - 1])]
 
-    return execute
+    return computed(node, compute, several=True)
 
 
 def max_pool_with_argmax(node: Node) -> Execute:
@@ -131,12 +125,11 @@ def max_pool_with_argmax(node: Node) -> Execute:
 
     The index counts within the image, or with ``include_batch_in_index`` within the whole input.
     """
-    x_of, place_dtype = fetch(node, 0), node.results[1].info.numpy
+    place_dtype = node.results[1].info.numpy
     require_dtype(node, node.operand(0), "float32")
     with_batch = custom_option(node, "include_batch_in_index", False)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
+    def compute(x: Array) -> list[Array]:
         if x.ndim != 4:
             raise input_error(node, f"the input has the shape {list(x.shape)}; its rank must be 4")
         kernel, stride, rows, columns = pool_axes(node, x.shape)
@@ -151,7 +144,7 @@ def max_pool_with_argmax(node: Node) -> Execute:
             np.copyto(best, tap.values, where=better)
         return [best, place]
 
-    return execute
+    return computed(node, compute, several=True)
 
 
 class Tap(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from odc_mlir.numerics.detection import decode_boxes, descending, suppress
 from odc_mlir.ops.custom import custom_option
 from odc_mlir.ops.infer.common import positive, require_dtype
-from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import Fetch, fetch, input_error, scale_of
+from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
+from odc_mlir.runtime.kernels.common import computed, input_error, scale_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ def detection_post_process(node: Node) -> Execute:
     Operands are coded boxes ``[1, n, 4 or more]``, scores ``[1, n, classes]`` (one more class if the first is the
     background) and anchors ``[n, 4]``, float or quantised.
     """
-    sources = [_real(node, index) for index in range(3)]
+    reals = [_real(node, node.operand(index)) for index in range(3)]
     options = _options(node)
     scales = np.array([custom_option(node, f"{name}_scale", 0.0) for name in "yxhw"], np.float32)
     if not (scales > 0).all():
         raise node.error(f"the options y_scale, x_scale, h_scale, w_scale are {scales.tolist()}; they must be positive")
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        codes, scores, anchors = (source(operands) for source in sources)
+    def compute(*operands: Array) -> list[Array]:
+        codes, scores, anchors = (real(values) for real, values in zip(reals, operands, strict=True))
         if codes.ndim != 3 or scores.ndim != 3 or codes.shape[:2] != scores.shape[:2] or len(anchors) != codes.shape[1]:
             raise input_error(
                 node, f"boxes {list(codes.shape)}, scores {list(scores.shape)} and {len(anchors)} anchors do not agree"
@@ -65,17 +65,16 @@ def detection_post_process(node: Node) -> Execute:
         detect = _thorough if options.thorough else _fast
         return detect(boxes, scores[0, :, first:], options).results()
 
-    return execute
+    return computed(node, compute, several=True)
 
 
-def _real(node: Node, index: int) -> Fetch:
-    """Return operand ``index`` as real numbers."""
-    info, source = node.operand(index), fetch(node, index)
+def _real(node: Node, info: TensorInfo) -> Callable[[Array], Array]:
+    """Return the function that yields an operand as real numbers."""
     require_dtype(node, info, "float32", "uint8", "int8")
     if info.dtype == "float32":
-        return source
+        return lambda values: values
     scale, zero = scale_of(node, info)
-    return lambda operands: (source(operands).astype(np.float32) - np.float32(zero)) * np.float32(scale)
+    return lambda values: (values.astype(np.float32) - np.float32(zero)) * np.float32(scale)
 
 
 def _options(node: Node) -> _Options:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -169,24 +170,6 @@ def mapped(node: Node, compute: Compute) -> Execute:
     )
 
 
-def add(node: Node) -> Execute:
-    """Compute ``a + b``."""
-    out = node.results[0]
-    require_dtype(node, out, *_PLAIN, *common.CODES)
-    if not _coded(node):
-        return plain(node, np.add)
-    return _quantised_sum(node, elementwise.add_quantized, subtract=False)
-
-
-def sub(node: Node) -> Execute:
-    """Compute ``a - b``."""
-    out = node.results[0]
-    require_dtype(node, out, *_PLAIN, *common.CODES)
-    if not _coded(node):
-        return plain(node, np.subtract)
-    return _quantised_sum(node, elementwise.sub_quantized, subtract=True)
-
-
 def _coded(node: Node) -> bool:
     """Return True if the operator computes on codes: 8 bits, or 16 bits with a scale."""
     out = node.results[0]
@@ -213,19 +196,26 @@ def of_reals16(node: Node, function: Callable[[Array, Array], Array]) -> Callabl
     return lambda left, right: in_pairs(compute, left, right, np.int16)
 
 
-def _quantised_sum(
-    node: Node, compute: Callable[[Array, Array, elementwise.AddParams], Array], *, subtract: bool
-) -> Execute:
-    if (wide := of_reals16(node, np.subtract if subtract else np.add)) is not None:
+def _sum(node: Node, *, subtract: bool) -> Execute:
+    out, function = node.results[0], np.subtract if subtract else np.add
+    require_dtype(node, out, *_PLAIN, *common.CODES)
+    if not _coded(node):
+        return plain(node, function)
+    if (wide := of_reals16(node, function)) is not None:
         return broadcasting(node, wide)
-    out, act = node.results[0], common.activation_codes(node, node.results[0])
+    act = common.activation_codes(node, out)
     a, b, y = common.scale_of(node, node.operand(0)), common.scale_of(node, node.operand(1)), common.scale_of(node, out)
     if out.dtype == "int16" and node.options.get("pot_scale_int16", True) and not (a[1] or b[1] or y[1]):
         shifts = power_add_params(a[0], b[0], y[0], act)
         if shifts is not None:
             return broadcasting(node, lambda a, b: power_add(a, b, shifts, subtract=subtract))
+    compute = elementwise.sub_quantized if subtract else elementwise.add_quantized
     params = elementwise.add_params(a, b, y, act, out.info.numpy.name)
     return broadcasting(node, coded_pairs(node, lambda a, b: compute(a, b, params)))
+
+
+add = partial(_sum, subtract=False)
+sub = partial(_sum, subtract=True)
 
 
 def mul(node: Node) -> Execute:
@@ -338,21 +328,17 @@ def squared_difference(node: Node) -> Execute:
     return broadcasting(node, coded_pairs(node, lambda a, b: elementwise.squared_difference_quantized(a, b, params)))
 
 
-def maximum(node: Node) -> Execute:
-    """Compute ``a`` where it is greater than ``b``, else ``b``, also for NaN."""
-    return _extreme(node, np.fmax, np.greater)
-
-
-def minimum(node: Node) -> Execute:
-    """Compute ``a`` where it is less than ``b``, else ``b``, also for NaN."""
-    return _extreme(node, np.fmin, np.less)
-
-
 def _extreme(node: Node, function: np.ufunc, better: np.ufunc) -> Execute:
+    """Return the kernel that computes ``a`` where it is better than ``b``, else ``b``, also for NaN."""
     require_dtype(node, node.results[0], *common.FLOATS, "float64", *common.CODES, *_WHOLE)
     if node.results[0].info.kind == "float":
         return mapped(node, lambda a, b: _ordered(a, b, function, better))
     return plain(node, function)
+
+
+# Kernels of the operators with these names, as in other modules.
+maximum = partial(_extreme, function=np.fmax, better=np.greater)
+minimum = partial(_extreme, function=np.fmin, better=np.less)
 
 
 def _ordered(a: Array, b: Array, function: np.ufunc, better: np.ufunc) -> Array:
@@ -381,10 +367,9 @@ def _require_bits(node: Node) -> None:
 def add_n(node: Node) -> Execute:
     """Add tensors of one shape from the first to the last, limiting real sums as ADD does."""
     require_dtype(node, node.results[0], *common.FLOATS, *_WHOLE)
-    sources, clamp = [common.fetch(node, index) for index in range(len(node.operands))], common.real_clamp(node)
+    clamp = common.real_clamp(node)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        arrays: list[Any] = [source(operands) for source in sources]
+    def compute(*arrays: Array) -> Array:
         if len({array.shape for array in arrays}) > 1:
             raise common.input_error(node, f"operands have the shapes {[list(array.shape) for array in arrays]}")
         total = arrays[0].copy()
@@ -393,6 +378,6 @@ def add_n(node: Node) -> Execute:
                 np.add(parts[-1], part, out=parts[-1])
                 if clamp is not None:
                     clamp(parts[-1])
-        return [total]
+        return total
 
-    return execute
+    return common.computed(node, compute)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from odc_mlir.ops.filling import range_length
-from odc_mlir.ops.infer.common import check_elements
+from odc_mlir.ops.infer.common import check_elements, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels import common
 
@@ -17,7 +17,7 @@ _NUMBERS = ("float32", "int8", "int16", "int32", "int64")
 def range_(node: Node) -> Execute:
     """Count from operand 0 up to, but without, operand 1 in steps of operand 2, rounding each sum."""
     info, sources = node.operand(0), [common.fetch(node, i) for i in range(3)]
-    common.by_dtype(node, info, dict.fromkeys(_NUMBERS))
+    require_dtype(node, info, *_NUMBERS)
     if info.quant is not None:
         raise common.unsupported(node, f"a range of quantised {info.dtype} is not supported")
 
@@ -45,44 +45,38 @@ def range_(node: Node) -> Execute:
 
 def rank(node: Node) -> Execute:
     """Compute the number of the operand's axes."""
-    x_of = common.fetch(node, 0)
-    return lambda operands: [np.array(x_of(operands).ndim, np.int32)]
+    return common.computed(node, lambda x: np.array(x.ndim, np.int32))
 
 
 def fill(node: Node) -> Execute:
     """Fill a tensor of the shape in operand 0 with operand 1."""
-    dims_of, value_of, info = common.fetch(node, 0), common.fetch(node, 1), node.results[0]
-
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        dims, value = common.ints(dims_of(operands)), common.single(node, value_of(operands), "the value")
-        if min(dims, default=0) < 0:
-            raise common.input_error(node, f"the shape {list(dims)} must not have negative sizes")
-        check_elements(node, dims, info.dtype)
-        return [np.full(dims, value, info.info.numpy)]
-
-    return execute
+    dtype = node.results[0].info.numpy
+    return common.computed(
+        node,
+        lambda dims, value: np.full(common.wanted_sizes(node, dims), common.single(node, value, "the value"), dtype),
+    )
 
 
 def zeros_like(node: Node) -> Execute:
     """Fill a tensor of the operand's shape with zeros."""
-    x_of, info = common.fetch(node, 0), node.operand(0)
+    info = node.operand(0)
     if info.quant is not None or info.info.kind not in ("float", "int", "uint", "bool"):
         what = "quantised " if info.quant is not None else ""
         raise common.unsupported(node, f"zeros of {what}{info.dtype} are not supported")
-    return lambda operands: [np.zeros(x_of(operands).shape, info.info.numpy)]
+    return common.computed(node, lambda x: np.zeros(x.shape, info.info.numpy))
 
 
 def broadcast_args(node: Node) -> Execute:
     """Compute the shape to which the shapes in both operands broadcast."""
-    first_of, second_of, dtype = common.fetch(node, 0), common.fetch(node, 1), node.results[0].info.numpy
+    dtype = node.results[0].info.numpy
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        shapes = [common.ints(first_of(operands)), common.ints(second_of(operands))]
+    def compute(first: Array, second: Array) -> Array:
+        shapes = common.ints(first), common.ints(second)
         try:
-            return [np.array(np.broadcast_shapes(*shapes), dtype)]
+            return np.array(np.broadcast_shapes(*shapes), dtype)
         except ValueError:
             raise common.input_error(
                 node, f"shapes {list(shapes[0])} and {list(shapes[1])} cannot be broadcast"
             ) from None
 
-    return execute
+    return common.computed(node, compute)

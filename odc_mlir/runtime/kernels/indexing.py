@@ -9,7 +9,7 @@ import numpy as np
 
 from odc_mlir.numerics.blocks import decode_blocks
 from odc_mlir.ops.indexing import check_fits, check_updates, coordinate_count, gather_axes
-from odc_mlir.ops.infer.common import check_elements, normal_axis, option, shape_text
+from odc_mlir.ops.infer.common import check_elements, normal_axis, option, require_dtype, shape_text
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels import common
 
@@ -20,7 +20,7 @@ def gather(node: Node) -> Execute:
     if info.info.kind == "block":
         return _gather_blocks(node)
 
-    x_of, indices_of, fixed = common.fetch(node, 0), common.fetch(node, 1), node.operand(1).is_const
+    fixed = node.operand(1).is_const
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     axis = batch = 0
     sizes: tuple[int, ...] = ()
@@ -37,17 +37,16 @@ def gather(node: Node) -> Execute:
         check_elements(node, sizes, info.dtype)
         shapes = x.shape, indices.shape
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, indices = x_of(operands), indices_of(operands)
+    def compute(x: Array, indices: Array) -> Array:
         if shapes is None or x.shape != shapes[0] or indices.shape != shapes[1]:
             check(x, indices)
         elif not fixed:
             common.check_index(node, indices, x.shape[axis], "index")
         if batch == 0:
-            return [x.take(indices.reshape(-1), axis).reshape(sizes)]
-        return [_batched_take(x, indices, axis, batch).reshape(sizes)]
+            return x.take(indices.reshape(-1), axis).reshape(sizes)
+        return _batched_take(x, indices, axis, batch).reshape(sizes)
 
-    return execute
+    return common.computed(node, compute)
 
 
 def _batched_take(x: Array, indices: Array, axis: int, batch: int) -> Array:
@@ -60,7 +59,7 @@ def _batched_take(x: Array, indices: Array, axis: int, batch: int) -> Array:
 
 def _gather_blocks(node: Node) -> Execute:
     """Gather and decode rows of a matrix of 32-element blocks."""
-    info, x_of, indices_of = node.operand(0), common.fetch(node, 0), common.fetch(node, 1)
+    info = node.operand(0)
     if not info.is_const:
         raise common.unsupported(node, f"a table of {info.dtype} must be constant")
     rank = len(info.static_shape)
@@ -70,14 +69,13 @@ def _gather_blocks(node: Node) -> Execute:
             node, f"{info.dtype} can only be gathered along axes before the last and without batch_dims"
         )
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, indices = x_of(operands), indices_of(operands)
+    def compute(x: Array, indices: Array) -> Array:
         common.check_index(node, indices, x.shape[axis], "index")
         sizes = (*info.static_shape[:axis], *indices.shape, *info.static_shape[axis + 1 :])
         check_elements(node, sizes, "float32")
-        return [decode_blocks(x.take(indices.reshape(-1), axis), info.dtype).reshape(sizes)]
+        return decode_blocks(x.take(indices.reshape(-1), axis), info.dtype).reshape(sizes)
 
-    return execute
+    return common.computed(node, compute)
 
 
 def _coordinates(node: Node, indices: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
@@ -108,33 +106,26 @@ _ADDED = ("float32", "uint8", "bool", "int8", "int32", "int64")
 
 def scatter_nd(node: Node) -> Execute:
     """Add the slices in operand 1 to zeros at the coordinates in operand 0, in order; codes wrap."""
-    indices_of, updates_of, shape_of = common.fetch(node, 0), common.fetch(node, 1), common.fetch(node, 2)
-    common.by_dtype(node, node.operand(1), dict.fromkeys(_ADDED))
+    require_dtype(node, node.operand(1), *_ADDED)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        indices, updates, sizes = indices_of(operands), updates_of(operands), common.ints(shape_of(operands))
-        if min(sizes, default=0) < 0:
-            raise common.input_error(node, f"the result's shape {list(sizes)} must not have negative sizes")
-        check_elements(node, sizes, node.results[0].dtype)
+    def compute(indices: Array, updates: Array, shape: Array) -> Array:
+        sizes = common.wanted_sizes(node, shape)
         check_updates(node, indices.shape, updates.shape, sizes)
         out = np.zeros(sizes, updates.dtype)
         if indices.shape[-1] == 0:
             out += updates.sum(axis=tuple(range(indices.ndim - 1)), dtype=updates.dtype)
         else:
             np.add.at(out, _coordinates(node, indices, sizes), updates)
-        return [out]
+        return out
 
-    return execute
+    return common.computed(node, compute)
 
 
 def sparse_to_dense(node: Node) -> Execute:
     """Fill a tensor with one value, and operand 2 at coordinates in operand 0; the last duplicate wins."""
 
     def make(shape: tuple[int, ...], indices: Array, wanted: Array, default: Array) -> common.PlannedKernel:
-        sizes = common.ints(wanted)
-        if min(sizes, default=0) < 0:
-            raise common.input_error(node, f"the result's shape {list(sizes)} must not have negative sizes")
-        check_elements(node, sizes, node.results[0].dtype)
+        sizes = common.wanted_sizes(node, wanted)
         rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)
         if rows.shape[1] != len(sizes):
             raise common.input_error(
@@ -182,15 +173,14 @@ def one_hot(node: Node) -> Execute:
 
 def dynamic_update_slice(node: Node) -> Execute:
     """Write operand 1 into operand 0 at the position in operand 2, clamped so that it fits."""
-    x_of, update_of, start_of = common.fetch(node, 0), common.fetch(node, 1), common.fetch(node, 2)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        out, update, start = x_of(operands).copy(), update_of(operands), common.ints(start_of(operands))
+    def compute(x: Array, update: Array, places: Array) -> Array:
+        out, start = x.copy(), common.ints(places)
         check_fits(node, out.shape, update.shape)
         if len(start) != out.ndim:
             raise common.input_error(node, f"there are {len(start)} start positions for an operand of rank {out.ndim}")
         firsts = [min(max(s, 0), d - u) for s, d, u in zip(start, out.shape, update.shape, strict=True)]
         out[tuple(slice(s, s + u) for s, u in zip(firsts, update.shape, strict=True))] = update
-        return [out]
+        return out
 
-    return execute
+    return common.computed(node, compute)

@@ -229,46 +229,43 @@ def depth_to_space(node: Node) -> Execute:
 
 def dilate(node: Node) -> Execute:
     """Insert copies of operand 2 between the elements of operand 0."""
-    x_of, dilations_of, value_of = common.fetch(node, 0), common.fetch(node, 1), common.fetch(node, 2)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, dilations = x_of(operands), common.ints(dilations_of(operands))
+    def compute(x: Array, factors: Array, value: Array) -> Array:
+        dilations = common.ints(factors)
         sizes = _known(layout.dilated_shape(node, x.shape, dilations))
         check_elements(node, sizes, node.results[0].dtype)
-        out = np.full(sizes, common.single(node, value_of(operands), "the padding value"), x.dtype)
+        out = np.full(sizes, common.single(node, value, "the padding value"), x.dtype)
         out[tuple(slice(None, None, by) for by in dilations)] = x
-        return [out]
+        return out
 
-    return execute
+    return common.computed(node, compute)
 
 
 def matrix_diag(node: Node) -> Execute:
     """Make matrices ``[…, n, n]`` with the operand ``[…, n]`` on the diagonal and zeros elsewhere."""
-    x_of, zero = common.fetch(node, 0), common.quantised_zero(node, node.results[0])
+    zero = common.quantised_zero(node, node.results[0])
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
+    def compute(x: Array) -> Array:
         check_elements(node, (*x.shape, x.shape[-1]), node.results[0].dtype)
         out = np.full((*x.shape, x.shape[-1]), zero, x.dtype)
         place = np.arange(x.shape[-1])
         out[..., place, place] = x
-        return [out]
+        return out
 
-    return execute
+    return common.computed(node, compute)
 
 
 def matrix_set_diag(node: Node) -> Execute:
     """Replace the diagonals of ``[…, rows, columns]`` by operand 1."""
-    x_of, diagonal_of = common.fetch(node, 0), common.fetch(node, 1)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        out, diagonal = x_of(operands).copy(), diagonal_of(operands)
+    def compute(x: Array, diagonal: Array) -> Array:
+        out = x.copy()
         layout.check_diagonal(node, out.shape, diagonal.shape)
         place = np.arange(diagonal.shape[-1])
         out[..., place, place] = diagonal
-        return [out]
+        return out
 
-    return execute
+    return common.computed(node, compute)
 
 
 def broadcast_to(node: Node) -> Execute:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from odc_mlir.runtime.kernels.unary import LaterTable, unary
 _COMPARED = (*common.FLOATS, "float64", *common.CODES, "int32", "int64")
 
 
-def _comparison(node: Node, function: np.ufunc, *others: str, exact: bool) -> Execute:
+def _comparison(node: Node, function: np.ufunc, others: tuple[str, ...] = (), *, exact: bool = True) -> Execute:
     """Return the kernel of a comparison; ``exact``: 16-bit codes of one scale are compared directly."""
     a, b = node.operand(0), node.operand(1)
     require_dtype(node, a, *_COMPARED, *others)
@@ -112,49 +113,15 @@ def _texts(values: Array) -> Array:
     return texts.reshape(values.shape)
 
 
-def equal(node: Node) -> Execute:
-    """Compute ``a == b``."""
-    return _comparison(node, np.equal, "bool", "string", exact=False)
-
-
-def not_equal(node: Node) -> Execute:
-    """Compute ``a != b``."""
-    return _comparison(node, np.not_equal, "bool", "string", exact=False)
-
-
-def less(node: Node) -> Execute:
-    """Compute ``a < b``."""
-    return _comparison(node, np.less, exact=True)
-
-
-def less_equal(node: Node) -> Execute:
-    """Compute ``a <= b``."""
-    return _comparison(node, np.less_equal, exact=True)
-
-
-def greater(node: Node) -> Execute:
-    """Compute ``a > b``."""
-    return _comparison(node, np.greater, exact=True)
-
-
-def greater_equal(node: Node) -> Execute:
-    """Compute ``a >= b``."""
-    return _comparison(node, np.greater_equal, exact=True)
-
-
-def logical_and(node: Node) -> Execute:
-    """Compute ``a and b``."""
-    return broadcasting(node, np.logical_and)
-
-
-def logical_or(node: Node) -> Execute:
-    """Compute ``a or b``."""
-    return broadcasting(node, np.logical_or)
-
-
-def logical_not(node: Node) -> Execute:
-    """Compute ``not a``."""
-    return unary(node, np.logical_not)
+equal = partial(_comparison, function=np.equal, others=("bool", "string"), exact=False)
+not_equal = partial(_comparison, function=np.not_equal, others=("bool", "string"), exact=False)
+less = partial(_comparison, function=np.less)
+less_equal = partial(_comparison, function=np.less_equal)
+greater = partial(_comparison, function=np.greater)
+greater_equal = partial(_comparison, function=np.greater_equal)
+logical_and = partial(broadcasting, compute=np.logical_and)
+logical_or = partial(broadcasting, compute=np.logical_or)
+logical_not = partial(unary, compute=np.logical_not)
 
 
 def select(node: Node) -> Execute:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from odc_mlir.numerics.fingerprint import fingerprint64
-from odc_mlir.ops.infer.common import check_elements, option
+from odc_mlir.ops.infer.common import check_elements, option, require_dtype
 from odc_mlir.ops.lookup import is_dense
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime.kernels.common import by_dtype, check_index, check_scales, fetch, input_error, ints, unsupported
+from odc_mlir.runtime.kernels.common import check_index, check_scales, computed, input_error, ints, unsupported
 
 _SYMMETRIC = ("int4", "int8", "uint8")
 _REAL = ("float32", "float16")
@@ -21,17 +21,16 @@ MOST_GRAMS = 1 << 20  # a sentence that gives more is refused: the number grows 
 
 def embedding_lookup(node: Node) -> Execute:
     """Gather rows of operand 1 by the ids in operand 0; a quantised table is multiplied by its scale."""
-    ids_of, table_of, table, out = fetch(node, 0), fetch(node, 1), node.operand(1), node.results[0]
+    table, out = node.operand(1), node.results[0]
     if table.dtype != out.dtype:
         return _scaled_lookup(node, table, out)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        ids, rows = ids_of(operands), table_of(operands)
+    def compute(ids: Array, rows: Array) -> Array:
         check_index(node, ids, rows.shape[0], "id")
         check_elements(node, (ids.size, *rows.shape[1:]), out.dtype)
-        return [rows[ids]]
+        return rows[ids]
 
-    return execute
+    return computed(node, compute)
 
 
 def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
@@ -39,9 +38,9 @@ def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
 
     Unsigned bytes without zero points are two's complement numbers by convention.
     """
-    by_dtype(node, table, dict.fromkeys(_SYMMETRIC))
-    by_dtype(node, out, dict.fromkeys(_REAL))
-    ids_of, table_of, dtype = fetch(node, 0), fetch(node, 1), out.info.numpy
+    require_dtype(node, table, *_SYMMETRIC)
+    require_dtype(node, out, *_REAL)
+    dtype = out.info.numpy
     quant = table.quant
     if quant is None:
         raise node.error(f"table {table.name!r} of {table.dtype} has no scale")
@@ -50,8 +49,7 @@ def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
         raise unsupported(node, f"the {len(quant.scales)} scales of {table.name!r} are not one per row")
     scales, zeros = np.asarray(quant.scales, np.float32), np.asarray(quant.zero_points, np.int32)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        ids, rows = ids_of(operands), table_of(operands)
+    def compute(ids: Array, rows: Array) -> Array:
         check_index(node, ids, rows.shape[0], "id")
         check_elements(node, (ids.size, *rows.shape[1:]), out.dtype)
 
@@ -59,9 +57,9 @@ def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
             return (values if quant.per_tensor else values[ids]).reshape(-1, *(1,) * (rows.ndim - 1))
 
         taken = rows[ids].astype(np.int32) - of_rows(zeros) if zeros.any() else rows[ids].view(np.int8)
-        return [(taken.astype(np.float32) * of_rows(scales)).astype(dtype, copy=False)]
+        return (taken.astype(np.float32) * of_rows(scales)).astype(dtype, copy=False)
 
-    return execute
+    return computed(node, compute)
 
 
 def embedding_lookup_sparse(node: Node) -> Execute:
@@ -70,11 +68,10 @@ def embedding_lookup_sparse(node: Node) -> Execute:
     The option ``combiner`` decides how neighbours with one index are combined. A later repetition of an index is
     combined with its result so far, as indices are meant to be sorted.
     """
-    sources, table, combiner = [fetch(node, i) for i in range(5)], node.operand(4), str(option(node, "combiner"))
-    by_dtype(node, table, {"float32": None})
+    table, combiner = node.operand(4), str(option(node, "combiner"))
+    require_dtype(node, table, "float32")
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        ids, indices, dense, weights, rows = (source(operands) for source in sources)
+    def compute(ids: Array, indices: Array, dense: Array, weights: Array, rows: Array) -> Array:
         sizes = ints(dense)
         if indices.shape != (ids.size, len(sizes)) or weights.shape != ids.shape or min(sizes, default=-1) < 0:
             raise input_error(
@@ -91,9 +88,9 @@ def embedding_lookup_sparse(node: Node) -> Execute:
         places = np.ravel_multi_index(tuple(indices[:, :-1].T), sizes[:-1]) if len(sizes) > 1 else np.zeros_like(ids)
         for place, run in itertools.groupby(range(ids.size), key=lambda i: int(places[i])):
             _combine(flat[place : place + 1], rows, ids, weights, list(run), combiner)
-        return [out]
+        return out
 
-    return execute
+    return computed(node, compute)
 
 
 def _combine(target: Array, rows: Array, ids: Array, weights: Array, run: list[int], combiner: str) -> None:
@@ -109,10 +106,8 @@ def _combine(target: Array, rows: Array, ids: Array, weights: Array, run: list[i
 
 def hashtable_lookup(node: Node) -> Execute:
     """Look up keys of operand 0 among ascending keys (operand 1): values or zeros, and hits."""
-    lookup_of, keys_of, values_of = (fetch(node, i) for i in range(3))
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        lookup, keys, values = lookup_of(operands), keys_of(operands), values_of(operands)
+    def compute(lookup: Array, keys: Array, values: Array) -> list[Array]:
         if not keys.size or keys.shape != values.shape[:1] or (np.diff(keys.astype(np.int64)) < 0).any():
             raise input_error(
                 node, f"{keys.size} keys for {values.shape[:1]} values must be at least one and ascending"
@@ -124,7 +119,7 @@ def hashtable_lookup(node: Node) -> Execute:
         found[~hits] = b"" if values.dtype == object else 0
         return [found, hits.astype(np.uint8)]
 
-    return execute
+    return computed(node, compute, several=True)
 
 
 def lsh_projection(node: Node) -> Execute:
@@ -133,27 +128,25 @@ def lsh_projection(node: Node) -> Execute:
     Dense: one bit per entry of operand 0, which seeds its hash. Sparse: the bits of each row of operand 0 as one
     number, with the row's index above the bits.
     """
-    hashes_of, x_of, dense, info = fetch(node, 0), fetch(node, 1), is_dense(node), node.operand(1)
-    weight_of: Callable[[Sequence[Array | None]], Array] | None = fetch(node, 2) if node.optional(2) else None
+    dense, info = is_dense(node), node.operand(1)
     if info.info.kind in ("string", "handle", "block") or info.info.bits < 8:
         raise unsupported(node, f"element type {info.dtype} is not supported")
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        seeds, x = hashes_of(operands), x_of(operands)
+    def compute(seeds: Array, x: Array, weight: Array | None = None) -> Array:
         if not x.ndim or not x.shape[0]:
             raise input_error(node, f"the input {list(x.shape)} has no rows")
         rows = np.ascontiguousarray(x).reshape(x.shape[0], -1).view(np.uint8)
-        weights = np.ones(x.shape[0]) if weight_of is None else weight_of(operands).astype(np.float64)
+        weights = np.ones(x.shape[0]) if weight is None else weight.astype(np.float64)
         if weights.shape != x.shape[:1]:
             raise input_error(node, f"there are {weights.size} weights for {x.shape[0]} rows")
         bits = np.array([_sign(seed, rows, weights) for seed in seeds.reshape(-1)], np.int64).reshape(seeds.shape)
         if dense:
-            return [bits.reshape(-1).astype(np.int32)]
+            return bits.reshape(-1).astype(np.int32)
         powers = np.int64(1) << np.arange(seeds.shape[1], dtype=np.int64)[::-1]
         offsets = np.arange(seeds.shape[0], dtype=np.int64) << np.int64(seeds.shape[1])
-        return [((bits * powers).sum(axis=1) + offsets).astype(np.int32)]
+        return np.asarray((bits * powers).sum(axis=1) + offsets, np.int32)
 
-    return execute
+    return computed(node, compute)
 
 
 def _sign(seed: np.float32, rows: Array, weights: Array) -> bool:
@@ -166,11 +159,10 @@ def _sign(seed: np.float32, rows: Array, weights: Array) -> bool:
 
 def skip_gram(node: Node) -> Execute:
     """List all choices of ``ngram_size`` words (or up to as many) with at most ``max_skip_size`` skips."""
-    x_of, size, skips = fetch(node, 0), int(option(node, "ngram_size")), int(option(node, "max_skip_size"))
+    size, skips = int(option(node, "ngram_size")), int(option(node, "max_skip_size"))
     shorter = bool(option(node, "include_all_ngrams"))
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
+    def compute(x: Array) -> Array:
         if x.size < 1:
             raise input_error(node, "the input has no string")
         sentence = x.reshape(-1)[0]
@@ -182,9 +174,9 @@ def skip_gram(node: Node) -> Execute:
             raise input_error(node, f"the {len(words)} words give more than {MOST_GRAMS} results")
         out = np.empty(len(grams), object)
         out[:] = grams
-        return [out]
+        return out
 
-    return execute
+    return computed(node, compute)
 
 
 def _grams(words: list[bytes], size: int, skips: int, shorter: bool) -> Iterator[bytes]:

@@ -1,114 +1,86 @@
-"""LSTM operators on real numbers, with float32 or 8-bit weights; integer cells are in lstm_integer.py."""
+"""LSTM operators: on real numbers with float32 or 8-bit weights, on codes, and the basic kernel.
+
+The cell on codes has int8 input, weights and output and an int16 cell state. The basic kernel runs one step with all
+gates in one matrix, in float32 or in uint8 with an int16 cell state.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from odc_mlir.numerics import lstm as cells
 from odc_mlir.numerics.lut import logistic
-from odc_mlir.ops.infer.common import check_elements, option, required
-from odc_mlir.ops.infer.lstm import gates_of, has_aux_weights, is_basic
+from odc_mlir.numerics.pieces import parts
+from odc_mlir.ops.infer.common import check_elements, named, option, require_dtype, required
+from odc_mlir.ops.infer.lstm import BASIC_OPERANDS, gates_of, has_aux_weights, is_basic
 from odc_mlir.ops.recurrent import DIRECTIONS, GATES, PEEPHOLE_GATES
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels import sequences
-from odc_mlir.runtime.kernels.common import fetch, input_error, unsupported
-from odc_mlir.runtime.kernels.lstm_basic import basic_lstm
-from odc_mlir.runtime.kernels.lstm_integer import integer_cell
+from odc_mlir.runtime.kernels.common import (
+    check_scales,
+    fetch,
+    input_error,
+    require_units_of_sums,
+    scale_of,
+    unsupported,
+)
 
 Values = Mapping[str, Array]
 
 _NORM_EPSILON = np.float32(1e-8)
+_Q3_SCALE = 2.0**-12  # scale of gates' arguments without normalisation
+_NORM_SCALE = 2.0**-10  # scale of normalised values
+_INTERMEDIATES = 5  # scales of the four gates before normalisation, and of the hidden values
+_HIDDEN = 4
+_WIDE_INTERMEDIATES = 12
+
+# Input beside last output, cell state -> results 0, 1, 3.
+LstmStep = Callable[[Array, Array], tuple[Array, Array, Array]]
+
+_REAL = ("float32",) * 9
+_CODES = ("uint8", "uint8", "uint8", "int32", "int16", "uint8", "int16", "uint8", "int16")
+_LAST, _WEIGHTS, _BIAS, _STATE = range(1, BASIC_OPERANDS)
+_POWER_TOLERANCE = 1e-3
 
 
 def unidirectional_sequence_lstm(node: Node) -> Execute:
-    """Run the cell over ``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, O]``; update both states."""
-    x_of, layer = fetch(node, 0), _LstmLayer(node)
-
-    def execute(operands: sequences.Operands) -> list[Array]:
-        out = layer.run(operands, sequences.time_first(node, x_of(operands)))
-        return [np.ascontiguousarray(sequences.time_first(node, out))]
-
-    return execute
+    """Run the cell over a sequence; update both states."""
+    return sequences.over_time(node, _layer(node))
 
 
 def lstm(node: Node) -> Execute:
-    """Run one step for ``x [N, I]``; the result is ``[N, O]``."""
-    if is_basic(node):
-        return basic_lstm(node)
-    x_of, layer = fetch(node, 0), _LstmLayer(node)
-
-    def execute(operands: sequences.Operands) -> list[Array]:
-        x = x_of(operands)
-        if x.ndim != 2:
-            raise input_error(node, f"the input has the shape {list(x.shape)}; its rank must be 2")
-        return [layer.run(operands, x[None])[0]]
-
-    return execute
+    """Run one step."""
+    return _basic_lstm(node) if is_basic(node) else sequences.one_step(node, _layer(node))
 
 
 def bidirectional_sequence_lstm(node: Node) -> Execute:
-    """Run one layer forward and one backward in time; results are concatenated or separate.
-
-    An auxiliary input with its own weights adds to both layers; without weights it is the backward layer's input.
-    """
-    if node.operand(0).dtype != "float32":
-        raise unsupported(node, f"an input of {node.operand(0).dtype} is not supported; float32 is")
-    forward, backward = (_LstmLayer(node, direction) for direction in DIRECTIONS)
-    x_of, aux_of, merge = fetch(node, 0), sequences.aux_source(node), bool(option(node, "merge_outputs"))
-    beside = has_aux_weights(node)
-
-    def execute(operands: sequences.Operands) -> list[Array]:
-        x, aux = sequences.both_inputs(node, operands, x_of, aux_of)
-        more = aux if beside else None
-        source = x if beside or aux is None else aux
-        outs = [forward.run(operands, x, aux=more), backward.run(operands, source, aux=more, backward=True)]
-        results = [np.concatenate(outs, axis=2)] if merge else outs
-        return [np.ascontiguousarray(sequences.time_first(node, result)) for result in results]
-
-    return execute
+    """Run one layer forward and one backward in time."""
+    require_dtype(node, node.operand(0), "float32")
+    forward, backward = (_layer(node, direction) for direction in DIRECTIONS)
+    return sequences.both_ways(node, forward, backward, "fw_aux_input_to_forget_weights")
 
 
-class _LstmLayer:
-    """A cell of an operator with its weights and state, whose names start with ``direction``."""
-
-    def __init__(self, node: Node, direction: str = "") -> None:
-        self._node = node
-        x, out = node.operand(0), node.results[0]
-        weights, recurrent = (required(node, f"{direction}{kind}_to_output_weights") for kind in ("input", "recurrent"))
-        names = [f"{direction}{name}" for name in _cell_names()]
-        self._cell_of: Callable[[sequences.Operands], sequences.Cell]
-        if x.dtype == "int8" and not direction:
-            self._cell_of = sequences.when_known(node, names, lambda values: integer_cell(node, values))
-        elif x.dtype == "float32":
-            sequences.require_float(node, f"{direction}output_state", f"{direction}cell_state")
-            self._cell_of = sequences.when_known(node, names, lambda values: _RealCell(node, values, direction))
-        else:
-            raise unsupported(node, f"an input of {x.dtype} with weights of {weights.dtype} is not supported")
-        if out.dtype != x.dtype:
-            raise unsupported(node, f"an input of {x.dtype} with a result of {out.dtype} is not supported")
-        (cells, self._features), self._outputs = weights.static_shape, recurrent.static_shape[-1]
-        self._states = (
-            (f"{direction}output_state", self._outputs, sequences.zero_of(out)),
-            (f"{direction}cell_state", cells, None),
-        )
-        for name, size, _ in self._states:
-            sequences.require_state(node, name, size)
-
-    def run(self, operands: sequences.Operands, x: Array, *, aux: Array | None = None, backward: bool = False) -> Array:
-        """Return results ``[T, N, O]`` for ``x [T, N, I]`` and update the state."""
-        node, shape = self._node, (*x.shape[:2], self._outputs)
-        if x.shape[2] != self._features:
-            raise input_error(node, f"the input has {x.shape[2]} features, the weights {self._features}")
-        check_elements(node, shape, node.results[0].dtype)
-        out = np.empty(shape, node.results[0].info.numpy)
-        states = [sequences.state_of(node, name, operands, x.shape[1], size, zero) for name, size, zero in self._states]
-        found = sequences.through_time(
-            self._cell_of(operands), x, tuple(part for _, part in states), out, aux=aux, backward=backward
-        )
-        for (whole, _), contents in zip(states, found, strict=True):
-            sequences.keep(whole, contents)
-        return out
+def _layer(node: Node, direction: str = "") -> sequences.RecurrentLayer:
+    """Return the layer of weights and states whose names start with ``direction``."""
+    x, out = node.operand(0), node.results[0]
+    weights, recurrent = (required(node, f"{direction}{kind}_to_output_weights") for kind in ("input", "recurrent"))
+    names = [f"{direction}{name}" for name in _cell_names()]
+    cell_of: Callable[[sequences.Operands], sequences.Cell]
+    if x.dtype == "int8" and not direction:
+        cell_of = sequences.when_known(node, names, lambda values: integer_lstm(node, values))
+    elif x.dtype == "float32":
+        sequences.require_float(node, f"{direction}output_state", f"{direction}cell_state")
+        cell_of = sequences.when_known(node, names, lambda values: _RealCell(node, values, direction))
+    else:
+        raise unsupported(node, f"an input of {x.dtype} with weights of {weights.dtype} is not supported")
+    if out.dtype != x.dtype:
+        raise unsupported(node, f"an input of {x.dtype} with a result of {out.dtype} is not supported")
+    (units, features), outputs = weights.static_shape, recurrent.static_shape[-1]
+    states = [(f"{direction}output_state", outputs, sequences.zero_of(out)), (f"{direction}cell_state", units, None)]
+    return sequences.RecurrentLayer(node, cell_of, features, outputs, states)
 
 
 def _cell_names() -> list[str]:
@@ -214,3 +186,216 @@ class _RealCell:
         if self._output_clip > 0:
             np.clip(projected, -self._output_clip, self._output_clip, out=projected)
         return projected
+
+
+def integer_lstm(node: Node, values: Values) -> cells.IntegerLstm:
+    """Return the integers of the cell for the contents ``values`` of weights and biases by name."""
+    if len(node.intermediates) == _WIDE_INTERMEDIATES:
+        raise unsupported(node, "cells with 8-bit sums of gates (12 intermediate tensors) are not supported")
+    return _Scales(node, values).cell()
+
+
+class _Scales:
+    """Derivation of the cell's integers from the scales of an operator's tensors."""
+
+    def __init__(self, node: Node, values: Values) -> None:
+        self._node, self._values = node, values
+        out = node.results[0]
+        self._x_scale, self._x_zero = scale_of(node, node.operand(0))
+        state = named(node, "output_state") or out
+        if state.dtype != "int8":
+            raise unsupported(node, f"the output_state is {state.dtype}; it must be int8")
+        self._h_scale, self._h_zero = scale_of(node, state)
+        self._exponent, self._cell_scale = self._cell_state()
+
+    def cell(self) -> cells.IntegerLstm:
+        gates = gates_of(self._node)
+        scale, zero = self._hidden()
+        projection = self._projection(scale, zero)
+        return cells.IntegerLstm(
+            [self._gate(index, gate) if gate in gates else None for index, gate in enumerate(GATES)],
+            cells.CellParameters(
+                exponent=self._exponent,
+                clip=cells.clip_code(option(self._node, "cell_clip"), self._cell_scale, 32767),
+                hidden_factor=cells.hidden_factor(scale),
+                hidden_zero=zero if projection is None else -zero,
+                output_zero=self._h_zero,
+                projection=projection,
+            ),
+        )
+
+    def _cell_state(self) -> tuple[int, float]:
+        info = named(self._node, "cell_state")
+        if info is None:
+            raise unsupported(self._node, "the cell_state is left out; an integer cell needs its scale")
+        if info.dtype != "int16":
+            raise unsupported(self._node, f"the cell_state is {info.dtype}; it must be int16")
+        scale, zero = scale_of(self._node, info)
+        exponent = cells.cell_exponent(scale)
+        if exponent is None or zero:
+            allowed = f"2^{cells.CELL_EXPONENTS[0]} to 2^{cells.CELL_EXPONENTS[-1]}"
+            raise unsupported(
+                self._node,
+                f"the cell_state has scale {scale:g} and zero point {zero}; "
+                f"it must have a power of two from {allowed} and 0",
+            )
+        return exponent, scale
+
+    def _hidden(self) -> tuple[float, int]:
+        """Return scale and zero point of the hidden values, which equal the output's without projection.
+
+        Converters may drop intermediate tensors; only projection and normalisation need them.
+        """
+        hidden = self._intermediate(_HIDDEN)
+        if hidden is not None:
+            return hidden
+        if "projection_weights" in self._values:
+            raise unsupported(self._node, "the intermediate tensor with the scale of hidden values is missing")
+        return self._h_scale, self._h_zero
+
+    def _intermediate(self, index: int) -> tuple[float, int] | None:
+        """Return scale and zero point of an intermediate tensor."""
+        infos = self._node.intermediates
+        info = infos[index] if len(infos) == _INTERMEDIATES else None
+        if info is None or info.quant is None:
+            return None
+        if not info.quant.per_tensor:
+            raise self._node.error(f"the intermediate tensor {info.name!r} has {len(info.quant.scales)} scales")
+        check_scales(self._node, info, info.quant.scales)
+        return info.quant.scale, info.quant.zero_point
+
+    def _weights(self, name: str, dtype: str) -> tuple[Array, float]:
+        """Return values and scale of symmetric weights."""
+        info = required(self._node, name)
+        scale, zero = scale_of(self._node, info) if info.info.is_integer else (1.0, 0)
+        if info.dtype != dtype or zero:
+            raise unsupported(self._node, f"{name} is {info.dtype} with zero point {zero}; it must be {dtype} with 0")
+        return self._values[name], scale
+
+    def _bias(self, name: str, scale: float, weight_scale: float) -> Array | None:
+        info = named(self._node, name)
+        if info is not None and info.dtype != "int32":
+            raise unsupported(self._node, f"{name} is {info.dtype}; it must be int32")
+        if info is not None:
+            require_units_of_sums(self._node, info, scale, weight_scale)
+        return self._values.get(name)
+
+    def _gate(self, index: int, gate: str) -> cells.Gate:
+        norm = self._norm(gate)
+        scale = _Q3_SCALE if norm is None else self._gate_scale(index, gate)
+        weights, weight_scale = self._weights(f"input_to_{gate}_weights", "int8")
+        bias = self._bias(f"{gate}_gate_bias", self._x_scale, weight_scale) if norm is None else None
+        recurrent, recurrent_scale = self._weights(f"recurrent_to_{gate}_weights", "int8")
+        if recurrent.ndim != 2:
+            raise unsupported(self._node, f"recurrent_to_{gate}_weights is diagonal; integer cells need a matrix")
+        peephole, peephole_scale = None, 1.0
+        if f"cell_to_{gate}_weights" in self._values:
+            peephole, peephole_scale = self._weights(f"cell_to_{gate}_weights", "int16")
+        return cells.Gate(
+            inputs=weights,
+            input_bias=cells.bias_with_zero(weights, self._x_zero, bias),
+            input_factor=cells.product_factor(weight_scale, self._x_scale, scale),
+            recurrent=recurrent,
+            recurrent_bias=cells.bias_with_zero(recurrent, self._h_zero),
+            recurrent_factor=cells.product_factor(recurrent_scale, self._h_scale, scale),
+            peephole=peephole,
+            peephole_factor=cells.peephole_factor(self._exponent, peephole_scale, scale),
+            norm=norm,
+        )
+
+    def _norm(self, gate: str) -> cells.GateNorm | None:
+        name = f"{gate}_layer_norm_coefficients"
+        if name not in self._values:
+            return None
+        weights, scale = self._weights(name, "int16")
+        bias = self._bias(f"{gate}_gate_bias", _NORM_SCALE, scale)
+        return None if bias is None else cells.gate_norm(weights, bias, scale)
+
+    def _gate_scale(self, index: int, gate: str) -> float:
+        found = self._intermediate(index)
+        if found is None:
+            raise unsupported(self._node, f"the intermediate tensor with the scale of the {gate} gate is missing")
+        return found[0]
+
+    def _projection(self, hidden_scale: float, hidden_zero: int) -> cells.Projection | None:
+        if "projection_weights" not in self._values:
+            return None
+        weights, scale = self._weights("projection_weights", "int8")
+        out_scale = scale_of(self._node, self._node.results[0])[0]
+        return cells.Projection(
+            weights=weights,
+            bias=cells.bias_with_zero(weights, -hidden_zero, self._bias("projection_bias", hidden_scale, scale)),
+            factor=cells.product_factor(scale, hidden_scale, self._h_scale),
+            clip=cells.clip_code(option(self._node, "proj_clip"), out_scale, 127),
+        )
+
+
+def _basic_lstm(node: Node) -> Execute:
+    """Run one step of input ``[N, I]`` with weights ``[4*O, I + O]`` and bias ``[4*O]``.
+
+    The gates' order is input, modulation, forget, output. Results are output and cell state ``[N, O]``, input and last
+    output side by side, and sums of gates. The step updates last output and cell state.
+    """
+    infos = (*node.operands[:BASIC_OPERANDS], *node.results)
+    dtypes = tuple("" if info is None else info.dtype for info in infos)
+    if dtypes not in (_REAL, _CODES):
+        raise unsupported(node, f"tensors of {', '.join(dtypes)} are not supported; {', '.join(_CODES)} or float32 are")
+    last, weights, bias, state = (node.spec.operand_name(index) for index in (_LAST, _WEIGHTS, _BIAS, _STATE))
+    prepare = _real_step if dtypes == _REAL else _integer_step
+    x_of = fetch(node, 0)
+    step_of = sequences.when_known(node, (weights, bias), lambda values: prepare(node, values[weights], values[bias]))
+    outputs = node.operand(_WEIGHTS).static_shape[0] // 4
+
+    def execute(operands: sequences.Operands) -> list[Array]:
+        x = x_of(operands)
+        check_elements(node, (x.shape[0], 4 * outputs), node.results[3].dtype)
+        (old, output), (cell, contents) = (
+            sequences.state_of(node, name, operands, x.shape[0], outputs) for name in (last, state)
+        )
+        together = np.concatenate([x, output], axis=1)
+        if together.shape[1] != node.operand(_WEIGHTS).static_shape[1]:
+            raise input_error(node, f"the input has the shape {list(x.shape)}; the weights do not fit")
+        step = step_of(operands)
+        places = parts((len(x), 4 * outputs), (1,), sequences.BLOCK_ELEMENTS, (2, 1))
+        found = [step(together[rows], contents[rows]) for rows, _ in places] or [step(together, contents)]
+        result, new, sums = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
+        sequences.keep(old, result)
+        sequences.keep(cell, new)
+        return [result, new, together, sums]
+
+    return execute
+
+
+def _real_step(node: Node, weights: Array, bias: Array) -> LstmStep:
+    def step(x: Array, state: Array) -> tuple[Array, Array, Array]:
+        sums = x @ weights.T + bias
+        entry, modulation, forget, output = np.split(sums, 4, axis=1)
+        new = logistic(entry) * np.tanh(modulation) + logistic(forget) * state
+        return logistic(output) * np.tanh(new), new, sums
+
+    return step
+
+
+def _integer_step(node: Node, weights: Array, bias: Array) -> LstmStep:
+    for info in (node.operand(0), node.operand(_LAST), node.results[0]):
+        if scale_of(node, info) != (1 / cells.ZERO, cells.ZERO):
+            scale, zero = scale_of(node, info)
+            raise unsupported(
+                node, f"{info.name!r} has scale {scale:g} and zero point {zero}; it must have 1/128 and 128"
+            )
+    for info in (node.operand(_STATE), node.results[1]):
+        scale, zero = scale_of(node, info)
+        if abs(math.log2(scale) - (cells.STATE_BITS - 15)) >= _POWER_TOLERANCE or zero:
+            raise unsupported(
+                node, f"{info.name!r} has scale {scale:g} and zero point {zero}; it must have 2^-11 and 0"
+            )
+    bias_scale, bias_zero = scale_of(node, node.operand(_BIAS))
+    if bias_zero:
+        raise unsupported(node, f"the bias {node.operand(_BIAS).name!r} has the zero point {bias_zero}; it must have 0")
+    cell = cells.basic_cell(weights, scale_of(node, node.operand(_WEIGHTS))[1], bias, bias_scale)
+
+    def step(x: Array, state: Array) -> tuple[Array, Array, Array]:
+        sums = cell.sums(x)
+        return *cells.basic_step(sums, state), sums
+
+    return step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from odc_mlir.numerics.matmul import compute_dtype, largest_magnitude, narrow
 from odc_mlir.numerics.pieces import Place, part_of, parts
 from odc_mlir.ops.infer.common import check_elements, option
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import check_scales, fetch, input_error, scale_of, unsupported
+from odc_mlir.runtime.kernels.common import check_scales, computed, input_error, scale_of, unsupported
 
 Product = Callable[[Array, Array], Array]
 
@@ -28,12 +28,10 @@ _RIGHT_OF = {"int8": _NARROW, "uint8": _NARROW, "int16": (*_NARROW, "int16")}
 
 def batch_matmul(node: Node) -> Execute:
     """Multiply ``[..., M, K] @ [..., K, N]``; leading axes broadcast."""
-    a_of, b_of = fetch(node, 0), fetch(node, 1)
     flip_a, flip_b = bool(option(node, "adjoint_lhs")), bool(option(node, "adjoint_rhs"))
     product = _product(node)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        a, b = a_of(operands), b_of(operands)
+    def compute(a: Array, b: Array) -> Array:
         if min(a.ndim, b.ndim) < 2:
             raise input_error(node, f"shapes {list(a.shape)} and {list(b.shape)} are not matrices")
         a, b = (a.swapaxes(-1, -2) if flip_a else a), (b.swapaxes(-1, -2) if flip_b else b)
@@ -44,9 +42,9 @@ def batch_matmul(node: Node) -> Execute:
         if batch is None or a.shape[-1] != b.shape[-2]:
             raise input_error(node, f"matrices {list(a.shape)} and {list(b.shape)} cannot be multiplied")
         check_elements(node, (*batch, a.shape[-2], b.shape[-1]), node.results[0].dtype)
-        return [product(a, b)]
+        return product(a, b)
 
-    return execute
+    return computed(node, compute)
 
 
 def _product(node: Node) -> Product:

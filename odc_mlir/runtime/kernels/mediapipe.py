@@ -10,7 +10,7 @@ import numpy as np
 from odc_mlir.ops.infer import mediapipe
 from odc_mlir.ops.infer.common import check_elements
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime.kernels.common import fetch, input_error, real_clamp, unsupported
+from odc_mlir.runtime.kernels.common import computed, fetch, input_error, real_clamp, unsupported
 from odc_mlir.runtime.kernels.convolution import image_shape
 from odc_mlir.runtime.kernels.custom import window_taps
 
@@ -34,11 +34,10 @@ def convolution_2d_transpose_bias(node: Node) -> Execute:
 
 def max_pooling_with_argmax_2d(node: Node) -> Execute:
     """Compute the largest element of each window and its first ``row * width + column`` in the window."""
-    x_of, options = fetch(node, 0), mediapipe.pool_options(node)
+    options = mediapipe.pool_options(node)
     clamp = real_clamp(replace(node, options={"fused_activation_function": options.activation}))
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
+    def compute(x: Array) -> list[Array]:
         images, height, width, channels = image_shape(node, x.shape)
         rows, columns = mediapipe.pool_axes(node, height, width)
         shape = (images, rows.output or 0, columns.output or 0, channels)
@@ -50,15 +49,14 @@ def max_pooling_with_argmax_2d(node: Node) -> Execute:
             np.copyto(best, tap.values, where=better)
         return [best if clamp is None else clamp(best), place]
 
-    return execute
+    return computed(node, compute, several=True)
 
 
 def max_unpooling_2d(node: Node) -> Execute:
     """Put each value at its place in a window of zeros; the last wins, places outside are dropped."""
-    x_of, places_of, options = fetch(node, 0), fetch(node, 1), mediapipe.pool_options(node)
+    options = mediapipe.pool_options(node)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, places = x_of(operands), places_of(operands)
+    def compute(x: Array, places: Array) -> Array:
         images, height, width, channels = image_shape(node, x.shape)
         if places.shape != x.shape:
             raise input_error(node, f"the places have the shape {list(places.shape)}, the values {list(x.shape)}")
@@ -76,9 +74,9 @@ def max_unpooling_2d(node: Node) -> Execute:
         image, _, _, channel = np.nonzero(kept)
         result = np.zeros((images, *size, channels), np.float32)
         result[image, ys[kept], xs[kept], channel] = x[kept]
-        return [result]
+        return result
 
-    return execute
+    return computed(node, compute)
 
 
 def _require_version(node: Node) -> None:
@@ -102,10 +100,9 @@ def _shift(x: float, y: float) -> Array:
 def landmarks_2_transform_matrix(node: Node) -> Execute:
     """Compute the matrix from a crop to the image: the box around landmarks, upright and scaled."""
     _require_version(node)
-    x_of, options = fetch(node, 0), mediapipe.crop_options(node)
+    options = mediapipe.crop_options(node)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
+    def compute(x: Array) -> Array:
         if x.ndim != 3 or x.shape[1] <= max(options.left, options.right, *options.subset) or x.shape[2] != 3:
             raise input_error(node, f"the landmarks have the shape {list(x.shape)}")
         points = x[0, :, :2].astype(np.float64)
@@ -117,9 +114,9 @@ def landmarks_2_transform_matrix(node: Node) -> Execute:
         center = back[:2, :2] @ ((low + high) / 2)
         scale = np.diag([*(np.array(options.scale) * (high - low) / size), 1.0, 1.0])
         matrix = _shift(*center) @ back @ scale @ _shift(*(-size / 2))
-        return [matrix[None].astype(np.float32)]
+        return matrix[None].astype(np.float32)
 
-    return execute
+    return computed(node, compute)
 
 
 def _rows(node: Node, matrix: Array) -> Array:
@@ -132,27 +129,26 @@ def _rows(node: Node, matrix: Array) -> Array:
 def transform_landmarks(node: Node) -> Execute:
     """Transform x and y by the matrix's first two rows, as if z were 0; z stays."""
     _require_version(node)
-    x_of, matrix_of = fetch(node, 0), fetch(node, 1)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, rows = x_of(operands), _rows(node, matrix_of(operands))
+    def compute(x: Array, matrix: Array) -> Array:
+        rows = _rows(node, matrix)
         if x.ndim != 3 or x.shape[2] not in (2, 3):
             raise input_error(node, f"the landmarks have the shape {list(x.shape)}")
         result = x.copy()
         for axis, (by_x, by_y, shift) in enumerate(rows):
             result[..., axis] = x[..., 0] * by_x + x[..., 1] * by_y + shift
-        return [result]
+        return result
 
-    return execute
+    return computed(node, compute)
 
 
 def transform_tensor_bilinear(node: Node) -> Execute:
     """Sample the image bilinearly at the transformed pixel centres."""
     _require_version(node)
-    x_of, matrix_of, size = fetch(node, 0), fetch(node, 1), mediapipe.output_size(node)
+    size = mediapipe.output_size(node)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, rows = x_of(operands), _rows(node, matrix_of(operands))
+    def compute(x: Array, matrix: Array) -> Array:
+        rows = _rows(node, matrix)
         _, height, width, channels = image_shape(node, x.shape)
         check_elements(node, (1, *size, channels), "float32")
         out_y, out_x = (np.arange(count, dtype=np.float32) for count in size)
@@ -168,6 +164,6 @@ def transform_tensor_bilinear(node: Node) -> Execute:
         right, below = (column - left)[..., None], (row - top)[..., None]
         upper, lower = ((1 - right) * image[line, left] + right * image[line, left + 1] for line in (top, top + 1))
         mixed = below * lower + (1 - below) * upper
-        return [np.where(is_inside[..., None], mixed, 0).astype(np.float32)[None]]
+        return np.where(is_inside[..., None], mixed, 0).astype(np.float32)[None]
 
-    return execute
+    return computed(node, compute)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from odc_mlir.numerics.fixed import real_bounds
 from odc_mlir.numerics.pooling import average_pool, l2_pool, max_pool, small_pool
@@ -37,14 +38,8 @@ def _pool(node: Node, compute: Compute, kind: str) -> Execute:
     return common.planned(node, 0, (), make)
 
 
-def average_pool_2d(node: Node) -> Execute:
-    """Pool ``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
-    return _pool(node, average_pool, "average")
-
-
-def max_pool_2d(node: Node) -> Execute:
-    """Pool ``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
-    return _pool(node, max_pool, "max")
+average_pool_2d = partial(_pool, compute=average_pool, kind="average")
+max_pool_2d = partial(_pool, compute=max_pool, kind="max")
 
 
 def l2_pool_2d(node: Node) -> Execute:

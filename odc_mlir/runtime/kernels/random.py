@@ -8,14 +8,15 @@ they are valid, so that runs are reproducible.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from odc_mlir.numerics import philox
 from odc_mlir.ops.infer.common import check_elements, option, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import fetch, input_error, ints, single
+from odc_mlir.runtime.kernels.common import computed, input_error, ints, single, wanted_sizes
 
 
 def _generator(node: Node) -> philox.Philox:
@@ -27,60 +28,43 @@ def _generator(node: Node) -> philox.Philox:
     return found
 
 
-def _sizes(node: Node, shape: Array) -> tuple[int, ...]:
-    """Return the sizes in a shape operand; raise InputError for invalid ones."""
-    sizes = ints(shape)
-    if shape.ndim > 1 or any(size < 0 for size in sizes):
-        raise input_error(node, f"{shape.tolist()} is not a shape")
-    check_elements(node, sizes, node.results[0].dtype)
-    return sizes
-
-
 def _drawn(node: Node, draw: Callable[[philox.Philox, int], Array]) -> Execute:
-    shape_of = fetch(node, 0)
     require_dtype(node, node.results[0], "float32")
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        sizes = _sizes(node, shape_of(operands))
-        return [draw(_generator(node), math.prod(sizes)).reshape(sizes)]
+    def compute(shape: Array) -> Array:
+        sizes = wanted_sizes(node, shape)
+        return draw(_generator(node), math.prod(sizes)).reshape(sizes)
 
-    return execute
-
-
-def random_uniform(node: Node) -> Execute:
-    """Draw numbers in [0, 1) of the shape in operand 0."""
-    return _drawn(node, philox.uniform)
+    return computed(node, compute)
 
 
-def random_standard_normal(node: Node) -> Execute:
-    """Draw standard normal numbers of the shape in operand 0."""
-    return _drawn(node, philox.normal)
+random_uniform = partial(_drawn, draw=philox.uniform)
+random_standard_normal = partial(_drawn, draw=philox.normal)
 
 
 def multinomial(node: Node) -> Execute:
     """Draw ``samples`` classes for each row of ``logits [batch, classes]``."""
-    logits_of, samples_of, dtype = fetch(node, 0), fetch(node, 1), node.results[0].info.numpy
+    dtype = node.results[0].info.numpy
     require_dtype(node, node.operand(0), "float32")
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        logits, samples = logits_of(operands), int(single(node, samples_of(operands), "the number of samples"))
+    def compute(logits: Array, count: Array) -> Array:
+        samples = int(single(node, count, "the number of samples"))
         if logits.ndim != 2 or samples < 0 or not np.isfinite(logits).any(axis=1).all():
             raise input_error(node, f"cannot draw {samples} samples from logits {list(logits.shape)}")
         check_elements(node, (3, len(logits), samples + logits.shape[1]), "float64")  # weights, sums and draws
-        return [philox.multinomial(_generator(node), logits, samples).astype(dtype)]
+        return philox.multinomial(_generator(node), logits, samples).astype(dtype)
 
-    return execute
+    return computed(node, compute)
 
 
 def stateless_random_uniform(node: Node) -> Execute:
     """Draw numbers in [0, 1) of the shape in operand 0 from the two seeds in operand 1."""
-    shape_of, seeds_of = fetch(node, 0), fetch(node, 1)
     require_dtype(node, node.results[0], "float32")
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        sizes, seeds = _sizes(node, shape_of(operands)), ints(seeds_of(operands))
+    def compute(shape: Array, numbers: Array) -> Array:
+        sizes, seeds = wanted_sizes(node, shape), ints(numbers)
         if len(seeds) != 2:
             raise input_error(node, f"there are {len(seeds)} seeds; two are needed")
-        return [philox.uniform(philox.scrambled(*seeds), math.prod(sizes)).reshape(sizes)]
+        return philox.uniform(philox.scrambled(*seeds), math.prod(sizes)).reshape(sizes)
 
-    return execute
+    return computed(node, compute)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from odc_mlir.numerics import reduction
 from odc_mlir.numerics.fixed import code_range, round_half_away
 from odc_mlir.numerics.pieces import reduce
 from odc_mlir.ops.dtypes import CODE_DTYPES
-from odc_mlir.ops.infer.common import normal_axis, option
+from odc_mlir.ops.infer.common import normal_axis, option, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels import common
 
@@ -87,7 +88,7 @@ def reduce_sum(node: Node) -> Execute:
     dtype = info.info.numpy
     if info.dtype == "bool":
         return reduce_any(node)
-    common.by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *CODE_DTYPES)))
+    require_dtype(node, info, "float32", *_PLAIN, *CODE_DTYPES)
     if info.dtype not in CODE_DTYPES:
         return _over_axes(node, lambda x, axes, keep: reduce(np.add, x, axes, dtype, keep=keep))
     (scale, zero), (out_scale, out_zero) = common.scale_of(node, info), common.scale_of(node, out)
@@ -107,7 +108,7 @@ def reduce_prod(node: Node) -> Execute:
     dtype = info.info.numpy
     if info.dtype == "bool":
         return reduce_all(node)
-    common.by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *CODE_DTYPES)))
+    require_dtype(node, info, "float32", *_PLAIN, *CODE_DTYPES)
     if info.quant is None or info.dtype not in CODE_DTYPES:
         return _over_axes(node, lambda x, axes, keep: reduce(np.multiply, x, axes, dtype, keep=keep))
     if info.dtype not in ("int8", "int16"):
@@ -126,35 +127,21 @@ def reduce_prod(node: Node) -> Execute:
 
 def _extreme(node: Node, *, largest: bool) -> Execute:
     info = node.operand(0)
-    common.by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *CODE_DTYPES, "bool")))
+    require_dtype(node, info, "float32", *_PLAIN, *CODE_DTYPES, "bool")
     return _over_axes(node, lambda x, axes, keep: reduction.extreme(x, axes, largest=largest, keep_dims=keep))
 
 
-def reduce_max(node: Node) -> Execute:
-    """Compute the largest element of operand 0 over the axes in operand 1."""
-    return _extreme(node, largest=True)
-
-
-def reduce_min(node: Node) -> Execute:
-    """Compute the smallest element of operand 0 over the axes in operand 1."""
-    return _extreme(node, largest=False)
-
-
-def reduce_any(node: Node) -> Execute:
-    """Compute if any element of operand 0 over the axes in operand 1 is true."""
-    return _over_axes(node, lambda x, axes, keep: reduce(np.logical_or, x, axes, keep=keep))
-
-
-def reduce_all(node: Node) -> Execute:
-    """Compute if all elements of operand 0 over the axes in operand 1 are true."""
-    return _over_axes(node, lambda x, axes, keep: reduce(np.logical_and, x, axes, keep=keep))
+reduce_max = partial(_extreme, largest=True)
+reduce_min = partial(_extreme, largest=False)
+reduce_any = partial(_over_axes, compute=lambda x, axes, keep: reduce(np.logical_or, x, axes, keep=keep))
+reduce_all = partial(_over_axes, compute=lambda x, axes, keep: reduce(np.logical_and, x, axes, keep=keep))
 
 
 def cumsum(node: Node) -> Execute:
     """Compute the running sum along the axis in operand 1, without the element itself if ``exclusive``."""
     info = node.operand(0)
     exclusive, reverse = bool(option(node, "exclusive")), bool(option(node, "reverse"))
-    common.by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN)))
+    require_dtype(node, info, "float32", *_PLAIN)
 
     def make(shape: tuple[int, ...], place: Array) -> common.PlannedKernel:
         axis = normal_axis(node, int(common.single(node, place, "the axis")), len(shape))

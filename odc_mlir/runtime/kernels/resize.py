@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from odc_mlir.numerics.resize import bilinear_resizer, nearest_resizer
 from odc_mlir.ops.infer.common import check_elements, require_dtype
@@ -37,6 +38,4 @@ def resize_bilinear(node: Node) -> Execute:
     return _resize(node, lambda shape, *how: bilinear_resizer(shape, dtype, *how, by_reference=by_reference))
 
 
-def resize_nearest_neighbor(node: Node) -> Execute:
-    """Resize ``[N, H, W, C]`` to (height, width) of operand 1 by nearest pixels."""
-    return _resize(node, nearest_resizer)
+resize_nearest_neighbor = partial(_resize, resizer=nearest_resizer)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
-from odc_mlir.ops.infer.common import check_elements, named, option, required
+from odc_mlir.ops.infer.common import required
 from odc_mlir.ops.recurrent import DIRECTIONS
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels import sequences
-from odc_mlir.runtime.kernels.common import fetch, input_error
 
 Values = Mapping[str, Array]
 
@@ -40,67 +37,27 @@ class _RnnCell:
         return (self._activation(inputs + self._recurrent(state[0])),)
 
 
-class _RnnLayer:
-    """A cell with its weights and state, whose names start with ``direction``."""
-
-    def __init__(self, node: Node, direction: str = "") -> None:
-        self._node, self._state = node, f"{direction}hidden_state"
-        sequences.require_float(node, "input", f"{direction}bias", self._state)
-        names = [f"{direction}{name}" for name in ("input_weights", "recurrent_weights", "bias", "aux_input_weights")]
-        self._cell_of = sequences.when_known(node, names, lambda values: _RnnCell(node, values, direction))
-        self._units, self._features = required(node, names[0]).static_shape
-
-    def run(self, operands: sequences.Operands, x: Array, *, aux: Array | None = None, backward: bool = False) -> Array:
-        """Return results ``[T, N, U]`` for ``x [T, N, I]`` and update the state."""
-        if x.shape[2] != self._features:
-            raise input_error(self._node, f"the input has {x.shape[2]} features, the weights {self._features}")
-        check_elements(self._node, (*x.shape[:2], self._units), "float32")
-        out = np.empty((*x.shape[:2], self._units), np.float32)
-        whole, contents = sequences.state_of(self._node, self._state, operands, x.shape[1], self._units)
-        (last,) = sequences.through_time(self._cell_of(operands), x, (contents,), out, aux=aux, backward=backward)
-        sequences.keep(whole, last)
-        return out
+def _layer(node: Node, direction: str = "") -> sequences.RecurrentLayer:
+    """Return the layer of weights and a state whose names start with ``direction``."""
+    state = f"{direction}hidden_state"
+    sequences.require_float(node, "input", f"{direction}bias", state)
+    names = [f"{direction}{name}" for name in ("input_weights", "recurrent_weights", "bias", "aux_input_weights")]
+    cell_of = sequences.when_known(node, names, lambda values: _RnnCell(node, values, direction))
+    units, features = required(node, names[0]).static_shape
+    return sequences.RecurrentLayer(node, cell_of, features, units, [(state, units, None)])
 
 
 def rnn(node: Node) -> Execute:
-    """Run one step for ``x [N, I]``; the result is ``[N, U]``."""
-    x_of, layer = fetch(node, 0), _RnnLayer(node)
-
-    def execute(operands: sequences.Operands) -> list[Array]:
-        x = x_of(operands)
-        if x.ndim != 2:
-            raise input_error(node, f"the input has the shape {list(x.shape)}; its rank must be 2")
-        return [layer.run(operands, x[None])[0]]
-
-    return execute
+    """Run one step."""
+    return sequences.one_step(node, _layer(node))
 
 
 def unidirectional_sequence_rnn(node: Node) -> Execute:
-    """Run the cell over ``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, U]``."""
-    x_of, layer = fetch(node, 0), _RnnLayer(node)
-
-    def execute(operands: sequences.Operands) -> list[Array]:
-        out = layer.run(operands, sequences.time_first(node, x_of(operands)))
-        return [np.ascontiguousarray(sequences.time_first(node, out))]
-
-    return execute
+    """Run the cell over a sequence."""
+    return sequences.over_time(node, _layer(node))
 
 
 def bidirectional_sequence_rnn(node: Node) -> Execute:
-    """Run one layer forward and one backward in time; results are concatenated or separate.
-
-    An auxiliary input with its own weights adds to both layers; without weights it is the backward layer's input.
-    """
-    forward, backward = (_RnnLayer(node, direction) for direction in DIRECTIONS)
-    x_of, aux_of, merge = fetch(node, 0), sequences.aux_source(node), bool(option(node, "merge_outputs"))
-    beside = named(node, "fw_aux_input_weights") is not None
-
-    def execute(operands: sequences.Operands) -> list[Array]:
-        x, aux = sequences.both_inputs(node, operands, x_of, aux_of)
-        more = aux if beside else None
-        source = x if beside or aux is None else aux
-        outs = [forward.run(operands, x, aux=more), backward.run(operands, source, aux=more, backward=True)]
-        results = [np.concatenate(outs, axis=2)] if merge else outs
-        return [np.ascontiguousarray(sequences.time_first(node, result)) for result in results]
-
-    return execute
+    """Run one layer forward and one backward in time."""
+    forward, backward = (_layer(node, direction) for direction in DIRECTIONS)
+    return sequences.both_ways(node, forward, backward, "fw_aux_input_weights")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from odc_mlir.numerics.detection import select_boxes
 from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, PART_ELEMENTS, has_nan, in_pieces, parts
-from odc_mlir.ops.infer.common import check_elements, normal_axis
+from odc_mlir.ops.infer.common import check_elements, normal_axis, require_dtype
 from odc_mlir.ops.search import boundaries
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import PlannedKernel, by_dtype, fetch, input_error, planned, single
+from odc_mlir.runtime.kernels.common import PlannedKernel, computed, input_error, planned, single
 
 _INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 _UNIQUE_ARRAYS = 4  # of indices that finding distinct values takes
@@ -23,7 +24,7 @@ _ORDERED = ("float32", *_INTEGERS)
 def _place(node: Node, best: np.ufunc, search: Callable[..., Any]) -> Execute:
     """Return the kernel of the first index of the best element; NaN is never better than a number."""
     dtype = node.results[0].info.numpy
-    by_dtype(node, node.operand(0), dict.fromkeys((*_ORDERED, "bool")))
+    require_dtype(node, node.operand(0), *_ORDERED, "bool")
 
     def make(shape: tuple[int, ...], place: Array) -> PlannedKernel:
         axis = normal_axis(node, int(single(node, place, "the axis")), len(shape))
@@ -50,20 +51,14 @@ def _place(node: Node, best: np.ufunc, search: Callable[..., Any]) -> Execute:
     return planned(node, 0, (1,), make)
 
 
-def arg_max(node: Node) -> Execute:
-    """Compute the first index of the largest element along an axis."""
-    return _place(node, np.fmax, np.ndarray.argmax)
-
-
-def arg_min(node: Node) -> Execute:
-    """Compute the first index of the smallest element along an axis."""
-    return _place(node, np.fmin, np.ndarray.argmin)
+arg_max = partial(_place, best=np.fmax, search=np.ndarray.argmax)
+arg_min = partial(_place, best=np.fmin, search=np.ndarray.argmin)
 
 
 def topk_v2(node: Node) -> Execute:
     """Compute the ``k`` largest elements of each row in descending order, and their indices."""
-    x_of, k_of, dtype = fetch(node, 0), fetch(node, 1), node.results[1].info.numpy
-    by_dtype(node, node.operand(0), dict.fromkeys(_ORDERED))
+    dtype = node.results[1].info.numpy
+    require_dtype(node, node.operand(0), *_ORDERED)
 
     def ranked(x: Array, k: int) -> tuple[Array, Array]:
         keys = np.where(np.isnan(x), -np.inf, x) if x.dtype.kind == "f" and has_nan(x) else x
@@ -72,8 +67,8 @@ def topk_v2(node: Node) -> Execute:
         places = x.shape[-1] - 1 - ascending[..., : -k - 1 : -1]
         return x.take(places) if x.ndim == 1 else np.take_along_axis(x, places, -1), places.astype(dtype)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, k = x_of(operands), max(int(single(node, k_of(operands), "k")), 0)
+    def compute(x: Array, count: Array) -> list[Array]:
+        k = max(int(single(node, count, "k")), 0)
         if not x.ndim or k > x.shape[-1]:
             raise input_error(node, f"k is {k}, the input has the shape {list(x.shape)}")
         if x.size <= CHUNK_ELEMENTS:
@@ -84,16 +79,14 @@ def topk_v2(node: Node) -> Execute:
             taken[place], indices[place] = ranked(x[place], k)
         return [taken, indices]
 
-    return execute
+    return computed(node, compute, several=True)
 
 
 def where(node: Node) -> Execute:
     """Compute the coordinates of nonzero elements, in order."""
-    x_of = fetch(node, 0)
-    by_dtype(node, node.operand(0), dict.fromkeys((*_ORDERED, "uint32", "bool")))
+    require_dtype(node, node.operand(0), *_ORDERED, "uint32", "bool")
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
+    def compute(x: Array) -> Array:
         if not x.ndim:
             raise input_error(node, "the condition is a scalar; its rank must be at least 1")
         sizes = (int(np.count_nonzero(x)), x.ndim)
@@ -101,18 +94,17 @@ def where(node: Node) -> Execute:
         found = np.empty(sizes, np.int64)
         for axis, places in enumerate(x.nonzero()):
             found[:, axis] = places
-        return [found]
+        return found
 
-    return execute
+    return computed(node, compute)
 
 
 def unique(node: Node) -> Execute:
     """Compute distinct values in order of appearance, and the index of each element's value."""
-    x_of, dtype = fetch(node, 0), node.results[1].info.numpy
-    by_dtype(node, node.operand(0), dict.fromkeys((*_ORDERED, "uint16")))
+    dtype = node.results[1].info.numpy
+    require_dtype(node, node.operand(0), *_ORDERED, "uint16")
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
+    def compute(x: Array) -> list[Array]:
         if x.ndim != 1:
             raise input_error(node, f"the input has the shape {list(x.shape)}; its rank must be 1")
         if x.size <= _FEW and not (x.dtype.kind == "f" and has_nan(x)):
@@ -126,16 +118,14 @@ def unique(node: Node) -> Execute:
         new_place[order] = np.arange(order.size)
         return [x[firsts[order]], new_place[which].astype(dtype)]
 
-    return execute
+    return computed(node, compute, several=True)
 
 
 def _suppression(node: Node, *, soft: bool) -> Execute:
-    sources = [fetch(node, i) for i in range(6 if soft else 5)]
-    for index in (0, 1, *range(3, len(sources))):
-        by_dtype(node, node.operand(index), {"float32": None})
+    for index in (0, 1, *range(3, len(node.operands))):
+        require_dtype(node, node.operand(index), "float32")
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        boxes, scores, *limits = (source(operands) for source in sources)
+    def compute(boxes: Array, scores: Array, *limits: Array) -> list[Array]:
         length, *thresholds = (single(node, limit, "a limit").item() for limit in limits)
         if boxes.shape != (scores.size, 4) or scores.ndim != 1:
             raise input_error(node, f"boxes {list(boxes.shape)} and scores {list(scores.shape)} do not fit")
@@ -148,27 +138,21 @@ def _suppression(node: Node, *, soft: bool) -> Execute:
         count = np.array(len(places), np.int32)
         return [selected, kept, count] if soft else [selected, count]
 
-    return execute
+    return computed(node, compute, several=True)
 
 
-def non_max_suppression_v4(node: Node) -> Execute:
-    """Compute indices of selected boxes, padded with zeros, and their number."""
-    return _suppression(node, soft=False)
-
-
-def non_max_suppression_v5(node: Node) -> Execute:
-    """Compute indices and scores of selected boxes, padded with zeros, and their number."""
-    return _suppression(node, soft=True)
+non_max_suppression_v4 = partial(_suppression, soft=False)
+non_max_suppression_v5 = partial(_suppression, soft=True)
 
 
 def bucketize(node: Node) -> Execute:
     """Count the boundaries up to each element; integers are compared as float32."""
-    x_of, edges = fetch(node, 0), np.array(boundaries(node), np.float32)
+    edges = np.array(boundaries(node), np.float32)
     compared = {"float32": np.float32, "float64": np.float64, "int32": np.float32, "int64": np.float32}
-    kind = by_dtype(node, node.operand(0), compared)
+    require_dtype(node, node.operand(0), *compared)
+    kind = compared[node.operand(0).dtype]
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        return [in_pieces(lambda part: np.searchsorted(edges, part.astype(kind), side="right"), x, np.int32)]
+    def compute(x: Array) -> Array:
+        return in_pieces(lambda part: np.searchsorted(edges, part.astype(kind), side="right"), x, np.int32)
 
-    return execute
+    return computed(node, compute)

@@ -11,8 +11,8 @@ import numpy as np
 from odc_mlir.numerics.hybrid import HybridMatrix, quantize_rows
 from odc_mlir.numerics.pieces import parts
 from odc_mlir.ops.constants import initial_contents
-from odc_mlir.ops.infer.common import named, option, position
-from odc_mlir.ops.spec import Array, Node, TensorInfo
+from odc_mlir.ops.infer.common import check_elements, named, option, position
+from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import (
     Fetch,
     fetch,
@@ -78,25 +78,88 @@ def through_time(
     return state
 
 
+class RecurrentLayer:
+    """A cell of an operator with ``states``: name, elements for each sequence, and the value of an omitted state."""
+
+    def __init__(
+        self,
+        node: Node,
+        cell_of: Callable[[Operands], Cell],
+        features: int,
+        outputs: int,
+        states: Sequence[tuple[str, int, Array | None]],
+    ) -> None:
+        self._node, self._cell_of, self._features, self._outputs = node, cell_of, features, outputs
+        self._states = states
+        for name, size, _ in states:
+            require_state(node, name, size)
+
+    def run(self, operands: Operands, x: Array, *, aux: Array | None = None, backward: bool = False) -> Array:
+        """Return results ``[T, N, O]`` for ``x [T, N, I]`` and update the state."""
+        node, shape = self._node, (*x.shape[:2], self._outputs)
+        if x.shape[2] != self._features:
+            raise input_error(node, f"the input has {x.shape[2]} features, the weights {self._features}")
+        check_elements(node, shape, node.results[0].dtype)
+        out = np.empty(shape, node.results[0].info.numpy)
+        states = [state_of(node, name, operands, x.shape[1], size, zero) for name, size, zero in self._states]
+        contents = tuple(part for _, part in states)
+        found = through_time(self._cell_of(operands), x, contents, out, aux=aux, backward=backward)
+        for (whole, _), new in zip(states, found, strict=True):
+            keep(whole, new)
+        return out
+
+
+def one_step(node: Node, layer: RecurrentLayer) -> Execute:
+    """Return the kernel of one step for ``x [N, I]``; the result is ``[N, O]``."""
+    x_of = fetch(node, 0)
+
+    def execute(operands: Operands) -> list[Array]:
+        x = x_of(operands)
+        if x.ndim != 2:
+            raise input_error(node, f"the input has the shape {list(x.shape)}; its rank must be 2")
+        return [layer.run(operands, x[None])[0]]
+
+    return execute
+
+
+def over_time(node: Node, layer: RecurrentLayer) -> Execute:
+    """Return the kernel of a cell over ``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, O]``."""
+    x_of = fetch(node, 0)
+
+    def execute(operands: Operands) -> list[Array]:
+        out = layer.run(operands, time_first(node, x_of(operands)))
+        return [np.ascontiguousarray(time_first(node, out))]
+
+    return execute
+
+
+def both_ways(node: Node, forward: RecurrentLayer, backward: RecurrentLayer, aux_weights: str) -> Execute:
+    """Return the kernel of one layer forward and one backward in time; results are concatenated or separate.
+
+    An auxiliary input with its own weights adds to both layers; without weights it is the backward layer's input.
+    """
+    x_of, merge, beside = fetch(node, 0), bool(option(node, "merge_outputs")), named(node, aux_weights) is not None
+    aux_of = None if named(node, "aux_input") is None else fetch(node, position(node, "aux_input"))
+
+    def execute(operands: Operands) -> list[Array]:
+        x = time_first(node, x_of(operands))
+        aux = None if aux_of is None else time_first(node, aux_of(operands), name="auxiliary input")
+        if aux is not None and aux.shape[:2] != x.shape[:2]:
+            raise input_error(node, f"the input {list(x.shape)} and the auxiliary input {list(aux.shape)} do not fit")
+        more = aux if beside else None
+        source = x if beside or aux is None else aux
+        outs = [forward.run(operands, x, aux=more), backward.run(operands, source, aux=more, backward=True)]
+        results = [np.concatenate(outs, axis=2)] if merge else outs
+        return [np.ascontiguousarray(time_first(node, result)) for result in results]
+
+    return execute
+
+
 def time_first(node: Node, x: Array, *, name: str = "input") -> Array:
     """Return ``x`` as ``[T, N, I]``, transposed unless ``time_major``."""
     if x.ndim != 3:
         raise input_error(node, f"the {name} has the shape {list(x.shape)}; its rank must be 3")
     return x if option(node, "time_major") else x.swapaxes(0, 1)
-
-
-def aux_source(node: Node) -> Fetch | None:
-    """Return the function that yields the auxiliary input, or None without one."""
-    return None if named(node, "aux_input") is None else fetch(node, position(node, "aux_input"))
-
-
-def both_inputs(node: Node, operands: Operands, x_of: Fetch, aux_of: Fetch | None) -> tuple[Array, Array | None]:
-    """Return input and auxiliary input of a bidirectional operator as ``[T, N, ·]``."""
-    x = time_first(node, x_of(operands))
-    aux = None if aux_of is None else time_first(node, aux_of(operands), name="auxiliary input")
-    if aux is not None and aux.shape[:2] != x.shape[:2]:
-        raise input_error(node, f"the input {list(x.shape)} and the auxiliary input {list(aux.shape)} do not fit")
-    return x, aux
 
 
 def zero_of(info: TensorInfo) -> Array:

@@ -62,8 +62,8 @@ def expand_dims(node: Node) -> Execute:
 
 def shape(node: Node) -> Execute:
     """Compute the operand's sizes."""
-    x_of, dtype = common.fetch(node, 0), node.results[0].info.numpy
-    return lambda operands: [np.array(x_of(operands).shape, dtype)]
+    dtype = node.results[0].info.numpy
+    return common.computed(node, lambda x: np.array(x.shape, dtype))
 
 
 def strided(node: Node) -> Execute:
@@ -89,30 +89,24 @@ def slice_(node: Node) -> Execute:
     return common.planned(node, 0, (1, 2), make)
 
 
-def _values(node: Node) -> Callable[[Sequence[Array | None]], list[Array]]:
-    sources = [common.fetch(node, i) for i in range(len(node.operands))]
-    return lambda operands: [source(operands) for source in sources]
-
-
 def pack(node: Node) -> Execute:
     """Stack operands of one shape along a new axis."""
-    values_of, axis = _values(node), int(option(node, "axis"))
+    axis = int(option(node, "axis"))
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        values = values_of(operands)
+    def compute(*values: Array) -> Array:
         shape = values[0].shape
         if any(v.shape != shape for v in values):
             raise common.input_error(node, f"operands have the shapes {[list(v.shape) for v in values]}; one is needed")
         place = normal_axis(node, axis, len(shape) + 1)
         slices = (*shape[:place], 1, *shape[place:])
-        return [np.concatenate([v.reshape(slices) for v in values], place)]
+        return np.concatenate([v.reshape(slices) for v in values], place)
 
-    return execute
+    return common.computed(node, compute)
 
 
 def concatenation(node: Node) -> Execute:
     """Concatenate operands along an axis; uint8 operands of other scales are rescaled first."""
-    values_of, axis = _values(node), int(option(node, "axis"))
+    axis = int(option(node, "axis"))
     clamp = common.real_clamp(node, finite=False) if node.results[0].dtype == "float32" else None
     if clamp is None and common.fused_activation(node) != "none":
         raise common.unsupported(node, f"fused activation {common.fused_activation(node)!r} is not supported here")
@@ -131,20 +125,20 @@ def concatenation(node: Node) -> Execute:
         check_elements(node, (sum(v.size for v in values),), node.results[0].dtype)
         return place
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
+    def compute(*given: Array) -> Array:
         nonlocal shapes, place
-        values = values_of(operands)
+        values: Sequence[Array] = given
         if rescaled:
-            values = [v if r is None else r(v) for r, v in zip(rescale, values, strict=True)]
+            values = [v if r is None else r(v) for r, v in zip(rescale, given, strict=True)]
         values = [v if v.ndim else v.reshape(1) for v in values]
         found = [v.shape for v in values]
         if found != shapes:
             place = check(values)
             shapes = found
         joined = np.concatenate(values, place)
-        return [joined if clamp is None else clamp(joined)]
+        return joined if clamp is None else clamp(joined)
 
-    return execute
+    return common.computed(node, compute)
 
 
 def _rescaling(node: Node, info: TensorInfo) -> Callable[[Array], Array] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -17,7 +17,16 @@ from odc_mlir.numerics.int16_sums import TableSum, table_sum
 from odc_mlir.numerics.pieces import in_pieces
 from odc_mlir.ops.infer.common import require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import CODES, EIGHT_BIT, FLOATS, fetch, input_error, is_quantised, scale_of
+from odc_mlir.runtime.kernels.common import (
+    CODES,
+    EIGHT_BIT,
+    FLOATS,
+    computed,
+    fetch,
+    input_error,
+    is_quantised,
+    scale_of,
+)
 
 Function = Callable[[Array], Array]
 Table = TypeVar("Table")
@@ -47,12 +56,7 @@ class LaterTable(Generic[Table]):
 
 def unary(node: Node, compute: Function) -> Execute:
     """Return the kernel of a one-operand function."""
-    x_of = fetch(node, 0)
-
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        return [np.asarray(compute(x_of(operands)))]
-
-    return execute
+    return computed(node, lambda x: np.asarray(compute(x)))
 
 
 def coded(node: Node, compute: Function) -> Execute:
@@ -128,51 +132,21 @@ def _sum_of_tables(node: Node, function: Function) -> SumOfTables | None:
     return None if tables is None else SumOfTables(node, tables)
 
 
-def _reals(node: Node, function: Function, *others: str) -> Execute:
+def _reals(node: Node, function: Function, others: tuple[str, ...] = ()) -> Execute:
     """Return the kernel of a function that is defined for real numbers only."""
     require_dtype(node, node.operand(0), *FLOATS, *others)
     dtype = node.results[0].info.numpy
     return unary(node, lambda values: in_pieces(function, values, dtype))
 
 
-def floor(node: Node) -> Execute:
-    """Round down to an integer."""
-    return _reals(node, np.floor)
-
-
-def ceil(node: Node) -> Execute:
-    """Round up to an integer."""
-    return _reals(node, np.ceil)
-
-
-def round(node: Node) -> Execute:  # named after the operator
-    """Round to the nearest integer, halves to even."""
-    return _reals(node, np.rint)
-
-
-def sin(node: Node) -> Execute:
-    """Compute the sine."""
-    return real_function(node, np.sin)
-
-
-def cos(node: Node) -> Execute:
-    """Compute the cosine."""
-    return real_function(node, np.cos)
-
-
-def square(node: Node) -> Execute:
-    """Compute ``x * x``."""
-    return _reals(node, np.square)
-
-
-def sign(node: Node) -> Execute:
-    """Compute -1, 0 or 1 by the sign."""
-    return _reals(node, np.sign, "float64", "int32")
-
-
-def exp(node: Node) -> Execute:
-    """Compute ``e^x``."""
-    return real_function(node, special.exp, tabulated=special.exp_exact)
+floor = partial(_reals, function=np.floor)
+ceil = partial(_reals, function=np.ceil)
+round = partial(_reals, function=np.rint)  # halves to even
+square = partial(_reals, function=np.square)
+sign = partial(_reals, function=np.sign, others=("float64", "int32"))
+sin = partial(real_function, function=np.sin)
+cos = partial(real_function, function=np.cos)
+exp = partial(real_function, function=special.exp, tabulated=special.exp_exact)
 
 
 def log(node: Node) -> Execute:

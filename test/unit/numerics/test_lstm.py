@@ -112,7 +112,7 @@ def test_steps_as_scalar(coupled: bool, peephole: bool, projection: bool) -> Non
         for _ in range(3):
             x = made.rng.integers(-128, 128, (BATCH, FEATURES)).astype(np.int8)
             expected = [made.scalar_step(*row) for row in zip(x, h, c, strict=True)]
-            h, c = made.cell.step(made.cell.inputs(x), h, c)
+            h, c = made.cell.step(made.cell.inputs(x), (h, c))
             assert (h.dtype, c.dtype) == (np.int8, np.int16)
             assert (h.tolist(), c.tolist()) == ([row[0] for row in expected], [row[1] for row in expected])
 

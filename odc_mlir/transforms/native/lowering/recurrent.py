@@ -16,7 +16,7 @@ from odc_mlir.ops.infer.lstm import gates_of
 from odc_mlir.ops.recurrent import GATES
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import fused_activation
-from odc_mlir.runtime.kernels.lstm_integer import integer_lstm
+from odc_mlir.runtime.kernels.lstm import integer_lstm
 from odc_mlir.transforms.native.kernels.registry import LANES
 from odc_mlir.transforms.native.lowering.arithmetic import check_sums, multiply_floats, pack, scaling_fields
 from odc_mlir.transforms.native.lowering.moves import Windows

@@ -13,7 +13,7 @@ from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.numerics.lstm import Factor
 from odc_mlir.ops.infer.common import constants, option, position
-from odc_mlir.runtime.kernels.lstm_integer import integer_lstm
+from odc_mlir.runtime.kernels.lstm import integer_lstm
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, quant_of
 

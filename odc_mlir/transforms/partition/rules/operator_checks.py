@@ -23,7 +23,7 @@ from odc_mlir.ops.bias import adds_in_64_bits, in_other_units, scale_ratios, sca
 from odc_mlir.ops.indexing import gather_axes
 from odc_mlir.ops.infer.common import constants, named, normal_axis
 from odc_mlir.ops.spec import Node, TensorInfo
-from odc_mlir.runtime.kernels.lstm_integer import integer_lstm
+from odc_mlir.runtime.kernels.lstm import integer_lstm
 from odc_mlir.transforms.npu.lowering.code_functions import wide_function
 from odc_mlir.transforms.partition.rules.checks import (
     CODES,
