@@ -186,7 +186,7 @@ class Evaluator:
         if data.rollout is None:
             order = np.random.default_rng(1).permutation(data.known)  # samples that take turns are in every fold
         else:
-            order = data.rollout.in_blocks(samples, JUDGES * int(__import__("os").environ.get("RK", "1")))
+            order = data.rollout.in_blocks(samples, JUDGES)
         if labels is not None:
             assert data.fit_labels is not None
             labels = np.concatenate([data.fit_labels, labels])[order]

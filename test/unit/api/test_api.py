@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -38,8 +39,9 @@ def test_everything_public_exists() -> None:
     for name in odc_mlir.__all__:
         assert getattr(odc_mlir, name) is not None
         assert name in dir(odc_mlir)
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = odc_mlir.nothing
+    for package in ("odc_mlir", "odc_mlir.emitter", "odc_mlir.runtime", "odc_mlir.simulator"):
+        with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+            _ = importlib.import_module(package).nothing
 
 
 def test_run_a_file_by_path_text_and_bytes(model: Path) -> None:

@@ -36,6 +36,14 @@ def test_elu_and_hard_swish() -> None:
     np.testing.assert_array_equal(special.hard_swish(x), x * np.clip(x + 3.0, 0, 6) / 6)  # each step rounded
 
 
+def test_exponentials_are_normal_numbers_or_zero() -> None:
+    x = np.array([-87.0, -88.0, -103.0, -np.inf], np.float32)
+    assert (np.exp(x)[1:3] > 0).all()
+    np.testing.assert_array_equal(special.exp(x), [np.exp(x[0]), 0.0, 0.0, 0.0])
+    np.testing.assert_array_equal(special.exp(x[:1]), np.exp(x[:1]))
+    assert special.exp(x[:0]).shape == (0,)
+
+
 @pytest.mark.parametrize(("scale", "zero"), [(0.05, -20), (0.1, 7), (0.02, 100)])
 def test_hard_swish_codes(scale: float, zero: int) -> None:
     """Within two codes: the intermediate results have only 16 bits."""

@@ -100,6 +100,7 @@ def test_shapes(given: Node, expected: list[Shape | None]) -> None:
         (made("UNPACK", [X], 3, num=3, axis=0), "size of axis 0 and number of results: 2 and 3"),
         (made("UNPACK", [X], 2, num=2, axis=3), "axis 3 is out of range"),
         (made("PADV2", [X, const([[0, 0]] * 3), const([0.0, 0.0], "float32")]), "must have one element"),
+        (made("PADV2", [X, const([[0, 0]] * 2), VALUE]), r"the paddings have the shape \[2, 2\]; it must be \[3, 2\]"),
         (made("PADV2", [X, const([[0, 0]] * 3), const(0)]), r"operand 2 \(value\) is int32, the result float32"),
         (made("MIRROR_PAD", [X, const([[2, 0], [0, 0], [0, 0]])]), "axis 0 of size 2 is padded by 2; at most 1"),
         (made("MIRROR_PAD", [X, const([[0, 0]] * 3)], mode="odd"), "mode is 'odd'; allowed are reflect, symmetric"),

@@ -110,7 +110,9 @@ def test_rooflines_leave_out_what_has_no_place() -> None:
 
 def test_bars() -> None:
     assert charts.bars([], 1, title="t") == ""
-    assert charts.bars([("a", 10, "10 dB"), ("b", 60, "60 dB")], 80, title="t", worst=10).count("var(--c1)") == 1
+    found = charts.bars([("a", 10, "10 dB"), ("b", 60, "60 dB")], 80, title="t", worst=10)
+    assert found.count("var(--c1)") == 1
+    assert 'viewBox="0 0 1000 32"' in found
 
 
 def test_every_cause_has_a_colour_of_its_own() -> None:

@@ -22,7 +22,7 @@ from odc_mlir.quantizer.advice import hint_of, leaves_some
 from odc_mlir.quantizer.policy.verdict import Answers, choose_limits
 from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.quantizer.report import by_harm, render
-from odc_mlir.quantizer.verdict import distinct
+from odc_mlir.quantizer.verdict import _misfit, distinct
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.tools.odc_quantize import summary
 from odc_mlir.tools.quantizing import COMMON_FLAGS, in_flags
@@ -108,6 +108,23 @@ def test_an_option_that_does_the_harm_is_named_alone(options: dict[str, Any], sa
     assert hint is not None
     assert hint.startswith(said)
     assert "allow more" not in hint
+
+
+@pytest.mark.parametrize(
+    ("ends", "seen", "fits"),
+    [
+        ((0.0, 4.0), (1.0, 1.2), True),
+        ((0.0, 5.0), (1.0, 1.2), False),
+        ((-4.0, 0.0), (-1.2, -1.0), True),
+        ((0.0, 2.0), (1.0, 2.1), True),
+        ((0.0, 2.0), (1.0, 2.2), False),
+        (None, (1.0, 2.0), True),
+    ],
+)
+def test_codes_hold_zero_beside_the_values(
+    ends: tuple[float, float] | None, seen: tuple[float, float], fits: bool
+) -> None:
+    assert (not list(_misfit("--parameters of 'x'", ends, seen))) == fits
 
 
 def test_an_option_that_does_the_harm_is_written_as_commands_take_it() -> None:

@@ -49,6 +49,19 @@ def test_samples_may_be_of_other_number_types_and_without_a_batch() -> None:
     assert {array.shape for sample in data.fit for array in sample} == {(1, 4)}
 
 
+def test_left_out_samples_take_their_labels_along() -> None:
+    data = split(_samples(12), np.arange(12))
+    kept = [int(sample[0][0, 0]) for sample in data.held[1:]]
+    told = data.without([data.held[0], data.fit[2]])
+    assert (len(told.fit), len(told.held), told.left_out) == (len(data.fit) - 1, len(data.held) - 1, 2)
+    for samples, labels in ((told.fit, told.fit_labels), (told.held, told.labels)):
+        assert labels is not None
+        assert labels.tolist() == [int(sample[0][0, 0]) for sample in samples]
+    assert [int(sample[0][0, 0]) for sample in told.held] == kept
+    assert data.without([]) is data
+    assert data.without(data.held) is data, "nothing would be left to check the model on"
+
+
 def test_evaluation_samples_are_checked_on_with_their_labels() -> None:
     data = make_data(GRAPH, _samples(23)[3:], _samples(3), [4, 5, 6])
     assert (len(data.fit), len(data.held), data.separate) == (20, 3, True)

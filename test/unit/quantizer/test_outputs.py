@@ -645,3 +645,17 @@ def _scored(kinds: Sequence[str]) -> ModuleOp:
 def _seen_scores(largest: float) -> TensorStatistics:
     """A third of the samples has so large a score."""
     return TensorStatistics.of_extremes(np.zeros(16), np.array([0.5] * 10 + [largest] * 6))
+
+
+def test_only_columns_that_vary_are_lost() -> None:
+    """Columns: good, lost in part, lost by noise, constant in the codes, and noisy but with little variation."""
+    base, sign = np.linspace(-1.0, 1.0, 64), np.tile([1.0, -1.0], 32)
+    expected = np.stack([base, base, base, base, 100.0 + 0.1 * base], axis=1).astype(np.float32)
+    noise = np.sqrt(np.array([0.01, 0.3, 0.8, 0.0, 0.3]) * expected.var(axis=0))
+    coded = (expected + sign[:, np.newaxis] * noise).astype(np.float32)
+    coded[:, 3] = 0.25
+    columns = Columns.of([row[np.newaxis] for row in expected])
+    found = columns.like()
+    found.add_all([row[np.newaxis] for row in coded], [row[np.newaxis] for row in expected])
+    assert columns.lost(found) == ([2, 3], [1])
+    assert columns.lost(found, single=False) == ([3], [])

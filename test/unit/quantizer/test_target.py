@@ -30,7 +30,7 @@ from odc_mlir.quantizer.policy.verdict import LayerError
 from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.quantizer.target import TargetRules
 from odc_mlir.runtime.execution.graph import Graph, build_graph
-from odc_mlir.tools.odc_quantize import _coverage
+from odc_mlir.tools.odc_quantize import _coverage, _front
 
 TARGET = "npu-256"
 
@@ -336,6 +336,20 @@ def test_the_picture_of_costs_says_how_each_is_known() -> None:
     assert "1 other layers, estimated: 1, 30" in str(section.content)
     (section,) = report._front([one | {"time_ns": None} for one in points])
     assert "1 other layers, chosen: 9, 30" in str(section.content)
+
+
+def test_each_point_of_the_front_is_a_line() -> None:
+    point = {"layers": 2, "bytes": 9000, "time_ns": None, "runs": None, "share": 0.5, "search": {"sqnr_db": 30.0}}
+    point |= {"holds": False, "confirmed": False, "chosen": False}
+    best = point | {"layers": 1, "runs": 0.75, "search": {"sqnr_db": None}, "holds": True, "chosen": True}
+    assert list(_front([], 0.9)) == []
+    assert list(_front([point, best, best | {"confirmed": True}], 0.9)) == [
+        "  accuracy by cost, with layers in other precisions:",
+        "    2 other layers: 9,000 bytes, 50.0 % of the products quantised, too few, SQNR in the search 30.0 dB",
+        "    1 other layer: 9,000 bytes, 75.0 % of the products, keeps the limits in the search, chosen",
+        "    1 other layer: 9,000 bytes, 75.0 % of the products, keeps the limits, chosen",
+    ]
+    assert "quantised" not in list(_front([point], 0.4))[1]
 
 
 PIXELS, HIDDEN, EMBEDDED, COUNT = 64, 64, 16, 64

@@ -13,7 +13,7 @@ from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.errors import CompileError
 from odc_mlir.formats.private import Memo
 from odc_mlir.transforms.npu.schedule import tilings, window_search
-from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry, make_window
+from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry, even_splits, make_window
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
 from odc_mlir.transforms.npu.schedule.window_search import Room, TilingChoice, window_choices
 from odc_mlir.transforms.npu.schedule.window_tiling import step_kinds
@@ -37,6 +37,19 @@ def searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Wind
 
     monkeypatch.setattr(tilings, "window_choices", counted)
     return made
+
+
+@pytest.mark.parametrize(
+    ("total", "most", "expected"),
+    [
+        (100, 40, [34, 25, 20, 17, 15, 13, 12, 10, 9, 8, 7, 6]),
+        (5, 8, [5, 3, 2, 1]),
+        (8, 1, [1]),
+        (0, 4, []),
+    ],
+)
+def test_parts_are_nearly_equal_and_shrink_slowly(total: int, most: int, expected: list[int]) -> None:
+    assert even_splits(total, most) == expected
 
 
 def kept() -> Tilings:
