@@ -24,7 +24,7 @@ from odc_mlir.support.universes import additions
 
 if TYPE_CHECKING:
     from odc_mlir.pipelines import Validation
-    from odc_mlir.transforms.npu.schedule.tilings import Tilings
+    from odc_mlir.transforms.npu.schedule.window_search import Tilings
 
 VERIFY_VARIABLE = "ODC_VERIFY_EACH"
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import SimulationError
-from odc_mlir.isa.codec import Instr, decode_one, encode_one, malformed
+from odc_mlir.isa.codec import Instr, decode, decode_one, encode_one, malformed
 from odc_mlir.isa.fields import GRANULE_BYTES
 from odc_mlir.isa.instructions import LONGEST_BYTES
 
@@ -117,10 +117,7 @@ def read_code(code: bytes | memoryview) -> Code:
     view = memoryview(code)
     if is_compact(view):
         return _ProgramExpander(view).read()
-    instructions, offset = [], 0
-    while offset < len(view):
-        instructions.append(decode_one(view, offset, offset))
-        offset += instructions[-1].size_bytes
+    instructions = decode(view)
     return Code(tuple(instructions), tuple(instr.size_bytes for instr in instructions), None)
 
 

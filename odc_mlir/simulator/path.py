@@ -15,7 +15,7 @@ from typing import Any
 from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator.queues import DMA_ENGINES
 from odc_mlir.simulator.resources import Resource
-from odc_mlir.simulator.trace import Issue, Trace, TraceEvent, edges
+from odc_mlir.simulator.trace import Issue, Trace, TraceEvent, edges, end_of
 
 CAUSES: dict[str, str] = {
     "array": "steps and start of the multiply-accumulate array",
@@ -126,12 +126,12 @@ class _Walk:
             return None if started is None else (self._start, started)
         awaited = list(self.posters[id(issue)])
         if instr.mnemonic == "halt":
-            awaited += [max(self.events, key=_end_of)] if self.events else []
-        return self._after(max(awaited, key=_end_of), issue.handed) if awaited else None
+            awaited += [max(self.events, key=end_of)] if self.events else []
+        return self._after(max(awaited, key=end_of), issue.handed) if awaited else None
 
     def _after(self, poster: TraceEvent | Issue, until: float) -> Continuation:
         """Until then a token of ``poster`` was under way."""
-        self._cover(_end_of(poster), until, "token")
+        self._cover(end_of(poster), until, "token")
         return (self._issue if isinstance(poster, Issue) else self._end, poster)
 
     def _end(self, event: TraceEvent) -> Continuation:
@@ -151,8 +151,8 @@ class _Walk:
         self.seen.add(id(event))
         awaited = self.posters[id(event)]
         if awaited and event.issued < when - _SAME:
-            poster = max(awaited, key=_end_of)
-            if self._engine_until(event, _end_of(poster)) is None:
+            poster = max(awaited, key=end_of)
+            if self._engine_until(event, end_of(poster)) is None:
                 return self._after(poster, when)
         if event.issued < when - _SAME:
             if (busy := self._engine_until(event, when - _SAME)) is not None:
@@ -185,10 +185,6 @@ def _phase(event: TraceEvent, own: str) -> dict[str, float]:
         0.0, event.done - event.began - sum(event.lost.values())
     )
     return dict(causes)
-
-
-def _end_of(executed: TraceEvent | Issue) -> float:
-    return executed.handed if isinstance(executed, Issue) else executed.ended
 
 
 def _instant(cycle: float) -> int:

@@ -222,10 +222,11 @@ def _instruction(trace: Trace, event: TraceEvent) -> dict[str, Any]:
 def _waited(trace: Trace, edge: TokenEdge) -> bool:
     """Return whether the taker of a token started when it became visible."""
     taken = edge.taker.handed if isinstance(edge.taker, Issue) else edge.taker.started
-    return abs(_end(edge.poster) + trace.program.target.fetch.semaphore_cycles - taken) < _SAME
+    return abs(end_of(edge.poster) + trace.program.target.fetch.semaphore_cycles - taken) < _SAME
 
 
-def _end(executed: TraceEvent | Issue) -> float:
+def end_of(executed: TraceEvent | Issue) -> float:
+    """Return the cycle at which an instruction is over."""
     return executed.handed if isinstance(executed, Issue) else executed.ended
 
 
@@ -234,7 +235,7 @@ def _arrow(number: int, edge: TokenEdge) -> Iterator[dict[str, Any]]:
     for phase, executed in (("s", edge.poster), ("f", edge.taker)):
         fetch = isinstance(executed, Issue)
         begin = executed.begins if isinstance(executed, Issue) else executed.alone
-        end = _end(executed)
+        end = end_of(executed)
         place = begin + 0.99 * (end - begin) if phase == "s" or fetch else begin
         thread = Queue.FETCH if isinstance(executed, Issue) else executed.queue
         event = {"ph": phase, "name": "token", "cat": "token", "id": number, "pid": 0, "tid": int(thread), "ts": place}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 
 from odc_mlir.isa.fields import ACCUMULATOR_BITS, LARGEST_WIDE_EXPONENT
 from odc_mlir.isa.table.convolution import INITS
-from odc_mlir.isa.windows import depthwise_rows_read
 from odc_mlir.numerics.convolution import ConvFilter, DepthwiseFilter, Window, conv2d, depthwise, depthwise_filter
 from odc_mlir.numerics.fixed import Requantizer, requantize64
 from odc_mlir.numerics.matmul import integer_matrix
@@ -203,6 +203,27 @@ def _input(m: Machine, v: Values, g: _Geometry, dtype: np.dtype[Any]) -> NDArray
         data, start = np.concatenate((ring[start - ring_base :], ring[: start - ring_base])), 0
     shape = (1, g.rows, g.columns, g.in_channels)
     return typed(data, dtype, start, shape, (0, stride_y, stride_x, g.item))
+
+
+def touched(results: int, kernel: int, stride: int, dilation: int) -> int:
+    """Return the number of different rows (or columns) read by ``results`` windows of ``kernel`` taps."""
+    step = math.gcd(stride, dilation)
+    # tap k + stride / step of result y - dilation / step reads the row that tap k of result y reads
+    again = max(0, results - dilation // step) * max(0, kernel - stride // step)
+    return results * kernel - again
+
+
+def depthwise_rows_read(results: int, kernel: int, stride: int, dilation: int, held: int) -> int:
+    """Return the input rows that a depthwise instruction reads for each of its column blocks.
+
+    The array holds the sums of ``held`` result rows. Where so many are enough while rows pass by, every row is read
+    once; otherwise the results are computed ``held`` rows at a time.
+    """
+    if -(-kernel // stride) <= held and 1 in (stride, dilation):
+        return touched(results, kernel, stride, dilation)
+    whole, rest = divmod(results, held)
+    rows = whole * touched(held, kernel, stride, dilation)
+    return rows + (touched(rest, kernel, stride, dilation) if rest else 0)
 
 
 def _touched(results: int, stride: int, kernel: int, dilation: int) -> Iterator[tuple[int, int, int]]:

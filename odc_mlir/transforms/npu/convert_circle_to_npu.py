@@ -47,7 +47,6 @@ from odc_mlir.transforms.npu.lowering import (
     polyphase,
     products,
     recurrent,
-    resizing,
     wide_weights,
     windows,
 )
@@ -97,7 +96,7 @@ class ConvertCircleToNpuPass(PatternPass):
             windows.LowerSoftmax16,
             windows.LowerArgMax,
             normalisation.LowerRmsNorm,
-            resizing.LowerResize,
+            windows.LowerResize,
             moves.LowerReshape,
             windows.LowerImagePad,
             moves.LowerConcatenation,

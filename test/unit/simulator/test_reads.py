@@ -17,9 +17,9 @@ from odc_mlir.errors import SimulationError
 from odc_mlir.isa.codec import Instr, make
 from odc_mlir.isa.fields import Instruction, Kind, Region, Runs
 from odc_mlir.isa.instructions import BY_MNEMONIC
-from odc_mlir.isa.windows import depthwise_rows_read, touched
 from odc_mlir.simulator.counters import PortBytes
 from odc_mlir.simulator.engines import executors
+from odc_mlir.simulator.engines.convolution import depthwise_rows_read, touched
 from odc_mlir.simulator.engines.machine import InstructionCost, Machine
 from odc_mlir.simulator.memories import Access, Memories
 from odc_mlir.simulator.resources import Resource, widths

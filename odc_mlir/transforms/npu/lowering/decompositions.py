@@ -22,8 +22,11 @@ from numpy.typing import NDArray
 
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.errors import OdcError
+from odc_mlir.isa.instructions import field_range
+from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
 from odc_mlir.ops.convolution import transposed_options
 from odc_mlir.ops.infer.common import option, transposed_pad
+from odc_mlir.ops.resize import resize_modes
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.targets import ELEMENT_TYPES
 
@@ -307,3 +310,27 @@ def _transposed_component(offset: int, size: int, kernel: int, stride: int, pad:
     first = -((offset - pad) // stride)  # the least q whose result is not negative
     last = (output - 1 + pad - offset) // stride
     return Component(stride * first + offset - pad, last - first + 1, taps, len(taps) - 1 - first, last - (size - 1))
+
+
+_LARGEST_STEP = field_range("resize", "start_x")[1]  # so that the start of every tile fits as well
+
+
+def resize_lines(node: Node) -> Lines | str:
+    """Return the source positions of a resize operator, or the reason for positions that do not lie on lines."""
+    (_, *source, _), (_, *result, _) = node.operand(0).static_shape, node.results[0].static_shape
+    size, output = (source[0], source[1]), (result[0], result[1])
+    dtype, modes = node.operand(0).dtype, resize_modes(node)
+    what = f"{size[0]}x{size[1]} to {output[0]}x{output[1]}"
+    lines: Lines | None
+    if node.spec.name == "RESIZE_BILINEAR":
+        lines = bilinear_lines(size, output, dtype, *modes)
+        if lines is None:
+            return f"{dtype} is interpolated in real numbers, and {what} with these options is not exact"
+    else:
+        rows, columns = (nearest_line(a, b, *modes) for a, b in zip(size, output, strict=True))
+        if rows is None or columns is None:
+            return f"{what} with these options has positions that rounding moves"
+        lines = Lines(rows, columns)
+    if max(line.step for line in lines) > _LARGEST_STEP:
+        return f"{what} has steps that the instruction does not hold"
+    return lines

@@ -1,4 +1,4 @@
-"""Patterns that lower pooling, reductions, searches, softmax and padding."""
+"""Patterns that lower pooling, resizing, reductions, searches, softmax and padding."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from odc_mlir.numerics.lut import codes_by_byte
 from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.numerics.softmax import softmax_params
 from odc_mlir.ops.spec import Node, QuantParams
+from odc_mlir.transforms.npu.lowering.decompositions import resize_lines
 from odc_mlir.transforms.npu.lowering.products import pointwise, window_of
 from odc_mlir.transforms.npu.lowering.site import UNIT, LowerToNpu, Site, blob_of, pair_of, quant_of, tensor_of
 from odc_mlir.transforms.partition.rules.checks import image_padding
@@ -217,3 +218,16 @@ def reversed_codes(site: Site, source: SSAValue) -> SSAValue:
         table = (low + high - codes.astype(np.int32)).astype(codes.dtype)
         return site.emit(npu.LutOp(source, kind, table=BlobAttr.of(table.tobytes())))
     return site.emit(site.negated(source, kind, (0, 0, low + high), UNIT, (low, high)))
+
+
+class LowerResize(LowerToNpu):
+    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR, to ``npu.resize``."""
+
+    operators = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+
+    def rewrite(self, site: Site) -> None:
+        lines = resize_lines(site.node)
+        assert not isinstance(lines, str), "the placement rules require lines"
+        bilinear = site.node.spec.name == "RESIZE_BILINEAR"
+        kind = npu.ResizeKind.BILINEAR if bilinear else npu.ResizeKind.NEAREST
+        site.finish(npu.ResizeOp(kind, site.operand(0), site.result_type, lines))

@@ -80,8 +80,8 @@ class _History:
             if writer >= 0 and writer > found.get(segment.writer_queue, -1):
                 found[segment.writer_queue] = writer
             segment.readers[queue] = index
-            if segment.lost:
-                self._look_for(buffer, segment)
+            if segment.lost and self.missed is None:
+                self.missed = next((item for item in segment.lost if item.buffer is buffer), None)
             if segment.end == end:
                 return
             segment = segments[segment.end]
@@ -131,11 +131,6 @@ class _History:
     def _last_use(self, buffer: Buffer) -> int:
         return self.last_uses.get(buffer, -1)
 
-    def _look_for(self, buffer: Buffer, segment: _AccessHistory) -> None:
-        """Record the bytes of ``buffer`` in ``segment`` that a reader finds overwritten."""
-        if self.missed is None:
-            self.missed = next((item for item in segment.lost if item.buffer is buffer), None)
-
     def _join(self, start: int, end: int) -> None:
         """Join the segments of ``[start, end)`` into one with the history of the first."""
         low = bisect_left(self.starts, start) + 1
@@ -179,26 +174,18 @@ class Hazards:
         found: Latest = {}
         homes, queue, places = self._homes, command.queue, command.places
         reads, writes = command.immediates.effects
-        for area in reads:
-            buffer, start = places[area.field]
-            if buffer.data is not None:  # constants are never written
-                continue
-            history, base = homes.get(id(buffer)) or self._home(buffer)
-            if area.ring is None:
-                history.read(buffer, base + start, base + start + area.size, index, queue, found)
-                continue
-            for buffer, start, end in spans(places, area):
-                history, base = homes.get(id(buffer)) or self._home(buffer)
-                history.read(buffer, base + start, base + end, index, queue, found)
-        for area in writes:
-            buffer, start = places[area.field]
-            history, base = homes.get(id(buffer)) or self._home(buffer)
-            if area.ring is None:
-                history.write(buffer, base + start, base + start + area.size, index, queue, found)
-                continue
-            for buffer, start, end in spans(places, area):
-                history, base = homes.get(id(buffer)) or self._home(buffer)
-                history.write(buffer, base + start, base + end, index, queue, found)
+        for areas, record in ((reads, _History.read), (writes, _History.write)):
+            for area in areas:
+                buffer, start = places[area.field]
+                if buffer.data is not None:  # constants are never written
+                    continue
+                if area.ring is None:
+                    history, base = homes.get(id(buffer)) or self._home(buffer)
+                    record(history, buffer, base + start, base + start + area.size, index, queue, found)
+                    continue
+                for buffer, start, end in spans(places, area):
+                    history, base = homes.get(id(buffer)) or self._home(buffer)
+                    record(history, buffer, base + start, base + end, index, queue, found)
         return found
 
 

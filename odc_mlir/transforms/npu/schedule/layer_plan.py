@@ -47,9 +47,15 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import (
     tiling_of,
     window_of,
 )
-from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
 from odc_mlir.transforms.npu.schedule.vector_stream import choice_of
-from odc_mlir.transforms.npu.schedule.window_search import NotResidentError, Room, TilingChoice, given_choices
+from odc_mlir.transforms.npu.schedule.window_search import (
+    NotResidentError,
+    Room,
+    TilingChoice,
+    Tilings,
+    given_choices,
+    tilings_of,
+)
 
 ROOM_STEP = 256  # bytes: rooms are rounded down to this, so that searches are shared between similar plans
 WORTHWHILE = 0.999  # of the score that a change must at least reach

@@ -39,8 +39,7 @@ from odc_mlir.transforms.npu.schedule.layer_plan import layer_choices, planned_l
 from odc_mlir.transforms.npu.schedule.move_stream import gathered_bytes
 from odc_mlir.transforms.npu.schedule.prefetch import SMALLEST_CHUNK
 from odc_mlir.transforms.npu.schedule.tensor_ir import becomes_instructions, viewed, window_of
-from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
-from odc_mlir.transforms.npu.schedule.window_search import TilingChoice
+from odc_mlir.transforms.npu.schedule.window_search import TilingChoice, Tilings, tilings_of
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling, step_kinds
 from odc_mlir.transforms.partition.plans.plans import OperatorCost
 

@@ -16,8 +16,7 @@ from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.quant_check import check_quantisation
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo, Trait
 from odc_mlir.targets import ELEMENT_TYPES, Target
-from odc_mlir.transforms.npu.lowering.decompositions import result_copies, transposed_components
-from odc_mlir.transforms.npu.lowering.resizing import resize_lines
+from odc_mlir.transforms.npu.lowering.decompositions import resize_lines, result_copies, transposed_components
 
 CODES = ELEMENT_TYPES
 NUMBERS = ("int32", "int64")  # of results that are not codes

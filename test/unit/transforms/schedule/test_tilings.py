@@ -12,10 +12,9 @@ from odc_mlir import compiler, targets
 from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.errors import CompileError
 from odc_mlir.formats.private import Memo
-from odc_mlir.transforms.npu.schedule import tilings, window_search
+from odc_mlir.transforms.npu.schedule import window_search
 from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry, even_splits, make_window
-from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
-from odc_mlir.transforms.npu.schedule.window_search import Room, TilingChoice, window_choices
+from odc_mlir.transforms.npu.schedule.window_search import Room, TilingChoice, Tilings, tilings_of, window_choices
 from odc_mlir.transforms.npu.schedule.window_tiling import step_kinds
 from odc_mlir.universe import make_context
 
@@ -35,7 +34,7 @@ def searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Wind
         made.append((window, room))
         return window_choices(window, target, room, weighted=weighted)
 
-    monkeypatch.setattr(tilings, "window_choices", counted)
+    monkeypatch.setattr(window_search, "window_choices", counted)
     return made
 
 
@@ -84,9 +83,9 @@ def test_another_question_is_another_search(other: str, searched: list[Any], mon
     window = replace(WINDOW, pixel_bytes=32) if other == "geometry" else WINDOW
     room = Room(ROOM.tile_bytes - 256) if other == "room" else ROOM
     if other == "version":
-        monkeypatch.setattr(tilings, "__version__", "0.0.9")
+        monkeypatch.setattr(window_search, "__version__", "0.0.9")
     if other == "sources":
-        monkeypatch.setattr(tilings, "sources_digest", lambda: "others")
+        monkeypatch.setattr(window_search, "sources_digest", lambda: "others")
     target = targets.load("npu-512") if other == "target" else TARGET
     again = tilings_of(make_context(remember=True), target)
     again.choices(window, room, weighted=other != "weights")
