@@ -417,7 +417,7 @@ def _text(segment: SegmentOp) -> str:
 
 
 def _emit(segment: SegmentOp, program: ProgramOp, choice: TargetChoice) -> bytes:
-    from odc_mlir.emitter import emit_program, operator_kinds
+    from odc_mlir.emitter.program import emit_program, operator_kinds
 
     target, memory = targets.load(choice.target), cast(targets.MemoryMode, choice.memory)
     with typed_errors("package"):

@@ -21,7 +21,7 @@ from xdsl.passes import ModulePass
 from odc_mlir import pipelines
 from odc_mlir.dialects.npu_program import CHAINS, ProgramOp, make_program, programs
 from odc_mlir.dialects.odc import SegmentOp
-from odc_mlir.emitter import emit_program
+from odc_mlir.emitter.program import emit_program
 from odc_mlir.errors import AllocationError, OdcError, TimeLimitError
 from odc_mlir.simulator.program import load
 from odc_mlir.simulator.run import simulate

@@ -22,7 +22,7 @@ from odc_mlir.backends import CompilerBackend, backend_of, segment_model
 from odc_mlir.dialects.circle import info_of
 from odc_mlir.dialects.npu_program import ProgramOp
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols, target_of
-from odc_mlir.emitter import emit_program
+from odc_mlir.emitter.program import emit_program
 from odc_mlir.errors import InputError, PackageError, SimulationError, TranslationError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.samples import random_inputs

@@ -8,26 +8,9 @@ One instruction a line, ``field=value``, fields that are zero left out::
 
 ``field`` takes a number (any Python base prefix), an enum name, or ``region:offset`` for memory addresses. ``wait`` and
 ``post`` list semaphores, ``step.field`` gives an address step; an instruction with any step has a step block.
-:func:`disassemble` writes exactly this form and :func:`assemble` reads it back to equal instructions.
 
-Text form of a ``.npu`` file, which reads back to the same bytes.
-
-    .metadata {"memory": "sram", "target": "npu-256", …}
-    .target_digest 4f5a…
-    .source_hash 00ff…
-    .compiler_version 0.1.0
-    .arena_bytes 4096
-    .history_bytes 2048
-    .input {"name": "x", "dtype": "int8", "shape": [1, 4], "scale": 0.5, "zero_point": 0, "region": 2, "offset": 0}
-    .output {…}
-    .operator {"name": "y", "kind": "CONV_2D", "macs": 64, "recomputed_macs": 0, "ranges": [[0, 5]]}
-    .constants 128
-    .bytes 0102…
-    load source=inputs:0x0 target=0 size0=16 …
-    halt
-
-A program in compact form has ``.history_bytes``. Directives start with a dot and come first; then the instructions, as
-:mod:`odc_mlir.isa.assembly` has them. Without the ``.bytes`` lines a listing is for reading only.
+The text form of a file begins with directives of one line each (``.metadata {…}``, ``.input {…}``, ``.bytes 0102…``)
+and reads back to the same bytes. Without the ``.bytes`` lines a listing is for reading only.
 """
 
 from __future__ import annotations

@@ -1,18 +1,11 @@
 """Vocabulary of the instruction table: fields, instructions, effects and costs.
 
-Vocabulary of effects: memory areas that an instruction reads and writes, derived from its fields.
+Effects are the areas of memory that an instruction reads and writes, from an address field on, in units of its memory.
+Two instructions that touch disjoint columns of the same rows count as conflicting.
 
-Areas are given from an address field on, in units of its memory. The compiler looks at the range that encloses one: two
-instructions that touch disjoint columns of the same rows count as conflicting. Costs look at its runs.
-
-What instructions cost, as formulas: docs/npu.md prints them, the stepped simulator evaluates them.
-
-A cost is lines ``name = expression`` in Python's syntax. Names are fields of the instruction (an enum field is its
-word), lines before, and keys of the target (``vector.start_cycles``). Functions are those of :data:`FUNCTIONS`. Names
-in :data:`DELAYS` and :data:`WIDTHS` are what is charged, where there is such a line; others serve to say it.
-
-What crosses the ports of SRAM and off-chip memory, and their latency, follow from what an instruction reads and writes
-there. The fast simulator counts all of it a second time, from what executing an instruction does.
+A cost is lines ``name = expression`` in Python's syntax: docs/npu.md prints them, the stepped simulation and the cost
+model evaluate them. Names are fields of the instruction (an enum field is its word), lines before, :data:`FUNCTIONS`
+and keys of the target (``vector.start_cycles``). Lines in :data:`DELAYS` and :data:`WIDTHS` are charged.
 """
 
 from __future__ import annotations

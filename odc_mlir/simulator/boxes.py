@@ -1,12 +1,8 @@
 """Happens-before: the accesses ordered by queues and semaphores, and the boxes of addresses that they touch.
 
-Every instruction carries a vector clock: for each queue, how many of its instructions are known to be complete before
-this one starts. Queues complete in order; a token carries the clock of the instruction that posted it. Two accesses
-that conflict and are not ordered by these clocks are a race even if they did not meet in time in this run. The check is
-complete: whichever of the two runs second is compared with the first.
-
-This needs tokens to be told apart, so a semaphore connects one posting queue with one waiting queue; anything else is
-reported as an error of the program.
+Every instruction carries a vector clock: for each queue, how many of its instructions are complete before this one
+starts. Two accesses that conflict and are not ordered by these clocks are a race even if they did not meet in time.
+Tokens carry clocks, so a semaphore connects one posting queue with one waiting queue.
 """
 
 from __future__ import annotations

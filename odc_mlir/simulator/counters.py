@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from odc_mlir.isa.fields import Queue, Region
-from odc_mlir.simulator.resources import BUSY, IDLE, Meter
+from odc_mlir.isa.fields import Queue
+from odc_mlir.simulator.resources import BUSY, IDLE, Meter, Resource
 from odc_mlir.targets import Target
-
-if TYPE_CHECKING:  # both count with what is declared here
-    from odc_mlir.simulator.memories import Memories
-    from odc_mlir.simulator.program import Program
-    from odc_mlir.simulator.resources import Resource
 
 _DIGITS = 3  # of a cycle; times are sums of fractions
 
@@ -132,48 +127,6 @@ def queue_time(meter: Meter, cycles: int, contended: float, instructions: int) -
     states.pop(IDLE, 0.0)
     busy = states.pop(BUSY, 0.0)
     return QueueTime(busy, states, max(0.0, cycles - busy - sum(states.values())), contended, instructions)
-
-
-def collect(
-    program: Program,
-    memories: Memories,
-    ports: Mapping[Resource, PortBytes],
-    amounts: Mapping[Resource, float],
-    *,
-    memory_model: str,
-    cycles: int,
-    macs_useful: int,
-    macs_array: int,
-    program_bytes_fetched: int,
-    queues: dict[str, QueueTime],
-    operators: list[OperatorTime],
-    halt_status: int,
-) -> Counters:
-    """Make the counters of a run from measurements, the program and its memories."""
-    contents, target = program.container, program.target
-    local = (memories.tile, memories.weights, memories.accumulators, memories.params, memories.tables)
-    return Counters(
-        target=target.name,
-        memory=program.memory,
-        memory_model=memory_model,
-        cycles=cycles,
-        macs_useful=macs_useful,
-        macs_array=macs_array,
-        instructions=sum(queue.instructions for queue in queues.values()),
-        program_bytes=len(contents.code),
-        program_bytes_fetched=program_bytes_fetched,
-        constant_bytes=len(contents.constants),
-        constant_bytes_read=memories.constants.moved,
-        sram_peak_bytes=sum(size for region, size in contents.region_bytes.items() if region != Region.CONSTANTS),
-        arena_bytes=contents.arena_bytes,
-        local_peak_bytes={space.name.replace(" ", "_"): space.high_water * space.unit_bytes for space in local},
-        ports={resource.name.lower(): port for resource, port in ports.items()},
-        amounts={resource.name.lower(): amount for resource, amount in sorted(amounts.items()) if amount},
-        queues=queues,
-        operators=operators,
-        halt_status=halt_status,
-        hardware=hardware(target),
-    )
 
 
 def hardware(target: Target) -> dict[str, int]:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from odc_mlir.errors import InputError, OdcError, OptionError, SimulationError
 from odc_mlir.isa.container import TensorRecord
+from odc_mlir.isa.fields import Region
 from odc_mlir.simulator.boxes import Semaphores
-from odc_mlir.simulator.counters import Counters, OperatorTime, PortBytes, collect, queue_time
+from odc_mlir.simulator.counters import Counters, OperatorTime, PortBytes, hardware, queue_time
 from odc_mlir.simulator.engines import executors
 from odc_mlir.simulator.engines.machine import InstructionCost, Machine
 from odc_mlir.simulator.fetch import FetchEngine
@@ -260,17 +261,27 @@ class _Simulation:
         queues["fetch"] = queue_time(self.fetch.meter, cycles, 0.0, self.fetch.position)
         amounts = dict(zip(Resource, self.account.amounts, strict=True))
         amounts[self.fetch.resource] += self.fetch.bytes_fetched
-        return collect(
-            self.program,
-            self.memories,
-            self.ports,
-            amounts,
+        contents, target, memories = self.program.container, self.program.target, self.memories
+        local = (memories.tile, memories.weights, memories.accumulators, memories.params, memories.tables)
+        return Counters(
+            target=target.name,
+            memory=self.program.memory,
             memory_model=memory_model,
             cycles=cycles,
             macs_useful=self.account.macs,
             macs_array=self.account.array_macs,
+            instructions=sum(queue.instructions for queue in queues.values()),
+            program_bytes=len(contents.code),
             program_bytes_fetched=self.fetch.bytes_fetched,
+            constant_bytes=len(contents.constants),
+            constant_bytes_read=memories.constants.moved,
+            sram_peak_bytes=sum(size for region, size in contents.region_bytes.items() if region != Region.CONSTANTS),
+            arena_bytes=contents.arena_bytes,
+            local_peak_bytes={space.name.replace(" ", "_"): space.high_water * space.unit_bytes for space in local},
+            ports={resource.name.lower(): port for resource, port in self.ports.items()},
+            amounts={resource.name.lower(): amount for resource, amount in amounts.items() if amount},
             queues=queues,
             operators=self.account.operators,
             halt_status=self.fetch.status,
+            hardware=hardware(target),
         )

@@ -18,7 +18,7 @@ from helpers.data import GoldenModel, golden_models
 from odc_mlir import pipelines, targets
 from odc_mlir.dialects.npu_isa import InstructionOp, LoopOp
 from odc_mlir.dialects.npu_program import programs
-from odc_mlir.emitter import emit_program
+from odc_mlir.emitter.program import emit_program
 from odc_mlir.isa import container
 from odc_mlir.isa.assembly import read_listing, write_listing
 from odc_mlir.isa.compact import read_code

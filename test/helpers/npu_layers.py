@@ -21,7 +21,7 @@ from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TARGET, TargetAttr, TargetChoice, YieldOp
 from odc_mlir.dialects.quant import Uniform, UniformQuantizedType
-from odc_mlir.emitter import emit_program
+from odc_mlir.emitter.program import emit_program
 from odc_mlir.interpreters.module import NpuFunctions
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams

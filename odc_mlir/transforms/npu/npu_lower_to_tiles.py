@@ -141,8 +141,8 @@ class Emission:
     def end(self, op: YieldOp, rewriter: PatternRewriter) -> None:
         """End the program with copies of the outputs that nothing computes; erase the lowered operations and ``op``."""
         copies = [
-            command("copy", source=(copy.source, 0), target=(copy.target, 0), bytes=copy.source.size)
-            for copy in self._layers.copies
+            command("copy", source=(source, 0), target=(target, 0), bytes=source.size)
+            for source, target in self._layers.copies
         ]
         rewriter.replace(op, [*self._instructions(copies, op, rewriter), make_halt(op.location)], [])
         for lowered in reversed(self._lowered):

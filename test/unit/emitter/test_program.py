@@ -8,7 +8,7 @@ import pytest
 
 from helpers.npu_layers import binary, make_module, program_of, schedule, small_target
 from odc_mlir import targets
-from odc_mlir.emitter import emit_program, instructions
+from odc_mlir.emitter.program import emit_program, instructions
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.container import read
 from odc_mlir.simulator import load

@@ -22,7 +22,7 @@ LONGEST_FUNCTION_LINES = 90
 TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
-    "transforms/npu": 11_320,
+    "transforms/npu": 11_245,
     "quantizer": 12_080,
     "transforms/circle": 7_185,
     "transforms/native": 6_410,
@@ -34,11 +34,11 @@ LINE_BUDGETS = {
     "runtime/auto": 4_840,
     "transforms/quant": 4_400,
     "dialects": 4_740,
-    "simulator": 4_015,
+    "simulator": 3_995,
     "runtime/reporting": 3_810,
     TOP_LEVEL: 4_195,
     "transforms/partition": 3_600,
-    "isa": 3_015,
+    "isa": 2_970,
     "runtime": 2_870,
     "runtime/session": 2_780,
     "runtime/execution": 2_560,
@@ -51,7 +51,7 @@ LINE_BUDGETS = {
     "targets": 743,
     "editing": 683,
     "pages": 560,
-    "emitter": 522,
+    "emitter": 505,
     "codegen": 472,
     "interpreters": 431,
     "samples": 51,

@@ -79,21 +79,17 @@ class WindowLayer(Layer[Op]):
     window: WindowGeometry
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """An output that is an input or a constant, or a state that is not computed in its place."""
-
-    source: Buffer
-    target: Buffer
-
-
 @dataclass(slots=True)
 class ProgramLayers:
-    """The operations of a segment in order, the places of their tensors, and copies at the end."""
+    """The operations of a segment in order, the places of their tensors, and copies at the end.
+
+    ``copies``: from one buffer to another, of an output that is an input or a constant, or of a state that is not
+    computed in its place.
+    """
 
     layers: list[Layer[npu.NpuTensorOp]] = field(default_factory=list)
     fills: dict[int, tuple[LayerTensor, int]] = field(default_factory=dict)  # layer -> its resident result, border code
-    copies: list[Copy] = field(default_factory=list)
+    copies: list[tuple[Buffer, Buffer]] = field(default_factory=list)
 
 
 def read_layers(program: ProgramOp) -> ProgramLayers:
@@ -148,15 +144,15 @@ class _ProgramReader:
                 continue
             buffer = _buffer_of(value, Space.OUTPUTS, binds=(number,))
             if isinstance(root, BlockArgument) or isinstance(root.owner, npu.ConstantOp):
-                self.result.copies.append(Copy(self._buffer(root), buffer))
+                self.result.copies.append((self._buffer(root), buffer))
             else:
                 self.buffers[root] = buffer
 
     def _update(self, late: list[tuple[SSAValue, Buffer]]) -> None:
         """Copy values to states at the end, after all reads of the old contents."""
         before = {root: _buffer_of(root, Space.ARENA) for root, _ in late if self._buffer(root).takes}
-        self.result.copies += [Copy(self._buffer(root), saved) for root, saved in before.items()]
-        self.result.copies += [Copy(before.get(root) or self._buffer(root), held) for root, held in late]
+        self.result.copies += [(self._buffer(root), saved) for root, saved in before.items()]
+        self.result.copies += [(before.get(root) or self._buffer(root), held) for root, held in late]
 
     def _buffer(self, root: SSAValue) -> Buffer:
         buffer = self.buffers.get(root)
@@ -182,12 +178,11 @@ class _ProgramReader:
         kept = resident_image(op)
         if kept is None:
             return
-        layer, value = len(self.result.layers), op.results[0]
-        layout = kept.layout
+        value, (layout, fill) = op.results[0], kept
         self.buffers[value] = shaped(op_name(op), Space.TILE, layout.shape, code_type(value))
         self.layouts[value] = layout
-        if kept.fill is not None:
-            self.result.fills[layer] = (self._tensor(value), kept.fill)
+        if fill is not None:
+            self.result.fills[len(self.result.layers)] = (self._tensor(value), fill)
 
     def _read(self, op: Operation) -> None:
         if not isinstance(op, npu.NpuTensorOp):

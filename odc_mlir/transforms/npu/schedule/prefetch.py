@@ -1,12 +1,9 @@
 """Copies of constants from off-chip memory to SRAM: a heuristic over the whole program.
 
-Constants are merged into chunks in the order in which the layers that use them end: weights are loaded far ahead of
-their use, and nothing waits for them so early. Each chunk is copied to SRAM by one large transfer, as early as SRAM has
-room for it until its last use: for a fixed order, no schedule keeps the off-chip port busy for longer. An estimated
-timeline says where the copy queue has room, so that waiting copies never stop the instruction fetch.
-
-The timeline models in-order queues, dependences, one SRAM port, one off-chip port and bounded queues. It is coarser
-than the simulator, because a port serves one transfer after the other in program order, but linear in time.
+Constants are merged into chunks in the order in which the layers that use them end. Each chunk is copied by one large
+transfer, as early as SRAM has room for it until its last use: for a fixed order, no schedule keeps the off-chip port
+busy for longer. An estimated timeline of queues, dependences and ports, coarser than the simulator's but linear in
+time, says where the copy queue has room, so that waiting copies never stop the instruction fetch.
 """
 
 from __future__ import annotations

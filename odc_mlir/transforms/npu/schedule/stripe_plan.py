@@ -1,12 +1,8 @@
 """Stripes: chains of operations that are computed for some rows at a time, so that a program fits in an arena.
 
-A chain is a run of operations of which only the last result is used afterwards. It is computed for some rows of that
-result at a time; tensors between its operations exist for one stripe only. Rows that two stripes need are computed
-twice. Chains and stripes are chosen together by dynamic programming over the order of the program: memory is the sum of
-the chain and of all tensors that live across it, and costs are estimates from the widths of the target.
-
-A row graph tells which rows of its operands each row of a result needs, and the operations that cannot be computed for
-some rows.
+Of a chain only the last result is used afterwards; tensors between its operations exist for one stripe only, and rows
+that two stripes need are computed twice. Chains and stripes are chosen together by dynamic programming over the order
+of the program: memory is the sum of the chain and of all tensors that live across it, costs are estimates.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, OpResult, SSAValue
@@ -84,16 +84,11 @@ def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     return padded[-3], padded[-2], padded[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class ResidentImage:
-    """Layout and fill code of a resident result, from its attribute."""
+def resident_image(op: Operation) -> tuple[Layout, int | None] | None:
+    """Return layout and fill code of the result of ``op`` in the tile buffer, or None if it is no resident.
 
-    layout: Layout
-    fill: int | None
-
-
-def resident_image(op: Operation) -> ResidentImage | None:
-    """Return the layout of the result of ``op`` in the tile buffer, or None; raise CompileError for several images."""
+    Raise CompileError for several images.
+    """
     attribute = op.attributes.get(RESIDENT)
     if attribute is None:
         return None
@@ -102,7 +97,7 @@ def resident_image(op: Operation) -> ResidentImage | None:
         raise CompileError(f"{attribute} does not describe a resident image", op=op.name, tensor=op_name(op))
     residency = attribute.data
     border = PaddingBorder(*(getattr(residency, name) for name in PaddingBorder._fields))
-    return ResidentImage(Layout(*image, border, npu.item_bytes(op.results[0])), residency.fill)
+    return Layout(*image, border, npu.item_bytes(op.results[0])), residency.fill
 
 
 def given_tiling(op: Operation) -> WindowTiling | None:

@@ -195,26 +195,17 @@ class _Outputs:
         return TilePart.dense((slot, 0), group[1] * self.layer.window.item_bytes, tile.cols), [store]
 
 
-class _Tiles:
-    """Tile-buffer slots of one window operation."""
-
-    def __init__(
-        self,
-        layer: AnyWindow,
-        tiling: WindowTiling,
-        memories: LocalMemories,
-        zero: int,
-        *,
-        weighted: bool,
-    ) -> None:
-        size = footprint(layer.window, tiling, weighted=weighted)
-        window = layer.window
-        rows = ring_rows(window, tiling.rows) if tiling.ring else window.in_rows(tiling.rows)
-        source = Slot("input", (rows, window.in_cols(tiling.cols), tiling.tile_channels(window)), layer.source.type)
-        result = Slot("output", (tiling.rows, tiling.cols, tiling.group), layer.result.type)
-        slots = memories.take(Space.TILE, [source] * size.input_slots + [result] * size.output_slots)
-        self.inputs = _Inputs(layer, tiling, slots[: size.input_slots], zero)
-        self.outputs = _Outputs(layer, slots[size.input_slots :])
+def _tile_slots(
+    layer: AnyWindow, tiling: WindowTiling, memories: LocalMemories, zero: int, *, weighted: bool
+) -> tuple[_Inputs, _Outputs]:
+    """Take the tile-buffer slots of a window operation."""
+    size = footprint(layer.window, tiling, weighted=weighted)
+    window = layer.window
+    rows = ring_rows(window, tiling.rows) if tiling.ring else window.in_rows(tiling.rows)
+    source = Slot("input", (rows, window.in_cols(tiling.cols), tiling.tile_channels(window)), layer.source.type)
+    result = Slot("output", (tiling.rows, tiling.cols, tiling.group), layer.result.type)
+    slots = memories.take(Space.TILE, [source] * size.input_slots + [result] * size.output_slots)
+    return _Inputs(layer, tiling, slots[: size.input_slots], zero), _Outputs(layer, slots[size.input_slots :])
 
 
 def _jobs(window: WindowGeometry, tiling: WindowTiling) -> Iterator[tuple[Tile, tuple[int, int]]]:
@@ -277,18 +268,15 @@ def product_commands(
     window = layer.window
     zero = integers["in_zero"]
     assert isinstance(zero, int), "zero points are integers"
-    slots = _Tiles(layer, tiling, memories, zero, weighted=True)
-    fused = None
-    if follower is not None:
-        first = follower.op.a is layer.op.output
-        fused = FusedElementwise(follower, window, tiling, memories, first, number=1)
+    inputs, outputs = _tile_slots(layer, tiling, memories, zero, weighted=True)
+    fused = None if follower is None else _FusedElementwise(follower, layer, tiling, memories)
     constant = _conv_fields(layer, tiling) | dict(integers)
     known: dict[tuple[object, ...], Immediates] = {}  # by the sizes that decide the fields of a tile
     for tile, group in _jobs(window, tiling):
-        output, stores = slots.outputs.take(tile, group)
+        output, stores = outputs.take(tile, group)
         for step in group_steps(window, tiling, *group):
             channels = _input_channels(window, tiling, step, group)
-            source, loads = slots.inputs.load(tile, *channels)
+            source, loads = inputs.load(tile, *channels)
             yield from loads
             places = {
                 "input": _moved(source.place, (step.k_first - channels[0]) * window.item_bytes),
@@ -300,7 +288,8 @@ def product_commands(
                 places["param"], loads = weights.params_for(step, group)
                 yield from loads
             if not (step.is_first and step.is_last):
-                places["accumulators"] = (memories.accumulators, _accumulators(tiling, tile, step, group))
+                sums = tile.rows * tile.cols * (step.first - group[0]) if tiling.sliced else 0
+                places["accumulators"] = (memories.accumulators, sums)
             ring_bytes = 0
             if tiling.ring:
                 places["ring_base"] = (source.place[0], 0)
@@ -316,10 +305,6 @@ def product_commands(
 
 def _moved(place: Place, units: int) -> Place:
     return place[0], place[1] + units
-
-
-def _accumulators(tiling: WindowTiling, tile: Tile, step: ComputeStep, group: tuple[int, int]) -> int:
-    return tile.rows * tile.cols * (step.first - group[0]) if tiling.sliced else 0
 
 
 def _conv_fields(layer: WindowLayer[Product], tiling: WindowTiling) -> dict[str, int | str]:
@@ -365,7 +350,7 @@ def _tile_fields(tile: Tile, step: ComputeStep, source: TilePart, output: TilePa
 def pool_commands(layer: Pooling, tiling: WindowTiling, memories: LocalMemories) -> Iterator[Command]:
     """Yield the commands of a pooling operation in plain order."""
     window = layer.window
-    slots = _Tiles(layer, tiling, memories, 0, weighted=False)
+    inputs, outputs = _tile_slots(layer, tiling, memories, 0, weighted=False)
     constant: dict[str, int | str] = {
         "kind": layer.op.kind.data.value,
         "type": layer.source.type,
@@ -373,8 +358,8 @@ def pool_commands(layer: Pooling, tiling: WindowTiling, memories: LocalMemories)
         **output_fields(layer.op),
     }
     for tile, group in _jobs(window, tiling):
-        output, stores = slots.outputs.take(tile, group)
-        source, loads = slots.inputs.load(tile, *group)
+        output, stores = outputs.take(tile, group)
+        source, loads = inputs.load(tile, *group)
         yield from loads
         rows = clip(tile.y * window.stride_y - window.pad_top, window.in_rows(tile.rows), window.in_height)
         cols = clip(tile.x * window.stride_x - window.pad_left, window.in_cols(tile.cols), window.in_width)
@@ -438,23 +423,18 @@ def matmul_commands(layer: Matmul, tiling: WindowTiling, memories: LocalMemories
     return product_commands(layer, tiling, memories, _Matrix(layer, tiling, memories, weights), constant)
 
 
-class FusedElementwise:
-    """An element-wise layer of the result of a convolution and of a tensor of the same shape.
-
-    ``window``, ``tiling``: of the convolution. ``number``: the layer number of the commands.
-    """
+class _FusedElementwise:
+    """An element-wise layer of the result of ``conv`` and of a tensor of the same shape; its commands have layer 1."""
 
     def __init__(
         self,
         layer: Layer[npu.ElementwiseOp],
-        window: WindowGeometry,
+        conv: WindowLayer[Product],
         tiling: WindowTiling,
         memories: LocalMemories,
-        first: bool,
-        number: int,
     ) -> None:
-        """``first``: the convolution's result is operand ``a``, not ``b``."""
-        self.layer, self.window, self.number = layer, window, number
+        first = layer.op.a is conv.op.output
+        self.layer, self.window = layer, conv.window
         self.other = layer.sources[1 if first else 0]
         self.names = ("a", "b") if first else ("b", "a")
         slot = Slot("operand", (tiling.rows, tiling.cols, tiling.group), self.other.type)
@@ -464,15 +444,13 @@ class FusedElementwise:
     def commands(self, tile: Tile, group: tuple[int, int], output: Place) -> Iterator[Command]:
         """Yield load, computation and store for result channels ``group`` (first, count) of a tile at ``output``."""
         slot = self.slots.take()
-        yield self._own(transfer_tile("load", self.other, self.window, tile, *group, (slot, 0)))
         elements = tile.rows * tile.cols * group[1]
         sizes = {"size0": elements, "size1": 1, "size2": 1, "a_stride0": 1, "b_stride0": 1}
         run = elements * self.layer.result.item_bytes
         strides = {f"{name}_stride{level}": run for name in ("a", "b", "out") for level in (1, 2)}
         places = {self.names[0]: output, self.names[1]: (slot, 0), "output": output}
-        yield self._own(command("vop", **self.fields, **sizes, **strides, **places))
-        yield self._own(transfer_tile("store", self.layer.result, self.window, tile, *group, output))
-
-    def _own(self, made: Command) -> Command:
-        made.layer = self.number
-        return made
+        load = transfer_tile("load", self.other, self.window, tile, *group, (slot, 0))
+        vop = command("vop", **self.fields, **sizes, **strides, **places)
+        for made in (load, vop, transfer_tile("store", self.layer.result, self.window, tile, *group, output)):
+            made.layer = 1
+            yield made

@@ -10,7 +10,7 @@ from helpers.npu_layers import Array, Body, expected, inputs_of, make_module, pr
 from odc_mlir import pipelines, targets
 from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
 from odc_mlir.dialects.npu_memory import BufferType
-from odc_mlir.emitter import emit_program
+from odc_mlir.emitter.program import emit_program
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.simulator.program import load

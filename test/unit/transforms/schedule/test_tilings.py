@@ -107,7 +107,7 @@ def test_a_run_searches_each_tiling_once(searched: list[Any], test_data: Path) -
     searched.clear()
     assert compiler.compile(model, remember=True).members == package.members
     assert searched == []
-    window_search.window_choices.cache_clear()
+    window_choices.cache_clear()
     assert compiler.compile(model).members == package.members
 
 
