@@ -21,7 +21,7 @@ import numpy as np
 from odc_mlir.errors import OdcError, PackageError, UnsupportedError
 from odc_mlir.formats.plan import Plan, SegmentStep
 from odc_mlir.isa.container import read as read_container
-from odc_mlir.ops.spec import Array, Node, TensorInfo
+from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.ops.work import size, tensor_bytes
 from odc_mlir.runtime.devices.base import ExplainedProgram, MemoryModel, ModelledProgram
 from odc_mlir.runtime.execution.plan import PlanExecutor
@@ -29,7 +29,7 @@ from odc_mlir.runtime.execution.work import Measured, graph_work
 from odc_mlir.runtime.reporting.clocks import Modelled, host_of, modelled
 from odc_mlir.runtime.reporting.report_file import SCHEMA_VERSION, is_modelled
 from odc_mlir.runtime.reporting.report_object import Report
-from odc_mlir.runtime.reporting.report_partition import partition_report
+from odc_mlir.runtime.reporting.report_partition import partition_report, placements
 from odc_mlir.runtime.reporting.report_table import EXPLAINED, causes_of_segments, live_in_segments, what_ifs
 from odc_mlir.simulator.trace import windows
 from odc_mlir.targets import Target
@@ -37,24 +37,6 @@ from odc_mlir.targets.costs import EnergyCosts, EnergyFigure
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
-
-
-def model_floor_cycles(
-    step: SegmentStep,
-    nodes: Sequence[Node],
-    tensors: Sequence[TensorInfo],
-    target: Target,
-    memory: str,
-    stored_bytes: int,
-) -> int:
-    """Return the bound of the operators of ``step`` (see the module's text); ``stored_bytes``: our constants."""
-    inside = [nodes[index] for index in step.operators]
-    results = sum(size(node.results[0]) for node in inside if node.macs)
-    moved = sum(tensor_bytes(tensors[index]) for indices in step.passed for index in indices)
-    weights = min(float(stored_bytes), sum(map(coded_bytes, _weights(inside))))
-    cycles = _port_cycles(target, memory, moved, weights)
-    macs = sum(byte_products(node) for node in inside)
-    return max(math.ceil(macs / target.array.macs_per_cycle), math.ceil(results / target.vector.requant_lanes), *cycles)
 
 
 def byte_products(node: Node) -> int:
@@ -81,24 +63,6 @@ def layer_floor(node: Node, target: Target, memory: str) -> dict[str, int]:
     }
 
 
-def ideal_cycles(
-    step: SegmentStep, tensors: Sequence[TensorInfo], target: Target, counters: Mapping[str, Any], floor_cycles: int
-) -> int:
-    """Return the bound of the program with these ``counters``, for a model with this floor; see the module's text."""
-    moved = sum(tensor_bytes(tensors[index]) for indices in step.passed for index in indices)
-    read = min(counters["constant_bytes"], counters["constant_bytes_read"])  # of tables a few rows
-    fixed = read + counters["program_bytes"]
-    macs: int = sum(operator["macs"] for operator in counters["operators"])
-    cycles = _port_cycles(target, counters["memory"], moved, fixed)
-    return max(floor_cycles, math.ceil(macs / target.array.macs_per_cycle), *cycles)
-
-
-def _port_cycles(target: Target, memory: str, moved_bytes: float, fixed_bytes: float) -> tuple[int, int]:
-    """Return the least cycles of the off-chip and the SRAM port; the memory mode places ``fixed_bytes``."""
-    offchip, sram = (fixed_bytes, moved_bytes) if memory == "flash" else (0.0, moved_bytes + fixed_bytes)
-    return math.ceil(offchip / target.offchip.bytes_per_cycle), math.ceil(sram / target.sram.bytes_per_cycle)
-
-
 def _weights(nodes: Iterable[Node]) -> Iterable[TensorInfo]:
     """Return the quantised constants that operators with multiply-accumulates read, equal ones once.
 
@@ -110,13 +74,9 @@ def _weights(nodes: Iterable[Node]) -> Iterable[TensorInfo]:
 
 def coded_bytes(info: TensorInfo) -> float:
     """Return the entropy of a constant's bytes: the fewest bytes that a code of single bytes needs."""
-    return _entropy_bytes(np.frombuffer(info.data or b"", np.uint8))
-
-
-def _entropy_bytes(values: Array) -> float:
-    counts = np.bincount(values)
+    counts = np.bincount(np.frombuffer(info.data or b"", np.uint8))
     counts = counts[counts > 0]
-    return float(-(counts * np.log2(counts / max(1, values.size))).sum() / 8)
+    return float(-(counts * np.log2(counts / max(1, counts.sum()))).sum() / 8)
 
 
 # Action -> the figure of one, and which counts of the simulator it is multiplied with.
@@ -158,15 +118,16 @@ def _scaled(figure: EnergyFigure, amount: float) -> dict[str, float]:
     return {bound: amount * getattr(figure, bound) for bound in _BOUNDS}
 
 
-def total_energy(estimates: Iterable[Mapping[str, Any]], description: str | None) -> dict[str, Any]:
-    """Return the sum over segments, and the figures used."""
+def total_energy(segments: Sequence[_SegmentCounters]) -> dict[str, Any]:
+    """Return the sum of the estimates over segments, and the figures used."""
     parts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
-    for one in estimates:
-        parts.update(one["parts_uj"])
-        sums.update({key: one[key] for key in ("estimate_uj", "low_uj", "high_uj")})
+    for segment in segments:
+        one = segment.energy
+        parts.update(one.pop("parts_uj"))
+        sums.update(one)
     return {
-        "estimated_with": description,
+        "estimated_with": next((item.target.energy.description for item in segments), None),
         **{key: round(sums[key], 4) for key in ("estimate_uj", "low_uj", "high_uj")},
         "parts_uj": {action: round(value, 4) for action, value in parts.most_common()},
     }
@@ -195,11 +156,12 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
     models: tuple[MemoryModel, ...] = ("parity",) if quick else ("parity", "strict")
     found = {step.file: _SegmentCounters(step, executor, models, explained=not quick) for step in plan.segments}
     segments = [segment for segment in found.values() if segment.parity]
-    clock = _modelled(plan, work, segments)
+    clock_hz = next((segment.target.clock_hz for segment in segments), None)
+    clock = modelled(plan, work, {item.step.file: item.parity["cycles"] for item in segments}, clock_hz)
     layers = _layers(package, plan, work, found)
     on_npu = [layer for layer in layers if layer["placed"] == "npu"]
     cycles = sum(segment.parity["cycles"] for segment in segments)
-    peak = segments[0].macs_per_cycle if segments else 0
+    peak = segments[0].target.array.macs_per_cycle if segments else 0
     report: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "model": package.name,
@@ -209,7 +171,7 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
         "quantize": plan.options.get("quantize"),
         "quantization": package.verdict,
         "compiler_version": plan.compiler_version,
-        "clock_hz": _clock_hz(segments),
+        "clock_hz": clock_hz,
         "cycles_total": cycles,
         "cycles_total_strict": None if quick else sum(segment.counters["strict"]["cycles"] for segment in segments),
         "latency_ms": clock.latency_ms,
@@ -236,7 +198,7 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
         "layers": layers,
         "engines": _engines(segments),
         "hardware": dict(segments[0].parity["hardware"]) if segments else {},
-        "energy": total_energy([segment.energy for segment in segments], _energy_figures(segments)),
+        "energy": total_energy(segments),
         "causes": causes_of_segments([segment.explanation for segment in segments]),
         "what_if": what_ifs([(segment.explanation, segment.parity["cycles"]) for segment in segments]),
         "measured": dict(package.measured),
@@ -265,21 +227,6 @@ def _planned(package: Package) -> tuple[PlanExecutor, Plan]:
     executor = package.executor()
     assert isinstance(executor, PlanExecutor), "plans are run by nothing else"
     return executor, package.plan
-
-
-def _energy_figures(segments: Sequence[_SegmentCounters]) -> str | None:
-    """Return the parameters of the energy estimate."""
-    targets = [segment.program.target for segment in segments if segment.program is not None]
-    return targets[0].energy.description if targets else None
-
-
-def _modelled(plan: Plan, work: Measured, segments: Sequence[_SegmentCounters]) -> Modelled:
-    cycles = {segment.step.file: segment.parity["cycles"] for segment in segments}
-    return modelled(plan, work, cycles, _clock_hz(segments))
-
-
-def _clock_hz(segments: Sequence[_SegmentCounters]) -> int | None:
-    return segments[0].clock_hz if segments else None
 
 
 def _sram_peak(package: Package, segments: Sequence[_SegmentCounters]) -> Mapping[str, Any]:
@@ -318,43 +265,46 @@ class _SegmentCounters:
         return self.counters.get("parity", {})
 
     @property
-    def clock_hz(self) -> int:
-        return self.program.target.clock_hz if self.program is not None else 0
+    def target(self) -> Target:
+        """Return the machine of a segment that has counters."""
+        assert self.program is not None
+        return self.program.target
 
-    @property
-    def macs_per_cycle(self) -> int:
-        return self.program.target.array.macs_per_cycle if self.program is not None else 0
+    def model_floor_cycles(self, work: Measured) -> int:
+        """Return the bound of the model's operators, whatever the program; see the module's text."""
+        inside = [work.nodes[index] for index in self.step.operators]
+        results = sum(size(node.results[0]) for node in inside if node.macs)
+        weights = min(float(self.parity["constant_bytes"]), sum(map(coded_bytes, _weights(inside))))
+        macs = sum(byte_products(node) for node in inside)
+        lanes = math.ceil(results / self.target.vector.requant_lanes)
+        return max(lanes, *self._least_cycles(work, weights, macs))
 
     def ideal_cycles(self, work: Measured) -> int:
         """Return the bound of our program."""
-        if self.program is None:
-            return 0
-        floor_cycles = self.model_floor_cycles(work)
-        return ideal_cycles(self.step, work.tensors, self.program.target, self.parity, floor_cycles)
+        counters = self.parity
+        read = min(counters["constant_bytes"], counters["constant_bytes_read"])  # of tables a few rows
+        macs: int = sum(operator["macs"] for operator in counters["operators"])
+        return max(self.model_floor_cycles(work), *self._least_cycles(work, read + counters["program_bytes"], macs))
 
-    def model_floor_cycles(self, work: Measured) -> int:
-        """Return the bound of the model's operators, whatever the program."""
-        if self.program is None:
-            return 0
-        memory, stored = str(self.parity["memory"]), int(self.parity["constant_bytes"])
-        return model_floor_cycles(self.step, work.nodes, work.tensors, self.program.target, memory, stored)
+    def _least_cycles(self, work: Measured, fixed_bytes: float, macs: int) -> tuple[int, int, int]:
+        """Return the least cycles of the array, the off-chip and the SRAM port; ``fixed_bytes``: constants and code."""
+        moved = float(sum(tensor_bytes(work.tensors[index]) for indices in self.step.passed for index in indices))
+        offchip, sram = (fixed_bytes, moved) if self.parity["memory"] == "flash" else (0.0, moved + fixed_bytes)
+        return (
+            math.ceil(macs / self.target.array.macs_per_cycle),
+            math.ceil(offchip / self.target.offchip.bytes_per_cycle),
+            math.ceil(sram / self.target.sram.bytes_per_cycle),
+        )
 
     @property
     def energy(self) -> dict[str, Any]:
         """Return the energy estimate of one run."""
-        assert self.program is not None
         parity = self.parity
-        return estimate(parity.get("amounts", {}), parity["macs_useful"], parity["cycles"], self.program.target)
+        return estimate(parity.get("amounts", {}), parity["macs_useful"], parity["cycles"], self.target)
 
     def layer_energy(self, operator: Mapping[str, Any]) -> dict[str, Any]:
         """Return the energy estimate of one operator, without the program."""
-        assert self.program is not None
-        macs, cycles = operator["executed_macs"], operator["cycles"]
-        return estimate(operator.get("amounts", {}), macs, cycles, self.program.target)
-
-    def layer_floor(self, node: Node) -> dict[str, int]:
-        """Return the least cycles of one operator on this machine."""
-        return {} if self.program is None else layer_floor(node, self.program.target, self.parity["memory"])
+        return estimate(operator.get("amounts", {}), operator["executed_macs"], operator["cycles"], self.target)
 
     def operator_times(self, nodes: Sequence[Node], data: bytes) -> list[dict[str, Any]]:
         """Return counters of the segment's operators, each with the cycles that it adds to the run, and causes.
@@ -412,40 +362,31 @@ def _layers(
     package: Package, plan: Plan, work: Measured, found: Mapping[str, _SegmentCounters]
 ) -> list[dict[str, Any]]:
     """Return one record per operator of the model, in its order."""
-    layers: dict[int, dict[str, Any]] = {}
-    for step in plan.steps:
-        segment = found[step.file] if isinstance(step, SegmentStep) else None
-        times: Sequence[Mapping[str, Any]] = [{}] * len(step.operators)
-        if isinstance(step, SegmentStep) and segment is not None:
-            inside = [work.nodes[index] for index in step.operators]
-            times = segment.operator_times(inside, package.files.segment(step.file))
-        for index, spent in zip(step.operators, times, strict=True):
-            node, own = work.nodes[index], work.works[index]
-            layer: dict[str, Any] = {
-                "operator": index,
-                "name": node.name,
-                "op": node.spec.name,
-                "placed": "host",
-                "reason": plan.host_reasons.get(index, "not compiled"),
-                "segment": None,
-                "macs": own.macs,
-                "cycles": 0,
-                "host_modelled_ns": round(own.host_ns),
-            }
-            if node.spec.name == "WHILE":
-                layer["trip_count"] = own.trips
-            if segment is not None and segment.parity:
-                layer |= {"placed": "npu", "reason": None, "segment": segment.step.name}
-                layer |= {"cycles": spent.get("cycles", 0), "busy_cycles": spent.get("busy_cycles", {})}
-                kept = ("first_cycle", "last_cycle", "amounts", *EXPLAINED)
-                layer |= {key: spent[key] for key in kept if key in spent}
-                layer |= {"floor": segment.layer_floor(node)}
-                if spent:
-                    layer |= {"energy": segment.layer_energy(spent)}
-            elif segment is not None:
-                layer |= {"reason": segment.failure, "segment": segment.step.name}
-            layers[index] = layer
-    return [layers[index] for index in sorted(layers)]
+    times: dict[int, dict[str, Any]] = {}
+    for step in plan.segments:
+        inside = [work.nodes[index] for index in step.operators]
+        spent_by = found[step.file].operator_times(inside, package.files.segment(step.file))
+        times.update(zip(step.operators, spent_by, strict=True))
+    segments = {segment.step.name: segment for segment in found.values()}
+    layers = placements(plan, work, "npu")
+    for index, layer in enumerate(layers):
+        own, segment = work.works[index], segments.get(layer["segment"])
+        layer |= {"cycles": 0, "host_modelled_ns": round(own.host_ns)}
+        if layer["op"] == "WHILE":
+            layer["trip_count"] = own.trips
+        if segment is None:
+            continue
+        if not segment.parity:
+            layer |= {"placed": "host", "reason": segment.failure}
+            continue
+        spent = times[index]
+        layer |= {"cycles": spent.get("cycles", 0), "busy_cycles": spent.get("busy_cycles", {})}
+        kept = ("first_cycle", "last_cycle", "amounts", *EXPLAINED)
+        layer |= {key: spent[key] for key in kept if key in spent}
+        layer |= {"floor": layer_floor(work.nodes[index], segment.target, segment.parity["memory"])}
+        if spent:
+            layer |= {"energy": segment.layer_energy(spent)}
+    return layers
 
 
 def _engines(segments: Iterable[_SegmentCounters]) -> dict[str, dict[str, Any]]:

@@ -17,6 +17,7 @@ from odc_mlir.formats.quantities import counted, size_text
 from odc_mlir.runtime.execution.work import graph_work
 from odc_mlir.runtime.reporting.clocks import host_of
 from odc_mlir.runtime.reporting.report_object import Report, small_table
+from odc_mlir.runtime.reporting.report_partition import placements
 from odc_mlir.runtime.reporting.report_table import network_csv
 
 if TYPE_CHECKING:
@@ -87,11 +88,11 @@ class UnmodelledReport(Report):
 
     def __str__(self) -> str:
         rows = [f"  {kind:20} {name}: {where}" for kind, name, where in self._rows()]
-        return "\n".join((self._headline(), *rows))
+        return "\n".join((self.headline(), *rows))
 
     def _repr_html_(self) -> str:
         """Show the summary and the first operators in a notebook."""
-        return small_table(self._headline(), ("operator", "result", "placed"), self._rows())
+        return small_table(self.headline(), ("operator", "result", "placed"), self._rows())
 
     def _rows(self) -> list[tuple[str, str, str]]:
         return [
@@ -99,7 +100,8 @@ class UnmodelledReport(Report):
             for layer in self["layers"][:_ROWS]
         ]
 
-    def _headline(self) -> str:
+    def headline(self) -> str:
+        """Format model, target, and number and size of compiled operators in one line."""
         total = counted(len(self["layers"]), "operator")
         where = f" in {counted(self['segment_count'], 'segment')}" if self["segment_count"] else ""
         size = size_text(self["binary_bytes"])
@@ -119,21 +121,8 @@ def unmodelled_report(package: Package, plan: Plan) -> UnmodelledReport:
     """
     work = graph_work(package.graph, host_of(plan))
     files = package.files
-    segment_of = {index: step for step in plan.segments for index in step.operators}
-    layers: list[dict[str, Any]] = []
-    for index, (node, own) in enumerate(zip(work.nodes, work.works, strict=True)):
-        step = segment_of.get(index)
-        layers.append(
-            {
-                "operator": index,
-                "name": node.name,
-                "op": node.spec.name,
-                "placed": "host" if step is None else plan.target,
-                "reason": plan.host_reasons.get(index, "not compiled") if step is None else None,
-                "segment": None if step is None else step.name,
-                "macs": own.macs,
-            }
-        )
+    layers = placements(plan, work, plan.target)
+    compiled = sum(layer["segment"] is not None for layer in layers)
     segments = [_segment(files.segment(step.file), step, layers) for step in plan.segments]
     found = {
         "schema_version": SCHEMA_VERSION,
@@ -144,8 +133,8 @@ def unmodelled_report(package: Package, plan: Plan) -> UnmodelledReport:
         "compiler_version": plan.compiler_version,
         "macs": sum(layer["macs"] for layer in layers),
         "compiled_macs": sum(segment["macs"] for segment in segments),
-        "compiled_op_count": len(segment_of),
-        "host_op_count": len(layers) - len(segment_of),
+        "compiled_op_count": compiled,
+        "host_op_count": len(layers) - compiled,
         "segment_count": len(segments),
         "binary_bytes": sum(segment["bytes"] for segment in segments),
         "files": {name: len(data) for name, data in sorted(files.members.items())},

@@ -20,6 +20,23 @@ if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
 
 
+def placements(plan: Plan, work: Measured, target: str | None) -> list[dict[str, Any]]:
+    """Return a record for each operator of the model, in its order; ``placed`` is ``target`` or the host."""
+    segments = {index: step.name for step in plan.segments for index in step.operators}
+    return [
+        {
+            "operator": index,
+            "name": node.name,
+            "op": node.spec.name,
+            "placed": target if index in segments else "host",
+            "reason": None if index in segments else plan.host_reasons.get(index, "not compiled"),
+            "segment": segments.get(index),
+            "macs": own.macs,
+        }
+        for index, (node, own) in enumerate(zip(work.nodes, work.works, strict=True))
+    ]
+
+
 def partition_report(plan: Plan, work: Measured, clock: Modelled) -> dict[str, Any]:
     """Return the chosen plan, the next best, all candidates, the ``difference_ns`` of the first two, and segments.
 
@@ -230,16 +247,7 @@ def host_warning(package: Package) -> str | None:
     if plan is None:
         return None
     work = graph_work(package.graph, host_of(plan))
-    on_npu = {index for step in plan.steps if isinstance(step, SegmentStep) for index in step.operators}
-    layers = [
-        {
-            "op": node.spec.name,
-            "placed": "npu" if index in on_npu else "host",
-            "reason": plan.host_reasons.get(index, "not compiled"),
-            "macs": own.macs,
-        }
-        for index, (node, own) in enumerate(zip(work.nodes, work.works, strict=True))
-    ]
+    layers = placements(plan, work, "npu")
     total = sum(own.macs for own in work.works)
     groups = host_groups(layers, plan.target, quantized=package.verdict is not None)
     stay = sum(group.macs for group in groups)
