@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import FunctionType, ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, VariableOp
-from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError
+from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError, did_you_mean
 from odc_mlir.formats.one import PartitionFile
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.locations import name_loc, op_name, value_name
@@ -44,16 +43,14 @@ def named_values(module: ModuleOp) -> dict[str, SSAValue]:
     return found
 
 
-def find_values(module: ModuleOp, names: Iterable[str]) -> list[SSAValue]:
+def find_values(module: ModuleOp, names: Collection[str]) -> list[SSAValue]:
     """Return the values with these names; raise OptionError with a suggestion for an unknown one."""
     known = named_values(module)
-    return [known[name] if name in known else _unknown(name, known) for name in names]
-
-
-def _unknown(name: str, known: Iterable[str]) -> SSAValue:
-    near = difflib.get_close_matches(name, list(known), 1)
-    hint = f"did you mean {near[0]!r}?" if near else "odc-circle operators lists them"
-    raise OptionError(f"there is no tensor {name!r}", hint=hint)
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known).strip() or "odc-circle operators lists them"
+            raise OptionError(f"there is no tensor {name!r}", hint=hint)
+    return [known[name] for name in names]
 
 
 def extract(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str]) -> ModuleOp:
@@ -232,7 +229,9 @@ def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
             chosen = fitting[-1]
             members[chosen].append(number)
             reaches[chosen] |= behind - {chosen}
-            _spread(chosen, reaches)
+            for other in reaches:  # readers of a part depend on everything that it depends on
+                if chosen in other:
+                    other |= reaches[chosen]
         else:
             chosen = len(members)
             members.append([number])
@@ -240,13 +239,6 @@ def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
         part_of[op] = chosen
     order = sorted(range(len(members)), key=lambda part: (len(reaches[part]), members[part][0]))
     return [ModelPart(backend[members[p][0]], tuple(members[p]), keep_operators(module, members[p])) for p in order]
-
-
-def _spread(part: int, reaches: list[set[int]]) -> None:
-    """Extend dependences: readers of ``part`` depend on everything that it depends on."""
-    for other in reaches:
-        if part in other:
-            other |= reaches[part]
 
 
 def _backend(op: CircleOp, rules: PartitionFile) -> str:
@@ -323,8 +315,7 @@ def reduce(module: ModuleOp, check: Check, *, most_checks: int = 1000, zeros: bo
 
 def _fewer_outputs(module: ModuleOp, tries: _Tries) -> ModuleOp:
     """One output, where one is enough."""
-    last = main_function(module).body.block.last_op
-    names = [value_name(value) for value in last.operands] if isinstance(last, ReturnOp) else []
+    names = _given(main_function(module).body.block)
     for name in names if len(names) > 1 else ():
         made = tries(lambda name=name: extract(module, [], [name]))  # type: ignore[misc]
         if made is not None:
@@ -358,7 +349,7 @@ def _smaller(module: ModuleOp, count: int, size: int, tries: _Tries) -> Iterator
 
 def _zeros(module: ModuleOp, tries: _Tries) -> tuple[ModuleOp, int]:
     """Zeros in the place of every large constant whose contents do not matter: nobody has to give weights away."""
-    places = [n for n, op in enumerate(_constants(module)) if isinstance(op.value, BlobAttr) and _is_worth(op)]
+    places = [n for n, op in enumerate(_constants(module)) if _is_worth(op.value)]
     zeroed = 0
 
     def without(chosen: Sequence[int]) -> ModuleOp:
@@ -383,6 +374,5 @@ def _constants(module: ModuleOp) -> list[ConstOp]:
     return [op for op in main_function(module).body.block.ops if isinstance(op, ConstOp)]
 
 
-def _is_worth(op: ConstOp) -> bool:
-    value = op.value
+def _is_worth(value: Attribute) -> bool:
     return isinstance(value, BlobAttr) and value.data.size >= _LARGE_BYTES and any(value.data.data)

@@ -132,8 +132,9 @@ def _implant(value: SSAValue, name: str, entry: Mapping[str, Any], folder: Path)
     axis = axis if scale.size > 1 else 0
     if scale.size > 1 and (shape is None or not 0 <= axis < len(shape) or shape[axis] != scale.size):
         raise OptionError(f"{name!r} has {scale.size} scales along dimension {axis}, its shape is {shape}")
-    points = _points(zeros, dtype, name) if zeros is not None else (0,) * scale.size
-    type = tensor_type(dtype, shape, QuantParams(_scales(scale, name), points, axis))
+    points = np.zeros(scale.size, np.int64) if zeros is None else zeros.reshape(-1)
+    _check_whole(points, dtype, f"the zero point of {name!r}")
+    type = tensor_type(dtype, shape, QuantParams(_scales(scale, name), tuple(map(int, points)), axis))
     codes = _array(entry, "value", name, folder)
     if isinstance(value, OpResult) and isinstance(value.op, ConstOp):
         if codes is None or codes.shape != shape:
@@ -156,11 +157,6 @@ def _scales(scale: NDArray[Any], name: str) -> tuple[float, ...]:
     if wrong.size:
         raise OptionError(f"the scale of {name!r} is {wrong[0]:g} in float32, not finite and above 0")
     return tuple(found.tolist())
-
-
-def _points(zeros: NDArray[Any], dtype: str, name: str) -> tuple[int, ...]:
-    _check_whole(zeros, dtype, f"the zero point of {name!r}")
-    return tuple(int(point) for point in zeros.reshape(-1))
 
 
 def _check_whole(array: NDArray[Any], dtype: str, what: str) -> None:
@@ -239,15 +235,11 @@ def _not_quantised() -> ModelError:
     return ModelError("no tensor of the model is quantised", hint="odc-quantize makes a quantised model of it")
 
 
-def _is_codes(value: SSAValue) -> bool:
-    return not isinstance(value.owner, NoneOp) and tensor_facts(value.type).quant is not None
-
-
 def _rounded(value: SSAValue, where: InsertPoint) -> int:
     """Make ``value`` real, and let its readers see it rounded; how many values that were, one or none."""
-    if not _is_codes(value):
+    if isinstance(value.owner, NoneOp) or (facts := tensor_facts(value.type)).quant is None:
         return 0
-    facts, name = tensor_facts(value.type), value_name(value)
+    name = value_name(value)
     real = tensor_type("float32", facts.shape)
     new = retype(value, real)
     down = op_class("QUANTIZE").make([new], [tensor_type(facts.dtype, facts.shape, facts.quant)], {})

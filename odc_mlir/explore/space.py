@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence, Set
+from copy import deepcopy
 from dataclasses import dataclass
 from importlib import resources
 from itertools import product
@@ -124,7 +125,7 @@ class Machines:
 
     def text(self, point: Mapping[str, Value], name: str = "explored") -> str:
         """Return the target description of a point as TOML; it may still be invalid."""
-        document = _copied(self._document)
+        document = deepcopy(self._document)
         for key, value in point.items():
             if key not in OPTIONS:
                 *path, last = key.split(".")
@@ -150,10 +151,6 @@ def _fit_array(document: dict[str, Any], base: Mapping[str, Any]) -> None:
 
     document["array"]["shapes"] = [fitted(shape) for shape in base["shapes"]]
     document["array"]["depthwise_shape"] = fitted(base["depthwise_shape"])
-
-
-def _copied(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _copied(value) if isinstance(value, dict) else value for key, value in table.items()}
 
 
 def toml_lines(table: Mapping[str, Any], path: str = "") -> Iterator[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import InputError, OptionError, parsing
-from odc_mlir.formats.samples import HDF5_MAGIC, NPY_MAGIC, Samples, read_samples
+from odc_mlir.formats.samples import HDF5_MAGIC, NPY_MAGIC, Samples, read_regular, read_samples
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import TensorInfo
 
@@ -70,11 +70,7 @@ def _from_path(path: Path, inputs: Sequence[TensorInfo], most: int | None, pictu
         if chosen := list(filter(_is_picture, files)):
             return Samples([[_picture(file, inputs, pictures)] for file in _first(chosen, most)], "numbered")
         return Samples([_raw_sample(file, inputs) for file in _first(files, most)], "numbered")
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(HDF5_MAGIC))
-    except OSError as error:
-        raise InputError(f"cannot read the data: {error.strerror}", location=str(path)) from error
+    head = read_regular(path, len(HDF5_MAGIC))
     if head == HDF5_MAGIC or head.startswith((b"PK", NPY_MAGIC)):
         return _arrays(path, inputs)
     files = _listed(path)
@@ -141,13 +137,7 @@ def _listed(path: Path) -> list[Path]:
 
 def _raw_sample(path: Path, inputs: Sequence[TensorInfo]) -> list[Array]:
     """Split the bytes of a file into the inputs in order; open dimensions count as 1."""
-    try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for
-            raise InputError("this is not a regular file", location=str(path))
-        data = path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a name with a null character
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"cannot read the data: {reason}", location=str(path)) from error
+    data = read_regular(path)
     shapes = [_closed_shape(info) for info in inputs]
     dtypes = [DTYPES[info.dtype].numpy for info in inputs]
     if any(dtype.kind == "O" for dtype in dtypes):

@@ -111,6 +111,8 @@ def read_samples(path: str | os.PathLike[str], ranks: Sequence[int | None], *, s
     whole = _record(groups.get(-1, {}), "in_", len(ranks), location)
     if not sample_axis:
         return Samples([whole], "single", labels)
+    if not whole:
+        raise InputError("the file holds no sample", location=location)
     return Samples(_split(whole, ranks, location), "axis", labels)
 
 
@@ -148,17 +150,13 @@ def _split(whole: list[Array], ranks: Sequence[int | None], location: str) -> li
     def sample(array: Array, rank: int | None, k: int) -> Array:
         return array[k : k + 1] if rank == array.ndim else array[k]
 
-    count = counts.pop() if counts else 0
+    (count,) = counts
     return [[sample(array, rank, k) for array, rank in zip(whole, ranks, strict=True)] for k in range(count)]
 
 
 def _read_arrays(path: Path, location: str) -> tuple[dict[int, dict[int, Array]], Array | None]:
     """Arrays by sample (-1 where the file does not number samples) and tensor; and the labels."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(HDF5_MAGIC))
-    except OSError as error:
-        raise InputError(f"cannot read the data: {error.strerror}", location=location) from error
+    head = read_regular(path, len(HDF5_MAGIC))
     if head == HDF5_MAGIC:
         return _read_hdf5(path, location), None
     if head.startswith(NPY_MAGIC):
@@ -344,17 +342,24 @@ def _h5py() -> Any:
     return h5py
 
 
+def read_regular(path: Path, most: int = -1) -> bytes:
+    """Return the first ``most`` bytes of a file, by default all; raise InputError."""
+    try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise InputError("this is not a regular file", location=str(path))
+        with path.open("rb") as file:
+            return file.read(most)
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"cannot read the data: {reason}", location=str(path)) from error
+
+
 def read_raw(prefix: str, tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> list[Array]:
     """Arrays of these dtypes and shapes from ``prefix.0``, ``prefix.1`` ...; raises InputError unless sizes agree."""
     arrays = []
     for index, (dtype, shape) in enumerate(tensors):
         path = Path(f"{prefix}.{index}")
-        if path.exists() and not path.is_file():  # a pipe would be waited for
-            raise InputError("this is not a regular file", location=str(path))
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise InputError(f"cannot read the data: {error.strerror}", location=str(path)) from error
+        data = read_regular(path)
         expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if len(data) != expected:
             raise InputError(f"the file has {len(data)} bytes, the input {expected}", location=str(path))

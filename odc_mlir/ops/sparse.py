@@ -26,7 +26,7 @@ class DimMetadata:
         if not isinstance(other, DimMetadata):
             return NotImplemented
         same = self.format == other.format and self.dense_size == other.dense_size
-        return same and _same(self.segments, other.segments) and _same(self.indices, other.indices)
+        return same and same_array(self.segments, other.segments) and same_array(self.indices, other.indices)
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Sparsity:
     dims: tuple[DimMetadata, ...]
 
 
-def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
+def same_array(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
     """Return True for equal dtype, shape and bytes."""
     if a is None or b is None:
         return a is b

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from odc_mlir.runtime.reporting.report_table import aligned
+
 Document = Mapping[str, Any]
 
 _INDENT = "  "
@@ -263,14 +265,9 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
     content = list(rows)
     if not content:
         return
-    widths = [max(map(len, column)) for column in zip(heads, *content, strict=True)]
-    numeric = [all(cell.replace(",", "").isdigit() for cell in column) for column in zip(*content, strict=True)]
-    for row in (heads, *content):
-        cells = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        ]
-        yield (_INDENT + _INDENT.join(cells)).rstrip()
+    columns = zip(heads, zip(*content, strict=True), strict=True)
+    numeric = {head for head, cells in columns if all(cell.replace(",", "").isdigit() for cell in cells)}
+    yield from (_INDENT + line for line in aligned(heads, content, numeric))
 
 
 def text(value: str) -> str:

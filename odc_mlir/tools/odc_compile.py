@@ -25,6 +25,7 @@ from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
+    from odc_mlir.runtime.reporting.report_file import UnmodelledReport
 
 REPORT = json_kind("a report", "schema_version", "compiler_version", "layers")
 _OPERATORS_SHOWN = 20
@@ -308,7 +309,9 @@ def _told(arguments: argparse.Namespace, package: Package, is_modelled: bool) ->
 
         yield from islice(summary(arguments.model, package.verdict), _VERDICT_LINES)
     if not is_modelled and package.plan is not None:
-        yield from _native_summary(package)
+        from odc_mlir.runtime.reporting.report_file import unmodelled_report
+
+        yield from _native_summary(unmodelled_report(package, package.plan))
         return
     from odc_mlir.runtime.reporting.report import build_report
 
@@ -323,25 +326,16 @@ def _told(arguments: argparse.Namespace, package: Package, is_modelled: bool) ->
         yield from [energy_line(report["energy"])] if report["segment_count"] else []
 
 
-def _native_summary(package: Package) -> Iterator[str]:
+def _native_summary(report: UnmodelledReport) -> Iterator[str]:
     """Return lines about placement and code size of native code, which has no modelled time."""
     from collections import Counter
 
-    from odc_mlir.formats.quantities import size_text
-
-    plan = package.plan
-    assert plan is not None
-    nodes = package.graph.nodes
-    native = sum(len(step.operators) for step in plan.segments)
-    where = f" in {counted(len(plan.segments), 'segment')}" if plan.segments else ""
-    size = sum(len(package.files.segment(step.file)) for step in plan.segments)
-    yield f"{package.name}: {native} of {counted(len(nodes), 'operator')} as code for {plan.target}{where}"
-    reasons = Counter((nodes[index].node.spec.name, reason) for index, reason in plan.host_reasons.items())
+    yield report.headline()
+    reasons = Counter((layer["op"], layer["reason"]) for layer in report["layers"] if layer["segment"] is None)
     for (name, reason), count in reasons.most_common(_REASONS_SHOWN):
         yield f"  host: {count} x {name}: {reason}"
     if len(reasons) > _REASONS_SHOWN:
         yield f"  host: {len(reasons) - _REASONS_SHOWN} more reasons"
-    yield f"  {size_text(size)} of code and constants"
 
 
 def _summary(report: Mapping[str, Any]) -> Iterator[str]:

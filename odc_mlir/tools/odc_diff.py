@@ -170,10 +170,7 @@ def _loaded(file: str, infos: Sequence[TensorInfo], *, sample_axis: bool) -> lis
     from odc_mlir.formats.samples import read_samples
 
     ranks = [None if info.shape is None else len(info.shape) for info in infos]
-    records = read_samples(file, ranks, sample_axis=sample_axis).records
-    if not records:
-        raise InputError("the file holds no sample", location=file)
-    return records
+    return read_samples(file, ranks, sample_axis=sample_axis).records
 
 
 def _made_up(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo], limits: Sequence[int | None]) -> list[Array]:
@@ -204,12 +201,11 @@ def document(found: Comparison, sides: Sequence[tuple[str, str]]) -> dict[str, A
 
 def report(found: Comparison, *, every: bool) -> Iterator[str]:
     """Return a table of outputs and diverging tensors, or of ``every`` tensor, and the verdict."""
+    from odc_mlir.runtime.reporting.report_table import aligned
+
     shown = [tensor for tensor in found.tensors if every or tensor.diverges or tensor.kind == "output"]
     head = ("", "tensor", "op", "type", "differ", "max abs", "MAE", "MAPE %", "MPEIR", "MSE", "SQNR dB", "cosine")
-    rows = [(*head, "top-1", "top-5"), *(_row(tensor) for tensor in shown)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from aligned((*head, "top-1", "top-5"), list(map(_row, shown)))
     inside = len(found.tensors) - len(found.outputs)
     compared = f"{counted(len(found.outputs), 'output')} and {counted(inside, 'other tensor')}"
     parts = [sum(t.diverges for t in found.outputs), sum(t.diverges for t in found.tensors if t.kind != "output")]

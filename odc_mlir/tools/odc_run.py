@@ -300,8 +300,6 @@ def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int
         samples = _labelled(arguments, samples)
     else:
         return Samples([random_inputs(_wanted(infos, shapes), _SEED, index_limits(executor.graph))], "single")
-    if not samples.records:
-        raise InputError("the file holds no sample", location=arguments.load)
     if arguments.force_float:
         pairs = [list(map(to_codes, infos, record)) for record in samples.records]
         samples = Samples(pairs, samples.layout, samples.labels)

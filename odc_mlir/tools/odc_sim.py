@@ -114,10 +114,7 @@ def _samples(arguments: argparse.Namespace, program: Program) -> Samples:
         raise InputError("--timing-only computes no values, so there is nothing to load or dump")
     if arguments.load:
         ranks = [len(record.shape) for record in program.inputs]
-        samples = read_samples(arguments.load, ranks, sample_axis=arguments.samples)
-        if not samples.records:
-            raise InputError("the file holds no sample", location=arguments.load)
-        return samples
+        return read_samples(arguments.load, ranks, sample_axis=arguments.samples)
     wanted = [(np.dtype(record.dtype), record.shape) for record in program.inputs]
     return Samples([random_inputs(wanted, _SEED)], "single")
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from odc_mlir.runtime.execution.executor import Executor
     from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.session import Session
+    from odc_mlir.runtime.session.settings import Settings
 
 
 # What onert_run calls the schemes, and how it names the files that it makes of them.
@@ -132,9 +133,8 @@ def backend_of_settings(package: Package | None) -> Backend:
     """
     from odc_mlir.errors import SessionError
     from odc_mlir.runtime.session.loader import HOST, LITERT, NPU, split_backends, usable_backends
-    from odc_mlir.runtime.session.settings import Settings
 
-    settings = Settings(package.files.config if package is not None else {})
+    settings = _settings(package)
     names = split_backends(settings.get("BACKENDS"))
     backends: dict[str, Backend] = {HOST: "host", LITERT: "litert"}
     try:
@@ -150,9 +150,13 @@ def backend_of_settings(package: Package | None) -> Backend:
 
 def threads_of_settings(package: Package | None) -> int:
     """Return the number of threads of native code (NUM_THREADS); raise OptionError for an invalid value."""
+    return _settings(package).threads
+
+
+def _settings(package: Package | None) -> Settings:
     from odc_mlir.runtime.session.settings import Settings
 
-    return Settings(package.files.config if package is not None else {}).threads
+    return Settings(package.files.config if package is not None else {})
 
 
 def session_of_settings(
@@ -161,9 +165,9 @@ def session_of_settings(
     """Return a session that compiles on the device if OnDeviceCompilation is on, else None; raise OdcError."""
     from odc_mlir.runtime.auto.aim import why_not
     from odc_mlir.runtime.session import Session
-    from odc_mlir.runtime.session.settings import ENABLE, Settings
+    from odc_mlir.runtime.session.settings import ENABLE
 
-    settings = Settings(package.files.config if package is not None else {})
+    settings = _settings(package)
     if not settings.flag(ENABLE) or (package is not None and package.plan is not None):
         return None
     asked = {"--backend": arguments.backend != "auto", "--numerics": arguments.numerics != "fixed"}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.quantities import tensor_names
-from odc_mlir.ops.sparse import DimMetadata, Sparsity
+from odc_mlir.ops.sparse import DimMetadata, Sparsity, same_array
 from odc_mlir.ops.spec import QuantParams, Shape
 
 __all__ = [
@@ -51,13 +51,6 @@ def _no_integers() -> NDArray[np.int64]:
     return np.empty(0, np.int64)
 
 
-def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
-    """Equal dtype, shape and bytes."""
-    if a is None or b is None:
-        return a is b
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-
-
 @dataclass(slots=True, eq=False)
 class Quantization:
     """Quantisation parameters of a tensor as stored in the file; empty arrays if absent.
@@ -77,7 +70,7 @@ class Quantization:
             return NotImplemented
         arrays = ("scale", "zero_point", "min", "max")
         same = self.axis == other.axis and self.details == other.details
-        return same and all(_same(getattr(self, name), getattr(other, name)) for name in arrays)
+        return same and all(same_array(getattr(self, name), getattr(other, name)) for name in arrays)
 
     def params(self, rank: int | None = None) -> QuantParams | None:
         """The affine parameters, None when there is no scale; missing zero points are 0.

@@ -14,7 +14,8 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any, NamedTuple
 
@@ -87,6 +88,25 @@ class MalformedError(Exception):
         """The error that users see: path and reason on one line."""
         where = self.path.lstrip(".")
         return self.error(f"{where}: {self.reason}" if where else self.reason, op=self.op, tensor=self.tensor)
+
+
+@contextmanager
+def public_errors() -> Iterator[None]:
+    """Raise the error that users see for a MalformedError in this block."""
+    try:
+        yield
+    except MalformedError as error:
+        raise error.public() from None
+
+
+@contextmanager
+def within(step: str, *, op: str | None = None, tensor: str | None = None) -> Iterator[None]:
+    """Extend the path of a MalformedError in this block by ``step``, and name what it is about."""
+    try:
+        yield
+    except MalformedError as error:
+        error.op, error.tensor = op or error.op, error.tensor if tensor is None else tensor
+        raise error.within(step) from None
 
 
 # What a vtable says: live field, its offset in the table, and the offset of its tag (0: there is none).
@@ -287,11 +307,9 @@ def check_model(model: Model) -> None:
     for position, signature in enumerate(model.signatures):
         _check_signature(model, signature, f"signature_defs[{position}]")
     for index, subgraph in enumerate(model.subgraphs):
-        try:
+        with within(f"subgraphs[{index}]"):
             _check_subgraph(model, subgraph)
             _check_order(subgraph, model.constants(index).keys())
-        except MalformedError as error:
-            raise error.within(f"subgraphs[{index}]") from None
 
 
 def check_index(index: int, count: int, path: str, things: str, *, low: int = 0) -> None:
@@ -317,26 +335,23 @@ def _check_signature(model: Model, signature: Signature, path: str) -> None:
 
 def _check_subgraph(model: Model, subgraph: SubGraph) -> None:
     for index, tensor in enumerate(subgraph.tensors):
-        try:
+        with within(f"tensors[{index}]", tensor=tensor.name):
             check_index(tensor.buffer, len(model.buffers), "buffer", "a buffer")
             _check_shape(tensor)
             if tensor.is_variable and len(model.buffers[tensor.buffer]):
                 raise MalformedError("a variable starts at zero, so its buffer must be empty", path="buffer")
-        except MalformedError as error:
-            error.tensor = tensor.name
-            raise error.within(f"tensors[{index}]") from None
     count = len(subgraph.tensors)
     check_indices(subgraph.inputs, count, "inputs", "a tensor")
     check_indices(subgraph.outputs, count, "outputs", "a tensor")
     for index, operator in enumerate(subgraph.operators):
-        try:
+        with within(f"operators[{index}]", op=operator.label):
             check_indices(operator.inputs, count, "inputs", "a tensor", low=LEFT_OUT)
             check_indices(operator.outputs, count, "outputs", "a tensor")
             check_indices(operator.intermediates, count, "intermediates", "a tensor", low=LEFT_OUT)
-            _check_references(operator, len(model.subgraphs))
-        except MalformedError as error:
-            error.op = operator.label
-            raise error.within(f"operators[{index}]") from None
+            for name in subgraph_fields(operator.options_type):
+                value = operator.options.get(name, ())
+                called = value if isinstance(value, tuple) else (value,)
+                check_indices(called, len(model.subgraphs), name, "a subgraph")
 
 
 def _check_shape(tensor: Tensor) -> None:
@@ -352,12 +367,6 @@ def _check_shape(tensor: Tensor) -> None:
             raise MalformedError(f"{list(dims)} has more elements than fit in any memory", path=name)
     if shape is not None and signature and len(signature) != len(shape):
         raise MalformedError(f"{list(signature)} has another rank than the shape {list(shape)}", path="shape_signature")
-
-
-def _check_references(operator: Operator, subgraph_count: int) -> None:
-    for name in subgraph_fields(operator.options_type):
-        value = operator.options.get(name, ())
-        check_indices(value if isinstance(value, tuple) else (value,), subgraph_count, name, "a subgraph")
 
 
 def _check_order(subgraph: SubGraph, constants: Iterable[int]) -> None:
@@ -441,27 +450,23 @@ def _load(path: str) -> memoryview:
 
 
 def _read_bytes(data: memoryview) -> Model:
+    with public_errors():
+        return _reader_of(data).read()
+
+
+def _reader_of(data: memoryview) -> _RecordReader:
     schema = schema_of(bytes(data[4:8]))
     if schema is None:
         seen = f"its bytes 4 to 7 are {bytes(data[4:8])!r}" if len(data) >= 8 else f"it has only {len(data)} bytes"
         raise ModelError(f"this is no Circle or TFLite model: {seen}; the identifier CIR0 or TFL3 is expected there")
-    try:
-        return _RecordReader(data, schema).read()
-    except MalformedError as error:
-        raise error.public() from None
+    return _RecordReader(data, schema)
 
 
 def read_operator_codes(data: bytes | memoryview) -> list[tuple[str, int]]:
-    """Name and version of each kind of operator of a model file; nothing else of it is read. Raises ModelError."""
-    view = memoryview(data)
-    schema = schema_of(bytes(view[4:8]))
-    if schema is None:
-        raise ModelError("this is no Circle or TFLite model", hint="the identifier CIR0 or TFL3 is expected")
-    try:
-        reader = _RecordReader(view, schema)
+    """Return name and version of each kind of operator of a model file, and read nothing else; raise ModelError."""
+    reader = _reader_of(memoryview(data))
+    with public_errors():
         return [reader.operator_code(record)[:2] for record in reader.decoder.root_field("operator_codes") or ()]
-    except MalformedError as error:
-        raise error.public() from None
 
 
 class _RecordReader:
@@ -503,10 +508,8 @@ class _RecordReader:
             )
         converted = []
         for index, record in enumerate(entries):
-            try:
+            with within(f"{name}[{index}]"):
                 converted.append(convert(record))
-            except MalformedError as error:
-                raise error.within(f"{name}[{index}]") from None
         return converted
 
     def _tuple(self, vector: Any) -> tuple[Any, ...]:

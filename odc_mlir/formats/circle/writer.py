@@ -35,7 +35,7 @@ from odc_mlir.formats.circle.model import (
     SubGraph,
     Tensor,
 )
-from odc_mlir.formats.circle.reader import MalformedError, Record, check_model
+from odc_mlir.formats.circle.reader import MalformedError, Record, check_model, public_errors, within
 from odc_mlir.formats.circle.schema import Schema, SchemaField, Table, circle_schema, tflite_schema
 from odc_mlir.formats.kinds import MODEL
 from odc_mlir.formats.outputs import check_output, write_file
@@ -152,12 +152,10 @@ class Encoder:
         return self._numbers(field, value)
 
     def _entry(self, field: SchemaField, index: int, item: Any) -> int:
-        try:
+        with within(f"[{index}]"):
             return (
                 self._string(item) if field.element == "string" else self._table(self._schema.tables[field.type], item)
             )
-        except MalformedError as error:
-            raise error.within(f"[{index}]") from None
 
     def _string(self, text: str) -> int:
         if text not in self._strings:
@@ -350,11 +348,9 @@ def _chunks(model: Model, inline_limit_bytes: int, schema: Schema) -> list[bytes
     if model.unknown:
         named = "; ".join(model.unknown[:_NAMED_UNKNOWN]) + ("; ..." if len(model.unknown) > _NAMED_UNKNOWN else "")
         raise UnsupportedError(f"this model cannot be written because our schema lacks part of it: {named}")
-    try:
+    with public_errors():
         check_model(model)
         record = _model(model, schema)
-    except MalformedError as error:
-        raise error.public() from None
     total_bytes = sum(len(buffer) for buffer in model.buffers)
     if total_bytes > inline_limit_bytes:
         return _with_outside_buffers(model, record, schema)
@@ -386,10 +382,8 @@ def _model(model: Model, schema: Schema) -> Record:
     codes: dict[tuple[str, int, str], int] = {}
     subgraphs = []
     for index, subgraph in enumerate(model.subgraphs):
-        try:
+        with within(f"subgraphs[{index}]"):
             subgraphs.append(_subgraph(subgraph, codes, schema))
-        except MalformedError as error:
-            raise error.within(f"subgraphs[{index}]") from None
     return {
         # The version numbers of one format mean nothing in the other.
         "version": model.version if model.schema == schema.name else _VERSIONS[schema.name],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from odc_mlir.formats.quantities import NOTHING, count_text, csv_text, middle_cut, share_text, time_text
@@ -133,12 +133,12 @@ def layer_lines(report: Mapping[str, Any], *, width: int, top: int) -> Iterator[
 
 
 def aligned(
-    titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: frozenset[str], width: int, name: str = "result"
+    titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Set[str] = frozenset(), width: int | None = None
 ) -> Iterator[str]:
-    """Return the lines of a table; the column ``name`` is shortened in its middle to make lines fit."""
-    widths = [max(len(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
-    if name in titles:
-        place = titles.index(name)
+    """Return the lines of a table, ``numbers`` to the right; ``result`` is shortened in its middle to fit ``width``."""
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    if width is not None:
+        place = titles.index("result")
         spare = width - sum(widths) - 2 * (len(widths) - 1)
         widths[place] = max(min(widths[place], _LEAST_NAME), widths[place] + min(spare, 0))
     for row in (titles, *rows):
