@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from xdsl.dialects.builtin import FunctionType, ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, VariableOp
@@ -349,7 +349,8 @@ def _smaller(module: ModuleOp, count: int, size: int, tries: _Tries) -> Iterator
 
 def _zeros(module: ModuleOp, tries: _Tries) -> tuple[ModuleOp, int]:
     """Zeros in the place of every large constant whose contents do not matter: nobody has to give weights away."""
-    places = [n for n, op in enumerate(_constants(module)) if _is_worth(op.value)]
+    blobs = [(n, op.value.data) for n, op in enumerate(_constants(module)) if isinstance(op.value, BlobAttr)]
+    places = [n for n, blob in blobs if blob.size >= _LARGE_BYTES and any(blob.data)]
     zeroed = 0
 
     def without(chosen: Sequence[int]) -> ModuleOp:
@@ -372,7 +373,3 @@ def _zeros(module: ModuleOp, tries: _Tries) -> tuple[ModuleOp, int]:
 
 def _constants(module: ModuleOp) -> list[ConstOp]:
     return [op for op in main_function(module).body.block.ops if isinstance(op, ConstOp)]
-
-
-def _is_worth(value: Attribute) -> bool:
-    return isinstance(value, BlobAttr) and value.data.size >= _LARGE_BYTES and any(value.data.data)

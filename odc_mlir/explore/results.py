@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from odc_mlir.explore.space import OPTIONS, ParameterAxis, Point
+from odc_mlir.explore.space import OPTIONS, Point
 from odc_mlir.explore.study import MEASURES, Definition, Trial
 from odc_mlir.formats.quantities import count_text, csv_text
 from odc_mlir.pages import charts
@@ -53,7 +53,8 @@ def effects(definition: Definition, trials: Sequence[Trial]) -> Iterator[AxisEff
     import numpy as np
 
     found = [trial for trial in trials if trial.outcome.failure is None]
-    axes = [axis for axis in definition.axes if _is_positive(axis) and len(axis.values) > 1]
+    numeric = [axis for axis in definition.axes if axis.key not in OPTIONS and len(axis.values) > 1]
+    axes = [axis for axis in numeric if all(isinstance(value, int) and value > 0 for value in axis.values)]
     columns = [[math.log2(float(trial.point[axis.key])) for axis in axes] for trial in found]
     matrix = np.array([[1.0, *row] for row in columns]) if found else np.empty((0, len(axes) + 1))
     known = len(found) > len(axes) and np.linalg.matrix_rank(matrix) == len(axes) + 1
@@ -73,10 +74,6 @@ def sentence(effect: AxisEffect) -> str:
     change = 100 * (effect.factor - 1)
     word = "no change" if abs(change) < 0.05 else f"{change:+.1f} %"
     return f"doubling {effect.key}: {word} of {MEASURES[effect.measure]}"
-
-
-def _is_positive(axis: ParameterAxis) -> bool:
-    return axis.key not in OPTIONS and all(isinstance(value, int) and value > 0 for value in axis.values)
 
 
 def document(definition: Definition, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -167,7 +164,7 @@ def _scatter(definition: Definition, trials: Sequence[Trial], best: Sequence[Tri
 
 def _table(definition: Definition, trials: Sequence[Trial], caption: str) -> Html:
     columns = [
-        *(Column(axis.key, number=_is_number(axis)) for axis in definition.axes),
+        *(Column(axis.key, number=all(isinstance(v, int) for v in axis.values)) for axis in definition.axes),
         *(Column(name, number=True) for name in MEASURES.values()),
         Column("failure"),
     ]
@@ -185,7 +182,3 @@ def _table(definition: Definition, trials: Sequence[Trial], caption: str) -> Htm
 
 def _number(value: float) -> str:
     return count_text(value) if value == round(value) else f"{value:,.4g}"
-
-
-def _is_number(axis: ParameterAxis) -> bool:
-    return all(isinstance(value, int) for value in axis.values)

@@ -176,10 +176,11 @@ _LISTS = ("models", "vary", "objective", "constraint")
 _TYPES: dict[str, type] = {"target": str, "sampler": str, "points": int, "seed": int, "options": dict}
 
 
-def read_study(path: str, keys: Set[str], options: Set[str]) -> dict[str, Any]:
+def read_study(path: str, options: Set[str]) -> dict[str, Any]:
     """Read the settings in a study file and resolve paths of models beside it; raise OptionError."""
     with parsing("not valid TOML", OptionError, location=path):
         found: dict[str, Any] = tomllib.loads(Path(path).read_text())
+    keys = {*_LISTS, *_TYPES}
     if unknown := sorted(found.keys() - keys):
         raise OptionError(f"a study has no key {unknown[0]!r}", location=path, hint=f"use {', '.join(sorted(keys))}")
     for key, value in found.items():

@@ -173,19 +173,14 @@ def _picture(path: Path, inputs: Sequence[TensorInfo], pictures: Pictures) -> Ar
     pixels = _pixels(path, height, width, shape[3])
     info = inputs[0]
     if info.info.kind != "float":
-        return pixels.astype(info.info.numpy) if info.dtype == "uint8" else _signed(pixels, info, path)
+        if info.dtype not in ("uint8", "int8"):
+            raise InputError(f"images cannot be {info.dtype}", tensor=info.name, location=str(path))
+        return pixels if info.dtype == "uint8" else np.asarray(pixels.astype(np.int16) - 128, np.int8)
     for name, values in (("mean", pictures.mean), ("scale", pictures.scale)):
         if len(values) not in (1, shape[3]):
             raise OptionError(f"{name} has {len(values)} values, expected 1 or one per channel: {shape[3]}")
     result: Array = (pixels - np.array(pictures.mean)) * np.array(pictures.scale)
     return result.astype(info.info.numpy)
-
-
-def _signed(pixels: Array, info: TensorInfo, path: Path) -> Array:
-    if info.dtype != "int8":
-        raise InputError(f"images cannot be {info.dtype}", tensor=info.name, location=str(path))
-    result: Array = (pixels.astype(np.int16) - 128).astype(np.int8)
-    return result
 
 
 def _pixels(path: Path, height: int, width: int, channels: int) -> Array:

@@ -6,8 +6,6 @@ is written as a dash.
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -191,6 +189,9 @@ def csv_text(rows: Iterable[Iterable[object]]) -> str:
     Control characters are escaped as on terminals. An apostrophe precedes text that a spreadsheet would run as a
     formula.
     """
+    import csv  # late, since every command loads this module
+    import io
+
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(map(_cell, row) for row in rows)
     return out.getvalue()

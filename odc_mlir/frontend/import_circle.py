@@ -328,7 +328,8 @@ class _SubgraphImporter:
         if operator.options_type != table:
             if operator.options != default_options(operator.options_type):
                 found = f"has options {operator.options_type}, expected {table}"
-                raise ModelError(found, op=operator.label, tensor=self._first_result(operator))
+                first = self.tensors[operator.outputs[0]].name if operator.outputs else ""
+                raise ModelError(found, op=operator.label, tensor=first)
             options = default_options(table)
             options["options_table"] = operator.options_type or "none"
         symbols = self.importer.symbols
@@ -350,9 +351,6 @@ class _SubgraphImporter:
             "mutating_variable_inputs": operator.mutating_variable_inputs or None,
             "intermediates": ArrayAttr(intermediates) if intermediates else None,
         }
-
-    def _first_result(self, operator: Operator) -> str:
-        return self.tensors[operator.outputs[0]].name if operator.outputs else ""
 
 
 _HEAD_BYTES = 8

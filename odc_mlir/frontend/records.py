@@ -43,16 +43,13 @@ def type_of_tensor(tensor: Tensor, shape: Shape | None, tensor_attribute: Tensor
     except UnsupportedError as error:
         error.tensor = error.tensor or tensor.name
         raise
-    if shape is None and (record is not None or not _expressible(tensor.dtype, quant)):
-        if quant is not None and not UniformQuantizedType.expresses(tensor.dtype, quant):
+    is_plain = quant is None or UniformQuantizedType.expresses(tensor.dtype, quant)
+    if shape is None and (record is not None or not is_plain):
+        if not is_plain:
             raise ModelError("the quantisation of a tensor of unknown rank cannot be expressed", tensor=tensor.name)
         LOG.warning("tensor %r has unknown rank, its recorded range is dropped", tensor.name)
         record = None
     return tensor_type(tensor.dtype, shape, quant, record)
-
-
-def _expressible(dtype: str, quant: Any) -> bool:
-    return quant is None or UniformQuantizedType.expresses(dtype, quant)
 
 
 def _record(name: str, quantization: Quantization, tensor_attribute: TensorToAttribute) -> QuantRecord | None:

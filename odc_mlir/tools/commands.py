@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -140,8 +141,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    import shlex
-
     from odc_mlir.tools.odc_build import call_command
 
     folder = Path(arguments.output or f"{Path(arguments.model).stem}.odc")

@@ -11,13 +11,16 @@ import atexit
 import gc
 import os
 import re
+import shlex
+import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from odc_mlir._version import __version__
-from odc_mlir.errors import OdcError, bounded, printable, shortened
+from odc_mlir.errors import OdcError, OptionError, TimeLimitError, bounded, printable, shortened
+from odc_mlir.formats.quantities import bytes_of
 from odc_mlir.start import EXIT_INTERRUPTED, current_handler
 from odc_mlir.tools.files import STDOUT_NAME, discard, error_text, naming, opened, replace_closed_streams, shown
 
@@ -245,10 +248,6 @@ def limited_time(seconds: float | None) -> Iterator[None]:
     if seconds is None:
         yield
         return
-    import signal
-
-    from odc_mlir.errors import OptionError, TimeLimitError
-
     if not seconds > 0:
         raise OptionError(f"the time limit is {seconds:g} s, it must be above 0")
 
@@ -267,8 +266,6 @@ def limited_time(seconds: float | None) -> Iterator[None]:
 
 def size(text: str) -> int:
     """Parse a number of bytes with an optional unit."""
-    from odc_mlir.formats.quantities import bytes_of
-
     try:
         number = bytes_of(text)
     except OdcError as error:
@@ -278,15 +275,9 @@ def size(text: str) -> int:
     return number
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 segment``, ``2 segments``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
     """Write the current exception, the command line and the versions to a new file; return its path, if it has one."""
     import platform
-    import shlex
     import traceback
 
     versions = [f"odc-mlir {__version__}", f"Python {platform.python_version()}", platform.platform()]

@@ -13,6 +13,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from odc_mlir.errors import OdcError, OptionError, bounded, printable
@@ -363,7 +364,6 @@ def _standard_input(arguments: argparse.Namespace, inputs: list[tuple[argparse.A
         yield
         return
     import tempfile
-    from pathlib import Path
 
     ((action, _),) = wanted
     with tempfile.TemporaryDirectory(prefix=_STDIN_FOLDER) as folder:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import starts_with
-from odc_mlir.tools.common import counted
+from odc_mlir.formats.quantities import counted, csv_text, time_text
 from odc_mlir.tools.files import shown
 
 if TYPE_CHECKING:
@@ -93,8 +93,6 @@ def summary(
 
 def _modelled_lines(executor: Executor, shapes: Shapes) -> list[str]:
     """Return lines about one inference on the target; none if nothing is compiled."""
-    from odc_mlir.formats.quantities import time_text
-
     clock, segments = modelled_of(executor, shapes), getattr(executor, "segments", ())
     if clock is None:
         return []
@@ -182,8 +180,6 @@ def write_csv(
     Times are measured here, in milliseconds; those of runs that simulate an NPU have another name, and what is modelled
     a column of its own.
     """
-    from odc_mlir.formats.quantities import csv_text
-
     name = Path(arguments.model).resolve().name
     times = measurement.execute_ms()
     row: dict[str, str | float | int] = {

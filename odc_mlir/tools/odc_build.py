@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import json_kind
+from odc_mlir.formats.quantities import counted
 from odc_mlir.start import EXIT_INTERRUPTED
-from odc_mlir.tools.common import base_parser, counted, tool
+from odc_mlir.tools.common import base_parser, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -111,7 +113,6 @@ def call_command(command: str, arguments: Sequence[str]) -> int:
 
 def read_flow(path: str, target: str) -> Flow:
     """Read the flow in a file, in the format given by its suffix; raise OptionError."""
-    from odc_mlir.errors import OptionError
     from odc_mlir.flow import read_cfg, read_toml, read_workflow
 
     suffix = Path(path).suffix.lower()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import ARRAYS, FOLDER, MODEL_BY_NAME, json_kind
-from odc_mlir.tools.common import add_command, base_parser, counted, tool
+from odc_mlir.formats.quantities import counted
+from odc_mlir.tools.common import add_command, base_parser, tool
 from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -206,7 +208,6 @@ def _numbers(text: str, count: int) -> set[int]:
 
 def _partition(arguments: argparse.Namespace) -> None:
     import json
-    from pathlib import Path
 
     from odc_mlir.editing.cutting import divide, recipe
     from odc_mlir.formats.circle.writer import write_model
@@ -233,8 +234,6 @@ def _partition(arguments: argparse.Namespace) -> None:
 
 
 def _implant(arguments: argparse.Namespace) -> None:
-    from pathlib import Path
-
     from odc_mlir.editing.parameters import implant, read_parameters
     from odc_mlir.runtime import api
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError, did_you_mean
 from odc_mlir.formats.kinds import HEADER, IR_TEXT, OBJECT, PAGE, OutputKind, json_kind, package_kind
+from odc_mlir.formats.quantities import count_text, counted, share_text, size_text, time_text
 from odc_mlir.quantizer.policy.declarations import SCHEME_NAMES
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import (
     UsageError,
     add_verify_each,
     base_parser,
-    counted,
     idle_option,
     limited_time,
     size,
@@ -183,14 +186,10 @@ def _quantising(arguments: argparse.Namespace) -> dict[str, Any]:
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.sram_limit is not None and arguments.sram_limit <= 0:
         raise OptionError(f"--sram-limit is {arguments.sram_limit}, expected a positive number of bytes")
+    same = ("target", "memory", "prefer", "sram_limit", "allow_host", "time_limit")
     return {
-        "target": arguments.target,
-        "memory": arguments.memory,
-        "prefer": arguments.prefer,
-        "sram_limit": arguments.sram_limit,
-        "allow_host": arguments.allow_host,
+        **{name: getattr(arguments, name) for name in same},
         "placement": _placement(arguments),
-        "time_limit": arguments.time_limit,
         "states": () if arguments.state == ["none"] else arguments.state,
         "verify": arguments.verify_each,
     }
@@ -211,12 +210,8 @@ def _placement(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _emit_object(arguments: argparse.Namespace) -> None:
-    import re
-    from pathlib import Path
-
     from odc_mlir import compiler
     from odc_mlir.emitter.native_segment import needs
-    from odc_mlir.formats.quantities import size_text
     from odc_mlir.runtime import api
 
     code, header = compiler.compile_object(
@@ -235,8 +230,6 @@ def _emit_object(arguments: argparse.Namespace) -> None:
 
 
 def _emit(arguments: argparse.Namespace) -> None:
-    import sys
-
     from odc_mlir import compiler
     from odc_mlir.runtime import api
     from odc_mlir.support.text import module_text
@@ -259,8 +252,6 @@ def _emit(arguments: argparse.Namespace) -> None:
 
 
 def _compile(arguments: argparse.Namespace) -> None:
-    import sys
-
     from odc_mlir import targets
     from odc_mlir.runtime import api
 
@@ -340,7 +331,6 @@ def _native_summary(report: UnmodelledReport) -> Iterator[str]:
 
 def _summary(report: Mapping[str, Any]) -> Iterator[str]:
     """Return the summary of a compilation: placement with reasons, and latency."""
-    from odc_mlir.formats.quantities import count_text, share_text, size_text, time_text
     from odc_mlir.runtime.reporting.report_partition import host_groups, plan_lines
 
     total = report["npu_op_count"] + report["host_op_count"]

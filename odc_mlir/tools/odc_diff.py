@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InputError, OptionError, did_you_mean
 from odc_mlir.formats.kinds import json_kind
-from odc_mlir.tools.common import EXIT_OK, EXIT_USER, UsageError, base_parser, counted, tool
+from odc_mlir.formats.quantities import counted
+from odc_mlir.tools.common import EXIT_OK, EXIT_USER, UsageError, base_parser, tool
 from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, shown
 
 if TYPE_CHECKING:

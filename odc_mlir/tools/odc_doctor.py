@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from typing import Literal
 
 from odc_mlir._version import __version__
 from odc_mlir.errors import CacheError, OdcError, OptionError
-from odc_mlir.tools.common import EXIT_USER, base_parser, counted, tool
+from odc_mlir.formats.quantities import counted
+from odc_mlir.tools.common import EXIT_USER, base_parser, tool
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -116,7 +118,7 @@ def _libraries() -> Iterator[SystemFact]:
         return
     for text in declared:
         requirement, _, marker = text.partition(";")
-        name = _name_of(requirement)
+        name = re.match(r"[\w.-]*", requirement.strip())[0]  # type: ignore[index]  # may be empty
         extra = marker.partition("extra ==")[2].strip().strip("'\"")
         if name == _DISTRIBUTION or extra in ("test", "dev"):
             continue
@@ -131,13 +133,6 @@ def _libraries() -> Iterator[SystemFact]:
         except Exception as error:  # depends on the line that the parser stumbles over
             text = f"its metadata cannot be read: {type(error).__name__}: {error}"
             yield SystemFact("libraries", name, text, "problem", f"pip install --force-reinstall {name}")
-
-
-def _name_of(requirement: str) -> str:
-    for index, character in enumerate(requirement):
-        if not (character.isalnum() or character in "-_."):
-            return requirement[:index]
-    return requirement
 
 
 def _targets() -> Iterator[SystemFact]:

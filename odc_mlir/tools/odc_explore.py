@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import OWN_MARK, PAGE, OutputKind, json_kind, starts_with
-from odc_mlir.tools.common import UsageError, base_parser, counted, tool
+from odc_mlir.formats.quantities import counted
+from odc_mlir.tools.common import UsageError, base_parser, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -17,7 +20,6 @@ if TYPE_CHECKING:
 
 TABLE = starts_with("a table of explored points", b"odc-explore,")
 DOCUMENT = json_kind("a study's results", "study", "points", "effects")
-_STUDY_KEYS = frozenset({"models", "vary", "objective", "constraint", "target", "sampler", "points", "seed", "options"})
 _OPTION_KEYS = frozenset({"memory", "prefer", "sram_limit", "quantize", "calibration", "min_macs", "min_operators"})
 _BEST_SHOWN = 10
 
@@ -72,7 +74,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int | None:
-    from odc_mlir.errors import OptionError
     from odc_mlir.explore import results, study
 
     settings = _settings(arguments)
@@ -107,7 +108,7 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """Merge the study file's settings with flags, which win."""
     from odc_mlir.explore.space import read_study
 
-    settings = read_study(arguments.study, _STUDY_KEYS, _OPTION_KEYS) if arguments.study else {}
+    settings = read_study(arguments.study, _OPTION_KEYS) if arguments.study else {}
     given = {
         "models": arguments.models,
         "vary": arguments.vary,
@@ -158,8 +159,6 @@ def _write_best(arguments: argparse.Namespace, definition: Definition, best: Tri
 
 def compile_command(definition: Definition, trial: Trial, target: str) -> str:
     """Return the command that repeats the compilation of a point: machine file and options."""
-    import shlex
-
     from odc_mlir.explore.space import OPTIONS
     from odc_mlir.flow import option_words
 

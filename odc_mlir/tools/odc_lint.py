@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from odc_mlir.formats.kinds import json_kind
-from odc_mlir.tools.common import EXIT_USER, add_time_limit, base_parser, counted, tool
+from odc_mlir.formats.quantities import counted
+from odc_mlir.tools.common import EXIT_USER, add_time_limit, base_parser, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 FINDINGS = json_kind("findings about a model", "findings")

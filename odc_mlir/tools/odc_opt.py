@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odc_mlir.errors import OdcError, OptionError, did_you_mean
 from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, OutputKind, starts_with
 from odc_mlir.tools import opt_passes
 from odc_mlir.tools.common import EXIT_USER, UsageError, add_time_limit, add_verify_each, base_parser, tool
@@ -198,7 +199,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
         return EXIT_USER
     if arguments.list_patterns:
         outputs = ["".join(f"{line}\n" for line in opt_passes.pattern_list(arguments.counts)).encode()]
-    _write(arguments, (SEPARATOR + b"\n").join(outputs))
+    arguments.files.write(arguments.output_file or STANDARD, (SEPARATOR + b"\n").join(outputs), "output_file")
     if arguments.view:
         from odc_mlir.viewer import render
 
@@ -213,7 +214,6 @@ def _process_all(
     arguments: argparse.Namespace, steps: Sequence[opt_passes.Step], timing: opt_passes.Timing, views: list[Viewer]
 ) -> tuple[list[bytes], list[str]]:
     """Process each piece of the input; return the outputs and the differences from expected errors."""
-    from odc_mlir.errors import OdcError
     from odc_mlir.support.locations import Positions
 
     outputs: list[bytes] = []
@@ -241,14 +241,15 @@ def _process_all(
 
 def _wrong_usage(arguments: argparse.Namespace) -> str | None:
     """Return the text of a usage error that the parser cannot find: unknown names of passes and targets."""
-    from odc_mlir.errors import did_you_mean
+    from odc_mlir import targets
 
     flags = [text.partition("=")[0] for kind, text in arguments.steps if kind == "pass"]
     if unknown := [f"--{name}" for name in flags if name not in opt_passes.pass_names()]:
         return f"unrecognized arguments: {' '.join(unknown)}"
     name = arguments.format.partition("{")[0]
     if name not in ("mlir", "circle") and name not in _format_names():
-        machine = "; --npu names the machine" if _is_machine(arguments.format) else ""
+        is_machine = arguments.format in targets.names() or arguments.format.endswith(".toml")
+        machine = "; --npu names the machine" if is_machine else ""
         known = ", ".join(_format_names())
         return f"argument -t/--emit: invalid choice: {arguments.format!r} (choose from {known}{machine})"
     if unknown := [
@@ -260,13 +261,6 @@ def _wrong_usage(arguments: argparse.Namespace) -> str | None:
         near = did_you_mean(unknown[0].partition("=")[2], opt_passes.pass_names()).strip()
         return f"no such pass: {unknown[0]}{near and f'; {near}'}"
     return None
-
-
-def _is_machine(name: str) -> bool:
-    """Return whether ``name`` is a target or a target file."""
-    from odc_mlir import targets
-
-    return name in targets.names() or name.endswith(".toml")
 
 
 def _format_names() -> tuple[str, ...]:
@@ -330,7 +324,6 @@ def _process(
     views: list[Viewer],
 ) -> bytes:
     """Run the passes on one piece of the input and return its output."""
-    from odc_mlir.errors import OdcError
     from odc_mlir.frontend.import_circle import load_module
     from odc_mlir.pipelines import refuse_lowered, validation_of
     from odc_mlir.support.diagnostics import verify_errors
@@ -452,7 +445,6 @@ def _text_target(arguments: argparse.Namespace) -> Target:
     from xdsl.utils.arg_spec import parse_spec
 
     from odc_mlir.emitter.program import NpuListingTarget
-    from odc_mlir.errors import OptionError
     from odc_mlir.support.diagnostics import typed_errors
     from odc_mlir.support.universes import additions
     from odc_mlir.universe import ALL_TARGETS
@@ -466,10 +458,6 @@ def _text_target(arguments: argparse.Namespace) -> Target:
             return replace(target, data=False) if elided and isinstance(target, NpuListingTarget) else target
         except ValueError as error:
             raise OptionError(f"format {spec.name!r}: {error}") from error
-
-
-def _write(arguments: argparse.Namespace, content: bytes) -> None:
-    arguments.files.write(arguments.output_file or STANDARD, content, "output_file")
 
 
 main = tool(build_parser, _body, _pass_flags)

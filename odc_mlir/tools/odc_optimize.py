@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.kinds import MODEL_BY_NAME, json_kind
-from odc_mlir.tools.common import UsageError, base_parser, counted, tool
+from odc_mlir.formats.quantities import counted
+from odc_mlir.tools.common import UsageError, base_parser, tool
 from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:

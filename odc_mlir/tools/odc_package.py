@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from odc_mlir.formats.kinds import package_kind
-from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, counted, tool
+from odc_mlir.formats.quantities import counted
+from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, counted, tool
+from odc_mlir.formats.quantities import counted
+from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, tool
 
 
 def build_parser() -> argparse.ArgumentParser:

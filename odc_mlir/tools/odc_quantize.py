@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import short_name, shortened
 from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, PAGE, OutputKind, json_kind
+from odc_mlir.formats.quantities import (
+    counted,
+    decibel_text,
+    model_name,
+    quality_name,
+    quality_text,
+    score_text,
+    share_text,
+    without_far_text,
+)
 from odc_mlir.quantizer.policy.declarations import ACCURACY, BUDGET, FULL_SCHEMES, LIMITS, TYPES, in_group
 from odc_mlir.tools import quantizing
-from odc_mlir.tools.common import UsageError, base_parser, counted, idle_option, tool
+from odc_mlir.tools.common import UsageError, base_parser, idle_option, tool
 from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, shown
 
 if TYPE_CHECKING:
@@ -183,14 +193,6 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
 
     ``precisions``: the file of per-layer precisions.
     """
-    from odc_mlir.formats.quantities import (
-        counted,
-        decibel_text,
-        model_name,
-        quality_name,
-        quality_text,
-        without_far_text,
-    )
     from odc_mlir.quantizer.policy.verdict import FAILED, caution, check_name, failed_text, passed_text, types_text
 
     choices, checked = verdict["choices"], verdict["samples"]
@@ -234,16 +236,12 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
 
 def _frames(step: Mapping[str, Any]) -> str:
     """Format the SQNR of some frames of sequences, by their numbers."""
-    from odc_mlir.formats.quantities import decibel_text
-
     numbers = f"{step['first']} to {step['last']}" if step["first"] < step["last"] else f"{step['first']}"
     return f"{numbers}: {'exact' if step['sqnr_db'] is None else decibel_text(step['sqnr_db'])}"
 
 
 def _sides(metric: str, values: Mapping[str, Any]) -> str:
     """Format the scores of both models."""
-    from odc_mlir.formats.quantities import score_text
-
     return ", ".join(
         f"{score_text(metric, values[side])} {name}" for side, name in zip(_SIDES, _SIDE_NAMES, strict=True)
     )
@@ -265,8 +263,6 @@ def _measured(
     metric: str, value: float | None, interval: Sequence[float] | None, count: str, limit: float | None = None
 ) -> str:
     """Format a metric of the worst output: its value on the samples and its confidence interval."""
-    from odc_mlir.formats.quantities import quality_text
-
     text = "unknown" if value is None else quality_text(metric, value, limit)
     if interval is None:
         return f"{text} on {count}"
@@ -275,7 +271,6 @@ def _measured(
 
 def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
     """Return lines about precisions, placement on the target, and the cost of more accuracy."""
-    from odc_mlir.formats.quantities import share_text
     from odc_mlir.quantizer.advice import how_known, time_text
     from odc_mlir.quantizer.layers import UNIT_NAMES
 
@@ -302,7 +297,6 @@ def _front(points: Sequence[Mapping[str, Any]], least: float) -> Iterator[str]:
 
     ``least``: the minimum share of quantised products; without a target, models below it are marked.
     """
-    from odc_mlir.formats.quantities import share_text
     from odc_mlir.quantizer.advice import cost_text
 
     if points:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.kinds import MODEL_BY_NAME
-from odc_mlir.tools.common import base_parser, counted, tool
+from odc_mlir.formats.quantities import counted
+from odc_mlir.tools.common import base_parser, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -101,8 +104,6 @@ def _check(run: Callable[[ModuleOp], tuple[int, str]], code: int, match: str | N
     """Return whether the command still fails in the same way."""
 
     def check(candidate: ModuleOp) -> bool:
-        from odc_mlir.errors import OdcError
-
         try:
             found, text = run(candidate)
         except OdcError:  # what cannot be written is not a model
@@ -114,9 +115,6 @@ def _check(run: Callable[[ModuleOp], tuple[int, str]], code: int, match: str | N
 
 def _run(command: str, path: Path, timeout: float) -> tuple[int, str]:
     """Return exit code and output of ``command`` on the file; a timeout counts as a failure."""
-    import shlex
-    import signal
-
     from odc_mlir.process_limits import end_group
 
     place = shlex.quote(str(path))

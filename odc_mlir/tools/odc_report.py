@@ -12,7 +12,6 @@ from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
-    from odc_mlir.runtime.reporting.report_html import OperatorCode
 
 NETWORK_CSV = starts_with("a table of networks", b"network,accelerator_configuration,")
 LAYER_CSV = starts_with("a table of operators", b"network,operator,Original Operator,")
@@ -36,12 +35,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _body(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime.reporting import report_compare, report_html, report_table
+    from odc_mlir.runtime.reporting.report import build_report
 
     sources = [_opened(path) for path in arguments.reports]
-    reports = [_report(source) for source in sources]
+    reports = [source if isinstance(source, dict) else dict(build_report(source)) for source in sources]
     if arguments.output:
-        single = len(reports) == 1
-        page = report_html.render(reports[0], _code(sources[0])) if single else report_compare.render(reports)
+        first = sources[0]
+        code = {} if isinstance(first, dict) else report_html.operator_code(first)
+        page = report_html.render(reports[0], code) if len(reports) == 1 else report_compare.render(reports)
         arguments.files.write(arguments.output, page.encode(), "output")
     if arguments.csv:
         arguments.files.write(arguments.csv, report_table.network_csv(reports).encode(), "csv")
@@ -61,21 +62,6 @@ def _opened(path: str) -> Package | dict[str, Any]:
     from odc_mlir.runtime.reporting.report_file import read_report
 
     return read_report(path)
-
-
-def _report(source: Package | dict[str, Any]) -> dict[str, Any]:
-    from odc_mlir.runtime.reporting.report import build_report
-
-    return source if isinstance(source, dict) else dict(build_report(source))
-
-
-def _code(source: Package | dict[str, Any]) -> dict[int, OperatorCode]:
-    """Return the instructions of each operator, if the package is available."""
-    if isinstance(source, dict):
-        return {}
-    from odc_mlir.runtime.reporting.report_html import operator_code
-
-    return operator_code(source)
 
 
 def _text(reports: Sequence[dict[str, Any]], top: int) -> Iterator[str]:

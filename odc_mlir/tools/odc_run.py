@@ -6,11 +6,13 @@ import argparse
 import logging
 import math
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InputError, OptionError, UnsupportedError
 from odc_mlir.formats.kinds import ARRAYS, PROFILE, TRACE, UNKNOWN
+from odc_mlir.formats.quantities import bytes_of, counted
 from odc_mlir.tools.common import base_parser, size, tool
 from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite
 from odc_mlir.tools.measure import TIMES, csv_path
@@ -147,8 +149,6 @@ def _with_onert_spellings(parser: argparse.ArgumentParser, argv: Iterable[str]) 
 
 
 def _body(arguments: argparse.Namespace) -> None:
-    import time
-
     from odc_mlir.formats.package import is_package
     from odc_mlir.runtime.api import open_executor
     from odc_mlir.runtime.execution.binding import bind_inputs
@@ -247,8 +247,6 @@ def _check_sizes(text: str, outputs: list[list[Array]]) -> None:
 
 
 def _parse_sizes(text: str, count: int | None) -> dict[int, int]:
-    from odc_mlir.formats.quantities import bytes_of, counted
-
     if not text:
         return {}
     try:
@@ -266,8 +264,6 @@ def _parse_sizes(text: str, count: int | None) -> dict[int, int]:
 
 def _reshaped(text: str, outputs: list[list[Array]]) -> list[list[Array]]:
     """Return the outputs in the shapes of --output_shape."""
-    from odc_mlir.formats.quantities import counted
-
     shapes = _parse_shapes(text) or {}
     for index, shape in shapes.items():
         if outputs and not 0 <= index < len(outputs[0]):
@@ -323,8 +319,6 @@ def _wanted(
     """Return dtype and shape of every input; unknown dimensions outside ``shapes`` are 1."""
     import numpy as np
 
-    from odc_mlir.formats.quantities import counted
-
     for index in shapes or {}:
         if not 0 <= index < len(infos):
             raise OptionError(f"a shape is given for input {index}, the model has {counted(len(infos), 'input')}")
@@ -346,8 +340,6 @@ def _run_all(
     memory: Any,
 ) -> list[list[Array]]:
     """Run warm-up and timed runs over all samples, by ``session`` if given; return the outputs of the last pass."""
-    import time
-
     from odc_mlir.formats.samples import random_inputs
     from odc_mlir.runtime.execution.graph import index_limits
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from odc_mlir.errors import InputError, OptionError, PackageError
 from odc_mlir.formats.kinds import ARRAYS, TRACE, json_kind, starts_with
+from odc_mlir.formats.quantities import NOTHING, count_text, share_text, size_text, time_text
 from odc_mlir.tools.common import base_parser, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
@@ -135,8 +136,6 @@ def _write(arguments: argparse.Namespace, samples: Samples, results: Sequence[Re
 
 def summary(program: Program, counters: Counters) -> Iterator[str]:
     """Return the measurements of a run as lines of text."""
-    from odc_mlir.formats.quantities import count_text, share_text, size_text, time_text
-
     target = program.target
     time = time_text(1e9 * counters.cycles / target.clock_hz)
     peak = counters.cycles * target.array.macs_per_cycle
@@ -157,7 +156,6 @@ def summary(program: Program, counters: Counters) -> Iterator[str]:
 def explanation(program: Program) -> Iterator[str]:
     """Return lines that explain a run's cycles (memory model parity): by operator, and possible improvements."""
     from odc_mlir import simulator
-    from odc_mlir.formats.quantities import NOTHING, count_text, share_text
     from odc_mlir.runtime.reporting.report_table import aligned, explanation_lines, help_text, terminal_width
 
     found = simulator.explain(program)

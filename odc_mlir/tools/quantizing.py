@@ -7,12 +7,13 @@ import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.calibration.record_files import RECORDS
-from odc_mlir.errors import AccuracyError, OptionError, printable
+from odc_mlir.errors import AccuracyError, OptionError, TargetError, printable
 from odc_mlir.quantizer.policy.declarations import (
     AUTO,
     COMMON,
@@ -177,7 +178,6 @@ def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
 def _target_of_environment() -> str | None:
     """Return the machine that ``$ODC_TARGET`` names, None if it names none; raise OptionError."""
     from odc_mlir import targets
-    from odc_mlir.errors import TargetError
     from odc_mlir.runtime.auto.aim import AUTO
     from odc_mlir.targets.cpu import is_cpu
 
@@ -222,8 +222,6 @@ def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None
     """
     if quiet or not sys.stderr.isatty():
         return None
-    import time
-
     start, last = time.monotonic(), 0.0
 
     def show(text: str, done: int, total: int | None) -> None:

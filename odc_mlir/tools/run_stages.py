@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import OptionError, SessionError
 from odc_mlir.formats.kinds import MODEL_BY_NAME, OutputKind
 from odc_mlir.tools.files import add_output, shown
 
@@ -131,7 +131,6 @@ def backend_of_settings(package: Package | None) -> Backend:
 
     Raises SessionError if no backend of the environment's list can run it.
     """
-    from odc_mlir.errors import SessionError
     from odc_mlir.runtime.session.loader import HOST, LITERT, NPU, split_backends, usable_backends
 
     settings = _settings(package)

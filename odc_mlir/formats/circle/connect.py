@@ -17,8 +17,6 @@ from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, SubG
 from odc_mlir.formats.circle.schema import called_subgraphs, default_options, subgraph_fields
 from odc_mlir.formats.manifest import IoIndex, Manifest
 
-_MAIN = 0
-
 
 def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model:
     """Connect the models of a package, in the order of ``manifest``, to one model.
@@ -49,12 +47,12 @@ class _Joint:
         return PackageError(message, location=self._location)
 
     def join(self) -> Model:
-        inputs: list[int] = []
         for index in self._order():
             self._add_model(index)
-        for item in self._manifest.inputs:
-            inputs.append(self._tensors[item.model][self._input(item)])
-        self._main.inputs = tuple(inputs)
+        given = [
+            (item.model, self._io(item, self._entry(item.model).inputs, "inputs")) for item in self._manifest.inputs
+        ]
+        self._main.inputs = tuple(self._tensors[model][tensor] for model, tensor in given)
         self._main.outputs = tuple(self._tensors[item.model][self._output(item)] for item in self._manifest.outputs)
         self._result.unknown = [part for model in self._models for part in model.unknown]
         return self._result
@@ -77,9 +75,6 @@ class _Joint:
 
     def _entry(self, model: int) -> SubGraph:
         return self._models[model].subgraphs[self._entries[model]]
-
-    def _input(self, item: IoIndex) -> int:
-        return self._io(item, self._entry(item.model).inputs, "inputs")
 
     def _output(self, item: IoIndex) -> int:
         return self._io(item, self._entry(item.model).outputs, "outputs")
@@ -129,7 +124,8 @@ class _Joint:
 
     def _add_model(self, index: int) -> None:
         model, entry = self._models[index], self._entry(index)
-        buffers = self._add_buffers(model)
+        buffers = len(self._result.buffers) - 1  # how far buffers move; index 0 stays 0
+        self._result.buffers += model.buffers[1:]
         subgraphs = self._add_subgraphs(model, self._entries[index], buffers)
         fed = self._connect_inputs(index)
         stem = PurePosixPath(self._manifest.models[index]).stem
@@ -143,12 +139,6 @@ class _Joint:
             if position not in fed:
                 _renumber_blocks(self._main.tensors[self._tensors[index][position]], self._tensors[index])
         self._main.operators += [_moved(op, self._tensors[index], subgraphs) for op in entry.operators]
-
-    def _add_buffers(self, model: Model) -> int:
-        """Append the contents of ``model`` and return the offset of its buffer indices; index 0 stays 0."""
-        base = len(self._result.buffers) - 1
-        self._result.buffers += model.buffers[1:]
-        return base
 
     def _add_subgraphs(self, model: Model, entry: int, buffers: int) -> dict[int, int]:
         """Take over everything but the entry, unless something calls that as well; the new index of each subgraph."""

@@ -300,6 +300,7 @@ _SRAM_NOTE = (
 def render(report: Mapping[str, Any], code: Mapping[int, OperatorCode] = MappingProxyType({})) -> str:
     """Return the page, with all text of the model escaped. ``code``: instructions of operators, if available."""
     layers: Sequence[Mapping[str, Any]] = report["layers"]
+    memory = [(label, size_text(report[key])) for label, key in _MEMORY]
     sections = [
         Section("Defects of the compiler: please report them", _defects(report["defects"])),
         Section("Summary", pairs(_summary(report), caption="latency, cycles and work of one inference")),
@@ -313,7 +314,7 @@ def render(report: Mapping[str, Any], code: Mapping[int, OperatorCode] = Mapping
         Section("What the engines did", _engines(report["engines"])),
         Section("Rooflines", rooflines(report), _ROOFLINE_NOTE),
         Section("Instructions", section(code), "From the operator of the model to what computes it."),
-        Section("Memory", _memory(report), "Bytes of one inference."),
+        Section("Memory", pairs(memory, caption="bytes by memory"), "Bytes of one inference."),
         Section("SRAM over time", live_bytes(report), _SRAM_NOTE),
         Section("Energy on the NPU, an estimate", energy(report.get("energy") or {})),
         Section("Why the plan is as it is", _partition(report["partition"])),
@@ -360,10 +361,6 @@ def _summary(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield label, time_text(1e6 * report["modelled"][key])
     for label, key, text in _SUMMARY:
         yield label, NOTHING if report.get(key) is None else text(report[key])
-
-
-def _memory(report: Mapping[str, Any]) -> Html:
-    return pairs(((label, size_text(report[key])) for label, key in _MEMORY), caption="bytes by memory")
 
 
 def _causes(report: Mapping[str, Any]) -> Html:
@@ -482,18 +479,13 @@ def _time_line(segment: str, layers: Sequence[Mapping[str, Any]]) -> Html:
     return charts.time_line(rows, spans, max(ends), title=f"operators of {segment} over cycles")
 
 
-def _number(operator: int, code: Mapping[int, OperatorCode]) -> TableCell:
-    """Return an operator's position in the model, linked to its instructions if they are known."""
-    known = operator in code
-    return TableCell(tag("a", operator, href=f"#{anchor(operator)}") if known else operator, operator)
-
-
 def _layers(layers: Sequence[Mapping[str, Any]], code: Mapping[int, OperatorCode]) -> Html:
     spent = [layer.get("causes") or layer.get("busy_cycles", {}) for layer in layers]
     words = CAUSES if any(layer.get("causes") for layer in layers) else _ENGINES
     parts = [name for name in words if any(name in entry for entry in spent)]
     full = max((sum(entry.values()) for entry in spent), default=0)
     total = sum(layer["cycles"] for layer in layers) or 1
+    links = {operator: tag("a", operator, href=f"#{anchor(operator)}") for operator in code}
     columns = (
         Column("#", number=True, hint="place in the model"),
         Column("operator", tight=True),
@@ -510,7 +502,7 @@ def _layers(layers: Sequence[Mapping[str, Any]], code: Mapping[int, OperatorCode
     )
     rows = [
         (
-            _number(layer["operator"], code),
+            TableCell(links.get(layer["operator"], layer["operator"]), layer["operator"]),
             layer["op"],
             short_name(layer["name"]),
             layer["segment"] or layer["placed"],

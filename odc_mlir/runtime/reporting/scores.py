@@ -54,8 +54,9 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
     if (chosen := chosen_classes(outputs, expected)) is not None:
         return {"top1_percent": 100.0 * float(np.mean(chosen == expected.ravel()))}
     if expected.dtype.kind not in "fiu" or not all(_are_alike(o, e) for o, e in zip(outputs, expected, strict=True)):
+        kind = "text" if expected.dtype.kind in "SU" else expected.dtype.name
         raise InputError(
-            f"the labels, {_kind(expected)} {list(expected.shape[1:])} for each sample, are neither class numbers "
+            f"the labels, {kind} {list(expected.shape[1:])} for each sample, are neither class numbers "
             f"nor arrays like the first output, {list(outputs[0].shape)}",
             hint="give a whole number from 0 for each sample or row, one-hot rows, or arrays of the output's shape",
         )
@@ -64,10 +65,6 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
     if are_shares(expected) and any(_may_be_picture(output) for output in outputs):
         return scores_of_pictures(given, wanted)
     return scores_of_numbers(given, wanted)
-
-
-def _kind(labels: Array) -> str:
-    return "text" if labels.dtype.kind in "SU" else labels.dtype.name
 
 
 def are_shares(labels: Array) -> bool:

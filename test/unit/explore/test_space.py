@@ -101,9 +101,8 @@ def test_every_combination_once() -> None:
 def test_what_is_no_study(content: str, text: str, tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text(content)
-    keys = frozenset({"models", "points", "sampler", "options"})
     with pytest.raises(OptionError, match=text):
-        read_study(str(path), keys, frozenset({"memory"}))
+        read_study(str(path), frozenset({"memory"}))
 
 
 def test_constraints_and_objectives() -> None:
