@@ -51,15 +51,11 @@ def make_folder(path: Path, *, within: Path) -> None:
 
 
 def _make(path: Path) -> None:
-    try:
+    with _failing("the folder cannot be made", path):
         for folder in [item for item in (path, *path.parents) if not os.path.lexists(item)][::-1]:
-            try:
+            with suppress(FileExistsError):  # another process was faster
                 folder.mkdir(FOLDER_MODE)
                 folder.chmod(FOLDER_MODE)  # the process's mask may have removed some of ours
-            except FileExistsError:  # another process was faster
-                continue
-    except OSError as error:
-        raise _failed("the folder cannot be made", path, error) from None
 
 
 def check_root(path: Path) -> None:
@@ -68,7 +64,7 @@ def check_root(path: Path) -> None:
     It must belong to this user or to root, and not be writable by everyone unless it is sticky, as ``/tmp`` is.
     Everyone's permission to write is taken from a folder of ours.
     """
-    try:
+    with _failing("the folder cannot be used", path):
         found = path.stat()
         if found.st_uid != 0:
             _check_owner(found, path)
@@ -77,23 +73,20 @@ def check_root(path: Path) -> None:
                 hint = f"name a folder of yours in it with {CACHE_VARIABLE}"
                 raise CacheError("everyone can write to the cache folder", location=str(path), hint=hint)
             path.chmod(stat.S_IMODE(found.st_mode) & ~stat.S_IWOTH)
-    except OSError as error:
-        raise _failed("the folder cannot be used", path, error) from None
 
 
 def check_folder(path: Path) -> None:
     """Raise CacheError unless ``path`` is a folder of ours; permissions that are too wide are reset."""
-    try:
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode):
-            raise CacheError(f"it is {_kind(found.st_mode)}, not a folder", location=str(path), hint="remove it")
-        _check_owner(found, path)
-        if stat.S_IMODE(found.st_mode) & _OTHERS:
-            path.chmod(FOLDER_MODE)
-    except FileNotFoundError:  # another process may have deleted it just now
-        raise CacheError("the folder does not exist", location=str(path), passing=True) from None
-    except OSError as error:
-        raise _failed("the folder cannot be used", path, error) from None
+    with _failing("the folder cannot be used", path):
+        try:
+            found = path.lstat()
+            if not stat.S_ISDIR(found.st_mode):
+                raise CacheError(f"it is {_kind(found.st_mode)}, not a folder", location=str(path), hint="remove it")
+            _check_owner(found, path)
+            if stat.S_IMODE(found.st_mode) & _OTHERS:
+                path.chmod(FOLDER_MODE)
+        except FileNotFoundError:  # another process may have deleted it just now
+            raise CacheError("the folder does not exist", location=str(path), passing=True) from None
 
 
 def _check(found: os.stat_result, path: Path) -> None:
@@ -158,20 +151,25 @@ def _failed(what: str, path: Path, error: OSError) -> CacheError:
     return CacheError(f"{what}: {error.strerror}", location=str(path), hint=hint, passing=is_passing(error))
 
 
+@contextmanager
+def _failing(what: str, path: Path) -> Iterator[None]:
+    """Raise CacheError for a system error in this block."""
+    try:
+        yield
+    except OSError as error:
+        raise _failed(what, path, error) from None
+
+
 def check_file(path: Path) -> None:
     """Raise CacheError unless ``path`` is a private file or does not exist.
 
     The file is not opened: closing any descriptor of it would release all SQLite locks of this process.
     """
-    try:
+    with _failing("the file cannot be used", path), suppress(FileNotFoundError):
         found = path.lstat()
         _check(found, path)
         if stat.S_IMODE(found.st_mode) & _OTHERS:
             path.chmod(FILE_MODE)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _failed("the file cannot be used", path, error) from None
 
 
 def make_empty_file(path: Path) -> None:
@@ -186,42 +184,25 @@ def make_empty_file(path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = open_file(path)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def read_file(path: Path, *, max_bytes: int) -> bytes:
     """Read the file; raise FileNotFoundError, and CacheError also above ``max_bytes``."""
-    with _opened(path) as descriptor, open(descriptor, "rb", closefd=False) as stream:
-        try:
-            data = stream.read(max_bytes + 1)
-        except OSError as error:
-            raise _failed("the file cannot be read", path, error) from None
+    with open(open_file(path), "rb") as stream, _failing("the file cannot be read", path):
+        data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise CacheError(f"it has more than {max_bytes} bytes", location=str(path))
     return data
 
 
 def digest_file(path: Path) -> str:
-    """Return the SHA-256 of the file in hexadecimal; raises FileNotFoundError and CacheError."""
-    with _opened(path) as descriptor, open(descriptor, "rb", closefd=False) as stream:
-        try:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-        except OSError as error:
-            raise _failed("the file cannot be read", path, error) from None
+    """Return the SHA-256 of the file in hexadecimal; raise FileNotFoundError and CacheError."""
+    with open(open_file(path), "rb") as stream, _failing("the file cannot be read", path):
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write_file(path: Path, *chunks: bytes | bytearray | memoryview) -> None:
     """Write the chunks to ``path`` atomically, replacing an existing file; raise CacheError."""
-    try:
+    with _failing("the file cannot be written", path):
         replace_file(path, chunks, FILE_MODE)
-    except OSError as error:
-        raise _failed("the file cannot be written", path, error) from None
 
 
 _log = logging.getLogger(__name__)

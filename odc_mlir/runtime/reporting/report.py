@@ -118,16 +118,15 @@ def _scaled(figure: EnergyFigure, amount: float) -> dict[str, float]:
     return {bound: amount * getattr(figure, bound) for bound in _BOUNDS}
 
 
-def total_energy(segments: Sequence[_SegmentCounters]) -> dict[str, Any]:
-    """Return the sum of the estimates over segments, and the figures used."""
+def total_energy(estimates: Iterable[Mapping[str, Any]], description: str | None) -> dict[str, Any]:
+    """Return the sum over segments, and the figures used."""
     parts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
-    for segment in segments:
-        one = segment.energy
-        parts.update(one.pop("parts_uj"))
-        sums.update(one)
+    for one in estimates:
+        parts.update(one["parts_uj"])
+        sums.update({key: one[key] for key in ("estimate_uj", "low_uj", "high_uj")})
     return {
-        "estimated_with": next((item.target.energy.description for item in segments), None),
+        "estimated_with": description,
         **{key: round(sums[key], 4) for key in ("estimate_uj", "low_uj", "high_uj")},
         "parts_uj": {action: round(value, 4) for action, value in parts.most_common()},
     }
@@ -157,6 +156,7 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
     found = {step.file: _SegmentCounters(step, executor, models, explained=not quick) for step in plan.segments}
     segments = [segment for segment in found.values() if segment.parity]
     clock_hz = next((segment.target.clock_hz for segment in segments), None)
+    figures = next((segment.target.energy.description for segment in segments), None)
     clock = modelled(plan, work, {item.step.file: item.parity["cycles"] for item in segments}, clock_hz)
     layers = _layers(package, plan, work, found)
     on_npu = [layer for layer in layers if layer["placed"] == "npu"]
@@ -198,7 +198,7 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
         "layers": layers,
         "engines": _engines(segments),
         "hardware": dict(segments[0].parity["hardware"]) if segments else {},
-        "energy": total_energy(segments),
+        "energy": total_energy([segment.energy for segment in segments], figures),
         "causes": causes_of_segments([segment.explanation for segment in segments]),
         "what_if": what_ifs([(segment.explanation, segment.parity["cycles"]) for segment in segments]),
         "measured": dict(package.measured),

@@ -23,7 +23,7 @@ func.func @main(%x: tensor<?x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<?x4x!quan
   %0 = circle.relu(%x) : (tensor<?x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<?x4x!quant.uniform<i8:f32, 0.5>>
   %1 = circle.add(%0, %x) : (tensor<?x4x!quant.uniform<i8:f32, 0.5>>, tensor<?x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<?x4x!quant.uniform<i8:f32, 0.5>>
   func.return %1 : tensor<?x4x!quant.uniform<i8:f32, 0.5>>
-}"""
+}"""  # noqa: E501
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -110,7 +110,7 @@ def computed_shape(name: str, batch: str, *, written: bool) -> str:
   %times = circle.const {rows_of} : tensor<{size}xi32>
   %plus = circle.const {sizes_of} : tensor<{size}xi32>
   %m = circle.mul(%times, %b) : (tensor<{size}xi32>, tensor<i32>) -> tensor<{size}xi32>
-  %v = circle.add(%m, %plus) : (tensor<{size}xi32>, tensor<{size}xi32>) -> tensor<{size}xi32>"""
+  %v = circle.add(%m, %plus) : (tensor<{size}xi32>, tensor<{size}xi32>) -> tensor<{size}xi32>"""  # noqa: E501
     )
     call = f"circle.{name}({', '.join('%r' if item == '%x' else item for item in names)})"
     return f"""
@@ -124,7 +124,7 @@ func.func @main(%x: {x}) -> {unknown if batch == "1" and not written else y} {{
   {made}
   %y = {call} {{{options}}} : ({", ".join(types[item] for item in names)}) -> {unknown if batch == "1" and not written else y}
   func.return %y : {unknown if batch == "1" and not written else y}
-}}"""
+}}"""  # noqa: E501
 
 
 @pytest.mark.parametrize("batch", ["1", "?"])
@@ -176,7 +176,7 @@ func.func @main(%x: {F}) -> ({F}, tensor<4xi32>, {y}) {{
   %r2 = circle.conv_2d(%q2, %w, %n) {{padding = same, stride = [1, 1]}} : ({x}, {W}, none) -> {x}
   %t2 = circle.transpose_conv(%v, %w, %r2) {{padding = same, stride = [2, 2]}} : (tensor<4xi32>, {W}, {x}) -> {y}
   func.return %f, %v, %t2 : {F}, tensor<4xi32>, {y}
-}}"""
+}}"""  # noqa: E501
 
 
 @pytest.mark.parametrize("target", ["npu-256", "cpu"])

@@ -142,7 +142,7 @@ def test_layers_of_every_kind_take_what_stands_beside_them() -> None:
       %4 = circle.div(%3, %c) : (tensor<1x4x4x2xf32>, tensor<2xf32>) -> tensor<1x4x4x2xf32>
       %5 = circle.fully_connected(%4, %v) : (tensor<1x4x4x2xf32>, tensor<1x16xf32>) -> tensor<2x1xf32>
       func.return %2, %5 : tensor<1x8x8x2xf32>, tensor<2x1xf32>
-    }"""
+    }"""  # noqa: E501
     )
     after = transformed(before, "circle-fuse-batch-norm")
     assert names(after) == ["TRANSPOSE_CONV", "FULLY_CONNECTED"]

@@ -65,7 +65,7 @@ func.func @main(%x: {X} loc("x")) -> {S} {{
   %d = circle.fully_connected(%j, %f) : ({J}, tensor<4x24xf32>) -> {F} loc("d")
   %s = circle.softmax(%d) {{beta = 1.0}} : ({F}) -> {S} loc("s")
   func.return %s : {S}
-}}"""
+}}"""  # noqa: E501
 INPUTS = np.random.default_rng(3).uniform(-1, 1, (32, 4, 4, 2)).astype(np.float32)
 
 
