@@ -234,7 +234,7 @@ def _check_parent(parent: Path, makes_folders: bool) -> None:
 def _check_folder(folder: Path, text: str, overwrite: bool) -> None:
     if overwrite:
         return
-    unknown = first_unknown(folder)
+    unknown = next(unknown_entries(folder), None)
     if unknown is not None:
         raise PackageError(
             f"{unknown!r} is in the way, which odc-mlir did not write, or not as it is", location=text, hint=_HINT
@@ -257,11 +257,6 @@ def unknown_entries(folder: Path) -> Iterator[str]:
     for name in entries(folder):
         if name not in known or not is_unchanged(folder / name, known[name]):
             yield name
-
-
-def first_unknown(folder: Path) -> str | None:
-    """The first of :func:`unknown_entries`; None where all that is there is ours."""
-    return next(unknown_entries(folder), None)
 
 
 def is_unchanged(file: Path, digest: str) -> bool:

@@ -100,12 +100,8 @@ class PackageFiles:
         """The member that is the segment binary ``file``."""
         return str(PurePosixPath(self.manifest.plan or "").parent / file)
 
-    def unchanged_segment(self, file: str, *, listed: bool = False) -> bytes:
-        """Bytes of a segment binary; raises PackageError if the manifest has another digest, ``listed``: or none."""
-        return self.unchanged(self.segment_path(file), listed=listed)
-
     def unchanged(self, path: str, *, listed: bool = False) -> bytes:
-        """The member ``path``; raises PackageError if it is missing, or changed as :meth:`unchanged_segment` says."""
+        """Return a member; raise PackageError if it is missing or has another digest, ``listed``: or no digest."""
         data = self.read(path)
         self._check_unchanged(path, data, listed=listed)
         return data

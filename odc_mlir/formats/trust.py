@@ -66,7 +66,7 @@ def read_code(files: PackageFiles, file: str, *, consent: bool, cache: Path | No
     Raises PackageError if the manifest has another digest or none, or if the code is not trusted and the user has not
     given ``consent``. ``cache``: the folder of the cache with the records, by default :func:`cache_folder`.
     """
-    data = files.unchanged_segment(file, listed=True)
+    data = files.unchanged(files.segment_path(file), listed=True)
     step = next((step for step in files.plan.segments if step.file == file), None) if files.plan is not None else None
     if consent or (step is not None and not files.manifest.is_connected and _is_trusted(files, step, cache)):
         return data

@@ -164,11 +164,11 @@ class Package:
         """Placement, cycles, bytes and modelled times as plain JSON data; see :mod:`odc_mlir.runtime.reporting.report`.
 
         It is made at the first access, by timing every segment on the simulator. Reports of code for machines without
-        a model have placement and bytes only (:mod:`odc_mlir.runtime.reporting.report_file`). Raises PackageError
+        a model have placement and bytes only (:mod:`odc_mlir.runtime.reporting.report_object`). Raises PackageError
         if nothing is compiled.
         """
         from odc_mlir.runtime.reporting.report import build_report
-        from odc_mlir.runtime.reporting.report_file import is_modelled, unmodelled_report
+        from odc_mlir.runtime.reporting.report_object import is_modelled, unmodelled_report
 
         if self.plan is not None and not is_modelled(self.plan):
             return unmodelled_report(self, self.plan)
@@ -241,7 +241,7 @@ class Package:
 
         def read(file: str) -> bytes:
             if not runs_code(device):
-                return self.files.unchanged_segment(file)
+                return self.files.unchanged(self.files.segment_path(file))
             return trust.read_code(self.files, file, consent=consent, cache=cache or self._cache)
 
         location = f"{self.files.location}/{self.files.manifest.plan}"

@@ -111,7 +111,7 @@ def _findings(package: Package, plan: Plan, chosen: Chosen | None) -> Iterator[_
                 with contained(PackageError, "the device failed"):
                     reason = device.examine(files.segment(step.file), plan, machine)
             if reason is None:
-                files.unchanged_segment(step.file)
+                files.unchanged(files.segment_path(step.file))
         except OdcError as error:
             reason = str(error)
         if reason is not None:

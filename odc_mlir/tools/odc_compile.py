@@ -28,7 +28,7 @@ from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
-    from odc_mlir.runtime.reporting.report_file import UnmodelledReport
+    from odc_mlir.runtime.reporting.report_object import UnmodelledReport
 
 REPORT = json_kind("a report", "schema_version", "compiler_version", "layers")
 _OPERATORS_SHOWN = 20
@@ -300,7 +300,7 @@ def _told(arguments: argparse.Namespace, package: Package, is_modelled: bool) ->
 
         yield from islice(summary(arguments.model, package.verdict), _VERDICT_LINES)
     if not is_modelled and package.plan is not None:
-        from odc_mlir.runtime.reporting.report_file import unmodelled_report
+        from odc_mlir.runtime.reporting.report_object import unmodelled_report
 
         yield from _native_summary(unmodelled_report(package, package.plan))
         return

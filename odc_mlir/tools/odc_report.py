@@ -59,7 +59,7 @@ def _opened(path: str) -> Package | dict[str, Any]:
         from odc_mlir.runtime import api
 
         return api.load_package(path)
-    from odc_mlir.runtime.reporting.report_file import read_report
+    from odc_mlir.runtime.reporting.report_object import read_report
 
     return read_report(path)
 

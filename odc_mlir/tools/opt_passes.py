@@ -271,11 +271,6 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
         help="print the IR after passes that changed it, of all or of PASS",
     )
     watch.add_argument(
-        "--print-ir-module-scope",
-        action="store_true",
-        help="print the whole module around passes on npu.program, instead of only the programs",
-    )
-    watch.add_argument(
         "--print-between-passes", action="store_true", help=argparse.SUPPRESS
     )  # xDSL's name of after-all
     watch.add_argument(
@@ -324,7 +319,6 @@ class IrPrinter:
         self.before_all: bool = arguments.print_ir_before_all
         self.after_all: bool = arguments.print_ir_after_all or arguments.print_between_passes
         self.only_changes: bool = arguments.print_ir_after_change
-        self.module_scope: bool = arguments.print_ir_module_scope
         self.generic: bool = arguments.print_op_generic
         self._last: dict[str, str] = {}
 
@@ -356,7 +350,7 @@ class IrPrinter:
         from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass
 
         shown: dict[str, Operation] = {"": module}
-        if isinstance(item, ProgramPass) and not self.module_scope:
+        if isinstance(item, ProgramPass):
             shown = {f" on {program.name} @{name}": program for name, program in programs(module).items()}
         return {
             place: module_text(op, constants="elide", generic=self.generic, locations=False)

@@ -1,4 +1,4 @@
-"""Records to Circle and TFLite files: ``write_model``, ``save_model`` and ``write_tflite``.
+"""Records to Circle and TFLite files: ``write_model`` and ``write_tflite``.
 
 The same records give the same bytes. None leaves a field out; an empty vector or string is written. Buffers at one
 address are stored once, and the buffers of a model too large for a flatbuffer follow it.
@@ -11,7 +11,6 @@ become uint8 by way of int8.
 from __future__ import annotations
 
 import math
-import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -37,8 +36,6 @@ from odc_mlir.formats.circle.model import (
 )
 from odc_mlir.formats.circle.reader import MalformedError, Record, check_model, public_errors, within
 from odc_mlir.formats.circle.schema import Schema, SchemaField, Table, circle_schema, tflite_schema
-from odc_mlir.formats.kinds import MODEL
-from odc_mlir.formats.outputs import check_output, write_file
 
 _FLAGS = {
     "bool": number_types.BoolFlags,
@@ -333,15 +330,6 @@ def write_tflite(model: Model) -> bytes:
     Raises ModelError and UnsupportedError, also for operators that only Circle has.
     """
     return b"".join(_chunks(as_litert_reads(model), INLINE_LIMIT_BYTES, tflite_schema()))
-
-
-def save_model(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write ``model`` to ``path`` as a Circle file, whole or not at all; raises like write_model, or OdcError.
-
-    A file that is none of our models is replaced with ``overwrite`` only.
-    """
-    check_output(path, MODEL, overwrite=overwrite)
-    write_file(path, *_chunks(model, INLINE_LIMIT_BYTES, circle_schema()))
 
 
 def _chunks(model: Model, inline_limit_bytes: int, schema: Schema) -> list[bytes | memoryview]:

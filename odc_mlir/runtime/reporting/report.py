@@ -27,8 +27,7 @@ from odc_mlir.runtime.devices.base import ExplainedProgram, MemoryModel, Modelle
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.execution.work import Measured, graph_work
 from odc_mlir.runtime.reporting.clocks import Modelled, host_of, modelled
-from odc_mlir.runtime.reporting.report_file import SCHEMA_VERSION, is_modelled
-from odc_mlir.runtime.reporting.report_object import Report
+from odc_mlir.runtime.reporting.report_object import SCHEMA_VERSION, Report, is_modelled
 from odc_mlir.runtime.reporting.report_partition import partition_report, placements
 from odc_mlir.runtime.reporting.report_table import EXPLAINED, causes_of_segments, live_in_segments, what_ifs
 from odc_mlir.simulator.trace import windows

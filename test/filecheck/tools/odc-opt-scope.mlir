@@ -1,8 +1,7 @@
 // RUN: odc-opt %s -p npu-insert-sync,dce --print-ir-before=npu-insert-sync --print-ir-after-all -o %t 2>&1 | filecheck %s
-// RUN: odc-opt %s -p npu-insert-sync --print-ir-after=npu-insert-sync --print-ir-module-scope -o %t 2>&1 | filecheck %s --check-prefix=MODULE
 // RUN: odc-opt %s -p npu-insert-sync --print-ir-after-change -o %t 2>&1 | filecheck %s --check-prefix=CHANGE
 
-// Passes that run on programs print the programs one by one, and the module around them where that is asked for.
+// Passes that run on programs print the programs one by one.
 // CHECK: IR before npu-insert-sync on npu.program @first:
 // CHECK-NEXT: npu.program @first(
 // CHECK-NOT: builtin.module
@@ -17,12 +16,6 @@
 // CHECK-NOT: builtin.module
 // CHECK: IR after dce:
 // CHECK-NEXT: builtin.module attributes
-
-// MODULE: IR after npu-insert-sync:
-// MODULE-NEXT: builtin.module attributes
-// MODULE: npu.program @first(
-// MODULE: npu.program @second(
-// MODULE-NOT: IR after
 
 // CHANGE: IR after npu-insert-sync on npu.program @first:
 // CHANGE-NEXT: npu.program @first(

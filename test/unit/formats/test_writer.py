@@ -30,7 +30,7 @@ from odc_mlir.formats.circle.model import (
 )
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.schema import SchemaField, circle_schema, default_options
-from odc_mlir.formats.circle.writer import save_model, write_model, write_tflite
+from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.runtime.execution.graph import build_graph
 
 SCHEMA = circle_schema()
@@ -277,12 +277,6 @@ def test_tflite_becomes_circle(record: dict[str, Any], encode_tflite: Callable[[
     assert again == model
 
 
-def test_save_model(tmp_path: Path) -> None:
-    model = _model()
-    save_model(model, tmp_path / "model.circle")
-    assert (tmp_path / "model.circle").read_bytes() == write_model(model)
-
-
 # -- what cannot be written ----------------------------------------------------------------------------------------
 
 
@@ -415,7 +409,7 @@ def test_sparse_indices_of_another_width() -> None:
         write_model(model)
 
 
-def test_models_above_two_gigabytes_are_written_without_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_above_two_gigabytes_are_written_without_a_copy(tmp_path: Path) -> None:
     """The weights lie in a file full of zeros that takes no room on the disk, and so does what is written."""
     size = (1 << 31) + (64 << 20)
     zeros = tmp_path / "zeros"
@@ -426,20 +420,17 @@ def test_models_above_two_gigabytes_are_written_without_a_copy(tmp_path: Path, m
     tensors = [Tensor("x", "uint8", (1,)), Tensor("w", "uint8", (size >> 20, 1 << 20), buffer=1)]
     model = Model(subgraphs=[SubGraph("main", tensors, (0,), (0,), [])], buffers=[memoryview(b""), weights])
 
-    def write_sparsely(path: Path, *chunks: bytes | memoryview) -> None:
-        copies = sum(len(chunk) for chunk in chunks if not isinstance(chunk, memoryview) or chunk.obj != weights.obj)
-        assert copies < 1 << 16
-        with path.open("wb") as file:
-            for chunk in chunks:
-                if len(chunk) < size:
-                    file.write(chunk)
-                else:
-                    file.seek(size, os.SEEK_CUR)
-            file.truncate()
-
-    monkeypatch.setattr(writer, "write_file", write_sparsely)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    save_model(model, tmp_path / "large.circle")
+    chunks = writer._chunks(model, writer.INLINE_LIMIT_BYTES, circle_schema())
+    copies = sum(len(chunk) for chunk in chunks if not isinstance(chunk, memoryview) or chunk.obj != weights.obj)
+    assert copies < 1 << 16
+    with (tmp_path / "large.circle").open("wb") as file:
+        for chunk in chunks:
+            if len(chunk) < size:
+                file.write(chunk)
+            else:
+                file.seek(size, os.SEEK_CUR)
+        file.truncate()
     read = read_model(tmp_path / "large.circle")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 << 10  # KiB
     assert len(read.buffers[1]) == size

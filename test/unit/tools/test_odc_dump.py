@@ -13,7 +13,7 @@ import pytest
 
 from odc_mlir.formats.circle.model import Model, Operator, Quantization, Signature, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
-from odc_mlir.formats.circle.writer import save_model, write_model
+from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import build_package, write_package
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.isa import codec, container
@@ -83,7 +83,7 @@ def _document(capsys: pytest.CaptureFixture[str], path: Path) -> Any:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path = tmp_path / "any.name"
-    save_model(_model(), path)
+    path.write_bytes(write_model(_model()))
     return path
 
 
