@@ -54,10 +54,10 @@ def find_values(module: ModuleOp, names: Collection[str]) -> list[SSAValue]:
 
 
 def extract(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str]) -> ModuleOp:
-    """A copy that takes the tensors ``inputs`` and gives the tensors ``outputs``, with what lies between.
+    """Return a copy that computes the tensors ``outputs`` (default: the model's) from the tensors ``inputs``.
 
-    Inputs of the model that the part needs as well stay inputs, before those; without ``outputs`` the model's own are
-    given. Raises OptionError for unknown names, for a tensor on both sides, and for inputs that no output needs.
+    Other inputs of the model that the part needs come first. Raises OptionError for unknown names, a tensor on both
+    sides, and inputs that no output needs.
     """
     made = clone_module(module)
     function = main_function(made)
@@ -95,10 +95,10 @@ def _read_before(outputs: Sequence[SSAValue], inputs: Collection[SSAValue]) -> s
 
 
 def keep_operators(module: ModuleOp, kept: Collection[int], *, for_others: bool = True) -> ModuleOp:
-    """A copy with those operators of the main function whose numbers are ``kept``.
+    """Return a copy with the operators of the main function whose numbers are ``kept``; raise OptionError without any.
 
-    What they read of others is an input; what none of them reads, what the model gave and, ``for_others``, what the
-    rest of the model reads is an output. Raises OptionError where no operator is left.
+    Tensors of other operators become inputs. Unused results, outputs of the model and, ``for_others``, tensors that the
+    rest of the model reads become outputs.
     """
     made = clone_module(module)
     block = main_function(made).body.block
@@ -299,10 +299,9 @@ class _Tries:
 
 
 def reduce(module: ModuleOp, check: Check, *, most_checks: int = 1000, zeros: bool = True) -> Reduced:
-    """Drop operators of ``module`` while ``check`` holds; then, with ``zeros``, put zeros in the place of constants.
+    """Replace operators of ``module`` by inputs while ``check`` holds; then, with ``zeros``, set constants to zero.
 
-    ``check`` is called with models to judge, at most ``most_checks`` times; it has to hold on ``module`` itself, and
-    is not asked about that. What goes is replaced by inputs.
+    ``check`` must hold on ``module`` itself, and is called with at most ``most_checks`` smaller models.
     """
     tries = _Tries(check, most_checks)
     current = _fewer_outputs(module, tries)

@@ -78,10 +78,10 @@ def constants(module: ModuleOp) -> dict[str, NDArray[Any]]:
 
 
 def implant(module: ModuleOp, document: Mapping[str, Any], folder: Path) -> ModuleOp:
-    """A copy whose tensors have the types and parameters of ``document``, as ONE's ``q-implant`` reads them.
+    """Return a copy whose tensors have the types and parameters of ``document``, in the format of ONE's ``q-implant``.
 
-    ``{tensor: {dtype, scale, zerop, quantized_dimension, value}}``: ``scale``, ``zerop`` and ``value`` name .npy files
-    in ``folder``; ``value``, the codes, is for constants, and needed there. Raises OptionError for what does not fit.
+    ``{tensor: {dtype, scale, zerop, quantized_dimension, value}}``: the last three name .npy files in ``folder``, and
+    constants need a ``value``, their codes. Raises OptionError for what does not fit.
     """
     made = clone_module(module)
     entries = {name: entry for name, entry in document.items() if isinstance(entry, dict)}
@@ -194,11 +194,10 @@ def read_parameters(path: str) -> Mapping[str, Any]:
 
 
 def fake_quantize(module: ModuleOp) -> ModuleOp:
-    """A copy of a quantised model that works on real numbers and rounds where the codes do.
+    """Return a float model that rounds wherever the quantised model ``module`` quantises; inputs and outputs are real.
 
-    Constants are the numbers that their codes stand for; behind each result, and each input, that was codes stand
-    QUANTIZE and DEQUANTIZE. Inputs and outputs are real. Raises UnsupportedError for operators that look at codes
-    themselves, and ModelError where nothing is quantised.
+    Constants become real, and QUANTIZE and DEQUANTIZE follow each input and result that was quantised. Raises
+    UnsupportedError for operators that need codes, ModelError if nothing is quantised.
     """
     made = clone_module(module)
     function = main_function(made)

@@ -45,10 +45,9 @@ def front(definition: Definition, trials: Sequence[Trial]) -> list[Trial]:
 
 
 def effects(definition: Definition, trials: Sequence[Trial]) -> Iterator[AxisEffect]:
-    """Estimate the effect of every numeric axis on every objective by a power law, for a doubling.
+    """Estimate the effect of doubling each numeric axis on every objective by a power law.
 
-    Least squares of the logarithm of the measure over the logarithms of all axes together, which separates the effects
-    of correlated axes.
+    Least squares of logarithms over all axes together separate the effects of correlated axes.
     """
     import numpy as np
 

@@ -18,10 +18,10 @@ _NAME = "odc-mlir"
 
 
 def cache_folder() -> Path:
-    """``$ODC_CACHE_DIR``, else ``$XDG_CACHE_HOME/odc-mlir``, else ``~/.cache/odc-mlir``; it need not exist.
+    """Return ``$ODC_CACHE_DIR``, else ``$XDG_CACHE_HOME/odc-mlir``, else ``~/.cache/odc-mlir``; it need not exist.
 
-    Raises OptionError when ODC_CACHE_DIR is no absolute path, and when there is no home folder. An XDG_CACHE_HOME that
-    is not absolute is ignored, as the XDG base directory specification asks.
+    Raises OptionError if ODC_CACHE_DIR is not absolute or there is no home folder. As the XDG base directory
+    specification asks, an XDG_CACHE_HOME that is not absolute is ignored.
     """
     if ours := os.environ.get(CACHE_VARIABLE):
         folder = Path(ours)

@@ -29,8 +29,7 @@ PICTURE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", "
 class Pictures:
     """Conversion of pixels 0..255 to a float input: ``(pixel - mean) * scale``, by channel or for all.
 
-    ``size`` is [height, width]; without it that of the model's input. A picture is scaled so that it covers the size,
-    and its middle is cut out.
+    Pictures are scaled to cover ``size``, [height, width], by default the input's, and the middle is cut out.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -41,11 +40,10 @@ class Pictures:
 def read_calibration(
     source: Source, inputs: Sequence[TensorInfo], *, most: int | None = None, pictures: Pictures | None = None
 ) -> Samples:
-    """The samples in ``source`` for a model with these ``inputs``, in an order that does not depend on the system.
+    """Return at most ``most`` samples of ``source`` for a model with these ``inputs``, in a reproducible order.
 
-    ``source``: a path (see above), samples that have been read, or anything that gives lists of arrays. At most
-    ``most`` samples are taken. Raises InputError for data that does not fit, naming the file; OptionError when a
-    package is missing that the format needs.
+    ``source``: a path, samples, or an iterable of lists of arrays. Raises InputError for data that does not fit,
+    OptionError for a missing package that the format needs.
     """
     if most is not None and most < 1:
         raise OptionError(f"the largest number of samples is {most}, expected at least 1")

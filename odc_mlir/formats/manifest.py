@@ -53,11 +53,10 @@ class Connection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """``models`` are paths in the package, the first is the primary one; ``plan`` is the path of the plan, if any.
+    """Manifest of a package: paths of ``models``, the primary one first, and of the ``plan``; SHA-256 of our ``files``.
 
-    ``configs`` are names of files in ``metadata/``, of which only the first counts. Several models make one when
-    ``connections`` say what feeds what; ``inputs`` and ``outputs`` are those of the whole then, in order. ``files`` are
-    the members that we wrote, each with its SHA-256.
+    Of ``configs``, names of files in ``metadata/``, the first counts. Models with ``connections`` are one model with
+    these ``inputs`` and ``outputs``.
     """
 
     models: tuple[str, ...]

@@ -40,13 +40,12 @@ class NativePort:
 
 @dataclass(frozen=True, slots=True)
 class NativeSegment:
-    """One segment.
+    """One segment: object code, constants and calling convention.
 
-    ``entry`` takes a pointer for each input, each output, the arena and the constants. ``slack_bytes`` behind each of
-    them may be read, and behind outputs and arena written; all are aligned to ``alignment_bytes``. ``part_entry``,
-    empty where nothing is divided, computes the same when several threads call it: it also takes a pointer to memory
-    with ``scratch_bytes`` for each of them, one to a word of 64 bits that is 0, the number of the caller and the number
-    of callers.
+    ``entry`` takes pointers to inputs, outputs, arena and constants, aligned to ``alignment_bytes``. ``slack_bytes``
+    behind each may be read, and behind outputs and arena written. ``part_entry``, empty if nothing is divided, is for several
+    threads: it also takes pointers to ``scratch_bytes`` for each thread and to a 64-bit zero, and number and count of
+    callers.
     """
 
     target: str

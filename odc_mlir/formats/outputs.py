@@ -25,12 +25,10 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 
 
 def write_file(path: str | os.PathLike[str], *chunks: bytes | bytearray | memoryview) -> None:
-    """Write the chunks to ``path`` and replace an existing file atomically.
+    """Write the chunks to ``path`` and replace an existing file atomically, also for a power loss; raise OdcError.
 
-    A reader sees the old file or the new one, also after a power loss: the bytes go to a hidden file in the same
-    folder, reach the disk, and take the name then. A symbolic link keeps pointing to the file, permissions of an old
-    file stay, and devices and pipes are written directly; a pipe that nobody reads is an error. Raises OdcError that
-    names the path.
+    Links keep pointing to the file, and permissions stay. Devices and pipes are written directly; a pipe without a
+    reader is an error.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -121,8 +119,7 @@ def check_output(
 ) -> None:
     """Raise OptionError (PackageError for packages) unless ``path`` can and may be written.
 
-    Makes its parent folders, unless there is nothing to write yet (``makes_folders``). ``inputs``: files and folders
-    that are read, of which none may be the output, nor anything in such a folder that this project did not write.
+    ``makes_folders``: make its parents. ``inputs``: files and folders that are read and must not be replaced.
     """
     wrong = PackageError if kind in (FOLDER, ZIP) else OptionError
     text = os.fspath(path)

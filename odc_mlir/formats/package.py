@@ -247,11 +247,10 @@ def parse_package(members: Mapping[str, bytes], location: str) -> PackageFiles:
 
 
 def write_package(files: PackageFiles, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write every member to the folder ``path``, or to one zip file when its name ends with ``.zip``.
+    """Write every member to the folder ``path``, or to a zip file if it ends with ``.zip``, completely or not at all.
 
-    What stands at ``path`` afterwards is either what was there before or the whole new package. A package of ours that
-    nobody has changed is replaced, anything else with ``overwrite`` only, and then files that are no part of the new
-    package and not ours stay where they are (see :mod:`odc_mlir.formats.outputs`). Raises PackageError.
+    An unchanged package of ours is replaced, anything else with ``overwrite`` only; files of others stay (see
+    :mod:`odc_mlir.formats.outputs`). Raises PackageError.
     """
     kind = package_kind(path)
     check_output(path, kind, overwrite=overwrite)
@@ -339,10 +338,9 @@ Plans = tuple[str | None, ...]
 
 
 def install(path: str | os.PathLike[str], compiled: PackageFiles) -> PackageFiles:
-    """Let the package at ``path`` run what ``compiled`` holds from now on; the package as it is afterwards.
+    """Make the package at ``path`` run the plan of ``compiled``; return the package as it is afterwards.
 
-    Raises PackageError when ``compiled`` has no plan, and when the package cannot be read or written; it is unchanged
-    then.
+    Raises PackageError, and leaves it unchanged, without a plan or if it cannot be read or written.
     """
     package = read_package(path)
     manifest, added = _additions(package, compiled)
@@ -508,10 +506,9 @@ def pack(
 ) -> PackageFiles:
     """Return a package of model files without compiled code; the first model is the primary one.
 
-    Several models become one when ``connections`` (``"0:0:0=1:0:0,1:0:1"``, an output and the inputs that it feeds)
-    join them; ``inputs`` and ``outputs`` then are ``"model:subgraph:index"`` of the whole's. Raises OptionError for
-    names that clash or indices that are malformed, ModelError for files that are no models, and PackageError for models
-    that do not fit together.
+    ``connections`` (``"0:0:0=1:0:0,1:0:1"``, an output and the inputs that it feeds) join several models to one with
+    the ``inputs`` and ``outputs`` ``"model:subgraph:index"``. Raises OptionError for clashing names and malformed indices,
+    ModelError, and PackageError for models that do not fit together.
     """
     from odc_mlir.formats.circle.connect import connect
     from odc_mlir.formats.circle.reader import read_model

@@ -62,10 +62,8 @@ class SegmentStep:
 class Plan:
     """Steps of one inference, and target and options of the package.
 
-    ``target`` is the target's name; ``options`` hold the compile options that decide the result (``prefer``,
-    ``quantize``, ``sram_limit_bytes`` ...); ``host_reasons`` say why an operator stays on the host. ``partition`` is
-    for reports: the placement chosen and others with their estimated times, the costs of the target's host, and defects
-    of the compiler that kept operators from the NPU.
+    ``options`` are the compile options that decide the result; ``host_reasons`` say why an operator stays on the host.
+    ``partition`` is for reports: compared placements, costs of the target's host, and defects of the compiler.
     """
 
     model: str

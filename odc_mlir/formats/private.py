@@ -59,10 +59,9 @@ def _make(path: Path) -> None:
 
 
 def check_root(path: Path) -> None:
-    """Raise CacheError if another user could replace folders in ``path``, which the user has named for a cache.
+    """Raise CacheError if another user could replace folders in ``path``, the root of a cache.
 
-    It must belong to this user or to root, and not be writable by everyone unless it is sticky, as ``/tmp`` is.
-    Everyone's permission to write is taken from a folder of ours.
+    It must belong to this user or to root, and be sticky if everyone can write to it; in our folder that is revoked.
     """
     with _failing("the folder cannot be used", path):
         found = path.stat()

@@ -184,10 +184,9 @@ _ONE_LINE = {ord("\n"): "\\n", ord("\t"): "\\t"}
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Return ``rows`` as CSV; None is an empty cell.
+    """Return ``rows`` as CSV with control characters escaped; None is an empty cell.
 
-    Control characters are escaped as on terminals. An apostrophe precedes text that a spreadsheet would run as a
-    formula.
+    An apostrophe precedes text that a spreadsheet would run as a formula.
     """
     import csv  # late, since every command loads this module
     import io

@@ -96,10 +96,9 @@ def is_finite(sample: Sequence[Array]) -> bool:
 
 
 def read_samples(path: str | os.PathLike[str], ranks: Sequence[int | None], *, sample_axis: bool = False) -> Samples:
-    """The samples in the NPZ or HDF5 file ``path`` for a model whose inputs have ``ranks`` (None: unknown).
+    """Return the samples in an NPZ or HDF5 file for inputs of these ``ranks`` (None: unknown); raise InputError.
 
-    With ``sample_axis`` the arrays ``in_J`` hold one sample per index of their first axis; a sample that has one
-    dimension less than its input gets a batch dimension of 1. Raises InputError.
+    ``sample_axis``: arrays ``in_J`` have a leading sample axis, and a missing batch dimension is added.
     """
     location = str(path)
     groups, labels = _read_arrays(Path(path), location)
@@ -232,10 +231,10 @@ def write_outputs(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write ``outputs[k][j]``, output j of sample k, as the file's suffix (.npz, .h5, .hdf5) and ``layout`` ask.
+    """Write ``outputs[k][j]``, output j of sample k, in the format of the suffix (.npz, .h5, .hdf5) and in ``layout``.
 
-    ``tensors[k]`` are further tensors of sample k by name. Raises OptionError for another suffix, and where a name is
-    that of an output, and OdcError when the file cannot be written, or is none of ours (see ``formats.outputs``).
+    ``tensors[k]``: further tensors of sample k by name. Raises OptionError for another suffix or a name that an output
+    has, and OdcError if the file cannot be written.
     """
     check_output(path, ARRAYS, overwrite=overwrite)
     suffix = Path(path).suffix.lower()

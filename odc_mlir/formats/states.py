@@ -96,10 +96,10 @@ def positions(
 
 
 def places_of(pairs: Sequence[StatePair], inputs: Sequence[str], outputs: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    """Return for each pair the positions of its output and its input among these names.
+    """Return the positions of each pair's output and input among these names.
 
-    Of outputs with one name the last are meant, one for each pair, so that the application may see the others. Raises
-    OptionError for names that the model lacks, and for an input in two pairs.
+    The last of several outputs with one name are taken, one for each pair. Raises OptionError for unknown names and
+    for an input in two pairs.
     """
     found: list[tuple[int, int]] = []
     for pair in pairs:

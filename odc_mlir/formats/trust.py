@@ -63,8 +63,8 @@ def write_records(files: PackageFiles) -> None:
 def read_code(files: PackageFiles, file: str, *, consent: bool, cache: Path | None = None) -> bytes:
     """Return the machine code of the segment ``file`` for loading.
 
-    Raises PackageError if the manifest has another digest or none, or if the code is not trusted and the user has not
-    given ``consent``. ``cache``: the folder of the cache with the records, by default :func:`cache_folder`.
+    Raises PackageError if the manifest lacks its digest, or if the code is not trusted and there is no ``consent``.
+    ``cache``: the folder of the records, by default :func:`cache_folder`.
     """
     data = files.unchanged(files.segment_path(file), listed=True)
     step = next((step for step in files.plan.segments if step.file == file), None) if files.plan is not None else None

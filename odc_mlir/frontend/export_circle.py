@@ -339,10 +339,9 @@ class ModelFile:
         return _tflite_file(self.model, any_reader, self.of_codes)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False, *, any_reader: bool = False) -> None:
-        """Write the model as a .circle or .tflite file, by the name's end; raises OptionError for any other.
+        """Write the model as a .circle or .tflite file, given by the suffix; raise OptionError for any other.
 
-        A model that this project wrote is replaced, any other file with ``overwrite`` only (else OptionError).
-        A .tflite file is what :meth:`to_tflite` gives, and raises what that does.
+        A model that this project wrote is replaced, any other file with ``overwrite`` only.
         """
         save_module(self.model, path, overwrite=overwrite, any_reader=any_reader, of_codes=self.of_codes)
 

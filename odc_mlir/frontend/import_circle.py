@@ -52,11 +52,10 @@ STAGE = "import"
 
 
 def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> ModuleOp:
-    """The module of ``model``: one function per subgraph in order, the first being the entry.
+    """Return the module of ``model``: one function per subgraph in order, the first being the entry.
 
-    ``refine``: give results whose declared shape is unknown, or contradicts shape inference, the inferred one.
-    Then an operator that breaks a rule of the table beyond its structure, so that it can be shown and written but not
-    run, is marked as such and a warning is logged. Raises ModelError for an inconsistent model and UnsupportedError for
+    ``refine``: infer result shapes that are unknown or wrong, and mark operators that break a rule of the table, so
+    that they can be shown and written but not run. Raises ModelError for an inconsistent model, UnsupportedError for
     what the dialect cannot hold.
     """
     for what in model.unknown:
@@ -365,12 +364,9 @@ def load_module(
     verify: bool = True,
     positions: Positions | None = None,
 ) -> ModuleOp:
-    """The module in a file, or in its bytes.
+    """Return the module in a file or in its bytes; raise ModelError for any other content, and errors of reading it.
 
-    ``positions`` gets the places of a text's operations.
-
-    ``name`` and ``first_line`` say where bytes come from, for errors. Raises ModelError for content that is not a
-    model, and whatever reading, importing and verifying one raises.
+    ``name`` and ``first_line``: where bytes come from, for errors. ``positions`` receives places of operations.
     """
     if not isinstance(source, bytes):
         path = Path(source)

@@ -37,8 +37,7 @@ Body = Callable[[argparse.Namespace], int | None]
 def base_parser(prog: str, description: str, *, epilog: str | None = None) -> argparse.ArgumentParser:
     """Return a parser with the flags of every command: ``--version``, ``-v``, ``-q`` and ``--debug``.
 
-    The namespace gets ``verbose`` (count), ``quiet`` and ``debug``. Abbreviated long options are refused, so that
-    adding an option never changes what a script means.
+    Abbreviated long options are refused, so that adding an option never changes what a script means.
     """
     parser = _Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"{prog} {__version__}")
@@ -69,9 +68,7 @@ def nearest(parser: argparse.ArgumentParser, message: str, others: Iterable[str]
 
 
 def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | None = None) -> int:
-    """Parse ``argv`` (default: the command line), run ``body`` on the result and return the exit code.
-
-    The files that are named are checked first (see :mod:`odc_mlir.tools.files`).
+    """Parse ``argv`` (default: the command line), check its files, run ``body`` and return the exit code.
 
     Never raises for anything that a user can cause, wrong usage and ``--help`` included.
     """
@@ -319,10 +316,9 @@ def _fail(prog: str, text: str, code: int, debug: bool) -> int:
 
 
 class PrintableStream:
-    """Text stream that escapes control characters, see :func:`odc_mlir.errors.printable`.
+    """Text stream that escapes control characters and drops output to a closed pipe, since files and exit code count.
 
-    Output to a closed pipe is dropped: the command goes on, since its files and its exit code count. ``stream`` is the
-    stream behind it, for progress that moves the cursor; ``name`` is its name in system errors.
+    ``stream`` is the stream behind it, for progress that moves the cursor; ``name`` is its name in system errors.
     """
 
     def __init__(self, stream: TextIO, name: str = STDOUT_NAME) -> None:

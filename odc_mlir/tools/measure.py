@@ -175,11 +175,7 @@ def csv_path(model: str, backend: str) -> str:
 def write_csv(
     arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: LatencyProfile, memory: MemoryPoll
 ) -> None:
-    """Write the file of :func:`csv_path`: one header line, one line of values.
-
-    Times are measured here, in milliseconds; those of runs that simulate an NPU have another name, and what is modelled
-    a column of its own.
-    """
+    """Write the file of :func:`csv_path`: one header line, one line of times in milliseconds, measured and modelled."""
     name = Path(arguments.model).resolve().name
     times = measurement.execute_ms()
     row: dict[str, str | float | int] = {

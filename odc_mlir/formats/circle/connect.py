@@ -19,11 +19,10 @@ from odc_mlir.formats.manifest import IoIndex, Manifest
 
 
 def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model:
-    """Connect the models of a package, in the order of ``manifest``, to one model.
+    """Connect the models of a package to one model, with the inputs and outputs of ``manifest`` in its order.
 
-    Inputs and outputs are the package's, in the order of the manifest. Signatures of the parts are dropped, for they
-    name entries that the whole does not have. Raises PackageError for an index that does not exist, an input that
-    nothing or more than one thing feeds, models that feed one another in a circle, and edges whose shapes differ.
+    Signatures are dropped. Raises PackageError for an index that does not exist, an input that nothing or more than one
+    output feeds, cycles, and edges whose shapes differ.
     """
     return _Joint(models, manifest, location).join()
 

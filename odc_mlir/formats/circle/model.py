@@ -73,11 +73,10 @@ class Quantization:
         return same and all(same_array(getattr(self, name), getattr(other, name)) for name in arrays)
 
     def params(self, rank: int | None = None) -> QuantParams | None:
-        """The affine parameters, None when there is no scale; missing zero points are 0.
+        """Return the affine parameters, None without a scale; missing zero points are 0.
 
-        Per-tensor parameters have axis 0. So have those of a tensor of ``rank`` 1, because files exist whose bias
-        names another axis. Raises ModelError when scales and zero points differ in number, when there are zero points
-        without scales, or the axis does not exist.
+        The axis is 0 per tensor, and for a tensor of ``rank`` 1, since files exist whose bias names another axis.
+        Raises ModelError for zero points that do not fit the scales, or an axis that does not exist.
         """
         count = self.scale.size
         if count == 0:
@@ -164,11 +163,10 @@ class Tensor:
 
 @dataclass(slots=True)
 class Operator:
-    """One operator in execution order.
+    """One operator in execution order; ``BUILTIN_<code>`` if our schema lacks it. ``inputs`` may hold :data:`LEFT_OUT`.
 
-    ``inputs`` may hold :data:`LEFT_OUT`. ``options`` has every live field of the table ``options_type``: numbers,
-    strings, enum names in lower case, tuples for vectors, bytes for vectors of ubyte; None and empty when the file
-    gives no table. An operator that our schema lacks is called ``BUILTIN_<code>``.
+    ``options`` has every live field of the table ``options_type``: numbers, strings, enum names in lower case, tuples,
+    and bytes for vectors of ubyte. Without a table it is empty.
     """
 
     name: str

@@ -316,10 +316,9 @@ _SOMEWHERE = 1 << 60
 
 
 def write_model(model: Model, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -> bytes:
-    """Return ``model`` as a Circle file.
+    """Return ``model`` as a Circle file; raise ModelError, and UnsupportedError for what Circle cannot express.
 
-    Raises ModelError for inconsistent records and UnsupportedError for what Circle cannot express. Where all buffers
-    together exceed ``inline_limit_bytes`` they follow the flatbuffer, a form that not every Circle reader knows.
+    Buffers of more than ``inline_limit_bytes`` together follow the flatbuffer, a form that few Circle readers know.
     """
     return b"".join(_chunks(model, inline_limit_bytes, circle_schema()))
 

@@ -138,10 +138,9 @@ class LatencyProfile:
 def trace_events(
     events: Sequence[Event], modelled: Modelled | None = None, inside: Inside | None = None
 ) -> dict[str, Any]:
-    """Return events in the trace-event format of browsers; times in microseconds.
+    """Return a trace in the trace-event format of browsers, in microseconds, with processes of its own for each clock.
 
-    Each clock has processes of its own, named after it. Measured events count from the first one. The modelled clock
-    counts from the start of one inference; activity inside a segment is placed where the segment is.
+    Measured events count from the first one, modelled ones from the start of one inference.
     """
     found = [*_process(_MEASURED, "measured here: wall time of this machine"), *_measured_spans(events)]
     starts: dict[str, float] = {}

@@ -68,11 +68,10 @@ def compare(
     tolerance: Tolerance | None = None,
     others: Sequence[Sequence[Array]] | None = None,
 ) -> Comparison:
-    """Run both on every record and compare outputs and all common intermediates.
+    """Run both on every record, ``records[k][j]`` for input j, and compare outputs and common intermediates.
 
-    ``records[k][j]`` is input j of record k, of the reference's element type or of the other's: quantised inputs are
-    converted. ``others``: the records for the other side, if its inputs differ. Raises ModelError for different numbers
-    of inputs or outputs, and errors of running.
+    Inputs of either side's type are converted. ``others``: records for the other side, if its inputs differ. Raises
+    ModelError for different numbers of inputs or outputs, and errors of running.
     """
     counts = [("output", len(reference.graph.outputs), len(other.graph.outputs))]
     if others is None:

@@ -229,10 +229,9 @@ def meant_for(names: Sequence[str], place: int) -> Iterator[None]:
 
 
 def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MODEL) -> None:
-    """Raise InputError for labels that the first output of a ``model`` cannot have been meant for.
+    """Raise InputError for labels that contradict the first output of ``model``.
 
-    These are unknown, shifted or renumbered classes, inverted answers, permuted columns, and numbers that are negated
-    or in another unit.
+    Classes may be unknown, shifted or renumbered, columns permuted, and answers inverted or in another unit.
     """
     if scores.is_yes_or_no(labels) or scores.score(outputs, labels)[0] != "top1_percent":
         check_column_order(outputs, labels, model)

@@ -143,11 +143,9 @@ _SUMS = (
 
 
 def build_report(package: Package, *, quick: bool = False) -> Report:
-    """The report of ``package``; raises PackageError when nothing in it is compiled.
+    """Return the report of ``package``; raise PackageError or UnsupportedError if nothing is compiled or modelled.
 
-    Raises UnsupportedError for code of which nothing is modelled.
-
-    ``quick`` leaves out what takes more simulations: ``cycles_total_strict``, which is None, and why cycles are spent.
+    ``quick`` leaves out what takes more simulations: ``cycles_total_strict``, which is None, and causes of cycles.
     """
     executor, plan = _planned(package)
     work = graph_work(executor.graph, host_of(plan))

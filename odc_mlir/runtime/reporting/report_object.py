@@ -205,11 +205,7 @@ def is_modelled(plan: Plan) -> bool:
 
 
 def unmodelled_report(package: Package, plan: Plan) -> UnmodelledReport:
-    """Return the report of ``package`` with this ``plan``; raise PackageError for a damaged one.
-
-    ``files``: bytes of each member of the package. ``segments``: bytes of each, and of native code bytes of code,
-    constants and arena.
-    """
+    """Return the report of ``package`` with this ``plan``: placement and bytes of files; raise PackageError."""
     work = graph_work(package.graph, host_of(plan))
     files = package.files
     layers = placements(plan, work, plan.target)

@@ -40,8 +40,7 @@ def placements(plan: Plan, work: Measured, target: str | None) -> list[dict[str,
 def partition_report(plan: Plan, work: Measured, clock: Modelled) -> dict[str, Any]:
     """Return the chosen plan, the next best, all candidates, the ``difference_ns`` of the first two, and segments.
 
-    A segment's record has its operators, multiply-accumulates, the bytes of each tensor on its boundary, its modelled
-    parts (None if it cannot run), and the partitioner's ``estimate`` of them.
+    A segment has operators, work, tensors on its boundary, modelled parts, and the partitioner's ``estimate``.
     """
     record = plan.partition
     plans = [entry for entry in _listed(record, "plans") if _is_plan(entry)]
@@ -157,10 +156,9 @@ class HostGroup(NamedTuple):
 
 
 def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quantized: bool) -> list[HostGroup]:
-    """Group the ``layers`` on the host (records with ``op``, ``placed``, ``reason``, ``macs``) by cause.
+    """Group ``layers`` on the host by cause, sorted by multiply-accumulates, then number of operators.
 
-    Sorted by multiply-accumulates, then number of operators. ``quantized``: the model was quantised in the same call,
-    so its real tensors are intentional.
+    ``quantized``: the model was quantised in the same call, so its real tensors are intentional.
     """
     layers = list(layers)
     of_reals = _SEE_VERDICT if quantized else _REST if any(item["placed"] == "npu" for item in layers) else _QUANTISE

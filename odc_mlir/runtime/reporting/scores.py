@@ -40,13 +40,11 @@ def score(outputs: Sequence[Array], expected: Array) -> tuple[str, float]:
 
 
 def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
-    """Return the scores for this kind of answers, the decisive one first.
+    """Return the scores for this kind of answers, the decisive one first; raise InputError if no kind fits.
 
-    Classes (see :func:`as_classes`), one per sample or one for each row of an output's last axis: ``top1_percent``,
-    ties going to the lower class; the same for integers if the output has as many, and for yes and no (see
-    :func:`yes_above`). Numbers between 0 and 1 in pictures (several axes, or more than 16): ``psnr_db``. Other
-    numbers, as many as the output has: ``rmse``, ``mae`` and ``r2``, the explained share of the answers' variance.
-    Raises InputError if none fits.
+    Classes (:func:`as_classes`), yes and no (:func:`yes_above`), and integers: ``top1_percent``, ties going to the
+    lower class. Numbers between 0 and 1 in pictures (several axes, or more than 16): ``psnr_db``. Other numbers: ``rmse``,
+    ``mae`` and ``r2``, the explained share of the answers' variance.
     """
     if len(outputs) != len(expected):
         raise InputError(f"got {counted(len(expected), 'label')} for {counted(len(outputs), 'sample')}")
@@ -422,8 +420,7 @@ def _own_columns(answers: Sequence[Array], labels: Array) -> list[int]:
 class _Numbers:
     """Numeric labels, [samples, rows, columns], with the float model's answers.
 
-    ``places``: scored columns, default all. ``alike``: columns are of one kind, and errors relative to the range of
-    all.
+    ``places``: scored columns, default all. ``alike``: columns are of one kind, and errors relative to the range of all.
     """
 
     def __init__(
