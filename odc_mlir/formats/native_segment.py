@@ -43,9 +43,9 @@ class NativeSegment:
     """One segment: object code, constants and calling convention.
 
     ``entry`` takes pointers to inputs, outputs, arena and constants, aligned to ``alignment_bytes``. ``slack_bytes``
-    behind each may be read, and behind outputs and arena written. ``part_entry``, empty if nothing is divided, is for several
-    threads: it also takes pointers to ``scratch_bytes`` for each thread and to a 64-bit zero, and number and count of
-    callers.
+    behind each may be read, and behind outputs and arena written. ``part_entry``, empty if nothing is divided, is for
+    several threads: it also takes pointers to ``scratch_bytes`` for each thread and to a 64-bit zero, and number and
+    count of callers.
     """
 
     target: str

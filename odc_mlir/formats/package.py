@@ -507,8 +507,8 @@ def pack(
     """Return a package of model files without compiled code; the first model is the primary one.
 
     ``connections`` (``"0:0:0=1:0:0,1:0:1"``, an output and the inputs that it feeds) join several models to one with
-    the ``inputs`` and ``outputs`` ``"model:subgraph:index"``. Raises OptionError for clashing names and malformed indices,
-    ModelError, and PackageError for models that do not fit together.
+    the ``inputs`` and ``outputs`` ``"model:subgraph:index"``. Raises OptionError for clashing names and malformed
+    indices, ModelError, and PackageError for models that do not fit together.
     """
     from odc_mlir.formats.circle.connect import connect
     from odc_mlir.formats.circle.reader import read_model

@@ -294,7 +294,7 @@ def _compile(arguments: argparse.Namespace) -> None:
 
 
 def _told(arguments: argparse.Namespace, package: Package, is_modelled: bool) -> Iterator[str]:
-    """Yield what is printed about a package: the verdict if it was quantised here, then placement and times."""
+    """Yield the summary of a package: the verdict if it was quantised here, then placement and times."""
     if package.verdict is not None:
         from odc_mlir.tools.odc_quantize import summary
 

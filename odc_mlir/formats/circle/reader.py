@@ -101,7 +101,7 @@ def public_errors() -> Iterator[None]:
 
 @contextmanager
 def within(step: str, *, op: str | None = None, tensor: str | None = None) -> Iterator[None]:
-    """Extend the path of a MalformedError in this block by ``step``, and name what it is about."""
+    """Extend the path of a MalformedError in this block by ``step``, and name operator or tensor."""
     try:
         yield
     except MalformedError as error:

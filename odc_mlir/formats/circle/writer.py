@@ -316,7 +316,7 @@ _SOMEWHERE = 1 << 60
 
 
 def write_model(model: Model, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -> bytes:
-    """Return ``model`` as a Circle file; raise ModelError, and UnsupportedError for what Circle cannot express.
+    """Return ``model`` as a Circle file; raise ModelError, and UnsupportedError for parts of other schemas.
 
     Buffers of more than ``inline_limit_bytes`` together follow the flatbuffer, a form that few Circle readers know.
     """

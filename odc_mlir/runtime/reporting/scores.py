@@ -43,8 +43,8 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
     """Return the scores for this kind of answers, the decisive one first; raise InputError if no kind fits.
 
     Classes (:func:`as_classes`), yes and no (:func:`yes_above`), and integers: ``top1_percent``, ties going to the
-    lower class. Numbers between 0 and 1 in pictures (several axes, or more than 16): ``psnr_db``. Other numbers: ``rmse``,
-    ``mae`` and ``r2``, the explained share of the answers' variance.
+    lower class. Numbers between 0 and 1 in pictures (several axes, or more than 16): ``psnr_db``. Other numbers:
+    ``rmse``, ``mae`` and ``r2``, the explained share of the answers' variance.
     """
     if len(outputs) != len(expected):
         raise InputError(f"got {counted(len(expected), 'label')} for {counted(len(outputs), 'sample')}")
@@ -420,7 +420,7 @@ def _own_columns(answers: Sequence[Array], labels: Array) -> list[int]:
 class _Numbers:
     """Numeric labels, [samples, rows, columns], with the float model's answers.
 
-    ``places``: scored columns, default all. ``alike``: columns are of one kind, and errors relative to the range of all.
+    ``places``: scored columns, default all. ``alike``: columns of one kind with errors relative to the range of all.
     """
 
     def __init__(
