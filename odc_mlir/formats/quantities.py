@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ _MODEL_SUFFIXES = (".circle", ".tflite", ".mlir", ".zip", ".nnpackage")
 
 NOTHING = "–"
 
+_LEAST_NAME = 12  # characters of names in tables
 _MOST_MORE = 3  # digits that tell what is not the same apart
 
 
@@ -177,6 +178,23 @@ def tensor_names(names: Sequence[str]) -> list[str]:
     The third tensor is ``tensor 2`` without a name of its own, and ``x#2`` if an earlier one is named ``x`` as well.
     """
     return distinct(names, [f"{name}#{index}" if name else f"tensor {index}" for index, name in enumerate(names)])
+
+
+def aligned(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Set[str] = frozenset(), width: int | None = None
+) -> Iterator[str]:
+    """Return the lines of a table, ``numbers`` to the right; ``result`` is shortened in its middle to fit ``width``."""
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    if width is not None:
+        place = titles.index("result")
+        spare = width - sum(widths) - 2 * (len(widths) - 1)
+        widths[place] = max(min(widths[place], _LEAST_NAME), widths[place] + min(spare, 0))
+    for row in (titles, *rows):
+        cells = (
+            middle_cut(cell, size).rjust(size) if title in numbers else middle_cut(cell, size).ljust(size)
+            for title, cell, size in zip(titles, row, widths, strict=True)
+        )
+        yield "  ".join(cells).rstrip()
 
 
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also full-width ones

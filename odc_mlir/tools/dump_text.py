@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from odc_mlir.runtime.reporting.report_table import aligned
+from odc_mlir.formats.quantities import aligned
 
 Document = Mapping[str, Any]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InputError, OptionError, did_you_mean
 from odc_mlir.formats.kinds import json_kind
-from odc_mlir.formats.quantities import counted
+from odc_mlir.formats.quantities import aligned, counted
 from odc_mlir.tools.common import EXIT_OK, EXIT_USER, UsageError, base_parser, tool
 from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, shown
 
@@ -202,8 +202,6 @@ def document(found: Comparison, sides: Sequence[tuple[str, str]]) -> dict[str, A
 
 def report(found: Comparison, *, every: bool) -> Iterator[str]:
     """Return a table of outputs and diverging tensors, or of ``every`` tensor, and the verdict."""
-    from odc_mlir.runtime.reporting.report_table import aligned
-
     shown = [tensor for tensor in found.tensors if every or tensor.diverges or tensor.kind == "output"]
     head = ("", "tensor", "op", "type", "differ", "max abs", "MAE", "MAPE %", "MPEIR", "MSE", "SQNR dB", "cosine")
     yield from aligned((*head, "top-1", "top-5"), list(map(_row, shown)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odc_mlir.errors import InputError, OptionError, PackageError
 from odc_mlir.formats.kinds import ARRAYS, TRACE, json_kind, starts_with
-from odc_mlir.formats.quantities import NOTHING, count_text, share_text, size_text, time_text
+from odc_mlir.formats.quantities import NOTHING, aligned, count_text, share_text, size_text, time_text
 from odc_mlir.tools.common import base_parser, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
@@ -156,7 +156,7 @@ def summary(program: Program, counters: Counters) -> Iterator[str]:
 def explanation(program: Program) -> Iterator[str]:
     """Return lines that explain a run's cycles (memory model parity): by operator, and possible improvements."""
     from odc_mlir import simulator
-    from odc_mlir.runtime.reporting.report_table import aligned, explanation_lines, help_text, terminal_width
+    from odc_mlir.runtime.reporting.report_table import explanation_lines, help_text, terminal_width
 
     found = simulator.explain(program)
     cycles = found["cycles"]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from odc_mlir.formats.quantities import NOTHING, count_text, csv_text, middle_cut, share_text, time_text
+from odc_mlir.formats.quantities import NOTHING, aligned, count_text, csv_text, share_text, time_text
 
 EXPLAINED = ("causes", "binds", "helps")  # of an operator, from the simulator
 _CAUSES_SHOWN = 4
@@ -72,7 +72,6 @@ def explanation_lines(
 
 _TITLES = ("#", "operator", "result", "placed", "MACs", "cycles", "share", "bound by", "would help")
 _NUMBERS = frozenset({"#", "MACs", "cycles", "share"})
-_LEAST_NAME = 12
 _WIDTH = 120  # of lines that go to a file or pipe
 
 
@@ -130,23 +129,6 @@ def layer_lines(report: Mapping[str, Any], *, width: int, top: int) -> Iterator[
     yield from aligned(_TITLES, rows, _NUMBERS, width)
     if len(layers) > top:
         yield f"and {len(layers) - top} more operators"
-
-
-def aligned(
-    titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Set[str] = frozenset(), width: int | None = None
-) -> Iterator[str]:
-    """Return the lines of a table, ``numbers`` to the right; ``result`` is shortened in its middle to fit ``width``."""
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    if width is not None:
-        place = titles.index("result")
-        spare = width - sum(widths) - 2 * (len(widths) - 1)
-        widths[place] = max(min(widths[place], _LEAST_NAME), widths[place] + min(spare, 0))
-    for row in (titles, *rows):
-        cells = (
-            middle_cut(cell, size).rjust(size) if title in numbers else middle_cut(cell, size).ljust(size)
-            for title, cell, size in zip(titles, row, widths, strict=True)
-        )
-        yield "  ".join(cells).rstrip()
 
 
 # Column -> key of the report.
