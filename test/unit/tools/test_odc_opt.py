@@ -133,7 +133,9 @@ def test_every_listed_pass_has_a_flag(model: Path, capsys: pytest.CaptureFixture
 def test_the_help_of_a_pass(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert _main(*words) == 0
     text = capsys.readouterr().out
-    assert text.startswith("npu-form-segments (stage partition, native-partition)\n\nGather the operators marked for the target")
+    assert text.startswith(
+        "npu-form-segments (stage partition, native-partition)\n\nGather the operators marked for the target"
+    )
     assert "Before::" in text
     assert "  min-operators (int, default 1)\n      A segment with fewer" in text
 
