@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from odc_mlir.formats.circle.model import Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.runtime import Session
-from odc_mlir.runtime.execution import specialization
 
 LENGTHS = (1, 10, 50, 200)
 RUNS, ROUNDS = 200, 7
@@ -35,7 +34,7 @@ def chain(length: int) -> bytes:
 
 def session_us(length: int) -> float:
     """Microseconds per inference: the best of several rounds, each the mean of many runs."""
-    with Session(chain(length)) as session, patch.object(specialization, "prepare_kernel", lambda node: _nothing):
+    with Session(chain(length)) as session, patch.object(units, "prepare_kernel", lambda node: _nothing):
         session.prepare()
         session.set_input(0, np.zeros((1, 4), np.float32))
         session.set_output(0, np.zeros((1, 4), np.float32))

@@ -180,7 +180,9 @@ class NpuBackend(CompilerBackend):
         if isinstance(error, errors.AllocationError) and self.sram_limit is not None and not self.allow_host:
             raise self._least_limit(context, module, error)
         ops = _culprits(segments(module)[failed.segment], error, single=attempt <= SINGLE_EVICTIONS)
-        return {op: _reason(op, error) for op in ops}
+        if isinstance(error, errors.AllocationError) and error.needed_bytes:  # in the words of the placement rule
+            return {op: memory_reason(op, error.needed_bytes, error.allowed_bytes) for op in ops}
+        return dict.fromkeys(ops, f"compile: {error}")
 
     def renamed(self, binary: bytes, segment: SegmentOp) -> bytes:
         held = container.read(binary)
@@ -313,8 +315,12 @@ class _ChooseSegments(ModulePass):
             return
         found = list(operators(main_function(op)))
         works = [OperatorCost(operator_ns(costs, node_of(op), target)) if placed(op) == NPU else None for op in found]
+
+        def sum_of_cycles(works: Sequence[OperatorCost]) -> float:
+            return sum(work.cycles for work in works)
+
         if any(work is not None for work in works):
-            problem = problem_of(op, found, works, costs.host, 1_000_000_000, _sum_of_cycles, target)
+            problem = problem_of(op, found, works, costs.host, 1_000_000_000, sum_of_cycles, target)
             apply_choice(op, found, choose(problem, Bounds(), "performance"))
 
 
@@ -326,41 +332,35 @@ def segment_binaries(
     ``known``: binaries by the text of their segments; those made before a failure are added. ``guarded``: an unexpected
     exception is a failure too.
     """
-    with pipelines.validation_of(context).of_binaries(segments(module)):
-        return _segment_binaries(context, module, backend, known, guarded=guarded)
-
-
-def _segment_binaries(
-    context: Context, module: ModuleOp, backend: CompilerBackend, known: dict[str, bytes], *, guarded: bool
-) -> Compiled | Failed:
     validation = pipelines.validation_of(context)
-    if backend.lowered is not None:
-        options = backend.passes()
-        pipelines.run(context, module, backend.lowered, after=backend.partitioned, options=options)
-    binaries: dict[SegmentOp, bytes] = {}
-    for number, segment in enumerate(in_time(context, segments(module))):
-        try:
-            made = known.get(_text(segment)) if known else None
-            binaries[segment] = (
-                backend.binary(context, module, segment) if made is None else backend.renamed(made, segment)
-            )
-            validation.check_binary(segment, backend.suffix, binaries[segment])
-            continue
-        except (errors.TimeLimitError, errors.TranslationError, errors.ForeignPassError):
-            raise
-        except errors.OdcError as error:
-            if validation.is_active and isinstance(error, errors.ModelError):
-                raise  # what does not verify is a defect, which an operator on the host would hide
-            failure = error
-        except Exception as error:
-            if not guarded or validation.is_active:
+    with validation.of_binaries(segments(module)):
+        if backend.lowered is not None:
+            options = backend.passes()
+            pipelines.run(context, module, backend.lowered, after=backend.partitioned, options=options)
+        binaries: dict[SegmentOp, bytes] = {}
+        for number, segment in enumerate(in_time(context, segments(module))):
+            try:
+                made = known.get(_text(segment)) if known else None
+                binaries[segment] = (
+                    backend.binary(context, module, segment) if made is None else backend.renamed(made, segment)
+                )
+                validation.check_binary(segment, backend.suffix, binaries[segment])
+                continue
+            except (errors.TimeLimitError, errors.TranslationError, errors.ForeignPassError):
                 raise
-            failure = DefectError(defect_of("a segment", "", error))
-            failure.__cause__ = error
-        if backend.reuses:
-            known.update({_text(done): binary for done, binary in binaries.items()})
-        return Failed(number, failure)
-    return Compiled(module, binaries)
+            except errors.OdcError as error:
+                if validation.is_active and isinstance(error, errors.ModelError):
+                    raise  # what does not verify is a defect, which an operator on the host would hide
+                failure = error
+            except Exception as error:
+                if not guarded or validation.is_active:
+                    raise
+                failure = DefectError(defect_of("a segment", "", error))
+                failure.__cause__ = error
+            if backend.reuses:
+                known.update({_text(done): binary for done, binary in binaries.items()})
+            return Failed(number, failure)
+        return Compiled(module, binaries)
 
 
 def backend_of(module: ModuleOp) -> CompilerBackend:
@@ -437,22 +437,11 @@ def _culprits(segment: SegmentOp, error: errors.OdcError, *, single: bool) -> li
     return members
 
 
-def _reason(op: CircleOp, error: errors.OdcError) -> str:
-    """Reason for an eviction in the plan; memory has the wording of the placement rule."""
-    if isinstance(error, errors.AllocationError) and error.needed_bytes:
-        return memory_reason(op, error.needed_bytes, error.allowed_bytes)
-    return f"compile: {error}"
-
-
 def _tensor_bytes(op: CircleOp) -> int:
     """Bytes of the computed operands and results of ``op``, which are in SRAM at once."""
     node = node_of(op)
     tensors = [t for t in (*node.operands, *node.results) if t is not None and not t.is_const]
     return sum(map(tensor_bytes, tensors))
-
-
-def _sum_of_cycles(works: Sequence[OperatorCost]) -> float:
-    return sum(work.cycles for work in works)
 
 
 def segment_model(segment: SegmentOp) -> SegmentModel:

@@ -66,7 +66,6 @@ from odc_mlir.transforms.common.placement import (
     placed,
     reason_of,
 )
-from odc_mlir.transforms.native.native_set_target import NativeSetTargetPass
 from odc_mlir.transforms.partition.odc_fix_batch import restore_batch
 from odc_mlir.universe import OdcContext, make_context
 
@@ -122,10 +121,7 @@ def lower(
     """
     pipelines.stages_until(stage, after)
     pipelines.check_positions(before or {})
-    if is_cpu(target):
-        options: Sequence[ModulePass] = [NativeSetTargetPass(machine.resolve(target).name)]
-    else:
-        options = NpuBackend(target, memory, prefer, sram_limit, allow_host, placement_passes(placement or {})).passes()
+    options = _backend(target, memory, prefer, sram_limit, allow_host, placement).passes()
     lowered = clone_module(module)
     declare_states(lowered, states)
     context = _context(verify, time_limit=time_limit, before=before)
@@ -172,17 +168,21 @@ def compile(
     the pass that they run before; they run again whenever that pass does.
     """
     pipelines.check_positions(before or {})
-    backend: CompilerBackend
-    if is_cpu(target):
-        processor = machine.resolve(target)
-        backend = NativeBackend(processor.name, processor)
-    else:
-        backend = NpuBackend(target, memory, prefer, sram_limit, allow_host, placement_passes(placement or {}))
+    backend = _backend(target, memory, prefer, sram_limit, allow_host, placement)
     context = _context(verify, time_limit=time_limit, progress=progress, remember=remember, before=before)
     made = compile_with(backend, context, model, strict=strict, states=states)
     if context.tilings is not None:
         context.tilings.save()
     return made
+
+
+def _backend(
+    target: str, memory: str, prefer: str, sram_limit: int | None, allow_host: bool, placement: Mapping[str, Any] | None
+) -> CompilerBackend:
+    if is_cpu(target):
+        processor = machine.resolve(target)
+        return NativeBackend(processor.name, processor)
+    return NpuBackend(target, memory, prefer, sram_limit, allow_host, placement_passes(placement or {}))
 
 
 def compile_with(

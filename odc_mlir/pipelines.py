@@ -15,8 +15,6 @@ from typing import ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.transforms import get_all_passes
 from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
@@ -308,14 +306,6 @@ def build_pass(spec: ArgSpec) -> ModulePass:
         raise OptionError(f"pass {spec.name!r}: {str(error)[:1].lower()}{str(error)[1:]}") from error
 
 
-def expand(pipeline: str) -> Iterator[ArgSpec]:
-    """Parse a textual ``pipeline`` to passes; a stage's name means the passes that it adds.
-
-    Raises OptionError for text that is no pipeline.
-    """
-    return (spec for _, spec in expand_stages(pipeline) if spec is not None)
-
-
 def expand_stages(pipeline: str) -> Iterator[tuple[str | None, ArgSpec | None]]:
     """Return the passes that a textual ``pipeline`` names, each with the stage that names it.
 
@@ -383,15 +373,6 @@ def run(
     run_passes(context, module, passes_until(name, after=after, options=options), observe=observe)
 
 
-def _with_additional(
-    passes: Iterable[tuple[str, ModulePass]], before: Mapping[str, Sequence[ModulePass]]
-) -> Iterator[tuple[str, ModulePass]]:
-    """Insert additional passes before the passes that they are keyed by."""
-    for stage, item in passes:
-        yield from ((stage, added) for added in before.get(item.name, ()))
-        yield stage, item
-
-
 def check_positions(names: Iterable[str]) -> None:
     """Raise OptionError for the name of a pass that no stage runs."""
     known = [name for stage in (*STAGES, *NATIVE_STAGES) for name in stage.passes]
@@ -404,14 +385,14 @@ def check_positions(names: Iterable[str]) -> None:
 
 def first_segment(module: ModuleOp) -> SegmentOp | None:
     """Return the first segment of ``module``; None for IR before partitioning."""
-    return next((op for op in _main_operations(module) if isinstance(op, SegmentOp)), None)
+    return next((op for op in module.walk() if isinstance(op, SegmentOp)), None)
 
 
 def stage_of(module: ModuleOp) -> Stage | None:
     """Return the first stage that partitioned IR may be at the end of; None if it is between stages."""
-    fitting = set(fitting_stages(module))
-    order = (stage for stage in (*STAGES, *NATIVE_STAGES) if stage.name in fitting and _is_on_way(module, stage))
-    return next(order, None)
+    fitting, choice = set(fitting_stages(module)), target_of(module)
+    stages = NATIVE_STAGES if choice is not None and is_cpu(choice.target) else STAGES
+    return next((stage for stage in stages if stage.name in fitting), None)
 
 
 def refuse_lowered(module: ModuleOp) -> None:
@@ -430,21 +411,6 @@ def refuse_lowered(module: ModuleOp) -> None:
         f"this IR is {level}: it holds {segment.name} @{segment.sym_name.data}",
         hint=f"start from the model, or from IR of stage {BRANCH} or before{then}",
     )
-
-
-def _main_operations(module: ModuleOp) -> Iterator[Operation]:
-    """Yield the operations of the module's functions, and operations beside functions."""
-    for op in module.body.block.ops:
-        if isinstance(op, FuncOp) and op.body.blocks:
-            yield from op.body.block.ops
-        else:
-            yield op
-
-
-def _is_on_way(module: ModuleOp, stage: Stage) -> bool:
-    """Return whether ``stage`` is on the path to the kind of machine that ``module`` is compiled for."""
-    choice = target_of(module)
-    return (stage in NATIVE_STAGES) == (choice is not None and is_cpu(choice.target))
 
 
 def apply_pass(item: ModulePass, context: Context, module: ModuleOp) -> None:
@@ -481,7 +447,8 @@ def run_passes(
     """
     each, validation = getattr(context, "verify_each", False), validation_of(context)
     validation.start(module)
-    passes = _with_additional(passes, getattr(context, "before", {}))
+    before: Mapping[str, Sequence[ModulePass]] = getattr(context, "before", {})  # additional passes
+    passes = ((stage, each) for stage, item in passes for each in (*before.get(item.name, ()), item))
     for stage, members in groupby(passes, key=itemgetter(0)):
         for _, item in members:
             checkpoint(context)

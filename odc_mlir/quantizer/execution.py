@@ -20,7 +20,7 @@ from odc_mlir.quantizer.outputs import alike
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.execution.specialization import SpecializedGraph
+from odc_mlir.runtime.execution.units import SpecializedGraph
 
 _log = logging.getLogger(__name__)
 

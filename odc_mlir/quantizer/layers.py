@@ -32,7 +32,7 @@ from odc_mlir.quantizer.policy.verdict import LayerError
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.execution.specialization import SpecializedGraph
+from odc_mlir.runtime.execution.units import SpecializedGraph
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Tolerance
 
 SHOWN = ("sqnr_db", "mpeir", "mae", "mse", "tae", "srmse")

@@ -33,8 +33,15 @@ from odc_mlir.ops.spec import Array, Node, TensorInfo, Trait
 from odc_mlir.quantizer.policy.readers import litert_misreads
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.execution.specialization import SpecializedGraph, is_static
-from odc_mlir.runtime.execution.units import Event, Frame, OperatorUnit, Unit, operator_units
+from odc_mlir.runtime.execution.units import (
+    Event,
+    Frame,
+    OperatorUnit,
+    SpecializedGraph,
+    Unit,
+    is_static,
+    operator_units,
+)
 
 
 @dataclass(frozen=True, slots=True)

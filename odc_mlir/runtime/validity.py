@@ -29,7 +29,7 @@ from odc_mlir.runtime.devices import MissingDevice, open_device
 from odc_mlir.runtime.devices.base import ExaminingDevice, runs_code
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.plan import check_plan
-from odc_mlir.runtime.execution.specialization import SpecializedGraph, is_static
+from odc_mlir.runtime.execution.units import SpecializedGraph, is_static
 from odc_mlir.runtime.kernels.conditions import refusal
 from odc_mlir.runtime.package import Package
 from odc_mlir.targets.cpu import HERE

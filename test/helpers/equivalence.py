@@ -26,7 +26,7 @@ def module_of(text: str) -> ModuleOp:
 def transformed(module: ModuleOp, pipeline: str) -> ModuleOp:
     """A copy of ``module`` behind the passes that ``pipeline`` names, verified after each."""
     copy = module.clone()
-    passes = [("test", pipelines.build_pass(spec)) for spec in pipelines.expand(pipeline)]
+    passes = pipelines.passes_of(pipeline)
     pipelines.run_passes(make_context(), copy, passes)
     return copy
 

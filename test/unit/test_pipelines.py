@@ -98,14 +98,14 @@ def test_an_unknown_stage_lists_the_known_ones(arguments: tuple[str, ...]) -> No
 
 
 def test_stages_expand_inside_a_pipeline() -> None:
-    names = [spec.name for spec in pipelines.expand("cse,circle,circle-fold-constants{limit-bytes=4}")]
+    names = [item.name for _, item in pipelines.passes_of("cse,circle,circle-fold-constants{limit-bytes=4}")]
     assert names == ["cse", "circle-infer-shapes", "circle-fold-constants"]
 
 
 @pytest.mark.parametrize("text", ["a{", "a,,b", "{}"])
 def test_text_that_is_no_pipeline(text: str) -> None:
     with pytest.raises(OptionError, match="cannot read the pipeline"):
-        list(pipelines.expand(text))
+        pipelines.passes_of(text)
 
 
 @pytest.mark.parametrize(

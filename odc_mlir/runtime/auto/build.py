@@ -35,7 +35,7 @@ from odc_mlir.runtime.auto.watch import normal_shares, spread
 from odc_mlir.runtime.execution.binding import fits
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
-from odc_mlir.runtime.execution.specialization import SpecializedGraph, is_static
+from odc_mlir.runtime.execution.units import SpecializedGraph, is_static
 from odc_mlir.runtime.package import Package
 
 # With fewer raw inputs than this, ranges of more runs are taken instead of them.

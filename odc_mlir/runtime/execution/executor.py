@@ -19,16 +19,17 @@ from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.binding import InputBinder
 from odc_mlir.runtime.execution.graph import Graph, GraphState
-from odc_mlir.runtime.execution.specialization import SpecializedGraph, Variants
 from odc_mlir.runtime.execution.units import (
     MAX_BYTES_VARIABLE,
     Calls,
     Frame,
     Observer,
     OperatorUnit,
+    SpecializedGraph,
     Step,
     Unit,
     Values,
+    Variants,
     WatchCalls,
     Watcher,
     operator_units,

@@ -18,9 +18,8 @@ from odc_mlir.plugins.foreign import contained, raised
 from odc_mlir.runtime.devices import base
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
-from odc_mlir.runtime.execution.specialization import SpecializedGraph
 from odc_mlir.runtime.execution.team import Team
-from odc_mlir.runtime.execution.units import Event, Frame, Step, Unit, operator_units
+from odc_mlir.runtime.execution.units import Event, Frame, SpecializedGraph, Step, Unit, operator_units
 
 _log = logging.getLogger(__name__)
 

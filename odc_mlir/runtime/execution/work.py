@@ -17,8 +17,7 @@ from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.spec import Array, Node, Shape, TensorInfo, Trait
 from odc_mlir.ops.work import HostRates, host_ns
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.execution.specialization import Variants, is_static
-from odc_mlir.runtime.execution.units import MAX_DEPTH
+from odc_mlir.runtime.execution.units import MAX_DEPTH, Variants, is_static
 
 MAX_TRIPS = 4096  # of a loop; more are not counted
 

@@ -43,7 +43,7 @@ from odc_mlir.quantizer.policy.schemes import SCHEMES
 from odc_mlir.runtime.backends import graph_executor
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph, tensor_info
-from odc_mlir.runtime.execution.specialization import is_static
+from odc_mlir.runtime.execution.units import is_static
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.session.settings import Settings
 from odc_mlir.runtime.session.tensors import SessionPort, layout_of, port_at, tensorinfo

@@ -15,8 +15,7 @@ from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.execution import executor as executor_module
 from odc_mlir.runtime.execution.executor import MAX_BYTES_VARIABLE, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode, build_graph
-from odc_mlir.runtime.execution.specialization import SpecializedGraph
-from odc_mlir.runtime.execution.units import Event, Frame, OperatorUnit
+from odc_mlir.runtime.execution.units import Event, Frame, OperatorUnit, SpecializedGraph
 
 
 def _values(*numbers: float) -> np.ndarray:

@@ -27,7 +27,7 @@ def layers(body: Body) -> SSAValue:
 
 
 def run(module: ModuleOp, pipeline: str) -> None:
-    passes = [("test", pipelines.build_pass(spec)) for spec in pipelines.expand(pipeline)]
+    passes = pipelines.passes_of(pipeline)
     pipelines.run_passes(make_context(), module, passes)
 
 
