@@ -325,16 +325,10 @@ def compile_segments(context: Context, module: ModuleOp, backend: CompilerBacken
 
 def _inline(segment: SegmentOp) -> None:
     """Replace ``segment`` with the operators of its circle body."""
-    block = segment.circle_block
-    for argument, value in zip(tuple(block.args), segment.operands, strict=True):
-        argument.replace_all_uses_with(value)
-    last = block.last_op
+    last = segment.circle_block.last_op
     assert isinstance(last, YieldOp), "a verified segment ends in its yield"
+    Rewriter.inline_block(segment.circle_block, InsertPoint.before(segment), segment.operands)
     results = list(last.operands)
-    for op in list(block.ops):
-        if op is not last:
-            block.detach_op(op)
-            Rewriter.insert_op(op, InsertPoint.before(segment))
     Rewriter.erase_op(last)
     Rewriter.replace_op(segment, [], results)
 

@@ -71,22 +71,20 @@ def no_semaphores(program: ProgramOp) -> Iterator[Breach]:
             yield Breach(op, "has semaphores already")
 
 
-def no_arena(module: ModuleOp) -> Iterator[Breach]:
-    """No buffer has a place in the arena."""
-    if ARENA_BYTES in module.attributes:
-        yield Breach(module, f"has {ARENA_BYTES} already", "leave it out: native-alloc gives it")
+def _absent(name: str, stage: str) -> Law:
+    """The module has no attribute ``name`` before ``stage``, which sets it."""
+
+    def law(module: ModuleOp) -> Iterator[Breach]:
+        if name in module.attributes:
+            yield Breach(module, f"has {name} already", f"leave it out: {stage} gives it")
+
+    return law
 
 
 def an_arena(module: ModuleOp) -> Iterator[Breach]:
     """Buffers have places in the arena."""
     if ARENA_BYTES not in module.attributes:
         yield Breach(module, f"has no {ARENA_BYTES}", "native-allocate-memory gives it")
-
-
-def no_parts(module: ModuleOp) -> Iterator[Breach]:
-    """No layer is divided among threads."""
-    if PART in module.attributes:
-        yield Breach(module, f"has {PART} already", "leave it out: native-divide gives it")
 
 
 def no_kernels(module: ModuleOp) -> Iterator[Breach]:
@@ -142,8 +140,8 @@ LEVELS = {
     "npu-alloc": StageLegality(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses,)),
     "package": StageLegality(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses,)),
     "native-partition": StageLegality(_SEGMENTS),
-    "native": StageLegality(_BUFFERS, laws=(no_arena,)),
-    "native-alloc": StageLegality(_BUFFERS, laws=(an_arena, no_parts)),
+    "native": StageLegality(_BUFFERS, laws=(_absent(ARENA_BYTES, "native-alloc"),)),
+    "native-alloc": StageLegality(_BUFFERS, laws=(an_arena, _absent(PART, "native-divide"))),
     "native-divide": StageLegality((*_BUFFERS, "scf."), laws=(an_arena,)),
     "native-loops": StageLegality(_LOOPS, laws=(an_arena, no_kernels)),
     "native-llvm": StageLegality((*_SEGMENTS, "llvm."), laws=(an_arena, no_kernels)),

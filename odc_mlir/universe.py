@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 VERIFY_VARIABLE = "ODC_VERIFY_EACH"
 
 _DIALECTS = MappingProxyType({"circle": "Circle", "npu": "dialect", "odc": "Odc", "quant": "Quant"})
-_TARGETS = MappingProxyType({"npu-listing": "odc_mlir.emitter.program:NpuListingTarget"})
 
 
 def _dialect(name: str) -> Callable[[], Dialect]:
@@ -40,17 +39,14 @@ def _dialect(name: str) -> Callable[[], Dialect]:
     return load
 
 
-def _target(reference: str) -> Callable[[], type[Target]]:
-    def load() -> type[Target]:
-        module, _, attribute = reference.partition(":")
-        found: type[Target] = getattr(import_module(module), attribute)
-        return found
+def _npu_listing() -> type[Target]:
+    from odc_mlir.emitter.program import NpuListingTarget
 
-    return load
+    return NpuListingTarget
 
 
 ALL_DIALECTS: Mapping[str, Callable[[], Dialect]] = {name: _dialect(name) for name in _DIALECTS}
-ALL_TARGETS: Mapping[str, Callable[[], type[Target]]] = {name: _target(place) for name, place in _TARGETS.items()}
+ALL_TARGETS: Mapping[str, Callable[[], type[Target]]] = {"npu-listing": _npu_listing}
 
 UNIVERSE = Universe(
     all_dialects=dict(ALL_DIALECTS), all_passes=dict(transforms.all_passes()), all_targets=dict(ALL_TARGETS)
@@ -143,18 +139,14 @@ def make_context(
     steps done, and total or None. ``verify_each``: verify after every pass, as with the variable ODC_VERIFY_EACH=1.
     ``remember``: use the user's cache of tilings. ``before``: additional passes, by the pass that they run before.
     """
+    from xdsl.dialects import get_all_dialects
+
     context = OdcContext(allow_unregistered=allow_unregistered)
     context.deadline = None if time_limit is None else Deadline(time_limit)
     context.progress = progress
     context.verify_each = verify_each or os.environ.get(VERIFY_VARIABLE) == "1"
     context.remember = remember
     context.before = before or {}
-    for name, load in {**_xdsl_dialects(), **ALL_DIALECTS}.items():
+    for name, load in {**get_all_dialects(), **ALL_DIALECTS}.items():
         context.register_dialect(name, load)
     return context
-
-
-def _xdsl_dialects() -> Mapping[str, Callable[[], Dialect]]:
-    from xdsl.dialects import get_all_dialects
-
-    return get_all_dialects()

@@ -166,7 +166,9 @@ def _samples_of(segment: SegmentOp) -> list[_Sample]:
     limits: Sequence[int | None] = ()
     if any(info.info.is_integer and info.info.numpy.itemsize > 2 for info in infos):
         limits = index_limits(build_graph(read_model(segment_model(segment).model)))
-    interpreter, name = make_interpreter(_root(segment)), segment.sym_name.data
+    root, name = segment.get_toplevel_object(), segment.sym_name.data
+    assert isinstance(root, ModuleOp), "segments are in modules"
+    interpreter = make_interpreter(root)
     found = []
     for seed in range(SAMPLES):
         inputs = random_inputs([(info.info.numpy, info.static_shape) for info in infos], seed, limits)
@@ -174,13 +176,6 @@ def _samples_of(segment: SegmentOp) -> list[_Sample]:
         outputs = interpreter.run_ssacfg_region(segment.circle, copies, name)
         found.append(_Sample(inputs, [value.copy() for value in outputs]))
     return found
-
-
-def _root(op: Operation) -> ModuleOp:
-    while (parent := op.parent_op()) is not None:
-        op = parent
-    assert isinstance(op, ModuleOp), "segments are in modules"
-    return op
 
 
 def _binary(backend: CompilerBackend, module: ModuleOp, segment: SegmentOp) -> bytes:

@@ -10,7 +10,6 @@ import ctypes
 import struct
 import sys
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -67,33 +66,6 @@ def _library() -> dict[str, Any]:
     return functions
 
 
-class Linked:
-    """Object code for the running machine, linked with this process.
-
-    ``addresses`` are the addresses of the functions ``names`` while this object lives. Raises RuntimeError with the
-    message of LLVM.
-    """
-
-    def __init__(self, code: bytes, names: Sequence[str]) -> None:
-        functions = _library()
-        message = ctypes.c_char_p()
-        jit = functions["CreateLLJITCompiler"](None, False, False, ctypes.byref(message))
-        if not jit:
-            raise RuntimeError(_text(functions, message))
-        held = [(functions["LLJITDispose"], jit)]
-        weakref.finalize(self, _release, held).atexit = False  # the end of the process frees everything
-        parts = (_Element * 2)(_Element(_OBJECT, code, len(code)), _Element(_LIBRARY, b"", 0))
-        found = (_Symbol * len(names))(*(_Symbol(name.encode(), 0) for name in names))
-        message = ctypes.c_char_p()
-        tracker = functions["LLJIT_Link"](
-            jit, names[0].encode(), parts, len(parts), None, 0, found, len(found), ctypes.byref(message)
-        )
-        if not tracker:
-            raise RuntimeError(_text(functions, message))
-        held.append((functions["LLJIT_Dylib_Tracker_Dispose"], tracker))
-        self.addresses = tuple(int(item.address) for item in found)
-
-
 def _release(held: list[tuple[Any, int]]) -> None:
     """Free LLVM objects in reverse order."""
     for dispose, pointer in reversed(held):
@@ -101,11 +73,11 @@ def _release(held: list[tuple[Any, int]]) -> None:
         dispose(*((pointer,) if len(dispose.argtypes) == 1 else (pointer, ctypes.byref(message))))
 
 
-def _text(functions: dict[str, Any], message: ctypes.c_char_p) -> str:
-    """Return a message of LLVM and free it."""
+def _failure(functions: dict[str, Any], message: ctypes.c_char_p) -> PackageError:
+    """Return the error with a message of LLVM, which is freed."""
     text = (message.value or b"LLVM does not say why").decode(errors="replace")
     functions["DisposeString"](message)
-    return text
+    return PackageError(f"the object code cannot be loaded: {text.splitlines()[0]}")
 
 
 _SYMTAB = 2
@@ -156,10 +128,11 @@ _RUNTIME = frozenset(
 
 
 class LoadedObject:
-    """Functions of object code, ready to be called at ``addresses`` while this object lives; ``address`` is the first.
+    """Object code for the running machine, linked with this process.
 
-    Raises PackageError if the code lacks one, or calls functions beyond memory and mathematics: the linker would find
-    any function of this process, ``system`` included.
+    ``addresses`` are the addresses of the functions ``names`` while this object lives. Raises PackageError if the code
+    lacks one, or calls functions beyond memory and mathematics: the linker would find any function of this process,
+    ``system`` included.
     """
 
     def __init__(self, code: bytes, *names: str) -> None:
@@ -172,9 +145,18 @@ class LoadedObject:
             raise PackageError(
                 f"the object code calls {foreign[0]!r}, which native code never needs", hint="compile the model again"
             )
-        try:
-            self._linked = Linked(code, names)
-        except RuntimeError as error:
-            raise PackageError(f"the object code cannot be loaded: {str(error).splitlines()[0]}") from error
-        self.addresses = self._linked.addresses
-        self.address = self.addresses[0]
+        functions, message = _library(), ctypes.c_char_p()
+        jit = functions["CreateLLJITCompiler"](None, False, False, ctypes.byref(message))
+        if not jit:
+            raise _failure(functions, message)
+        held = [(functions["LLJITDispose"], jit)]
+        weakref.finalize(self, _release, held).atexit = False  # the end of the process frees everything
+        parts = (_Element * 2)(_Element(_OBJECT, code, len(code)), _Element(_LIBRARY, b"", 0))
+        found = (_Symbol * len(names))(*(_Symbol(name.encode(), 0) for name in names))
+        tracker = functions["LLJIT_Link"](
+            jit, names[0].encode(), parts, len(parts), None, 0, found, len(found), ctypes.byref(message)
+        )
+        if not tracker:
+            raise _failure(functions, message)
+        held.append((functions["LLJIT_Dylib_Tracker_Dispose"], tracker))
+        self.addresses = tuple(int(item.address) for item in found)

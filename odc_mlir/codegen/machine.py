@@ -52,9 +52,17 @@ def known_features() -> frozenset[str] | None:
 
 def why_not_known_here(wanted: str, features: tuple[str, ...]) -> str | None:
     """Return the reason why code for such a processor cannot run here; None if the system reports none."""
-    if wanted != (here := architecture()):
+    return _why_not(wanted, features, architecture(), known_features())
+
+
+def why_not_here(wanted: str, features: tuple[str, ...]) -> str | None:
+    """Return the reason why code for such a processor cannot run here; None if it can. LLVM is asked."""
+    return _why_not(wanted, features, running_architecture(), running_features())
+
+
+def _why_not(wanted: str, features: tuple[str, ...], here: str, known: frozenset[str] | None) -> str | None:
+    if wanted != here:
         return f"it is for {wanted}, this machine is {here}"
-    known = known_features()
     missing = sorted(set(features) - known) if known is not None else []
     return f"this machine lacks {', '.join(missing)}" if missing else None
 
@@ -148,14 +156,6 @@ def _check_cpu(triple: str, name: str) -> None:
         raise OptionError(
             f"LLVM knows no processor {name!r} for {triple}", hint="use a name that llc -mcpu=help lists, or none"
         )
-
-
-def why_not_here(architecture: str, features: tuple[str, ...]) -> str | None:
-    """Return the reason why code for such a processor cannot run here; None if it can."""
-    if architecture != (here := running_architecture()):
-        return f"it is for {architecture}, this machine is {here}"
-    missing = sorted(set(features) - running_features())
-    return f"this machine lacks {', '.join(missing)}" if missing else None
 
 
 def target_machine(target: CpuTarget) -> Any:

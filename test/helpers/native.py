@@ -27,7 +27,7 @@ def native_function(function: FuncOp, helpers: Sequence[FuncOp] = (), target: st
     convert_functions(make_context(), module)
     module.verify()
     loaded = LoadedObject(emit_object(llvm_text(module), machine), name)
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(function.function_type.inputs))(loaded.address)
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(function.function_type.inputs))(loaded.addresses[0])
 
     def run(*arguments: NDArray[Any] | int) -> None:
         assert loaded is not None  # the code lives as long as this function

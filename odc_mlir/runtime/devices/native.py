@@ -40,7 +40,7 @@ class NativeProgram:
         self._memory = memory  # keeps the buffers at the addresses below
         self._segment = segment
         self._addresses = tuple(ctypes.c_void_p(part.ctypes.data) for part in memory)
-        function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * len(memory))(self._object.address)
+        function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * len(memory))(self._object.addresses[0])
         self._compute: Callable[[], int] = partial(function, *self._addresses)
         views = [
             part[: _port_bytes(port)].view(numpy_dtype(port.dtype)).reshape(port.shape)

@@ -32,7 +32,9 @@ class InputBinder:
 
     def __call__(self, inputs: Sequence[Any]) -> dict[int, Array]:
         """Return ``inputs`` as read-only C-contiguous arrays by tensor index; raise InputError."""
-        if not isinstance(inputs, (list, tuple)) and not _is_sequence(inputs):
+        if not isinstance(inputs, (list, tuple)) and (
+            isinstance(inputs, (str, bytes)) or not isinstance(inputs, Sequence)
+        ):
             raise InputError(
                 f"inputs must be a list of arrays, not {type(inputs).__name__}", hint="pass [array] for a single input"
             )
@@ -57,23 +59,15 @@ class InputBinder:
                 changed = changed or array.shape != shape
             arrays[index] = array
         if changed:
-            self._remember(arrays)
+            self.shapes = tuple(array.shape for array in arrays.values())
+            self._expected = [(index, dtype, arrays[index].shape) for index, dtype, _ in self._expected]
         return arrays
-
-    def _remember(self, arrays: dict[int, Array]) -> None:
-        """Expect the shapes of ``arrays``, which fit, from now on."""
-        self.shapes = tuple(array.shape for array in arrays.values())
-        self._expected = [(index, dtype, arrays[index].shape) for index, dtype, _ in self._expected]
 
 
 def _plain_dtype(info: TensorInfo) -> np.dtype[Any] | None:
     """Return the dtype of arrays whose elements need no check, else None."""
     narrow = info.info.is_integer and info.info.bits < 8
     return None if narrow or info.info.kind == "string" else info.info.numpy
-
-
-def _is_sequence(inputs: Any) -> bool:
-    return isinstance(inputs, Sequence) and not isinstance(inputs, (str, bytes))
 
 
 def bind_inputs(infos: Sequence[TensorInfo], inputs: Sequence[Any], *, resize: bool = False) -> list[Array]:
@@ -124,15 +118,9 @@ def conversion(info: TensorInfo, array: Array) -> str:
     return f"it takes codes: round(real / {info.quant.scale:g}) + {info.quant.zero_points[0]}, in the type's range"
 
 
-def _is_stacked(shape: Shape | None, given: tuple[int, ...]) -> bool:
-    """Return whether ``given`` holds several samples and ``shape`` one."""
-    if not shape or not given:
-        return False
-    return shape[0] == 1 < given[0] and shape[1:] == given[1:]
-
-
 def _misfit(position: int, info: TensorInfo, array: Array, hint: str | None = None) -> InputError:
-    if hint is None and _is_stacked(info.shape, array.shape):
+    shape, given = info.shape, array.shape
+    if hint is None and shape and given and shape[0] == 1 < given[0] and shape[1:] == given[1:]:
         hint = "give one sample at a time; commands take several with --samples"
     expected = type_text(ResultType(info.dtype, info.shape))
     seen = type_text(ResultType(array.dtype.name, array.shape))

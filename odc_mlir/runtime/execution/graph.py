@@ -306,16 +306,11 @@ def _check_operators(graph: Graph) -> None:
     computed = {index for item in graph.nodes for index in item.outputs}
     for item in graph.nodes:
         # Declared shapes of computed tensors do not count: files exist where they are stale, and runs infer them.
-        check_node(_without_shapes(item, computed), result_types=False)
-
-
-def _without_shapes(item: GraphNode, computed: set[int]) -> Node:
-    """Return the operator with unknown shapes for ``computed`` operands."""
-    pairs = zip(item.inputs, item.node.operands, strict=True)
-    operands = tuple(
-        replace(info, shape=None) if info is not None and index in computed else info for index, info in pairs
-    )
-    return replace(item.node, operands=operands)
+        operands = tuple(
+            replace(info, shape=None) if info is not None and index in computed else info
+            for index, info in zip(item.inputs, item.node.operands, strict=True)
+        )
+        check_node(replace(item.node, operands=operands), result_types=False)
 
 
 def _check_order(graph: Graph) -> None:
@@ -440,13 +435,9 @@ def _collect(model: Model, site: ModelLocation, found: dict[str, bytes]) -> None
         name = target.chain[-1].relative_to(target.chain[0].parent).as_posix()
         if name not in found:
             linked = read_linked(target)
-            found[name] = _bytes_at(target)
+            path = target.chain[-1]
+            found[name] = Path(path).read_bytes() if site.siblings is None else site.siblings[path.as_posix()]
             _collect(linked, target, found)
-
-
-def _bytes_at(site: ModelLocation) -> bytes:
-    path = site.chain[-1]
-    return Path(path).read_bytes() if site.siblings is None else site.siblings[path.as_posix()]
 
 
 # Operators that copy numbers of these operands to their results.

@@ -35,7 +35,8 @@ def remembered(digest: str, target: str, make: Callable[[], PackageFiles]) -> Pa
     """Return the package that ``make`` compiled from the model with this digest, now or in an earlier process."""
     try:
         root = cache_folder()
-        path = root / _FOLDER / f"{_key(digest, target)}.zip"
+        key = f"{digest}\0{target}\0{__version__}\0{fingerprint(_COMPILER)}"
+        path = root / _FOLDER / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.zip"
         make_folder(path.parent, within=root)
         found = _read(path, digest)
     except (OdcError, OSError) as error:
@@ -51,10 +52,6 @@ def remembered(digest: str, target: str, make: Callable[[], PackageFiles]) -> Pa
     except (OdcError, OSError) as error:
         _log.warning("native code is not kept: %s", error)
     return files
-
-
-def _key(digest: str, target: str) -> str:
-    return hashlib.sha256(f"{digest}\0{target}\0{__version__}\0{fingerprint(_COMPILER)}".encode()).hexdigest()[:32]
 
 
 def _read(path: Path, digest: str) -> PackageFiles | None:

@@ -13,9 +13,10 @@ from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.states import others
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.context import Context
-from odc_mlir.ops.spec import Array, ResultType, Shape
+from odc_mlir.ops.spec import Array, ResultType
 from odc_mlir.plugins.foreign import contained, raised
 from odc_mlir.runtime.devices import base
+from odc_mlir.runtime.execution.binding import fits
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.team import Team
@@ -151,7 +152,7 @@ class SegmentUnit:
                     )
                 # results of steps are not checked; those of other programs are, in every run
                 direct = isinstance(program, base.DirectProgram)
-                if direct and not _may_have(self._graph.tensors[tensor].shape, port.shape):
+                if direct and not fits(self._graph.tensors[tensor].shape, port.shape):
                     raise PackageError(
                         f"{self.step.file} has {what}s of shape {list(port.shape)}, which the model does not allow",
                         tensor=port.name,
@@ -196,7 +197,7 @@ class SegmentUnit:
         if self.program is not None and self.failure is None and misfit is None:
             try:
                 if kept is None:
-                    self._run_on_device(frame, self.program)
+                    self._finish(frame, self.reads, self.writes, self.program.outputs, self.program.run)
                 else:
                     self._run_with_states(frame, kept)
                 return
@@ -257,9 +258,6 @@ class SegmentUnit:
         frame.put(held)
         self.forget_states()
 
-    def _run_on_device(self, frame: Frame, program: base.DeviceProgram) -> None:
-        self._finish(frame, self.reads, self.writes, program.outputs, program.run)
-
     def _finish(
         self, frame: Frame, reads: Sequence[int], writes: Sequence[int], ports: Sequence[base.Port], run: _DeviceRun
     ) -> None:
@@ -286,7 +284,8 @@ class SegmentUnit:
         for port, tensor in zip(self.program.inputs, self.reads, strict=True):
             shape = frame.value(tensor).shape
             if shape != port.shape:
-                return f"it was compiled for {_port_text(port)}, the input has the shape {list(shape)}"
+                wanted = type_text(ResultType(port.dtype, port.shape))
+                return f"it was compiled for {port.name!r} as {wanted}, the input has the shape {list(shape)}"
         return None
 
     def _give_up(self, action: str, error: OdcError) -> None:
@@ -303,17 +302,6 @@ def _log_failures(segments: Iterable[SegmentUnit]) -> None:
             reasons.setdefault(unit.failure, []).append(unit.step.file)
     for reason, files in reasons.items():
         _log.warning("%s: %s; host kernels run it instead", ", ".join(files), reason)
-
-
-def _may_have(known: Shape | None, shape: tuple[int, ...]) -> bool:
-    """Return whether a tensor of the partial shape ``known`` may have the shape ``shape``."""
-    return known is None or (
-        len(known) == len(shape) and all(want in (None, dim) for want, dim in zip(known, shape, strict=True))
-    )
-
-
-def _port_text(port: base.Port) -> str:
-    return f"{port.name!r} as {type_text(ResultType(port.dtype, port.shape))}"
 
 
 class PlanExecutor(Executor):
