@@ -18,8 +18,8 @@ from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
-from odc_mlir.transforms.circle.channels.needed import CodeRanges
-from odc_mlir.transforms.circle.channels.spans import channels_of
+from odc_mlir.transforms.circle.circle_remove_channels import CodeRanges
+from odc_mlir.transforms.circle.rewrites.channels import channels_of
 from odc_mlir.transforms.common.placement import main_function, operators
 
 _NETWORKS = 48

@@ -1,14 +1,16 @@
-"""Kinds of operators by their effect on channels: ranges, classes, and removal.
+"""Channels of quantised tensors: the codes that each may hold, and kinds of operators by their effect on channels.
 
-One class for each kind, one entry of :data:`KINDS` for each operator; any other is a barrier: it reads all channels of
-its operands, and its results may hold every code.
+Channels are the elements of the last dimension. Their ranges hold for any input of the model, by the arithmetic that
+runs: what is monotone is computed at both ends. There is one class for each kind of operator and one entry of
+:data:`KINDS` for each operator; any other is a barrier: it reads all channels of its operands, and its results may hold
+every code.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from functools import reduce
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -19,35 +21,202 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, node_of, tensor_facts, tensor_type
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.errors import OdcError
+from odc_mlir.numerics.fixed import code_range
+from odc_mlir.ops.bias import in_units_of_sums
+from odc_mlir.ops.context import Context
+from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.infer.common import axis_window, window_options
-from odc_mlir.ops.spec import Node, QuantParams, Trait
+from odc_mlir.ops.spec import Array, Node, QuantParams
 from odc_mlir.runtime.kernels.common import activation_codes
+from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, weight_scales
 from odc_mlir.support.locations import name_loc, value_name
-from odc_mlir.transforms.circle.channels.spans import (
-    ChannelRange,
-    ChannelWeights,
-    Ranges,
-    channels_of,
-    elementwise_span,
-    evaluated,
-    is_same_code,
-    weights_of,
-    zero_point,
-)
+from odc_mlir.transforms.common import rewriting
 from odc_mlir.transforms.common.retyping import retype
-from odc_mlir.transforms.common.rewriting import (
-    WeightedLayer,
-    activation,
-    constant,
-    constant_name,
-    is_stored_whole,
-    make_constant,
-    shape_of,
-    static_shape_of,
-)
 
-_LARGEST_MEAN = 1 << 18  # elements over which a mean is computed to know its bounds
+_BLOCK = 1 << 15  # weights that are made float64 at a time: they should stay in the cache
+_NUMERICS = ("fixed", "litert")  # what a run may ask of fully connected layers
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRange:
+    """Smallest and largest code of each channel, ``[C]``."""
+
+    low: Ints
+    high: Ints
+
+    @property
+    def is_constant(self) -> NDArray[np.bool_]:
+        """Return a mask of channels that hold one code only."""
+        return np.asarray(self.low == self.high)
+
+    def with_code(self, code: int | Ints) -> ChannelRange:
+        """The channels where ``code`` may stand, too."""
+        return ChannelRange(np.minimum(self.low, code), np.maximum(self.high, code))
+
+    def within(self, low: int, high: int) -> ChannelRange:
+        """The channels after a clamp."""
+        return ChannelRange(self.low.clip(low, high), self.high.clip(low, high))
+
+    def tiled(self, count: int) -> ChannelRange:
+        """The channels ``count`` times in a row."""
+        return self if count == 1 else ChannelRange(np.tile(self.low, count), np.tile(self.high, count))
+
+    def joined(self, other: ChannelRange) -> ChannelRange:
+        """Return the union of both spans."""
+        return ChannelRange(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
+
+
+def full_span(dtype: str, channels: int) -> ChannelRange:
+    """Every code of the type."""
+    low, high = code_range(dtype)
+    return ChannelRange(np.full(channels, low, np.int64), np.full(channels, high, np.int64))
+
+
+def channels_of(value: SSAValue) -> int | None:
+    """The last extent of a tensor of codes with one scale; None for any other."""
+    facts = tensor_facts(value.type)
+    if facts.dtype not in CODE_DTYPES or facts.quant is None or not facts.quant.per_tensor or not facts.shape:
+        return None
+    return facts.shape[-1] or None
+
+
+def is_same_code(a: SSAValue, b: SSAValue) -> bool:
+    """Return whether codes of both types represent the same numbers."""
+    first, second = tensor_facts(a.type), tensor_facts(b.type)
+    return first.dtype == second.dtype and first.quant == second.quant
+
+
+# --- sums of products
+
+
+@dataclass(frozen=True)
+class ChannelWeights:
+    """A layer's constant weights: ``codes [O, taps, I]`` without zero point, or ``[taps, O]`` of a depthwise layer."""
+
+    layer: rewriting.WeightedLayer
+    node: Node
+    how: Accumulation
+    codes: Array
+    bias: Ints  # [O], in units of sums
+    is_padded: bool  # whether taps may lie outside of the input
+
+    def sums(self, source: Floats, sizes: Floats) -> Floats:
+        """Sums of weights times ``source`` and of magnitudes of weights times ``sizes``, ``[2, O]``.
+
+        ``source``, ``sizes``: of every input channel, ``[I]``; of every result channel, ``[O]``, of a depthwise layer.
+        """
+        codes = self.codes
+        if codes.ndim == 2:
+            codes = codes.astype(np.float64)
+            return np.stack([codes.sum(axis=0) * source, np.abs(codes).sum(axis=0) * sizes])
+        found = np.empty((2, len(codes)))
+        step = max(1, _BLOCK // max(1, codes[0].size))
+        for first in range(0, len(codes), step):
+            part = codes[first : first + step].astype(np.float64)
+            found[0, first : first + step] = (part @ source).sum(axis=1)
+            found[1, first : first + step] = (np.abs(part, out=part) @ sizes).sum(axis=1)
+        return found
+
+    @cached_property
+    def largest_sum(self) -> Ints:
+        """Bound of the sums of each result channel, ``[O]``, bias included."""
+        ones = np.ones(self.codes.shape[-1])
+        return np.asarray(self.sums(ones, ones)[1] * (self.how.largest or 0) + np.abs(self.bias)).astype(np.int64)
+
+    @cached_property
+    def is_used(self) -> NDArray[np.bool_]:
+        """Return a mask of weights with a tap other than 0, ``[O, I]``; ``[O]`` of a depthwise layer."""
+        return np.asarray(self.codes.any(axis=self.codes.ndim - 2))
+
+    @cached_property
+    def used_columns(self) -> NDArray[np.bool_]:
+        """Return a mask of columns of ``[O, taps, I]`` that hold a weight other than 0."""
+        return np.asarray(self.is_used.any(axis=0))
+
+    def results(self, source: ChannelRange) -> ChannelRange:
+        """The codes of the result's channels for an input of these."""
+        zero = self.how.in_zero
+        low, high = source.low - zero, source.high - zero
+        if self.is_padded:
+            low, high = np.minimum(low, 0), np.maximum(high, 0)
+        ends = self._ends(low, high)
+        found = self._codes(ends, self.how)
+        if self.node.spec.name == "FULLY_CONNECTED":
+            for numerics in _NUMERICS[1:]:
+                other = replace(self.node, context=Context(numerics=numerics))
+                found = found.joined(self._codes(ends, _how(self.layer, other)))
+        return self._without_overflow(found, self.largest_sum)
+
+    def _ends(self, low: Ints, high: Ints) -> Ints:
+        """Smallest and largest sums without bias, ``[2, O]``: each product is at one of its ends.
+
+        Exact: half of integers that float64 holds, for sums of 32 bits and of the 46 that bound others.
+        """
+        if self.codes.ndim == 2:
+            low, high = (np.repeat(end, self.codes.shape[1] // len(low)) for end in (low, high))
+        middle, width = self.sums((low + high).astype(np.float64), (high - low).astype(np.float64))
+        return np.asarray((np.stack([middle - width, middle + width]) / 2).astype(np.int64))
+
+    def _codes(self, ends: Ints, how: Accumulation) -> ChannelRange:
+        assert how.rescale is not None  # of codes
+        low, high = how.rescale((ends + self.bias).astype(how.sums)).astype(np.int64)
+        return ChannelRange(low, high)
+
+    def _without_overflow(self, found: ChannelRange, limit: Ints) -> ChannelRange:
+        """``found`` where no sum, and nothing that requantising makes of it, leaves its type: it wraps around there."""
+        out, x = self.node.results[0], self.node.operand(self.layer.input)
+        scales = np.asarray(weight_scales(self.node, self.node.operand(self.layer.weights), len(limit)), np.float64)
+        assert out.quant is not None
+        assert x.quant is not None
+        grown = limit * np.maximum(2 * x.quant.scale * scales / out.quant.scale, 1)
+        safe = grown < (1 << 31) if self.how.sums == "int32" else (limit < 1 << 46) & (grown < 1 << 31)
+        every = full_span(out.dtype, len(limit))
+        return ChannelRange(np.where(safe, found.low, every.low), np.where(safe, found.high, every.high))
+
+
+def _how(layer: rewriting.WeightedLayer, node: Node) -> Accumulation:
+    weights = node.operand(layer.weights)
+    channels = weights.static_shape[layer.axis]
+    return accumulation(node, node.operand(layer.input), weights, node.optional(layer.bias), channels)
+
+
+def weights_of(layer: rewriting.WeightedLayer, node: Node, is_padded: bool) -> ChannelWeights | None:
+    """The weights of a layer on codes; None where they, or the bias, are not constants, or their sums are refused."""
+    operands = layer.op.operands
+    stored = rewriting.constant(operands[layer.weights])
+    bias = rewriting.constant(layer.bias_value)
+    if stored is None or stored.dtype.kind == "f" or (layer.bias_value is not None and bias is None):
+        return None
+    try:
+        how = _how(layer, node)
+        codes = how.weights(stored, layer.axis)
+        row = how.bias_row(bias)
+    except OdcError:
+        return None
+    if how.largest is None or how.hybrid is not None or not _is_in_units(layer, node):
+        return None
+    taps = (-1, stored.shape[3]) if layer.axis == 3 else (len(stored), -1, stored.shape[-1])
+    channels = stored.shape[layer.axis]
+    sums = np.zeros(channels, np.int64) if row is None else row.astype(np.int64)
+    return ChannelWeights(layer, node, how, codes.reshape(taps), sums, is_padded) if sums.size == channels else None
+
+
+def _is_in_units(layer: rewriting.WeightedLayer, node: Node) -> bool:
+    """Return whether the bias, where there is one, counts in units of sums and says so."""
+    x, bias = node.operand(layer.input), node.optional(layer.bias)
+    if bias is None or bias.quant is None:
+        return True
+    weights = node.operand(layer.weights)
+    assert x.quant is not None
+    return in_units_of_sums(bias, x.quant.scale, weight_scales(node, weights, weights.static_shape[layer.axis]))
+
+
+# --- kinds of operators
+
+Ranges = Callable[[SSAValue], ChannelRange]
 Mask = NDArray[np.bool_]
 Places = NDArray[np.int64]
 
@@ -93,7 +262,9 @@ class ChannelKind:
 
         ``inputs``, ``source``: which channels of a layer's input are left, None for all, and the codes of all.
         """
-        set_channels(self.op, int(kept.sum()))
+        shape = rewriting.shape_of(self.result)
+        assert shape is not None
+        retype(self.result, with_shape(self.result.type, (*shape[:-1], int(kept.sum()))))
 
 
 def count_channels(value: SSAValue) -> int:
@@ -101,14 +272,6 @@ def count_channels(value: SSAValue) -> int:
     found = channels_of(value)
     assert found is not None
     return found
-
-
-def set_channels(op: CircleOp, count: int) -> None:
-    """Give the result another last extent."""
-    result = op.results[0]
-    shape = shape_of(result)
-    assert shape is not None
-    retype(result, with_shape(result.type, (*shape[:-1], count)))
 
 
 def replace_constant(op: CircleOp, index: int, array: NDArray[np.generic], role: str, kept: Mask | None = None) -> None:
@@ -124,7 +287,7 @@ def replace_constant(op: CircleOp, index: int, array: NDArray[np.generic], role:
             quant.axis,
         )
     made = ConstOp(BlobAttr.of(np.ascontiguousarray(array).tobytes()), tensor_type(facts.dtype, array.shape, quant))
-    made.location = name_loc(constant_name(old, value_name(op.results[0]), role))
+    made.location = name_loc(rewriting.constant_name(old, value_name(op.results[0]), role))
     put_operand(op, index, made)
 
 
@@ -149,19 +312,22 @@ class ProductKind(ChannelKind):
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
-        layer = WeightedLayer.of(op)
+        layer = rewriting.WeightedLayer.of(op)
         if layer is None or channels_of(layer.result) is None or not cls._fits(layer):
             return None
         values = [op.operands[layer.weights], *([layer.bias_value] if layer.bias_value is not None else [])]
-        if not all(is_stored_whole(value) for value in values):
+        if not all(rewriting.is_stored_whole(value) for value in values):
             return None
         node = node_of(op)
         weights = weights_of(layer, node, _is_padded(node))
         return None if weights is None else cls(op, weights)
 
     @classmethod
-    def _fits(cls, layer: WeightedLayer) -> bool:
-        shape, channels = shape_of(layer.op.operands[layer.weights]), channels_of(layer.op.operands[layer.input])
+    def _fits(cls, layer: rewriting.WeightedLayer) -> bool:
+        shape, channels = (
+            rewriting.shape_of(layer.op.operands[layer.weights]),
+            channels_of(layer.op.operands[layer.input]),
+        )
         if not shape or not channels or not shape[-1]:
             return False
         if layer.op.SPEC.name == "FULLY_CONNECTED":
@@ -209,7 +375,7 @@ class ProductKind(ChannelKind):
 
     def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelRange | None) -> None:
         layer, bias = self.weights.layer, self.weights.bias
-        stored = constant(self.op.operands[layer.weights])
+        stored = rewriting.constant(self.op.operands[layer.weights])
         assert stored is not None
         if not self.is_dense:
             codes = stored[..., kept]
@@ -253,8 +419,11 @@ class Depthwise(ProductKind):
     """DEPTHWISE_CONV_2D: some results for each channel."""
 
     @classmethod
-    def _fits(cls, layer: WeightedLayer) -> bool:
-        shape, channels = shape_of(layer.op.operands[layer.weights]), channels_of(layer.op.operands[layer.input])
+    def _fits(cls, layer: rewriting.WeightedLayer) -> bool:
+        shape, channels = (
+            rewriting.shape_of(layer.op.operands[layer.weights]),
+            channels_of(layer.op.operands[layer.input]),
+        )
         return bool(shape and channels and shape[3] and channels > 1 and shape[3] % channels == 0)
 
     def ties(self) -> Iterator[Tie]:
@@ -263,32 +432,6 @@ class Depthwise(ProductKind):
 
 
 # --- what keeps each channel at its place
-
-
-class Elementwise(ChannelKind):
-    """Operators element by element, of tensors and constants that broadcast."""
-
-    @classmethod
-    def of(cls, op: CircleOp) -> Self | None:
-        result = channels_of(op.results[0])
-        is_one = result is not None and all(channels_of(value) in (1, result) for value in op.operands)
-        return cls(op) if is_one else None
-
-    def span(self, ranges: Ranges) -> ChannelRange | None:
-        return elementwise_span(self.op, [ranges(value) for value in self.op.operands])
-
-    def ties(self) -> Iterator[Tie]:
-        places = np.arange(self.channels)
-        for value in self.op.operands:
-            if constant(value) is None:
-                yield Tie(value, places % count_channels(value), places)
-
-    def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelRange | None) -> None:
-        for index, value in enumerate(self.op.operands):
-            array = constant(value)
-            if array is not None and array.shape[-1] == len(kept) > 1:
-                replace_constant(self.op, index, array[..., kept], f"operand{index}")
-        super().narrow(kept, inputs, source)
 
 
 class Moves(ChannelKind):
@@ -309,7 +452,7 @@ class Moves(ChannelKind):
         if not is_same_code(op.operands[0], self.result):
             return None
         found = ranges(op.operands[0])
-        if activation(op) == "none":
+        if rewriting.activation(op) == "none":
             return found
         node = node_of(op)
         try:
@@ -322,19 +465,12 @@ class Moves(ChannelKind):
         yield Tie(self.op.operands[0], places, places)
 
 
-class Blends(Moves):
-    """Operators whose arithmetic between two codes may leave their range."""
-
-    def span(self, ranges: Ranges) -> ChannelRange | None:
-        return None
-
-
 class Pads(Moves):
     """PAD and its kin, around the image."""
 
     @classmethod
     def _keeps_channels(cls, op: CircleOp) -> bool:
-        widths = constant(op.operands[1])
+        widths = rewriting.constant(op.operands[1])
         return widths is not None and widths.ndim == 2 and not widths[-1].any()
 
     def span(self, ranges: Ranges) -> ChannelRange | None:
@@ -342,32 +478,10 @@ class Pads(Moves):
         if found is None or op.SPEC.name == "MIRROR_PAD":
             return found
         if op.SPEC.name == "PAD":
-            return found.with_code(zero_point(op.operands[0]))
-        code = constant(op.operands[2])
+            quant = tensor_facts(op.operands[0].type).quant
+            return None if quant is None else found.with_code(quant.zero_point)
+        code = rewriting.constant(op.operands[2])
         return None if code is None or code.size != 1 else found.with_code(int(code.reshape(-1)[0]))
-
-
-class Means(Moves):
-    """MEAN over other dimensions than the last."""
-
-    @classmethod
-    def _keeps_channels(cls, op: CircleOp) -> bool:
-        axes, shape = constant(op.operands[1]), shape_of(op.operands[0])
-        return axes is not None and shape is not None and len(shape) - 1 not in {int(a) % len(shape) for a in axes.flat}
-
-    def span(self, ranges: Ranges) -> ChannelRange | None:
-        shape = static_shape_of(self.op.operands[0])
-        if shape is None or math.prod(shape) > _LARGEST_MEAN:
-            return None
-        node, source = node_of(self.op), ranges(self.op.operands[0])
-        dtype = node.operand(0).info.numpy
-        rows = []
-        for end in (source.low, source.high):
-            found = evaluated(node, [np.broadcast_to(end.astype(dtype), shape), node.operand(1).array()])
-            if found is None:
-                return None
-            rows.append(found.reshape(-1, shape[-1])[0])
-        return ChannelRange(*rows)
 
 
 class Views(ChannelKind):
@@ -377,7 +491,7 @@ class Views(ChannelKind):
     def of(cls, op: CircleOp) -> Self | None:
         values = op.operands[0], op.results[0]
         source, result = map(channels_of, values)
-        if source is None or result is None or any(static_shape_of(value) is None for value in values):
+        if source is None or result is None or any(rewriting.static_shape_of(value) is None for value in values):
             return None
         return cls(op) if is_same_code(*values) and (source % result == 0 or result % source == 0) else None
 
@@ -393,45 +507,14 @@ class Views(ChannelKind):
         yield Tie(self.op.operands[0], both % source, both % self.channels)
 
     def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelRange | None) -> None:
-        op, shape = self.op, static_shape_of(self.result)
+        op, shape = self.op, rewriting.static_shape_of(self.result)
         assert shape is not None
         extents = [*shape[:-1], int(kept.sum())]
         if len(op.operands) > 1:
-            name = constant_name(op.operands[1], value_name(self.result), "shape")
-            put_operand(op, 1, make_constant(np.array(extents, np.int32), "int32", name))
+            name = rewriting.constant_name(op.operands[1], value_name(self.result), "shape")
+            put_operand(op, 1, rewriting.make_constant(np.array(extents, np.int32), "int32", name))
         op.properties["new_shape"] = op.OPTIONS["new_shape"].encode(extents)
         super().narrow(kept, inputs, source)
-
-
-class Joins(ChannelKind):
-    """CONCATENATION of channels, or of images of the same channels."""
-
-    @classmethod
-    def of(cls, op: CircleOp) -> Self | None:
-        is_one = all(channels_of(value) is not None and constant(value) is None for value in op.operands)
-        return cls(op) if is_one and channels_of(op.results[0]) is not None else None
-
-    @property
-    def _is_along_channels(self) -> bool:
-        shape = shape_of(self.result)
-        assert shape is not None
-        return int(self.op.option("axis")) % len(shape) == len(shape) - 1
-
-    def span(self, ranges: Ranges) -> ChannelRange | None:
-        op = self.op
-        if activation(op) != "none" or not all(is_same_code(value, self.result) for value in op.operands):
-            return None
-        spans = [ranges(value) for value in op.operands]
-        if self._is_along_channels:
-            return ChannelRange(np.concatenate([s.low for s in spans]), np.concatenate([s.high for s in spans]))
-        return reduce(ChannelRange.joined, spans)
-
-    def ties(self) -> Iterator[Tie]:
-        first = 0
-        for value in self.op.operands:
-            places = np.arange(count_channels(value))
-            yield Tie(value, places, first + places)
-            first += len(places) if self._is_along_channels else 0
 
 
 KINDS: Mapping[str, tuple[type[ChannelKind], ...]] = {
@@ -439,11 +522,8 @@ KINDS: Mapping[str, tuple[type[ChannelKind], ...]] = {
     "FULLY_CONNECTED": (ProductKind,),
     "DEPTHWISE_CONV_2D": (Depthwise, ProductKind),
     **dict.fromkeys(("MAX_POOL_2D", "AVERAGE_POOL_2D", "RESIZE_NEAREST_NEIGHBOR"), (Moves,)),
-    "RESIZE_BILINEAR": (Blends,),
     **dict.fromkeys(("PAD", "PADV2", "MIRROR_PAD"), (Pads,)),
-    "MEAN": (Means,),
     "RESHAPE": (Views,),
-    "CONCATENATION": (Joins,),
 }
 
 
@@ -451,8 +531,5 @@ def kind_of(op: CircleOp) -> ChannelKind | None:
     """Return the kind of an operator; None for a barrier."""
     if op.unverified is not None or len(op.results) != 1:
         return None
-    kinds = KINDS.get(op.SPEC.name)
-    if kinds is None:
-        is_elementwise = Trait.ELEMENTWISE in op.SPEC.traits and op.SPEC.name != "CUSTOM"
-        kinds = (Elementwise,) if is_elementwise else ()
-    return next((found for kind in kinds if (found := kind.of(op)) is not None), None)
+    found = (kind.of(op) for kind in KINDS.get(op.SPEC.name, ()))
+    return next((kind for kind in found if kind is not None), None)

@@ -1,1 +1,0 @@
-"""Analyses of quantised channels: ranges, classes of channels, and unneeded channels."""
