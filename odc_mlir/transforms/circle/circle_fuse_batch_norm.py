@@ -44,7 +44,7 @@ from odc_mlir.transforms.common.rewriting import (
     copy_of,
     is_real,
     is_used_once,
-    producer,
+    plain,
     real,
     real_constant,
     shape_of,
@@ -110,20 +110,15 @@ class FuseBehind(OperatorPattern):
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         affine = affine_of(op)
-        layer = None if affine is None else WeightedLayer.of(producer(affine.value, *self.layers))
-        if affine is None or layer is None or activation(layer.op) != "none" or not is_used_once(layer.result):
+        found = None if affine is None else WeightedLayer.with_reals(plain(affine.value, *self.layers))
+        if affine is None or found is None or not is_used_once(affine.value):
             return
-        weights = layer.real_weights()
-        if weights is None:
-            return
-        channels = weights.shape[layer.axis]
-        bias = layer.real_bias(channels)
-        factor, shift = (per_channel(part, channels) for part in (affine.factor, affine.shift))
-        if bias is None or factor is None or shift is None:
+        layer, weights, bias = found
+        factor, shift = (per_channel(part, len(bias)) for part in (affine.factor, affine.shift))
+        if factor is None or shift is None:
             return
         scaled = weights * layer.per_output(factor, weights.ndim)
-        moved = bias * factor + shift
-        if replace_layer(layer, op, scaled, moved, layer.op.operands, rewriter, activation(op)):
+        if replace_layer(layer, op, scaled, bias * factor + shift, rewriter):
             rewriter.erase(layer.op)
 
 
@@ -136,24 +131,21 @@ class FuseBefore(OperatorPattern):
     most_ratio: float = math.inf
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        layer = WeightedLayer.of(op)
-        before = None if layer is None else producer(op.operands[layer.input], *self.affine)
-        if layer is None or before is None or activation(before) != "none" or not is_used_once(before.results[0]):
+        found = WeightedLayer.with_reals(op)
+        before = None if found is None else plain(op.operands[found[0].input], *self.affine)
+        affine = None if before is None else affine_of(before)
+        if found is None or before is None or affine is None or not is_used_once(before.results[0]):
             return
-        affine, weights = affine_of(before), layer.real_weights()
-        if affine is None or weights is None:
-            return
-        bias = layer.real_bias(weights.shape[layer.axis])
+        layer, weights, bias = found
         vectors = _per_input(layer, affine, weights)
-        if bias is None or vectors is None or (np.any(vectors[1]) and not _sees_everything(layer)):
+        if vectors is None or (np.any(vectors[1]) and not _sees_everything(layer)):
             return
         factor, shift = vectors
         if _ratio(layer, factor, weights) > self.most_ratio:
             return
-        moved = bias + _sum_per_output(layer, weights * shift)
-        operands = list(op.operands)
-        operands[layer.input] = affine.value
-        if replace_layer(layer, op, weights * factor, moved, operands, rewriter, activation(op)):
+        others = tuple(axis for axis in range(weights.ndim) if axis != layer.axis)
+        moved = bias + (weights * shift).sum(axis=others)
+        if replace_layer(layer, op, weights * factor, moved, rewriter, source=affine.value):
             rewriter.erase(before)
 
 
@@ -203,11 +195,6 @@ def _ratio(layer: WeightedLayer, factor: NDArray[Any], weights: NDArray[Any]) ->
     return float((most / least).max(initial=0.0))
 
 
-def _sum_per_output(layer: WeightedLayer, products: NDArray[Any]) -> NDArray[Any]:
-    others = tuple(axis for axis in range(products.ndim) if axis != layer.axis)
-    return np.asarray(products.sum(axis=others))
-
-
 def _sees_everything(layer: WeightedLayer) -> bool:
     """Return whether every output is a sum over all weights: nothing is padded, and no tap falls beside the result."""
     if layer.op.SPEC.name == "TRANSPOSE_CONV":
@@ -220,11 +207,13 @@ def replace_layer(
     op: CircleOp,
     weights: NDArray[Any],
     bias: NDArray[Any],
-    operands: Any,
     rewriter: PatternRewriter,
-    fused: str,
+    source: SSAValue | None = None,
 ) -> bool:
-    """Put ``layer`` with these weights and bias in the place of ``op``; False where float32 cannot hold them."""
+    """Put ``layer`` with these weights and bias, and perhaps another input, in the place of ``op`` and its activation.
+
+    False where float32 cannot hold the constants.
+    """
     with np.errstate(over="ignore", under="ignore"):
         narrow = [np.asarray(part).astype(np.float32) for part in (weights, bias)]
     if not all(np.isfinite(part).all() for part in narrow):
@@ -233,10 +222,11 @@ def replace_layer(
     made = [real(narrow[0], constant_name(old, layer.name, "weights"))]
     if layer.bias_value is not None or np.any(narrow[1]):
         made.append(real(narrow[1], constant_name(layer.bias_value, layer.name, "bias")))
-    operands = list(operands)
+    operands = list(layer.op.operands)
+    operands[layer.input] = operands[layer.input] if source is None else source
     operands[layer.weights] = made[0].result
     if len(made) > 1:
         operands[layer.bias :] = [made[1].result]
-    merged = copy_of(layer.op, operands, op.results[0], {"fused_activation_function": fused})
-    rewriter.replace(op, [*made, merged], [merged.results[0]])
+    merged = copy_of(layer.op, operands, op.results[0], {"fused_activation_function": activation(op)})
+    rewriter.replace(op, [*made, merged])
     return True

@@ -45,14 +45,14 @@ from odc_mlir.transforms.common.rewriting import (
     PatternPass,
     Reals,
     WeightedLayer,
-    activation,
     constant,
+    indices,
     is_real,
     is_returned,
     is_used_once,
-    make_constant,
     operator,
     part,
+    reshaped,
     static_shape_of,
 )
 
@@ -181,14 +181,12 @@ def _runs(channels: Iterable[Channel]) -> list[ChannelRun]:
 
 def _layer(op: Operation, axis: int) -> WeightedLayer | None:
     """``op`` as a layer on real numbers with constant parts that sums over all channels of ``axis``, its last."""
-    layer = WeightedLayer.of(op)
-    if layer is None or layer.op.SPEC.name not in _LAST:
+    found = WeightedLayer.with_reals(op)
+    if found is None or found[0].op.SPEC.name not in _LAST:
         return None
-    weights, shapes = layer.real_weights(), [static_shape_of(v) for v in (op.operands[layer.input], layer.result)]
-    if weights is None or any(shape is None or len(shape) != axis + 1 for shape in shapes):
-        return None
-    given = shapes[0] or ()
-    return layer if weights.shape[-1] == given[-1] and layer.real_bias(len(weights)) is not None else None
+    layer, weights, _ = found
+    given, made = (static_shape_of(value) or () for value in (op.operands[layer.input], layer.result))
+    return layer if len(given) == len(made) == axis + 1 and weights.shape[-1] == given[-1] else None
 
 
 def _keeps_channels(op: Operation, axis: int) -> bool:
@@ -205,16 +203,8 @@ def _keeps_channels(op: Operation, axis: int) -> bool:
     if name in _POOLS:
         return axis == 3
     if name == _DEPTHWISE:
-        layer = WeightedLayer.of(op)
-        weights = None if layer is None else layer.real_weights()
-        channels = (shapes[0] or ())[axis]
-        return bool(
-            axis == 3
-            and layer is not None
-            and weights is not None
-            and weights.shape[-1] == channels
-            and layer.real_bias(channels) is not None
-        )
+        found = WeightedLayer.with_reals(op)
+        return axis == 3 and found is not None and found[1].shape[-1] == (shapes[0] or ())[axis]
     return Trait.ELEMENTWISE in op.SPEC.traits and len(op.operands) == 1
 
 
@@ -287,15 +277,10 @@ class _Writer:
 
     def _reorder(self, op: Operation, outputs: list[int] | None, change: Callable[[Reals], Reals]) -> None:
         """Give a layer other weights, and its bias the order ``outputs``."""
-        layer = WeightedLayer.of(op)
-        weights = None if layer is None else layer.real_weights()
-        assert layer is not None
-        assert weights is not None
-        bias = layer.real_bias(weights.shape[layer.axis])
-        assert bias is not None
-        moved = bias if outputs is None else bias[outputs]
-        fused = activation(layer.op)
-        replace_layer(layer, layer.op, change(weights), moved, layer.op.operands, self.rewriter, fused)
+        found = WeightedLayer.with_reals(op)
+        assert found is not None
+        layer, weights, bias = found
+        replace_layer(layer, layer.op, change(weights), bias if outputs is None else bias[outputs], self.rewriter)
 
     def _brought(self, value: SSAValue) -> SSAValue:
         """Return the replacement of ``value`` for its readers; a returned value keeps its own operator and name."""
@@ -304,9 +289,7 @@ class _Writer:
             return pieces[0]
         made: list[CircleOp | ConstOp] = []
         if len(pieces) == 1:
-            shape = list(static_shape_of(value) or ())
-            extents = _indices(shape, f"{value_name(value)}/shape")
-            made += [extents, operator("RESHAPE", [pieces[0], extents.result], value, {"new_shape": shape})]
+            made += reshaped(pieces[0], value)
         else:
             made.append(operator("CONCATENATION", pieces, value, {"axis": self.region.axis}))
         assert isinstance(value.owner, Operation)
@@ -323,7 +306,7 @@ class _Writer:
             shape[axis] = run.count
             role = f"channels_{run.begin}_{run.count}"
             name = f"{value_name(source)}/{role}"
-            bounds = [_indices(begin, f"{name}/begin"), _indices(shape, f"{name}/size")]
+            bounds = [indices(begin, f"{name}/begin"), indices(shape, f"{name}/size")]
             made = part("SLICE", [source, *(bound.result for bound in bounds)], source, role, tuple(shape))
             point = InsertPoint.after(source.op) if isinstance(source, OpResult) else _at_start(source)
             self.rewriter.insert([*bounds, made], point)
@@ -346,10 +329,6 @@ class _Writer:
             self.rewriter.erase(op)
             for inner in () if shuffle is None else reversed(shuffle.inner):
                 self.rewriter.erase(inner)
-
-
-def _indices(numbers: Sequence[int], name: str) -> ConstOp:
-    return make_constant(np.array(numbers, np.int32), "int32", name)
 
 
 def _is_natural(order: list[int]) -> bool:

@@ -302,7 +302,7 @@ class Prelu(_RealPattern):
             )
             if is_real(x) and shape_of(x) == shape_of(op.results[0]) and _fits(alpha.result, x):
                 made = operator("PRELU", [x, alpha.result], op.results[0])
-                rewriter.replace(op, [alpha, made], [made.results[0]])
+                rewriter.replace(op, [alpha, made])
             return
 
 
@@ -337,4 +337,4 @@ class Rsqrt(_RealPattern):
             return self.replace(op, rewriter, "RSQRT", [source])
         inverse = operator("RSQRT", [source], root.results[0])
         product = operator("MUL", [op.operands[0], inverse.results[0]], op.results[0])
-        rewriter.replace(op, [inverse, product], [product.results[0]])
+        rewriter.replace(op, [inverse, product])

@@ -14,16 +14,26 @@ registered stay custom. Results are bit-exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from xdsl.pattern_rewriter import RewritePattern
+import numpy as np
+from xdsl.ir import SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from odc_mlir.transforms.circle.rewrites.customs import ResolveCustom
-from odc_mlir.transforms.common.rewriting import PatternPass
+from odc_mlir.dialects.circle import CircleOp, ConstOp, node_of
+from odc_mlir.ops.custom import ALIASES, builtin_node
+from odc_mlir.ops.infer.mediapipe import transposed_node, transposed_shape
+from odc_mlir.ops.registry import default_custom_ops
+from odc_mlir.ops.spec import Node
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common import rewriting
+
+TRANSPOSED = "Convolution2DTransposeBias"
+CODES = frozenset({*ALIASES, TRANSPOSED})
 
 
 @dataclass(frozen=True)
-class CircleResolveCustomsPass(PatternPass):
+class CircleResolveCustomsPass(rewriting.PatternPass):
     """Replace custom operators by the builtin ones that they are; see the module's text."""
 
     name = "circle-resolve-customs"
@@ -31,3 +41,35 @@ class CircleResolveCustomsPass(PatternPass):
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
         return (ResolveCustom,)
+
+
+@dataclass(frozen=True)
+class ResolveCustom(rewriting.OperatorPattern):
+    """Replace CUSTOM with one of ``codes`` by the builtin operator, unless the application registered the code."""
+
+    codes: frozenset[str] = CODES
+    names: frozenset[str] = field(default=frozenset({"CUSTOM"}))
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        code = str(op.option("custom_code"))
+        if code not in self.codes or default_custom_ops().get(code) is not None:
+            return
+        if made := _transposed(op) if code == TRANSPOSED else [_operator(op, builtin_node(node_of(op)), op.operands)]:
+            rewriter.replace(op, made)
+
+
+def _transposed(op: CircleOp) -> list[CircleOp | ConstOp]:
+    node, shape = node_of(op), rewriting.shape_of(op.operands[0])
+    sizes = transposed_shape(node, shape)
+    if None in sizes:
+        return []
+    wanted = rewriting.make_constant(np.array(sizes, np.int32), "int32", f"{value_name(op.results[0])}/shape")
+    x, weights, bias = op.operands
+    builtin = transposed_node(node, node.operand(0))  # whose options alone are asked for
+    return [wanted, _operator(op, builtin, [wanted.result, weights, x, bias])]
+
+
+def _operator(op: CircleOp, builtin: Node, operands: Sequence[SSAValue]) -> CircleOp:
+    """The operator of ``builtin`` in the place of ``op``; options that it leaves open have their defaults."""
+    types = [result.type for result in op.results]
+    return rewriting.build(builtin.spec.name, operands, types, builtin.options, op.location)

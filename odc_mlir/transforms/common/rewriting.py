@@ -18,6 +18,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriter, PatternRewriteWalker, RewritePattern
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, info_of, op_class, tensor_facts, tensor_type
 from odc_mlir.dialects.circle_types import with_shape
@@ -415,6 +416,14 @@ class WeightedLayer:
         axis = 3 if op.SPEC.name == "DEPTHWISE_CONV_2D" else 0
         return cls(op, names.index("input"), weights, names.index("bias"), axis)
 
+    @classmethod
+    def with_reals(cls, op: Operation | None) -> tuple[WeightedLayer, Reals, Reals] | None:
+        """``op`` as a layer with its float32 constants, weights and bias (zeros where it has none); None for others."""
+        layer = cls.of(op)
+        weights = None if layer is None else layer.real_weights()
+        bias = None if layer is None or weights is None else layer.real_bias(weights.shape[layer.axis])
+        return None if layer is None or weights is None or bias is None else (layer, weights, bias)
+
     @property
     def result(self) -> OpResult:
         return self.op.results[0]
@@ -446,13 +455,14 @@ class WeightedLayer:
         shape[self.axis] = -1
         return vector.reshape(shape)
 
-    def operands_with(self, weights: SSAValue, bias: SSAValue | None) -> list[SSAValue]:
-        """The operands with other weights and, where one is given, another bias."""
-        operands = list(self.op.operands)
-        operands[self.weights] = weights
-        if bias is not None:
-            operands[self.bias :] = [bias]
-        return operands
+    def set_constants(self, weights: NDArray[Any] | None, bias: NDArray[Any] | None) -> None:
+        """Give the operator other float32 constants in front of it; one that is None stays as it is."""
+        for place, role, array in ((self.weights, "weights", weights), (self.bias, "bias", bias)):
+            if array is not None:
+                operands = list(self.op.operands)
+                made = real(array, constant_name(operands[place] if place < len(operands) else None, self.name, role))
+                Rewriter.insert_op(made, InsertPoint.before(self.op))
+                self.op.operands = [*operands[:place], made.result, *operands[place + 1 :]]
 
 
 LAYERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"})

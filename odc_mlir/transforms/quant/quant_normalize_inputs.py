@@ -58,7 +58,6 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.preparation import joins_channels, preparing
 from odc_mlir.transforms.common.rewriting import (
     WeightedLayer,
-    constant_name,
     is_real,
     part,
     real,
@@ -239,13 +238,12 @@ def _reading(use: Use) -> list[_InputLayer]:
 
 def _layer(use: Use) -> _InputLayer | None:
     """The layer with constant weights that reads a value there; None for anything else."""
-    layer = WeightedLayer.of(use.operation)
-    weights = None if layer is None or use.index != layer.input else layer.real_weights()
-    if layer is None or weights is None or not np.isfinite(weights).all():
+    found = WeightedLayer.with_reals(use.operation)
+    if found is None or use.index != found[0].input or not np.isfinite(found[1]).all():
         return None
-    bias = layer.real_bias(weights.shape[layer.axis])
+    layer, weights, bias = found
     places = stack_inputs(layer, weights, (shape_of(layer.op.operands[layer.input]) or (0,))[-1] or 0)
-    if bias is None or places is None:
+    if places is None:
         return None
     return _InputLayer(layer, weights.astype(np.float64), bias.astype(np.float64), np.asarray(places, np.int64))
 
@@ -331,7 +329,9 @@ def _insert(value: SSAValue, readers: list[_InputLayer], centres: Floats, sizes:
     for reader, weights, bias in changed:
         if reader.join is not None:
             reader.join.operands[reader.place] = scaled
-        _replace(reader, scaled, weights, bias if centres.any() else None)
+        else:
+            reader.layer.op.operands[reader.layer.input] = scaled
+        reader.layer.set_constants(weights, bias if centres.any() else None)
 
 
 def _way_to(op: CircleOp) -> Iterator[CircleOp]:
@@ -348,15 +348,3 @@ def _absorbed(reader: _InputLayer, centres: Floats, factors: Floats) -> tuple[Fl
     centres, factors = reader.of_all(centres, 0.0), reader.of_all(factors, 1.0)
     moved = (reader.weights * centres[reader.places]).sum(axis=others)
     return reader.weights / factors[reader.places], reader.bias + moved
-
-
-def _replace(reader: _InputLayer, source: SSAValue, weights: Floats, bias: Floats | None) -> None:
-    layer, op = reader.layer, reader.layer.op
-    made = [real(weights, constant_name(op.operands[layer.weights], layer.name, "weights"))]
-    if bias is not None:
-        made.append(real(bias, constant_name(layer.bias_value, layer.name, "bias")))
-    Rewriter.insert_op(made, InsertPoint.before(op))
-    operands = layer.operands_with(made[0].result, made[1].result if bias is not None else None)
-    if reader.join is None:
-        operands[layer.input] = source
-    op.operands = operands

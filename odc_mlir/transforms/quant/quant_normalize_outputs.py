@@ -56,7 +56,6 @@ from odc_mlir.transforms.common.rewriting import (
     WeightedLayer,
     activation,
     constant,
-    constant_name,
     is_used_once,
     operator,
     part,
@@ -220,18 +219,15 @@ def _sources(value: SSAValue, columns: Indices) -> Iterator[tuple[SSAValue, Indi
 
 
 def _normalise_layer(value: SSAValue, columns_of: Indices, low: Floats, high: Floats) -> bool:
-    layer = WeightedLayer.of(value.owner)  # type: ignore[arg-type]
-    weights = None if layer is None or activation(layer.op) not in ("none", "relu") else layer.real_weights()
-    if layer is None or weights is None:
+    found = WeightedLayer.with_reals(value.owner)  # type: ignore[arg-type]
+    if found is None or activation(found[0].op) not in ("none", "relu"):
         return False
-    columns = weights.shape[layer.axis]
+    layer, weights, bias = found
+    columns = len(bias)
     rows = columns_of.reshape(-1, columns) if columns_of.shape[-1:] == (columns,) else columns_of[:0]
     if not len(rows) or (rows != rows[0]).any():
         return False
     low, high = low[rows[0]], high[rows[0]]
-    bias = layer.real_bias(columns)
-    if bias is None:
-        return False
     if activation(layer.op) == "relu":
         sizes, centres = high, np.zeros(columns)
     else:
@@ -246,12 +242,7 @@ def _normalise_layer(value: SSAValue, columns_of: Indices, low: Floats, high: Fl
 
 def _insert(value: SSAValue, layer: WeightedLayer, new: tuple[Floats, Floats], sizes: Floats, centres: Floats) -> None:
     op, name = layer.op, layer.name
-    constants = [
-        real(new[0], constant_name(op.operands[layer.weights], name, "weights")),
-        real(new[1], constant_name(layer.bias_value, name, "bias")),
-    ]
-    Rewriter.insert_op(constants, InsertPoint.before(op))
-    op.operands = layer.operands_with(*(constant.result for constant in constants))
+    layer.set_constants(*new)
     by, moved = real(sizes, f"{name}/sizes"), real(centres, f"{name}/centres")
     if centres.any():
         scaled = part("MUL", [value, by.result], value, "scaled")

@@ -43,7 +43,7 @@ from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.samples import read_npz
 from odc_mlir.quantizer.policy.schemes import dequantize_constant
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.common.rewriting import WeightedLayer, constant, constant_name, is_real, part, real, shape_of
+from odc_mlir.transforms.common.rewriting import WeightedLayer, constant, is_real, part, real, shape_of
 from odc_mlir.transforms.quant.common.ir import main_function, stay_float
 
 LEAST_RATIO = 4.0  # of sizes: one bit that is gained, and one of room
@@ -162,9 +162,5 @@ def _split(value: SSAValue, layers: list[tuple[WeightedLayer, Floats]], factors:
         point = InsertPoint.after(value.owner)
     Rewriter.insert_op([chosen, split], point)
     for layer, weights in layers:
-        both = np.concatenate([weights, weights / factors.max()], axis=-1)
-        made = real(both, constant_name(layer.op.operands[layer.weights], layer.name, "weights"))
-        Rewriter.insert_op(made, InsertPoint.before(layer.op))
-        operands = layer.operands_with(made.result, None)
-        operands[layer.input] = split.results[0]
-        layer.op.operands = operands
+        layer.set_constants(np.concatenate([weights, weights / factors.max()], axis=-1), None)
+        layer.op.operands[layer.input] = split.results[0]

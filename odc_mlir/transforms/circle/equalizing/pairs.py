@@ -120,13 +120,14 @@ class LayerFront(Front):
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
         """``op`` if it is a layer of constant real weights that no other operator reads: those stay shared."""
-        layer = rewriting.WeightedLayer.of(op)
-        weights = None if layer is None else layer.real_weights()
-        if layer is None or weights is None or not np.isfinite(weights).all():
+        found = rewriting.WeightedLayer.with_reals(op)
+        if (
+            found is None
+            or not np.isfinite(found[1]).all()
+            or not rewriting.is_used_once(op.operands[found[0].weights])
+        ):
             return None
-        bias = layer.real_bias(weights.shape[layer.axis])
-        if bias is None or not rewriting.is_used_once(op.operands[layer.weights]):
-            return None
+        layer, weights, bias = found
         return cls(weights.astype(np.float64), layer.axis, bias.astype(np.float64), layer)
 
     @property
@@ -134,13 +135,9 @@ class LayerFront(Front):
         return (self.layer.op,)
 
     def _write(self) -> None:
-        op, layer = self.layer.op, self.layer
-        old = [op.operands[layer.weights], *([layer.bias_value] if layer.bias_value is not None else [])]
-        made = [rewriting.real(self.weights, rewriting.constant_name(old[0], layer.name, "weights"))]
-        if layer.bias_value is not None:
-            made.append(rewriting.real(self.bias, rewriting.constant_name(layer.bias_value, layer.name, "bias")))
-        Rewriter.insert_op(made, InsertPoint.before(op))
-        op.operands = layer.operands_with(made[0].result, made[1].result if len(made) > 1 else None)
+        layer = self.layer
+        old = [layer.op.operands[layer.weights], *([layer.bias_value] if layer.bias_value is not None else [])]
+        layer.set_constants(self.weights, self.bias if len(old) > 1 else None)
         _erase_unread(old)
 
 

@@ -68,7 +68,7 @@ class MergeTransposes(rewriting.OperatorPattern):
             return
         joined = rewriting.make_constant(first[second].astype(np.int32), "int32", f"{value_name(op.results[0])}/perm")
         merged = rewriting.operator("TRANSPOSE", [inner.operands[0], joined.result], op.results[0])
-        rewriter.replace(op, [joined, merged], [merged.results[0]])
+        rewriter.replace(op, [joined, merged])
 
 
 class TransposeToReshape(rewriting.OperatorPattern):
@@ -85,10 +85,7 @@ class TransposeToReshape(rewriting.OperatorPattern):
         is_identity = list(order) == sorted(order)
         if is_identity or moved != sorted(moved) or (facts.quant is not None and not facts.quant.per_tensor):
             return
-        extents = [shape[int(axis)] for axis in order]
-        wanted = rewriting.make_constant(np.array(extents, np.int32), "int32", f"{value_name(result)}/shape")
-        view = rewriting.operator("RESHAPE", [source, wanted.result], result, {"new_shape": extents})
-        rewriter.replace(op, [wanted, view], [view.results[0]])
+        rewriter.replace(op, rewriting.reshaped(source, result))
 
 
 def _is_same_element(a: SSAValue, b: SSAValue) -> bool:

@@ -1,65 +1,52 @@
-"""Layers joined with each other and made of channel-wise products."""
+"""Layers joined with each other, made of channel-wise products, or with pixels in their channels."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.ir import SSAValue, Use
 from xdsl.pattern_rewriter import PatternRewriter
-from xdsl.rewriter import InsertPoint
 
-from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.ops.infer.common import transposed_pad
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.circle.circle_fuse_batch_norm import affine_of, per_channel
-from odc_mlir.transforms.common.rewriting import (
-    LAYERS,
-    OperatorPattern,
-    WeightedLayer,
-    activation,
-    constant,
-    constant_name,
-    copy_of,
-    is_real,
-    is_used_once,
-    make_constant,
-    operator,
-    producer,
-    real,
-    shape_of,
-)
+from odc_mlir.transforms.circle.circle_fuse_batch_norm import affine_of, per_channel, replace_layer
+from odc_mlir.transforms.circle.layout.rules import is_simple
+from odc_mlir.transforms.common import rewriting
 
 
-class SumOfLayers(OperatorPattern):
+class SumOfLayers(rewriting.OperatorPattern):
     """The sum of two FULLY_CONNECTED layers of one input is one layer with the sums of weights and biases."""
 
     names = frozenset({"ADD"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        both = [WeightedLayer.of(producer(value, "FULLY_CONNECTED")) for value in op.operands]
-        first, second = both
-        if first is None or second is None or first.op is second.op:
+        both = [rewriting.WeightedLayer.with_reals(rewriting.plain(value, "FULLY_CONNECTED")) for value in op.operands]
+        if both[0] is None or both[1] is None or not all(map(rewriting.is_used_once, op.operands)):
             return
-        if first.op.operands[0] is not second.op.operands[0] or not is_real(op.results[0]):
+        (first, weights, bias), (second, more_weights, more_bias) = both[0], both[1]
+        if first.op.operands[0] is not second.op.operands[0] or weights.shape != more_weights.shape:
             return
-        if any(not is_used_once(layer.result) or activation(layer.op) != "none" for layer in (first, second)):
+        if rewriting.shape_of(first.result) != rewriting.shape_of(op.results[0]) or not rewriting.is_real(
+            op.results[0]
+        ):
             return
-        weights = (first.real_weights(), second.real_weights())
-        if weights[0] is None or weights[1] is None or weights[0].shape != weights[1].shape:
-            return
-        biases = [layer.real_bias(weights[0].shape[0]) for layer in (first, second)]
-        if biases[0] is None or biases[1] is None or shape_of(first.result) != shape_of(op.results[0]):
-            return
-        name = value_name(op.results[0])
-        total, bias = real(weights[0] + weights[1], f"{name}/weights"), real(biases[0] + biases[1], f"{name}/bias")
-        operands = first.operands_with(total.result, bias.result)
-        made = copy_of(first.op, operands, op.results[0], {"fused_activation_function": activation(op)})
-        rewriter.replace(op, [total, bias, made], [made.results[0]])
+        name, source = value_name(op.results[0]), first.op.operands[0]
+        made = [
+            rewriting.real(weights + more_weights, f"{name}/weights"),
+            rewriting.real(bias + more_bias, f"{name}/bias"),
+        ]
+        operands = [source, *(constant.result for constant in made)]
+        whole = rewriting.copy_of(
+            first.op, operands, op.results[0], {"fused_activation_function": rewriting.activation(op)}
+        )
+        rewriter.replace(op, [*made, whole])
 
 
-class CutTransposedConvolution(OperatorPattern):
+class CutTransposedConvolution(rewriting.OperatorPattern):
     """SLICE that keeps all images and channels of a TRANSPOSE_CONV is one with a smaller result.
 
     What is cut off before must be what padding would cut off a result of that size, by every reader's rule.
@@ -68,11 +55,19 @@ class CutTransposedConvolution(OperatorPattern):
     names = frozenset({"SLICE"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        layer = producer(op.operands[0], "TRANSPOSE_CONV")
-        begin = constant(op.operands[1])
-        if layer is None or begin is None or not is_used_once(layer.results[0]) or not is_real(op.results[0]):
+        layer = rewriting.producer(op.operands[0], "TRANSPOSE_CONV")
+        begin = rewriting.constant(op.operands[1])
+        if (
+            layer is None
+            or begin is None
+            or not rewriting.is_used_once(layer.results[0])
+            or not rewriting.is_real(op.results[0])
+        ):
             return
-        shapes = [shape_of(value) for value in (op.results[0], layer.results[0], layer.operands[2], layer.operands[1])]
+        shapes = [
+            rewriting.shape_of(value)
+            for value in (op.results[0], layer.results[0], layer.operands[2], layer.operands[1])
+        ]
         known = [[extent for extent in shape or () if extent is not None] for shape in shapes]
         if any(len(extents) != 4 for extents in known):
             return
@@ -85,39 +80,47 @@ class CutTransposedConvolution(OperatorPattern):
             cut = transposed_pad(*size, str(layer.option("padding")), before[axis]) + int(begin[axis])
             if transposed_pad(*size, "same", after[axis]) != cut or -(-after[axis] // stride) != source[axis]:
                 return
-        wanted = make_constant(np.array(after, np.int32), "int32", f"{value_name(op.results[0])}/shape")
-        made = copy_of(layer, [wanted.result, *layer.operands[1:]], op.results[0], {"padding": "same"})
-        rewriter.replace(op, [wanted, made], [made.results[0]])
+        wanted = rewriting.indices(after, f"{value_name(op.results[0])}/shape")
+        made = rewriting.copy_of(layer, [wanted.result, *layer.operands[1:]], op.results[0], {"padding": "same"})
+        rewriter.replace(op, [wanted, made])
 
 
-class ChannelsToDepthwise(OperatorPattern):
+class ChannelsToDepthwise(rewriting.OperatorPattern):
     """A sum or product of an image with one number for each channel is a 1x1 DEPTHWISE_CONV_2D."""
 
     names = frozenset({"ADD", "SUB", "MUL", "DIV"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         affine = affine_of(op)
-        shape = None if affine is None else shape_of(affine.value)
-        if affine is None or shape is None or len(shape) != 4 or shape[3] is None or shape != shape_of(op.results[0]):
+        shape = None if affine is None else rewriting.shape_of(affine.value)
+        if (
+            affine is None
+            or shape is None
+            or len(shape) != 4
+            or shape[3] is None
+            or shape != rewriting.shape_of(op.results[0])
+        ):
             return
         factor, shift = per_channel(affine.factor, shape[3]), per_channel(affine.shift, shape[3])
         if factor is None or shift is None:
             return
         name = value_name(op.results[0])
-        weights = real(np.asarray(factor).reshape(1, 1, 1, -1), f"{name}/filter")
-        bias = real(np.asarray(shift), f"{name}/bias")
+        weights = rewriting.real(np.asarray(factor).reshape(1, 1, 1, -1), f"{name}/filter")
+        bias = rewriting.real(np.asarray(shift), f"{name}/bias")
         options = {
             "padding": "valid",
             "stride_w": 1,
             "stride_h": 1,
             "depth_multiplier": 1,
-            "fused_activation_function": activation(op),
+            "fused_activation_function": rewriting.activation(op),
         }
-        made = operator("DEPTHWISE_CONV_2D", [affine.value, weights.result, bias.result], op.results[0], options)
-        rewriter.replace(op, [weights, bias, made], [made.results[0]])
+        made = rewriting.operator(
+            "DEPTHWISE_CONV_2D", [affine.value, weights.result, bias.result], op.results[0], options
+        )
+        rewriter.replace(op, [weights, bias, made])
 
 
-class PreActivation(OperatorPattern):
+class PreActivation(rewriting.OperatorPattern):
     """Fold batch normalisation and RELU before convolutions whose input has other readers.
 
     ``relu(x * gamma + beta)`` with ``gamma > 0`` is ``relu(x + beta / gamma) * gamma``. The convolutions that read it
@@ -128,93 +131,175 @@ class PreActivation(OperatorPattern):
     names = frozenset({"ADD"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        product = producer(next(iter(op.operands)), "MUL") or producer(op.operands[1], "MUL")
-        if product is None or activation(op) != "relu" or not is_used_once(product.results[0]):
+        product = rewriting.plain(op.operands[0], "MUL") or rewriting.plain(op.operands[1], "MUL")
+        if product is None or rewriting.activation(op) != "relu" or not rewriting.is_used_once(product.results[0]):
             return
         scaled, moved = affine_of(product), affine_of(op)
-        shape = None if scaled is None else shape_of(scaled.value)
+        shape = None if scaled is None else rewriting.shape_of(scaled.value)
         if scaled is None or moved is None or shape is None or len(shape) != 4 or shape[3] is None:
             return
         gamma, beta = per_channel(scaled.factor, shape[3]), per_channel(moved.shift, shape[3])
-        if gamma is None or beta is None or not np.all(gamma > 0) or activation(product) != "none":
+        if gamma is None or beta is None or not np.all(gamma > 0) or not np.isfinite(beta / gamma).all():
             return
-        readers = [_layer_reading(use, op.results[0]) for use in op.results[0].uses]
+        readers = [_layer_reading(use, shape[3]) for use in op.results[0].uses]
         shifts = _shifts(scaled.value, product, beta / gamma)
-        if not readers or any(reader is None for reader in readers) or shifts is None:
+        if not readers or shifts is None or any(reader is None for reader in readers):
             return
-        if any(number != number or abs(number) == np.inf for number in beta / gamma):
-            return
-        for layer, shift in shifts:
-            _set_bias(layer, shift, rewriter)
-        for reader in readers:
-            if reader is not None:
-                _scale_inputs(reader, gamma, rewriter)
-        rewriter.replace(op, operator("RELU", [scaled.value], op.results[0]))
+        for layer, bias in shifts:
+            layer.set_constants(None, bias)
+        for layer, weights in filter(None, readers):
+            layer.set_constants(weights * gamma, None)
+        for layer, _ in (*shifts, *filter(None, readers)):
+            rewriter.notify_op_modified(layer.op)
+        rewriter.replace(op, rewriting.operator("RELU", [scaled.value], op.results[0]))
         rewriter.erase(product)
 
 
-def _layer_reading(use: Use, value: SSAValue) -> WeightedLayer | None:
-    """The convolution with constant weights that reads ``value`` as its input."""
-    layer = WeightedLayer.of(use.operation)
+def _layer_reading(use: Use, channels: int) -> tuple[rewriting.WeightedLayer, rewriting.Reals] | None:
+    """The convolution that reads so many channels as its input, and its constant weights."""
+    layer = rewriting.WeightedLayer.of(use.operation)
     if layer is None or layer.op.SPEC.name != "CONV_2D" or use.index != layer.input:
         return None
     weights = layer.real_weights()
-    shape = shape_of(value)
-    return layer if weights is not None and shape is not None and weights.shape[-1] == shape[-1] else None
+    return (layer, weights) if weights is not None and weights.shape[-1] == channels else None
 
 
-Shifts = list[tuple[WeightedLayer, NDArray[Any]]]
+Shifts = list[tuple[rewriting.WeightedLayer, NDArray[Any]]]
 
 
 def _shifts(value: SSAValue, normalisation: CircleOp, shift: NDArray[Any]) -> Shifts | None:
-    """Return changes of biases that add ``shift`` to ``value`` only; None if there are none."""
-    source = _plain_layer(value)
-    found: Shifts = []
+    """Return biases of layers that add ``shift`` to ``value`` only; None if there are none."""
+    source, total = _plain_layer(value), rewriting.plain(value, "ADD")
+    for item in total.operands if source is None and total is not None else ():
+        source = source or (_plain_layer(item) if rewriting.is_used_once(item) else None)
     if source is None:
-        total = producer(value, "ADD")
-        parts = [] if total is None or activation(total) != "none" else list(total.operands)
-        alone = [layer for item in parts if is_used_once(item) and (layer := _plain_layer(item)) is not None]
-        if not alone:
-            return None
-        source = alone[0]
-    found.append((source, shift))
+        return None
+    found: Shifts = [(source[0], source[1] + shift)]
     for use in value.uses:
-        reader = use.operation
-        if reader is normalisation:
+        if use.operation is normalisation:
             continue
-        if not isinstance(reader, CircleOp) or reader.SPEC.name != "ADD" or activation(reader) != "none":
+        if not isinstance(use.operation, CircleOp) or rewriting.plain(use.operation.results[0], "ADD") is None:
             return None
-        other = reader.operands[1 - use.index]
-        layer = _plain_layer(other) if is_used_once(other) else None
-        if layer is None or layer.op is source.op or shape_of(other) != shape_of(value):
+        other = use.operation.operands[1 - use.index]
+        known = (
+            _plain_layer(other)
+            if rewriting.is_used_once(other) and rewriting.shape_of(other) == rewriting.shape_of(value)
+            else None
+        )
+        if known is None:
             return None
-        found.append((layer, -shift))
+        found.append((known[0], known[1] - shift))
     return found if len({layer.op for layer, _ in found}) == len(found) else None
 
 
-def _plain_layer(value: SSAValue) -> WeightedLayer | None:
-    """The layer with constant weights, a bias that can change and no activation that gives ``value``."""
-    layer = WeightedLayer.of(producer(value, *LAYERS))
-    weights = None if layer is None else layer.real_weights()
-    if layer is None or weights is None or activation(layer.op) != "none":
+def _plain_layer(value: SSAValue) -> tuple[rewriting.WeightedLayer, rewriting.Reals] | None:
+    """The layer with constant weights and no activation that gives ``value``, and its bias."""
+    found = rewriting.WeightedLayer.with_reals(rewriting.plain(value, *rewriting.LAYERS))
+    return None if found is None else (found[0], found[2])
+
+
+class DepthToSpace(rewriting.OperatorPattern):
+    """TRANSPOSE that makes pixels of blocks of channels is DEPTH_TO_SPACE of the channels in another order.
+
+    That is ``[N, H, W, C, r, r]`` turned to ``[N, H, r, W, r, C]``, and ``[N, C, r, r, H, W]`` turned to
+    ``[N, C, H, r, W, r]`` where a convolution's result was turned channels first before: then it is so again behind.
+    With one channel they are in the operator's order; otherwise the convolution takes the order into its weights.
+    """
+
+    names = frozenset({"TRANSPOSE"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        view, order = rewriting.producer(op.operands[0], "RESHAPE"), rewriting.constant(op.operands[1])
+        if view is None or order is None or not is_simple(view.operands[0]):
+            return
+        image, turned = view.operands[0], rewriting.producer(view.operands[0], "TRANSPOSE")
+        found = _blocks(view, order, _LAST)
+        if found is None and turned is not None and _is_order(turned, _NCHW):
+            found, image = _blocks(view, order, _FIRST), turned.operands[0]
+            if rewriting.producer(image, "CONV_2D", "TRANSPOSE_CONV") is None or not rewriting.is_used_once(
+                turned.results[0]
+            ):
+                return
+        shape = rewriting.static_shape_of(image)
+        if found is None or shape is None:
+            return
+        block, channels = found
+        is_last = image is view.operands[0]
+        if channels > 1:
+            ordered = _in_order(image, view, block, channels, rewriter)
+            if ordered is None:
+                return
+            image = ordered
+        self._put(op, image, (shape[0], shape[1] * block, shape[2] * block, channels), block, is_last, rewriter)
+
+    def _put(
+        self,
+        op: CircleOp,
+        image: SSAValue,
+        pixels: tuple[int, int, int, int],
+        block: int,
+        is_last: bool,
+        rewriter: PatternRewriter,
+    ) -> None:
+        result = op.results[0]
+        made: list[CircleOp | ConstOp] = [
+            rewriting.part("DEPTH_TO_SPACE", [image], result, "pixels", pixels, block_size=block)
+        ]
+        if not is_last:
+            order = rewriting.indices(_NCHW, f"{value_name(result)}/perm")
+            shape = tuple(pixels[axis] for axis in _NCHW)
+            made += [order, rewriting.part("TRANSPOSE", [made[0].results[0], order.result], result, "turned", shape)]
+        rewriter.replace(op, [*made, *rewriting.reshaped(made[-1].results[0], result)])
+
+
+class _Form(NamedTuple):
+    """``image``: which dimensions of an image are batch, height, width and channels; ``parts``: how the channels are
+    shown, by batch (0), height (1), width (2), channels (3) and the block's rows (4) and columns (5); ``turned``: how
+    these are turned.
+    """
+
+    image: tuple[int, int, int, int]
+    parts: tuple[int, ...]
+    turned: tuple[int, ...]
+
+
+_NCHW = (0, 3, 1, 2)
+_LAST = _Form((0, 1, 2, 3), (0, 1, 2, 3, 4, 5), (0, 1, 4, 2, 5, 3))
+_FIRST = _Form((0, 2, 3, 1), (0, 3, 4, 5, 1, 2), (0, 3, 1, 4, 2, 5))
+
+
+def _is_order(op: CircleOp, wanted: tuple[int, ...]) -> bool:
+    order = rewriting.constant(op.operands[1])
+    return order is not None and tuple(int(axis) for axis in order) == wanted
+
+
+def _blocks(view: CircleOp, order: NDArray[Any], form: _Form) -> tuple[int, int] | None:
+    """Block size and channels behind, where ``order`` makes pixels of blocks of channels; extents of 1 are nowhere."""
+    image, parts = rewriting.static_shape_of(view.operands[0]), rewriting.static_shape_of(view.results[0])
+    if image is None or parts is None or len(image) != 4 or 0 in image:
         return None
-    return layer if layer.real_bias(weights.shape[layer.axis]) is not None else None
+    batch, height, width, depth = (image[axis] for axis in form.image)
+    kept = [axis for axis, extent in enumerate(parts) if extent != 1]
+    for block in range(2, math.isqrt(depth) + 1):
+        channels, rest = divmod(depth, block * block)
+        sizes = (batch, height, width, channels, block, block)
+        shown = [number for number in form.parts if sizes[number] != 1]
+        if rest or [parts[axis] for axis in kept] != [sizes[number] for number in shown]:
+            continue
+        turned = [number for number in form.turned if sizes[number] != 1]
+        if [shown[kept.index(int(axis))] for axis in order if int(axis) in kept] == turned:
+            return block, channels
+    return None
 
 
-def _set_bias(layer: WeightedLayer, shift: NDArray[Any], rewriter: PatternRewriter) -> None:
-    bias = layer.real_bias(len(shift))
-    assert bias is not None
-    made = real(bias + shift, constant_name(layer.bias_value, layer.name, "bias"))
-    rewriter.insert(made, InsertPoint.before(layer.op))
-    layer.op.operands = layer.operands_with(layer.op.operands[layer.weights], made.result)
-    rewriter.notify_op_modified(layer.op)
-
-
-def _scale_inputs(layer: WeightedLayer, factor: NDArray[Any], rewriter: PatternRewriter) -> None:
-    weights = layer.real_weights()
-    assert weights is not None
-    old = layer.op.operands[layer.weights]
-    made = real(weights * factor, constant_name(old, layer.name, "weights"))
-    rewriter.insert(made, InsertPoint.before(layer.op))
-    layer.op.operands[layer.weights] = made.result
-    rewriter.notify_op_modified(layer.op)
+def _in_order(image: SSAValue, view: CircleOp, block: int, channels: int, rewriter: PatternRewriter) -> SSAValue | None:
+    """The result of the convolution that gives ``image`` with each pixel's channels together."""
+    found = rewriting.WeightedLayer.with_reals(rewriting.producer(image, "CONV_2D", "TRANSPOSE_CONV"))
+    if found is None or not rewriting.is_used_once(image) or not rewriting.is_used_once(view.results[0]):
+        return None
+    layer, weights, bias = found
+    places = np.arange(len(weights)).reshape(channels, block * block).T.reshape(-1)
+    (use,) = image.uses
+    if not replace_layer(layer, layer.op, weights[places], bias[places], rewriter):
+        return None
+    return use.operation.operands[use.index]

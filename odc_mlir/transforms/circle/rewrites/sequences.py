@@ -444,11 +444,9 @@ def _hides_read_states(found: Unrolled, members: set[CircleOp]) -> bool:
 def _blocks(found: Unrolled, which: str) -> list[tuple[rewriting.Reals, rewriting.Reals]]:
     """Weights and biases by gate."""
     layer = found.inputs if which == "inputs" else found.recurrent
-    weights = layer.real_weights()
-    assert weights is not None
-    bias = layer.real_bias(weights.shape[0])
-    assert bias is not None
-    size = found.units
+    known = rewriting.WeightedLayer.with_reals(layer.op)
+    assert known is not None
+    (_, weights, bias), size = known, found.units
     return [(weights[row * size : (row + 1) * size], bias[row * size : (row + 1) * size]) for row in found.rows]
 
 

@@ -84,7 +84,7 @@ def _substitute(name: str, operator: str) -> RewriteRule:
     return RewriteRule(
         name,
         f"{operator} that keeps the order of elements becomes RESHAPE",
-        "rewrites.substitutions:ToReshape",
+        "rewrites.operators:ToReshape",
         {"names": frozenset({operator})},
     )
 
@@ -93,7 +93,7 @@ def _resolve(name: str, code: str, operator: str) -> RewriteRule:
     return RewriteRule(
         name,
         f"custom operator {code} becomes {operator}",
-        "rewrites.customs:ResolveCustom",
+        "circle_resolve_customs:ResolveCustom",
         {"codes": frozenset({code})},
     )
 
@@ -162,19 +162,21 @@ RULES: tuple[RewriteRule, ...] = (
     RewriteRule(
         "forward_reshape_to_unaryop",
         "move RESHAPE after an element-wise function, where it may merge with another",
-        "rewrites.substitutions:ReshapeLater",
+        "rewrites.operators:ReshapeLater",
     ),
-    RewriteRule("fuse_mean_with_mean", "merge two consecutive MEANs", "rewrites.algebra:MeanOfMean"),
+    RewriteRule("fuse_mean_with_mean", "merge two consecutive MEANs", "rewrites.operators:MeanOfMean"),
     RewriteRule(
-        "split_mean_axes", "split MEAN over non-adjacent axes into one per run of axes", "rewrites.algebra:MeanOfRuns"
+        "split_mean_axes", "split MEAN over non-adjacent axes into one per run of axes", "rewrites.operators:MeanOfRuns"
     ),
-    RewriteRule("fuse_transpose_with_mean", "fold TRANSPOSE into the axes of MEAN", "rewrites.algebra:MeanOfTranspose"),
+    RewriteRule(
+        "fuse_transpose_with_mean", "fold TRANSPOSE into the axes of MEAN", "rewrites.operators:MeanOfTranspose"
+    ),
     RewriteRule(
         "fuse_transpose_with_fully_connected",
         "fold TRANSPOSE before a flattening into the weights of FULLY_CONNECTED",
         "circle_simplify:OrderOfRows",
     ),
-    RewriteRule("fuse_mul_with_div", "(a / x) * b becomes (a * b) / x", "rewrites.algebra:ProductOfQuotient"),
+    RewriteRule("fuse_mul_with_div", "(a / x) * b becomes (a * b) / x", "rewrites.operators:ProductOfQuotient"),
     RewriteRule("transform_min_max_to_relu6", "MINIMUM and MAXIMUM become a clamp", "circle_fuse_patterns:Clamp"),
     RewriteRule(
         "transform_min_relu_to_relu6",
@@ -197,7 +199,7 @@ RULES: tuple[RewriteRule, ...] = (
     RewriteRule(
         "fuse_depth_to_space",
         "TRANSPOSE from channels to pixels becomes DEPTH_TO_SPACE",
-        "rewrites.shuffles:DepthToSpace",
+        "rewrites.layers:DepthToSpace",
         is_early=True,
     ),
     RewriteRule(
@@ -222,12 +224,12 @@ RULES: tuple[RewriteRule, ...] = (
     _substitute("substitute_pack_to_reshape", "PACK"),
     _substitute("substitute_strided_slice_to_reshape", "STRIDED_SLICE"),
     RewriteRule(
-        "substitute_splitv_to_split", "SPLIT_V into equal parts becomes SPLIT", "rewrites.substitutions:EqualParts"
+        "substitute_splitv_to_split", "SPLIT_V into equal parts becomes SPLIT", "rewrites.operators:EqualParts"
     ),
     RewriteRule(
         "substitute_padv2_to_pad",
         "pad non-negative values before MAX_POOL_2D with zeros instead of a negative value",
-        "rewrites.substitutions:PadV2ToPad",
+        "rewrites.operators:PadV2ToPad",
     ),
     _on_request(
         "fuse_add_to_fullyconnected_bias",
@@ -253,11 +255,11 @@ RULES: tuple[RewriteRule, ...] = (
         "fold MUL and ADD before RELU and CONV_2D into the layers around them",
         "rewrites.layers:PreActivation",
     ),
-    _on_request("replace_sub_with_add", "x - c becomes x + (-c)", "rewrites.algebra:DifferenceToSum"),
+    _on_request("replace_sub_with_add", "x - c becomes x + (-c)", "rewrites.operators:DifferenceToSum"),
     _on_request(
         "replace_non_const_fc_with_batch_matmul",
         "FULLY_CONNECTED with computed weights becomes BATCH_MATMUL",
-        "rewrites.substitutions:ComputedWeights",
+        "rewrites.operators:ComputedWeights",
     ),
     _on_request(
         "replace_cw_mul_add_with_depthwise_conv",
@@ -267,21 +269,21 @@ RULES: tuple[RewriteRule, ...] = (
     _on_request(
         "expand_broadcast_const",
         "expand broadcast constants to the size of the result",
-        "rewrites.substitutions:WriteOutBroadcast",
+        "rewrites.operators:WriteOutBroadcast",
     ),
     _on_request(
         "decompose_hardswish",
         "decompose HARD_SWISH",
-        "rewrites.substitutions:HardSwishParts",
+        "rewrites.operators:HardSwishParts",
         undoes=["fuse_hardswish"],
     ),
-    _on_request("decompose_softmax", "decompose SOFTMAX", "rewrites.substitutions:SoftmaxParts"),
-    _on_request("remove_redundant_quantize", "merge two consecutive QUANTIZEs", "rewrites.codes:QuantizeAgain"),
-    _on_request("remove_quantdequant", "remove QUANTIZE and DEQUANTIZE", "rewrites.codes:BackToReal"),
-    _on_request("remove_qdq_for_mpo", "of two QUANTIZE-DEQUANTIZE pairs keep the last", "rewrites.codes:LastPair"),
-    _on_request("remove_fakequant", "remove FAKE_QUANT", "rewrites.codes:DropFakeQuant"),
+    _on_request("decompose_softmax", "decompose SOFTMAX", "rewrites.operators:SoftmaxParts"),
+    _on_request("remove_redundant_quantize", "merge two consecutive QUANTIZEs", "rewrites.operators:QuantizeAgain"),
+    _on_request("remove_quantdequant", "remove QUANTIZE and DEQUANTIZE", "rewrites.operators:BackToReal"),
+    _on_request("remove_qdq_for_mpo", "of two QUANTIZE-DEQUANTIZE pairs keep the last", "rewrites.operators:LastPair"),
+    _on_request("remove_fakequant", "remove FAKE_QUANT", "rewrites.operators:DropFakeQuant"),
     _on_request(
-        "remove_gather_guard", "remove the handling of negative indices before GATHER", "rewrites.codes:GatherGuard"
+        "remove_gather_guard", "remove the handling of negative indices before GATHER", "rewrites.operators:GatherGuard"
     ),
 )
 

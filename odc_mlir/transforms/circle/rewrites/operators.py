@@ -1,0 +1,378 @@
+"""Operators said by simpler ones, or merged with others: sums, products, means, views, pads, and rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter
+
+from odc_mlir.dialects.circle import CircleOp, NoneOp, op_class, tensor_facts
+from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.support.locations import name_loc, value_name
+from odc_mlir.transforms.circle.layout.rules import is_simple
+from odc_mlir.transforms.common import rewriting
+
+
+class MeanOfMean(rewriting.OperatorPattern):
+    """Two MEANs in a row are one over all axes: every group has the same size."""
+
+    names = frozenset({"MEAN"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        inner = rewriting.producer(op.operands[0], "MEAN")
+        if inner is None or not rewriting.is_used_once(op.operands[0]) or not rewriting.is_real(op.results[0]):
+            return
+        first, second, shape = rewriting.axes_of(inner), rewriting.axes_of(op), rewriting.shape_of(inner.operands[0])
+        keeps = bool(op.option("keep_dims"))
+        if first is None or second is None or shape is None or bool(inner.option("keep_dims")) != keeps:
+            return
+        left = [axis for axis in range(len(shape)) if keeps or axis not in first]
+        joined = sorted({*first, *(left[axis] for axis in second)})
+        if keeps and joined != list(range(joined[0], joined[-1] + 1)):
+            return  # two runs of dimensions: machines reduce neighbours
+        axes = rewriting.indices(joined, f"{value_name(op.results[0])}/axes")
+        merged = rewriting.copy_of(op, [inner.operands[0], axes.result], op.results[0])
+        rewriter.replace(op, [axes, merged])
+
+
+class MeanOfRuns(rewriting.OperatorPattern):
+    """MEAN along axes with a gap is a MEAN along each run of neighbours."""
+
+    names = frozenset({"MEAN"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        axes, shape = rewriting.axes_of(op), rewriting.static_shape_of(op.operands[0])
+        if axes is None or shape is None or not op.option("keep_dims") or not rewriting.is_real(op.results[0]):
+            return
+        reduced = sorted(set(axes))
+        gap = next((n for n in range(1, len(reduced)) if reduced[n] > reduced[n - 1] + 1), None)
+        if gap is None:
+            return
+        name = value_name(op.results[0])
+        runs = [
+            rewriting.indices(run, f"{name}/axes{number}") for number, run in enumerate((reduced[:gap], reduced[gap:]))
+        ]
+        kept = tuple(1 if axis in reduced[:gap] else extent for axis, extent in enumerate(shape))
+        first = rewriting.part("MEAN", [op.operands[0], runs[0].result], op.results[0], "mean", kept, keep_dims=True)
+        last = rewriting.copy_of(op, [first.results[0], runs[1].result], op.results[0])
+        rewriter.replace(op, [*runs, first, last])
+
+
+class MeanOfTranspose(rewriting.OperatorPattern):
+    """MEAN of a TRANSPOSE reads what that reads, where the dimensions left are in order."""
+
+    names = frozenset({"MEAN"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        turned = rewriting.producer(op.operands[0], "TRANSPOSE")
+        axes = rewriting.axes_of(op)
+        order = None if turned is None else rewriting.constant(turned.operands[1])
+        if turned is None or axes is None or order is None or not rewriting.is_real(op.results[0]):
+            return
+        moved = sorted(int(order[axis]) for axis in axes)
+        left = [int(axis) for axis in order if int(axis) not in moved]
+        # Kept dimensions of extent 1 stand where the permutation put them.
+        if left != sorted(left) or (op.option("keep_dims") and moved != sorted(axes)):
+            return
+        made = rewriting.indices(moved, f"{value_name(op.results[0])}/axes")
+        mean = rewriting.copy_of(op, [turned.operands[0], made.result], op.results[0])
+        rewriter.replace(op, [made, mean])
+
+
+class ProductOfQuotient(rewriting.OperatorPattern):
+    """``(a / x) * b`` with constants ``a`` and ``b`` is ``(a * b) / x``."""
+
+    names = frozenset({"MUL"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        for value, factor in rewriting.pairs(op):
+            quotient, number = rewriting.producer(value, "DIV"), rewriting.real_constant(factor)
+            above = None if quotient is None else rewriting.real_constant(quotient.operands[0])
+            if quotient is None or number is None or above is None or rewriting.activation(quotient) != "none":
+                continue
+            if not rewriting.is_used_once(value) or number.size != 1:
+                continue
+            name = value_name(op.results[0])
+            product = rewriting.real(above * number.reshape(-1)[0], f"{name}/numerator")
+            options = {"fused_activation_function": rewriting.activation(op)}
+            merged = rewriting.operator("DIV", [product.result, quotient.operands[1]], op.results[0], options)
+            rewriter.replace(op, [product, merged])
+            return
+
+
+class DifferenceToSum(rewriting.OperatorPattern):
+    """``x - c`` with a constant is ``x + (-c)``."""
+
+    names = frozenset({"SUB"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        number = rewriting.real_constant(op.operands[1])
+        if number is None or not rewriting.is_real(op.operands[0]) or not rewriting.is_real(op.results[0]):
+            return
+        negated = rewriting.real(-number, f"{value_name(op.results[0])}/rhs")
+        options = {"fused_activation_function": rewriting.activation(op)}
+        made = rewriting.operator("ADD", [op.operands[0], negated.result], op.results[0], options)
+        rewriter.replace(op, [negated, made])
+
+
+@dataclass(frozen=True)
+class ToReshape(rewriting.OperatorPattern):
+    """Operators, of ``names``, that keep all elements in their order: SQUEEZE, PACK of one, whole STRIDED_SLICEs …"""
+
+    names: frozenset[str]
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        source, result = op.operands[0], op.results[0]
+        before, after = rewriting.static_shape_of(source), rewriting.static_shape_of(result)
+        if before is None or after is None or prod(before) != prod(after):
+            return
+        if not is_simple(source) or tensor_facts(source.type)[::2] != tensor_facts(result.type)[::2]:
+            return
+        strides = rewriting.constant(op.operands[3]) if op.SPEC.name == "STRIDED_SLICE" else np.ones(1)
+        if strides is None or np.any(strides != 1):
+            return
+        if op.SPEC.name == "PACK" and len(op.operands) != 1:
+            return
+        rewriter.replace(op, rewriting.reshaped(source, result))
+
+
+class ReshapeLater(rewriting.OperatorPattern):
+    """RESHAPE, then a function of each element, that alone reads it: the function works on the operand's shape."""
+
+    names = frozenset(
+        ("NEG", "ABS", "SQRT", "RSQRT", "EXP", "SQUARE", "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH",
+         "HARD_SWISH", "GELU", "ELU")
+    )  # fmt: skip
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        view = rewriting.producer(op.operands[0], "RESHAPE")
+        result = op.results[0]
+        if view is None or not rewriting.is_used_once(view.results[0]) or len(op.operands) != 1:
+            return
+        source = view.operands[0]
+        shape, after = rewriting.static_shape_of(source), rewriting.static_shape_of(result)
+        if shape is None or after is None or not is_simple(source) or not is_simple(result):
+            return
+        if tensor_facts(source.type)[::2] != tensor_facts(view.results[0].type)[::2]:
+            return
+        types, location = [with_shape(result.type, shape)], name_loc(f"{value_name(result)}/reshaped")
+        earlier = type(op).create(
+            operands=[source],
+            result_types=types,
+            properties=op.properties,
+            attributes=dict(op.attributes),
+            location=location,
+        )
+        wanted, later = rewriting.reshaped(earlier.results[0], result)
+        rewriter.replace(op, [wanted, earlier, later])
+
+
+class EqualParts(rewriting.OperatorPattern):
+    """SPLIT_V into equal parts is SPLIT."""
+
+    names = frozenset({"SPLIT_V"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        parts = [rewriting.static_shape_of(result) for result in op.results]
+        if parts[0] is None or any(part != parts[0] for part in parts):
+            return
+        made = op_class("SPLIT").make(
+            [op.operands[2], op.operands[0]],
+            [result.type for result in op.results],
+            {"num_splits": len(op.results)},
+            location=op.location,
+        )
+        rewriter.replace(op, made)
+
+
+class PadV2ToPad(rewriting.OperatorPattern):
+    """Padding below zero before MAX_POOL_2D of values that are not negative may as well be with zeros.
+
+    Every window must see some value: it is larger than the padding.
+    """
+
+    names = frozenset({"PADV2"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        value, rows = rewriting.real_scalar(op.operands[2]), rewriting.constant(op.operands[1])
+        if value is None or value > 0 or rows is None or rows.shape != (4, 2) or not _is_not_negative(op.operands[0]):
+            return
+        if np.any(rows[[0, 3]]):
+            return
+        for use in op.results[0].uses:
+            pool = use.operation
+            if not isinstance(pool, CircleOp) or pool.SPEC.name != "MAX_POOL_2D" or pool.option("padding") != "valid":
+                return
+            window = np.array([[pool.option("filter_height")], [pool.option("filter_width")]])
+            if np.any(rows[1:3] >= window):
+                return
+        rewriter.replace(op, rewriting.operator("PAD", op.operands[:2], op.results[0]))
+
+
+def _is_not_negative(value: SSAValue) -> bool:
+    if rewriting.producer(value, "RELU", "RELU6", "RELU_0_TO_1", "LOGISTIC", "ABS", "SQUARE", "EXP") is not None:
+        return rewriting.is_real(value)
+    owner = value.owner
+    return isinstance(owner, CircleOp) and rewriting.is_real(value) and rewriting.activation(owner) in ("relu", "relu6")
+
+
+class ComputedWeights(rewriting.OperatorPattern):
+    """FULLY_CONNECTED with computed weights is BATCH_MATMUL, then ADD of the bias."""
+
+    names = frozenset({"FULLY_CONNECTED"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        source, weights, result = op.operands[0], op.operands[1], op.results[0]
+        before, after = rewriting.static_shape_of(source), rewriting.static_shape_of(result)
+        if rewriting.constant(weights) is not None or before is None or after is None or before[:-1] != after[:-1]:
+            return
+        if (
+            not (rewriting.is_real(source) and rewriting.is_real(weights) and rewriting.is_real(result))
+            or len(before) < 2
+        ):
+            return
+        bias = op.operands[2] if len(op.operands) > 2 and not isinstance(op.operands[2].owner, NoneOp) else None
+        if bias is None and rewriting.activation(op) != "none":
+            return
+        product = rewriting.operator(
+            "BATCH_MATMUL", [source, weights], result, {"adjoint_lhs": False, "adjoint_rhs": True}
+        )
+        if bias is None:
+            rewriter.replace(op, product)
+            return
+        options = {"fused_activation_function": rewriting.activation(op)}
+        total = rewriting.operator("ADD", [product.results[0], bias], result, options)
+        rewriter.replace(op, [product, total])
+
+
+class WriteOutBroadcast(rewriting.OperatorPattern):
+    """A constant that an element-wise operator broadcasts is written out in full."""
+
+    names = frozenset({"ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "POW"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        shape = rewriting.static_shape_of(op.results[0])
+        for place, operand in enumerate(op.operands):
+            array = rewriting.real_constant(operand)
+            if shape is None or array is None or array.shape == shape:
+                continue
+            name = f"{value_name(op.results[0])}/{op.SPEC.operand_name(place)}"
+            whole = rewriting.make_constant(np.broadcast_to(array, shape), "float32", name)
+            operands = list(op.operands)
+            operands[place] = whole.result
+            made = rewriting.copy_of(op, operands, op.results[0])
+            rewriter.replace(op, [whole, made])
+            return
+
+
+class HardSwishParts(rewriting.OperatorPattern):
+    """HARD_SWISH is ADD of 3, RELU6, MUL by 1/6 and by the operand."""
+
+    names = frozenset({"HARD_SWISH"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        x, result = op.operands[0], op.results[0]
+        if not rewriting.is_real(x):
+            return
+        name = value_name(result)
+        three = rewriting.real(np.array(3.0), f"{name}/three")
+        sixth = rewriting.real(np.array(1 / 6), f"{name}/sixth")
+        gate = rewriting.part("ADD", [x, three.result], result, "gate", fused_activation_function="relu6")
+        scaled = rewriting.part(
+            "MUL", [gate.results[0], sixth.result], result, "scaled", fused_activation_function="none"
+        )
+        made = rewriting.operator("MUL", [x, scaled.results[0]], result)
+        rewriter.replace(op, [three, sixth, gate, scaled, made])
+
+
+class SoftmaxParts(rewriting.OperatorPattern):
+    """SOFTMAX is the exponential of the distance to the largest, divided by its sum."""
+
+    names = frozenset({"SOFTMAX"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        x, result, shape = op.operands[0], op.results[0], rewriting.static_shape_of(op.results[0])
+        if not rewriting.is_real(x) or not shape:
+            return
+        name, beta = value_name(result), float(op.option("beta"))
+        axis = rewriting.indices([len(shape) - 1], f"{name}/axis")
+        kept = (*shape[:-1], 1)
+        largest = rewriting.part("REDUCE_MAX", [x, axis.result], result, "largest", shape=kept, keep_dims=True)
+        distance = rewriting.part("SUB", [x, largest.results[0]], result, "distance", fused_activation_function="none")
+        ops: list[Operation] = [axis, largest, distance]
+        if beta != 1:
+            factor = rewriting.real(np.array(beta), f"{name}/beta")
+            ops += [factor, rewriting.part("MUL", [distance.results[0], factor.result], result, "scaled")]
+        power = rewriting.part("EXP", [ops[-1].results[0]], result, "power")
+        total = rewriting.part("SUM", [power.results[0], axis.result], result, "sum", shape=kept, keep_dims=True)
+        made = rewriting.operator("DIV", [power.results[0], total.results[0]], result)
+        rewriter.replace(op, [*ops, power, total, made])
+
+
+class QuantizeAgain(rewriting.OperatorPattern):
+    """Make QUANTIZE of a QUANTIZE read the first operand: one rounding instead of two."""
+
+    names = frozenset({"QUANTIZE"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        first = rewriting.producer(op.operands[0], "QUANTIZE")
+        if first is not None:
+            rewriter.replace(op, rewriting.copy_of(op, first.operands, op.results[0]))
+
+
+class BackToReal(rewriting.OperatorPattern):
+    """DEQUANTIZE of a QUANTIZE gives the real values that were rounded."""
+
+    names = frozenset({"DEQUANTIZE"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        first = rewriting.producer(op.operands[0], "QUANTIZE")
+        if first is not None and rewriting.is_real(first.operands[0]) and not rewriting.is_returned(op.results[0]):
+            rewriter.replace(op, [], [first.operands[0]])
+
+
+@dataclass(frozen=True)
+class LastPair(rewriting.OperatorPattern):
+    """Of two pairs of QUANTIZE and DEQUANTIZE in a row the last stays."""
+
+    names: frozenset[str] = frozenset({"QUANTIZE"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        back = rewriting.producer(op.operands[0], "DEQUANTIZE")
+        first = None if back is None else rewriting.producer(back.operands[0], "QUANTIZE")
+        if first is not None and rewriting.is_real(first.operands[0]):
+            rewriter.replace(op, rewriting.copy_of(op, first.operands, op.results[0]))
+
+
+class DropFakeQuant(rewriting.OperatorPattern):
+    """Remove FAKE_QUANT without rounding its operand."""
+
+    names = frozenset({"FAKE_QUANT"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        if not rewriting.is_returned(op.results[0]):
+            rewriter.replace(op, [], [op.operands[0]])
+
+
+class GatherGuard(rewriting.OperatorPattern):
+    """GATHER by ``floor_mod(index + n, n)`` reads ``index``: the user says that none is negative."""
+
+    names = frozenset({"GATHER"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        remainder = rewriting.producer(op.operands[1], "FLOOR_MOD")
+        total = None if remainder is None else rewriting.producer(remainder.operands[0], "ADD")
+        shape = rewriting.shape_of(op.operands[0])
+        if remainder is None or total is None or not shape or rewriting.activation(total) != "none":
+            return
+        extent = shape[int(op.option("axis") or 0) % len(shape)]
+        for index, other in rewriting.pairs(total):
+            added, divisor = rewriting.constant(other), rewriting.constant(remainder.operands[1])
+            if added is None or divisor is None or extent is None:
+                continue
+            if np.all(added == extent) and np.all(divisor == extent):
+                rewriter.replace(op, rewriting.copy_of(op, [op.operands[0], index], op.results[0]))
+                return
