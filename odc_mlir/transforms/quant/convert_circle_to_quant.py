@@ -46,14 +46,27 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 from xdsl.rewriter import InsertPoint
 
 from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_type
+from odc_mlir.errors import OptionError
+from odc_mlir.ops.spec import QuantParams
+from odc_mlir.quantizer.policy.declarations import QUANTIZED
+from odc_mlir.quantizer.policy.options import parse_boundary
+from odc_mlir.quantizer.policy.schemes import FLOAT, activation_params, represented_range
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_once
 from odc_mlir.transforms.common.tensor_names import named, names_in, outputs_of
 from odc_mlir.transforms.quant.common import conversion
-from odc_mlir.transforms.quant.common.boundary import BoundaryTypes
-from odc_mlir.transforms.quant.common.given import write_given
-from odc_mlir.transforms.quant.common.ir import IO, is_real, main_function, read_word, without_range, write_word
+from odc_mlir.transforms.quant.common.conversion import QuantizedElement
+from odc_mlir.transforms.quant.common.given import moved_to, write_given
+from odc_mlir.transforms.quant.common.ir import (
+    IO,
+    is_real,
+    main_function,
+    range_of,
+    read_word,
+    without_range,
+    write_word,
+)
 
 
 @dataclass(frozen=True)
@@ -202,3 +215,60 @@ def _retype(
         if type != value.type:
             retype(value, type)
             rewriter.has_done_action = True
+
+
+@dataclass(frozen=True)
+class BoundaryTypes:
+    """``default``: float or quantized, or a type; ``named``: what single inputs or outputs have instead."""
+
+    default: str
+    named: Mapping[str, str]
+
+    @classmethod
+    def of(cls, entries: Sequence[str], default: str) -> BoundaryTypes:
+        """From ``TYPE`` and ``NAME=TYPE``; raises OptionError."""
+        named = parse_boundary(entries)
+        return cls(named.pop("", default), named)
+
+    def codes(
+        self, what: str, values: Sequence[SSAValue], assigned: Sequence[QuantizedElement | None]
+    ) -> list[QuantizedElement | None]:
+        """Return the types of values at the function's boundary, None for float; ``assigned``: types inside.
+
+        Raises OptionError for names that no value has, and for types that one cannot have.
+        """
+        names = [value_name(value) for value in values]
+        if unknown := sorted(set(self.named) - set(names)):
+            raise OptionError(f"the model has no {what} {unknown[0]!r}", hint=f"it has {', '.join(map(repr, names))}")
+        return [
+            _crossing(f"{what} {name!r}", value, inside, self.named.get(name, self.default), asked=name in self.named)
+            for name, value, inside in zip(names, values, assigned, strict=True)
+        ]
+
+
+def _crossing(
+    what: str, value: SSAValue, inside: QuantizedElement | None, wanted: str, *, asked: bool
+) -> QuantizedElement | None:
+    if not is_real(value):
+        if asked:
+            raise OptionError(
+                f"{what} is {tensor_facts(value.type).dtype}, not float, and cannot be changed", hint="omit its type"
+            )
+        return None
+    if wanted == FLOAT:
+        return None
+    if wanted == QUANTIZED:
+        return inside
+    if inside is not None:
+        return QuantizedElement(wanted, _same_range(inside, wanted))
+    found = range_of(value.type)
+    if found is None:
+        raise OptionError(f"{what} cannot be {wanted}: it is computed in float, and its range is unknown")
+    return QuantizedElement(wanted, activation_params(*found, wanted, symmetric=wanted == "int16"))
+
+
+def _same_range(codes: QuantizedElement, dtype: str) -> QuantParams:
+    """Parameters of ``dtype`` for the same range, code for code where that can be."""
+    if (moved := moved_to(codes.dtype, codes.params, dtype)) is not None:
+        return moved
+    return activation_params(*represented_range(codes.params, codes.dtype), dtype, symmetric=dtype == "int16")

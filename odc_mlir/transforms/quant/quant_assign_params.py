@@ -51,7 +51,7 @@ from odc_mlir.quantizer.policy.schemes import (
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common import ir
 from odc_mlir.transforms.quant.common.given import given_range, given_type, given_weights, read_given
-from odc_mlir.transforms.quant.common.roles import Ranges, Role, concerns_reals, contents_of, role_of
+from odc_mlir.transforms.quant.common.operators import Ranges, Role, concerns_reals, contents_of, role_of
 
 
 @dataclass(frozen=True)

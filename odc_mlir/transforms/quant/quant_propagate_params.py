@@ -34,7 +34,7 @@ Does nothing to a module without an assigned scheme.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from xdsl.context import Context
@@ -54,14 +54,18 @@ from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.common.masks import MIXING
 from odc_mlir.transforms.quant.common import ir
 from odc_mlir.transforms.quant.common.given import Types, given_type, read_given
-from odc_mlir.transforms.quant.common.groups import Group, Groups
-from odc_mlir.transforms.quant.common.kernels import refusal
-from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, contents_of_bias, role_of
-from odc_mlir.transforms.quant.common.sums import (
+from odc_mlir.transforms.quant.common.ir import params_of
+from odc_mlir.transforms.quant.common.operators import (
+    Ranges,
+    Role,
     coarse_enough,
+    contents_of,
+    contents_of_bias,
     is_scaled,
     largest_beside_products,
     least_scales_of_weights,
+    refusal,
+    role_of,
 )
 
 _LEAST_KEPT = 3 / 4  # of a range: averages have smaller ends, which another rounding costs more than
@@ -351,3 +355,65 @@ def _takes_real(user: Operation, index: int) -> bool:
         return isinstance(user, ReturnOp)
     types = ir.operand_types(user)
     return types is not None and types[index] in (ir.REAL, ir.LEFT_ALONE)
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Values of one element type.
+
+    ``fixed``: an operator fixes the type, or it was given. ``settled``: it was taken over from an operator further
+    down, and does not change any more.
+    """
+
+    type: Attribute
+    values: list[SSAValue] = field(default_factory=list)
+    fixed: bool = False
+    settled: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """Element type of quantised weights."""
+        found = params_of(self.type)
+        assert found is not None
+        return found[0]
+
+
+class Groups:
+    """Quantised values by group; others are in none."""
+
+    def __init__(self) -> None:
+        self._of: dict[SSAValue, Group] = {}
+
+    def add(self, value: SSAValue, type: Attribute, *, fixed: bool = False) -> None:
+        """Put ``value`` into a group of its own, unless ``type`` is not quantised."""
+        if params_of(type) is not None:
+            self._of[value] = Group(type, [value], fixed)
+
+    def of(self, value: SSAValue) -> Group | None:
+        """The group of ``value``, None for one that is not quantised."""
+        return self._of.get(value)
+
+    def type_of(self, value: SSAValue, otherwise: Attribute) -> Attribute:
+        """The element type of ``value``; ``otherwise`` where it is in no group."""
+        group = self._of.get(value)
+        return otherwise if group is None else group.type
+
+    def merge(self, into: Group, other: Group) -> None:
+        """Merge two groups: both get the type of ``into``, or of ``other`` if only that is fixed."""
+        if other is into:
+            return
+        if other.fixed and not into.fixed and other.dtype == into.dtype:
+            into.type, into.fixed = other.type, True
+        into.values += other.values
+        for value in other.values:
+            self._of[value] = into
+
+    def join_results(self, group: Group | None, results: Sequence[SSAValue], otherwise: Attribute) -> None:
+        """Put ``results`` into ``group``; where there is none, into one of their own of type ``otherwise``."""
+        for result in results:
+            own = self._of.get(result)
+            if own is None:
+                continue
+            if group is None:
+                group, own.type = own, own.type if own.fixed else otherwise
+            self.merge(group, own)

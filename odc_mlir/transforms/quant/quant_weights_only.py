@@ -17,9 +17,9 @@ operator itself, which is smaller; but for int8 and int4 weights, runtimes then 
 A channel's scale is that of its range, or of the grid that its weights lie on if there is one; with ``scales=fitted``
 the one that minimises the error of results (:mod:`odc_mlir.quantizer.policy.schemes`).
 
-Of tables that are looked up the codes are, and what was found is made real
-(:mod:`odc_mlir.transforms.quant.common.tables`); those with short rows get int16, which takes fewer bytes than
-a scale for each row.
+Of tables that are looked up the codes are, and what was found is made real: rows that whole numbers find, each with a
+scale of its own, by EMBEDDING_LOOKUP, which gives reals of codes; others by a lookup of codes of one scale and a
+DEQUANTIZE. Tables with short rows get int16, which takes fewer bytes than a scale for each row.
 
 These are the constants that the operator table calls weights or stored: of layers, recurrent cells, BATCH_MATMUL,
 GATHER and lookups. What shares them goes on doing so. An operator whose ``quant.precision`` is another scheme
@@ -38,25 +38,27 @@ from math import prod
 from operator import attrgetter
 from typing import Literal
 
+import numpy as np
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, node_of, tensor_type
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, node_of, op_class, tensor_facts, tensor_type
 from odc_mlir.errors import ModelError
+from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.formats.quantities import Names
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.policy.schemes import FLOAT, fitted, on_grid, quantize_constant, scheme, weight_params
+from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.placement import functions
-from odc_mlir.transforms.common.rewriting import PatternPass, apply_once
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_once, make_constant, operator
 from odc_mlir.transforms.common.tensor_names import named, names_in
 from odc_mlir.transforms.quant.common.conversion import conversion
 from odc_mlir.transforms.quant.common.ir import PRECISION, constant_of, is_real, operators, read_word
-from odc_mlir.transforms.quant.common.tables import is_moved_only, look_up, takes_codes, takes_rows
 
 _WIDE = "int16"
 DIRECT = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
@@ -217,3 +219,89 @@ def _bytes(shape: tuple[int, ...], axis: int | None, dtype: str) -> int:
     scales = 1 if axis is None else shape[axis]
     added = 0 if dtype == "float32" else _OPERATOR_BYTES + _SCALE_BYTES * scales
     return prod(shape) * DTYPES[dtype].bits // 8 + added
+
+
+_ROWS = "EMBEDDING_LOOKUP"
+_ROW_CODES = ("int8", "int4")  # that it makes real
+_MOVED = ("int8", "int16")
+_IDS = ("int32", "int64")  # other runtimes look up by int32; no table has rows beyond
+
+
+def takes_codes(op: CircleOp, index: int, dtype: str) -> bool:
+    """Return whether ``op`` can look up codes of this type in operand ``index``; see :func:`look_up`."""
+    return op.SPEC.quant.source == index and (dtype in _MOVED or takes_rows(op, dtype))
+
+
+def takes_rows(op: CircleOp, dtype: str) -> bool:
+    """Return whether ``op`` looks up whole rows, so that each row can have a scale."""
+    source = op.SPEC.quant.source
+    if dtype == "int4" and source is not None and prod(info_of(op.operands[source]).static_shape[1:]) % 2:
+        return False
+    if dtype not in _ROW_CODES or op.SPEC.name != "GATHER":
+        return dtype in _ROW_CODES and op.SPEC.name == _ROWS
+    node = node_of(op)
+    ids, result = node.operand(1), node.results[0]
+    shapes = (ids.shape, result.shape)
+    is_static = all(shape is not None and None not in shape for shape in shapes) and prod(ids.static_shape) > 0
+    return is_static and ids.dtype in _IDS and (node.options["axis"], node.options["batch_dims"]) == (0, 0)
+
+
+def is_moved_only(table: SSAValue) -> bool:
+    """Whether all that read a table look up codes of 8 or 16 bits as they are, by kernels that other runtimes have."""
+    readers = ((use.operation, use.index) for use in table.uses)
+    return all(
+        isinstance(op, CircleOp) and op.SPEC.name != _ROWS and takes_codes(op, index, _MOVED[-1])
+        for op, index in readers
+    )
+
+
+def look_up(op: CircleOp, codes: SSAValue, names: Names) -> None:
+    """Let ``op`` look up ``codes``, with one scale or one for each row, instead of reals."""
+    if not takes_rows(op, tensor_facts(codes.type).dtype):
+        _look_up_codes(op, codes, names)
+    elif op.SPEC.name == _ROWS:
+        op.operands[1] = codes
+    else:
+        _look_up_rows(op, codes, names)
+
+
+def _look_up_rows(op: CircleOp, codes: SSAValue, names: Names) -> None:
+    result, ids = op.results[0], op.operands[1]
+    assert isinstance(result.type, TensorType)
+    shape, row = result.type.get_shape(), info_of(codes).static_shape[1:]
+    label, dtype, made = value_name(result), info_of(ids).dtype, list[Operation]()
+    count = prod(info_of(ids).static_shape)
+    if is_shaped := len(info_of(ids).static_shape) != 1:
+        flat = make_constant(np.array([count], np.int32), "int32", names.fresh(f"{label}/ids_shape"))
+        view = op_class("RESHAPE").make([ids, flat.result], [tensor_type(dtype, (count,))], {"new_shape": [count]})
+        made += [flat, named(view, names.fresh(f"{label}/ids"))]
+        ids = view.results[0]
+    if dtype != _IDS[0]:
+        types = {"in_data_type": dtype, "out_data_type": _IDS[0]}
+        cast = op_class("CAST").make([ids], [tensor_type(_IDS[0], (count,))], types)
+        made.append(named(cast, names.fresh(f"{label}/ids")))
+        ids = cast.results[0]
+    cls = op_class(_ROWS)
+    type = tensor_type("float32", (count, *row)) if is_shaped else result.type
+    rows = cls.make([ids, codes], [type], default_options(cls.SPEC.options))
+    if is_shaped:
+        whole = make_constant(np.array(shape, np.int32), "int32", names.fresh(f"{label}/shape"))
+        named(rows, names.fresh(f"{label}/rows"))
+        made += [rows, whole, operator("RESHAPE", [rows.results[0], whole.result], result, {"new_shape": list(shape)})]
+    else:
+        made.append(named(rows, label))
+    Rewriter.replace_op(op, made, [made[-1].results[0]])
+
+
+def _look_up_codes(op: CircleOp, codes: SSAValue, names: Names) -> None:
+    result, facts = op.results[0], tensor_facts(codes.type)
+    coded = tensor_type(facts.dtype, tensor_facts(result.type).shape, facts.quant)
+    operands = [codes if place == op.SPEC.quant.source else value for place, value in enumerate(op.operands)]
+    moved = type(op).create(
+        operands=operands, result_types=[coded], properties=dict(op.properties), attributes=dict(op.attributes)
+    )
+    label = value_name(result)
+    named(moved, names.fresh(f"{label}_quantized"))
+    Rewriter.insert_op(moved, InsertPoint.before(op))
+    back = conversion("DEQUANTIZE", moved.results[0], result.type)
+    Rewriter.replace_op(op, [named(back, label)], [back.results[0]])

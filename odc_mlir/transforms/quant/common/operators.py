@@ -1,0 +1,429 @@
+"""Operators that are to be quantised: roles and ranges of operands, how far sums reach, and what kernels support.
+
+Kernels scale sums to 32 bits before they clamp them to codes of the result. What is larger wraps around, and comes out
+anywhere: so it matters how far sums of any codes reach, not those of samples alone. Support is asked of our kernels and
+of a table of LiteRT's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, OpResult, SSAValue
+
+from odc_mlir.dialects.circle import CircleOp, info_of, node_of
+from odc_mlir.errors import OdcError
+from odc_mlir.numerics.fixed import activation_bounds
+from odc_mlir.ops.check import check_node
+from odc_mlir.ops.constants import encode_constant
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.quantization import QuantKind, StateParameters
+from odc_mlir.ops.spec import Array, Node, QuantParams, TensorInfo
+from odc_mlir.quantizer.policy.declarations import CPU, LITERT
+from odc_mlir.quantizer.policy.readers import FACTORS, litert_refuses_node
+from odc_mlir.quantizer.policy.schemes import (
+    FIXED,
+    SMALLEST_SCALE,
+    Scheme,
+    bias_params,
+    quantize_constant,
+    represented_range,
+)
+from odc_mlir.runtime.kernels import conditions
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.quant.common.ir import constant_of, info_as, is_real, params_of, range_of
+
+_ACTIVATION = "fused_activation_function"
+_TABLES_BY = "int8"  # the element type whose fixed parameters tell the bounds of a result
+
+
+class Role(StrEnum):
+    LEFT = "left"  # not real, left out, or without influence: stays as it is
+    BIAS = "bias"
+    WEIGHTS = "weights"  # constants with their own element type and channels
+    STATE = "state"  # kept from run to run
+    ACTIVATION = "activation"
+
+
+def role_of(op: CircleOp, index: int) -> Role:
+    """The role of operand ``index``. Weights that are computed are activations."""
+    rule, operand = op.SPEC.quant, op.operands[index]
+    if rule.kind is QuantKind.NONE or index in rule.left or not is_real(operand):
+        return Role.LEFT
+    if index in rule.states:
+        return Role.STATE
+    if index in rule.biases:
+        return Role.BIAS
+    return Role.WEIGHTS if index in rule.weights and constant_of(operand) is not None else Role.ACTIVATION
+
+
+def concerns_reals(op: CircleOp) -> bool:
+    """Whether ``op`` takes or gives real values at all."""
+    return any(is_real(value) for value in (*op.operands, *op.results))
+
+
+def contents_of(value: SSAValue) -> Array:
+    """The real values of a constant; raises ModelError where its bytes are not at hand."""
+    return info_of(value).array()
+
+
+def contents_of_bias(op: CircleOp, index: int) -> Array:
+    """The real values of bias ``index`` of ``op``, a zero where there is none; raises ModelError as above."""
+    has_bias = index < len(op.operands) and role_of(op, index) is Role.BIAS
+    return contents_of(op.operands[index]) if has_bias else np.zeros(1)
+
+
+class Ranges:
+    """Ranges of float values: recorded, of constants, and derived.
+
+    Operators that only move values need no record of their own.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[SSAValue, tuple[float, float] | None] = {}
+
+    def of(self, value: SSAValue) -> tuple[float, float] | None:
+        """The bounds of ``value``, None where nothing is known."""
+        if value not in self._known:
+            found = range_of(value.type) or _range_of_constant(value)
+            if isinstance(value, OpResult) and isinstance(value.op, CircleOp) and isinstance(value.type, TensorType):
+                found = self._of_result(value.op) if found is None else _within_activation(value.op, found)
+            self._known[value] = found
+        return self._known[value]
+
+    def beside(self, value: SSAValue) -> tuple[float, float] | None:
+        """The range that suits ``value``, which is zero everywhere, None where nothing tells one.
+
+        That of the nearest value in the same unit; else, of a factor, one that makes its product fit the result; else
+        that of any value near.
+        """
+        return (
+            self._nearest(value, across_products=False)
+            or self._as_factor(value)
+            or self._nearest(value, across_products=True)
+        )
+
+    def _nearest(self, value: SSAValue, *, across_products: bool) -> tuple[float, float] | None:
+        """The range of the nearest value that is not zero everywhere, as far as those that are lead to one."""
+        zeros, seen = [value], {value}
+        for zero in zeros:
+            for other in _neighbours(zero, across_products=across_products):
+                found = self.of(other)
+                if _tells_unit(found):
+                    return found
+                if found == (0.0, 0.0) and other not in seen:
+                    zeros.append(other)
+                    seen.add(other)
+        return None
+
+    def _as_factor(self, value: SSAValue) -> tuple[float, float] | None:
+        """What ``value``, if it is the factor of a product, may have for the product to have the unit of the result."""
+        for use in value.uses:
+            op = use.operation
+            factors = FACTORS.get(op.SPEC.name, ()) if isinstance(op, CircleOp) else ()
+            if use.index not in factors:
+                continue
+            other = op.operands[factors[1 - factors.index(use.index)]]
+            beside, made = self.of(other), self.of(op.results[0])
+            beside = beside if _tells_unit(beside) else self._nearest(other, across_products=False)
+            made = made if _tells_unit(made) else self.beside(op.results[0])
+            if beside is not None and made is not None:
+                return 0.0, max(map(abs, made)) / max(map(abs, beside))
+        return None
+
+    def _of_result(self, op: CircleOp) -> tuple[float, float] | None:
+        rule = op.SPEC.quant
+        if rule.kind is QuantKind.FIXED:
+            return represented_range(FIXED[rule.table, _TABLES_BY][""], _TABLES_BY)
+        if rule.kind is not QuantKind.SAME:
+            return None
+        if rule.source is not None:
+            return self.of(op.operands[rule.source])
+        parts = [
+            self.of(operand) for index, operand in enumerate(op.operands) if rule.is_joined(index) and is_real(operand)
+        ]
+        known = [part for part in parts if part is not None]
+        if not known or len(known) < len(parts):
+            return None
+        return min(low for low, _ in known), max(high for _, high in known)
+
+
+def _tells_unit(found: tuple[float, float] | None) -> bool:
+    """Return whether a range contains a value other than 0."""
+    return found is not None and any(found) and bool(np.isfinite(found).all())
+
+
+def _neighbours(value: SSAValue, *, across_products: bool) -> Iterator[SSAValue]:
+    """Return ``value`` with the operands beside it, its users' results, and its own operands.
+
+    Products and their factors have different units: they count only ``across_products``.
+    """
+    ops = [use.operation for use in value.uses]
+    if isinstance(value, OpResult):
+        ops.append(value.op)
+    for op in ops:
+        if isinstance(op, CircleOp) and (across_products or op.SPEC.name not in FACTORS):
+            operands = (v for index, v in enumerate(op.operands) if role_of(op, index) is Role.ACTIVATION)
+            yield from (*operands, *op.results)
+
+
+def _within_activation(op: CircleOp, found: tuple[float, float]) -> tuple[float, float]:
+    """The part of a range that the fused activation lets through: chosen ranges need not be seen ones."""
+    activation = str(op.option(_ACTIVATION)) if _ACTIVATION in op.OPTIONS else "none"
+    try:
+        least, most = activation_bounds(activation)
+    except OdcError:
+        return found
+    low = found[0] if least is None else max(found[0], least)
+    high = found[1] if most is None else min(found[1], most)
+    return (low, high) if low <= high else found
+
+
+def _range_of_constant(value: SSAValue) -> tuple[float, float] | None:
+    """Return the smallest and largest element, without stand-ins for infinity, which any type clips."""
+    if constant_of(value) is None or not is_real(value):
+        return None
+    array = contents_of(value).astype(np.float64)
+    finite = array[np.abs(array) < np.finfo(np.float32).max]
+    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+
+
+_LARGEST = 1 << 30  # that a sum may be scaled to: shifts to the left, before multipliers, may double it
+_WIDE = 1 << 15  # the largest magnitude of 16-bit codes
+_BOUNDED = frozenset({"RELU6", "RELU_N1_TO_1", "RELU_0_TO_1"})
+_FUSED = "fused_activation_function"
+# How large a result without limits can be, by the largest magnitudes of operands; products have more to them.
+_REACH: Mapping[str, Callable[[Sequence[float]], float]] = {
+    **dict.fromkeys(("ADD", "SUB"), sum),
+    **dict.fromkeys(("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LEAKY_RELU", "ABS", "MEAN"), max),
+    "PRELU": lambda ends: ends[0] * max(1.0, *ends[1:]),
+    "SQUARED_DIFFERENCE": lambda ends: sum(ends) ** 2,
+}
+
+
+def is_scaled(op: CircleOp) -> bool:
+    """Whether kernels scale what ``op`` computes of its operands to the result."""
+    return op.SPEC.name in _REACH or op.SPEC.name in FACTORS
+
+
+def coarse_enough(
+    op: CircleOp, needs: Sequence[Attribute], element: tuple[str, QuantParams], most_steps: int | None
+) -> QuantParams | None:
+    """Parameters of the result, an ``element``, to which kernels scale whatever ``op`` can make of codes of ``needs``.
+
+    ``most_steps``: of the result, that one step of a sum of products may be. Where the scale must grow, the end of the
+    range keeps a code of its own: it may be where an activation cuts off. None where it would have none.
+    """
+    own, end = element[1], min(_end(*element), _cut_off(op))
+    least = float(np.float32(_least_scale(op, needs, own.scale, most_steps)))
+    if least <= own.scale:
+        return own
+    if least > end:
+        return None
+    return replace(own, scales=(max(least, float(np.float32(end / math.floor(end / least)))),))
+
+
+def _cut_off(op: CircleOp) -> float:
+    """Return the magnitude at which the activation of ``op``, fused or alone, cuts off; infinite without one."""
+    alone = op.SPEC.name in _BOUNDED
+    bounds = activation_bounds(op.SPEC.name.lower() if alone else str(node_of(op).options.get(_FUSED, "none")))
+    return max((abs(bound) for bound in bounds if bound), default=math.inf)
+
+
+def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_steps: int | None) -> float:
+    """The least scale of the result, which ``scale`` may be."""
+    reach = _REACH.get(op.SPEC.name)
+    if reach is not None:
+        ends = [_end(*element) for element in map(params_of, needs) if element is not None]
+        return max(scale, reach(ends) / _LARGEST)
+    places = FACTORS[op.SPEC.name]
+    elements = [element for place in places if (element := params_of(needs[place])) is not None]
+    depth = _depth(op)
+    if depth is None or len(elements) < len(places):
+        return scale
+    if most_steps is not None and op.SPEC.quant.weights:
+        scale = max(scale, math.prod(max(params.scales) for _, params in elements) / most_steps)
+    ends, bias = [_end(*element) for element in elements], _largest_bias(op)
+    total = depth * math.prod(ends)
+    if total + bias <= scale * _LARGEST:
+        return scale
+    for place, (_, params), end in zip(places, elements, ends, strict=True):
+        axis = op.SPEC.quant.weights.get(place)
+        if axis is not None and role_of(op, place) is Role.WEIGHTS:
+            rounded = depth * np.asarray(params.scales)  # no code is farther from its weight
+            total = float((_magnitudes(op.operands[place], axis) + rounded).max()) * math.prod(ends) / end
+    return max(scale, (total + bias) / _LARGEST)
+
+
+def largest_beside_products(
+    op: CircleOp, x: tuple[str, QuantParams], weights: tuple[str, QuantParams], largest: int
+) -> int:
+    """Largest bias code whose sum with products of ``x`` and ``weights`` stays below ``largest``.
+
+    At least half of that: of very many products not all are as large as they can be.
+    """
+    products = (_depth(op) or 0) * _largest_code(*x) * _largest_code(*weights)
+    return largest - min(products, largest // 2)
+
+
+def least_scales_of_weights(op: CircleOp, place: int, largest: int) -> NDArray[Any]:
+    """The least scales with which sums of 16-bit codes and constant weights stay below ``largest``, 0 if all do."""
+    axis, depth = op.SPEC.quant.weights[place], _depth(op)
+    if axis is None or depth is None or depth * _WIDE * _WIDE < largest:
+        return np.zeros(1)
+    # However codes are rounded, none moves by more than a step.
+    return np.asarray(_magnitudes(op.operands[place], axis) / max(largest / _WIDE - depth, 1.0))
+
+
+def _magnitudes(weights: SSAValue, axis: int) -> NDArray[np.float64]:
+    """The sum of the magnitudes of constant ``weights`` for each index of ``axis``."""
+    constant = constant_of(weights)
+    assert constant is not None
+
+    def found() -> NDArray[np.float64]:
+        contents = np.moveaxis(contents_of(weights), axis, 0)
+        return np.asarray(np.abs(contents, dtype=np.float64).reshape(len(contents), -1).sum(axis=1))
+
+    key = ("magnitudes", axis, weights.type, constant.sparsity)
+    sums: NDArray[np.float64] = constant.blob.found(key, found)
+    return sums
+
+
+def _end(dtype: str, params: QuantParams) -> float:
+    """The largest magnitude that has a code."""
+    return max(params.scales) * _largest_code(dtype, params)
+
+
+def _largest_code(dtype: str, params: QuantParams) -> int:
+    """How far codes may be from their zero point."""
+    low, high = DTYPES[dtype].range
+    return max(max(high - zero, zero - low) for zero in params.zero_points)
+
+
+def _largest_bias(op: CircleOp) -> float:
+    found = (np.abs(contents_of_bias(op, index)).max(initial=0.0) for index in op.SPEC.quant.biases)
+    return float(max(found, default=0.0))
+
+
+def _depth(op: CircleOp) -> int | None:
+    """How many products ``op`` adds up to one sum at most; None where that is not known."""
+    node, weights = node_of(op), op.SPEC.quant.weights
+    if op.SPEC.name == "BATCH_MATMUL":
+        shape = node.operand(0).shape or (None,)
+        return shape[-2 if node.options.get("adjoint_lhs") else -1]
+    depth = 1
+    for place, axis in weights.items():
+        sizes = node.operand(place).shape or ()
+        for size in (size for along, size in enumerate(sizes) if along != axis):
+            if size is None:
+                return None
+            depth *= size
+    return depth
+
+
+def refusal(
+    op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme, ranges: Ranges
+) -> str | None:
+    """Return why ``op`` cannot run with these element types, None if it can."""
+    seen = _unfit_values(op, operands, ranges) or _vanishing_product(op, operands)
+    if seen := seen or _shared_state(op) or _linear_cell(op):
+        return seen
+    try:
+        node = _node(op, operands, results, used)
+        check_node(node)
+    except OdcError as error:
+        return error.message
+    if (refused := conditions.refusal(node)) is not None:
+        return refused.message
+    if used.reader == CPU:
+        return _refused_by_processors(node, node_of(op))
+    return litert_refuses_node(node) if used.reader == LITERT else None
+
+
+def _refused_by_processors(node: Node, real: Node) -> str | None:
+    """Return why object code has no kernel for ``node`` on codes, if it has one for the ``real`` operator."""
+    from odc_mlir.transforms.native.lowering.operators import reason_against
+
+    seen = reason_against(node)
+    return None if seen is None or reason_against(real) is not None else seen
+
+
+def _linear_cell(op: CircleOp) -> str | None:
+    """Return whether the cell of an LSTM has another activation than TANH, which kernels for codes always compute."""
+    if StateParameters.CELL not in op.SPEC.quant.states.values():
+        return None
+    activation = str(node_of(op).options["fused_activation_function"]).lower()
+    return None if activation == "tanh" else f"its cell has the activation {activation}; codes know tanh only"
+
+
+def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -> str | None:
+    """Return the problem of constant operands' values for any element type, or None."""
+    rule = op.SPEC.quant
+    for index in rule.not_negative:
+        found = ranges.of(op.operands[index])
+        if found is not None and found[0] < 0:
+            return f"its operand has values from {found[0]:g}, of which there is no root"
+    for index in rule.not_zero:
+        element = params_of(operands[index])
+        if element is None:
+            continue
+        if constant_of(op.operands[index]) is None:
+            return "its divisor is computed; one that rounds to zero would be refused"
+        dtype, params = element
+        if (quantize_constant(contents_of(op.operands[index]), params, dtype) == params.zero_point).any():
+            return "an element of its divisor rounds to zero"
+    return None
+
+
+def _vanishing_product(op: CircleOp, operands: Sequence[Attribute]) -> str | None:
+    """Return whether the product of its scales underflows float32, which kernels and readers use."""
+    found = 1.0
+    for index in FACTORS.get(op.SPEC.name, ()):
+        element = params_of(operands[index])
+        found *= max(element[1].scales) if element is not None else 1.0
+    if found >= SMALLEST_SCALE:
+        return None
+    names = " and ".join(repr(value_name(op.operands[index])) for index in FACTORS[op.SPEC.name])
+    return f"the scales of {names} have a product of {found:.3g}; choose units for them that are closer to 1"
+
+
+def _shared_state(op: CircleOp) -> str | None:
+    """Return whether other operators see state that is to become codes."""
+    for index in op.SPEC.quant.states:
+        if index < len(op.operands) and len(list(op.operands[index].uses)) > 1 and is_real(op.operands[index]):
+            return f"its state {op.SPEC.operand_name(index)} is used by other operators"
+    return None
+
+
+def _node(op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme) -> Node:
+    """Describe ``op`` on codes; constants that would be quantised are zeros here, to save time."""
+    real = node_of(op)
+    infos = [
+        None if info is None else _as_codes(info, element)
+        for info, element in zip(real.operands, operands, strict=True)
+    ]
+    for index, bias in op.SPEC.quant.biases.items():
+        value = infos[index] if index < len(infos) else None
+        x, weights = params_of(operands[bias.input]), params_of(operands[bias.weights])
+        if value is not None and x is not None and weights is not None and role_of(op, index) is Role.BIAS:
+            assert used.bias is not None
+            infos[index] = _zeros(TensorInfo(value.name, used.bias, value.shape, bias_params(x[1], weights[1])))
+    made = tuple(info_as(info, element) for info, element in zip(real.results, results, strict=True))
+    return replace(real, operands=tuple(infos), results=made)
+
+
+def _as_codes(info: TensorInfo, element: Attribute) -> TensorInfo:
+    found = info_as(info, element)
+    return _zeros(found) if found is not info and info.is_const else found
+
+
+def _zeros(info: TensorInfo) -> TensorInfo:
+    info.data = memoryview(encode_constant(np.zeros(info.static_shape, info.info.numpy), info.dtype))
+    return info
