@@ -1,4 +1,4 @@
-"""Checks of placement rules: each tests one property of an operator and returns the offending value.
+"""Placement rules: each checks one property of an operator and returns the offending value.
 
 A check gets the operator as :class:`odc_mlir.ops.spec.Node` and returns None where its condition holds. It runs after
 the checks before it in the operator's list have passed, so it may rely on them (static shapes, known types).
@@ -49,6 +49,28 @@ class PlacementLimits:
 Check = Callable[[Node, PlacementLimits], str | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule: its name and text, and a check that returns None or the offending value."""
+
+    name: str
+    text: str
+    check: Check
+
+    def __call__(self, node: Node, limits: PlacementLimits) -> str | None:
+        return self.check(node, limits)
+
+
+def rule(name: str, text: str | None = None) -> Callable[[Check], Rule]:
+    """Make a rule of a check; its text is ``text``, else the docstring."""
+
+    def made(check: Check) -> Rule:
+        said = " ".join((check.__doc__ or "").split()).removesuffix(".")
+        return Rule(name, text or said[:1].lower() + said[1:], check)
+
+    return made
+
+
 def activations(node: Node) -> Iterator[TensorInfo]:
     """The operands that are not constant, then the results."""
     yield from (t for t in node.operands if t is not None and not t.is_const)
@@ -65,36 +87,41 @@ def shape_text(info: TensorInfo) -> str:
 # ---- every operator
 
 
+@rule("stateless")
 def stateless(node: Node, _: PlacementLimits) -> str | None:
-    """No operand is a variable, but for state that the operator itself writes."""
+    """No operand keeps a value between runs, except the operator's own state."""
     for index, tensor in enumerate(node.operands):
         if tensor is not None and tensor.is_variable and index not in node.mutated:
             return f"{tensor.name!r} keeps its value between runs"
     return None
 
 
+@rule("has-input")
 def has_input(node: Node, _: PlacementLimits) -> str | None:
-    """Something is computed at run time."""
+    """At least one operand is computed at run time."""
     dynamic = [t for t in node.operands if t is not None and not t.is_const]
     return None if dynamic else "all operands are constant"
 
 
+@rule("static-shape")
 def static_shapes(node: Node, _: PlacementLimits) -> str | None:
-    """Every dimension is known."""
+    """All shapes are known at compile time."""
     for tensor in activations(node):
         if tensor.shape is None or any(d is None for d in tensor.shape):
             return f"{tensor.name!r} has {shape_text(tensor)}"
     return None
 
 
+@rule("not-empty")
 def not_empty(node: Node, _: PlacementLimits) -> str | None:
-    """Every tensor has elements."""
+    """No tensor is empty."""
     for tensor in activations(node):
         if 0 in tensor.static_shape:
             return f"{tensor.name!r} has {shape_text(tensor)}"
     return None
 
 
+@rule("element-type", f"computed tensors are {', '.join(CODES)}; indices {', '.join(NUMBERS)}")
 def codes(node: Node, _: PlacementLimits) -> str | None:
     """Everything computed is of a type that the NPU has."""
     for tensor in activations(node):
@@ -112,8 +139,9 @@ def _is_number(node: Node, tensor: TensorInfo) -> bool:
     return any(dtypes and not set(dtypes).intersection(CODES) for dtypes in allowed)
 
 
+@rule("quantised")
 def quantised(node: Node, _: PlacementLimits) -> str | None:
-    """Everything computed has one usable scale and zero point."""
+    """Quantised results have one positive scale and a zero point within the type."""
     for tensor in activations(node):
         quant = tensor.quant
         if _is_number(node, tensor):
@@ -130,8 +158,9 @@ def quantised(node: Node, _: PlacementLimits) -> str | None:
     return None
 
 
+@rule("understood")
 def understood(node: Node, _: PlacementLimits) -> str | None:
-    """Arithmetic reads every scale and zero point there is."""
+    """Every scale and zero point is one that the operator uses."""
     try:
         check_quantisation(node)
     except OdcError as error:
@@ -139,10 +168,9 @@ def understood(node: Node, _: PlacementLimits) -> str | None:
     return None
 
 
+@rule("fits-sram")
 def fits_sram(node: Node, limits: PlacementLimits) -> str | None:
-    """Operands and results fit in SRAM at the same time, or one row of the result does if rows can be computed
-    separately; the text says which is required.
-    """
+    """Operands and results fit in the SRAM together; for a single image, the rows needed for one result row."""
     span, dimensions = _rows_read(node), (3, 4) if node.spec.name in SEARCHES else (4,)
     needed = 0
     for tensor in activations(node):
@@ -177,22 +205,25 @@ def sram_text(needed_bytes: int, allowed_bytes: int) -> str:
 # ---- shared by several operators
 
 
+@rule("activation", f"the fused activation is one of {', '.join(ACTIVATIONS)}")
 def activation(node: Node, _: PlacementLimits) -> str | None:
     """The fused activation is a clamp."""
     fused = node.options.get("fused_activation_function", "none")
     return None if fused in ACTIVATIONS else f"fused activation {fused}"
 
 
+@rule("rank-4")
 def rank4(node: Node, _: PlacementLimits) -> str | None:
-    """What comes in first and the results are images."""
+    """Input and result are [N, H, W, C]."""
     for tensor in (next(activations(node)), *node.results):
         if len(tensor.static_shape) != 4:
             return f"{tensor.name!r} has {shape_text(tensor)}"
     return None
 
 
+@rule("same-type")
 def same_type(node: Node, _: PlacementLimits) -> str | None:
-    """All codes have one element type."""
+    """Quantised operands and results have the same element type."""
     first, *others = (t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES)
     for tensor in others:
         if tensor.dtype != first.dtype:
@@ -200,8 +231,9 @@ def same_type(node: Node, _: PlacementLimits) -> str | None:
     return None
 
 
+@rule("one-type")
 def one_type(node: Node, _: PlacementLimits) -> str | None:
-    """Check that computed tensors have one element type; constants may differ."""
+    """Input and result have one element type."""
     first, *others = activations(node)
     for tensor in others:
         if tensor.dtype != first.dtype:
@@ -218,8 +250,9 @@ def quant_text(quant: QuantParams | None) -> str:
     return f"scale {quant.scale:g} and zero point {quant.zero_point}"
 
 
+@rule("same-quantisation")
 def same_quant(node: Node, _: PlacementLimits) -> str | None:
-    """All codes mean the same real numbers."""
+    """Operands and results have the same scale and zero point."""
     first, *others = (t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES)
     for tensor in others:
         if first.quant is None or not first.quant.agrees(tensor.quant):
@@ -227,8 +260,9 @@ def same_quant(node: Node, _: PlacementLimits) -> str | None:
     return None
 
 
+@rule("joined-quantisation")
 def joined_quant(node: Node, limits: PlacementLimits) -> str | None:
-    """Codes that are joined mean the same real numbers, or a table of 256 codes makes them do so."""
+    """Scales and zero points agree, except for uint8, which is requantised."""
     operands = [t for t in node.operands if t is not None]
     usable = all(t.dtype == "uint8" and t.quant is not None and t.quant.per_tensor for t in operands)
     return None if usable and node.results[0].dtype == "uint8" else same_quant(node, limits)
@@ -260,21 +294,24 @@ def option_in_field(instruction: str, **fields: str) -> Check:
 # ---- convolutions and matrix products
 
 
+@rule("kernel")
 def kernel_in_field(node: Node, _: PlacementLimits) -> str | None:
-    """The kernel fits the convolution instruction."""
+    """The kernel fits the instruction."""
     height, width = node.operand(1).static_shape[1:3]
     highest = field_range("conv", "kernel_height")[1]
     return None if max(height, width) <= highest else f"kernel {height}x{width}, at most {highest}x{highest}"
 
 
+@rule("channels")
 def channels(node: Node, _: PlacementLimits) -> str | None:
-    """Input and result channels fit the convolution instruction."""
+    """Channels fit the instruction."""
     highest = field_range("conv", "channels")[1]
     rows, columns = node.operand(1).static_shape[0], node.operand(1).static_shape[-1]
     seen = max(rows, columns)
     return None if seen <= highest else f"{seen} channels, at most {highest}"
 
 
+@rule("groups", f"at most {MOST_GROUPS} groups, or one per input channel")
 def groups(node: Node, _: PlacementLimits) -> str | None:
     """Few groups, which become convolutions of their own, or as many as input channels (a depthwise convolution)."""
     total, taken = node.operand(0).static_shape[3], node.operand(1).static_shape[3]
@@ -284,18 +321,21 @@ def groups(node: Node, _: PlacementLimits) -> str | None:
     return f"{count} groups of {taken} input channels, at most {MOST_GROUPS}"
 
 
+@rule("polyphase")
 def transposed(node: Node, _: PlacementLimits) -> str | None:
-    """The result divides into polyphase components that windows of the source give."""
+    """Every polyphase component of the result has a kernel tap."""
     found = transposed_components(node)
     return found if isinstance(found, str) else None
 
 
+@rule("positions")
 def resized(node: Node, _: PlacementLimits) -> str | None:
-    """Check that positions are integers with a constant step and that blending is exact."""
+    """Positions follow from integers with a constant step and are interpolated exactly."""
     found = resize_lines(node)
     return found if isinstance(found, str) else None
 
 
+@rule("depth-multiplier")
 def depth_multiplier(node: Node, _: PlacementLimits) -> str | None:
     """Result channels per input channel fit the instruction."""
     count = node.operand(0).static_shape[3]
@@ -306,12 +346,14 @@ def depth_multiplier(node: Node, _: PlacementLimits) -> str | None:
     return f"{results} result channels of {count} input channels, at most {highest} of each"
 
 
+@rule("weights-format")
 def weights_format(node: Node, _: PlacementLimits) -> str | None:
-    """The weights of a fully connected layer are stored row by row."""
+    """Weights are stored row by row."""
     seen = node.options.get("weights_format", "default")
     return None if seen == "default" else f"weights format {seen}"
 
 
+@rule("numerics")
 def fixed_numerics(_: Node, limits: PlacementLimits) -> str | None:
     """Requantisation is by fixed-point multipliers."""
     return None if limits.numerics == "fixed" else f"numerics {limits.numerics}"
@@ -320,6 +362,7 @@ def fixed_numerics(_: Node, limits: PlacementLimits) -> str | None:
 # ---- the rest
 
 
+@rule("broadcast", f"operands have at most {MOST_DIMENSIONS} dimensions")
 def broadcastable(node: Node, _: PlacementLimits) -> str | None:
     """Operands have few enough dimensions to loop over."""
     for tensor in node.results:
@@ -328,16 +371,18 @@ def broadcastable(node: Node, _: PlacementLimits) -> str | None:
     return None
 
 
+@rule("constant-scale")
 def quantised_constants(node: Node, _: PlacementLimits) -> str | None:
-    """Constants that are computed with have one scale."""
+    """Constant operands have one scale."""
     for tensor in node.operands:
         if tensor is not None and tensor.is_const and (tensor.quant is None or not tensor.quant.per_tensor):
             return f"{tensor.name!r} has {quant_text(tensor.quant)}"
     return None
 
 
+@rule("image")
 def windows_meet_image(node: Node, _: PlacementLimits) -> str | None:
-    """With VALID padding the window fits the image (with SAME, padding is always smaller than the window)."""
+    """The window fits the image."""
     height, width = node.operand(0).static_shape[1:3]
     options = node.options
     taps = (options["filter_height"], options["filter_width"])
@@ -346,8 +391,9 @@ def windows_meet_image(node: Node, _: PlacementLimits) -> str | None:
     return f"window {taps[0]}x{taps[1]} on an image of {height}x{width}"
 
 
+@rule("softmax-result")
 def softmax_result(node: Node, _: PlacementLimits) -> str | None:
-    """The result has the scale that the fixed-point softmax gives."""
+    """The result has scale 1/256 and the smallest code as zero point (int16: 1/32768 and 0)."""
     result = node.results[0]
     if result.dtype == "int16":
         found = result.quant
@@ -361,16 +407,18 @@ def softmax_result(node: Node, _: PlacementLimits) -> str | None:
     return f"{result.name!r} has {quant_text(quant)}, expected {quant_text(expected)}"
 
 
+@rule("softmax-row")
 def softmax_row(node: Node, limits: PlacementLimits) -> str | None:
-    """A row fits the instruction and the tile buffer, which holds it twice."""
+    """A row fits the instruction and the tile buffer."""
     columns = node.operand(0).static_shape[-1] if node.operand(0).static_shape else 0
     item = node.operand(0).info.numpy.itemsize
     highest = min(field_range("softmax", "columns")[1], limits.target.local.tile_bytes // (2 * item))
     return None if 1 <= columns <= highest else f"rows of {columns} elements, allowed 1 to {highest}"
 
 
+@rule("row")
 def row(node: Node, limits: PlacementLimits) -> str | None:
-    """Check that a row, as 16-bit codes, fits the tile buffer twice."""
+    """A row fits the tile buffer twice."""
     columns, highest = node.operand(0).static_shape[-1], limits.target.local.tile_bytes // 4
     return None if columns <= highest else f"rows of {columns} elements, at most {highest}"
 
@@ -386,8 +434,9 @@ def padding(node: Node, _: PlacementLimits | None = None) -> str | None:
     return None
 
 
+@rule("moves")
 def moves(node: Node, _: PlacementLimits) -> str | None:
-    """Every result is made of codes of the operands in a few loops of strided moves."""
+    """The data movement takes few strided copies."""
     found = result_copies(node)
     return found if isinstance(found, str) else None
 
@@ -418,8 +467,9 @@ def moves_no_element(node: Node, _: PlacementLimits | None = None) -> str | None
     return None if order == sorted(order) else f"permutation {[int(p) for p in node.const(1).reshape(-1)]}"
 
 
+@rule("one-input")
 def one_input(node: Node, _: PlacementLimits) -> str | None:
-    """One operand is computed at run time, the others are constants of one element: 256 cases."""
+    """One operand is computed at run time, the others are constants of one element."""
     dynamic = [t for t in node.operands if t is not None and not t.is_const]
     if len(dynamic) != 1:
         return f"{len(dynamic)} operands are computed at run time"
@@ -429,6 +479,7 @@ def one_input(node: Node, _: PlacementLimits) -> str | None:
     return None
 
 
+@rule("same-shape")
 def same_shape(node: Node, _: PlacementLimits) -> str | None:
     """The result has the input's shape."""
     source, result = next(activations(node)), node.results[0]

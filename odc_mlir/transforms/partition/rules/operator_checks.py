@@ -25,15 +25,18 @@ from odc_mlir.ops.infer.common import constants, named, normal_axis
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.lstm import integer_lstm
 from odc_mlir.transforms.npu.lowering.code_functions import wide_function
+from odc_mlir.transforms.npu.lowering.decompositions import matrices
 from odc_mlir.transforms.partition.rules.checks import (
     CODES,
     MOST_DIMENSIONS,
     Check,
     PlacementLimits,
+    Rule,
     activations,
     moves,
     one_input,
     quant_text,
+    rule,
     shape_text,
 )
 
@@ -44,8 +47,9 @@ FEW_GROUPS = 2  # take no longer than twice the taps
 MOST_PARTS = 3  # of a weight
 
 
+@rule("weights")
 def weights(node: Node, _: PlacementLimits) -> str | None:
-    """Check the type of weights against the input's, and that one zero point can represent all."""
+    """Weights have the input's type (int8: or int4, int16: or 8 bits), positive scales and nearly equal zero points."""
     source, filters = next(activations(node)), node.operand(1)
     if filters.dtype not in WEIGHT_TYPES[source.dtype]:
         return f"{filters.name!r} is {filters.dtype}, the input is {source.dtype}"
@@ -116,7 +120,7 @@ def runs_of(channels: list[int]) -> list[tuple[int, int, int]]:
     return runs
 
 
-def weight_axis(axis: int) -> Check:
+def weight_axis(axis: int) -> Rule:
     """Check that several weight scales lie along ``axis``, one per result channel."""
 
     def check(node: Node, _: PlacementLimits) -> str | None:
@@ -128,7 +132,7 @@ def weight_axis(axis: int) -> Check:
             return None
         return f"{filters.name!r} has {len(quant.scales)} scales along axis {quant.axis}"
 
-    return check
+    return Rule("weight-scales", f"several weight scales lie along axis {axis}", check)
 
 
 def has_wide_weights(node: Node) -> bool:
@@ -220,8 +224,9 @@ def bias_operand(node: Node) -> int:
     return 3 if node.spec.name == "TRANSPOSE_CONV" else 2
 
 
+@rule("bias")
 def bias(node: Node, _: PlacementLimits) -> str | None:
-    """The bias fits int32 in units of the sums, with one value per result channel, or is left out."""
+    """The bias fits int32 in units of input times weights, and has one value per result channel."""
     values, channels = node.optional(bias_operand(node)), node.operand(1).static_shape
     if values is None:
         return None
@@ -243,8 +248,9 @@ def bias(node: Node, _: PlacementLimits) -> str | None:
     return None if largest <= LARGEST_BIAS else f"{values.name!r} has values up to {largest}, at most {LARGEST_BIAS}"
 
 
+@rule("sums")
 def sums(node: Node, _: PlacementLimits) -> str | None:
-    """Sums of 16-bit codes fit an accumulator, and their scales 15 bits of multiplier."""
+    """Sums of 16-bit products fit an accumulator and are scaled by less than 127."""
     source, filters, values = next(activations(node)), node.operand(1), node.optional(bias_operand(node))
     if not adds_in_64_bits(node, source, filters, values):
         return None
@@ -263,8 +269,9 @@ def sums(node: Node, _: PlacementLimits) -> str | None:
     return None if factor < LARGEST_WIDE_FACTOR else f"a factor of {factor:g}, below {LARGEST_WIDE_FACTOR} is allowed"
 
 
+@rule("centred")
 def centred_codes(node: Node, _: PlacementLimits) -> str | None:
-    """16-bit codes have zero point 0, which is the only one that loads pad with and sums of 32 bits have room for."""
+    """16-bit tensors have zero point 0."""
     for tensor in (*node.operands, *node.results):
         quant = tensor.quant if tensor is not None and tensor.dtype == "int16" else None
         if tensor is not None and quant is not None and any(quant.zero_points):
@@ -272,8 +279,9 @@ def centred_codes(node: Node, _: PlacementLimits) -> str | None:
     return None
 
 
+@rule("table")
 def by_table(node: Node, _: PlacementLimits) -> str | None:
-    """A table, or a few instructions, give every result."""
+    """The function is a table (for 16 bits an interpolated one) or takes few steps."""
     (dynamic,) = (i for i, t in enumerate(node.operands) if t is not None and not t.is_const)
     if node.operand(dynamic).dtype == "int16":
         return wide_function(node, dynamic)
@@ -281,8 +289,9 @@ def by_table(node: Node, _: PlacementLimits) -> str | None:
     return None if result.info.numpy.itemsize == 1 else f"{result.name!r} is {result.dtype}"
 
 
+@rule("slopes")
 def slopes(node: Node, limits: PlacementLimits) -> str | None:
-    """Check that codes have 8 bits, or 16 bits without zero points, unless a table can be used."""
+    """16-bit tensors have zero point 0, or the function is a table."""
     if node.results[0].info.numpy.itemsize == 1 or centred_codes(node, limits) is None:
         return None
     return one_input(node, limits) or by_table(node, limits)
@@ -306,8 +315,9 @@ def searched(node: Node) -> Searched:
     return Searched(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
 
 
+@rule("searched-row")
 def searched_row(node: Node, limits: PlacementLimits) -> str | None:
-    """Check that the searched operand fits the instruction and the tile buffer."""
+    """The searched row fits the instruction and the tile buffer."""
     size, item = searched(node).size, node.operand(0).info.numpy.itemsize
     spare = 4 * limits.target.sram.burst_bytes
     highest = min(field_range("reduce", "channels")[1], (limits.target.local.tile_bytes - spare) // item)
@@ -326,8 +336,9 @@ def updated_axis(node: Node) -> int | None:
     return axes[0][0] if len(axes) == 1 and axes[0][1] == 1 else None
 
 
+@rule("position")
 def updated_slice(node: Node, _: PlacementLimits) -> str | None:
-    """Check that a computed position has one element, for one slice, and a valid mask."""
+    """The position is constant, or an int32 position of one slice along one axis."""
     whole, part, start = node.operand(0), node.operand(1), node.operand(2)
     if start.is_const:
         return None
@@ -367,6 +378,7 @@ def gathered(node: Node) -> GatherShape:
     )
 
 
+@rule("rows", f"indices are constant, or rows fit the instruction, of at most {MOST_TABLES} tables")
 def gathered_rows(node: Node, _: PlacementLimits) -> str | None:
     """Rows and their numbers fit the instruction, and there are few tables."""
     if node.operand(1).is_const:
@@ -444,8 +456,9 @@ def sides(sizes: list[int]) -> tuple[int, int] | None:
     return (count // width, width) if count // width <= _HIGHEST else None
 
 
+@rule("axes")
 def reduction(node: Node, _: PlacementLimits) -> str | None:
-    """Check that the operand is an image that an instruction can reduce."""
+    """The reduced dimensions form an image that fits the instruction."""
     if reduced(node) is not None:
         return None
     shape, axes = node.operand(0).static_shape, [int(axis) for axis in node.const(1).reshape(-1)]
@@ -455,8 +468,9 @@ def reduction(node: Node, _: PlacementLimits) -> str | None:
     return f"{sizes} elements along axes {axes}, at most {_HIGHEST}x{_HIGHEST}"
 
 
+@rule("cell")
 def lstm_parts(node: Node, _: PlacementLimits) -> str | None:
-    """An LSTM cell of gates, cell state and output only."""
+    """There are no peepholes, projection or layer normalisation."""
     parts = ("cell_to_", "projection_", "_layer_norm_coefficients")
     for index, tensor in enumerate(node.operands):
         name = node.spec.operand_name(index)
@@ -465,16 +479,18 @@ def lstm_parts(node: Node, _: PlacementLimits) -> str | None:
     return None
 
 
+@rule("constant-weights")
 def lstm_constants(node: Node, _: PlacementLimits) -> str | None:
-    """All that an LSTM cell reads beside its input and its state is constant."""
+    """Weights and biases are constant."""
     for index, tensor in enumerate(node.operands):
         if index and tensor is not None and not tensor.is_const and index not in node.mutated:
             return f"{tensor.name!r} is computed at run time"
     return None
 
 
+@rule("states")
 def lstm_states(node: Node, _: PlacementLimits) -> str | None:
-    """Both states of an LSTM cell are variables, so that the next run begins with what this one leaves."""
+    """Output state and cell state are variables."""
     for name in ("output_state", "cell_state"):
         state = named(node, name)
         if state is None:
@@ -484,8 +500,9 @@ def lstm_states(node: Node, _: PlacementLimits) -> str | None:
     return None
 
 
+@rule("integers")
 def lstm_integers(node: Node, _: PlacementLimits) -> str | None:
-    """The host's kernel can prepare an LSTM cell on codes."""
+    """Input, weights and output are int8, the cell state is int16."""
     x = node.operand(0)
     if x.dtype != "int8":
         return f"{x.name!r} is {x.dtype}, the cell's input must be int8"
@@ -494,3 +511,58 @@ def lstm_integers(node: Node, _: PlacementLimits) -> str | None:
     except OdcError as error:
         return error.message
     return None
+
+
+# ---- products of two computed matrices
+
+
+@rule("matrix-sums")
+def matrix_sums(node: Node, _: PlacementLimits) -> str | None:
+    """Sums of 16-bit products fit an accumulator and are scaled by less than 127."""
+    left, right, result = node.operand(0), node.operand(1), node.results[0]
+    if left.dtype != "int16":
+        return None if right.dtype != "int16" else f"{right.name!r} is int16, {left.name!r} {left.dtype}"
+    if right.quant is None or left.quant is None or result.quant is None or not right.quant.per_tensor:
+        return f"{right.name!r} has {quant_text(right.quant)}"
+    low, high = right.info.range
+    depth = left.static_shape[-2 if node.options.get("adjoint_lhs") else -1]
+    largest = depth * max(high - right.quant.zero_point, right.quant.zero_point - low) << 15
+    if largest >= 1 << ACCUMULATOR_BITS - 1:
+        return f"sums of {depth} products reach {largest}, accumulators have {ACCUMULATOR_BITS} bits"
+    factor = left.quant.scale * right.quant.scale / result.quant.scale
+    if factor < LARGEST_WIDE_FACTOR:
+        return None
+    return f"a factor of {factor:g}, below {LARGEST_WIDE_FACTOR} is allowed"
+
+
+@rule("matrix-scales")
+def matrix_scales(node: Node, _: PlacementLimits) -> str | None:
+    """Operands have one scale; a single constant right matrix may have one per column."""
+    left, right, result = node.operand(0), node.operand(1), node.results[0]
+    if left.dtype != result.dtype or right.dtype not in CODES:
+        return f"{left.name!r} is {left.dtype}, {right.name!r} {right.dtype}, {result.name!r} {result.dtype}"
+    if left.is_const and (left.quant is None or not left.quant.per_tensor):
+        return f"{left.name!r} has {quant_text(left.quant)}"
+    quant, shape = right.quant, right.static_shape
+    if quant is None or not all(0 < scale < math.inf for scale in quant.scales):
+        return f"{right.name!r} has {quant_text(quant)}"
+    column = len(shape) - (2 if node.options.get("adjoint_rhs") else 1)
+    if quant.per_tensor:
+        return None
+    if math.prod(shape[:-2]) != 1 or quant.axis != column or len(quant.scales) != shape[column]:
+        return f"{right.name!r} has {len(quant.scales)} scales along axis {quant.axis}"
+    low, high = centred_range(right)
+    if len(set(quant.zero_points)) > 1 and high - low > 255:
+        return f"{right.name!r} has {len(set(quant.zero_points))} different zero points and values from {low} to {high}"
+    return None
+
+
+@rule("matrices")
+def matrix_moves(node: Node, _: PlacementLimits) -> str | None:
+    """Transposing and repeating matrices takes few strided copies."""
+    found = matrices(node)
+    if isinstance(found, str):
+        return found
+    highest = field_range("mload", "columns")[1]
+    seen = max(found.depth, found.columns * node.operand(1).info.numpy.itemsize)
+    return None if seen <= highest else f"rows of {seen} bytes, at most {highest}"
