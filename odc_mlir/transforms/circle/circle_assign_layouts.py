@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, op_class, tensor_facts
 from odc_mlir.dialects.circle_types import with_shape
@@ -45,7 +45,7 @@ from odc_mlir.support.locations import name_loc, names_loc, value_name
 from odc_mlir.transforms.circle.layout.graph import LayoutGraph, LayoutNode
 from odc_mlir.transforms.circle.layout.rules import Change, Order, identity, moves, permuted, same_elements
 from odc_mlir.transforms.common.retyping import retype, set_function_type
-from odc_mlir.transforms.common.rewriting import make_constant, shape_of
+from odc_mlir.transforms.common.rewriting import behind, make_constant, shape_of
 
 _KEEP, _NHWC = "keep", "nhwc"
 
@@ -171,17 +171,13 @@ class _Rewrite:
         if order not in found:
             first, source = next(iter(found.items()))
             ops = _moved(value, source, first, order)
-            Rewriter.insert_op(ops, _behind(source, self.block))
+            Rewriter.insert_op(ops, behind(source))
             found[order] = ops[-1].results[0]
         return found[order]
 
 
 def _natural(value: SSAValue) -> Order:
     return identity(len(shape_of(value) or ()))
-
-
-def _behind(value: SSAValue, block: Block) -> InsertPoint:
-    return InsertPoint.after(value.op) if isinstance(value, OpResult) else InsertPoint.at_start(block)
 
 
 def _type_in(type: Attribute, order: Order) -> Attribute:

@@ -58,17 +58,17 @@ from pathlib import Path
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
-from xdsl.ir import Attribute
 from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.channel_factors import NAME, decode, encode
-from odc_mlir.formats.samples import read_npz
 from odc_mlir.transforms.circle.equalizing.pairs import Balance, Floats, Front, LayerFront, Pair, Tracer, fronts_of
 from odc_mlir.transforms.common.placement import operators
+from odc_mlir.transforms.quant.common.layers import load_reals
 
 METADATA = "circle.metadata"
+_NAME = StringAttr(NAME)
 RELU6_CHOICES = ("keep", "recorded")
 
 
@@ -107,7 +107,7 @@ class CircleEqualizeChannelsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         self._check()
-        records = load_ranges(self.ranges) if self.ranges else {}
+        records = load_reals(self.ranges, "channel ranges", lambda array: np.abs(array).reshape(-1))
         balance = Balance(self.alpha, self.powers_of_two, self.tolerance)
         fronts, pairs = self._found(op)
         for front in fronts:
@@ -149,13 +149,6 @@ class CircleEqualizeChannelsPass(ModulePass):
                 f"crossing is {self.crossing}, iterations {self.iterations}, tolerance {self.tolerance:g}; "
                 "they must be at least 0, 1 and 0"
             )
-
-
-def load_ranges(path: str) -> Mapping[str, Floats]:
-    """The arrays of an .npz file by name; raises OptionError for a file that holds none."""
-    arrays = read_npz(path, what="channel ranges", kind=OptionError, hint="use an .npz file")
-    with parsing("cannot read channel ranges", OptionError, location=path):
-        return {name: np.abs(np.asarray(array, np.float64)).reshape(-1) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +235,7 @@ def drop_factors(module: ModuleOp) -> bool:
     entries = module.attributes.get(METADATA)
     if not isinstance(entries, ArrayAttr):
         return False
-    kept = [entry for entry in entries.data if not _holds_factors(entry)]
+    kept = [entry for entry in entries.data if not isinstance(entry, DictionaryAttr) or entry.data.get("name") != _NAME]
     if len(kept) == len(entries.data):
         return False
     if kept:
@@ -264,10 +257,6 @@ def without_factors(module: ModuleOp) -> Iterator[bool]:
             module.attributes[METADATA] = entries
 
 
-def _holds_factors(entry: Attribute) -> bool:
-    return isinstance(entry, DictionaryAttr) and entry.data.get("name") == StringAttr(NAME)
-
-
 def note_factors(module: ModuleOp, factors: Mapping[str, Floats]) -> None:
     """Add factors of tensors to the model's metadata, on top of those that are there."""
     if not factors:
@@ -276,12 +265,12 @@ def note_factors(module: ModuleOp, factors: Mapping[str, Floats]) -> None:
     kept, known = [], {}
     for entry in entries.data if isinstance(entries, ArrayAttr) else ():
         data = entry.data.get("data") if isinstance(entry, DictionaryAttr) else None
-        if isinstance(data, BlobAttr) and entry.data.get("name") == StringAttr(NAME):
+        if isinstance(data, BlobAttr) and entry.data.get("name") == _NAME:
             known = decode(data.bytes)
         else:
             kept.append(entry)
     for name, row in factors.items():
         old = known.get(name)
         known[name] = np.asarray(row if old is None or old.shape != row.shape else row * old, np.float32)
-    made = DictionaryAttr({"name": StringAttr(NAME), "data": BlobAttr.of(encode(known))})
+    made = DictionaryAttr({"name": _NAME, "data": BlobAttr.of(encode(known))})
     module.attributes[METADATA] = ArrayAttr([*kept, made])

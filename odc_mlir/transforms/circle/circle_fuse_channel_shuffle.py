@@ -45,6 +45,7 @@ from odc_mlir.transforms.common.rewriting import (
     PatternPass,
     Reals,
     WeightedLayer,
+    behind,
     constant,
     indices,
     is_real,
@@ -308,8 +309,7 @@ class _Writer:
             name = f"{value_name(source)}/{role}"
             bounds = [indices(begin, f"{name}/begin"), indices(shape, f"{name}/size")]
             made = part("SLICE", [source, *(bound.result for bound in bounds)], source, role, tuple(shape))
-            point = InsertPoint.after(source.op) if isinstance(source, OpResult) else _at_start(source)
-            self.rewriter.insert([*bounds, made], point)
+            self.rewriter.insert([*bounds, made], behind(source))
             self.pieces[run] = made.results[0]
         return self.pieces[run]
 
@@ -333,8 +333,3 @@ class _Writer:
 
 def _is_natural(order: list[int]) -> bool:
     return order == sorted(order)
-
-
-def _at_start(value: SSAValue) -> InsertPoint:
-    assert isinstance(value.owner, Block)
-    return InsertPoint.at_start(value.owner)

@@ -43,6 +43,8 @@ from odc_mlir.transforms.common.rewriting import (
     is_real,
     is_used_once,
     operator,
+    pairs,
+    plain,
     producer,
     real,
     real_constant,
@@ -113,7 +115,7 @@ def _with_scalar(op: CircleOp | None) -> tuple[SSAValue, float] | None:
     """The operand beside a constant of one number, and that number."""
     if op is None or activation(op) != "none":
         return None
-    for value, other in (op.operands, reversed(op.operands)):
+    for value, other in pairs(op):
         number = real_scalar(other)
         if number is not None:
             return value, number
@@ -166,7 +168,7 @@ def _gated(value: SSAValue) -> SSAValue | None:
     fused = producer(value, "ADD")
     if fused is None or activation(fused) != "relu6":
         return None
-    for x, other in (fused.operands, reversed(fused.operands)):
+    for x, other in pairs(fused):
         if is_close(real_scalar(other), 3.0):
             return x
     return None
@@ -197,16 +199,13 @@ def _is_tanh_of_cubic(value: SSAValue, x: SSAValue) -> bool:
     outer = None if tanh is None else product_of(tanh.operands[0])
     if outer is None or len(outer.values) != 1 or not is_close(outer.number, math.sqrt(2 / math.pi)):
         return False
-    total = producer(outer.values[0], "ADD")
-    if total is None or activation(total) != "none":
-        return False
-    return any(first is x and _is_cubic(second, x) for first, second in (total.operands, tuple(total.operands)[::-1]))
-
-
-def _is_cubic(value: SSAValue, x: SSAValue) -> bool:
-    found = product_of(value, is_root=True)
-    power = sum(_power(factor, x) for factor in found.values)
-    return power == 3 and all(_power(factor, x) for factor in found.values) and is_close(found.number, _CUBIC)
+    total = plain(outer.values[0], "ADD")
+    for first, second in pairs(total) if total is not None else ():
+        found = product_of(second)
+        powers = [_power(factor, x) for factor in found.values]
+        if first is x and sum(powers) == 3 and all(powers) and is_close(found.number, _CUBIC):
+            return True
+    return False
 
 
 def _power(value: SSAValue, x: SSAValue) -> int:
@@ -271,7 +270,7 @@ class LeakyRelu(_RealPattern):
     names = frozenset({"MAXIMUM"})
 
     def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        for x, other in (op.operands, tuple(op.operands)[::-1]):
+        for x, other in pairs(op):
             slope = product_of(other)
             if slope.values == (x,) and 0 < slope.number < 1:
                 return self.replace(op, rewriter, "LEAKY_RELU", [x], alpha=slope.number)
@@ -297,12 +296,12 @@ class Prelu(_RealPattern):
                 continue
             slope = np.asarray(sign * factor * part.constant)
             extents = slope.shape or (1,)
-            alpha = real(
-                slope.reshape((1,) * (rank - 1 - len(extents)) + extents), f"{value_name(op.results[0])}/alpha"
-            )
-            if is_real(x) and shape_of(x) == shape_of(op.results[0]) and _fits(alpha.result, x):
-                made = operator("PRELU", [x, alpha.result], op.results[0])
-                rewriter.replace(op, [alpha, made])
+            slope = slope.reshape((1,) * (rank - 1 - len(extents)) + extents)
+            sample = (shape_of(x) or ())[1:]  # slopes are for all samples alike, and broadcast to one
+            fits = all(a in (1, b) for a, b in zip(slope.shape[::-1], sample[::-1], strict=False))
+            if is_real(x) and shape_of(x) == shape_of(op.results[0]) and fits and slope.ndim <= len(sample):
+                alpha = real(slope, f"{value_name(op.results[0])}/alpha")
+                rewriter.replace(op, [alpha, operator("PRELU", [x, alpha.result], op.results[0])])
             return
 
 
@@ -315,12 +314,6 @@ def _negative_part(value: SSAValue, x: SSAValue) -> float | None:
     gate = producer(value, "RELU")
     negated = None if gate is None else product_of(gate.operands[0])
     return -1.0 if negated is not None and negated.values == (x,) and negated.number == -1 else None
-
-
-def _fits(alpha: SSAValue, x: SSAValue) -> bool:
-    """Return whether slopes are for all samples alike, and broadcast to one."""
-    slopes, extents = shape_of(alpha) or (), (shape_of(x) or ())[1:]
-    return len(slopes) <= len(extents) and all(a in (1, b) for a, b in zip(slopes[::-1], extents[::-1], strict=False))
 
 
 class Rsqrt(_RealPattern):

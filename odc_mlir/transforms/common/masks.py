@@ -14,13 +14,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.common.rewriting import activation, is_real, part, real, real_constant, real_scalar, shape_of
+from odc_mlir.transforms.common.rewriting import (
+    activation,
+    behind,
+    is_real,
+    part,
+    real,
+    real_constant,
+    real_scalar,
+    shape_of,
+)
 
 HIDDEN = -2048.0
 """Of the argument of the exponential: float32 has no share for it beside scores that differ by less than 1900."""
@@ -269,7 +278,7 @@ class Clipping:
 
     def _constant(self, old: SSAValue, numbers: NDArray[np.floating]) -> SSAValue:
         made = real(numbers, f"{value_name(old)}/clipped")
-        Rewriter.insert_op(made, _after(old))
+        Rewriter.insert_op(made, behind(old))
         return made.result
 
     def _copy(self, value: SSAValue, op: CircleOp, operands: Mapping[int, SSAValue]) -> SSAValue:
@@ -289,13 +298,8 @@ class Clipping:
         limit = real(np.array([bound] if shape_of(value) else bound), f"{value_name(value)}/hidden")
         made = part("MAXIMUM" if bound < 0 else "MINIMUM", [value, limit.result], value, "shown")
         self.limits.append(made)
-        Rewriter.insert_op([limit, made], _after(value))
+        Rewriter.insert_op([limit, made], behind(value))
         return made.results[0]
-
-
-def _after(value: SSAValue) -> InsertPoint:
-    owner = value.owner
-    return InsertPoint.after(owner) if isinstance(owner, Operation) else InsertPoint.at_start(owner)
 
 
 # Ranges of what is shown.

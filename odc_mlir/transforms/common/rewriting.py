@@ -132,7 +132,8 @@ class ByKind(RewritePattern):
     def of(self, kind: type[Operation]) -> list[RewritePattern]:
         """Return the patterns for operations of class ``kind``."""
         if kind not in self._known:
-            self._known[kind] = [item for item in self.patterns if _handles(unwrapped(item), kind)]
+            inner = [(item, unwrapped(item)) for item in self.patterns]
+            self._known[kind] = [item for item, own in inner if not isinstance(own, KindPattern) or own.handles(kind)]
         return self._known[kind]
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
@@ -147,10 +148,6 @@ def unwrapped(pattern: RewritePattern) -> RewritePattern:
     while isinstance(pattern, Wrapped):
         pattern = pattern.pattern
     return pattern
-
-
-def _handles(pattern: RewritePattern, kind: type[Operation]) -> bool:
-    return pattern.handles(kind) if isinstance(pattern, KindPattern) else True
 
 
 class PatternPass(ModulePass):
@@ -184,6 +181,12 @@ def apply_patterns_to(patterns: Sequence[RewritePattern], ops: Iterable[Operatio
         applied.match_and_rewrite(op, PatternRewriter(op))
 
 
+def behind(value: SSAValue) -> InsertPoint:
+    """The place right behind the operation or the start of the block that defines ``value``."""
+    owner = value.owner
+    return InsertPoint.after(owner) if isinstance(owner, Operation) else InsertPoint.at_start(owner)
+
+
 def erase_unused(ops: Iterable[CircleOp], rewriter: PatternRewriter) -> None:
     """Erase unused operations of ``ops`` now, because later patterns count uses."""
     left = set(ops)
@@ -210,6 +213,12 @@ def static_shape_of(value: SSAValue) -> tuple[int, ...] | None:
     if shape is None or any(extent is None for extent in shape):
         return None
     return tuple(extent for extent in shape if extent is not None)
+
+
+def is_same_element(a: SSAValue, b: SSAValue) -> bool:
+    """Return whether elements of both types represent the same numbers."""
+    first, second = tensor_facts(a.type), tensor_facts(b.type)
+    return first.dtype == second.dtype and first.quant == second.quant
 
 
 def constant(value: SSAValue | None) -> NDArray[Any] | None:

@@ -53,7 +53,7 @@ from odc_mlir.quantizer.policy.options import parse_boundary
 from odc_mlir.quantizer.policy.schemes import FLOAT, activation_params, represented_range
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
-from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_once
+from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_once, behind
 from odc_mlir.transforms.common.tensor_names import named, names_in, outputs_of
 from odc_mlir.transforms.quant.common import conversion
 from odc_mlir.transforms.quant.common.conversion import QuantizedElement
@@ -124,7 +124,7 @@ class Casts:
             cast = UnrealizedConversionCastOp.get([value], [wanted])
             named(cast, value_name(value))
             # Behind earlier casts of the value, so that casts are in the order of their uses.
-            place = InsertPoint.after(self.last[value]) if value in self.last else conversion.behind(value)
+            place = InsertPoint.after(self.last[value]) if value in self.last else behind(value)
             rewriter.insert(cast, place)
             self.last[value] = cast
             self.made[value, wanted] = cast.results[0]

@@ -37,7 +37,7 @@ differ by a factor of sixteen, more than weights of channels of one size do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -48,16 +48,17 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, SSAValue, Use
 from xdsl.passes import ModulePass
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import CircleOp
-from odc_mlir.errors import OptionError, parsing
-from odc_mlir.formats.samples import read_npz
+from odc_mlir.errors import OptionError
 from odc_mlir.ops.spec import Trait
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.preparation import joins_channels, preparing
 from odc_mlir.transforms.common.rewriting import (
     WeightedLayer,
+    behind,
+    between,
     is_real,
     part,
     real,
@@ -66,6 +67,7 @@ from odc_mlir.transforms.common.rewriting import (
     stack_inputs,
 )
 from odc_mlir.transforms.quant.common.ir import constant_of, main_function, operators, stay_float
+from odc_mlir.transforms.quant.common.layers import load_reals
 
 LEAST_RATIO = 4.0  # of sizes: two bits
 _LEAST_IMPLIED_RATIO = 16.0
@@ -93,7 +95,7 @@ class QuantNormalizeInputsPass(ModulePass):
         function = main_function(op)
         if function is None or not (self.moments or self.sizes == "weights"):
             return
-        moments = _load(self.moments) if self.moments else {}
+        moments = load_reals(self.moments, "channel moments", lambda array: array.reshape(2, -1))
         preparing_ops = preparing(function)
         kept = _keep_real(preparing_ops, moments)
         for value in (*function.args, *(result for op in preparing_ops for result in op.results)):
@@ -131,8 +133,9 @@ def _keep_real(ops: Sequence[CircleOp], moments: Mapping[str, Floats]) -> set[Ci
     """
     kept = set[CircleOp]()
     for op in ops:
-        is_behind = any(operand.owner in kept for operand in op.operands)
-        if is_behind or (_is_of_use(op) and any(_differ(_moments_of(operand, moments)) for operand in op.operands)):
+        known = [found for operand in op.operands if (found := _moments_of(operand, moments)) is not None]
+        differ = _is_of_use(op) and any(_worthwhile(*found) is not None for found in known)
+        if differ or any(operand.owner in kept for operand in op.operands):
             kept.add(op)
     for op in reversed(ops):
         if any(use.operation in kept for result in op.results for use in result.uses):
@@ -158,17 +161,6 @@ def _moments_of(value: SSAValue, moments: Mapping[str, Floats]) -> Floats | None
     parts = [_moments_of(operand, moments) for operand in value.owner.operands]
     known = [part for part in parts if part is not None]
     return np.concatenate(known, axis=1) if len(known) == len(parts) else None
-
-
-def _differ(moments: Floats | None) -> bool:
-    """Whether one scale holds channels with these moments badly."""
-    return moments is not None and _worthwhile(*moments) is not None
-
-
-def _load(path: str) -> Mapping[str, Floats]:
-    arrays = read_npz(path, what="channel moments", kind=OptionError, hint="use an .npz file")
-    with parsing("cannot read channel moments", OptionError, location=path):
-        return {name: np.asarray(array, np.float64).reshape(2, -1) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True)
@@ -320,26 +312,15 @@ def _insert(value: SSAValue, readers: list[_InputLayer], centres: Floats, sizes:
         stay_float(op, _REASON)
         made += [constant, op]
         scaled = op.results[0]
-    if isinstance(value, BlockArgument):
-        Rewriter.insert_op(made, InsertPoint.at_start(value.owner))
-    elif isinstance(value.owner, CircleOp):
-        Rewriter.insert_op(made, InsertPoint.after(value.owner))
-        for op in _way_to(value.owner):
-            stay_float(op, _PREPARING)
+    Rewriter.insert_op(made, behind(value))
+    for op in between(value, ()):
+        stay_float(op, _PREPARING)
     for reader, weights, bias in changed:
         if reader.join is not None:
             reader.join.operands[reader.place] = scaled
         else:
             reader.layer.op.operands[reader.layer.input] = scaled
         reader.layer.set_constants(weights, bias if centres.any() else None)
-
-
-def _way_to(op: CircleOp) -> Iterator[CircleOp]:
-    """Return an operator that prepares inputs, with the preparing operators that it depends on."""
-    yield op
-    for operand in op.operands:
-        if isinstance(operand.owner, CircleOp):
-            yield from _way_to(operand.owner)
 
 
 def _absorbed(reader: _InputLayer, centres: Floats, factors: Floats) -> tuple[Floats, Floats]:

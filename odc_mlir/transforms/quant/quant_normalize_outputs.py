@@ -47,8 +47,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, info_of
-from odc_mlir.errors import OptionError, parsing
-from odc_mlir.formats.samples import read_npz
+from odc_mlir.errors import OptionError
 from odc_mlir.ops.spec import Trait
 from odc_mlir.quantizer.policy.ranges import sizes_differ
 from odc_mlir.support.locations import value_name
@@ -64,6 +63,7 @@ from odc_mlir.transforms.common.rewriting import (
 )
 from odc_mlir.transforms.common.tensor_names import named
 from odc_mlir.transforms.quant.common.ir import main_function, stay_float
+from odc_mlir.transforms.quant.common.layers import load_reals
 
 _MOVING = frozenset(
     {"CONCATENATION", "GATHER", "PACK", "SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "TRANSPOSE", "UNPACK"}
@@ -97,7 +97,7 @@ class QuantNormalizeOutputsPass(ModulePass):
         function = main_function(op)
         if function is None:
             return
-        ranges, of_layers = _read(self.ranges), _read(self.layers)
+        ranges, of_layers = (load_reals(file, "column ranges", _pairs) for file in (self.ranges, self.layers))
         for made in list(function.body.block.ops):
             if isinstance(made, CircleOp) and len(made.results) == 1:
                 known = of_layers.get(value_name(made.results[0]))
@@ -111,15 +111,10 @@ class QuantNormalizeOutputsPass(ModulePass):
                 _normalise(value, columns, *known.reshape(2, -1))
 
 
-def _read(file: str) -> dict[str, Floats]:
-    if not file:
-        return {}
-    arrays = read_npz(file, what="column ranges", kind=OptionError, hint="use an .npz file")
-    with parsing("cannot read column ranges", OptionError, location=file):
-        ranges = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
-        if any(array.ndim < 2 or len(array) != 2 for array in ranges.values()):
-            raise ValueError("they are no pairs")
-    return ranges
+def _pairs(array: Floats) -> Floats:
+    if array.ndim < 2 or len(array) != 2:
+        raise ValueError("they are no pairs")
+    return array
 
 
 def moved_to_outputs(value: SSAValue) -> tuple[list[CircleOp], set[str]]:
@@ -135,18 +130,15 @@ def moved_to_outputs(value: SSAValue) -> tuple[list[CircleOp], set[str]]:
                 if isinstance(op, ReturnOp):
                     outputs.add(value_name(moved))
                     known[moved] = True
-                elif isinstance(op, CircleOp) and _moves(op) and any(list(map(reaches, op.results))):
-                    ops.append(op)
-                    known[moved] = True
+                elif isinstance(op, CircleOp) and op.unverified is None:
+                    moves = op.SPEC.name in _MOVING or Trait.VIEW in op.SPEC.traits
+                    if moves and any(list(map(reaches, op.results))):
+                        ops.append(op)
+                        known[moved] = True
         return known[moved]
 
     reaches(value)
     return ops, outputs
-
-
-def _moves(op: CircleOp) -> bool:
-    """Whether every element of the results is one of the operands'."""
-    return op.unverified is None and (op.SPEC.name in _MOVING or Trait.VIEW in op.SPEC.traits)
 
 
 def _normalise_moved(value: SSAValue, low: Floats, high: Floats) -> None:

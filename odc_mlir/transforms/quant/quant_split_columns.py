@@ -25,7 +25,7 @@ columns, or else rows, of which a minority is larger than all others by a factor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,18 +33,18 @@ from numpy.typing import NDArray
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.dialects.circle_types import with_shape
-from odc_mlir.errors import OptionError, parsing
-from odc_mlir.formats.samples import read_npz
+from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.policy.schemes import dequantize_constant
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.common.rewriting import WeightedLayer, constant, is_real, part, real, shape_of
+from odc_mlir.transforms.common.rewriting import WeightedLayer, behind, constant, is_real, part, real, shape_of
 from odc_mlir.transforms.quant.common.ir import main_function, stay_float
+from odc_mlir.transforms.quant.common.layers import load_reals
 
 LEAST_RATIO = 4.0  # of sizes: one bit that is gained, and one of room
 
@@ -67,18 +67,12 @@ class QuantSplitColumnsPass(ModulePass):
         function = main_function(op)
         if function is None or not self.sizes:
             return
-        sizes = _load(self.sizes)
+        sizes = load_reals(self.sizes, "sizes of elements", np.abs)
         for value, name in _images(function):
             if name in sizes and (layers := _readers(value)):
                 factors = _factors(value, name, sizes[name])
                 if factors is not None:
                     _split(value, layers, factors)
-
-
-def _load(path: str) -> Mapping[str, Floats]:
-    arrays = read_npz(path, what="sizes of elements", kind=OptionError, hint="use an .npz file")
-    with parsing("cannot read sizes of elements", OptionError, location=path):
-        return {name: np.abs(np.asarray(array, np.float64)) for name, array in arrays.items()}
 
 
 def _images(function: FuncOp) -> Iterator[tuple[SSAValue, str]]:
@@ -154,13 +148,9 @@ def _split(value: SSAValue, layers: list[tuple[WeightedLayer, Floats]], factors:
     split = part("MUL", [value, chosen.result], value, "split")
     Rewriter.replace_value_with_new_type(split.results[0], with_shape(split.results[0].type, (*shape[:-1], 2)))
     stay_float(split, _REASON)
-    if isinstance(value, BlockArgument):
-        point = InsertPoint.at_start(value.owner)
-    else:
-        assert isinstance(value.owner, CircleOp)
+    if isinstance(value.owner, CircleOp):
         stay_float(value.owner, _REASON)
-        point = InsertPoint.after(value.owner)
-    Rewriter.insert_op([chosen, split], point)
+    Rewriter.insert_op([chosen, split], behind(value))
     for layer, weights in layers:
         layer.set_constants(np.concatenate([weights, weights / factors.max()], axis=-1), None)
         layer.op.operands[layer.input] = split.results[0]

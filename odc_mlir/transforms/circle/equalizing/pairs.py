@@ -356,13 +356,9 @@ def sized(value: SSAValue) -> tuple[int, ...] | None:
 
 def commutes(op: CircleOp, relu6: str) -> bool:
     """Return whether the fused activation of ``op`` commutes with positive factors."""
-    fused = rewriting.activation(op)
-    return fused in ("none", "relu") or (fused == "relu6" and relu6 == "recorded" and _is_below_clip(op))
-
-
-def _is_below_clip(op: CircleOp) -> bool:
-    record = tensor_facts(op.results[0].type).record
-    return record is not None and bool(record.max) and max(record.max) < RELU6_CLIP
+    fused, record = rewriting.activation(op), tensor_facts(op.results[0].type).record
+    is_below = record is not None and bool(record.max) and max(record.max) < RELU6_CLIP
+    return fused in ("none", "relu") or (fused == "relu6" and relu6 == "recorded" and is_below)
 
 
 def _keeps_unknown(op: CircleOp, trace: ChannelTrace) -> bool:
@@ -583,9 +579,11 @@ class Pair:
         """Make types and activations between the layers fit their new values."""
         if not self.is_moved:
             return
-        for op in dict.fromkeys([*self.front.ops, *map(_maker, self.labels)]):
+        for op in dict.fromkeys([*self.front.ops, *(value.owner for value in self.labels)]):
+            assert isinstance(op, CircleOp)
             for result in op.results:
-                if op in self.front.ops or (result in self.labels and self._is_scaled(self.labels[result])):
+                labels = self.labels.get(result)
+                if op in self.front.ops or (labels is not None and (self._by_element(labels) != 1).any()):
                     _forget_range(result)
             if rewriting.activation(op) == "relu6":
                 op.properties["fused_activation_function"] = op.OPTIONS["fused_activation_function"].encode("relu")
@@ -601,16 +599,6 @@ class Pair:
     def _by_element(self, labels: Labels) -> Floats:
         """The factors of elements with these labels, one number each along the axes that matter."""
         return np.concatenate([[1.0], self.front.factors])[_narrowed(labels).astype(np.int64)]
-
-    def _is_scaled(self, labels: Labels) -> bool:
-        """Return whether any element of a tensor with these labels has another value than before."""
-        return bool((self._by_element(labels) != 1).any())
-
-
-def _maker(value: SSAValue) -> CircleOp:
-    assert isinstance(value, OpResult)
-    assert isinstance(value.op, CircleOp)
-    return value.op
 
 
 def _narrowed(labels: Labels) -> Labels:

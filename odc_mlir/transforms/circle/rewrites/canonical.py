@@ -20,7 +20,6 @@ from odc_mlir.numerics.fixed import code_range
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common import rewriting
 
-VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 RESIZES = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 
 
@@ -33,8 +32,10 @@ class DropIdentity(rewriting.OperatorPattern):
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         if len(op.results) != 1 or rewriting.is_returned(op.results[0]) or rewriting.activation(op) != "none":
             return
-        value = _IDENTITIES[op.SPEC.name](op)
-        if value is not None and _is_same_type(value, op.results[0]):
+        value, result = _IDENTITIES[op.SPEC.name](op), op.results[0]
+        if value is None or not rewriting.is_same_element(value, result):
+            return
+        if rewriting.shape_of(value) == rewriting.shape_of(result) is not None:
             rewriter.replace(op, [], [value])
 
 
@@ -44,8 +45,8 @@ class MergeViews(rewriting.OperatorPattern):
     names = frozenset({"RESHAPE"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        view = rewriting.producer(op.operands[0], *VIEWS)
-        if view is not None and _is_same_element(view.operands[0], view.results[0]):
+        view = rewriting.producer(op.operands[0], *rewriting.VIEWS)
+        if view is not None and rewriting.is_same_element(view.operands[0], view.results[0]):
             op.operands[0] = view.operands[0]
             rewriter.notify_op_modified(op)
 
@@ -59,14 +60,11 @@ class MergeTransposes(rewriting.OperatorPattern):
         inner = rewriting.producer(op.operands[0], "TRANSPOSE")
         first = None if inner is None else rewriting.constant(inner.operands[1])
         second = rewriting.constant(op.operands[1])
-        if (
-            inner is None
-            or first is None
-            or second is None
-            or not _is_same_element(inner.operands[0], inner.results[0])
-        ):
+        if inner is None or first is None or second is None:
             return
-        joined = rewriting.make_constant(first[second].astype(np.int32), "int32", f"{value_name(op.results[0])}/perm")
+        if not rewriting.is_same_element(inner.operands[0], inner.results[0]):
+            return
+        joined = rewriting.indices(first[second], f"{value_name(op.results[0])}/perm")
         merged = rewriting.operator("TRANSPOSE", [inner.operands[0], joined.result], op.results[0])
         rewriter.replace(op, [joined, merged])
 
@@ -79,7 +77,7 @@ class TransposeToReshape(rewriting.OperatorPattern):
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         source, result, order = op.operands[0], op.results[0], rewriting.constant(op.operands[1])
         shape, facts = rewriting.static_shape_of(source), tensor_facts(result.type)
-        if order is None or shape is None or facts.shape is None or not _is_same_element(source, result):
+        if order is None or shape is None or facts.shape is None or not rewriting.is_same_element(source, result):
             return
         moved = [int(axis) for axis in order if shape[int(axis)] != 1]
         is_identity = list(order) == sorted(order)
@@ -88,29 +86,12 @@ class TransposeToReshape(rewriting.OperatorPattern):
         rewriter.replace(op, rewriting.reshaped(source, result))
 
 
-def _is_same_element(a: SSAValue, b: SSAValue) -> bool:
-    first, second = tensor_facts(a.type), tensor_facts(b.type)
-    return first.dtype == second.dtype and first.quant == second.quant
-
-
-def _is_same_type(a: SSAValue, b: SSAValue) -> bool:
-    """Return whether two types are equal apart from recorded ranges."""
-    return (
-        _is_same_element(a, b) and rewriting.shape_of(a) is not None and rewriting.shape_of(a) == rewriting.shape_of(b)
-    )
-
-
-def _is_plain(op: CircleOp) -> bool:
-    """Return whether the operator's result is not quantised."""
-    return tensor_facts(op.results[0].type).quant is None
-
-
 def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | None]:
     """Rule: the operand beside a constant of all ``number``, on ``either`` side or the left only."""
 
     def rule(op: CircleOp) -> SSAValue | None:
         left, right = op.operands
-        if not _is_plain(op):
+        if tensor_facts(op.results[0].type).quant is not None:
             return None
         for value, other in ((left, right), (right, left))[: 2 if either else 1]:
             array = rewriting.constant(other)
@@ -125,7 +106,7 @@ def _end_of_codes(op: CircleOp) -> SSAValue | None:
     """Return the operand beside the lowest code for MAXIMUM, or the highest for MINIMUM."""
     for value, other in (op.operands, reversed(op.operands)):
         codes = rewriting.constant(other)
-        if codes is None or tensor_facts(other.type).quant is None or not _is_same_element(value, other):
+        if codes is None or tensor_facts(other.type).quant is None or not rewriting.is_same_element(value, other):
             continue
         low, high = code_range(codes.dtype)
         if codes.size and np.all(codes == (low if op.SPEC.name == "MAXIMUM" else high)):
@@ -142,10 +123,6 @@ def _same_size(place: int = 0) -> Callable[[CircleOp], SSAValue | None]:
     return rule
 
 
-def _only_operand(op: CircleOp) -> SSAValue | None:
-    return op.operands[0] if len(op.operands) == 1 else None
-
-
 def _unit_strides(op: CircleOp) -> SSAValue | None:
     strides = rewriting.constant(op.operands[3])
     return (
@@ -160,24 +137,21 @@ def _identity_order(op: CircleOp) -> SSAValue | None:
     return op.operands[0] if order is not None and list(order) == list(range(len(order))) else None
 
 
-def _first(op: CircleOp) -> SSAValue | None:
-    return op.operands[0]
-
-
 _IDENTITIES: Mapping[str, Callable[[CircleOp], SSAValue | None]] = {
     "ADD": _neutral(0, either=True),
     "SUB": _neutral(0, either=False),
     "MUL": _neutral(1, either=True),
     "DIV": _neutral(1, either=False),
-    **dict.fromkeys((*VIEWS, "SLICE", "PAD", "PADV2", "MIRROR_PAD", "TILE", "BROADCAST_TO", *RESIZES), _same_size()),
+    **dict.fromkeys(
+        (*rewriting.VIEWS, "SLICE", "PAD", "PADV2", "MIRROR_PAD", "TILE", "BROADCAST_TO", *RESIZES), _same_size()
+    ),
     "SPLIT": _same_size(1),
     "SPLIT_V": _same_size(),
     **dict.fromkeys(("MAXIMUM", "MINIMUM"), _end_of_codes),
     "STRIDED_SLICE": _unit_strides,
     "TRANSPOSE": _identity_order,
-    "CONCATENATION": _only_operand,
-    "CAST": _first,
-    "QUANTIZE": _first,
+    "CONCATENATION": lambda op: op.operands[0] if len(op.operands) == 1 else None,
+    **dict.fromkeys(("CAST", "QUANTIZE"), lambda op: op.operands[0]),
 }
 
 

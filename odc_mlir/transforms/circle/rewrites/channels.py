@@ -83,12 +83,6 @@ def channels_of(value: SSAValue) -> int | None:
     return facts.shape[-1] or None
 
 
-def is_same_code(a: SSAValue, b: SSAValue) -> bool:
-    """Return whether codes of both types represent the same numbers."""
-    first, second = tensor_facts(a.type), tensor_facts(b.type)
-    return first.dtype == second.dtype and first.quant == second.quant
-
-
 # --- sums of products
 
 
@@ -449,7 +443,7 @@ class Moves(ChannelKind):
 
     def span(self, ranges: Ranges) -> ChannelRange | None:
         op = self.op
-        if not is_same_code(op.operands[0], self.result):
+        if not rewriting.is_same_element(op.operands[0], self.result):
             return None
         found = ranges(op.operands[0])
         if rewriting.activation(op) == "none":
@@ -493,7 +487,9 @@ class Views(ChannelKind):
         source, result = map(channels_of, values)
         if source is None or result is None or any(rewriting.static_shape_of(value) is None for value in values):
             return None
-        return cls(op) if is_same_code(*values) and (source % result == 0 or result % source == 0) else None
+        return (
+            cls(op) if rewriting.is_same_element(*values) and (source % result == 0 or result % source == 0) else None
+        )
 
     def span(self, ranges: Ranges) -> ChannelRange | None:
         found, channels = ranges(self.op.operands[0]), self.channels

@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 
-from odc_mlir.dialects.circle import CircleOp, NoneOp, op_class, tensor_facts
+from odc_mlir.dialects.circle import CircleOp, NoneOp, op_class
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.circle.layout.rules import is_simple
@@ -129,7 +129,7 @@ class ToReshape(rewriting.OperatorPattern):
         before, after = rewriting.static_shape_of(source), rewriting.static_shape_of(result)
         if before is None or after is None or prod(before) != prod(after):
             return
-        if not is_simple(source) or tensor_facts(source.type)[::2] != tensor_facts(result.type)[::2]:
+        if not is_simple(source) or not rewriting.is_same_element(source, result):
             return
         strides = rewriting.constant(op.operands[3]) if op.SPEC.name == "STRIDED_SLICE" else np.ones(1)
         if strides is None or np.any(strides != 1):
@@ -156,7 +156,7 @@ class ReshapeLater(rewriting.OperatorPattern):
         shape, after = rewriting.static_shape_of(source), rewriting.static_shape_of(result)
         if shape is None or after is None or not is_simple(source) or not is_simple(result):
             return
-        if tensor_facts(source.type)[::2] != tensor_facts(view.results[0].type)[::2]:
+        if not rewriting.is_same_element(source, view.results[0]):
             return
         types, location = [with_shape(result.type, shape)], name_loc(f"{value_name(result)}/reshaped")
         earlier = type(op).create(

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from xdsl.ir import OpResult
-
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.formats.quantities import time_text
 from odc_mlir.ops.spec import Trait
@@ -40,22 +38,16 @@ def groups(operators: Sequence[CircleOp]) -> Iterator[tuple[Pattern, list[Circle
 
 def _match(pattern: Pattern, last: CircleOp) -> list[CircleOp] | None:
     """The operators of ``pattern`` that end in ``last``, None where it does not match."""
-    chain = [last]
-    for position in range(len(pattern.chain) - 1, -1, -1):
-        op = chain[0]
-        if not _is_kind(op, pattern.chain[position]):
+    chain: list[CircleOp] = []
+    op: object = last
+    for kind in reversed(pattern.chain):
+        if not isinstance(op, CircleOp) or (chain and not op.results[0].has_one_use()):
             return None
-        if position == 0:
-            return chain
-        source = op.operands[0] if op.operands else None
-        if not isinstance(source, OpResult) or not isinstance(source.op, CircleOp) or len(list(source.uses)) != 1:
+        if op.SPEC.name != kind and not (kind == VIEW and Trait.VIEW in op.SPEC.traits):
             return None
-        chain.insert(0, source.op)
-    return None
-
-
-def _is_kind(op: CircleOp, kind: str) -> bool:
-    return Trait.VIEW in op.SPEC.traits if kind == VIEW else op.SPEC.name == kind
+        chain.insert(0, op)
+        op = op.operands[0].owner if op.operands else None
+    return chain
 
 
 Round = tuple[bool, list[int]]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects import circle
@@ -262,11 +262,3 @@ def conversion(operator: str, source: SSAValue, type: Attribute) -> circle.Circl
     """A new QUANTIZE or DEQUANTIZE that makes ``type`` of ``source``, without a name."""
     cls = circle.op_class(operator)
     return cls.make([source], [type], default_options(cls.SPEC.options))
-
-
-def behind(value: SSAValue) -> InsertPoint:
-    """The place right behind what defines ``value``."""
-    if isinstance(value, BlockArgument):
-        return InsertPoint.at_start(value.block)
-    assert isinstance(value.owner, Operation)
-    return InsertPoint.after(value.owner)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
+import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, node_of, tensor_type
-from odc_mlir.errors import ModelError, OptionError
+from odc_mlir.errors import ModelError, OptionError, parsing
 from odc_mlir.formats.samples import read_npz
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.spec import Array, QuantParams, TensorInfo
@@ -22,6 +23,16 @@ from odc_mlir.transforms.quant.common.ir import constant_of, main_function, oper
 def load_arrays(path: str, option: str) -> dict[str, Array]:
     """The arrays of an .npz file by name; raises OptionError, naming ``option``, for a file that holds none."""
     return read_npz(path, what=option, kind=OptionError, hint="use an .npz file")
+
+
+def load_reals(path: str, what: str, form: Callable[[Array], Array]) -> Mapping[str, Array]:
+    """The arrays of an .npz file by name as real numbers in a certain ``form``; none without a file.
+
+    Raises OptionError, naming ``what`` they are, for a file that holds none, and where ``form`` raises ValueError.
+    """
+    arrays = load_arrays(path, what) if path else {}
+    with parsing(f"cannot read {what}", OptionError, location=path):
+        return {name: form(np.asarray(array, np.float64)) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True)
