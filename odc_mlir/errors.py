@@ -63,7 +63,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``did you mean 'npu-alloc'? `` where one of ``known`` is like ``name``, the start of a hint; else nothing."""
     from difflib import get_close_matches  # only on the way to an error
 
-    return "".join(f"did you mean {near!r}? " for near in get_close_matches(name, list(known), 1))
+    names = {item.casefold(): item for item in known}
+    return "".join(f"did you mean {names[near]!r}? " for near in get_close_matches(name.casefold(), names, 1))
 
 
 class OdcError(Exception):

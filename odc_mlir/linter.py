@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -120,8 +120,17 @@ def lint(model: loading.ModelSource | ModuleOp, *, target: str | None = None) ->
         return [finding for check in _CHECKS for finding in check(subject)]
 
 
-def _names(ops_or_values: list[CircleOp] | list[SSAValue]) -> tuple[str, ...]:
-    return tuple(value_name(item.results[0] if isinstance(item, CircleOp) else item) for item in ops_or_values)
+def _about(
+    kind: str, text: str, remedy: str, found: Sequence[CircleOp | SSAValue | str], *, count: int | None = None
+) -> Iterator[Finding]:
+    """Yield one finding about the places ``found``, none without any; their number, or ``count``, ends the text."""
+    if found:
+        yield Finding(kind, f"{text}: {len(found) if count is None else count}", remedy, _names(found))
+
+
+def _names(found: Sequence[CircleOp | SSAValue | str]) -> tuple[str, ...]:
+    values = (item.results[0] if isinstance(item, CircleOp) else item for item in found)
+    return tuple(item if isinstance(item, str) else value_name(item) for item in values)
 
 
 def _kinds(found: list[CircleOp]) -> str:
@@ -129,15 +138,12 @@ def _kinds(found: list[CircleOp]) -> str:
 
 
 def _open_shapes(model: LintedModel) -> Iterator[Finding]:
-    found: list[SSAValue] = [v for v in model.arguments() if None in (shape_of(v) or (None,))]
-    if found:
-        yield Finding(
-            "open-shape",
-            f"inputs with dimensions that only a run tells: {len(found)}",
-            "odc-circle resize MODEL --shapes …, or odc-optimize --dynamic-batch-to-single-batch: compiled code needs "
-            "them",
-            _names(found),
-        )
+    return _about(
+        "open-shape",
+        "inputs with dimensions that only a run tells",
+        "odc-circle resize MODEL --shapes …, or odc-optimize --dynamic-batch-to-single-batch: compiled code needs them",
+        [value for value in model.arguments() if None in (shape_of(value) or (None,))],
+    )
 
 
 def _rewritable(model: LintedModel) -> Iterator[Finding]:
@@ -178,15 +184,12 @@ def _masks(model: LintedModel) -> Iterator[Finding]:
     if model.may_stay_real:
         return
     found = ((op, argument_of(op)) for op in model.operators)
-    hidden = [op for op, argument in found if argument is not None and any(map(is_beyond, sources(*argument)))]
-    if hidden:
-        yield Finding(
-            "mask",
-            f"SOFTMAXes of scores that a constant below {HIDDEN:g} hides, whose range leaves few codes for the rest: "
-            f"{len(hidden)}",
-            "odc-quantize and the pass circle-clip-masks make it as small as SOFTMAX cannot tell",
-            _names(hidden),
-        )
+    yield from _about(
+        "mask",
+        f"SOFTMAXes of scores that a constant below {HIDDEN:g} hides, whose range leaves few codes for the rest",
+        "odc-quantize and the pass circle-clip-masks make it as small as SOFTMAX cannot tell",
+        [op for op, argument in found if argument is not None and any(map(is_beyond, sources(*argument)))],
+    )
 
 
 def _real_model(model: LintedModel) -> Iterator[Finding]:
@@ -222,14 +225,12 @@ def _reads_values(op: CircleOp) -> bool:
 def _real_interface(model: LintedModel) -> Iterator[Finding]:
     if not model.is_quantised or model.may_stay_real:
         return
-    found: list[SSAValue] = [v for v in (*model.arguments(), *model.returned()) if is_real(v)]
-    if found:
-        yield Finding(
-            "float-interface",
-            f"real inputs and outputs of a quantised model, which the host converts in every run: {len(found)}",
-            "odc-quantize --io quantized, where the application has codes",
-            _names(found),
-        )
+    yield from _about(
+        "float-interface",
+        "real inputs and outputs of a quantised model, which the host converts in every run",
+        "odc-quantize --io quantized, where the application has codes",
+        [value for value in (*model.arguments(), *model.returned()) if is_real(value)],
+    )
 
 
 def _depthwise(model: LintedModel) -> Iterator[Finding]:
@@ -241,27 +242,24 @@ def _depthwise(model: LintedModel) -> Iterator[Finding]:
         channels = (facts.shape or (None,))[-1]
         if facts.quant is not None and facts.quant.per_tensor and channels not in (None, 1):
             found.append(op)
-    if found:
-        yield Finding(
-            "per-tensor-depthwise",
-            f"depthwise convolutions with one scale for all channels, whose weights differ most: {len(found)}",
-            "quantise the float model with a scale for each channel (odc-quantize --granularity channel)",
-            _names(found),
-        )
+    return _about(
+        "per-tensor-depthwise",
+        "depthwise convolutions with one scale for all channels, whose weights differ most",
+        "quantise the float model with a scale for each channel (odc-quantize --granularity channel)",
+        found,
+    )
 
 
 def _zero_points(model: LintedModel) -> Iterator[Finding]:
     if not any(target.is_npu for target in model.targets):
         return
-    found = [op for op in model.operators if op.unverified is None and has_wide_weights(node_of(op))]
-    if found:
-        yield Finding(
-            "weight-zero-points",
-            "layers whose weights have zero points too far apart for one, so that an NPU takes two or three times the "
-            f"products: {len(found)}",
-            "quantise the float model with --weights symmetric, whose zero point is one, or to int8 (odc-quantize)",
-            _names(found),
-        )
+    yield from _about(
+        "weight-zero-points",
+        "layers whose weights have zero points too far apart for one, so that an NPU takes two or three times the "
+        "products",
+        "quantise the float model with --weights symmetric, whose zero point is one, or to int8 (odc-quantize)",
+        [op for op in model.operators if op.unverified is None and has_wide_weights(node_of(op))],
+    )
 
 
 def _layers(model: LintedModel) -> Iterator[tuple[WeightedLayer, NDArray[Any]]]:
@@ -280,29 +278,23 @@ def _layers(model: LintedModel) -> Iterator[tuple[WeightedLayer, NDArray[Any]]]:
 
 
 def _dead_channels(model: LintedModel) -> Iterator[Finding]:
-    dead: dict[str, int] = {}
-    for layer, weights in _layers(model):
-        count = int(np.sum(~weights.any(axis=1)))
-        if count:
-            dead[layer.name] = count
-    if dead:
-        yield Finding(
-            "dead-channels",
-            f"channels without a weight but zero, whose results are constant: {sum(dead.values())}",
-            "prune them before conversion; they cost as much as the others",
-            tuple(dead),
-        )
+    counts = {layer.name: int(np.sum(~weights.any(axis=1))) for layer, weights in _layers(model)}
+    return _about(
+        "dead-channels",
+        "channels without a weight but zero, whose results are constant",
+        "prune them before conversion; they cost as much as the others",
+        [name for name, count in counts.items() if count],
+        count=sum(counts.values()),
+    )
 
 
 def _not_finite(model: LintedModel) -> Iterator[Finding]:
-    found = [layer.name for layer, weights in _layers(model) if not np.isfinite(weights).all()]
-    if found:
-        yield Finding(
-            "not-finite",
-            f"layers with weights that are infinite or no numbers: {len(found)}",
-            "convert the model again: no range can be made of them",
-            tuple(found),
-        )
+    return _about(
+        "not-finite",
+        "layers with weights that are infinite or no numbers",
+        "convert the model again: no range can be made of them",
+        [layer.name for layer, weights in _layers(model) if not np.isfinite(weights).all()],
+    )
 
 
 def _saturated(model: LintedModel) -> Iterator[Finding]:
@@ -315,13 +307,12 @@ def _saturated(model: LintedModel) -> Iterator[Finding]:
         limits = np.iinfo(bias.dtype)
         if np.any((bias == limits.max) | (bias == limits.min)):
             found.append(op)
-    if found:
-        yield Finding(
-            "saturated-bias",
-            f"layers with a bias at the end of its integers' range, which was larger: {len(found)}",
-            "quantise again: a wider range of the layer's input, or equalised channels, makes room for it",
-            _names(found),
-        )
+    return _about(
+        "saturated-bias",
+        "layers with a bias at the end of its integers' range, which was larger",
+        "quantise again: a wider range of the layer's input, or equalised channels, makes room for it",
+        found,
+    )
 
 
 def _without_target(model: LintedModel) -> Iterator[Finding]:
@@ -346,21 +337,17 @@ def _reason(op: CircleOp, held: Sequence[LintTarget]) -> str | None:
     """Return why no target runs ``op``; None if one does, also for real values of a kind that it runs as codes."""
     if op.unverified is not None:
         return str(op.unverified)
-    is_real_op = not any(_is_coded(value) for value in (*op.operands, *op.results))
-    reasons = [_reason_of(op, target, is_real_op) for target in held]
+    values = [value for value in (*op.operands, *op.results) if not isinstance(value.owner, NoneOp)]
+    is_real_op = all(tensor_facts(value.type).quant is None for value in values)
+    reasons: list[str | None] = []
+    for target in held:
+        if target.is_npu and (op.SPEC.name == "CUSTOM" or rules_of(ops.get(op.SPEC.name)) is None):
+            reasons.append(f"{op.SPEC.name} has no NPU form")
+        elif is_real_op and not target.takes_floats:
+            return None
+        else:
+            reasons.append(target.reason_against(node_of(op)))
     return None if None in reasons else reasons[0]
-
-
-def _reason_of(op: CircleOp, target: LintTarget, is_real_op: bool) -> str | None:
-    if target.is_npu and (op.SPEC.name == "CUSTOM" or rules_of(ops.get(op.SPEC.name)) is None):
-        return f"{op.SPEC.name} has no NPU form"
-    if is_real_op and not target.takes_floats:
-        return None
-    return target.reason_against(node_of(op))
-
-
-def _is_coded(value: SSAValue) -> bool:
-    return not isinstance(value.owner, NoneOp) and tensor_facts(value.type).quant is not None
 
 
 def _state(model: LintedModel) -> Iterator[Finding]:
@@ -393,7 +380,4 @@ _CHECKS: tuple[Callable[[LintedModel], Iterator[Finding]], ...] = (
 
 def as_document(findings: list[Finding]) -> list[Mapping[str, Any]]:
     """Return the findings as JSON data."""
-    return [
-        {"kind": item.kind, "text": item.text, "remedy": item.remedy, "tensors": list(item.tensors)}
-        for item in findings
-    ]
+    return [asdict(item) for item in findings]

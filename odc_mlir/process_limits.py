@@ -43,6 +43,13 @@ class Limits:
                 resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
+def signal_name(number: int) -> str:
+    """Return ``SIGKILL`` for 9, and ``signal 99`` for a number without a name."""
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
+
+
 def end_group(leader: int) -> None:
     """Kill the process group of ``leader``, if it still exists."""
     with suppress(ProcessLookupError, PermissionError):

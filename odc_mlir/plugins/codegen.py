@@ -97,7 +97,12 @@ def generate(
             "the output would overwrite the model itself", location=str(final), hint="name another output"
         )
     check_output(final, OUTPUT, overwrite=overwrite or is_in_cache(final))
-    folder = _new_folder(final.parent)
+    try:  # beside the output, on its file system, so that the result can be renamed
+        folder = Path(tempfile.mkdtemp(prefix=".odc-", dir=final.parent))
+    except OSError as error:
+        raise CompileError(
+            f"the output cannot be written: {error.strerror}", location=str(final.parent), passing=is_passing(error)
+        ) from None
     made = folder / f"output.{source.extension}"
     request = CodegenRequest(
         str(original),
@@ -139,16 +144,6 @@ def _absolute(options: Mapping[str, Setting]) -> dict[str, Setting]:
     machine = options.get("target")
     is_file = isinstance(machine, str) and machine.endswith(".toml")
     return {**options, "target": os.path.abspath(str(machine))} if is_file else dict(options)
-
-
-def _new_folder(parent: Path) -> Path:
-    """Make a hidden folder beside the output: on its file system, so that the result can be renamed."""
-    try:
-        return Path(tempfile.mkdtemp(prefix=".odc-", dir=parent))
-    except OSError as error:
-        raise CompileError(
-            f"the output cannot be written: {error.strerror}", location=str(parent), passing=is_passing(error)
-        ) from None
 
 
 def _run(source: PluginSource, request: CodegenRequest, limits: Limits) -> Description:

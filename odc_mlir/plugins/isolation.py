@@ -24,7 +24,7 @@ from typing import Any
 
 from odc_mlir.errors import CompileError, OdcError, TimeLimitError, is_passing
 from odc_mlir.formats.private import read_file
-from odc_mlir.process_limits import Limits, end_group
+from odc_mlir.process_limits import Limits, end_group, signal_name
 
 STAGE = "codegen"
 PASS_VARIABLE = "ODC_PASS_ENV"
@@ -130,7 +130,12 @@ def _result(
         raise TimeLimitError(f"the plugin took longer than {seconds:g} s and was ended", stage=STAGE)
     if code == 0 and (found := _answer(answer)) is not None:
         return found
-    raise CompileError(f"the plugin's process {_ending(code)}{_tail(printed)}", stage=STAGE, passing=code < 0)
+    with printed.open("rb") as file:
+        file.seek(max(0, printed.stat().st_size - _TAIL_BYTES))
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    ending = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with code {code} and no answer"
+    tail = f": {lines[-1].strip()}" if lines else ""
+    raise CompileError(f"the plugin's process {ending}{tail}", stage=STAGE, passing=code < 0)
 
 
 def _answer(path: Path) -> dict[str, Any] | None:
@@ -143,20 +148,3 @@ def _answer(path: Path) -> dict[str, Any] | None:
     except (OdcError, OSError, ValueError, TypeError, LookupError, RecursionError):
         return None
     return found if is_right else None
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        try:
-            return f"was ended by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"was ended by signal {-code}"
-    return f"ended with code {code} and no answer"
-
-
-def _tail(printed: Path) -> str:
-    """Return the last line that the process printed, as the end of a message."""
-    with printed.open("rb") as file:
-        file.seek(max(0, printed.stat().st_size - _TAIL_BYTES))
-        lines = file.read().decode(errors="replace").strip().splitlines()
-    return f": {lines[-1].strip()}" if lines else ""

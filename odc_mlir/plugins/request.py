@@ -52,15 +52,8 @@ class CodegenRequest:
 
     def to_json(self) -> str:
         """Return one line of JSON for :meth:`from_json`."""
-        document = {
-            "model": self.model,
-            "output": self.output,
-            "preference": int(self.preference),
-            "target": dict(self.target),
-            "shapes": self.shapes,
-            "options": dict(self.options),
-        }
-        return json.dumps(document)
+        tables = {"target": dict(self.target), "options": dict(self.options)}
+        return json.dumps({name: getattr(self, name) for name in self.__slots__} | tables)
 
     @classmethod
     def from_json(cls, text: str) -> CodegenRequest:

@@ -1,14 +1,7 @@
-"""Backends that run whole graphs on the host: our kernels, LiteRT and onert.
+"""Backends that run whole graphs on the host: our kernels, LiteRT (extra ``litert``) and onert (extra ``onert``).
 
-LiteRT as a backend: its built-in optimised kernels on one thread, without delegates.
-
-Each run of consecutive operators that LiteRT accepts becomes an interpreter, prepared once; our kernels run the other
-operators. If all tensors must be visible, for comparisons, LiteRT's reference kernels are used where it has them. Its
-results may differ from ours by rounding. Needs the package ai-edge-litert.
-
-onert's interpreter of Circle files as a backend for whole models. Needs the package onert (extra ``onert``).
-
-onert runs a model as a whole or not at all: a rejected model is an error with its reason, without a fallback.
+LiteRT runs each longest run of consecutive operators that it accepts, on one thread and without delegates; our kernels
+run the others. onert runs a model as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -29,7 +22,7 @@ from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Quantizatio
 from odc_mlir.formats.circle.schema import tflite_schema
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.ops.context import Context
-from odc_mlir.ops.spec import Array, Node, TensorInfo, Trait
+from odc_mlir.ops.spec import Array, TensorInfo, Trait
 from odc_mlir.quantizer.policy.readers import litert_misreads
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
@@ -90,20 +83,17 @@ def _tensor(info: TensorInfo, model: Model) -> Tensor:
     if info.data is not None:
         buffer = len(model.buffers)
         model.buffers.append(info.data)
-    shape = tuple(1 if dim is None else dim for dim in info.shape or ())
-    signature = tuple(-1 if dim is None else dim for dim in info.shape or ()) if None in (info.shape or ()) else None
-    return Tensor(info.name, info.dtype, shape, signature, buffer, _quantization(info))
-
-
-def _quantization(info: TensorInfo) -> Quantization | None:
-    if info.quant is None:
-        return None
-    scales, zero_points = np.asarray(info.quant.scales, np.float32), np.asarray(info.quant.zero_points, np.int64)
-    return Quantization(scales, zero_points, info.quant.axis)
+    extents, quantization = info.shape or (), None
+    shape = tuple(1 if dim is None else dim for dim in extents)
+    signature = tuple(-1 if dim is None else dim for dim in extents) if None in extents else None
+    if (quant := info.quant) is not None:
+        scales, zero_points = np.asarray(quant.scales, np.float32), np.asarray(quant.zero_points, np.int64)
+        quantization = Quantization(scales, zero_points, quant.axis)
+    return Tensor(info.name, info.dtype, shape, signature, buffer, quantization)
 
 
 def _operator(item: GraphNode, local: dict[int, int]) -> Operator:
-    node: Node = item.node
+    node = item.node
     return Operator(
         node.spec.name,
         node.version,
@@ -121,60 +111,74 @@ _log = logging.getLogger(__name__)
 _REFUSALS = (RuntimeError, ValueError)
 
 
-class LitertBackend:
-    """LiteRT as a backend; ``all_tensors`` makes every computed tensor visible.
+class _LitertUnits:
+    """Maker of units for ``graph``; with ``all_tensors`` every computed tensor is visible.
 
     LiteRT's reference kernels then run all operators that they accept, since optimised ones may round differently.
     Raises OptionError if ai-edge-litert is not installed.
     """
 
-    name = "litert"
-
-    def __init__(self, *, all_tensors: bool = False, strict: bool = False) -> None:
+    def __init__(self, graph: Graph, *, all_tensors: bool, strict: bool) -> None:
+        self._graph, self._tensors = graph, _known_tensors(graph)
         self._all_tensors = all_tensors
         self._strict = strict
-        self._litert = _import_litert()
+        try:
+            from ai_edge_litert import interpreter
+        except ImportError:
+            raise OptionError(
+                "the litert backend needs the package ai-edge-litert", hint="pip install 'odc-mlir[litert]'"
+            ) from None
+        self._litert: Any = interpreter
 
-    def units(self, graph: Graph, operators: Sequence[int]) -> list[Unit]:
-        """Return a unit for each longest run of operators that LiteRT accepts, and one for each other operator."""
-        tensors = _known_tensors(graph)
-        result: list[Unit] = []
-        for wanted, group in groupby(operators, lambda index: _may_take(graph.nodes[index], tensors)):
-            indices = list(group)
-            result += self._taken(graph, tensors, indices) if wanted else operator_units(graph, indices)
-        if self._strict:
-            _check_all(graph, result)
+    def units(self) -> list[Unit]:
+        """Return a unit for each longest run of operators that LiteRT accepts, and one for each other operator.
+
+        Raises UnsupportedError in strict mode for an operator that LiteRT rejects.
+        """
+        graph = self._graph
+        wanted = [_may_take(item, self._tensors) for item in graph.nodes]
+        result = self._grouped(range(len(graph.nodes)), wanted)
+        for unit in result if self._strict else ():
+            if isinstance(unit, OperatorUnit):
+                node = graph.nodes[unit.index].node
+                raise UnsupportedError("LiteRT does not support this operator", op=node.spec.name, tensor=node.name)
         return result
 
-    def _taken(self, graph: Graph, tensors: Sequence[TensorInfo], operators: list[int]) -> list[Unit]:
+    def _grouped(self, operators: Sequence[int], wanted: Sequence[bool]) -> list[Unit]:
+        """Return units of LiteRT for runs of ``wanted`` operators, and ours for the others."""
+        result: list[Unit] = []
+        for is_wanted, group in groupby(zip(operators, wanted, strict=True), lambda pair: pair[1]):
+            indices = [index for index, _ in group]
+            result += self._taken(indices) if is_wanted else operator_units(self._graph, indices)
+        return result
+
+    def _taken(self, operators: list[int]) -> list[Unit]:
         """Return units for consecutive ``operators``; our kernels run those that LiteRT rejects."""
-        try:
-            return [self._unit(graph, tensors, operators)]
-        except (OdcError, *_REFUSALS) as error:
-            if len(operators) == 1:
-                _log.info("%s stays with our kernels: %s", graph.nodes[operators[0]].node.name, _first_line(error))
-                return list(operator_units(graph, operators))
-        alone = [self._is_taken_alone(graph, tensors, index) for index in operators]
+        unit = self._unit_or_none(operators)
+        if unit is not None:
+            return [unit]
+        if len(operators) == 1:
+            return list(operator_units(self._graph, operators))
+        alone = [self._unit_or_none([index]) is not None for index in operators]
         if all(alone):  # LiteRT rejects only the combination
             half = len(operators) // 2
-            return [unit for part in (operators[:half], operators[half:]) for unit in self._taken(graph, tensors, part)]
-        result: list[Unit] = []
-        for wanted, group in groupby(zip(operators, alone, strict=True), lambda pair: pair[1]):
-            indices = [index for index, _ in group]
-            result += self._taken(graph, tensors, indices) if wanted else operator_units(graph, indices)
-        return result
+            return self._taken(operators[:half]) + self._taken(operators[half:])
+        return self._grouped(operators, alone)
 
-    def _is_taken_alone(self, graph: Graph, tensors: Sequence[TensorInfo], index: int) -> bool:
+    def _unit_or_none(self, operators: list[int]) -> LitertUnit | None:
+        """Return one unit for ``operators``, None if LiteRT rejects them."""
         try:
-            self._unit(graph, tensors, [index])
+            return self._unit(operators)
         except (OdcError, *_REFUSALS) as error:
-            _log.info("%s stays with our kernels: %s", graph.nodes[index].node.name, _first_line(error))
-            return False
-        return True
+            if len(operators) == 1:
+                name = self._graph.nodes[operators[0]].node.name
+                _log.info("%s stays with our kernels: %s", name, _first_line(error))
+            return None
 
-    def _unit(self, graph: Graph, tensors: Sequence[TensorInfo], operators: Sequence[int]) -> LitertUnit:
+    def _unit(self, operators: Sequence[int]) -> LitertUnit:
         """Return one unit for ``operators``; raise OdcError if TFLite cannot express them, and LiteRT's exceptions."""
-        part = cut_out(graph, tensors, operators, all_tensors=self._all_tensors)
+        tensors = self._tensors
+        part = cut_out(self._graph, tensors, operators, all_tensors=self._all_tensors)
         content = write_tflite(part.model)
         shapes = [tensors[index].shape for index in part.inputs]
         known = [tensors[index].static_shape for index in part.inputs] if all(map(is_static, shapes)) else None
@@ -273,20 +277,11 @@ class LitertUnit:
 
 
 class LitertExecutor(Executor):
-    """Runs ``graph`` with LiteRT where it accepts operators; see :class:`LitertBackend`."""
+    """Runs ``graph`` with LiteRT where it accepts operators; see :class:`_LitertUnits`."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        *,
-        all_tensors: bool = False,
-        strict: bool = False,
-        max_bytes: int | None = None,
-        resize: bool = False,
-        context: Context | None = None,
-    ) -> None:
-        units = LitertBackend(all_tensors=all_tensors, strict=strict).units(graph, range(len(graph.nodes)))
-        super().__init__(graph, units, max_bytes=max_bytes, resize=resize, context=context)
+    def __init__(self, graph: Graph, *, all_tensors: bool = False, strict: bool = False, **options: Any) -> None:
+        units = _LitertUnits(graph, all_tensors=all_tensors, strict=strict).units()
+        super().__init__(graph, units, **options)
 
     @property
     def parts(self) -> tuple[LitertUnit, ...]:
@@ -296,24 +291,6 @@ class LitertExecutor(Executor):
     @property
     def fallbacks(self) -> dict[str, str]:
         return {part.name: part.failure for part in self.parts if part.failure is not None}
-
-
-def _check_all(graph: Graph, units: Sequence[Unit]) -> None:
-    """Raise UnsupportedError unless LiteRT runs every operator."""
-    for unit in units:
-        if isinstance(unit, OperatorUnit):
-            node = graph.nodes[unit.index].node
-            raise UnsupportedError("LiteRT does not support this operator", op=node.spec.name, tensor=node.name)
-
-
-def _import_litert() -> Any:
-    try:
-        from ai_edge_litert import interpreter
-    except ImportError:
-        raise OptionError(
-            "the litert backend needs the package ai-edge-litert", hint="pip install 'odc-mlir[litert]'"
-        ) from None
-    return interpreter
 
 
 def _known_tensors(graph: Graph) -> Sequence[TensorInfo]:
@@ -350,17 +327,24 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-_KERNELS = "cpu"
-
-
 class OnertUnit:
-    """All operators of a graph in a session of onert; results have the shapes that operators define."""
+    """All operators of a graph in a session of onert; results have the shapes that operators define.
 
-    def __init__(self, graph: Graph, part: Part) -> None:
+    Only outputs are visible: other tensors share memory. Raises OptionError if onert is not installed.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        part = cut_out(graph, graph.tensors, range(len(graph.nodes)), all_tensors=False)
         self.name = graph.name
         self.operators = part.operators
         self.reads, self.writes = part.inputs, part.outputs
-        self._infer = _import_onert()
+        try:
+            from onert import infer
+        except ImportError:
+            raise OptionError(
+                "the onert backend needs the package onert", hint="pip install 'odc-mlir[onert]'"
+            ) from None
+        self._infer: Any = infer
         self._model = bytes(write_model(part.model))
         self._session: Any = None
         self._shapes: list[tuple[int, ...]] | None = None
@@ -383,8 +367,9 @@ class OnertUnit:
             results = self._invoke(inputs)
         except (RuntimeError, ValueError, KeyError) as error:
             self._session = None
-            text = (str(error).splitlines() or [type(error).__name__])[0]
-            raise UnsupportedError(f"onert rejects the model: {text}", hint="run it on the host") from error
+            raise UnsupportedError(
+                f"onert rejects the model: {_first_line(error)}", hint="run it on the host"
+            ) from error
         frame.values.update(zip(self.writes, results, strict=True))
         if frame.observe is not None:
             frame.observe(Event(self.name, "ONERT", "host", start, time.perf_counter() - start))
@@ -392,37 +377,15 @@ class OnertUnit:
     def _invoke(self, inputs: Sequence[Array]) -> list[Array]:
         shapes = [value.shape for value in inputs]
         if self._session is None or shapes != self._shapes:
-            self._session, self._shapes = self._opened(), shapes
+            with tempfile.TemporaryDirectory(prefix="odc-onert-") as folder:  # a session maps the file into memory
+                path = Path(folder, "model.circle")
+                path.write_bytes(self._model)
+                self._session, self._shapes = self._infer.session(str(path), "cpu"), shapes
         found = self._session.infer(list(inputs))
         return [
             np.array(value).reshape(shape) if shape is not None and value.size == np.prod(shape) else np.array(value)
             for value, shape in zip(found, self._results, strict=True)
         ]
-
-    def _opened(self) -> Any:
-        """Open a session, which maps the file into memory."""
-        with tempfile.TemporaryDirectory(prefix="odc-onert-") as folder:
-            path = Path(folder, "model.circle")
-            path.write_bytes(self._model)
-            return self._infer.session(str(path), _KERNELS)
-
-
-class OnertExecutor(Executor):
-    """Runs ``graph`` with onert. Only outputs are visible: other tensors share memory."""
-
-    def __init__(
-        self, graph: Graph, *, max_bytes: int | None = None, resize: bool = False, context: Context | None = None
-    ) -> None:
-        part = cut_out(graph, graph.tensors, range(len(graph.nodes)), all_tensors=False)
-        super().__init__(graph, [OnertUnit(graph, part)], max_bytes=max_bytes, resize=resize, context=context)
-
-
-def _import_onert() -> Any:
-    try:
-        from onert import infer
-    except ImportError:
-        raise OptionError("the onert backend needs the package onert", hint="pip install 'odc-mlir[onert]'") from None
-    return infer
 
 
 def graph_executor(
@@ -442,11 +405,9 @@ def graph_executor(
     installed.
     """
     context = Context(custom_ops=graph.custom_ops) if context is None else context
+    options: dict[str, Any] = {"max_bytes": max_bytes, "resize": resize, "context": context}
     if backend == "host":
-        return HostExecutor(graph, max_bytes=max_bytes, resize=resize, context=context)
+        return HostExecutor(graph, **options)
     if backend == "onert":
-        return OnertExecutor(graph, max_bytes=max_bytes, resize=resize, context=context)
-
-    return LitertExecutor(
-        graph, all_tensors=all_tensors, strict=strict, max_bytes=max_bytes, resize=resize, context=context
-    )
+        return Executor(graph, [OnertUnit(graph)], **options)
+    return LitertExecutor(graph, all_tensors=all_tensors, strict=strict, **options)

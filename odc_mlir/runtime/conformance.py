@@ -15,23 +15,25 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir import ops
 from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.model import Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package
-from odc_mlir.formats.plan import SegmentStep
-from odc_mlir.ops.spec import Node
+from odc_mlir.formats.samples import random_inputs
+from odc_mlir.ops.spec import Array, Node
 from odc_mlir.plugins import codegen, registry
 from odc_mlir.plugins.foreign import WORKER, Answer, raised
 from odc_mlir.plugins.isolation import started
 from odc_mlir.plugins.target import FLOAT, Chosen, TargetDescription, choose, operator_ns, reason_against
 from odc_mlir.process_limits import Limits
+from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.runtime import api
 from odc_mlir.runtime.devices import MissingDevice, ask_devices, open_device, sources_of
 from odc_mlir.runtime.execution.executor import Executor
-from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.validity import PackageState, check, verify_package
@@ -81,8 +83,6 @@ class _Suite:
             raise _FailedError("it names no scheme that models should be in")
         for scheme in description.schemes:
             if scheme != FLOAT:
-                from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
-
                 scheme_of(scheme)
         rules = description.rules_of(self._chosen.machine)
         lines = list(rules.lines())
@@ -144,32 +144,19 @@ class _Suite:
             if isinstance(facts, OdcError):
                 raise facts
         for name, package in packages.items():
-            executor = package.executor(strict=True)
-            _compare(name, executor, package.executor("host"))
+            _compare(name, package.executor(strict=True), package.executor("host"))
         return f"{device.name}{', simulated' if device.simulated else ''}"
 
     def damage(self) -> str:
         """Damaged binaries are refused or run, without other effects."""
-        device, refused = open_device(self._extension), 0
-        for package in self._packages().values():
-            for step in package.plan.segments if package.plan is not None else ():
-                refused += self._damaged(package, step, device.load)
-        return f"{refused} damaged files were refused" if self._packages() else self._no_packages()
-
-    def _damaged(self, package: Package, step: SegmentStep, load: Callable[[bytes], Any]) -> int:
-        data, chance, refused = package.files.segment(step.file), random.Random(step.file), 0
-        for _ in range(_DAMAGES):
-            bad = bytearray(data)
-            bad[chance.randrange(len(bad))] ^= 1 << chance.randrange(8)
-            if chance.random() < 0.2:
-                bad = bad[: chance.randrange(len(bad))]
-            try:
-                load(bytes(bad))
-            except OdcError:
-                refused += 1
-            except (Exception, SystemExit) as error:
-                raise _FailedError(f"{step.file}: a damaged file makes it raise {raised(error)}") from error
-        return refused
+        load, packages = open_device(self._extension).load, self._packages().values()
+        files = [
+            (step.file, package.files.segment(step.file))
+            for package in packages
+            for step in (package.plan.segments if package.plan is not None else ())
+        ]
+        refused = sum(_damaged(name, data, load) for name, data in files)
+        return f"{refused} damaged files were refused" if packages else self._no_packages()
 
     def refuses(self) -> str:
         """A file that is no model is refused, without output."""
@@ -203,8 +190,7 @@ class _Suite:
         if said.quantization is None:
             return models
         quantised = {
-            f"{name}-{said.quantization}": bytes(_quantised(models[name], said.quantization).to_circle())
-            for name in ("layers", "image")
+            f"{name}-{said.quantization}": _quantised(models[name], said.quantization) for name in ("layers", "image")
         }
         return quantised | (models if said.takes_floats else {})
 
@@ -215,6 +201,23 @@ class _Suite:
 
     def _no_packages(self) -> str:
         return f"it makes .{self._extension} files, which are not packages: nothing here runs them"
+
+
+def _damaged(name: str, data: bytes, load: Callable[[bytes], Any]) -> int:
+    """Load damaged copies of a binary and return how many are refused."""
+    chance, refused = random.Random(name), 0
+    for _ in range(_DAMAGES):
+        bad = bytearray(data)
+        bad[chance.randrange(len(bad))] ^= 1 << chance.randrange(8)
+        if chance.random() < 0.2:
+            bad = bad[: chance.randrange(len(bad))]
+        try:
+            load(bytes(bad))
+        except OdcError:
+            refused += 1
+        except (Exception, SystemExit) as error:
+            raise _FailedError(f"{name}: a damaged file makes it raise {raised(error)}") from error
+    return refused
 
 
 def check_plugin(name: str) -> list[CheckOutcome]:
@@ -239,16 +242,8 @@ def run_suite(name: str) -> Iterator[CheckOutcome]:
     """Yield the outcomes of the suite for a target or plugin."""
     with TemporaryDirectory(prefix="odc-plugin-") as folder:
         suite = _Suite(name, Path(folder))
-        steps = (
-            suite.found,
-            suite.target,
-            suite.costs,
-            suite.compiles,
-            suite.packages,
-            suite.device,
-            suite.damage,
-            suite.refuses,
-        )
+        described = (suite.found, suite.target, suite.costs)
+        steps = (*described, suite.compiles, suite.packages, suite.device, suite.damage, suite.refuses)
         for step in steps:
             what = (step.__doc__ or "").strip().rstrip(".")
             try:
@@ -262,9 +257,8 @@ def run_suite(name: str) -> Iterator[CheckOutcome]:
 
 
 def _compare(name: str, executor: Executor, host: Executor) -> None:
-    chance = np.random.default_rng(7)
-    for _ in range(_RUNS):
-        inputs = [_values(chance, info) for info in executor.graph.input_infos()]
+    for seed in range(_RUNS):
+        inputs = _random_inputs(executor.graph, seed)
         kept = [value.copy() for value in inputs]
         outputs, again, expected = executor.run(inputs), executor.run(inputs), host.run(inputs)
         if any(not np.array_equal(one, two) for one, two in zip(inputs, kept, strict=True)):
@@ -280,18 +274,14 @@ def _compare(name: str, executor: Executor, host: Executor) -> None:
         raise _FailedError(f"{name!r}: {next(iter(executor.fallbacks.values()))}")
 
 
-def _values(chance: np.random.Generator, info: Any) -> Any:
-    shape, dtype = info.static_shape, info.info.numpy
-    if dtype.kind == "f":
-        return chance.normal(0, 1, shape).astype(dtype)
-    return chance.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+def _random_inputs(graph: Graph, seed: int) -> list[Array]:
+    return random_inputs([(info.info.numpy, info.static_shape) for info in graph.input_infos()], seed)
 
 
-def _quantised(model: bytes, scheme: str) -> Any:
-    chance = np.random.default_rng(8)
-    infos = build_graph(read_model(model)).input_infos()
-    samples = [[chance.normal(0, 1, info.static_shape).astype(np.float32) for info in infos] for _ in range(12)]
-    return api.quantize(model, scheme=scheme, calibration=samples, help=False)
+def _quantised(model: bytes, scheme: str) -> bytes:
+    graph = build_graph(read_model(model))
+    samples = [_random_inputs(graph, seed) for seed in range(12)]
+    return bytes(api.quantize(model, scheme=scheme, calibration=samples, help=False).to_circle())
 
 
 def _models() -> dict[str, Model]:
@@ -318,15 +308,10 @@ def _models() -> dict[str, Model]:
 
 def _nodes() -> list[Node]:
     """Return the operators of all models, and one that no target compiles."""
-    models = (*_models().values(), _random_numbers())
+    stateful = _ChainBuilder((2,), "int32")
+    stateful.add("RANDOM_UNIFORM", (1, 8), dtype="float32")
+    models = (*_models().values(), stateful.model())
     return [item.node for model in models for item in build_graph(model).nodes]
-
-
-def _random_numbers() -> Model:
-    """Return a model of one operator with state, which no target compiles."""
-    builder = _ChainBuilder((2,), "int32")
-    builder.add("RANDOM_UNIFORM", (1, 8), dtype="float32")
-    return builder.model()
 
 
 class _ChainBuilder:
@@ -340,8 +325,6 @@ class _ChainBuilder:
         self._graph.inputs = (self._last,)
 
     def add(self, name: str, shape: Sequence[int], *constants: Any, dtype: str | None = None, **options: Any) -> None:
-        from odc_mlir import ops
-
         inputs = [self._last]
         for value in constants:
             place = len(self._buffers)

@@ -45,17 +45,8 @@ class TensorSpec:
 def tensor_spec(info: TensorInfo) -> TensorSpec:
     """Return the description of a graph input or output."""
     quant = info.quant if info.quant is not None and info.quant.per_tensor else None
-    return TensorSpec(
-        info.name,
-        info.shape,
-        info.dtype,
-        None if quant is None else quant.scale,
-        None if quant is None else quant.zero_point,
-    )
-
-
-def _extent(dimension: int | None) -> str:
-    return "?" if dimension is None else str(dimension)
+    scale, zero_point = (None, None) if quant is None else (quant.scale, quant.zero_point)
+    return TensorSpec(info.name, info.shape, info.dtype, scale, zero_point)
 
 
 class Package:
@@ -115,11 +106,11 @@ class Package:
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows: the package with its inputs and outputs."""
-        rows = [
-            (kind, spec.name, spec.dtype, "scalar" if spec.shape == () else " x ".join(map(_extent, spec.shape or ())))
-            for kind, specs in (("input", self.inputs), ("output", self.outputs))
-            for spec in specs
-        ]
+        rows = []
+        for kind, specs in (("input", self.inputs), ("output", self.outputs)):
+            for spec in specs:
+                extents = " x ".join("?" if extent is None else str(extent) for extent in spec.shape or ())
+                rows.append((kind, spec.name, spec.dtype, "scalar" if spec.shape == () else extents))
         return small_table(repr(self)[1:-1], ("", "tensor", "type", "shape"), rows)
 
     @property

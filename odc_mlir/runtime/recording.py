@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ import numpy as np
 
 from odc_mlir.calibration.gathering import Between, Block, TensorGatherer, detailed
 from odc_mlir.calibration.recorded import InputFacts, Records, Shapes, TensorKey, coverage, shapes_of
-from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import InputError, OdcError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model
@@ -52,8 +51,7 @@ _OTHER_MODEL = "RUN_MODEL"
 class Recorder:
     """Records tensors that executors of ``graph`` compute: call :meth:`run` for each run, and :meth:`take` at the end.
 
-    Alternatively call :meth:`begin` and pass it to ``executor.run`` as ``watch``, with :meth:`watch_call` and
-    :meth:`watch_together`. Tensors inside segments are not visible. It is not thread-safe.
+    Tensors inside segments are not visible. It is not thread-safe.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -62,7 +60,13 @@ class Recorder:
         room = max(1, min(_BUFFER_ELEMENTS, _ALL_BUFFERS_ELEMENTS // max(1, len(self.expected))))
         # Subgraphs of other model files have their own indices and names, and are not quantised.
         self._graphs = _own_graphs(graph)
-        self._begin({id(found): _slots(found, room) for found in self._graphs})
+        slots: dict[int, list[TensorGatherer | None]] = {
+            id(found): [None] * len(found.tensors) for found in self._graphs
+        }
+        for found in self._graphs:
+            for index in _shown(found):
+                slots[id(found)][index] = TensorGatherer(room)
+        self._begin(slots)
         self._float_inputs = [
             (place, graph.tensors[index].name)
             for place, index in enumerate(graph.inputs)
@@ -99,11 +103,6 @@ class Recorder:
         self._note(inputs)
         return outputs
 
-    def begin(self, inputs: Sequence[Any]) -> None:
-        """Start recording a run on ``inputs``."""
-        self._run += 1
-        self._note(inputs)
-
     def _note(self, inputs: Sequence[Any]) -> None:
         for place, name in self._float_inputs:
             if place < len(inputs):
@@ -113,7 +112,9 @@ class Recorder:
         """Record tensor ``index`` of the graph."""
         self._seen = self._run
         if self._grouped:
-            self._flush_groups()
+            self._grouped = False
+            for group in self._groups.values():
+                group.flush()
         slot = self._main[index]
         if slot is not None:
             self._single = True
@@ -147,11 +148,6 @@ class Recorder:
                 slot.add(value, self._run)
 
         return watch
-
-    def _flush_groups(self) -> None:
-        self._grouped = False
-        for group in self._groups.values():
-            group.flush()
 
     def take(self, digest: str = "") -> Records:
         """Return the records of the runs since the last call; ``digest`` is the model's, if known."""
@@ -192,7 +188,9 @@ class Gathered:
         for group in self._groups:
             group.flush(between)
         for key, slot in self._slots:
-            _enter(self._records, key, slot.take())
+            statistics = slot.take()
+            if statistics.runs_seen:
+                self._records.tensors[key] = statistics
             between()
         self._slots, self._groups = [], []
         return self._records
@@ -242,17 +240,6 @@ class _Group:
             self._block.flush(between)
 
 
-def _enter(records: Records, key: TensorKey, statistics: TensorStatistics) -> None:
-    """Add a tensor's statistics to ``records``, if there are any."""
-    if statistics.runs_seen:
-        # Tensors may share a name: then each must find its values within the range.
-        known = records.tensors.get(key)
-        if known is None:
-            records.tensors[key] = statistics
-        else:
-            known.merge(statistics)
-
-
 def record(
     model: str | os.PathLike[str] | bytes | Model | Executor,
     samples: Iterable[Sequence[Any]],
@@ -277,11 +264,13 @@ def record(
         store = RecordStore(store, digest or None)
     recorder = Recorder(executor.graph)
     found = Records(digest)
-    total = _known_length(samples, max_runs)
+    total = max_runs
+    if isinstance(samples, Sized):
+        total = len(samples) if max_runs is None else min(max_runs, len(samples))
     executor.reset()
     batch = _Batch(recorder, store, found)
     try:
-        for done, sample in enumerate(_first(samples, max_runs), 1):
+        for done, sample in enumerate(islice(samples, max_runs), 1):
             inputs = list(sample)
             if not keep_state:
                 executor.reset()
@@ -334,14 +323,11 @@ class _Batch:
             records = self._recorder.take(self._found.digest)
             if self._store is not None:
                 self._store.append(records, self._shapes, tuple(self._inputs))
-            if self._found.runs:
-                self._found.merge(records)
+            found = self._found
+            if found.runs:
+                found.merge(records)
             else:
-                self._found.runs, self._found.tensors, self._found.inputs = (
-                    records.runs,
-                    records.tensors,
-                    records.inputs,
-                )
+                found.runs, found.tensors, found.inputs = records.runs, records.tensors, records.inputs
             self._inputs.clear()
             self._runs = 0
             self._begun = time.monotonic()
@@ -374,14 +360,6 @@ def _shown(graph: Graph) -> list[int]:
     return [index for index in dict.fromkeys(every) if graph.tensors[index].info.kind == "float"]
 
 
-def _slots(graph: Graph, room: int) -> list[TensorGatherer | None]:
-    """Return a slot for each recorded tensor, by index."""
-    result: list[TensorGatherer | None] = [None] * len(graph.tensors)
-    for index in _shown(graph):
-        result[index] = TensorGatherer(room)
-    return result
-
-
 def _own_graphs(graph: Graph) -> list[Graph]:
     """Return ``graph`` and the subgraphs of the same model that it calls, directly or not."""
     found, waiting = {id(graph): graph}, [graph]
@@ -392,14 +370,3 @@ def _own_graphs(graph: Graph) -> list[Graph]:
                     found[id(called)] = called
                     waiting.append(called)
     return sorted(found.values(), key=lambda item: item.subgraph)
-
-
-def _known_length(samples: Iterable[Any], most: int | None) -> int | None:
-    if not isinstance(samples, Sized):
-        return most
-    return len(samples) if most is None else min(most, len(samples))
-
-
-def _first(samples: Iterable[Sequence[Any]], most: int | None) -> Iterator[Sequence[Any]]:
-    """Return the first samples, without consuming more of an iterator."""
-    return iter(samples) if most is None else islice(samples, most)

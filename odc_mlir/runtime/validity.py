@@ -73,18 +73,13 @@ def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str 
         return Validity(PackageState.CANNOT, str(error))
     plan = files.plan
     if plan is None:
-        return _uncompiled(chosen)
+        if chosen is None:
+            return Validity(PackageState.RUNS, _NOTHING_COMPILED)
+        return Validity(*(_no_compiler(chosen.codegen) or (PackageState.REBUILD, "nothing in it is compiled")))
     found = sorted(_findings(package, plan, chosen), key=lambda item: list(PackageState).index(item[0]), reverse=True)
     fits = f"all of it fits what is here for {plan.target}" if plan.segments else _NOTHING_COMPILED
     state, reason = found[0] if found else (PackageState.RUNS, fits)
     return Validity(state, reason, plan.target)
-
-
-def _uncompiled(chosen: Chosen | None) -> Validity:
-    if chosen is None:
-        return Validity(PackageState.RUNS, _NOTHING_COMPILED)
-    missing = _no_compiler(chosen.codegen)
-    return Validity(*(missing or (PackageState.REBUILD, "nothing in it is compiled")))
 
 
 def _findings(package: Package, plan: Plan, chosen: Chosen | None) -> Iterator[_Finding]:
@@ -162,7 +157,12 @@ def _refused(graph: Graph, plan: Plan | None) -> OdcError | None:
     own = (refusal(node) for index, node in enumerate(found.nodes) if index not in on_target)
     if (error := _scratch(graph)) is not None:
         return error
-    called = (_refused(other, None) for item in graph.nodes for other in item.calls.values() if _is_known(other))
+    called = (
+        _refused(other, None)
+        for item in graph.nodes
+        for other in item.calls.values()
+        if all(is_static(info.shape) for info in other.input_infos())
+    )
     return next((error for error in chain(own, called) if error is not None), None)
 
 
@@ -177,10 +177,6 @@ def _scratch(graph: Graph) -> OdcError | None:
     return None
 
 
-def _is_known(graph: Graph) -> bool:
-    return all(is_static(info.shape) for info in graph.input_infos())
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
     """Result of one check: the ``problem`` found in ``what``, or None."""
@@ -192,23 +188,23 @@ class Check:
 def verify_package(files: PackageFiles) -> Iterator[Check]:
     """Yield the checks of members, models, plan, segments, and the manifest that a rollback would restore."""
     package = Package(files)
-    for name in sorted({*files.members, *files.manifest.files}):
-        yield _checked(f"member {name}", partial(_check_member, files, name))
-    yield _checked("model", lambda: package.graph)
-    if files.plan is not None:
-        plan = files.plan
-        yield _checked("plan", lambda: check_plan(plan, package.graph, str(files.manifest.plan)))
+    looks: list[tuple[str, Callable[[], object]]] = [
+        (f"member {name}", partial(_check_member, files, name))
+        for name in sorted({*files.members, *files.manifest.files})
+    ]
+    looks.append(("model", lambda: package.graph))
+    if (plan := files.plan) is not None:
+        looks.append(("plan", lambda: check_plan(plan, package.graph, str(files.manifest.plan))))
         for step in plan.segments:
-            yield _checked(f"segment {step.file}", partial(_check_segment, files, plan.extension, step.file))
-    yield _checked("original", lambda: original_of(files))
-
-
-def _checked(what: str, look: Callable[[], object]) -> Check:
-    try:
-        look()
-    except OdcError as error:
-        return Check(what, str(error))
-    return Check(what)
+            looks.append((f"segment {step.file}", partial(_check_segment, files, plan.extension, step.file)))
+    looks.append(("original", lambda: original_of(files)))
+    for what, look in looks:
+        try:
+            look()
+        except OdcError as error:
+            yield Check(what, str(error))
+        else:
+            yield Check(what)
 
 
 def _check_member(files: PackageFiles, name: str) -> None:

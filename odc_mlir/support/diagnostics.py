@@ -7,15 +7,8 @@ from contextlib import contextmanager
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
-from xdsl.utils.exceptions import (
-    ArgSpecParseError,
-    DiagnosticException,
-    InterpretationError,
-    ParseError,
-    PassFailedException,
-    UnregisteredConstructException,
-    VerifyException,
-)
+from xdsl.utils import exceptions
+from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.errors import CompileError, ModelError, OdcError, OptionError
 from odc_mlir.support.locations import Positions, point
@@ -42,15 +35,15 @@ def _typed() -> Generator[None]:
     """Convert exceptions as :func:`typed_errors`, without a location."""
     try:
         yield
-    except ParseError as error:
+    except exceptions.ParseError as error:
         raised = ModelError(_lower(error.msg.strip().rstrip("!.")))
         point(raised, error.span)
         raise raised from error
-    except (VerifyException, UnregisteredConstructException) as error:
+    except (VerifyException, exceptions.UnregisteredConstructException) as error:
         raise ModelError(_lower(str(error))) from error
-    except ArgSpecParseError as error:  # a BaseException: nothing else would ever catch it
+    except exceptions.ArgSpecParseError as error:  # a BaseException: nothing else would ever catch it
         raise OptionError(_lower(str(error).splitlines()[-1].strip())) from error
-    except (PassFailedException, InterpretationError, DiagnosticException) as error:
+    except (exceptions.PassFailedException, exceptions.InterpretationError, exceptions.DiagnosticException) as error:
         raise CompileError(_lower(str(error))) from error
 
 

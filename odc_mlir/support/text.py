@@ -27,23 +27,8 @@ from operator import itemgetter
 from typing import IO, Any, Literal
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import (
-    AnyDenseElement,
-    AnyFloat,
-    ArrayAttr,
-    ComplexType,
-    DenseIntOrFPElementsAttr,
-    DictionaryAttr,
-    FusedLoc,
-    IndexType,
-    IntegerType,
-    LocationAttr,
-    ModuleOp,
-    NameLoc,
-    RankedStructure,
-    UnitAttr,
-    UnknownLoc,
-)
+from xdsl.dialects import builtin
+from xdsl.dialects.builtin import AnyDenseElement, ModuleOp, RankedStructure
 from xdsl.ir import Attribute, BlockArgument, Operation, TypeAttribute
 from xdsl.parser import AttrParser, Parser, ParserState
 from xdsl.printer import Printer
@@ -67,7 +52,12 @@ _DENSE_ELEMENTS = 1 << 24
 
 # Attributes and types that print as an alias when their text is longer than this.
 _ALIAS_CHARACTERS = 64
-_ALIASES = {"quant.uniform": "!per_axis", "circle.qparams": "#qparams", NameLoc.name: "#loc", FusedLoc.name: "#loc"}
+_ALIASES = {
+    "quant.uniform": "!per_axis",
+    "circle.qparams": "#qparams",
+    builtin.NameLoc.name: "#loc",
+    builtin.FusedLoc.name: "#loc",
+}
 _BROKEN = {
     "builtin.module": 120,
     "npu.program": 480,
@@ -91,7 +81,7 @@ class OdcPrinter(Printer):
 
     def print_attribute(self, attribute: Attribute) -> None:
         if attribute.name in _ALIASES and (alias := self._alias(attribute)) is not None:
-            if isinstance(attribute, LocationAttr):
+            if isinstance(attribute, builtin.LocationAttr):
                 with self.in_location():
                     self.print_string(alias)
             else:
@@ -126,7 +116,7 @@ class OdcPrinter(Printer):
     @property
     def print_debuginfo(self) -> bool:
         """Return whether to print the current location: enabled, and known."""
-        return self._locations and not (self._open and isinstance(self._open[-1].location, UnknownLoc))
+        return self._locations and not (self._open and isinstance(self._open[-1].location, builtin.UnknownLoc))
 
     @print_debuginfo.setter
     def print_debuginfo(self, wanted: bool) -> None:
@@ -144,28 +134,28 @@ class OdcPrinter(Printer):
         if most is None:
             super().print_attr_dict(attr_dict)
             return
-        self._print_broken(DictionaryAttr(attr_dict), "\n", most)
+        self._print_broken(builtin.DictionaryAttr(attr_dict), "\n", most)
 
     def _print_broken(self, attribute: Attribute, line: str, most: int) -> None:
         """Print ``attribute`` on one line if it is short, else its parts on lines below; ``line`` starts a line."""
         items: list[tuple[str, Attribute]] = []
-        if isinstance(attribute, DictionaryAttr):
+        if isinstance(attribute, builtin.DictionaryAttr):
             items = list(attribute.data.items())
-        elif isinstance(attribute, ArrayAttr):
+        elif isinstance(attribute, builtin.ArrayAttr):
             items = [("", item) for item in attribute.data]
         try:
             limited = _LimitedText(most) if items else None
             self.print_string(self._apart(lambda printer: printer.print_attribute(attribute), limited))
             return
         except _TooLongError:
-            opening, closing = "[]" if isinstance(attribute, ArrayAttr) else "{}"
+            opening, closing = "[]" if isinstance(attribute, builtin.ArrayAttr) else "{}"
         self.print_string(opening)
         for index, (name, item) in enumerate(items):
             self.print_string(f",{line}  " if index else f"{line}  ")
             if name:
                 self.print_identifier_or_string_literal(name)
-                self.print_string("" if isinstance(item, UnitAttr) else " = ")
-            if not isinstance(item, UnitAttr):
+                self.print_string("" if isinstance(item, builtin.UnitAttr) else " = ")
+            if not isinstance(item, builtin.UnitAttr):
                 self._print_broken(item, line + "  ", most)
         self.print_string(line + closing)
 
@@ -219,8 +209,10 @@ class _Lexer(MLIRLexer):
 class _Element(AttrParser._TensorLiteralElement):
     """An element of a dense attribute, whose hexadecimal digits are the bits of a real number."""
 
-    def to_type(self, parser: AttrParser, type: AnyFloat | IntegerType | IndexType | ComplexType) -> Any:
-        if not isinstance(type, AnyFloat) or "0x" not in self.span.text.lower():
+    def to_type(
+        self, parser: AttrParser, type: builtin.AnyFloat | builtin.IntegerType | builtin.IndexType | builtin.ComplexType
+    ) -> Any:
+        if not isinstance(type, builtin.AnyFloat) or "0x" not in self.span.text.lower():
             return super().to_type(parser, type)
         if self.is_negative or not isinstance(self.value, int) or self.value >> 8 * type.compile_time_size:
             bits = 8 * type.compile_time_size
@@ -318,7 +310,7 @@ class OdcParser(Parser):
 
     def parse_dense_int_or_fp_elements_attr(
         self, type: RankedStructure[AnyDenseElement] | None
-    ) -> DenseIntOrFPElementsAttr:
+    ) -> builtin.DenseIntOrFPElementsAttr:
         return super().parse_dense_int_or_fp_elements_attr(None if type is None else self._bounded(type))
 
     def _bounded(self, type: RankedStructure[AnyDenseElement]) -> RankedStructure[AnyDenseElement]:

@@ -18,7 +18,8 @@ from importlib import resources
 from typing import Any, Literal, get_type_hints
 
 from odc_mlir.errors import TargetError, parsing
-from odc_mlir.targets.costs import REFERENCE, REFERENCE_ENERGY, EnergyCosts, HostCosts, parse_energy, parse_host
+from odc_mlir.targets import costs
+from odc_mlir.targets.costs import EnergyCosts, HostCosts
 from odc_mlir.targets.limits import check_limits
 
 MemoryMode = Literal["flash", "sram"]
@@ -59,13 +60,8 @@ class Local:
 
     @property
     def total_bytes(self) -> int:
-        return (
-            self.tile_bytes
-            + self.weight_bytes
-            + self.accumulators * self.accumulator_bytes
-            + self.param_entries * self.param_entry_bytes
-            + self.table_bytes
-        )
+        accumulators, params = self.accumulators * self.accumulator_bytes, self.param_entries * self.param_entry_bytes
+        return self.tile_bytes + self.weight_bytes + accumulators + params + self.table_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,17 +202,27 @@ def parse(text: str, location: str) -> Target:
     """Parse TOML ``text`` as a target; ``location`` names it in errors. Equal texts return the same object."""
     with parsing("not valid TOML", TargetError, location=location):
         document = tomllib.loads(text)
-    target: Target = _record(Target, document, location, "")
-    _check(target, location)
-    return target
+    return _target(document, location)
 
 
 def from_canonical(text: str, location: str) -> Target:
     """Return the target with this :attr:`Target.canonical` text; ``location`` names it in errors."""
     with parsing("not a canonical target description", TargetError, location=location):
         document = json.loads(text)
+    return _target(document, location)
+
+
+def _target(document: Any, location: str) -> Target:
     target: Target = _record(Target, document, location, "")
-    _check(target, location)
+    for pixels, channels in (*target.array.shapes, target.array.depthwise_shape):
+        if pixels * channels != target.array.macs_per_cycle:
+            raise TargetError(
+                f"array shape {pixels}x{channels} does not use {target.array.macs_per_cycle} multipliers",
+                location=location,
+            )
+    if len(target.array.shapes) > 4:
+        raise TargetError("at most 4 array shapes can be encoded", location=location)
+    check_limits(target, location)
     return target
 
 
@@ -224,23 +230,17 @@ def _record(cls: Any, value: Any, location: str, path: str) -> Any:
     if not isinstance(value, dict):
         raise TargetError(f"key {path.removesuffix('.')!r} must be a table", location=location)
     if cls is Target:
-        value = {"compares_with": "", "host": REFERENCE, "energy": REFERENCE_ENERGY, **value}
+        value = {"compares_with": "", "host": costs.REFERENCE, "energy": costs.REFERENCE_ENERGY, **value}
     hints = get_type_hints(cls)
-    names = [f.name for f in dataclasses.fields(cls)]
-    for key in value:
-        if key not in names:
-            raise TargetError(f"unknown key {path + key!r}", location=location)
-    for key in names:
-        if key not in value:
-            raise TargetError(f"missing key {path + key!r}", location=location)
-    return cls(**{key: _value(hints[key], value[key], location, path + key) for key in names})
+    costs.check_keys(value, hints, path, location)
+    return cls(**{key: _value(hints[key], value[key], location, path + key) for key in hints})
 
 
 def _value(hint: Any, value: Any, location: str, path: str) -> Any:
     if hint is HostCosts:
-        return parse_host(value, location)
+        return costs.parse_host(value, location)
     if hint is EnergyCosts:
-        return parse_energy(value, location)
+        return costs.parse_energy(value, location)
     if dataclasses.is_dataclass(hint):
         return _record(hint, value, location, path + ".")
     if hint is str and isinstance(value, str):
@@ -256,15 +256,3 @@ def _value(hint: Any, value: Any, location: str, path: str) -> Any:
 
 def _is_pair(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(type(v) is int and v > 0 for v in value)
-
-
-def _check(target: Target, location: str) -> None:
-    for pixels, channels in (*target.array.shapes, target.array.depthwise_shape):
-        if pixels * channels != target.array.macs_per_cycle:
-            raise TargetError(
-                f"array shape {pixels}x{channels} does not use {target.array.macs_per_cycle} multipliers",
-                location=location,
-            )
-    if len(target.array.shapes) > 4:
-        raise TargetError("at most 4 array shapes can be encoded", location=location)
-    check_limits(target, location)

@@ -1,12 +1,8 @@
 """Costs of operators on the host, of transfers to the NPU, and of energy.
 
-A target file has a table ``[host]``, or ``host = "NAME"`` for a description shipped in ``hosts/``; one that has
-neither gets ``reference``. A description may be ``like`` a shipped one, ``times`` slower. Host costs decide where
-operators run, never what is computed, so they are no part of a target's identity.
-
-A target file has a table ``[energy]``, or ``energy = "NAME"`` for a description shipped in ``energies/``; one that has
-neither gets ``22nm``. A description may be ``like`` a shipped one with other numbers for some of it. Energy decides
-nothing, so it is no part of a target's identity.
+A target file has tables ``[host]`` and ``[energy]``, or names descriptions shipped in ``hosts/`` and ``energies/``
+(default: ``reference`` and ``22nm``). A table may be ``like`` a shipped description. Costs decide where operators run,
+never what is computed, so they are no part of a target's identity.
 """
 
 from __future__ import annotations
@@ -90,12 +86,23 @@ def _found(table: Mapping[str, float], names: tuple[str, ...], default: float) -
 
 def load_host(name: str, location: str) -> HostCosts:
     """Load the shipped description called ``name``; ``location`` names the reader in errors (TargetError)."""
-    folder = resources.files(__package__) / "hosts"
-    known = sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
-    if name not in known:
-        raise TargetError(f"key 'host' names {name!r}, known: {', '.join(known)}", location=location)
-    text = (folder / f"{name}.toml").read_text("utf-8")
-    return parse_host(tomllib.loads(text), f"{name}.toml")
+    return parse_host(_shipped("host", "hosts", name, location), f"{name}.toml")
+
+
+def _shipped(key: str, folder: str, name: str, location: str) -> dict[str, Any]:
+    """Return the table of a shipped description; raise TargetError that lists the known ones."""
+    files = {file.name: file for file in (resources.files(__package__) / folder).iterdir()}
+    if f"{name}.toml" not in files:
+        known = ", ".join(sorted(file.removesuffix(".toml") for file in files if file.endswith(".toml")))
+        raise TargetError(f"key {key!r} names {name!r}, known: {known}", location=location)
+    return tomllib.loads(files[f"{name}.toml"].read_text("utf-8"))
+
+
+def check_keys(table: Mapping[str, Any], names: Collection[str], path: str, location: str) -> None:
+    """Raise TargetError for the first unknown or missing key; ``path`` precedes it in the message."""
+    for key in (*table, *names):
+        if key not in table or key not in names:
+            raise TargetError(f"{'unknown' if key in table else 'missing'} key {path + key!r}", location=location)
 
 
 def parse_host(table: Any, location: str) -> HostCosts:
@@ -106,16 +113,9 @@ def parse_host(table: Any, location: str) -> HostCosts:
         raise TargetError("key 'host' must be a table or the name of a host", location=location)
     if "like" in table:
         return _like(table, location)
-    names = [field.name for field in dataclasses.fields(HostCosts)]
-    for key in table:
-        if key not in names:
-            raise TargetError(f"unknown key 'host.{key}'", location=location)
-    for key in names:
-        if key not in table and key != "start_ns":
-            raise TargetError(f"missing key 'host.{key}'", location=location)
-    values = {
-        key: _value(table[key], f"host.{key}", location) for key in names if key in table and key != "description"
-    }
+    table = {"start_ns": {}, **table}
+    check_keys(table, [field.name for field in dataclasses.fields(HostCosts)], "host.", location)
+    values = {key: _value(value, f"host.{key}", location) for key, value in table.items() if key != "description"}
     return HostCosts(description=str(table["description"]), **values)
 
 
@@ -185,34 +185,18 @@ FIGURES = tuple(field.name for field in dataclasses.fields(EnergyCosts) if field
 def parse_energy(table: Any, location: str) -> EnergyCosts:
     """Parse a table of figures, or load the shipped description that a string names; raise TargetError."""
     if isinstance(table, str):
-        return _load(table, location)
+        return parse_energy(_shipped("energy", "energies", table, location), f"{table}.toml")
     if not isinstance(table, Mapping):
         raise TargetError("key 'energy' must be a table or the name of one", location=location)
-    found = dict(table)
-    if "like" in found:
-        base = _load(str(found.pop("like")), location)
-        found = {key: getattr(base, key) for key in ("description", *FIGURES)} | found
-    for key in found:
-        if key not in ("description", *FIGURES):
-            raise TargetError(f"unknown key 'energy.{key}'", location=location)
-    for key in ("description", *FIGURES):
-        if key not in found:
-            raise TargetError(f"missing key 'energy.{key}'", location=location)
-    figures = {key: _figure(found[key], f"energy.{key}", location) for key in FIGURES}
-    return EnergyCosts(description=str(found["description"]), **figures)
-
-
-def _load(name: str, location: str) -> EnergyCosts:
-    folder = resources.files(__package__) / "energies"
-    known = sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
-    if name not in known:
-        raise TargetError(f"key 'energy' names {name!r}, known: {', '.join(known)}", location=location)
-    return parse_energy(tomllib.loads((folder / f"{name}.toml").read_text("utf-8")), f"{name}.toml")
+    if "like" in table:
+        base = _shipped("energy", "energies", str(table["like"]), location)
+        table = base | {key: value for key, value in table.items() if key != "like"}
+    check_keys(table, ("description", *FIGURES), "energy.", location)
+    figures = {key: _figure(table[key], f"energy.{key}", location) for key in FIGURES}
+    return EnergyCosts(description=str(table["description"]), **figures)
 
 
 def _figure(value: Any, path: str, location: str) -> EnergyFigure:
-    if isinstance(value, EnergyFigure):
-        return value
     if not isinstance(value, Mapping) or set(value) != {*_NUMBERS, "source"} or not isinstance(value["source"], str):
         raise TargetError(f"key {path!r} must have exactly value, low, high and source", location=location)
     found, low, high = (number_of(value[name], f"{path}.{name}", location) for name in _NUMBERS)

@@ -12,15 +12,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odc_mlir.errors import TargetError
-from odc_mlir.isa.fields import (
-    ACCUMULATOR_BITS,
-    FULL_RECORD_BYTES,
-    LUT_ENTRIES,
-    OFFSET_BITS,
-    REGION_ALIGNMENT_BYTES,
-    SEMAPHORES,
-    Kind,
-)
+from odc_mlir.isa import fields
+from odc_mlir.isa.fields import Kind
 from odc_mlir.isa.instructions import BY_MNEMONIC, MOST_COMPACT_BYTES
 
 if TYPE_CHECKING:
@@ -39,13 +32,29 @@ class TargetLimit(NamedTuple):
     high: str = "no such hardware exists"
 
 
+_AT_LEAST_ONE = (
+    *("sram.bytes_per_cycle", "sram.strict_outstanding_bursts"),
+    *("offchip.bytes_per_cycle", "offchip.strict_outstanding_bursts"),
+    *("tile_ports.read_bytes_per_cycle", "tile_ports.write_bytes_per_cycle", "tile_ports.fetch_bytes"),
+    *("array.macs_per_cycle", "array.depthwise_rows", "array.accumulator_ports"),
+    *("vector.requant_lanes", "vector.reduce_lanes", "vector.softmax_elements_per_cycle"),
+    *("decoder.symbols_per_cycle", "fetch.queue_depth"),
+)
+_ZERO_ALLOWED = (
+    *("sram.read_latency_cycles", "sram.write_latency_cycles"),
+    *("offchip.read_latency_cycles", "offchip.write_latency_cycles"),
+    *("array.start_cycles", "vector.start_cycles", "vector.softmax_start_cycles", "decoder.start_cycles"),
+    *("fetch.issue_cycles", "fetch.semaphore_cycles"),
+)
+
+
 def check_limits(target: Target, location: str) -> None:
     """Raise TargetError for the first number out of its range; it names key, value, limit and reason."""
     for name, port in (("sram", target.sram), ("offchip", target.offchip)):
-        if port.burst_bytes < 1 or REGION_ALIGNMENT_BYTES % port.burst_bytes:
+        if port.burst_bytes < 1 or fields.REGION_ALIGNMENT_BYTES % port.burst_bytes:
             raise TargetError(
                 f"key '{name}.burst_bytes' is {port.burst_bytes}, it must be at least 1 and divide "
-                f"{REGION_ALIGNMENT_BYTES}: regions are bound at multiples of that",
+                f"{fields.REGION_ALIGNMENT_BYTES}: regions are bound at multiples of that",
                 location=location,
             )
     for limit in limits(target):
@@ -65,10 +74,11 @@ def limits(target: Target) -> Iterator[TargetLimit]:
     macs = target.array.macs_per_cycle
     narrowest = min(channels for _, channels in target.array.shapes)
     pixels = max(pixels for pixels, _ in target.array.shapes)
-    entry = ACCUMULATOR_BITS // 8
+    entry = fields.ACCUMULATOR_BITS // 8
     yield TargetLimit("version", 0, most=(1 << 32) - 1, high="versions have 32 bits")
     yield TargetLimit("clock_hz", most=1 << 40)
-    yield from _ports(target)
+    yield from map(TargetLimit, _AT_LEAST_ONE)
+    yield from (TargetLimit(key, 0) for key in _ZERO_ALLOWED)
     yield TargetLimit(
         "local.tile_bytes",
         4 * macs,
@@ -79,8 +89,8 @@ def limits(target: Target) -> Iterator[TargetLimit]:
         "sram.capacity_bytes",
         target.local.tile_bytes,
         "the tile buffer is filled from it",
-        1 << OFFSET_BITS,
-        f"addresses have {OFFSET_BITS} bits",
+        1 << fields.OFFSET_BITS,
+        f"addresses have {fields.OFFSET_BITS} bits",
     )
     yield TargetLimit(
         "local.weight_bytes", 2 * macs, "two slots of a weight for each multiplier", *_addressable(Kind.WEIGHT)
@@ -89,7 +99,7 @@ def limits(target: Target) -> Iterator[TargetLimit]:
         "local.accumulators", pixels, "one for each pixel of a step of the array", *_addressable(Kind.ACCUMULATOR)
     )
     yield TargetLimit(
-        "local.accumulator_bytes", entry, why := f"an accumulator has {ACCUMULATOR_BITS} bits", entry, why
+        "local.accumulator_bytes", entry, why := f"an accumulator has {fields.ACCUMULATOR_BITS} bits", entry, why
     )
     yield TargetLimit(
         "local.param_entries",
@@ -98,34 +108,17 @@ def limits(target: Target) -> Iterator[TargetLimit]:
         *_addressable(Kind.PARAM),
     )
     why = "a bias, a multiplier and an exponent"
-    yield TargetLimit("local.param_entry_bytes", FULL_RECORD_BYTES, why, FULL_RECORD_BYTES, why)
-    yield TargetLimit("local.table_bytes", LUT_ENTRIES, "one look-up table", *_addressable(Kind.TABLE))
-    for key in ("tile_ports.read_bytes_per_cycle", "tile_ports.write_bytes_per_cycle", "tile_ports.fetch_bytes"):
-        yield TargetLimit(key)
-    for key in ("array.macs_per_cycle", "array.depthwise_rows", "array.accumulator_ports"):
-        yield TargetLimit(key)
-    yield TargetLimit("array.start_cycles", 0)
-    yield from map(TargetLimit, ("vector.requant_lanes", "vector.reduce_lanes", "vector.softmax_elements_per_cycle"))
-    yield from (
-        TargetLimit(key, 0) for key in ("vector.start_cycles", "vector.softmax_start_cycles", "decoder.start_cycles")
-    )
-    yield TargetLimit("decoder.symbols_per_cycle")
-    yield TargetLimit("fetch.queue_depth")
-    yield from (TargetLimit(key, 0) for key in ("fetch.issue_cycles", "fetch.semaphore_cycles"))
+    yield TargetLimit("local.param_entry_bytes", fields.FULL_RECORD_BYTES, why, fields.FULL_RECORD_BYTES, why)
+    yield TargetLimit("local.table_bytes", fields.LUT_ENTRIES, "one look-up table", *_addressable(Kind.TABLE))
     bits = next(field.bits for field in BY_MNEMONIC["loop"].fields if field.name == "body_bytes")
     why = f"instructions give the size of a loop in {bits} bits"
     yield TargetLimit("fetch.loop_buffer_bytes", 0, most=(1 << bits) - 1, high=why)
     bursts = 2 * max(target.offchip.burst_bytes, target.sram.burst_bytes)
     least = max(bursts, 2 * MOST_COMPACT_BYTES)
     yield TargetLimit("fetch.buffer_bytes", least, "two bursts and two instructions have to fit", 1 << 24)
-    yield TargetLimit("dma.descriptors_in_flight", most=SEMAPHORES, high=f"there are {SEMAPHORES} semaphores")
-
-
-def _ports(target: Target) -> Iterator[TargetLimit]:
-    for name in ("sram", "offchip"):
-        yield TargetLimit(f"{name}.bytes_per_cycle")
-        yield TargetLimit(f"{name}.strict_outstanding_bursts")
-        yield from (TargetLimit(f"{name}.{side}_latency_cycles", 0) for side in ("read", "write"))
+    yield TargetLimit(
+        "dma.descriptors_in_flight", most=fields.SEMAPHORES, high=f"there are {fields.SEMAPHORES} semaphores"
+    )
 
 
 def _addressable(kind: Kind) -> tuple[int, str]:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.codegen.machine import HINT, has_code_generator
 from odc_mlir.errors import CacheError, OdcError, UnsupportedError
 from odc_mlir.formats import private
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.context import Context
-from odc_mlir.ops.spec import Node, Trait
+from odc_mlir.ops.spec import Trait
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.foreign import Answer, fingerprint, probe
 from odc_mlir.plugins.target import Chosen, RuleTable, TargetDescription, choose, reason_against
@@ -56,10 +55,6 @@ class Original:
     def graph(self) -> Graph:
         """Graph of the model."""
         return self.executor.graph
-
-    def other_shapes(self, shapes: Shapes) -> Shapes | None:
-        """Return ``shapes``, or None if they are the model's own input shapes."""
-        return None if [info.shape for info in self.graph.input_infos()] == list(shapes) else shapes
 
     def another(self, options: ExecutorOptions) -> Callable[[], Executor] | None:
         """Return a maker of executors for other threads; None if the application has operators of its own."""
@@ -185,6 +180,7 @@ def aim_at_best(names: Sequence[str], model: ModelFile | None) -> Aim:
 def _aim(name: str, chosen: Chosen) -> Aim:
     target = chosen.facts
     device = None if target is None else device_facts(target.extension)
+    is_simulated = device is not None and device.simulated
     return Aim(
         name,
         chosen.codegen,
@@ -192,21 +188,14 @@ def _aim(name: str, chosen: Chosen) -> Aim:
         target is not None and target.takes_floats,
         target is None or target.scheme is not None,
         device is not None and not device.simulated,
-        tuple(target_facts(chosen.codegen, _identity(chosen))),
-        twin=_twin() if device is not None and device.simulated else (),
+        _facts(chosen),
+        twin=_facts(choose(HERE)) if is_simulated and has_code_generator() else (),
     )
 
 
-def _twin() -> tuple[str, ...]:
-    """Return the facts of native code for this machine, empty without a code generator."""
-    if not has_code_generator():
-        return ()
-    native = choose(HERE)
-    return tuple(target_facts(native.codegen, _identity(native)))
-
-
-def _identity(chosen: Chosen) -> tuple[str, ...]:
-    return () if chosen.facts is None else chosen.facts.identity or ()
+def _facts(chosen: Chosen) -> tuple[str, ...]:
+    identity = None if chosen.facts is None else chosen.facts.identity
+    return tuple(target_facts(chosen.codegen, identity or ()))
 
 
 def _why_nothing_runs(chosen: Chosen, model: ModelFile | None) -> str | None:
@@ -246,15 +235,13 @@ def judge_model(target: TargetDescription, question: Answer) -> Answer:
     if not any(node.spec.name in rules.operators for node in nodes):
         kinds = ", ".join(sorted({node.spec.name for node in nodes}))
         return {"reason": f"it has none of the model's operators, {kinds}"}
-    return {"reason": _reasons(rules, nodes, target.name) if has_fixed_types and has_fixed_shapes else None}
-
-
-def _reasons(rules: RuleTable, nodes: Sequence[Node], name: str) -> str | None:
-    found = [(node, reason_against(rules, node, name)) for node in nodes]
+    if not (has_fixed_types and has_fixed_shapes):
+        return {"reason": None}
+    found = [(node, reason_against(rules, node, target.name)) for node in nodes]
     if any(reason is None for _, reason in found):
-        return None
+        return {"reason": None}
     first = "; ".join(f"{node.spec.name}: {reason}" for node, reason in found[:_MOST_REASONS])
-    return f"it runs none of the model's operators: {first}"
+    return {"reason": f"it runs none of the model's operators: {first}"}
 
 
 def target_facts(plugin: str, identity: Sequence[str]) -> list[str]:

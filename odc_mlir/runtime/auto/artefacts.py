@@ -1,7 +1,5 @@
 """Cache of results of compile jobs: compiled models, reasons for refusals, and locks between processes.
 
-The cache of results of compile jobs: compiled models, and reasons for refusals.
-
 Each result is a folder named after its key, a digest of everything that determines it. It appears as a whole, has the
 digests of its files, and is deleted if they do not match. Only its owner may read it.
 """
@@ -77,8 +75,9 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
             continue  # the folder has just been removed
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            if _is_at(descriptor, path):
-                return descriptor
+            with suppress(OSError):
+                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    return descriptor
         except BlockingIOError:
             os.close(descriptor)
             return None
@@ -107,13 +106,6 @@ def is_locked(path: Path) -> bool:
     path.unlink(missing_ok=True)
     unlock(descriptor)
     return False
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except OSError:
-        return False
 
 
 _log = logging.getLogger(__name__)
@@ -236,7 +228,8 @@ class Artefacts:
             found, problem = _look(place)
             if seen != _identity(place):
                 continue
-            if seen is not None or not waits or not self._is_replacing(key):
+            is_replacing = any(self.folder.glob(f".{key}.*{_OLD}"))  # perhaps a new one comes
+            if seen is not None or not waits or not is_replacing:
                 break
             waits -= 1
             time.sleep(_WAIT_SECONDS)
@@ -247,10 +240,6 @@ class Artefacts:
     def is_there(self, found: Artefact) -> bool:
         """Return whether ``found`` is still in its place, where another process may have put another result."""
         return found.identity is not None and _identity(found.folder) == found.identity
-
-    def _is_replacing(self, key: str) -> bool:
-        """Return whether a process has moved the result for ``key`` away, perhaps to put a new one there."""
-        return any(self.folder.glob(f".{key}.*{_OLD}"))
 
     def touch(self, key: str) -> None:
         """Mark the result as used now."""
@@ -283,14 +272,11 @@ class Artefacts:
             ) from None
         return place
 
-    def sweep(self, key: str) -> list[Path]:
-        """Remove leftovers of attempts that were killed, and return their paths. The lock must be held."""
-        left: list[Path] = []
-        with suppress(OSError):
-            left += sorted(self.folder.glob(f".{key}.*"))
-        for entry in left:
-            remove(entry)
-        return left
+    def sweep(self, key: str) -> None:
+        """Remove leftovers of attempts that were killed. The lock must be held."""
+        for entry in _listed(self.folder):
+            if entry.name.startswith(f".{key}."):
+                remove(entry)
 
     def commit(self, key: str, work: Path, result: JobResult) -> Artefact:
         """Store the contents of ``work`` as the result for ``key``; raises OdcError and leaves nothing on failure."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odc_mlir.calibration.copies import distinct, independent
-from odc_mlir.calibration.recorded import Records, Shapes, shapes_of
+from odc_mlir.calibration.recorded import Shapes, shapes_of
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import AccuracyError, OdcError, SessionError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
@@ -103,14 +103,18 @@ def quantize(
         )
     from odc_mlir.runtime import api
 
-    use_records = records is not None and len(samples) < _FEW_SAMPLES and _runs(records) > len(samples)
+    store = RecordStore(records, create=False) if records is not None and records.is_file() else None
+    use_records = store is not None and len(samples) < _FEW_SAMPLES and store.runs() > len(samples)
+    found = store.records() if store is not None and use_records else None
+    if found is not None:
+        found.digest = ""  # a model with other shapes has another digest
     with _fitted(model, samples) as (fitted, declared):
         made = api.quantize(
             fitted,
             scheme=scheme,
             calibration=None if use_records else list(samples) or None,
             evaluation=list(samples) if use_records and samples else None,
-            records=_records_of(records) if use_records else None,
+            records=found,
             io=io,
             metric=metric,
             limit=limit,
@@ -120,14 +124,6 @@ def quantize(
         )
     quantized = bytes(made.to_circle())
     return QuantizedModel(quantized if declared is None else with_shapes(quantized, declared), dict(made.verdict))
-
-
-def _records_of(path: Path | None) -> Records:
-    """Return the records of the store, for all input shapes."""
-    assert path is not None
-    found = RecordStore(path, create=False).records()
-    found.digest = ""  # a model with other shapes has another digest
-    return found
 
 
 @contextmanager
@@ -143,10 +139,6 @@ def _fitted(model: Path, samples: Sequence[Sequence[Array]]) -> Iterator[tuple[P
         file.write_bytes(with_shapes(model, shapes))
         known = [tuple(dim or 0 for dim in shape) for shape in declared if shape is not None and is_static(shape)]
         yield file, tuple(known) if len(known) == len(declared) else None
-
-
-def _runs(records: Path) -> int:
-    return RecordStore(records, create=False).runs() if records.is_file() else 0
 
 
 def with_shapes(model: Path | bytes, shapes: Sequence[Sequence[int]]) -> bytes:
@@ -180,7 +172,7 @@ def check_samples(samples: Sequence[Sequence[Array]], wanted: int) -> None:
     if differing < max(2, min(len(samples), wanted) // 2):
         raise CoverageError(f"only {differing} of {len(samples)} recorded inputs differ", stage="check")
     floats = [index for index, array in enumerate(samples[0]) if array.dtype.kind == "f" and array.size]
-    if floats and not any(_moves([sample[index] for sample in samples]) for index in floats):
+    if floats and all(np.all(sample[index] == samples[0][index].flat[0]) for sample in samples for index in floats):
         value = float(samples[0][floats[0]].flat[0])
         raise CoverageError(f"all values of all recorded inputs are {value:zg}", stage="check")
 
@@ -226,11 +218,6 @@ class _ChannelRanges:
                 moved = high - low > _MOVED * np.maximum(np.abs(low), np.abs(high))
             shares.append(float(np.mean(moved)))
         return sum(shares) / len(shares) if shares else 1.0
-
-
-def _moves(arrays: Sequence[Array]) -> bool:
-    first = arrays[0].flat[0]
-    return any(bool(np.any(array != first)) for array in arrays)
 
 
 def check_coverage(model: Path, samples: Sequence[Sequence[Array]], *, wanted: int, channels: bool) -> None:
@@ -307,19 +294,15 @@ def _timed(run: Callable[[], object], count: int) -> float:
     return (time.thread_time() - start) / count
 
 
-def some_inputs(executor: Executor, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    """Return zeros as inputs."""
-    infos = executor.graph.input_infos()
-    return [np.zeros(shape, numpy_dtype(info.dtype)) for info, shape in zip(infos, shapes, strict=True)]
-
-
 def gained(models: Mapping[Level, Path], shapes: Shapes, inputs: Sequence[Array] | None = None) -> Gain:
     """Measure the time of a run on ``inputs`` (None: zeros) of two models or packages side by side."""
     executors = [_opened(path) for path in models.values()]
     for executor in executors:
         executor.prepare(shapes)
-    values = some_inputs(executors[0], shapes) if inputs is None else inputs
-    return gain(*side_by_side(executors, values))
+    if inputs is None:
+        infos = executors[0].graph.input_infos()
+        inputs = [np.zeros(shape, numpy_dtype(info.dtype)) for info, shape in zip(infos, shapes, strict=True)]
+    return gain(*side_by_side(executors, inputs))
 
 
 def _opened(path: Path) -> Executor:

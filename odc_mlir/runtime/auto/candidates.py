@@ -102,11 +102,9 @@ def _equal(ours: Array, theirs: Array) -> bool:
 
 
 def _agree(ours: Array, theirs: Array, tolerance: float) -> bool:
-    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return False
     if _equal(ours, theirs):
         return True
-    if not tolerance or ours.dtype.kind != "f":
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype or not tolerance or ours.dtype.kind != "f":
         return False
     finite = np.isfinite(theirs)
     if not np.array_equal(ours[~finite], theirs[~finite], equal_nan=True):
@@ -148,7 +146,8 @@ def open_artefact(
             if candidate.simulated and artefact.twin is not None:
                 candidate.native, problem = _native_twin(artefact.twin, shapes, options)
                 candidate.notes += [] if problem is None else [Fallback("twin", "load", problem)]
-            if inputs is not None and not candidate.verified and not _casts(candidate, original):
+            types = [[info.dtype for info in graph.input_infos()] for graph in (candidate.executor.graph, original)]
+            if inputs is not None and not candidate.verified and types[0] == types[1]:
                 candidate.verify(inputs)
             opened.candidates.append(candidate)
         except OdcError as error:
@@ -191,14 +190,6 @@ def _on_host(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCand
     context = options.context()
     graph = build_graph(read_model(path), custom_ops=context.custom_ops)
     return ExecutorCandidate(level, HostExecutor(graph, resize=True, max_bytes=options.max_bytes, context=context))
-
-
-def _casts(candidate: ExecutorCandidate, original: Graph) -> bool:
-    """Return whether the candidate takes other element types than the original."""
-    return any(
-        ours.dtype != theirs.dtype
-        for ours, theirs in zip(candidate.executor.graph.input_infos(), original.input_infos(), strict=True)
-    )
 
 
 def _check_interface(graph: Graph, original: Graph) -> None:

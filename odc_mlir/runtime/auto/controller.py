@@ -19,51 +19,19 @@ import numpy as np
 
 from odc_mlir.calibration.recorded import Shapes, shapes_of
 from odc_mlir.errors import OdcError
+from odc_mlir.formats.private import digest_file
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.request import Preference
+from odc_mlir.runtime.auto import artefacts, jobs
+from odc_mlir.runtime.auto import specialization as states
 from odc_mlir.runtime.auto.aim import Aim, ExecutorOptions, Original, aim_at_best, is_quantized, why_not
-from odc_mlir.runtime.auto.artefacts import (
-    COVERAGE,
-    PASSING,
-    WATCH,
-    Artefact,
-    Artefacts,
-    JobResult,
-    Withdrawal,
-    retry_seconds,
-    seconds_left,
-    withdraw,
-)
+from odc_mlir.runtime.auto.artefacts import Artefact, JobResult
 from odc_mlir.runtime.auto.background import Background, poll, weakly
 from odc_mlir.runtime.auto.candidates import ExecutorCandidate, open_artefact
-from odc_mlir.runtime.auto.jobs import (
-    PHASES,
-    QUEUED,
-    TIMES_ENOUGH,
-    Ending,
-    Job,
-    Milestone,
-    Supervisor,
-    key_of,
-    make_job,
-    release_all,
-)
+from odc_mlir.runtime.auto.jobs import TIMES_ENOUGH, Job, Supervisor
 from odc_mlir.runtime.auto.recording import RunRecorder
 from odc_mlir.runtime.auto.settings import IDLE_SECONDS, AutoSettings, AutoStatus, Fallback, Level, Phase, Trigger
-from odc_mlir.runtime.auto.specialization import (
-    NOTHING,
-    Active,
-    Collecting,
-    New,
-    Opening,
-    Rejected,
-    Serving,
-    Specialization,
-    Track,
-    TrackEvent,
-    Verifying,
-    Working,
-)
+from odc_mlir.runtime.auto.specialization import Serving, Specialization, Track, TrackEvent
 from odc_mlir.runtime.auto.watch import Terms, Watch
 
 _log = logging.getLogger(__name__)
@@ -74,7 +42,7 @@ SHAPES_KEPT = 16
 RETRY_SECONDS = 30.0
 _IDLE_POLL_SECONDS = 0.1
 # Refusals that are not caused by the target.
-_OF_RECORDS = (PASSING, COVERAGE, WATCH)
+_OF_RECORDS = (artefacts.PASSING, artefacts.COVERAGE, artefacts.WATCH)
 _WORK = (Phase.QUANTIZING, Phase.CHECKING, Phase.COMPILING)  # in this order
 
 
@@ -103,7 +71,7 @@ class AutoCompiler:
         self.settings = settings
         self.recorder = recorder
         self.background = background
-        self.artefacts = Artefacts(settings.folder)
+        self.artefacts = artefacts.Artefacts(settings.folder)
         self.specializations: OrderedDict[Shapes, Specialization] = OrderedDict()  # longest unused first
         self._original, self._options = original, options
         self._is_quantized = is_quantized(original.graph)
@@ -117,7 +85,7 @@ class AutoCompiler:
         self._base: Serving | None = None  # its quantised model serves other shapes too, on the host
         self._last_run = time.monotonic()
         self._supervisors: list[Supervisor] = []
-        weakref.finalize(self, release_all, self._supervisors)
+        weakref.finalize(self, jobs.release_all, self._supervisors)
         recorder.look()
         self._begin_process()
 
@@ -170,7 +138,12 @@ class AutoCompiler:
         with self._lock:
             spec = self._current = self._specialization(shapes_of(inputs))
             self._last_run = time.monotonic()
-            found, watch = spec.candidates(direct=not self._is_recording(spec)), spec.watch
+            is_recording = (  # runs of the model itself are missing for the next step
+                spec.quantized.collects
+                and not self._needs_no_records
+                and self.recorder.runs(spec.shapes) < self._records_needed(spec)
+            )
+            found, watch = spec.candidates(direct=not is_recording), spec.watch
         if watch is not None and found and found[0].level is not Level.DIRECT:
             admitted = watch.admits(found[0].executor, inputs) if admitted is None else admitted
             found = found if admitted else [item for item in found if item.level is Level.DIRECT]
@@ -189,12 +162,6 @@ class AutoCompiler:
             return False
         return self.recorder.runs(shapes) < max(TIMES_ENOUGH * self.settings.records, spec.quantized.records_needed)
 
-    def _is_recording(self, spec: Specialization) -> bool:
-        """Return whether runs of the model itself are missing for the next step."""
-        if not spec.quantized.collects or self._needs_no_records:
-            return False
-        return self.recorder.runs(spec.shapes) < self._records_needed(spec)
-
     def answered(
         self,
         shapes: Shapes,
@@ -206,7 +173,7 @@ class AutoCompiler:
         with self._lock:
             spec = self._specialization(shapes)
             if spec.sample is None and inputs is not None:
-                spec.keep_sample(inputs())
+                spec.sample = [np.array(value) for value in inputs()]
             spec.served = Level.ORIGINAL if candidate is None else candidate.level
             spec.settled = candidate if spec.is_over and not failed else None
             for item, error in failed:
@@ -214,8 +181,10 @@ class AutoCompiler:
             if spec.quantized.is_due:
                 self._try_again(spec)
             refused = None if self._needs_no_records else self.recorder.refused
-            if isinstance(spec.quantized.state, Collecting) and refused is not None:
-                spec.quantized.on(TrackEvent.REFUSE, Rejected(reason=refused, serving=spec.quantized.state.serving))
+            if isinstance(spec.quantized.state, states.Collecting) and refused is not None:
+                spec.quantized.on(
+                    TrackEvent.REFUSE, states.Rejected(reason=refused, serving=spec.quantized.state.serving)
+                )
             elif self.settings.trigger in (Trigger.AFTER_RECORDS, Trigger.FIRST_RUN):
                 self._start_next(spec)
 
@@ -243,7 +212,9 @@ class AutoCompiler:
             failure = error if isinstance(error, OdcError) else OdcError(f"{type(error).__name__}: {error}")
         with self._changed:
             state = track.state
-            if isinstance(state, Verifying) and state.candidate is candidate:  # it may have left the limits meanwhile
+            if (
+                isinstance(state, states.Verifying) and state.candidate is candidate
+            ):  # it may have left the limits meanwhile
                 if failure is not None:
                     self._give_up(spec, candidate, failure)
                 else:
@@ -269,7 +240,7 @@ class AutoCompiler:
                 return
             track = spec.quantized
             track.attempts = 0
-            if isinstance(track.state, Active) and spec.best is Level.QUANTIZED:
+            if isinstance(track.state, states.Active) and spec.best is Level.QUANTIZED:
                 self._start(spec, track, again=True)
                 return
             for item in spec.tracks:
@@ -294,7 +265,7 @@ class AutoCompiler:
         """Store the records, and let a compile process end soon, unless other sessions want its result."""
         self._check_process()
         self._closed = True
-        release_all(self._supervisors)
+        jobs.release_all(self._supervisors)
         self.recorder.finish()
 
     def stop(self) -> None:
@@ -340,7 +311,7 @@ class AutoCompiler:
                     del self.specializations[idle.pop(0)]
             else:
                 self.specializations.move_to_end(shapes)
-            if isinstance(spec.quantized.state, New):
+            if isinstance(spec.quantized.state, states.New):
                 self._begin(spec)
             return spec
 
@@ -350,38 +321,38 @@ class AutoCompiler:
         if self._forbidden or aim is None:
             self._reject(spec, self._forbidden)
             return
-        track.key = key_of(self.settings, digest, spec.shapes, aim.key_facts)
+        track.key = jobs.key_of(self.settings, digest, spec.shapes, aim.key_facts)
         if aim.takes_floats and not self._is_quantized:
-            spec.direct = Track(key_of(self.settings, digest, spec.shapes, aim.key_facts, direct=True))
+            spec.direct = Track(jobs.key_of(self.settings, digest, spec.shapes, aim.key_facts, direct=True))
         if aim.takes_codes or self._is_quantized:
             self._look(spec, track)
         else:
             self._reject(spec, f"{aim.name} runs real numbers: nothing is quantised")
-        if spec.direct is not None and isinstance(spec.direct.state, New):
+        if spec.direct is not None and isinstance(spec.direct.state, states.New):
             self._look(spec, spec.direct)
 
     def _reject(self, spec: Specialization, reason: str | None) -> None:
-        spec.quantized.on(TrackEvent.REFUSE, Rejected(reason=reason))
+        spec.quantized.on(TrackEvent.REFUSE, states.Rejected(reason=reason))
         self.recorder.forget(spec.shapes)
 
     def _look(self, spec: Specialization, track: Track) -> None:
-        track.on(TrackEvent.LOOK, Opening(reason=track.state.reason, serving=self._serving(spec, track)))
+        track.on(TrackEvent.LOOK, states.Opening(reason=track.state.reason, serving=self._serving(spec, track)))
         self._later(partial(self._open_stored, spec, track))
 
     def _serving(self, spec: Specialization, track: Track) -> Serving:
         """Return what serves on, or else the quantised model of other shapes, which serves these on the host."""
         if track is spec.direct or track.state.serving.candidates:
             return track.state.serving
-        base = NOTHING if self._base is None else self._base
+        base = states.NOTHING if self._base is None else self._base
         for candidate in base.candidates:
             try:
                 candidate.executor.prepare(spec.shapes)
             except OdcError as error:
                 spec.fallbacks.append(Fallback(str(Level.QUANTIZED), "load", str(error)))
-                return NOTHING
+                return states.NOTHING
             verdict = None if base.artefact is None else base.artefact.result.verdict
             return Serving((ExecutorCandidate(Level.QUANTIZED, candidate.executor),), self._new_watch(verdict))
-        return NOTHING
+        return states.NOTHING
 
     def _records_needed(self, spec: Specialization | None) -> int:
         return max(self.settings.records, 0 if spec is None else spec.quantized.records_needed)
@@ -403,7 +374,7 @@ class AutoCompiler:
 
     def _start_next(self, spec: Specialization) -> None:
         """Start the next process for ``spec``, if it may start."""
-        if spec.direct is not None and isinstance(spec.direct.state, Collecting):
+        if spec.direct is not None and isinstance(spec.direct.state, states.Collecting):
             if not self._closed and not self._is_busy:
                 self._start(spec, spec.direct)
         elif self._may_start(spec):
@@ -412,11 +383,11 @@ class AutoCompiler:
 
     def _may_start(self, spec: Specialization) -> bool:
         track = spec.quantized
-        if not isinstance(track.state, Collecting) or self._closed:
+        if not isinstance(track.state, states.Collecting) or self._closed:
             return False
         if track.retry_at is not None and not track.is_due:
             return False
-        if any(isinstance(other.quantized.state, Working) for other in self.specializations.values()):
+        if any(isinstance(other.quantized.state, states.Working) for other in self.specializations.values()):
             return False
         if spec.is_direct_pending:
             return False  # the result is compared with its code
@@ -428,9 +399,9 @@ class AutoCompiler:
         """Try again after a temporary failure."""
         if self._closed or self._is_busy:
             return
-        if isinstance(spec.quantized.state, Active):
+        if isinstance(spec.quantized.state, states.Active):
             self._start(spec, spec.quantized, again=True)
-        elif isinstance(spec.quantized.state, Rejected):
+        elif isinstance(spec.quantized.state, states.Rejected):
             spec.restart(None)
             self._begin(spec)
 
@@ -488,21 +459,45 @@ class AutoCompiler:
 
     def _job(self, spec: Specialization, track: Track, base: Artefact | None, *, again: bool) -> Job:
         assert self._aim is not None, "nothing begins without a target"
-        is_direct = track is spec.direct
+        is_direct, settings, original = track is spec.direct, self.settings, self._original
         rival = None if is_direct or spec.direct is None else spec.direct.state.serving.artefact
-        return make_job(
-            self.settings,
-            self._aim,
-            self._original,
-            base,
-            spec.shapes,
+        if base is not None and base.model is not None:
+            model, digest = base.model, digest_file(base.model)
+        else:
+            base, model, digest = None, original.file(settings.folder), original.digest
+        shapes = [list(shape) for shape in spec.shapes]
+        has_own_shapes = [info.shape for info in original.graph.input_infos()] == list(spec.shapes)
+        # A package with native code of the float model would look compiled, and never get a quantised one.
+        package = None if is_direct or not has_own_shapes else original.package
+        return Job(
             key=track.key,
+            folder=str(settings.folder),
+            model=str(model.absolute()),
+            digest=digest,
             records=str(self.recorder.place.path),
+            quantized=base is not None or self._is_quantized,
+            verdict=None if base is None else base.result.verdict,
+            plugin=self._aim.plugin,
+            machine=self._aim.machine,
+            target=list(self._aim.facts),
+            twin=self._aim.twin[0] if self._aim.twin else None,
+            scheme=settings.scheme,
+            metric=settings.metric,
+            limit=settings.limit,
+            preference=int(settings.preference),
+            seconds=settings.timeout_seconds,
+            memory_bytes=settings.memory_bytes,
+            cache_bytes=settings.cache_bytes,
+            processes=settings.processes,
+            shapes=shapes,
+            fixed_shapes=None if has_own_shapes else shapes,
+            package=None if package is None else str(package.absolute()),
             again=again,
             direct=is_direct,
             rival=None if rival is None or rival.compiled is None else str(rival.compiled),
             must_be_faster=self._aim.is_measured and base is None,
             runs=self.recorder.runs(spec.shapes) if base is None else sys.maxsize,
+            patience_runs=TIMES_ENOUGH * settings.records if settings.watch else 0,
         )
 
     def _supervise(self, spec: Specialization, track: Track, job: Job) -> None:
@@ -510,7 +505,7 @@ class AutoCompiler:
         before = None if found is None else found.result
         heard, ended = weakly(self._heard), weakly(self._ended)
         with self._lock:  # which the callbacks need too
-            assert isinstance(track.state, Working)
+            assert isinstance(track.state, states.Working)
             track.on(TrackEvent.PROGRESS, replace(track.state, runs=job.runs))
             self._supervisors[:] = [item for item in self._supervisors if not item.is_over]
             self._supervisors.append(
@@ -523,14 +518,14 @@ class AutoCompiler:
             state, step = track.state, facts["step"]
             if step == "not installed":
                 spec.fallbacks.append(Fallback("package", "install", str(facts.get("reason"))))
-            if isinstance(state, Working):
-                phase = PHASES.get(step, state.phase)
+            if isinstance(state, states.Working):
+                phase = jobs.PHASES.get(step, state.phase)
                 if track is spec.direct or _WORK.index(phase) < _WORK.index(state.phase):
                     phase = state.phase  # a model that was to be compiled only may have to be quantised again
-                scheme = str(facts["scheme"]) if step == Milestone.TARGET_ASKED else state.scheme
-                track.on(TrackEvent.PROGRESS, replace(state, is_queued=step == QUEUED, scheme=scheme, phase=phase))
+                scheme = str(facts["scheme"]) if step == jobs.Milestone.TARGET_ASKED else state.scheme
+                track.on(TrackEvent.PROGRESS, replace(state, is_queued=step == jobs.QUEUED, scheme=scheme, phase=phase))
 
-    def _ended(self, spec: Specialization, track: Track, ending: Ending, before: JobResult | None) -> None:
+    def _ended(self, spec: Specialization, track: Track, ending: jobs.Ending, before: JobResult | None) -> None:
         """Conclude a process: in a thread of its supervisor. ``before``: the stored result when it began."""
         with self._lock:
             track.end()
@@ -543,15 +538,19 @@ class AutoCompiler:
         except Exception as error:  # nobody else would hear of it
             _log.exception("a result cannot be used")
             with self._lock:
-                if isinstance(track.state, Opening):
-                    track.on(TrackEvent.REFUSE, Rejected(reason=f"{type(error).__name__}: {error}"))
+                if isinstance(track.state, states.Opening):
+                    track.on(TrackEvent.REFUSE, states.Rejected(reason=f"{type(error).__name__}: {error}"))
         finally:
             self._go_on(spec)
 
-    def _conclude(self, spec: Specialization, track: Track, ending: Ending, before: JobResult | None) -> None:
+    def _conclude(self, spec: Specialization, track: Track, ending: jobs.Ending, before: JobResult | None) -> None:
         found, problem = self.artefacts.find(track.key)
         serving = track.state.serving.artefact
-        if found is not None and (ending.problem is None or not _is_old(found.result, serving, before)):
+        is_old = found is not None and (
+            (serving is not None and found.result == serving.result)
+            or (found.result.level is None and found.result == before)
+        )
+        if found is not None and (ending.problem is None or not is_old):
             self._take(spec, track, found)  # a process that failed may have done its work before
             found.copy_to(*self._save_to) if track is spec.quantized else None
             return
@@ -560,46 +559,48 @@ class AutoCompiler:
             self._collect(spec, track)  # another process has deleted it
             return
         refusal = JobResult(None, reason, ending.kind, budget=self.settings.budget)
-        if ending.kind == PASSING:
+        if ending.kind == artefacts.PASSING:
             refusal.attempts, refusal.failed_at = track.attempts + 1, time.time()
-        is_kept = serving is None and ending.kind in ("time", PASSING)
+        is_kept = serving is None and ending.kind in ("time", artefacts.PASSING)
         self.artefacts.clean(track.key, refusal if is_kept else None, before)
-        self._fail(spec, track, reason, passing=ending.kind == PASSING or ending.problem is None)
+        self._fail(spec, track, reason, passing=ending.kind == artefacts.PASSING or ending.problem is None)
 
     def _fail(self, spec: Specialization, track: Track, reason: str, *, passing: bool) -> None:
         """A process could not be started (the state is Working), or has made nothing (Opening)."""
         if track is spec.direct:
-            self._refuse_direct(spec, track, reason, PASSING if passing else None)
+            self._refuse_direct(spec, track, reason, artefacts.PASSING if passing else None)
             return
         with self._lock:
             state, retry_at = track.state, None
-            assert isinstance(state, (Working, Opening))
+            assert isinstance(state, (states.Working, states.Opening))
             if passing:
                 track.attempts += 1
-                retry_at = time.monotonic() + max(RETRY_SECONDS, retry_seconds(track.attempts))
+                retry_at = time.monotonic() + max(RETRY_SECONDS, artefacts.retry_seconds(track.attempts))
             if state.leaving is not None:
                 self._leave(spec, state.leaving)
             elif state.serving.artefact is not None and state.serving.candidates:
-                track.on(TrackEvent.KEEP, Active(reason=reason, serving=state.serving, retry_at=retry_at))
-            elif passing and isinstance(state, Working):
-                track.on(TrackEvent.WAIT, Collecting(reason=reason, serving=state.serving, retry_at=retry_at))
+                track.on(TrackEvent.KEEP, states.Active(reason=reason, serving=state.serving, retry_at=retry_at))
+            elif passing and isinstance(state, states.Working):
+                track.on(TrackEvent.WAIT, states.Collecting(reason=reason, serving=state.serving, retry_at=retry_at))
             else:
-                track.on(TrackEvent.REFUSE, Rejected(reason=reason, serving=state.serving, retry_at=retry_at))
+                track.on(TrackEvent.REFUSE, states.Rejected(reason=reason, serving=state.serving, retry_at=retry_at))
 
     def _lose(self, spec: Specialization, model: Path) -> None:
         """The quantised model of other shapes has been deleted, so these shapes are recorded as the first ones."""
         with self._lock:
             self._base, state = None, spec.quantized.state
-            if isinstance(state, Working) and state.leaving is not None:
+            if isinstance(state, states.Working) and state.leaving is not None:
                 self._leave(spec, state.leaving)
             else:
                 spec.quantized.on(
-                    TrackEvent.WAIT, Collecting(reason=f"{model} has been deleted", serving=state.serving)
+                    TrackEvent.WAIT, states.Collecting(reason=f"{model} has been deleted", serving=state.serving)
                 )
             for other in self.specializations.values():
                 state = other.quantized.state
-                if isinstance(state, Collecting) and not other.is_busy:  # the shared model would answer, unrecorded
-                    other.quantized.on(TrackEvent.WAIT, replace(state, serving=NOTHING))
+                if (
+                    isinstance(state, states.Collecting) and not other.is_busy
+                ):  # the shared model would answer, unrecorded
+                    other.quantized.on(TrackEvent.WAIT, replace(state, serving=states.NOTHING))
 
     # Results.
 
@@ -608,7 +609,7 @@ class AutoCompiler:
         if not track.is_busy or track not in spec.tracks:
             return  # another target has been chosen meanwhile
         self._in_background(spec, track, lambda: self._find(spec, track))
-        if track is spec.quantized and isinstance(track.state, (Active, Rejected)):
+        if track is spec.quantized and isinstance(track.state, (states.Active, states.Rejected)):
             self.recorder.forget(spec.shapes)
 
     def _find(self, spec: Specialization, track: Track) -> None:
@@ -624,7 +625,7 @@ class AutoCompiler:
         if result.waits_for_records and track is spec.quantized and not self._needs_no_records:
             self._wait_for_records(spec, track, result)
             return
-        seconds = seconds_left(result, self.settings.budget, time.time())
+        seconds = artefacts.seconds_left(result, self.settings.budget, time.time())
         if result.level is None and seconds == 0:
             track.attempts = result.attempts
             self._collect(spec, track)
@@ -635,7 +636,7 @@ class AutoCompiler:
         """Nothing can be opened: begin to collect, or wait for the turn of the direct track."""
         with self._lock:
             reason, serving = reason or track.state.reason, self._serving(spec, track)
-            track.on(TrackEvent.WAIT, Collecting(reason=reason, serving=serving, **facts))
+            track.on(TrackEvent.WAIT, states.Collecting(reason=reason, serving=serving, **facts))
             if self.settings.trigger is Trigger.IDLE and (self._idler is None or not self._idler.is_alive()):
                 self._idler = poll(weakly(self.start_if_idle), _IDLE_POLL_SECONDS, "odc-idle")
 
@@ -656,9 +657,9 @@ class AutoCompiler:
             is_built = result.level not in (None, Level.QUANTIZED) or result.reason is None
             if not is_built and self._aim_at_next(spec, result.reason or "nothing was made", result.kind):
                 return
-            if result.kind == PASSING:
+            if result.kind == artefacts.PASSING:
                 track.attempts = result.attempts
-                pause = time.monotonic() + max(RETRY_SECONDS, retry_seconds(result.attempts))
+                pause = time.monotonic() + max(RETRY_SECONDS, artefacts.retry_seconds(result.attempts))
                 retry_at = pause if retry_at is None else retry_at
             if result.level is None:
                 self._take_refusal(spec, track, result, retry_at)
@@ -689,7 +690,7 @@ class AutoCompiler:
     ) -> None:
         with self._lock:
             state, artefact = track.state, serving.artefact
-            assert isinstance(state, Opening)
+            assert isinstance(state, states.Opening)
             assert artefact is not None
             if state.leaving is not None:
                 self._leave(spec, state.leaving, artefact.result)
@@ -697,10 +698,10 @@ class AutoCompiler:
                 on_host = next((item for item in serving.candidates if item.level is Level.QUANTIZED), None)
                 if artefact.model is not None and on_host is not None:
                     self._base = Serving((on_host,), None, artefact)
-                track.on(TrackEvent.SERVE, Active(reason=reason, serving=serving, retry_at=retry_at))
+                track.on(TrackEvent.SERVE, states.Active(reason=reason, serving=serving, retry_at=retry_at))
             elif track is not spec.direct:
                 reason = reason or "nothing was made"
-                track.on(TrackEvent.REFUSE, Rejected(reason=reason, result=artefact.result, retry_at=retry_at))
+                track.on(TrackEvent.REFUSE, states.Rejected(reason=reason, result=artefact.result, retry_at=retry_at))
         if track is spec.direct and not serving.candidates:
             self._refuse_direct(spec, track, reason or "nothing was made", None, artefact.result)
 
@@ -712,23 +713,25 @@ class AutoCompiler:
         """
         with self._lock:
             state = track.state
-            assert isinstance(state, Opening)
+            assert isinstance(state, states.Opening)
             most = TIMES_ENOUGH * self.settings.records
             if state.leaving is not None:
                 self._leave(spec, state.leaving, result)
-            elif result.waits_for_records and (state.runs < most or result.kind == WATCH):
+            elif result.waits_for_records and (state.runs < most or result.kind == artefacts.WATCH):
                 self._wait_for_records(spec, track, result)
             else:
                 more = "; the next session records more" if result.waits_for_records else ""
                 facts: dict[str, Any] = {"serving": state.serving, "result": result, "retry_at": retry_at}
-                track.on(TrackEvent.REFUSE, Rejected(reason=f"{result.reason or 'nothing was made'}{more}", **facts))
+                track.on(
+                    TrackEvent.REFUSE, states.Rejected(reason=f"{result.reason or 'nothing was made'}{more}", **facts)
+                )
 
     def _refuse_direct(
         self, spec: Specialization, track: Track, reason: str, kind: str | None, result: JobResult | None = None
     ) -> None:
         """There is no native code of the float model: go on to the next target if this one runs nothing else."""
         with self._lock:
-            track.on(TrackEvent.REFUSE, Rejected(reason=reason, result=result))
+            track.on(TrackEvent.REFUSE, states.Rejected(reason=reason, result=result))
             if result is None or result.level is None:
                 stage = "compile" if result is None else result.stage or "compile"
                 spec.fallbacks.append(Fallback(str(Level.DIRECT), stage, reason))
@@ -783,13 +786,8 @@ class AutoCompiler:
         track.records_needed = self.recorder.runs(spec.shapes) + (self.settings.records << track.departures)
         track.departures += 1
         spec.fallbacks.append(Fallback(str(spec.best), "watch", reason))
-        event = TrackEvent.WAIT if isinstance(track.state, (Opening, Working)) else TrackEvent.LEAVE
-        track.on(event, Collecting(reason=reason))
+        event = TrackEvent.WAIT if isinstance(track.state, (states.Opening, states.Working)) else TrackEvent.LEAVE
+        track.on(event, states.Collecting(reason=reason))
         if result is not None:
-            item = Withdrawal(track.key, result, track.records_needed, reason)
-            self._later(partial(withdraw, self.artefacts, self._original.package, item))
-
-
-def _is_old(result: JobResult, serving: Artefact | None, before: JobResult | None) -> bool:
-    """Return whether a stored ``result`` was there before a process began."""
-    return (serving is not None and result == serving.result) or (result.level is None and result == before)
+            item = artefacts.Withdrawal(track.key, result, track.records_needed, reason)
+            self._later(partial(artefacts.withdraw, self.artefacts, self._original.package, item))

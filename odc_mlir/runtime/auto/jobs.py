@@ -22,11 +22,9 @@ from typing import IO, Any
 from odc_mlir._version import __version__
 from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.errors import CompileError, is_passing
-from odc_mlir.formats.private import digest_file
 from odc_mlir.plugins.isolation import isolated_command, isolated_environment
-from odc_mlir.process_limits import ONE_BLAS_THREAD, end_group
-from odc_mlir.runtime.auto.aim import Aim, Original, is_quantized
-from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, Artefacts, is_final, make_key, try_lock, unlock
+from odc_mlir.process_limits import ONE_BLAS_THREAD, end_group, signal_name
+from odc_mlir.runtime.auto.artefacts import PASSING, Artefacts, is_final, make_key, try_lock, unlock
 from odc_mlir.runtime.auto.settings import AutoSettings, Phase
 from odc_mlir.runtime.forks import mend_after_fork
 
@@ -77,14 +75,13 @@ TIMES_ENOUGH = 4
 class Job:
     """``model`` is a file whose content must have ``digest``; ``quantized``: it is quantised already.
 
-    ``shapes`` are those of the inputs to make it for; ``fixed_shapes`` are the same, to give to the model's inputs,
-    None where they are the model's own. ``package``: the
-    nnpackage to install the result in. ``again``: what is there already is not good enough. ``target``: what the key
-    says of it. ``runs`` are recorded; from ``patience_runs`` runs on, records that hardly vary are accepted,
-    0 disables the check. ``verdict`` is that of a model quantised already. ``direct``: the model itself is
-    compiled, whatever it computes with. ``rival`` serves now, as a package (None: the model itself, by host kernels):
-    what is made must be faster here, where ``must_be_faster``. ``twin`` makes native code of the same model, which
-    answers in place of a simulator; None where nothing is simulated. ``processes``: the most compile processes at once.
+    ``shapes`` are the input shapes; ``fixed_shapes`` are the same, to give to the model, None where they are its own.
+    ``package``: the nnpackage to install the result in. ``again``: the stored result is not good enough. ``target``:
+    facts of the target. ``runs`` are recorded; from ``patience_runs`` runs on, records that hardly vary are accepted,
+    0 disables the check. ``verdict``: of a model that is quantised already. ``direct``: the float model itself is
+    compiled. ``rival`` serves now, as a package (None: the model itself, by host kernels): with ``must_be_faster`` the
+    result must be faster here. ``twin``: the plugin for native code of the same model, which answers in place of a
+    simulator; None without one. ``processes``: the most compile processes at once.
     """
 
     key: str
@@ -158,48 +155,6 @@ def key_of(
         "version": __version__,
     }
     return make_key(facts)
-
-
-def make_job(
-    settings: AutoSettings, aim: Aim, original: Original, base: Artefact | None, shapes: Shapes, **facts: Any
-) -> Job:
-    """Return a job for ``original``, or the quantised model of ``base``; raises OdcError.
-
-    ``facts`` are fields that do not follow from the settings.
-    """
-    quantized = None if base is None else base.model
-    if quantized is not None:
-        model, digest = quantized, digest_file(quantized)
-    else:
-        model, digest = original.file(settings.folder), original.digest
-    others = original.other_shapes(shapes)
-    fixed = None if others is None else [list(shape) for shape in others]
-    # A package with native code of the float model would look compiled, and never get a quantised one.
-    package = None if facts.get("direct") else original.package
-    return Job(
-        folder=str(settings.folder),
-        model=str(model.absolute()),
-        digest=digest,
-        quantized=quantized is not None or is_quantized(original.graph),
-        verdict=None if base is None else base.result.verdict,
-        plugin=aim.plugin,
-        machine=aim.machine,
-        target=list(aim.facts),
-        scheme=settings.scheme,
-        metric=settings.metric,
-        limit=settings.limit,
-        preference=int(settings.preference),
-        seconds=settings.timeout_seconds,
-        memory_bytes=settings.memory_bytes,
-        cache_bytes=settings.cache_bytes,
-        processes=settings.processes,
-        shapes=[list(shape) for shape in shapes],
-        fixed_shapes=fixed,
-        twin=aim.twin[0] if aim.twin else None,
-        package=str(package.absolute()) if package is not None and fixed is None else None,
-        patience_runs=TIMES_ENOUGH * settings.records if settings.watch else 0,
-        **facts,
-    )
 
 
 def progress_line(step: str, **facts: Any) -> bytes:
@@ -403,13 +358,8 @@ class Supervisor:
             return Ending("its session was closed")
         if self._reason is not None:
             return Ending(self._reason, PASSING if self._passing else "failed")
-        how, kind = f"ended with code {code}", "failed"
-        if code < 0:
-            how, kind = f"was ended by signal {-code}", PASSING
-            with suppress(ValueError):
-                how = f"was ended by {signal.Signals(-code).name}"
-        if code == -getattr(signal, "SIGXCPU", 0):
-            kind = "time"
+        kind = "time" if code == -getattr(signal, "SIGXCPU", 0) else PASSING if code < 0 else "failed"
+        how = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with code {code}"
         detail = f": {self._tail[-1]}" if self._tail else ""
         return Ending(f"the background process {how} after the step {self._last_step!r}{detail}", kind)
 

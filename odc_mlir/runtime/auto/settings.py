@@ -136,8 +136,7 @@ class Trigger(StrEnum):
     EXPLICIT = "explicit"  # when the application asks for it
 
 
-_TRIGGERS = {**{str(item): item for item in Trigger}}
-_TRIGGERS |= {
+_TRIGGERS = {str(item): item for item in Trigger} | {
     "first_prepare": Trigger.FIRST_RUN,
     "records": Trigger.AFTER_RECORDS,
     "background": Trigger.IDLE,
@@ -208,12 +207,24 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
     def value(key: str) -> str:
         return get(key, DEFAULTS[key]).strip()
 
-    scheme, metric = value("ODC_QUANT_TYPE"), value("ODC_ACC_METRIC")
-    limit = value("ODC_ACC_LIMIT")
+    scheme, metric, limit = value("ODC_QUANT_TYPE"), value("ODC_ACC_METRIC").casefold(), value("ODC_ACC_LIMIT")
+    if scheme and scheme != "none":
+        from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
+
+        scheme = scheme_of(scheme).name
+    if metric:
+        from odc_mlir.quantizer.policy.verdict import metric_name  # the quantiser is slow to import
+
+        metric = metric_name(metric)
+    percent = _number("ODC_WATCH_PERCENT", value("ODC_WATCH_PERCENT"), positive=False)
+    if not 0 <= percent <= 100:
+        raise _bad("ODC_WATCH_PERCENT", value("ODC_WATCH_PERCENT"), "a number from 0 to 100")
     trigger = value("ODC_TRIGGER").casefold()
     if trigger not in _TRIGGERS:
         raise _bad("ODC_TRIGGER", trigger, f"one of {', '.join(Trigger)}")
     preference = value("ODC_PREF").casefold().replace("_first", "").replace("-first", "")
+    if preference != "default" and not preference.isdecimal():
+        preference = f"{preference}-first"
     folder, cache_bytes = read_cache(get)
     target = value("ODC_TARGET")
     if target != AUTO:
@@ -222,12 +233,12 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
         target = str(Path(target).absolute()) if target.endswith(".toml") else target
     return AutoSettings(
         target=target,
-        scheme=_scheme_name(scheme) if scheme and scheme != "none" else None,
+        scheme=None if scheme in ("", "none") else scheme,
         records=int(_number("ODC_RECORDS", value("ODC_RECORDS"), whole=True)),
-        metric=_metric_name(metric.casefold()) if metric else None,
+        metric=metric or None,
         limit=_number("ODC_ACC_LIMIT", limit, positive=False) if limit else None,
         trigger=_TRIGGERS[trigger],
-        preference=_preference(preference),
+        preference=Preference.of(int(preference) if preference.isdecimal() else preference),
         timeout_seconds=_number("ODC_TIMEOUT_S", value("ODC_TIMEOUT_S")),
         memory_bytes=int(_number("ODC_MEM_LIMIT_MB", value("ODC_MEM_LIMIT_MB"), whole=True)) << 20,
         processes=int(_number(PROCESSES_VARIABLE, value(PROCESSES_VARIABLE), whole=True)),
@@ -235,26 +246,8 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
         cache_bytes=cache_bytes,
         update_package=flag("ODC_UPDATE_PACKAGE", DEFAULTS["ODC_UPDATE_PACKAGE"]),
         watch=flag("ODC_WATCH", DEFAULTS["ODC_WATCH"]),
-        shadow_share=_percent("ODC_WATCH_PERCENT", value("ODC_WATCH_PERCENT")) / 100,
+        shadow_share=percent / 100,
     )
-
-
-def _scheme_name(text: str) -> str:
-    from odc_mlir.quantizer.policy.schemes import scheme
-
-    return scheme(text).name
-
-
-def _metric_name(text: str) -> str:
-    from odc_mlir.quantizer.policy.verdict import metric_name  # the quantiser is slow to import
-
-    return metric_name(text)
-
-
-def _preference(text: str) -> Preference:
-    if text.isdecimal():
-        return Preference.of(int(text))
-    return Preference.of(text if text == "default" else f"{text}-first")
 
 
 def _number(key: str, text: str, *, whole: bool = False, positive: bool = True) -> float:
@@ -264,13 +257,6 @@ def _number(key: str, text: str, *, whole: bool = False, positive: bool = True) 
         number = math.nan
     if not math.isfinite(number) or (positive and number <= 0):
         raise _bad(key, text, f"a {'whole ' if whole else ''}number{' above 0' if positive else ''}")
-    return number
-
-
-def _percent(key: str, text: str) -> float:
-    number = _number(key, text, positive=False)
-    if not 0 <= number <= 100:
-        raise _bad(key, text, "a number from 0 to 100")
     return number
 
 

@@ -8,13 +8,11 @@ that each :class:`TrackEvent` leads to; docs/design/on_device.md has the diagram
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, ClassVar
-
-import numpy as np
 
 from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.ops.spec import Array
@@ -24,11 +22,11 @@ from odc_mlir.runtime.auto.candidates import ExecutorCandidate
 from odc_mlir.runtime.auto.settings import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.watch import Watch
 
-_COLLECTED = 0.4
 _PROGRESS: Mapping[Phase, float] = MappingProxyType(
     {
         Phase.FLOAT: 0.0,
-        Phase.QUANTIZING: _COLLECTED,
+        Phase.COLLECTING: 0.4,  # when enough is recorded
+        Phase.QUANTIZING: 0.4,
         Phase.CHECKING: 0.6,
         Phase.COMPILING: 0.7,
         Phase.ACTIVE: 1.0,
@@ -233,11 +231,6 @@ class Track:
         return isinstance(self.state, BUSY)
 
     @property
-    def is_pending(self) -> bool:
-        """Return whether the outcome is open."""
-        return isinstance(self.state, (New, Opening, Collecting, Working))
-
-    @property
     def retry_at(self) -> float | None:
         """The time of another try, on the monotonic clock; None: none."""
         state = self.state
@@ -340,10 +333,6 @@ class Specialization:
     asked: bool = False
     settled: ExecutorCandidate | None = None
 
-    def keep_sample(self, inputs: Sequence[Array]) -> None:
-        """Keep inputs for the verification of results."""
-        self.sample = [np.array(value) for value in inputs]
-
     @property
     def tracks(self) -> list[Track]:
         """All tracks."""
@@ -362,7 +351,7 @@ class Specialization:
     @property
     def is_direct_pending(self) -> bool:
         """Return whether the outcome of the direct track is open."""
-        return self.direct is not None and self.direct.is_pending
+        return self.direct is not None and isinstance(self.direct.state, (New, Opening, Collecting, Working))
 
     @property
     def direct_candidate(self) -> ExecutorCandidate | None:
@@ -439,13 +428,6 @@ class Specialization:
             return "the float model itself is compiled first"
         return state.reason
 
-    def progress(self, records: int, needed: int) -> float:
-        """Return the progress, from 0 to 1."""
-        phase = self.quantized.state.phase
-        if phase is Phase.COLLECTING:
-            return _COLLECTED * min(1.0, records / max(1, needed))
-        return _PROGRESS[phase]
-
     def describe(self, status: AutoStatus, records: int) -> None:
         """Fill ``status`` in; ``records`` runs of these shapes are recorded."""
         state, result = self.quantized.state, self.quantized.result
@@ -453,7 +435,9 @@ class Specialization:
         status.phase, status.reason, status.key = self.phase, self.reason, self.quantized.key or None
         status.serving = self.served or self.best
         status.records = records
-        status.progress = self.progress(records, status.records_needed)
+        status.progress = _PROGRESS[state.phase]
+        if state.phase is Phase.COLLECTING:
+            status.progress *= min(1.0, records / max(1, status.records_needed))
         status.shapes = [list(shape) for shape in self.shapes]
         status.artefact = None if artefact is None else str(artefact.folder)
         if isinstance(state, (Opening, Working)):

@@ -288,9 +288,8 @@ class Watch:
 
     def _compare(self, expected: Sequence[Array], outputs: Sequence[Array]) -> None:
         if self._afresh or self._compared >= _SHADOWS_TOGETHER:
-            self._afresh = False
+            self._afresh, self._compared = False, 0
             self._meters = _meters(self._terms.outputs, expected)
-            self._compared = 0
         for meter, ours, theirs in zip(self._meters, expected, outputs, strict=True):
             if ours.shape != theirs.shape:
                 self._give_up(f"an answer has the shape {list(theirs.shape)}, the model's has {list(ours.shape)}")
@@ -300,7 +299,12 @@ class Watch:
         self._compared += 1
         errors = [meter.errors() for meter in self._meters]
         limits = {limit: self._limited(limit, errors) for limit in self._terms.limits}
-        self.facts.measures = {limit.key: _worst(limit, found) for limit, found in limits.items()}
+        measures: dict[str, float | None] = {}
+        for limit, found in limits.items():
+            values = [value for item in found if (value := getattr(item, limit.metric)) is not None]
+            worst = min if HIGHER_IS_BETTER[limit.metric] else max
+            measures[limit.key] = worst(values) if values else None
+        self.facts.measures = measures
         broken = next((limit for limit, found in limits.items() if not self._holds(limit, found)), None)
         if broken is not None and self._compared >= _FEWEST_SHADOWS:
             value = self.facts.measures[broken.key]
@@ -322,7 +326,7 @@ class Watch:
             count, share = self._compared, min(1.0, max(0.0, limit.bound))
             missed = math.floor(count * (1.0 - share) + 2.0 * math.sqrt(count * share * (1.0 - share)))
             limit = Limit(limit.metric, min(share, 1.0 - max(1, missed) / count))
-        return all(limit.holds(_as_measures(found)) for found in errors)
+        return all(limit.holds({name: getattr(found, name) for name in Errors.__slots__}) for found in errors)
 
     def _give_up(self, reason: str) -> None:
         with suppress(IndexError):
@@ -346,17 +350,6 @@ def _meters(known: Sequence[MeasuredOutput], expected: Sequence[Array]) -> list[
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _as_measures(errors: Errors) -> dict[str, float | None]:
-    return {name: getattr(errors, name) for name in Errors.__slots__}
-
-
-def _worst(limit: Limit, errors: Sequence[Errors]) -> float | None:
-    values: list[float] = [value for found in errors if (value := getattr(found, limit.metric)) is not None]
-    if not values:
-        return None
-    return min(values) if HIGHER_IS_BETTER[limit.metric] else max(values)
 
 
 # Saturation. Which tensors have saturated codes by nature, as behind a ReLU, is known from the samples of the verdict.
@@ -386,7 +379,8 @@ def input_ranges(graph: Graph) -> tuple[InputRange, ...]:
     found = []
     for place, index in enumerate(graph.inputs):
         for info in _codes_of(graph, index):
-            low, high = _reals(info)
+            assert info.quant is not None, "its codes are quantised"
+            low, high = (info.quant.scale * (code - info.quant.zero_point) for code in info.info.range)
             margin = _MARGIN * (high - low)
             found.append(InputRange(place, info.name, low - margin, high + margin))
     return tuple(found)
@@ -404,14 +398,6 @@ def _codes_of(graph: Graph, index: int) -> Iterator[TensorInfo]:
 
 def _is_coded(info: TensorInfo) -> bool:
     return info.info.is_integer and info.quant is not None and info.quant.per_tensor and info.info.bits in (8, 16)
-
-
-def _reals(info: TensorInfo) -> tuple[float, float]:
-    """Return the real values of the lowest and the highest code."""
-    quant, (low, high) = info.quant, info.info.range
-    if quant is None:
-        raise TypeError(f"{info.name!r} is not quantised")
-    return quant.scale * (low - quant.zero_point), quant.scale * (high - quant.zero_point)
 
 
 class EndCounter:

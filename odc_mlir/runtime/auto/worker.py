@@ -77,7 +77,6 @@ class Worker:
         self.artefacts = artefacts.Artefacts(Path(job.folder))
         self.result = artefacts.JobResult(None, budget=job.budget)
         self._deadline = time.monotonic() + job.seconds
-        self._scheme: str | None = job.scheme
 
     def run(self) -> None:
         """Do the job; raise OdcError for a temporary failure, which the supervisor stores, or if storing fails."""
@@ -109,7 +108,9 @@ class Worker:
                 self._refuse(artefacts.SLOWER, error.message)
             except CoverageError as error:
                 self._refuse(artefacts.COVERAGE, error.message)
-                self.result.budget["runs"] = float(_runs_too_few(self.job))
+                # With as many recorded runs as this, another try is pointless.
+                runs, patience = max(1, 2 * self.job.runs - 1), self.job.patience_runs
+                self.result.budget["runs"] = float(min(runs, patience - 1) if self.job.runs < patience else runs)
             except errors.OdcError as error:
                 self._refuse(artefacts.PASSING if _is_passing(error) else _kind_of(error), str(error))
             except OSError as error:  # the disk is full, or another process has deleted a file
@@ -192,12 +193,10 @@ class Worker:
     def _quantize(self, output: Path) -> None:
         job, result = self.job, self.result
         result.stage = "quantize"
-        if self._scheme is None:
-            self._scheme = codegen.describe(job.plugin).quantization or _DEFAULT_SCHEME
-        result.scheme = self._scheme
-        self.announce(Milestone.TARGET_ASKED, scheme=self._scheme)
+        scheme = result.scheme = job.scheme or codegen.describe(job.plugin).quantization or _DEFAULT_SCHEME
+        self.announce(Milestone.TARGET_ASKED, scheme=scheme)
         samples = build.recorded_inputs(Path(job.records), tuple(map(tuple, job.shapes)))
-        if not samples and not scheme_of(self._scheme).weights_only:  # all stored inputs have other shapes
+        if not samples and not scheme_of(scheme).weights_only:  # all stored inputs have other shapes
             raise CoverageError("no recorded input of these shapes is kept", stage="check")
         self.announce(Milestone.SAMPLES_READ, samples=len(samples))
         if job.patience_runs:
@@ -207,7 +206,7 @@ class Worker:
         try:
             made = build.quantize(
                 Path(job.model),
-                self._scheme,
+                scheme,
                 samples=samples,
                 records=Path(job.records),
                 metric=job.metric,
@@ -220,7 +219,8 @@ class Worker:
         except UntoldError as error:  # other inputs may vary more
             raise CoverageError(error.message, stage="check") from None
         self.announce(Milestone.QUANTIZED)
-        result.stage, result.verdict = "check", _summary(made.verdict)
+        long = ("layers", "scheme", "float_reasons")
+        result.stage, result.verdict = "check", {key: made.verdict[key] for key in made.verdict if key not in long}
         if made.verdict["status"] == FAILED:
             kind = errors.AccuracyError if made.verdict["samples"]["telling"] else CoverageError
             raise kind(f"the quantised model {describe(made.verdict)}", stage="check")
@@ -233,8 +233,9 @@ class Worker:
         job = self.job
         made = work / f"{artefacts.COMPILED_STEM}.{extension_of(job.plugin)}"
         machine = {} if job.machine is None else {"target": job.machine}
+        limits = Limits(max(0.1, self._deadline - time.monotonic()), job.memory_bytes)
         return codegen.generate(
-            source, job.plugin, made, preference=job.preference, target_options=machine, limits=self._limits()
+            source, job.plugin, made, preference=job.preference, target_options=machine, limits=limits
         )
 
     def _compile_twin(self, source: Path, work: Path, plugin: str) -> str | None:
@@ -250,27 +251,21 @@ class Worker:
     def _commit(self, work: Path) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)  # the rest is quick
         for entry in work.iterdir():  # files that the result does not name
-            if (
-                entry.name not in (artefacts.MODEL_NAME, self.result.compiled, self.result.twin)
-                or self.result.level is None
-            ):
-                _remove(entry)
+            named = (artefacts.MODEL_NAME, self.result.compiled, self.result.twin)
+            if entry.name not in named or self.result.level is None:
+                artefacts.remove(entry)
         self.announce(Milestone.COMMITTING)
         tempfile.tempdir = None
         made = self.artefacts.commit(self.job.key, work, self.result)
         self.announce(Milestone.COMMITTED)
         if self.job.package is not None and made.compiled is not None:
-            self._install(made.compiled, self.job.package)
+            try:
+                install(self.job.package, read_package(made.compiled))
+                self.announce(Milestone.INSTALLED)
+            except errors.OdcError as error:  # the cache still has it
+                self.announce("not installed", reason=str(error))
         kept = frozenset({self.job.key, Path(self.job.records).parent.name, Path(self.job.model).name})
         artefacts.prune(Path(self.job.folder), self.job.cache_bytes, keep=kept)
-
-    def _install(self, compiled: Path, package: str) -> None:
-        """Install the result in the package, too; if that cannot be written, the cache still has it."""
-        try:
-            install(package, read_package(compiled))
-            self.announce(Milestone.INSTALLED)
-        except errors.OdcError as error:
-            self.announce("not installed", reason=str(error))
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -280,19 +275,10 @@ class Worker:
         finally:
             self.result.seconds[name] = round(time.perf_counter() - start, 3)
 
-    def _limits(self) -> Limits:
-        return Limits(max(0.1, self._deadline - time.monotonic()), self.job.memory_bytes)
-
 
 def _is_passing(error: errors.OdcError) -> bool:
     """Return whether another try of the same job may succeed."""
     return error.passing or isinstance(error, _NOT_OF_MODEL) or any(text in str(error) for text in _PASSING)
-
-
-def _runs_too_few(job: Job) -> int:
-    """Return the largest number of recorded runs with which another try is pointless."""
-    twice = max(1, 2 * job.runs - 1)
-    return min(twice, job.patience_runs - 1) if job.runs < job.patience_runs else twice
 
 
 def _used_seconds() -> float:
@@ -307,18 +293,6 @@ def _kind_of(error: errors.OdcError) -> str:
     if isinstance(error, errors.AccuracyError):
         return "accuracy"
     return "unsupported" if isinstance(error, errors.UnsupportedError) else "failed"
-
-
-def _summary(verdict: dict[str, Any]) -> dict[str, Any]:
-    """Return the verdict without its layers, which can be many."""
-    return {key: value for key, value in verdict.items() if key not in ("layers", "scheme", "float_reasons")}
-
-
-def _remove(entry: Path) -> None:
-    if entry.is_dir():
-        shutil.rmtree(entry, ignore_errors=True)
-    else:
-        entry.unlink(missing_ok=True)
 
 
 def limit_resources(seconds: float, memory_bytes: int) -> None:

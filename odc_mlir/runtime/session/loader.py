@@ -55,35 +55,8 @@ NAMES: Mapping[str, str] = MappingProxyType(
     {"cpu": HOST, "host": HOST, "builtin": HOST, "npu": NPU, "litert": LITERT, "native": NATIVE}
 )
 _MAX_LIST_BYTES = 31
-_KIND_SEPARATORS = str.maketrans("", "", "_")
 
-
-@dataclass(frozen=True, slots=True)
-class BackendChoice:
-    """The choice of backends: ``backends`` in order of preference; empty: the compiled plan, else the host.
-
-    ``by_index`` and ``by_kind`` force the backend of single operators, and of all operators of a kind. ``threads`` is
-    the number of threads that run native code together. ``trust_code``: consent to foreign machine code; ``cache``: the
-    session's cache folder, None for the user's.
-    """
-
-    backends: tuple[str, ...] = ()
-    by_index: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
-    by_kind: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    strict: bool = False
-    max_bytes: int | None = None
-    threads: int = 1
-    trust_code: bool = False
-    cache: Path | None = None
-
-
-def parse_backends(text: str) -> tuple[str, ...]:
-    """Split a list such as ``"npu;cpu"``; raise SessionError. The names are looked up later, in prepare."""
-    if not isinstance(text, str):
-        raise SessionError(f"the backends must be text such as 'npu;cpu', not {type(text).__name__}")
-    if len(text.encode()) > _MAX_LIST_BYTES:
-        raise SessionError(f"the list of backends is longer than {_MAX_LIST_BYTES} bytes")
-    return split_backends(text)
+_log = logging.getLogger(__name__)
 
 
 def split_backends(text: str) -> tuple[str, ...]:
@@ -100,38 +73,6 @@ def parse_assignments(text: str) -> dict[int, str]:
             raise SessionError(f"{pair!r} is not of the form <operator index>=<backend>")
         found[int(index)] = name
     return found
-
-
-def open_executor(graph: Graph, package: Package | None, choice: BackendChoice, context: Context) -> Executor:
-    """Return the executor of ``graph`` for a choice; raise OdcError if no backend can run an operator."""
-    plan = package.plan if package is not None and graph.subgraph == 0 else None
-    order = usable_backends(choice.backends, plan)
-    forced = _forced(graph, choice)
-    options: dict[str, Any] = {"strict": choice.strict, "max_bytes": choice.max_bytes, "resize": True}
-    if order[0] == NPU and plan is not None and package is not None:
-        plan = _with_forced(plan, graph, forced, may_use_host=HOST in order or LITERT in order)
-        options |= {"threads": choice.threads, "trust_code": choice.trust_code, "cache": choice.cache}
-        return package.plan_executor(graph, plan, context=context, **options)
-    for index, name in forced.items():
-        if name != order[0]:
-            raise _cannot(graph, index, name, f"the model is run by {order[0]}")
-    return graph_executor(graph, order[0], context=context, **options)
-
-
-def wants_native(choice: BackendChoice, plan: Plan | None) -> bool:
-    """Return whether the model should be compiled in place for this processor; raise SessionError."""
-    return bool(choice.backends) and usable_backends(choice.backends, plan)[0] == NATIVE
-
-
-def open_native(package: Package, choice: BackendChoice, context: Context) -> Executor:
-    """Return the executor of a package of native code; other operators run on the host."""
-    shared = context.custom_ops is package.graph.custom_ops
-    graph = package.graph if shared else build_graph(package.model, custom_ops=context.custom_ops, states=True)
-    if choice.by_index or choice.by_kind:
-        raise OptionError("single operators cannot be assigned to backends when the model runs as native code")
-    if package.plan is None or not package.plan.segments:
-        return graph_executor(graph, HOST, context=context, max_bytes=choice.max_bytes, resize=True)
-    return open_executor(graph, package, replace(choice, backends=(NPU, HOST)), context)
 
 
 def usable_backends(names: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
@@ -154,52 +95,6 @@ def usable_backends(names: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
         )
     return tuple(found)
 
-
-def _forced(graph: Graph, choice: BackendChoice) -> dict[int, str]:
-    """Return the backend that each operator must have, by index; unknown indices are ignored with a warning."""
-    found: dict[int, str] = {}
-    by_kind = {_kind(name): backend for name, backend in choice.by_kind.items()}
-    for item in graph.nodes:
-        name = choice.by_index.get(item.index, by_kind.get(_kind(item.node.spec.name)))
-        if name is not None:
-            if name not in NAMES:
-                raise _cannot(graph, item.index, name, "there is no such backend")
-            found[item.index] = NAMES[name]
-    for index in choice.by_index.keys() - range(len(graph.nodes)):
-        _log.warning("there is no operator %d, the model has %d", index, len(graph.nodes))
-    return found
-
-
-def _kind(name: str) -> str:
-    """Normalise the name of an operator kind: ``Conv2D`` equals ``CONV_2D``."""
-    return name.translate(_KIND_SEPARATORS).casefold()
-
-
-def _with_forced(plan: Plan, graph: Graph, forced: Mapping[int, str], *, may_use_host: bool) -> Plan:
-    """Return ``plan`` with a segment on the host if one of its operators must run there."""
-    steps: list[HostStep | SegmentStep] = []
-    for step in plan.steps:
-        if isinstance(step, SegmentStep) and any(forced.get(index, NPU) != NPU for index in step.operators):
-            step = HostStep(step.operators)
-        steps.append(step)
-    for step in steps:
-        for index in step.operators if isinstance(step, HostStep) else ():
-            wanted = forced.get(index, HOST)
-            if wanted != HOST:
-                raise _cannot(graph, index, wanted, plan.host_reasons.get(index, "it is not compiled for that"))
-            if not may_use_host:
-                raise _cannot(graph, index, NPU, plan.host_reasons.get(index, "it is not compiled"))
-    return replace(plan, steps=tuple(steps))
-
-
-def _cannot(graph: Graph, index: int, name: str, why: str) -> SessionError | UnsupportedError | OptionError:
-    node = graph.nodes[index].node
-    return UnsupportedError(
-        f"operator {index} cannot run on {name!r}: {why}", op=node.spec.name, tensor=node.name, stage="prepare"
-    )
-
-
-_log = logging.getLogger(__name__)
 
 INTERNAL_OUTPUTS = "ENABLE_INTERNAL_OUTPUT_ALLOC"
 _MAX_PATH_BYTES = 1023
@@ -299,8 +194,12 @@ class Loader:
     # Choices about this model.
 
     def set_backends(self, text: str) -> None:
-        """Set the preferred backends."""
-        self._backends = parse_backends(text)
+        """Set the preferred backends, a list such as ``"npu;cpu"``; they are looked up later, in prepare."""
+        if not isinstance(text, str):
+            raise SessionError(f"the backends must be text such as 'npu;cpu', not {type(text).__name__}")
+        if len(text.encode()) > _MAX_LIST_BYTES:
+            raise SessionError(f"the list of backends is longer than {_MAX_LIST_BYTES} bytes")
+        self._backends = split_backends(text)
 
     def assign(self, text: str) -> None:
         """Set the backends of single operators."""
@@ -315,19 +214,9 @@ class Loader:
         return self._backends if self._backends is not None else split_backends(self.settings.get("BACKENDS"))
 
     @property
-    def choice(self) -> BackendChoice:
-        """The choice of backends for this model."""
-        choices, cache = self.choices, self.settings.get(CACHE_VARIABLE)
-        return BackendChoice(
-            self.backends,
-            parse_assignments(self.settings.get("OP_BACKEND_MAP")) | self._by_index,
-            self.settings.op_backends(),
-            choices.strict,
-            choices.max_bytes,
-            self.settings.threads,
-            choices.trust_code,
-            Path(cache) if os.path.isabs(cache) else None,
-        )
+    def by_index(self) -> dict[int, str]:
+        """The backends of single operators."""
+        return parse_assignments(self.settings.get("OP_BACKEND_MAP")) | self._by_index
 
     def set_layout(self, ports: Sequence[SessionPort], index: int, layout: Any, what: str) -> None:
         """Set the layout of arrays for a port."""
@@ -431,29 +320,100 @@ class Loader:
 
     def _executor(self, graph: Graph) -> Executor:
         """Return the executor for the chosen backends; ignore backends of the package that cannot be used."""
-        package, context = self.source.package, self.choices.context
+        package = self.source.package
         try:
-            if wants_native(self.choice, None if package is None else package.plan):
-                return open_native(self._native_package(graph), self.choice, context())
-            return open_executor(graph, package, self.choice, context())
+            if self.backends and usable_backends(self.backends, None if package is None else package.plan)[0] == NATIVE:
+                return self._open_native(graph)
+            return self._executor_on(graph, package, self.backends)
         except OdcError as error:
             before, found = self.settings, self.settings.without_backends(error.message)
             if found is None:
                 raise
             self.settings = found
             try:
-                return open_executor(graph, package, self.choice, context())
+                return self._executor_on(graph, package, self.backends)
             except OdcError:
                 self.settings = before
                 raise error from None
 
-    def _native_package(self, graph: Graph) -> Package:
-        """Return the model as native code, compiled now or cached; raise OdcError."""
+    def _executor_on(self, graph: Graph, package: Package | None, backends: Sequence[str]) -> Executor:
+        """Return the executor of ``graph`` on ``backends``; raise OdcError if none can run an operator."""
+        choices, settings = self.choices, self.settings
+        plan = package.plan if package is not None and graph.subgraph == 0 else None
+        order = usable_backends(backends, plan)
+        forced = self._forced(graph)
+        threads, cache = settings.threads, settings.get(CACHE_VARIABLE)
+        options: dict[str, Any] = {"strict": choices.strict, "max_bytes": choices.max_bytes, "resize": True}
+        options["context"] = choices.context()
+        if order[0] == NPU and plan is not None and package is not None:
+            plan = _with_forced(plan, graph, forced, may_use_host=HOST in order or LITERT in order)
+            place = Path(cache) if os.path.isabs(cache) else None
+            return package.plan_executor(
+                graph, plan, threads=threads, trust_code=choices.trust_code, cache=place, **options
+            )
+        for index, name in forced.items():
+            if name != order[0]:
+                raise _cannot(graph, index, name, f"the model is run by {order[0]}")
+        return graph_executor(graph, order[0], **options)
+
+    def _open_native(self, graph: Graph) -> Executor:
+        """Return the executor of the model as native code, compiled now or cached; other operators run on the host."""
         from odc_mlir.runtime.api import native_in_place
 
+        choices = self.choices
         if graph.subgraph != 0:
             raise SessionError("only the first signature of a model runs as native code")
-        return native_in_place(model_bytes(self.source), strict=self.choice.strict)
+        package, context = native_in_place(model_bytes(self.source), strict=choices.strict), choices.context()
+        shared = context.custom_ops is package.graph.custom_ops
+        graph = package.graph if shared else build_graph(package.model, custom_ops=context.custom_ops, states=True)
+        if self.by_index or self.settings.op_backends():
+            raise OptionError("single operators cannot be assigned to backends when the model runs as native code")
+        if package.plan is None or not package.plan.segments:
+            return graph_executor(graph, HOST, context=context, max_bytes=choices.max_bytes, resize=True)
+        return self._executor_on(graph, package, (NPU, HOST))
+
+    def _forced(self, graph: Graph) -> dict[int, str]:
+        """Return the backend that each operator must have, by index; unknown indices are ignored with a warning."""
+        found: dict[int, str] = {}
+        by_index = self.by_index
+        by_kind = {_kind(name): backend for name, backend in self.settings.op_backends().items()}
+        for item in graph.nodes:
+            name = by_index.get(item.index, by_kind.get(_kind(item.node.spec.name)))
+            if name is not None:
+                if name not in NAMES:
+                    raise _cannot(graph, item.index, name, "there is no such backend")
+                found[item.index] = NAMES[name]
+        for index in by_index.keys() - range(len(graph.nodes)):
+            _log.warning("there is no operator %d, the model has %d", index, len(graph.nodes))
+        return found
+
+
+def _kind(name: str) -> str:
+    """Normalise the name of an operator kind: ``Conv2D`` equals ``CONV_2D``."""
+    return name.replace("_", "").casefold()
+
+
+def _with_forced(plan: Plan, graph: Graph, forced: Mapping[int, str], *, may_use_host: bool) -> Plan:
+    """Return ``plan`` with a segment on the host if one of its operators must run there."""
+    steps: list[HostStep | SegmentStep] = []
+    for step in plan.steps:
+        if isinstance(step, SegmentStep) and any(forced.get(index, NPU) != NPU for index in step.operators):
+            step = HostStep(step.operators)
+        steps.append(step)
+    for index in (index for step in steps if isinstance(step, HostStep) for index in step.operators):
+        wanted = forced.get(index, HOST)
+        if wanted != HOST:
+            raise _cannot(graph, index, wanted, plan.host_reasons.get(index, "it is not compiled for that"))
+        if not may_use_host:
+            raise _cannot(graph, index, NPU, plan.host_reasons.get(index, "it is not compiled"))
+    return replace(plan, steps=tuple(steps))
+
+
+def _cannot(graph: Graph, index: int, name: str, why: str) -> UnsupportedError:
+    node = graph.nodes[index].node
+    return UnsupportedError(
+        f"operator {index} cannot run on {name!r}: {why}", op=node.spec.name, tensor=node.name, stage="prepare"
+    )
 
 
 def _ports(source: Source, subgraph: int) -> tuple[tuple[SessionPort, ...], tuple[SessionPort, ...]]:
@@ -526,22 +486,18 @@ def source_from_path(path: str | os.PathLike[str]) -> Source:
         raise SessionError(f"the path must be text, not {type(text).__name__}")
     if len(os.fsencode(text)) > _MAX_PATH_BYTES:
         raise SessionError(f"the path is longer than {_MAX_PATH_BYTES} bytes")
-    if is_package(text):
-        return _source_from_folder_or_zip(Path(text))
-    stamp = _stamp(Path(text))
-    return Source(read_model(text), Path(text), stamp=stamp)
-
-
-def _source_from_folder_or_zip(path: Path) -> Source:
-    """Open the nnpackage at ``path``, or its original if installed files cannot be used."""
+    place = Path(text)
+    if not is_package(place):
+        stamp = _stamp(place)
+        return Source(read_model(text), place, stamp=stamp)
     try:
-        package = Package.from_path(path)
-        return Source(package.model, path, package, config=package.files.config)
-    except OdcError as error:
-        files = read_original(path)
+        package = Package.from_path(place)
+        return Source(package.model, place, package, config=package.files.config)
+    except OdcError as error:  # of files that were installed: the original is used
+        files = read_original(place)
         if files is None:
             raise
-        return _restored(path, files, error)
+        return _restored(place, files, error)
 
 
 def without_installed(source: Source, error: OdcError) -> Source | None:
@@ -602,11 +558,6 @@ def source_from_bytes(data: bytes | bytearray | memoryview) -> Source:
         raise SessionError("the model has no bytes")
     kept = bytes(data)
     return Source(read_model(kept), data=kept)
-
-
-def source_from_package(package: Package) -> Source:
-    """Open an nnpackage in memory."""
-    return Source(package.model, None, package, config=package.files.config)
 
 
 # Schemes by names and numbers of the C API, and by our names.

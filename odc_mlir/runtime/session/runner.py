@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odc_mlir.errors import InputCountError, InputError, InsufficientOutputError, OdcError, SessionError
+from odc_mlir.errors import InputCountError, InputError, InsufficientOutputError, SessionError
 from odc_mlir.formats import kinds
 from odc_mlir.formats.cache import cache_folder, records_path
 from odc_mlir.formats.outputs import write_output
@@ -226,13 +226,14 @@ class Runner:
     def converted(self, values: Any) -> list[Array]:
         """Return ``values``, one per input, as arrays of the model's element types; raise InputError."""
         ports = self._loader.inputs
-        if not isinstance(values, (list, tuple)) or len(values) != len(ports):
-            raise _wrong_count(values, [port.info.name for port in ports])
+        is_list = isinstance(values, (list, tuple))
+        if not is_list or len(values) != len(ports):
+            names = ", ".join(repr(port.info.name) for port in ports)
+            given = counted(len(values), "array") if is_list else type(values).__name__
+            raise InputCountError(
+                f"the model has {counted(len(ports), 'input')} ({names}), got {given}", hint="pass a list of arrays"
+            )
         return list(map(converted, ports, values, range(len(ports))))
-
-    def set_all_inputs(self, arrays: Sequence[Array]) -> None:
-        """Set the arrays of :meth:`converted` as inputs of the next runs."""
-        self._in_buffers = dict(enumerate(arrays))
 
     def output(self, index: int) -> Array:
         """Return an output of the last run; raise SessionError if it was not kept."""
@@ -287,8 +288,10 @@ class Runner:
             value.setflags(False)  # type: ignore[call-arg]  # a keyword argument takes twice the time
         return list(results)
 
-    def compute(self) -> list[Array]:
-        """Run once on the inputs set and return the outputs; raise OdcError."""
+    def compute(self, arrays: Sequence[Array] | None = None) -> list[Array]:
+        """Run once on the inputs set, or on ``arrays`` from now on, and return the outputs; raise OdcError."""
+        if arrays is not None:
+            self._in_buffers = dict(enumerate(arrays))
         self._check_output_buffers()
         return self._compute(self._gather())
 
@@ -341,7 +344,9 @@ class Runner:
             place = buffer.reshape(-1)[: value.size].reshape(value.shape)
             place[...] = value
             values[index] = place
-        self._results = [_as_read_only(value) for value in values]
+        self._results = [np.asarray(value).view() for value in values]
+        for view in self._results:
+            view.flags.writeable = False
         self._has_run = True
 
 
@@ -390,23 +395,6 @@ def converted(port: SessionPort, value: Any, index: int) -> Array:
     return array.astype(port.numpy)
 
 
-def _as_read_only(value: Array) -> Array:
-    """Return a read-only view of ``value``."""
-    view = value.view() if isinstance(value, np.ndarray) else np.asarray(value)
-    view.flags.writeable = False
-    return view
-
-
 def _check_room(port: SessionPort, buffer: Array, needed: int, error: type[SessionError]) -> None:
     if buffer.size < needed:
         raise error(f"the buffer holds {buffer.size} elements, the output has {needed}", tensor=port.info.name)
-
-
-def _wrong_count(inputs: Any, names: Sequence[str]) -> OdcError:
-    what = (
-        f"got {counted(len(inputs), 'array')}" if isinstance(inputs, (list, tuple)) else f"got {type(inputs).__name__}"
-    )
-    return InputCountError(
-        f"the model has {counted(len(names), 'input')} ({', '.join(map(repr, names))}), {what}",
-        hint="pass a list of arrays",
-    )

@@ -16,24 +16,15 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.request import Preference
 from odc_mlir.runtime.auto.settings import AutoStatus
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.session.loader import (
-    INTERNAL_OUTPUTS,
-    Choices,
-    Exchange,
-    Loader,
-    Source,
-    check_target,
-    source_from_bytes,
-    source_from_package,
-    source_from_path,
-)
+from odc_mlir.runtime.session import loader as loading
+from odc_mlir.runtime.session.loader import Loader
 from odc_mlir.runtime.session.runner import Runner, SessionRecorder
 from odc_mlir.runtime.session.settings import ENABLE, check_chosen
 from odc_mlir.runtime.session.states import SessionCore, State, call, deprecated
 from odc_mlir.runtime.session.switcher import Switcher
 from odc_mlir.runtime.session.tensors import check_choice, index_of, port_at, tensorinfo
 
-PREPARE_CONFIGS = ("PROFILE", INTERNAL_OUTPUTS)
+PREPARE_CONFIGS = ("PROFILE", loading.INTERNAL_OUTPUTS)
 INFORMATION = ("VERSION",)
 
 
@@ -67,14 +58,14 @@ class Session:
         trust_code: bool = False,
     ) -> None:
         self._core = SessionCore()
-        self._choices = Choices(dict(settings or {}), strict, trust_code, max_bytes)
+        self._choices = loading.Choices(dict(settings or {}), strict, trust_code, max_bytes)
         check_chosen(self._choices.settings)
-        self._exchange = Exchange()
+        self._exchange = loading.Exchange()
         self._take(Loader(self._choices))
         if workspace is not None:
             self.set_workspace(workspace)
         if isinstance(model, Package):
-            self._adopt(source_from_package(model))
+            self._adopt(loading.Source(model.model, package=model, config=model.files.config))
             self._core.enter("load", State.MODEL_LOADED)
         elif isinstance(model, (bytes, bytearray, memoryview)):
             self.load_circle_from_buffer(model)
@@ -85,7 +76,7 @@ class Session:
 
     # The parts.
 
-    def _adopt(self, source: Source) -> None:
+    def _adopt(self, source: loading.Source) -> None:
         """Set ``source`` as the session's model; raise OdcError and change nothing if it cannot be used."""
         loader = Loader(self._choices, source)
         if loader.settings.flag(ENABLE):
@@ -171,12 +162,12 @@ class Session:
     @call
     def load_model_from_file(self, path: str | os.PathLike[str]) -> None:
         """Load a .circle or .tflite file, or an nnpackage as a folder or zip, told apart by content."""
-        self._adopt(source_from_path(path))
+        self._adopt(loading.source_from_path(path))
 
     @call
     def load_circle_from_buffer(self, data: bytes | bytearray | memoryview) -> None:
         """Load the bytes of a model file."""
-        self._adopt(source_from_bytes(data))
+        self._adopt(loading.source_from_bytes(data))
 
     @call
     def set_config(self, key: str, value: str) -> None:
@@ -384,9 +375,8 @@ class Session:
             self._prepare(in_run=True)
             self._core.enter("prepare", State.PREPARED)
             metrics["prepare_time_ms"] = 1000 * (time.perf_counter() - start - taken)
-        self._runner.set_all_inputs(arrays)
         run = time.perf_counter()
-        outputs = self._runner.compute()
+        outputs = self._runner.compute(arrays)
         delivered = time.perf_counter()
         self._runner.deliver(outputs)
         if not measure:
@@ -477,7 +467,7 @@ class Session:
         the result misses the accuracy limits (:attr:`verdict`).
         """
         self._recorder.flush()
-        self._adopt(source_from_path(self._exchange.quantize(self._loader, io=io, check=check)))
+        self._adopt(loading.source_from_path(self._exchange.quantize(self._loader, io=io, check=check)))
 
     @call
     def codegen(self, target: str, pref: str | int = Preference.DEFAULT) -> None:
@@ -486,8 +476,8 @@ class Session:
         ``pref``: ``DEFAULT``, ``PERFORMANCE_FIRST``, ``MEMORY_FIRST`` or ``COMPILE_TIME_FIRST``. Raises OdcError and
         keeps the model if anything fails.
         """
-        check_target(target)
-        self._adopt(source_from_path(self._exchange.codegen(self._loader, target, Preference.of(pref))))
+        loading.check_target(target)
+        self._adopt(loading.source_from_path(self._exchange.codegen(self._loader, target, Preference.of(pref))))
 
     # Compiling on the device.
 
@@ -498,7 +488,7 @@ class Session:
         ``target`` is a plugin such as ``npu-gen``; results are also copied to the paths of set_quantized_model_path and
         set_codegen_model_path, if set.
         """
-        check_target(target, InvalidStateError)
+        loading.check_target(target, InvalidStateError)
         self._switcher.compile_for(target, Preference.of(pref))
         self._run()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from odc_mlir.errors import OdcError, OptionError, SessionError
+from odc_mlir.errors import OdcError, OptionError, SessionError, did_you_mean
 from odc_mlir.formats.cache import CACHE_VARIABLE, LIMIT_VARIABLE
 from odc_mlir.runtime.execution.team import MAX_THREADS
 
@@ -97,9 +96,8 @@ def check_chosen(chosen: Mapping[str, Any]) -> None:
 
     for key in rest:
         if key not in KNOWN:
-            names = {name.casefold(): name for name in (*DEFAULTS, *KNOWN)}
-            near = difflib.get_close_matches(key.casefold(), names, 1)
-            hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(names.values())}"
+            names = (*DEFAULTS, *KNOWN)
+            hint = did_you_mean(key, names).strip() or f"there are {', '.join(names)}"
             raise OptionError(f"there is no setting {key!r}", hint=hint)
     settings = Settings({}, dict(chosen))
     read_settings(settings.get, settings.flag)

@@ -10,7 +10,7 @@ from enum import IntEnum, StrEnum
 from functools import wraps
 from threading import RLock
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from odc_mlir import errors
 from odc_mlir.runtime.forks import is_stuck, mend_after_fork
@@ -184,11 +184,6 @@ class SessionCore:
             self.state = state
 
 
-class _HasCore(Protocol):
-    @property
-    def _core(self) -> SessionCore: ...
-
-
 def call(method: Method) -> Method:
     """Wrap ``method`` in the checks that the table of calls has for its name.
 
@@ -202,8 +197,8 @@ def call(method: Method) -> Method:
     required = tuple((parameter, positions[parameter] - 1) for parameter in rule.required)
 
     @wraps(method)
-    def checked(self: _HasCore, *args: Any, **kwargs: Any) -> Any:
-        core = self._core
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        core: SessionCore = self._core
         with core.lock:
             try:
                 if required and rule.null_first:
@@ -231,8 +226,8 @@ def deprecated(name: str) -> Callable[..., None]:
     """Return a call that always raises DeprecatedApiError, which names the replacement."""
     instead = CALLS[name].instead
 
-    def refused(self: _HasCore, *args: Any, **kwargs: Any) -> None:
-        core = self._core
+    def refused(self: Any, *args: Any, **kwargs: Any) -> None:
+        core: SessionCore = self._core
         with core.lock:
             failure = errors.DeprecatedApiError(f"{name} is deprecated", hint=f"use {instead}", stage=name)
             core.keep_error(name, failure)

@@ -284,10 +284,9 @@ class Switcher:
         """Return the reason why no result may replace the model, None if it may."""
         if executor.graph.subgraph != 0:
             return "only the first subgraph can be compiled"
-        choice = self._loader.choice
-        if choice.by_index or choice.by_kind:
+        if self._loader.by_index or self._loader.settings.op_backends():
             return "backends were chosen for single operators"
-        order = choice.backends
+        order = self._loader.backends
         wanted = CPU if aim is not None and aim.plugin == f"{CPU}{SUFFIX}" else NPU  # it is a CPU that code runs on
         if order and wanted not in order and NPU not in map(NAMES.get, order):
             return f"the backends {', '.join(order)} leave out {wanted}"

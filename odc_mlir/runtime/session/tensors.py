@@ -48,15 +48,10 @@ class tensorinfo:
         dims = tuple(self.dims)[:rank]
         if len(dims) < rank:
             raise SessionError(f"the rank is {rank}, but dims has {len(dims)} entries", tensor=self.name or None)
-        if bad := next((dim for dim in dims if not _is_size(dim)), None):
-            raise SessionError(f"a dimension is {bad!r}, allowed are integers from 1", tensor=self.name or None)
-        if 0 in dims:
-            raise SessionError("a dimension is 0, allowed are integers from 1", tensor=self.name or None)
+        for dim in dims:
+            if not isinstance(dim, (int, np.integer)) or isinstance(dim, bool) or dim <= 0:
+                raise SessionError(f"a dimension is {dim!r}, allowed are integers from 1", tensor=self.name or None)
         return tuple(map(int, dims))
-
-
-def _is_size(dim: Any) -> bool:
-    return isinstance(dim, (int, np.integer)) and not isinstance(dim, bool) and int(dim) > 0
 
 
 def layout_of(layout: Any) -> str:
@@ -102,17 +97,11 @@ class SessionPort:
 
     def describe(self, shape: Shape | None) -> tensorinfo:
         """Return the description for users; ``shape`` is in the model's layout."""
-        quant = self.info.quant if self.info.quant is not None and self.info.quant.per_tensor else None
         dims = () if shape is None else tuple(-1 if dim is None else dim for dim in self.outer_shape(shape))
-        known = quant is not None and not self.as_float
-        return tensorinfo(
-            self.dtype,
-            len(dims) if shape is not None else None,
-            dims,
-            self.info.name,
-            quant.scale if known and quant is not None else None,
-            quant.zero_point if known and quant is not None else None,
-        )
+        found = tensorinfo(self.dtype, len(dims), dims, self.info.name)
+        if (quant := self.info.quant) is not None and quant.per_tensor and not self.as_float:
+            found.scale, found.zero_point = quant.scale, quant.zero_point
+        return found
 
     def outer_shape(self, shape: Shape) -> Shape:
         """Convert a ``shape`` of the model to the user's layout."""
@@ -164,17 +153,10 @@ class SessionPort:
                     f"the {what} is not a buffer of {self.dtype}: {error}", tensor=self.info.name
                 ) from None
         seen = value.dtype.name if isinstance(value, np.ndarray) else type(value).__name__
-        raise InputError(
-            f"the {what} must be an array of {self.dtype}, not {seen}",
-            tensor=self.info.name,
-            hint=self._conversion(value),
-        )
-
-    def _conversion(self, value: Any) -> str:
-        """Return the hint how to convert ``value``."""
+        hint = f"convert it with astype({self.numpy.name!r})"
         if isinstance(value, np.ndarray) and self.dtype == self.info.dtype:
-            return conversion(self.info, value)
-        return f"convert it with astype({self.numpy.name!r})"
+            hint = conversion(self.info, value)
+        raise InputError(f"the {what} must be an array of {self.dtype}, not {seen}", tensor=self.info.name, hint=hint)
 
 
 def port_at(ports: Sequence[SessionPort], index: Any, what: str) -> SessionPort:

@@ -212,8 +212,7 @@ def test_a_recorder_beside_an_executor() -> None:
     recorder = Recorder(executor.graph)
     assert recorder.run(executor, [_floats(60)])[0].tolist() == [120]
     first = recorder.take("digest")
-    recorder.begin([_floats(70)])
-    executor.run([_floats(70)], watch=recorder, watch_calls=recorder.watch_call)
+    recorder.run(executor, [_floats(70)])
     second = recorder.take()
     assert (first.runs, first.digest, second.runs) == (1, "digest", 1)
     assert (first.tensors[2, "b"].maximum, second.tensors[2, "b"].maximum) == (120, 140)

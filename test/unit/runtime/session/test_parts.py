@@ -95,8 +95,7 @@ def doubled(arrays: list[Array]) -> list[Array]:
 def test_a_runner_gives_what_is_computed() -> None:
     runner = Runner(loader_of(add_model()), doubled)
     assert runner.output_shapes is None
-    runner.set_all_inputs(runner.converted([A, B.astype(np.float64)]))
-    runner.deliver(runner.compute())
+    runner.deliver(runner.compute(runner.converted([A, B.astype(np.float64)])))
     np.testing.assert_array_equal(runner.results[0], SUM)
     assert runner.output_shapes == [(1, 4)]
     runner.set_input(1, None)
