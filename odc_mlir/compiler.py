@@ -16,7 +16,7 @@ from typing import Any, Literal
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -389,7 +389,16 @@ def make_plan(
     main = [op for op in main_function(module).body.block.ops if isinstance(op, CircleOp | SegmentOp)]
     for is_segment, run in groupby(main, lambda op: isinstance(op, SegmentOp)):
         if is_segment:
-            steps += [_segment_step(op, files[op], tensors) for op in run if isinstance(op, SegmentOp)]
+            for op in run:
+                assert isinstance(op, SegmentOp)
+                step = SegmentStep(
+                    file=files[op],
+                    inputs=tensors.of(op.operands),
+                    outputs=tensors.of(op.results),
+                    operators=tuple(indices[inner][1] for inner in op.circle_block.ops if isinstance(inner, CircleOp)),
+                    states=kept_states(op),
+                )
+                steps.append(step)
         else:
             steps.append(HostStep(tuple(indices[op][1] for op in run)))
     reasons = {indices[op][1]: reason_of(op) for op in main if isinstance(op, CircleOp)}
@@ -415,26 +424,12 @@ def _partition_record(module: ModuleOp, host: HostCosts) -> dict[str, Any]:
     return {**record.pop("partition", {}), **record, "host": host.restricted_to(known).to_dict()}
 
 
-def _segment_step(segment: SegmentOp, file: str, tensors: _TensorIndices) -> SegmentStep:
-    return SegmentStep(
-        file=file,
-        inputs=tensors.of(segment.operands),
-        outputs=tensors.of(segment.results),
-        operators=tuple(tensors.operator(op) for op in segment.circle_block.ops if isinstance(op, CircleOp)),
-        states=kept_states(segment),
-    )
-
-
 class _TensorIndices:
     """Tensor indices of the main function's values in the model's first subgraph."""
 
     def __init__(self, model: Model, indices: OperatorIndices) -> None:
         self.graph = model.subgraphs[0]
         self.indices = indices
-
-    def operator(self, op: Operation) -> int:
-        """Return the index of an operator."""
-        return self.indices[op][1]
 
     def of(self, values: Sequence[SSAValue]) -> tuple[int, ...]:
         """Return the tensor index of each value."""
@@ -453,13 +448,13 @@ class _TensorIndices:
             last = value.op.circle_block.last_op
             assert isinstance(last, YieldOp)
             return self._of(last.operands[value.index])
-        return self.graph.operators[self.operator(value.op)].outputs[value.index]
+        return self.graph.operators[self.indices[value.op][1]].outputs[value.index]
 
     def _of_variable(self, value: SSAValue) -> int:
         """Tensor index of a variable, read from an operator that uses it."""
         for use in value.uses:
             if isinstance(use.operation, CircleOp):
-                index: int = self.graph.operators[self.operator(use.operation)].inputs[use.index]
+                index: int = self.graph.operators[self.indices[use.operation][1]].inputs[use.index]
                 return index
             if isinstance(use.operation, SegmentOp):
                 return self._of_variable(use.operation.circle_block.args[use.index])

@@ -1,23 +1,7 @@
 """Flows: the commands that build a product of a model, from files of ours and of ONE, run as far as needed.
 
-``flow.toml``: a model and a table for each step.
-
-::
-
-    [flow]
-    model = "model.tflite"
-    folder = "out"
-
-    [optimize]
-    [quantize]
-    scheme = "int8"
-    calibration = "samples.npz"
-    [compile]
-    target = "npu-256"
-    [profile]
-
-Keys of a table are the options of the command, with ``_`` or ``-``: ``true`` is a flag, a list repeats the option.
-``input`` and ``output`` change what a step reads and writes. Paths are relative to the file's folder.
+A ``flow.toml`` has a table ``[flow]`` with the model and a table for each step, whose keys are the options of its
+command; see docs/build.md.
 """
 
 from __future__ import annotations
@@ -33,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from odc_mlir import targets
 from odc_mlir._version import __version__
 from odc_mlir.errors import OptionError, UnsupportedError, parsing
 
@@ -113,11 +98,6 @@ def is_done(step: FlowStep, state: Mapping[str, Any]) -> bool:
     )
 
 
-def record_of(step: FlowStep) -> dict[str, Any]:
-    """Return the record that :func:`is_done` compares."""
-    return {"key": key_of(step), "writes": {path: digest_of(path) for path in step.writes}}
-
-
 def read_state(path: str) -> dict[str, Any]:
     """Read the completed steps in a state file; return an empty mapping for a missing or unreadable file."""
     try:
@@ -161,7 +141,7 @@ def run(
         missing = [path for path in step.writes if digest_of(path) is None]
         if missing:
             raise OptionError(f"step {step.name!r} did not write {missing[0]!r}", hint=step.text)
-        state[step.text] = record_of(step)
+        state[step.text] = {"key": key_of(step), "writes": {path: digest_of(path) for path in step.writes}}
         keep(state)
 
 
@@ -421,7 +401,7 @@ def _optimize(name: str, options: Options, notes: _Notes, level: list[str]) -> F
     return FlowStep(name, "odc-optimize", (source, "-o", output, *flags), (source,), (output,))
 
 
-_SCHEMES = {"uint8": "uint8", "int16": "int16"}
+_SCHEMES = ("uint8", "int16")
 _QUANTIZE = frozenset(
     {"input_data", "input_data_format", "quantized_dtype", "granularity", "input_type", "output_type", "quant_config"}
 )
@@ -433,11 +413,10 @@ def _quantize(name: str, options: Options, notes: _Notes, level: list[str]) -> F
     dtype = options.get("quantized_dtype", "uint8")
     if dtype not in _SCHEMES:
         raise UnsupportedError(f"quantized_dtype of {name} is {dtype!r}", hint=f"use one of {', '.join(_SCHEMES)}")
-    words = [source, "-o", output, "--scheme", _SCHEMES[dtype], "--no-help", "--allow-accuracy-loss"]
+    words = [source, "-o", output, "--scheme", dtype, "--no-help", "--allow-accuracy-loss"]
     reads = [source]
     per_channel = options.get("granularity", "layer" if dtype == "uint8" else "channel") == "channel"
-    words += ["--granularity", "channel" if per_channel else "tensor"]
-    words += ["--io", "quantized"]
+    words += ["--granularity", "channel" if per_channel else "tensor", "--io", "quantized"]
     for key, flag in (("input_type", "--input-type"), ("output_type", "--output-type")):
         if key in options and options[key] != dtype:
             words += [flag, "float" if options[key] == "float32" else options[key]]
@@ -484,16 +463,10 @@ def _codegen(name: str, options: Options, notes: _Notes, level: list[str]) -> Fl
     if output is None:
         raise OptionError(f"{name} does not say which file it writes")
     backend = options.get("backend", "")
-    target = backend if backend in _targets() else notes.target
+    target = backend if backend in (*targets.names(), "cpu") else notes.target
     if target != backend:
         notes.add(f"{name}: backend {backend or 'of the target'!r} is not supported; compiling for {target}")
     return FlowStep(name, "odc-compile", (source, "-o", output, "--target", target), (source,), (output,))
-
-
-def _targets() -> tuple[str, ...]:
-    from odc_mlir import targets
-
-    return (*targets.names(), "cpu")
 
 
 def _run(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:

@@ -20,6 +20,7 @@ from odc_mlir import loading, ops, targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of, tensor_facts
 from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.plugins.target import Chosen, Rules, choose, reason_against
+from odc_mlir.runtime.package import Package
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
@@ -106,7 +107,7 @@ class LintedModel:
         return tuple(last.operands) if isinstance(last, ReturnOp) else ()
 
 
-def lint(model: loading.ModelSource | ModuleOp, *, target: str | None = None) -> list[Finding]:
+def lint(model: loading.ModelSource | Package | ModuleOp, *, target: str | None = None) -> list[Finding]:
     """Return the findings in ``model``, by kind.
 
     ``target``: the hardware to check operators against: an NPU, ``cpu``, or a plugin's target; by default all shipped

@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.frontend import import_circle
+from odc_mlir.runtime.package import Package, model_of
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.diagnostics import typed_errors, verify_module
 from odc_mlir.support.locations import Positions
@@ -22,18 +23,20 @@ from odc_mlir.universe import make_context
 _IR = re.compile(rb"^\s*(%\S+|[a-z_]\w*\.[a-z]\w*|\"[a-z_]\w*\.[a-z]\w*\"\s*\(|module|[#!]\w+\s*=|//)", re.MULTILINE)
 
 ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
+"""A .circle, .tflite or .mlir file, an nnpackage directory or zip, or the bytes of a file."""
 
 
-def import_model(source: ModelSource) -> ModuleOp:
-    """A .circle or .tflite file, or its bytes, in the circle dialect, verified; raises OdcError."""
-    return import_circle.import_model(read_model(source))
+def import_model(source: ModelSource | Package) -> ModuleOp:
+    """Read a model file or package into the circle dialect and verify it; raises OdcError on any problem."""
+    return import_circle.import_model(read_model(model_of(source)))
 
 
-def load(source: ModelSource) -> ModuleOp:
-    """A model file or IR text, told apart by content, as a verified module; raises OdcError.
+def load(model: ModelSource | Package) -> ModuleOp:
+    """Load a model file, IR text or a package, told apart by content, as a verified module; raises OdcError.
 
     No two tensors of a function have the same name, and none is without.
     """
+    source: ModelSource = model_of(model)
     data = _head_or_bytes(source)
     if identify(data) is not None or not _is_text(data):
         return import_model(source)
@@ -55,7 +58,7 @@ def load(source: ModelSource) -> ModuleOp:
     return module
 
 
-def copied(model: ModelSource | ModuleOp) -> ModuleOp:
+def copied(model: ModelSource | Package | ModuleOp) -> ModuleOp:
     """Return a module that the caller may change: a copy of ``source``, or a newly loaded one."""
     if not isinstance(model, ModuleOp):
         return load(model)

@@ -1,13 +1,9 @@
-"""Rewriting of a model into an equivalent, cheaper one: ``odc_mlir.optimize`` and ``odc-optimize``.
-
-Which rewrites there are, and what level ``O1`` holds, is in :mod:`odc_mlir.transforms.circle.rewrites.table`. Nothing
-here prints.
-"""
+"""Rewriting of a model into an equivalent, cheaper one: ``odc_mlir.optimize`` and ``odc-optimize``."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +20,7 @@ from odc_mlir.frontend.export_circle import ModelFile, export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph, index_limits
+from odc_mlir.runtime.package import Package
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.diagnostics import typed_errors
@@ -78,21 +75,21 @@ class Optimized(ModelFile):
 
 @seldom_collected()
 def optimize(
-    model: loading.ModelSource | ModuleOp,
+    model: loading.ModelSource | Package | ModuleOp,
     *,
     level: str | None = O1,
-    rewrites: Sequence[str] = (),
-    without: Sequence[str] = (),
+    rewrites: Iterable[str] = (),
+    without: Iterable[str] = (),
     io_layout: str = "keep",
     max_rewrites: int | None = None,
     verify: bool = False,
 ) -> Optimized:
-    """Rewrite a copy of ``model`` until no rewrite applies.
+    """Rewrite a copy of ``model`` into an equivalent, cheaper one, until no rewrite applies.
 
-    ``level``: ``O1`` (rewrites that keep results), None for only the named ``rewrites``; ``without`` excludes some.
-    ``io_layout``: ``keep`` inputs and outputs, or ``nhwc``: store images there channels last if that saves work.
-    ``max_rewrites`` stops after that many, to bisect a failure. ``verify`` runs both models on random inputs. Raises
-    OptionError for unknown names and other OdcErrors for models that cannot be read.
+    ``level``: ``O1``, all rewrites that preserve results, or None for only those named in ``rewrites``; ``without``
+    disables some. ``io_layout``: ``keep`` inputs and outputs, or ``nhwc``: store image inputs and outputs channels last
+    where that saves work. ``max_rewrites`` stops after that many, to bisect a failure. ``verify`` runs both models on
+    random inputs; see ``Optimized.difference``. Raises OptionError for unknown names, and other OdcErrors.
     """
     module = loading.copied(model)
     original = clone_module(module) if verify else None
@@ -171,20 +168,15 @@ def difference(
 def _drawn(before: Graph, after: Graph, inputs: Collection[int]) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
     """Return element type and shape of each input of ``before`` such that ``after`` accepts it too."""
     found = []
-    pairs = zip(before.input_infos(), after.input_infos(), strict=True)
-    for number, (old, new) in enumerate(pairs):
+    for number, (old, new) in enumerate(zip(before.input_infos(), after.input_infos(), strict=True)):
         if old.shape is None or new.shape is None:
             raise OptionError(
                 "an input has unknown rank, so the rewritten model cannot be compared on random data", tensor=old.name
             )
         back = [new.shape[NHWC.index(axis)] for axis in range(len(NHWC))] if number in inputs else new.shape
-        extents = [_extent(*both) for both in zip(old.shape, back, strict=True)]
-        found.append((old.info.numpy, tuple(extents)))
+        pairs = zip(old.shape, back, strict=True)
+        found.append((old.info.numpy, tuple(next((e for e in pair if e is not None), OPEN) for pair in pairs)))
     return found
-
-
-def _extent(one: int | None, other: int | None) -> int:
-    return next((extent for extent in (one, other) if extent is not None), OPEN)
 
 
 def turned(arrays: Sequence[Array], numbers: Collection[int]) -> list[Array]:

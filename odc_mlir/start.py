@@ -1,8 +1,7 @@
-"""Start of a command, such that SIGINT ends it within two seconds with exit code 130 and without a traceback.
+"""Start of a command (``odc-opt`` is ``odc_mlir.start:opt``), such that SIGINT ends it within two seconds.
 
-``odc-opt`` is ``odc_mlir.start:opt``, and so on. During imports, parsing and the end of the process the handler ends
-the process at once. While a command works it raises KeyboardInterrupt, so that the command can remove temporary files
-and end its own processes; a thread ends the process if that takes too long, or if the exception got lost.
+The exit code is then 130. While a command works the signal raises KeyboardInterrupt, so that it can remove temporary
+files; otherwise, or if that takes too long, the process ends at once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Scheduling of a segment: where SRAM is short, several programs are made and the fastest is kept.
+"""Scheduling of a segment: where SRAM is short, several programs are made, simulated, and the fastest is kept.
 
-The cycles and bytes of a plan of stripes are estimates: only the finished program shows how many constants are
-prefetched, and which results reuse the memory of an operand. So plans for more and for less memory than there is are
-tried as well; each is simulated, and programs that do not fit in the SRAM are left out. Plans are made for a fixed
-series of memory sizes, independent of the limit, so that a larger limit finds what a smaller one found.
+Only the finished program shows how many constants are prefetched and which results reuse memory. Plans are made for a
+fixed series of memory sizes, independent of the limit, so that a larger limit finds what a smaller one found.
 """
 
 from __future__ import annotations

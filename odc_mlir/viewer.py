@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, Operation
+from xdsl.ir import Operation
 from xdsl.pattern_rewriter import RewritePattern
 
 from odc_mlir.dialects.circle import ConstOp
@@ -108,7 +108,8 @@ def difference(before: Sequence[str], after: Sequence[str]) -> list[str]:
 
 def _nodes(module: ModuleOp) -> Iterator[charts.DiagramNode]:
     """Return the operators of the first non-empty function in order, each with the operators that feed it."""
-    block = next((found for found in _blocks(module) if len(found.ops) > 1), None)
+    blocks = (block for op in module.body.block.ops for region in op.regions for block in region.blocks)
+    block = next((found for found in blocks if len(found.ops) > 1), None)
     if block is None:
         return
     places: dict[Operation, int] = {}
@@ -120,18 +121,15 @@ def _nodes(module: ModuleOp) -> Iterator[charts.DiagramNode]:
         yield charts.DiagramNode(op.name.partition(".")[2], op_name(op), tuple(feeding))
 
 
-def _blocks(module: ModuleOp) -> Iterator[Block]:
-    return (block for op in module.body.block.ops for region in op.regions for block in region.blocks)
-
-
 def render(name: str, views: Sequence[Viewer]) -> str:
     """Return the page about all modules of one input."""
     steps = [step for view in views for step in view.steps]
     changing = sum(step.changed for step in steps)
+    growth = f"{count_text(len(steps[0].before))} → {count_text(len(steps[-1].after))}" if steps else "0"
     figures = [
         Figure("passes", count_text(len(steps)), f"{count_text(changing)} changed something"),
         Figure("rewrites", count_text(sum(sum(step.patterns.values()) for step in steps)), "by patterns"),
-        Figure("lines of IR", _growth(steps), "before and after"),
+        Figure("lines of IR", growth, "before and after"),
     ]
     sections = [
         Section(f"{index}. {step.name}", _step(step), _lead(step))
@@ -144,29 +142,20 @@ def render(name: str, views: Sequence[Viewer]) -> str:
     return render_page(f"Passes over {Path(name).name}", figures, sections, note=note)
 
 
-def _growth(steps: Sequence[PassRun]) -> str:
-    return f"{count_text(len(steps[0].before))} → {count_text(len(steps[-1].after))}" if steps else "0"
-
-
 def _lead(step: PassRun) -> str:
     counted = ", ".join(f"{count} by {name}" for name, count in step.patterns.most_common())
     return f"Stage {step.stage}" + (f"; rewrites: {counted}." if counted else ".")
 
 
 def _step(step: PassRun) -> Html:
-    return tag("div", _graph(step), tag("div", *_rewrites(step), _whole(step)), class_="beside")
-
-
-def _graph(step: PassRun) -> Html:
     shown = charts.graph(step.nodes[:MOST_NODES], title=f"operators after {step.name}")
     left = len(step.nodes) - MOST_NODES
-    return tag("div", shown, tag("p", f"and {count_text(left)} more") if left > 0 else "")
-
-
-def _rewrites(step: PassRun) -> Iterable[Html]:
+    graph = tag("div", shown, tag("p", f"and {count_text(left)} more") if left > 0 else "")
+    rewrites = []
     for item in step.rewrites:
         title = joined((tag("strong", item.pattern), f" at {item.op.strip()}, ", tag("code", item.source)))
-        yield tag("details", tag("summary", title), _text(item.difference))
+        rewrites.append(tag("details", tag("summary", title), _text(item.difference)))
+    return tag("div", graph, tag("div", *rewrites, _whole(step)), class_="beside")
 
 
 def _whole(step: PassRun) -> Html:
@@ -179,10 +168,8 @@ def _whole(step: PassRun) -> Html:
 
 
 def _text(lines: Iterable[str]) -> Html:
-    kinds = {"+": "added", "-": "removed", "@": "note"}
-    return tag("pre", *(_line(line, kinds.get(line[:1])) for line in lines), class_="difference")
-
-
-def _line(line: str, kind: str | None) -> Html:
-    shown = line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} …"
-    return joined((tag("span", shown, class_=kind, title=line if shown != line else None), "\n"))
+    kinds, found = {"+": "added", "-": "removed", "@": "note"}, []
+    for line in lines:
+        shown = line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} …"
+        found += [tag("span", shown, class_=kinds.get(line[:1]), title=line if shown != line else None), "\n"]
+    return tag("pre", *found, class_="difference")

@@ -1,11 +1,7 @@
-"""Code of other packages: its digests, and calls such that it can neither end nor delay the application.
+"""Digests of plugins, and calls of their code that can neither end nor delay the application.
 
-Code of other packages, run such that it can neither end nor delay the application.
-
-:func:`probe` loads plugins in isolated processes, all at once, under one deadline; nothing else may load a plugin that
-the user did not name. :func:`load` and :func:`call` run plugins that have to work in this process, such as devices:
-under the same deadline, in a thread of their own. Whatever a plugin raises, SystemExit included, becomes an OptionError
-that names the plugin.
+:func:`probe` loads plugins in isolated processes; :func:`load` and :func:`call` run in this process, in a thread with a
+deadline. Whatever a plugin raises, SystemExit included, becomes an OptionError that names the plugin.
 """
 
 from __future__ import annotations

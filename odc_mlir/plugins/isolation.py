@@ -1,10 +1,8 @@
 """Jobs in an isolated process of their own, with limits of time and memory.
 
-The process is a fresh Python that reads a JSON document from standard input and writes its answer to a file. It leads a
-process group that is ended as a whole, whatever happens, so nothing that a plugin started is left behind. It works in a
-temporary folder. The application's working folder, script folder and PYTHON variables have no influence on what it
-imports. Of the environment it gets three kinds of variables: those below, those whose names begin with ``ODC_``,
-and those that ``ODC_PASS_ENV`` names, separated by semicolons (for a plugin's licence server, for example).
+The process is a fresh Python that reads JSON from standard input and writes its answer to a file. It works in a
+temporary folder and leads a process group that is ended as a whole. It gets the environment variables below, those that
+begin with ``ODC_``, and those that ``ODC_PASS_ENV`` names, separated by semicolons.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""Codegen plugins that produce packages, from a target's description and a compiler of segments.
-
-A plugin may do everything by itself (:class:`~odc_mlir.plugins.request.CodegenPlugin` requires one method);
-:class:`PartitionedCodegen` is for plugins that only compile runs of operators.
-"""
+"""Codegen plugins that produce packages, from a target's description and a compiler of segments."""
 
 from __future__ import annotations
 
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,7 +88,4 @@ def _with_shapes(model: str | bytes, shapes: Sequence[tuple[int, ...] | None]) -
         if known is None or None in known:
             raise OptionError("the input's shape is unknown and must be given", tensor=tensor.name)
         wanted.append([dim for dim in known if dim is not None])
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.circle")
-        path.write_bytes(model if isinstance(model, bytes) else Path(model).read_bytes())
-        return with_shapes(path, wanted)
+    return with_shapes(model if isinstance(model, bytes) else Path(model), wanted)

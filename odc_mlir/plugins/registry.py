@@ -1,9 +1,7 @@
 """Discovery of plugins: codegen plugins (compilers), devices (drivers) and targets (descriptions of hardware).
 
-Each kind is an entry-point group. Plugins come from a folder named by the caller, from the folders of an environment
-variable, and from installed packages. A folder may also hold ``<extension>-gen.py``, a file with a function
-``create_codegen``. This module reads metadata and imports nothing; metadata that cannot be parsed is skipped, and
-:func:`unreadable_metadata` names it.
+Each kind is an entry-point group; a folder may also hold ``<extension>-gen.py``, a file with a function
+``create_codegen``. This module reads metadata and imports nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Targets: descriptions of hardware, of other packages as of ``npu`` and ``cpu``.
+"""Targets: descriptions of hardware, as entries of the group ``odc_mlir.targets`` return them.
 
-A target is an entry of the group ``odc_mlir.targets`` that names a function without parameters, which returns a
-:class:`TargetDescription`. Sessions and commands need only :class:`TargetFacts`, which :func:`choose` gets from a
-process of their own if the target is not ours. The description itself is loaded into this process only by commands that
-check operators against a target that the user named.
+Sessions and commands need only :class:`TargetFacts`, which :func:`choose` gets from a process of their own if the
+target is not ours. A description is loaded into this process only if the user named the target.
 """
 
 from __future__ import annotations

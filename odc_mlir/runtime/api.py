@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from odc_mlir.codegen.machine import has_code_generator, resolve, why_not_here
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model, Signature
 from odc_mlir.formats.circle.reader import identify, read_model
-from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package
 from odc_mlir.formats.quantities import bytes_of, model_name
 from odc_mlir.formats.states import States
@@ -33,13 +32,11 @@ from odc_mlir.runtime.backends import graph_executor
 from odc_mlir.runtime.execution.executor import Capture, Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph, linked_files
 from odc_mlir.runtime.execution.team import MAX_THREADS
-from odc_mlir.runtime.package import Package, holds_model
+from odc_mlir.runtime.package import Package, holds_model, model_of
 from odc_mlir.runtime.validity import require_kernels
 from odc_mlir.targets.cpu import HERE, is_cpu
 
 if TYPE_CHECKING:
-    from odc_mlir.linter import Finding
-    from odc_mlir.optimizer import Optimized
     from odc_mlir.quantizer.quantize import Quantized
 
 _log = logging.getLogger(__name__)
@@ -55,23 +52,25 @@ Module = Any
 """xDSL's ``ModuleOp``; the runtime knows nothing of IR and only hands it on."""
 
 
+class RunOptions(TypedDict, total=False):
+    """Options of :func:`run`, with the defaults of :func:`open_executor`."""
+
+    backend: Backend
+    target: str
+    memory: str
+    strict: bool
+    numerics: str
+    microscaling: bool
+    binary_codes: BinaryCodes | None
+    custom_ops: CustomOps | None
+    max_bytes: int | None
+    threads: int
+    trust_code: bool
+
+
 @overload
 def run(
-    model: ModelSource | Module | Package,
-    inputs: Sequence[Any],
-    *,
-    backend: Backend = ...,
-    target: str = ...,
-    memory: str = ...,
-    strict: bool = ...,
-    numerics: str = ...,
-    microscaling: bool = ...,
-    binary_codes: BinaryCodes | None = ...,
-    custom_ops: CustomOps | None = ...,
-    max_bytes: int | None = ...,
-    threads: int = ...,
-    trust_code: bool = ...,
-    tensors: None = None,
+    model: ModelSource | Module | Package, inputs: Sequence[Any], *, tensors: None = None, **options: Unpack[RunOptions]
 ) -> list[Array]: ...
 
 
@@ -80,18 +79,8 @@ def run(
     model: ModelSource | Module | Package,
     inputs: Sequence[Any],
     *,
-    backend: Backend = ...,
-    target: str = ...,
-    memory: str = ...,
-    strict: bool = ...,
-    numerics: str = ...,
-    microscaling: bool = ...,
-    binary_codes: BinaryCodes | None = ...,
-    custom_ops: CustomOps | None = ...,
-    max_bytes: int | None = ...,
-    threads: int = ...,
-    trust_code: bool = ...,
     tensors: Iterable[str],
+    **options: Unpack[RunOptions],
 ) -> tuple[list[Array], dict[str, Array]]: ...
 
 
@@ -99,18 +88,8 @@ def run(
     model: ModelSource | Module | Package,
     inputs: Sequence[Any],
     *,
-    backend: Backend = "auto",
-    target: str = "npu-256",
-    memory: str = "flash",
-    strict: bool = False,
-    numerics: str = "fixed",
-    microscaling: bool = False,
-    binary_codes: BinaryCodes | None = None,
-    custom_ops: CustomOps | None = None,
-    max_bytes: int | None = None,
-    threads: int = 1,
-    trust_code: bool = False,
     tensors: Iterable[str] | None = None,
+    **options: Unpack[RunOptions],
 ) -> list[Array] | tuple[list[Array], dict[str, Array]]:
     """The model's outputs for ``inputs``: arrays in graph order, with the model's element types, unmodified.
 
@@ -126,21 +105,7 @@ def run(
     model whose values are returned beside the outputs, as ``(outputs, {name: value})``. Raises InputError for arrays
     that do not fit, and other OdcErrors.
     """
-    executor = open_executor(
-        model,
-        backend=backend,
-        target=target,
-        memory=memory,
-        strict=strict,
-        numerics=numerics,
-        microscaling=microscaling,
-        binary_codes=binary_codes,
-        custom_ops=custom_ops,
-        max_bytes=max_bytes,
-        threads=threads,
-        trust_code=trust_code,
-        all_tensors=tensors is not None,
-    )
+    executor = open_executor(model, all_tensors=tensors is not None, **options)
     executor.reset()
     if tensors is None:
         return executor.run(inputs)
@@ -261,7 +226,7 @@ def native_in_place(model: Any, *, strict: bool) -> Package:
     """Return a package of native code for this machine, from the cache if it was compiled before."""
     from odc_mlir.runtime.execution.native_cache import remembered
 
-    source = _model_of(model)
+    source = model_of(model)
     linked = _linked_files(model)
     whole = isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)) and not linked and not strict
     if not whole:
@@ -289,18 +254,11 @@ def load_package(path: str | os.PathLike[str], *, trust_code: bool = False) -> P
     return Package.from_path(path, trust_code=trust_code)
 
 
-def import_model(path: ModelSource) -> Module:
-    """Read a model file into the circle dialect and verify it; raises OdcError on any problem."""
-    from odc_mlir import loading
-
-    return loading.import_model(_model_of(path))
-
-
 def load(path: ModelSource) -> Module:
     """The model at ``path`` (.circle, .tflite, .mlir or nnpackage) as a module; raises OdcError."""
     from odc_mlir import loading
 
-    return loading.load(_model_of(path))
+    return loading.load(path)
 
 
 def compile(
@@ -343,7 +301,7 @@ def compile(
     from odc_mlir import compiler
 
     start = time.perf_counter()
-    source, verdict = _model_of(model), None
+    source, verdict = model_of(model), None
     if quantize not in (None, "none"):
         if time_limit is not None:
             quantizing = {"max_seconds": time_limit / 2} | quantizing
@@ -356,8 +314,10 @@ def compile(
     elif quantizing or allow_accuracy_loss:
         given = next(iter([*quantizing, "allow_accuracy_loss"]))
         raise OptionError(f"{given} is for quantising, which was not requested", hint="add quantize='int8'")
-    if native := is_cpu(target):
-        _check_for_processors(target, placement=placement or None, sram_limit=sram_limit)
+    native = is_cpu(target)
+    for name, value in (("placement", placement or None), ("sram_limit", sram_limit)):
+        if native and value is not None:
+            raise OptionError(f"{name} is for NPUs, the target is {target!r}", hint="leave it out")
     plugin = None if native else plugin_for(target)
     if plugin is not None:
         not_for_plugins(
@@ -395,50 +355,6 @@ def compile(
     return package
 
 
-def _check_for_processors(target: str, **options: Any) -> None:
-    """Raise OptionError for an option that is given but applies to NPUs only."""
-    for name, value in options.items():
-        if value is not None:
-            raise OptionError(f"{name} is for NPUs, the target is {target!r}", hint="leave it out")
-
-
-def optimize(
-    model: ModelSource | Module,
-    *,
-    level: str | None = "O1",
-    rewrites: Iterable[str] = (),
-    without: Iterable[str] = (),
-    io_layout: str = "keep",
-    max_rewrites: int | None = None,
-    verify: bool = False,
-) -> Optimized:
-    """Rewrite a model into an equivalent, cheaper one; the given model is not modified.
-
-    ``level``: ``O1``, all rewrites that preserve results, or None for only those named in ``rewrites``; ``without``
-    disables some. ``io_layout``: ``keep`` inputs and outputs, or ``nhwc``: store image inputs and outputs channels last
-    where that saves work. ``max_rewrites`` stops after that many. ``verify`` runs both models on random inputs; see
-    ``Optimized.difference``. Raises OptionError for unknown names, and other OdcErrors.
-    """
-    from odc_mlir import optimizer
-
-    return optimizer.optimize(
-        _model_of(model),
-        level=level,
-        rewrites=tuple(rewrites),
-        without=tuple(without),
-        io_layout=io_layout,
-        max_rewrites=max_rewrites,
-        verify=verify,
-    )
-
-
-def lint(model: ModelSource | Module, *, target: str | None = None) -> list[Finding]:
-    """Problems of a model, with remedies; ``target``: the hardware to check against, default all NPUs."""
-    from odc_mlir import linter
-
-    return linter.lint(_model_of(model), target=target)
-
-
 @takes_options
 def quantize(
     model: ModelSource | Module,
@@ -464,21 +380,12 @@ def quantize(
 
     data = {"calibration": calibration, "evaluation": evaluation, "records": records, "labels": labels}
     more = {"max_samples": max_samples, "pictures": pictures, "progress": progress}
-    made = quantizer.quantize(_model_of(model), **data, **more, **options)
+    made = quantizer.quantize(model_of(model), **data, **more, **options)
     made.verdict["model"] = model_name(model.files.location if isinstance(model, Package) else model)
     return made
 
 
 _quantize = quantize  # a parameter of `compile` has the same name
-
-
-def _model_of(source: Any) -> Any:
-    """Return ``source``, or the bytes of the primary model of a package."""
-    if isinstance(source, (str, os.PathLike)) and is_package(Path(source)):
-        source = Package.from_path(source)
-    if isinstance(source, Package):
-        return write_model(source.model) if source.files.manifest.is_connected else source.files.model
-    return source
 
 
 def _linked_files(source: Any) -> dict[str, bytes]:

@@ -14,6 +14,7 @@ from odc_mlir.formats import trust
 from odc_mlir.formats.circle.connect import connect
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import identify, read_model
+from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import PackageFiles, is_package, read_package, write_package
 from odc_mlir.formats.plan import Plan
 from odc_mlir.formats.quantities import model_name
@@ -245,3 +246,12 @@ def holds_model(path: Path) -> bool:
         return True
     with path.open("rb") as file:
         return identify(file.read(8)) is not None
+
+
+def model_of(source: Any) -> Any:
+    """Return ``source``, or the bytes of the primary model of a package."""
+    if isinstance(source, (str, os.PathLike)) and is_package(Path(source)):
+        source = Package.from_path(source)
+    if isinstance(source, Package):
+        return write_model(source.model) if source.files.manifest.is_connected else source.files.model
+    return source

@@ -1,8 +1,6 @@
-"""Recording of the ranges of a model's float tensors during runs.
+"""Recording of the ranges of a model's float tensors during runs, those of called subgraphs included.
 
-Small tensors are copied and evaluated together, many tensors and runs at a time: numpy's overhead for single tensors
-would exceed the time of the model. Tensors of called subgraphs are recorded too; a run counts once, however often it
-computes them.
+Small tensors are copied and evaluated together, many tensors and runs at a time, because of numpy's overhead.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Bytes of constants, held once.
 
-A :class:`Blob` is what ``#circle.blob`` attributes point to: read-only bytes with a SHA-256 digest. Two blobs are equal
-when their digests are; clones of an operation share the object. Text may name a blob without its bytes (elided, or
-given later in the same file); such a blob is unresolved and says so when its bytes are asked for.
-
-Text names a blob by a handle, ``sha256_4f5a…``, and has its bytes in MLIR's resource section, which xDSL's parser and
-printer read and write by :class:`BlobResources`.
+A :class:`Blob`, which ``#circle.blob`` attributes point to, is read-only bytes with a SHA-256 digest. Text names it by
+a handle, ``sha256_4f5a…``, and has its bytes in MLIR's resource section, or leaves them out: then it is unresolved.
 """
 
 from __future__ import annotations

@@ -1,18 +1,8 @@
 """Printer and parser of self-contained IR text.
 
-Beyond xDSL's own, the printer names long types and encodings once at the top (``!per_axis0 = …``, ``#qparams0 = …``),
-leaves unknown locations out, writes readable non-ASCII text as it is, and ends a file with the bytes of its constants
-in MLIR's resource section, which the parser gives back to the blobs that the text named::
-
-    {-#
-      dialect_resources: {
-        circle: {
-          sha256_4f5a…: "0x10000000…"
-        }
-      }
-    #-}
-
-The first four bytes of a resource are its alignment, as upstream has it.
+Beyond xDSL's own, the printer names long types and encodings once at the top (``!per_axis0 = …``), leaves unknown
+locations out, writes readable non-ASCII text as it is, and ends a file with the bytes of its constants, as hexadecimal
+digits behind an alignment of four bytes in MLIR's resource section.
 """
 
 from __future__ import annotations

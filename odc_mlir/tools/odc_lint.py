@@ -39,10 +39,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int | None:
+    from odc_mlir import linter
     from odc_mlir.linter import as_document
-    from odc_mlir.runtime import api
 
-    found = [item for item in api.lint(arguments.model, target=arguments.target) if item.kind not in arguments.ignore]
+    found = [
+        item for item in linter.lint(arguments.model, target=arguments.target) if item.kind not in arguments.ignore
+    ]
     if arguments.report_json:
         arguments.files.write_json(arguments.report_json, {"findings": as_document(found)}, "report_json")
     for item in found:

@@ -56,12 +56,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int | None:
-    from odc_mlir.runtime import api
+    from odc_mlir import optimizer
 
     if not (arguments.output or arguments.report_json or arguments.verify):
         raise UsageError("give -o, --report-json or --verify")
     named = arguments.rewrites or []
-    made = api.optimize(
+    made = optimizer.optimize(
         arguments.model,
         level="O1" if arguments.O1 or not named else None,
         rewrites=named,

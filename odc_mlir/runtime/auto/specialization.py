@@ -1,8 +1,7 @@
 """States of a specialisation: the model for one set of input shapes, on its way to a compiled result.
 
-A :class:`Track` leads from the model to one kind of result: a quantised and compiled model, or native code of the float
-model (the direct track). Its state is an object that holds the data of that state alone. TRANSITIONS names the state
-that each :class:`TrackEvent` leads to; docs/design/on_device.md has the diagram.
+A :class:`Track` leads to one kind of result: a quantised and compiled model, or native code of the float model. Its
+state is an object with the data of that state alone; docs/design/on_device.md has the diagram of TRANSITIONS.
 """
 
 from __future__ import annotations
@@ -149,45 +148,38 @@ class TrackEvent(StrEnum):
     RESTART = "restart"  # another target, another try, or the user's wish
 
 
+_ARROWS: tuple[tuple[type[TrackState], type[TrackState], tuple[TrackEvent, ...]], ...] = (
+    (New, Opening, (TrackEvent.LOOK,)),
+    (New, Rejected, (TrackEvent.REFUSE,)),
+    (Opening, Collecting, (TrackEvent.WAIT,)),
+    (Opening, Active, (TrackEvent.SERVE, TrackEvent.KEEP)),
+    (Opening, Rejected, (TrackEvent.REFUSE,)),
+    (Opening, Opening, (TrackEvent.GIVE_UP, TrackEvent.LEAVE)),
+    (Opening, New, (TrackEvent.RESTART,)),
+    (Collecting, Working, (TrackEvent.START,)),
+    (Collecting, Collecting, (TrackEvent.WAIT, TrackEvent.GIVE_UP, TrackEvent.LEAVE)),
+    (Collecting, Rejected, (TrackEvent.REFUSE,)),
+    (Collecting, New, (TrackEvent.RESTART,)),
+    (Working, Working, (TrackEvent.PROGRESS, TrackEvent.GIVE_UP, TrackEvent.LEAVE)),
+    (Working, Opening, (TrackEvent.END,)),
+    (Working, Collecting, (TrackEvent.WAIT,)),
+    (Working, Active, (TrackEvent.KEEP,)),
+    (Working, Rejected, (TrackEvent.REFUSE,)),
+    (Active, Working, (TrackEvent.START,)),
+    (Active, Verifying, (TrackEvent.VERIFY,)),
+    (Active, Active, (TrackEvent.GIVE_UP,)),
+    (Active, Rejected, (TrackEvent.EXHAUST,)),
+    (Active, Collecting, (TrackEvent.LEAVE,)),
+    (Active, New, (TrackEvent.RESTART,)),
+    (Verifying, Active, (TrackEvent.SERVE, TrackEvent.KEEP, TrackEvent.GIVE_UP)),
+    (Verifying, Rejected, (TrackEvent.EXHAUST,)),
+    (Verifying, Collecting, (TrackEvent.LEAVE,)),
+    (Rejected, Rejected, (TrackEvent.GIVE_UP,)),
+    (Rejected, Collecting, (TrackEvent.LEAVE,)),
+    (Rejected, New, (TrackEvent.RESTART,)),
+)
 TRANSITIONS: Mapping[tuple[type[TrackState], TrackEvent], type[TrackState]] = MappingProxyType(
-    {
-        (New, TrackEvent.LOOK): Opening,
-        (New, TrackEvent.REFUSE): Rejected,
-        (Opening, TrackEvent.WAIT): Collecting,
-        (Opening, TrackEvent.SERVE): Active,
-        (Opening, TrackEvent.KEEP): Active,
-        (Opening, TrackEvent.REFUSE): Rejected,
-        (Opening, TrackEvent.GIVE_UP): Opening,
-        (Opening, TrackEvent.LEAVE): Opening,
-        (Opening, TrackEvent.RESTART): New,
-        (Collecting, TrackEvent.START): Working,
-        (Collecting, TrackEvent.WAIT): Collecting,
-        (Collecting, TrackEvent.REFUSE): Rejected,
-        (Collecting, TrackEvent.GIVE_UP): Collecting,
-        (Collecting, TrackEvent.LEAVE): Collecting,
-        (Collecting, TrackEvent.RESTART): New,
-        (Working, TrackEvent.PROGRESS): Working,
-        (Working, TrackEvent.END): Opening,
-        (Working, TrackEvent.WAIT): Collecting,
-        (Working, TrackEvent.KEEP): Active,
-        (Working, TrackEvent.REFUSE): Rejected,
-        (Working, TrackEvent.GIVE_UP): Working,
-        (Working, TrackEvent.LEAVE): Working,
-        (Active, TrackEvent.START): Working,
-        (Active, TrackEvent.VERIFY): Verifying,
-        (Active, TrackEvent.GIVE_UP): Active,
-        (Active, TrackEvent.EXHAUST): Rejected,
-        (Active, TrackEvent.LEAVE): Collecting,
-        (Active, TrackEvent.RESTART): New,
-        (Verifying, TrackEvent.SERVE): Active,
-        (Verifying, TrackEvent.KEEP): Active,
-        (Verifying, TrackEvent.GIVE_UP): Active,
-        (Verifying, TrackEvent.EXHAUST): Rejected,
-        (Verifying, TrackEvent.LEAVE): Collecting,
-        (Rejected, TrackEvent.GIVE_UP): Rejected,
-        (Rejected, TrackEvent.LEAVE): Collecting,
-        (Rejected, TrackEvent.RESTART): New,
-    }
+    {(source, event): target for source, target, events in _ARROWS for event in events}
 )
 """The state that each event leads to; other events cannot happen in a state."""
 
@@ -197,10 +189,7 @@ BUSY = (Opening, Working, Verifying)
 
 def diagram() -> str:
     """Return the transitions as a Mermaid diagram."""
-    arrows: dict[tuple[str, str], list[str]] = {}
-    for (source, event), target in TRANSITIONS.items():
-        arrows.setdefault((source.__name__, target.__name__), []).append(str(event))
-    lines = [f"    {source} --> {target}: {', '.join(events)}" for (source, target), events in arrows.items()]
+    lines = [f"    {source.__name__} --> {target.__name__}: {', '.join(events)}" for source, target, events in _ARROWS]
     return "\n".join(["stateDiagram-v2", "    [*] --> New", *lines])
 
 

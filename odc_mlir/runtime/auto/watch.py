@@ -1,9 +1,7 @@
 """Detection of answers that leave the accuracy limits while a compiled model serves.
 
-Before each run, inputs are compared with the quantised ranges; the float model answers those outside. Shadow runs
-recompute some answers by the float model, in a thread of their own, and compare them by the measures and limits of the
-verdict. Some runs count saturated codes; if there are more than usual, shadow runs follow at once. No run waits for
-this, and nothing is raised.
+Inputs outside the quantised ranges are answered by the float model. Shadow runs recompute some answers with it, in a
+thread of their own; saturated codes are counted now and then. No run waits for this, and nothing is raised.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, overload
 
 from odc_mlir._version import __version__
@@ -17,10 +17,11 @@ from odc_mlir.plugins.request import Preference
 from odc_mlir.runtime.auto.settings import AutoStatus
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.session import loader as loading
+from odc_mlir.runtime.session import states
 from odc_mlir.runtime.session.loader import Loader
 from odc_mlir.runtime.session.runner import Runner, SessionRecorder
 from odc_mlir.runtime.session.settings import ENABLE, check_chosen
-from odc_mlir.runtime.session.states import SessionCore, State, call, deprecated
+from odc_mlir.runtime.session.states import Call, SessionCore, State, call, deprecated
 from odc_mlir.runtime.session.switcher import Switcher
 from odc_mlir.runtime.session.tensors import check_choice, index_of, port_at, tensorinfo
 
@@ -140,12 +141,12 @@ class Session:
         """The progress of on-device compilation, the level that serves, and the reasons."""
         return self._switcher.status()
 
-    @call
+    @call(states.ANY)
     def get_last_error_message(self) -> str:
         """Return the text of the last failure; success does not clear it."""
         return self._core.last_error
 
-    @call
+    @call(states.ANY, required=("information",))
     def query_info_u32(self, information: int | str = 0) -> int:
         """Return the version as 0xMMmmmmPP, for ``VERSION``."""
         check_choice("information", information, INFORMATION)
@@ -154,22 +155,22 @@ class Session:
 
     # Loading.
 
-    @call
+    @call(states.NEW, required=("folder",), null_first=True)
     def set_workspace(self, folder: str | os.PathLike[str]) -> None:
         """Set the folder for files that the session writes; the default is the current one."""
         self._choices.workspace = os.fspath(folder)
 
-    @call
+    @call(states.NEW, State.MODEL_LOADED, required=("path",))
     def load_model_from_file(self, path: str | os.PathLike[str]) -> None:
         """Load a .circle or .tflite file, or an nnpackage as a folder or zip, told apart by content."""
         self._adopt(loading.source_from_path(path))
 
-    @call
+    @call(states.NEW, State.MODEL_LOADED, required=("data",))
     def load_circle_from_buffer(self, data: bytes | bytearray | memoryview) -> None:
         """Load the bytes of a model file."""
         self._adopt(loading.source_from_bytes(data))
 
-    @call
+    @call(states.MODEL, required=("key", "value"))
     def set_config(self, key: str, value: str) -> None:
         """Set a setting of this session, which then counts more than the environment and the package's config.cfg."""
         if not isinstance(value, str):
@@ -177,67 +178,67 @@ class Session:
         self._loader.settings.set(key, value)
         self._follow_log_level()
 
-    @call
+    @call(states.MODEL, required=("key",))
     def get_config(self, key: str) -> str:
         """Return the value of a setting."""
         return ";".join(self._loader.backends) if key == "BACKENDS" else self._loader.settings.read(key)
 
-    @call
+    @call(states.IDLE, required=("code", "evaluate"))
     def register_custom_op_info(self, code: str, evaluate: Callable[..., Any], infer: Any = None) -> None:
         """Compute custom operators called ``code`` of this session by ``evaluate(inputs, outputs, options)``."""
         self._choices.custom_ops.register(code, evaluate, infer=infer)
 
-    @call
+    @call(states.MODEL, required=("backends",))
     def set_available_backends(self, backends: str) -> None:
         """Set backends in order of preference, such as ``"npu;cpu"``; prepare looks them up."""
         self._loader.set_backends(backends)
 
-    @call
+    @call(states.MODEL, required=("assignments",), null_first=True, null=SessionError)
     def set_backends_per_operation(self, assignments: str) -> None:
         """Set the backends of single operators by index, such as ``"0=cpu;1=npu"``."""
         self._loader.assign(assignments)
 
-    @call
+    @call(states.MODEL)
     def set_input_layout(self, index: int, layout: str | int) -> None:
         """Set the layout of arrays for an input: ``NCHW`` (channels first), ``NHWC`` or ``NONE`` (as in the model)."""
         self._loader.set_layout(self._loader.inputs, index, layout, "input")
 
-    @call
+    @call(states.MODEL)
     def set_output_layout(self, index: int, layout: str | int) -> None:
         """Set the layout of arrays for an output, as for an input."""
         self._loader.set_layout(self._loader.outputs, index, layout, "output")
 
-    @call
+    @call(states.MODEL)
     def set_input_type(self, index: int, dtype: Any) -> None:
         """Pass real values to a quantised input, with ``"float32"``."""
         self._loader.set_type(self._loader.inputs, index, dtype, "input")
 
-    @call
+    @call(states.MODEL)
     def set_output_type(self, index: int, dtype: Any) -> None:
         """Return a quantised output as real values, with ``"float32"``."""
         self._loader.set_type(self._loader.outputs, index, dtype, "output")
 
-    @call
+    @call(states.LOADED - {State.RUNNING}, required=("info",))
     def set_input_tensorinfo(self, index: int, info: tensorinfo) -> None:
         """Set the shape of an input: at once before prepare, else from the next run on."""
         self._loader.set_input_shape(index, info)
 
-    @call
+    @call(states.LOADED)
     def input_size(self) -> int:
         """Return the number of inputs."""
         return len(self._loader.inputs)
 
-    @call
+    @call(states.LOADED)
     def output_size(self) -> int:
         """Return the number of outputs."""
         return len(self._loader.outputs)
 
-    @call
+    @call(states.LOADED)
     def input_tensorinfo(self, index: int) -> tensorinfo:
         """Return element type, shape (as set last) and quantisation of an input."""
         return self._loader.input_info(index)
 
-    @call
+    @call(states.LOADED)
     def output_tensorinfo(self, index: int) -> tensorinfo:
         """Return the description of an output, with the shape of the model, of prepare or of the last run."""
         return self._output_info(index)
@@ -247,42 +248,42 @@ class Session:
         shapes = self._runner.output_shapes
         return port.describe((self._loader.output_shapes if shapes is None else shapes)[int(index)])
 
-    @call
+    @call(states.LOADED)
     def get_inputs_tensorinfo(self) -> list[tensorinfo]:
         """Return the descriptions of all inputs in order."""
         return [self._loader.input_info(index) for index in range(len(self._loader.inputs))]
 
-    @call
+    @call(states.LOADED)
     def get_outputs_tensorinfo(self) -> list[tensorinfo]:
         """Return the descriptions of all outputs in order."""
         return [self._output_info(index) for index in range(len(self._loader.outputs))]
 
-    @call
+    @call(states.LOADED, required=("name",))
     def input_tensorindex(self, name: str) -> int:
         """Return the index of the first input with this name."""
         return index_of(self._loader.inputs, name, "input")
 
-    @call
+    @call(states.LOADED, required=("name",))
     def output_tensorindex(self, name: str) -> int:
         """Return the index of the first output with this name."""
         return index_of(self._loader.outputs, name, "output")
 
-    @call
+    @call(states.MODEL, required=("name",), null_first=True)
     def configure_signature(self, name: str) -> None:
         """Run the subgraph of the signature ``name``."""
         self._loader.configure_signature(name)
 
-    @call
+    @call(states.MODEL)
     def set_prepare_config(self, config: str | int, value: str = "") -> None:
         """Enable ``PROFILE``, or ``ENABLE_INTERNAL_OUTPUT_ALLOC``: get_output for outputs without a buffer."""
         self._loader.prepare_configs.add(check_choice("prepare config", config, PREPARE_CONFIGS))
 
-    @call
+    @call(states.MODEL)
     def reset_prepare_config(self) -> None:
         """Undo every set_prepare_config."""
         self._loader.prepare_configs.clear()
 
-    @call
+    @call(states.MODEL, State.PREPARED)
     def prepare(self) -> None:
         """Choose backends and prepare every operator; after a failure, call it again with other choices.
 
@@ -293,7 +294,7 @@ class Session:
 
     # Running.
 
-    @call
+    @call(states.READY, required=("name",), null_first=True)
     def set_signature_run(self, name: str) -> None:
         """Switch to another signature; buffers and options of the previous one are lost."""
         loader = self._loader.with_signature(name)
@@ -303,7 +304,7 @@ class Session:
         self._serve(loader)
         self._switcher.begin(executor)
 
-    @call
+    @call(states.READY)
     def set_input(self, index: int, buffer: Any) -> None:
         """Set the array or bytes that the next runs read for an input; the size is checked when a run starts.
 
@@ -311,27 +312,27 @@ class Session:
         """
         self._runner.set_input(index, buffer)
 
-    @call
+    @call(states.READY)
     def set_inputs(self, size: int, inputs_array: Sequence[Any] = ()) -> None:
         """Set the first ``size`` inputs, converted to the model's element types; missing ones are zeros."""
         self._runner.set_inputs(size, inputs_array)
 
-    @call
+    @call(states.READY)
     def set_output(self, index: int, buffer: Any) -> None:
         """Set the array that runs write an output to, which may be larger; None removes it."""
         self._runner.set_output(index, buffer)
 
-    @call
+    @call(states.READY, State.FINISHED_RUN)
     def run(self) -> None:
         """Run the model on the inputs set, and write outputs to the buffers set."""
         self._run()
 
-    @call
+    @call(states.READY, State.RUNNING)
     def run_async(self) -> None:
         """Start a run in a thread; do not change buffers until wait."""
         self._runner.start(self._core.state)
 
-    @call
+    @call(frozenset({State.RUNNING}), State.FINISHED_RUN, wrong=SessionError)
     def wait(self) -> None:
         """Wait for the end of run_async, and raise its error."""
         ended = self._runner.wait()
@@ -340,7 +341,7 @@ class Session:
             raise ended.error
         self._runner.deliver(ended.outputs)
 
-    @call
+    @call(frozenset({State.FINISHED_RUN}), required=("index",), null_first=True)
     def get_output(self, index: int) -> Array:
         """Return an output of the last run, read-only; it needs ENABLE_INTERNAL_OUTPUT_ALLOC or a buffer."""
         return self._runner.output(index)
@@ -351,7 +352,7 @@ class Session:
     @overload
     def infer(self, inputs_array: Sequence[Any], *, measure: Literal[True]) -> tuple[list[Array], dict[str, float]]: ...
 
-    @call
+    @call(states.AT_REST, State.FINISHED_RUN)
     def infer(
         self, inputs_array: Sequence[Any], *, measure: bool = False
     ) -> list[Array] | tuple[list[Array], dict[str, float]]:
@@ -387,17 +388,17 @@ class Session:
 
     # State from run to run.
 
-    @call
+    @call(states.READY)
     def reset_state(self) -> None:
         """Set all state of the model to its start, as after prepare: states, variables, tables and random numbers."""
         self._switcher.original.reset()
 
-    @call
+    @call(states.READY)
     def get_state(self) -> dict[str, Array]:
         """Return copies of the states by the names of their inputs, and of variables by their own names."""
         return self._switcher.original.get_states()
 
-    @call
+    @call(states.READY, required=("values",))
     def set_state(self, values: Mapping[str, Any]) -> None:
         """Replace some of the arrays that get_state returns; raise InputError and change nothing if one does not fit.
 
@@ -407,27 +408,27 @@ class Session:
 
     # Watching.
 
-    @call
+    @call(states.READY)
     def set_execute_config(self, config: str | int, value: str = "") -> None:
         """Record ranges of all tensors (``DUMP_MINMAX``) or times of operators (``TRACE``, ``PROFILE``)."""
         self._recorder.add(config)
 
-    @call
+    @call(states.READY)
     def reset_execute_config(self) -> None:
         """Undo every set_execute_config, and write a trace or profile to the workspace."""
         self._recorder.reset()
 
-    @call
+    @call(states.AT_REST)
     def save_trace(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write the traced runs in the trace-event format, by default to trace.json in the workspace."""
         return self._recorder.save_trace(path)
 
-    @call
+    @call(states.AT_REST)
     def save_profile(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write the mean time of each operator as JSON, by default to profile.json in the workspace."""
         return self._recorder.save_profile(path)
 
-    @call
+    @call(states.IDLE)
     def delete_odc_minmax_file(self) -> None:
         """Delete the records of this model; raise SessionError if there are none."""
         self._recorder.forget_ranges()
@@ -436,29 +437,29 @@ class Session:
 
     # Exchanging the model.
 
-    @call
+    @call(states.AT_REST)
     def set_quantization_type(self, quantization: str | int) -> None:
         """Set the scheme of quantize: a name such as ``int8``, or a name or number of the C API (``U8_ASYM``)."""
         self._exchange.set_scheme(quantization)
 
-    @call
+    @call(states.AT_REST, required=("path",))
     def set_quantized_model_path(self, path: str | os.PathLike[str]) -> None:
         """Set the path of the quantised model."""
         self._exchange.quantized_path = Path(path)
 
-    @call
+    @call(states.AT_REST, required=("path",))
     def set_codegen_model_path(self, path: str | os.PathLike[str]) -> None:
         """Set the path of codegen's result; by default beside the model, or in the cache."""
         self._exchange.codegen_path = Path(path)
 
-    @call
+    @call(states.AT_REST)
     def set_odc_param_minmax_records_count(self, count: int) -> None:
         """Set the number of recorded runs before on-device compilation starts."""
         if not isinstance(count, int) or isinstance(count, bool) or count <= 0:
             raise SessionError(f"the number of records is {count!r}, allowed are integers from 1")
         self._choices.settings["ODC_RECORDS"] = str(count)
 
-    @call
+    @call(states.AT_REST, State.MODEL_LOADED)
     def quantize(self, *, io: str = "float", check: bool = True) -> None:
         """Quantise the model with its records; the result becomes the session's model and must be prepared.
 
@@ -469,7 +470,7 @@ class Session:
         self._recorder.flush()
         self._adopt(loading.source_from_path(self._exchange.quantize(self._loader, io=io, check=check)))
 
-    @call
+    @call(states.AT_REST, State.MODEL_LOADED, required=("target",))
     def codegen(self, target: str, pref: str | int = Preference.DEFAULT) -> None:
         """Compile the model with the plugin for ``target``, such as ``npu-gen``. The result replaces the model.
 
@@ -481,7 +482,7 @@ class Session:
 
     # Compiling on the device.
 
-    @call
+    @call(states.READY, State.FINISHED_RUN, required=("target",))
     def run_with_auto_compilation(self, target: str, pref: str | int = Preference.DEFAULT) -> None:
         """Run, and compile on the device in the background, as run does with OnDeviceCompilation.
 
@@ -492,24 +493,24 @@ class Session:
         self._switcher.compile_for(target, Preference.of(pref))
         self._run()
 
-    @call
+    @call(states.READY)
     def start_auto_compilation(self) -> None:
         """Start on-device compilation now, if enough is recorded; the trigger ``explicit`` waits for this call."""
         self._switcher.compiler().start()
 
-    @call
+    @call(states.READY)
     def retry_auto_compilation(self) -> None:
         """Retry a compilation that was rejected, in this process or an earlier one."""
         self._switcher.compiler().retry()
 
-    @call
+    @call(states.READY)
     def wait_for_auto_compilation(self, seconds: float | None = None) -> bool:
         """Wait until nothing works in the background, at most ``seconds``; return whether that is so."""
         return self._switcher.compiler().wait(seconds)
 
     # The end.
 
-    @call
+    @call(states.ANY, State.CLOSED)
     def close(self) -> None:
         """End the session: wait for a run in the background, write measurements, and release the model."""
         self._runner.join()
@@ -528,8 +529,18 @@ class Session:
         if self._core.state is not State.CLOSED:
             self.close()
 
-    apply_tensorinfo = deprecated("apply_tensorinfo")
-    set_op_backend = deprecated("set_op_backend")
-    prepare_pipeline = deprecated("prepare_pipeline")
-    push_pipeline_input = deprecated("push_pipeline_input")
-    pop_pipeline_output = deprecated("pop_pipeline_output")
+    apply_tensorinfo = deprecated("apply_tensorinfo", "set_input_tensorinfo")
+    set_op_backend = deprecated("set_op_backend", "set_backends_per_operation")
+    prepare_pipeline = deprecated("prepare_pipeline", "prepare")
+    push_pipeline_input = deprecated("push_pipeline_input", "run_async")
+    pop_pipeline_output = deprecated("pop_pipeline_output", "wait and get_output")
+
+
+CALLS: Mapping[str, Call] = MappingProxyType(
+    {
+        name: member.rule
+        for name, member in vars(Session).items()
+        if getattr(member, "__name__", "") == name and hasattr(member, "rule")
+    }
+)
+"""Conditions and effect of every call of a session by name."""

@@ -1,15 +1,14 @@
-"""States of a session, the table of its calls, and the checks that follow from it."""
+"""States of a session, and the checks of its calls."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import wraps
 from threading import RLock
-from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from odc_mlir import errors
@@ -74,82 +73,15 @@ class Call:
     instead: str = ""
 
 
-_OPEN = frozenset(State) - {State.CLOSED}
-_LOADED = _OPEN - {State.INITIALIZED}
-_IDLE = _OPEN - {State.RUNNING}
-_NEW = frozenset({State.INITIALIZED})
-_MODEL = frozenset({State.MODEL_LOADED})
-_READY = frozenset({State.PREPARED, State.FINISHED_RUN})
-_AT_REST = _MODEL | _READY  # the states that permit another model
-
-CALLS: Mapping[str, Call] = MappingProxyType(
-    {
-        "close": Call(frozenset(State), State.CLOSED),
-        "get_last_error_message": Call(frozenset(State)),
-        "query_info_u32": Call(frozenset(State), required=("information",)),
-        "set_workspace": Call(_NEW, required=("folder",), null_first=True),
-        "load_model_from_file": Call(_NEW, State.MODEL_LOADED, required=("path",)),
-        "load_circle_from_buffer": Call(_NEW, State.MODEL_LOADED, required=("data",)),
-        "set_available_backends": Call(_MODEL, required=("backends",)),
-        "set_backends_per_operation": Call(
-            _MODEL, required=("assignments",), null_first=True, null=errors.SessionError
-        ),
-        "set_input_layout": Call(_MODEL),
-        "set_output_layout": Call(_MODEL),
-        "set_input_type": Call(_MODEL),
-        "set_output_type": Call(_MODEL),
-        "set_input_tensorinfo": Call(_LOADED - {State.RUNNING}, required=("info",)),
-        "input_size": Call(_LOADED),
-        "output_size": Call(_LOADED),
-        "input_tensorinfo": Call(_LOADED),
-        "output_tensorinfo": Call(_LOADED),
-        "input_tensorindex": Call(_LOADED, required=("name",)),
-        "output_tensorindex": Call(_LOADED, required=("name",)),
-        "get_inputs_tensorinfo": Call(_LOADED),
-        "get_outputs_tensorinfo": Call(_LOADED),
-        "configure_signature": Call(_MODEL, required=("name",), null_first=True),
-        "set_signature_run": Call(_READY, required=("name",), null_first=True),
-        "prepare": Call(_MODEL, State.PREPARED),
-        "set_input": Call(_READY),
-        "set_inputs": Call(_READY),
-        "set_output": Call(_READY),
-        "reset_state": Call(_READY),
-        "get_state": Call(_READY),
-        "set_state": Call(_READY, required=("values",)),
-        "run": Call(_READY, State.FINISHED_RUN),
-        "run_async": Call(_READY, State.RUNNING),
-        "wait": Call(frozenset({State.RUNNING}), State.FINISHED_RUN, wrong=errors.SessionError),
-        "get_output": Call(frozenset({State.FINISHED_RUN}), required=("index",), null_first=True),
-        "infer": Call(_AT_REST, State.FINISHED_RUN),
-        "set_prepare_config": Call(_MODEL),
-        "reset_prepare_config": Call(_MODEL),
-        "set_execute_config": Call(_READY),
-        "reset_execute_config": Call(_READY),
-        "save_trace": Call(_AT_REST),
-        "save_profile": Call(_AT_REST),
-        "register_custom_op_info": Call(_IDLE, required=("code", "evaluate")),
-        "set_config": Call(_MODEL, required=("key", "value")),
-        "get_config": Call(_MODEL, required=("key",)),
-        "set_quantization_type": Call(_AT_REST),
-        "set_quantized_model_path": Call(_AT_REST, required=("path",)),
-        "set_codegen_model_path": Call(_AT_REST, required=("path",)),
-        "set_odc_param_minmax_records_count": Call(_AT_REST),
-        "quantize": Call(_AT_REST, State.MODEL_LOADED),
-        "codegen": Call(_AT_REST, State.MODEL_LOADED, required=("target",)),
-        "delete_odc_minmax_file": Call(_IDLE),
-        "run_with_auto_compilation": Call(_READY, State.FINISHED_RUN, required=("target",)),
-        "start_auto_compilation": Call(_READY),
-        "retry_auto_compilation": Call(_READY),
-        "wait_for_auto_compilation": Call(_READY),
-        "apply_tensorinfo": Call(_OPEN, instead="set_input_tensorinfo"),
-        "set_op_backend": Call(_OPEN, instead="set_backends_per_operation"),
-        "prepare_pipeline": Call(_OPEN, instead="prepare"),
-        "push_pipeline_input": Call(_OPEN, instead="run_async"),
-        "pop_pipeline_output": Call(_OPEN, instead="wait and get_output"),
-    }
-)
-"""Every call of a session by name."""
-
+# States that permit a call.
+ANY = frozenset(State)
+OPEN = ANY - {State.CLOSED}
+LOADED = OPEN - {State.INITIALIZED}
+IDLE = OPEN - {State.RUNNING}
+NEW = frozenset({State.INITIALIZED})
+MODEL = frozenset({State.MODEL_LOADED})
+READY = frozenset({State.PREPARED, State.FINISHED_RUN})
+AT_REST = MODEL | READY  # the states that permit another model
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -184,47 +116,50 @@ class SessionCore:
             self.state = state
 
 
-def call(method: Method) -> Method:
-    """Wrap ``method`` in the checks that the table of calls has for its name.
+def call(allowed: frozenset[State], to: State | None = None, **facts: Any) -> Callable[[Method], Method]:
+    """Return a decorator that checks the conditions of a :class:`Call`, kept as attribute ``rule`` of the method.
 
     Required parameters and the state are checked. A failure is kept and leaves the state as it was; success enters the
     next state. Threads that share a session take turns.
     """
-    name = method.__name__
-    rule = CALLS[name]
-    allowed, to = rule.allowed, rule.to
-    positions = {parameter: place for place, parameter in enumerate(inspect.signature(method).parameters)}
-    required = tuple((parameter, positions[parameter] - 1) for parameter in rule.required)
+    rule = Call(allowed, to, **facts)
 
-    @wraps(method)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        core: SessionCore = self._core
-        with core.lock:
-            try:
-                if required and rule.null_first:
-                    _check_given(name, rule, required, args, kwargs)
-                if core.state not in allowed:
-                    raise _wrong_state(name, rule, core.state)
-                if required:
-                    _check_given(name, rule, required, args, kwargs)
-                result = method(self, *args, **kwargs)
-            except errors.OdcError as error:
-                core.keep_error(name, error)
-                raise
-            except MemoryError as error:
-                failure = errors.OutOfMemoryError("there is not enough memory", stage=name)
-                core.keep_error(name, failure)
-                raise failure from error
-            if to is not None:
-                core.enter(name, to)
-            return result
+    def wrap(method: Method) -> Method:
+        name = method.__name__
+        positions = {parameter: place for place, parameter in enumerate(inspect.signature(method).parameters)}
+        required = tuple((parameter, positions[parameter] - 1) for parameter in rule.required)
 
-    return cast(Method, checked)
+        @wraps(method)
+        def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+            core: SessionCore = self._core
+            with core.lock:
+                try:
+                    if required and rule.null_first:
+                        _check_given(name, rule, required, args, kwargs)
+                    if core.state not in allowed:
+                        raise _wrong_state(name, rule, core.state)
+                    if required:
+                        _check_given(name, rule, required, args, kwargs)
+                    result = method(self, *args, **kwargs)
+                except errors.OdcError as error:
+                    core.keep_error(name, error)
+                    raise
+                except MemoryError as error:
+                    failure = errors.OutOfMemoryError("there is not enough memory", stage=name)
+                    core.keep_error(name, failure)
+                    raise failure from error
+                if to is not None:
+                    core.enter(name, to)
+                return result
+
+        checked.__dict__["rule"] = rule
+        return cast(Method, checked)
+
+    return wrap
 
 
-def deprecated(name: str) -> Callable[..., None]:
+def deprecated(name: str, instead: str) -> Callable[..., None]:
     """Return a call that always raises DeprecatedApiError, which names the replacement."""
-    instead = CALLS[name].instead
 
     def refused(self: Any, *args: Any, **kwargs: Any) -> None:
         core: SessionCore = self._core
@@ -235,6 +170,7 @@ def deprecated(name: str) -> Callable[..., None]:
 
     refused.__name__ = refused.__qualname__ = name
     refused.__doc__ = f"Deprecated: always raises; use {instead}."
+    refused.__dict__["rule"] = Call(OPEN, instead=instead)
     return refused
 
 

@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "pipelines": IR | {"frontend", "transforms", "emitter", "legality"},
     # Which program is the fastest is asked of the simulator.
     "trials": IR | {"transforms", "emitter", "pipelines", "simulator"},
-    "loading": IR | {"frontend", "transforms", "universe"},
+    "loading": IR | {"frontend", "transforms", "universe", "runtime"},
     "backends": IR | {"codegen", "frontend", "transforms", "emitter", "pipelines", "trials", "plugins", "universe"},
     # What stages make is run, and compared with what they were given.
     "validation": IR
@@ -73,7 +73,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "torch_import": frozenset({"errors", "loading"}),
     "lowering": IR | {"compiler", "runtime", "simulator"},
     "viewer": IR | {"transforms", "pages"},
-    "linter": IR | {"frontend", "transforms", "loading", "universe", "plugins"},
+    "linter": IR | {"frontend", "transforms", "loading", "universe", "plugins", "runtime"},
     "optimizer": IR | {"frontend", "transforms", "loading", "universe", "runtime"},
 }
 # Rooms within rooms, that have a rule of their own.
@@ -103,7 +103,7 @@ QUANTIZER_ORDER: dict[str, tuple[str, ...]] = {
 
 # The one module of the runtime that compiles on the device, by an import inside a function.
 RUNTIME_TO_COMPILER = "odc_mlir.runtime.api"
-_ASKED_FOR = frozenset({"compiler", "loading", "linter", "optimizer", "quantizer"})
+_ASKED_FOR = frozenset({"compiler", "loading", "quantizer"})
 
 USES_XDSL = frozenset(
     {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}

@@ -20,7 +20,7 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.session.loader import Choices, Exchange, Loader, source_from_bytes
 from odc_mlir.runtime.session.runner import Runner, SessionRecorder, converted
-from odc_mlir.runtime.session.states import CALLS
+from odc_mlir.runtime.session.session import CALLS
 from odc_mlir.runtime.session.switcher import Switcher
 from odc_mlir.runtime.session.tensors import Fitted, SessionPort
 
