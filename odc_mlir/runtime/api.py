@@ -315,20 +315,13 @@ def compile(
         given = next(iter([*quantizing, "allow_accuracy_loss"]))
         raise OptionError(f"{given} is for quantising, which was not requested", hint="add quantize='int8'")
     native = is_cpu(target)
-    for name, value in (("placement", placement or None), ("sram_limit", sram_limit)):
+    npu_only = {"placement": placement or None, "sram_limit": sram_limit}
+    for name, value in npu_only.items():
         if native and value is not None:
             raise OptionError(f"{name} is for NPUs, the target is {target!r}", hint="leave it out")
     plugin = None if native else plugin_for(target)
     if plugin is not None:
-        not_for_plugins(
-            target,
-            placement=placement,
-            sram_limit=sram_limit,
-            allow_host=allow_host,
-            strict=strict,
-            before=before,
-            states=states,
-        )
+        not_for_plugins(target, **npu_only, allow_host=allow_host, strict=strict, before=before, states=states)
         files = compile_by(plugin, compiler.model_bytes(source), prefer=prefer, memory=memory, time_limit=time_limit)
     else:
         files = compiler.compile(
