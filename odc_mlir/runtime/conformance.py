@@ -36,21 +36,12 @@ from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.validity import PackageState, check, verify_package
+from odc_mlir.runtime.validity import Check, PackageState, check, verify_package
 
 _RUNS = 4
 _DAMAGES = 24
 _SUITE_SECONDS = 1800.0
 _TOLERANCE = 1e-4  # of float results, relative to the largest: the order of sums may differ
-
-
-@dataclass(frozen=True, slots=True)
-class CheckOutcome:
-    """Outcome of the check ``what``: the ``problem``, None if it passed, and a ``note`` for people."""
-
-    what: str
-    problem: str | None = None
-    note: str = ""
 
 
 class _FailedError(Exception):
@@ -220,7 +211,7 @@ def _damaged(name: str, data: bytes, load: Callable[[bytes], Any]) -> int:
     return refused
 
 
-def check_plugin(name: str) -> list[CheckOutcome]:
+def check_plugin(name: str) -> list[Check]:
     """Run the suite for a target or plugin in a process of its own and return the outcomes."""
     job = {"file": None, "reference": None, "ask": f"{__name__}:suite_answer", "question": {"name": name}}
     try:
@@ -228,9 +219,9 @@ def check_plugin(name: str) -> list[CheckOutcome]:
             answer = result()
         if answer["error"] is not None:
             raise OptionError(answer["error"]["text"])
-        return [CheckOutcome(**outcome) for outcome in answer["said"]["outcomes"]]
+        return [Check(**outcome) for outcome in answer["said"]["outcomes"]]
     except (OdcError, KeyError, TypeError) as error:
-        return [CheckOutcome("The suite runs to its end", str(error))]
+        return [Check("The suite runs to its end", str(error))]
 
 
 def suite_answer(_plugin: object, question: Answer) -> Answer:
@@ -238,7 +229,7 @@ def suite_answer(_plugin: object, question: Answer) -> Answer:
     return {"outcomes": [asdict(outcome) for outcome in run_suite(question["name"])]}
 
 
-def run_suite(name: str) -> Iterator[CheckOutcome]:
+def run_suite(name: str) -> Iterator[Check]:
     """Yield the outcomes of the suite for a target or plugin."""
     with TemporaryDirectory(prefix="odc-plugin-") as folder:
         suite = _Suite(name, Path(folder))
@@ -247,13 +238,13 @@ def run_suite(name: str) -> Iterator[CheckOutcome]:
         for step in steps:
             what = (step.__doc__ or "").strip().rstrip(".")
             try:
-                yield CheckOutcome(what, note=step())
+                yield Check(what, note=step())
             except (_FailedError, OdcError) as error:
-                yield CheckOutcome(what, str(error))
+                yield Check(what, str(error))
                 if step == suite.found:
                     return
             except (Exception, SystemExit) as error:  # of the plugin, or a defect of ours: reported either way
-                yield CheckOutcome(what, raised(error))
+                yield Check(what, raised(error))
 
 
 def _compare(name: str, executor: Executor, host: Executor) -> None:

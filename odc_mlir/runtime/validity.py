@@ -179,10 +179,11 @@ def _scratch(graph: Graph) -> OdcError | None:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of one check: the ``problem`` found in ``what``, or None."""
+    """Result of one check: the ``problem`` found in ``what``, None if it passed, and a ``note`` for people."""
 
     what: str
     problem: str | None = None
+    note: str = ""
 
 
 def verify_package(files: PackageFiles) -> Iterator[Check]:

@@ -38,8 +38,6 @@ class CpuTarget:
     dot: str
     tile_rows: int
     tile_vectors: int
-    l1_bytes: int
-    l2_bytes: int
     preference: int
 
     @property

@@ -477,28 +477,16 @@ def _check_trust(found: Artefact) -> None:
         raise ValueError(reason)
 
 
-# Withdrawals.
+def withdraw(artefacts: Artefacts, package: Path | None, key: str, result: JobResult, refusal: JobResult) -> None:
+    """Replace a ``result`` whose answers have left the limits with a ``refusal``; failures are logged.
 
-
-@dataclass(frozen=True, slots=True)
-class Withdrawal:
-    """A ``result`` for ``key`` whose answers have left the limits, until ``records_needed`` runs are recorded."""
-
-    key: str
-    result: JobResult
-    records_needed: int
-    reason: str
-
-
-def withdraw(artefacts: Artefacts, package: Path | None, item: Withdrawal) -> None:
-    """Withdraw a result from the cache, and from ``package`` if it was installed there; failures are logged."""
-    budget = {**item.result.budget, "runs": float(item.records_needed - 1)}
-    refusal = JobResult(None, item.reason, WATCH, "watch", item.result.scheme, budget=budget)
+    It is withdrawn from the cache, and from ``package`` if it was installed there.
+    """
     try:
-        with file_lock(artefacts.lock_path(item.key), seconds=_WITHDRAWAL_SECONDS):
-            found, _ = artefacts.find(item.key)
-            if found is not None and found.result == item.result:  # nobody has made another one
-                artefacts.keep_refusal(item.key, refusal)
+        with file_lock(artefacts.lock_path(key), seconds=_WITHDRAWAL_SECONDS):
+            found, _ = artefacts.find(key)
+            if found is not None and found.result == result:  # nobody has made another one
+                artefacts.keep_refusal(key, refusal)
     except OdcError as error:
         _log.warning("%s; later sessions may start with the rejected result", error)
     if package is not None:

@@ -182,9 +182,8 @@ class AutoCompiler:
                 self._try_again(spec)
             refused = None if self._needs_no_records else self.recorder.refused
             if isinstance(spec.quantized.state, states.Collecting) and refused is not None:
-                spec.quantized.on(
-                    TrackEvent.REFUSE, states.Rejected(reason=refused, serving=spec.quantized.state.serving)
-                )
+                serving = spec.quantized.state.serving
+                spec.quantized.on(TrackEvent.REFUSE, states.Rejected(reason=refused, serving=serving))
             elif self.settings.trigger in (Trigger.AFTER_RECORDS, Trigger.FIRST_RUN):
                 self._start_next(spec)
 
@@ -212,9 +211,8 @@ class AutoCompiler:
             failure = error if isinstance(error, OdcError) else OdcError(f"{type(error).__name__}: {error}")
         with self._changed:
             state = track.state
-            if (
-                isinstance(state, states.Verifying) and state.candidate is candidate
-            ):  # it may have left the limits meanwhile
+            # It may have left the limits meanwhile.
+            if isinstance(state, states.Verifying) and state.candidate is candidate:
                 if failure is not None:
                     self._give_up(spec, candidate, failure)
                 else:
@@ -283,10 +281,11 @@ class AutoCompiler:
                 enabled=True,
                 records_needed=0 if self._is_quantized else self._records_needed(spec),
                 notes=list(self._notes),
-                **self.settings.told,
+                target=self.settings.target if self._aim is None else self._aim.name,
+                scheme=self.settings.scheme,
+                preference=self.settings.preference.name.lower(),
+                trigger=str(self.settings.trigger),
             )
-            if self._aim is not None:
-                status.target = self._aim.name
             if spec is None:
                 status.phase = Phase.REJECTED if self._forbidden else Phase.FLOAT
                 status.reason = self._forbidden
@@ -592,14 +591,12 @@ class AutoCompiler:
             if isinstance(state, states.Working) and state.leaving is not None:
                 self._leave(spec, state.leaving)
             else:
-                spec.quantized.on(
-                    TrackEvent.WAIT, states.Collecting(reason=f"{model} has been deleted", serving=state.serving)
-                )
+                reason = f"{model} has been deleted"
+                spec.quantized.on(TrackEvent.WAIT, states.Collecting(reason=reason, serving=state.serving))
             for other in self.specializations.values():
                 state = other.quantized.state
-                if (
-                    isinstance(state, states.Collecting) and not other.is_busy
-                ):  # the shared model would answer, unrecorded
+                # The shared model would answer, unrecorded.
+                if isinstance(state, states.Collecting) and not other.is_busy:
                     other.quantized.on(TrackEvent.WAIT, replace(state, serving=states.NOTHING))
 
     # Results.
@@ -789,5 +786,7 @@ class AutoCompiler:
         event = TrackEvent.WAIT if isinstance(track.state, (states.Opening, states.Working)) else TrackEvent.LEAVE
         track.on(event, states.Collecting(reason=reason))
         if result is not None:
-            item = artefacts.Withdrawal(track.key, result, track.records_needed, reason)
-            self._later(partial(artefacts.withdraw, self.artefacts, self._original.package, item))
+            budget = {**result.budget, "runs": float(track.records_needed - 1)}
+            refusal = JobResult(None, reason, artefacts.WATCH, "watch", result.scheme, budget=budget)
+            package = self._original.package
+            self._later(partial(artefacts.withdraw, self.artefacts, package, track.key, result, refusal))

@@ -70,15 +70,14 @@ class _Gathering:
     inputs: deque[list[Array]] = field(default_factory=lambda: deque(maxlen=_INPUTS_KEPT))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Batch:
-    """Runs on their way into the store; ``unseen_bytes`` of values still need their statistics."""
+    """Runs on their way into the store."""
 
     shapes: Shapes
     gathered: Gathered
     inputs: list[list[Array]]
     runs: int
-    unseen_bytes: int
 
     @property
     def nbytes(self) -> int:
@@ -123,7 +122,7 @@ class RunRecorder:
         self._gatherings: OrderedDict[Shapes, _Gathering] = OrderedDict()
         self._pending: Counter[Shapes] = Counter()  # gathered, or on the way into the store
         self._stored: dict[Shapes, int] = {}
-        self._waiting_bytes = self._unseen_bytes = 0
+        self._waiting: list[_Batch] = []
         self._has_looked = False
         self._appended = time.monotonic()
 
@@ -180,18 +179,16 @@ class RunRecorder:
     def _hand_over(self, shapes: Shapes, gathering: _Gathering) -> None:
         if not gathering.runs:
             return
-        found = gathering.recorder.leave()
-        batch = _Batch(shapes, found, list(gathering.inputs), gathering.runs, found.nbytes)
-        if self._unseen_bytes + batch.unseen_bytes > _MOST_UNSEEN_BYTES:
-            found.records()
-            batch.unseen_bytes = 0
+        batch = _Batch(shapes, gathering.recorder.leave(), list(gathering.inputs), gathering.runs)
+        with self._counts:
+            waiting = [*self._waiting, batch]
+            self._waiting = waiting
+        if sum(item.gathered.nbytes for item in waiting) > _MOST_UNSEEN_BYTES:
+            batch.gathered.records()
+        if sum(item.nbytes for item in waiting) > _INPUT_BYTES:
+            del batch.inputs[:-1]
         gathering.runs = 0
         gathering.inputs.clear()
-        with self._counts:
-            if self._waiting_bytes + batch.nbytes > _INPUT_BYTES:
-                del batch.inputs[:-1]
-            self._waiting_bytes += batch.nbytes
-            self._unseen_bytes += batch.unseen_bytes
         if not self._background.submit(lambda: self._persist(batch)):
             self._drop(batch)
 
@@ -199,14 +196,7 @@ class RunRecorder:
         """Count ``batch`` as no longer waiting."""
         with self._counts:
             self._pending[batch.shapes] -= batch.runs
-            self._waiting_bytes -= batch.nbytes
-            self._see(batch)
-
-    def _see(self, batch: _Batch) -> None:
-        """Count the values of ``batch`` as seen."""
-        with self._counts:
-            self._unseen_bytes -= batch.unseen_bytes
-            batch.unseen_bytes = 0
+            self._waiting = [item for item in self._waiting if item is not batch]
 
     def _drop(self, batch: _Batch) -> None:
         self._leave(batch)
@@ -227,6 +217,10 @@ class RunRecorder:
         with self._counts:
             return self._stored.get(shapes, 0) + self._pending[shapes]
 
+    def _peek(self) -> RecordStore | None:
+        """Return the store without waiting for it, None if there is none; raise OdcError."""
+        return self._store(create=False, wait_seconds=0) if os.path.lexists(self.place.path) else None
+
     def look(self) -> None:
         """Read from the store what other processes have recorded: now if possible, else in the background."""
         self._check_process()
@@ -234,11 +228,10 @@ class RunRecorder:
             return
         self._has_looked = True
         try:
-            if not os.path.lexists(self.place.path):
-                return
-            found = self._store(create=False, wait_seconds=0).shapes()
-            with self._counts:
-                self._stored = self._stored or found  # a batch stored meanwhile has counted these runs, too
+            if (store := self._peek()) is not None:
+                found = store.shapes()
+                with self._counts:
+                    self._stored = self._stored or found  # a batch stored meanwhile has counted these runs, too
         except OdcError:
             self._background.submit(lambda: self._persist(None))
 
@@ -246,13 +239,10 @@ class RunRecorder:
         """Return inputs of ``shapes`` that some process has run, None if none are at hand."""
         if self.last_inputs is not None and shapes_of(self.last_inputs) == shapes:
             return self.last_inputs
-        try:
-            if not os.path.lexists(self.place.path):
-                return None
-            found = self._store(create=False, wait_seconds=0).inputs(1, shapes)
-        except OdcError:
-            return None
-        return found[0] if found else None
+        with suppress(OdcError):
+            if (store := self._peek()) is not None:
+                return next(iter(store.inputs(1, shapes)), None)
+        return None
 
     def forget(self, shapes: Shapes) -> None:
         """Drop the records gathered for ``shapes`` if they turn out to be of no use."""
@@ -291,7 +281,6 @@ class RunRecorder:
         if batch is not None and self.refused is None:
             # Runs must not wait for this thread to let go of the interpreter.
             records = batch.gathered.records(between=lambda: time.sleep(0))
-            self._see(batch)
         for pause in (*_RETRY_SECONDS, None):
             if self.refused is not None:
                 break

@@ -175,16 +175,6 @@ class AutoSettings:
         """The limits of a compile process, as results remember them."""
         return {"seconds": self.timeout_seconds, "bytes": float(self.memory_bytes)}
 
-    @property
-    def told(self) -> dict[str, Any]:
-        """The settings in a status."""
-        return {
-            "target": self.target,
-            "scheme": self.scheme,
-            "preference": self.preference.name.lower(),
-            "trigger": str(self.trigger),
-        }
-
 
 def compiles_before_first_run(get: Callable[[str, str], str]) -> bool:
     """Return whether the first run waits for a compile process, without reading the other settings."""

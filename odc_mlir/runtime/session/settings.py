@@ -41,7 +41,6 @@ READABLE = ("BACKENDS", "EXECUTOR")
 # Values that we accept for options of other runtimes; our results do not depend on them.
 _ONLY = MappingProxyType({"EXECUTOR": ("Linear",), "USE_SCHEDULER": ("0",), "GRAPH_DOT_DUMP": ("0",)})
 _THREADS = "NUM_THREADS"
-_OURS = "ODC_"
 _OF_USERS = (CACHE_VARIABLE, LIMIT_VARIABLE, "ODC_PROCESSES")
 _FALSE = frozenset({"", "0", "off", "false", "n", "no"})
 
