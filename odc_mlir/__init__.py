@@ -16,21 +16,19 @@ if TYPE_CHECKING:
     from odc_mlir.compiler import lower, run_passes
     from odc_mlir.errors import OdcError
     from odc_mlir.linter import lint
-    from odc_mlir.loading import import_model, load
+    from odc_mlir.loading import from_torch, import_model, load
     from odc_mlir.lowering import package, simulate
     from odc_mlir.ops.registry import register_custom_op
     from odc_mlir.optimizer import optimize
     from odc_mlir.runtime.api import compile, load_package, quantize, run
     from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.validity import check
-    from odc_mlir.torch_import import from_torch
 
 _HOME = {
     **dict.fromkeys(("compile", "load_package", "quantize", "run"), "runtime.api"),
-    **dict.fromkeys(("import_model", "load"), "loading"),
+    **dict.fromkeys(("from_torch", "import_model", "load"), "loading"),
     "lint": "linter",
     "optimize": "optimizer",
-    "from_torch": "torch_import",
     "Package": "runtime.package",
     "check": "runtime.validity",
     "OdcError": "errors",

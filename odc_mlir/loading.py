@@ -1,14 +1,15 @@
-"""Loader of models as modules from model files or IR text, recognised by content."""
+"""Loader of models as modules from model files, IR text or PyTorch."""
 
 from __future__ import annotations
 
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from odc_mlir.errors import ModelError
+from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.frontend import import_circle
 from odc_mlir.runtime.package import Package, model_of
@@ -65,6 +66,28 @@ def copied(model: ModelSource | Package | ModuleOp) -> ModuleOp:
     module = clone_module(model)
     tell_apart(module)
     return module
+
+
+def from_torch(module: Any, example_inputs: Any) -> ModuleOp:
+    """Convert a PyTorch module, on inputs like ``example_inputs`` (a tuple of tensors), to a verified module by TICO.
+
+    The module is converted in evaluation mode, and left in the mode that it was in. Raises OptionError where TICO is
+    not installed, and ModelError, with the reason, where it cannot convert the module.
+    """
+    try:
+        import tico
+    except ImportError:
+        raise OptionError("converting PyTorch modules needs TICO", hint="pip install 'odc-mlir[torch]'") from None
+    training = bool(getattr(module, "training", False))
+    arguments = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    try:
+        converted = tico.convert(module.eval(), arguments).circle_binary
+    except Exception as error:  # of torch.export and of TICO, which have no base of their own
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(f"TICO cannot convert the module: {text}") from error
+    finally:
+        module.train(training)
+    return load(bytes(converted))
 
 
 def _head_or_bytes(source: ModelSource) -> bytes:

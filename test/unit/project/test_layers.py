@@ -70,7 +70,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "editing": IR | {"frontend", "transforms", "universe", "quantizer.policy"},
     # Of the rewrites only their names; which steps there are, not what they do.
     "flow": frozenset({"errors", "targets", "transforms.circle.rewrites.table"}),
-    "torch_import": frozenset({"errors", "loading"}),
     "lowering": IR | {"compiler", "runtime", "simulator"},
     "viewer": IR | {"transforms", "pages"},
     "linter": IR | {"frontend", "transforms", "loading", "universe", "plugins", "runtime"},
@@ -116,7 +115,6 @@ USES_XDSL = frozenset(
         "lowering",
         "optimizer",
         "quantizer",
-        "torch_import",
         "trials",
         "validation",
         "viewer",

@@ -16,7 +16,6 @@ import odc_mlir
 from helpers.networks import RandomNetwork
 from odc_mlir import targets
 from odc_mlir.errors import TargetError
-from odc_mlir.targets.limits import limits
 
 TEXT = (resources.files(targets) / "npu-256.toml").read_text("utf-8")
 
@@ -115,7 +114,7 @@ def _numbers(value: Any, path: str = "") -> Iterator[str]:
 def test_every_number_has_limits() -> None:
     machine = targets.load("npu-256")
     ports = {"sram.burst_bytes", "offchip.burst_bytes"}
-    assert set(_numbers(machine)) == {limit.key for limit in limits(machine)} | ports
+    assert set(_numbers(machine)) == {limit.key for limit in targets.limits(machine)} | ports
 
 
 def _with(key: str, value: int) -> str:
@@ -130,7 +129,7 @@ def _with(key: str, value: int) -> str:
 @pytest.mark.parametrize("key", sorted(_numbers(targets.load("npu-256"))))
 def test_a_number_is_refused_or_works(key: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever its value, a number is refused by name, or a model compiles without a defect."""
-    limit = next((item for item in limits(targets.load("npu-256")) if item.key == key), None)
+    limit = next((item for item in targets.limits(targets.load("npu-256")) if item.key == key), None)
     ends = () if limit is None else (limit.least - 1, limit.least, limit.most, limit.most + 1)
     accepted, model = 0, RandomNetwork(4).build(operators=3)
     for value in {0, 1_000_000_007, 1 << 63, 10**30, *ends} - {-1}:
