@@ -228,9 +228,8 @@ class Artefacts:
             found, problem = _look(place)
             if seen != _identity(place):
                 continue
-            is_replacing = any(self.folder.glob(f".{key}.*{_OLD}"))  # perhaps a new one comes
-            if seen is not None or not waits or not is_replacing:
-                break
+            if seen is not None or not waits or not any(self.folder.glob(f".{key}.*{_OLD}")):
+                break  # else a process has moved a result away, perhaps to put a new one there
             waits -= 1
             time.sleep(_WAIT_SECONDS)
         if problem is not None and problem.startswith(_DAMAGED):
