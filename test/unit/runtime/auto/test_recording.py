@@ -114,7 +114,7 @@ def test_no_run_looks_at_what_was_recorded(tmp_path: Path, looks: Counter[str]) 
     for sample in samples:
         kept.run(executor, sample)
     assert kept.flush(60)
-    assert kept._unseen_bytes == 0
+    assert not kept._waiting
     assert looks.keys() == {"odc-records"}
     behind = RecordStore(tmp_path / "ranges.sqlite", create=False).records().statistics()
     looks.clear()
