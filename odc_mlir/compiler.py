@@ -20,19 +20,8 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir import pipelines
+from odc_mlir import backends, pipelines
 from odc_mlir._version import __version__
-from odc_mlir.backends import (
-    Compiled,
-    CompilerBackend,
-    DefectError,
-    NativeBackend,
-    NpuBackend,
-    backend_of,
-    placement_passes,
-    segment_binaries,
-    segments,
-)
 from odc_mlir.codegen import machine
 from odc_mlir.dialects.circle import CircleOp, VariableOp, info_of, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, kept_states, lowered_symbols, set_states, state_places, states_of
@@ -54,25 +43,17 @@ from odc_mlir.support.deadline import Progress, tell
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.targets.costs import HostCosts
 from odc_mlir.targets.cpu import is_cpu
+from odc_mlir.transforms.common import placement as places
 from odc_mlir.transforms.common.appending import append_rows
 from odc_mlir.transforms.common.defects import record_defect
-from odc_mlir.transforms.common.placement import (
-    DEFECTS,
-    HOST,
-    PARTITION,
-    main_function,
-    operators,
-    place_on_host,
-    placed,
-    reason_of,
-)
+from odc_mlir.transforms.common.placement import main_function
 from odc_mlir.transforms.partition.odc_fix_batch import restore_batch
 from odc_mlir.universe import OdcContext, make_context
 
 LOG = logging.getLogger(__name__)
 
 # Records of passes on the module, for reports: key in the plan, name of the attribute.
-_RECORDS = {"partition": PARTITION, "defects": DEFECTS}
+_RECORDS = {"partition": places.PARTITION, "defects": places.DEFECTS}
 
 PACKAGED = "package"
 Verify = Literal["stages", "passes", "run"]
@@ -178,15 +159,17 @@ def compile(
 
 def _backend(
     target: str, memory: str, prefer: str, sram_limit: int | None, allow_host: bool, placement: Mapping[str, Any] | None
-) -> CompilerBackend:
+) -> backends.CompilerBackend:
     if is_cpu(target):
         processor = machine.resolve(target)
-        return NativeBackend(processor.name, processor)
-    return NpuBackend(target, memory, prefer, sram_limit, allow_host, placement_passes(placement or {}))
+        return backends.NativeBackend(processor.name, processor)
+    return backends.NpuBackend(
+        target, memory, prefer, sram_limit, allow_host, backends.placement_passes(placement or {})
+    )
 
 
 def compile_with(
-    backend: CompilerBackend,
+    backend: backends.CompilerBackend,
     context: Context,
     model: ModelSource | ModuleOp,
     *,
@@ -223,7 +206,9 @@ def declare_states(module: ModuleOp, states: States | None) -> None:
         check_types(pair, info_of(last.operands[place]), info_of(block.args[source]))
 
 
-def package_of(context: Context, module: ModuleOp, backend: CompilerBackend, *, strict: bool = False) -> PackageFiles:
+def package_of(
+    context: Context, module: ModuleOp, backend: backends.CompilerBackend, *, strict: bool = False
+) -> PackageFiles:
     """Make the package of a partitioned module, and destroy the module."""
     return _write(compile_segments(context, module, backend, strict=strict), backend)
 
@@ -241,7 +226,7 @@ def package(module: ModuleOp, *, time_limit: float | None = None) -> PackageFile
 
 def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = False) -> PackageFiles:
     """Make the package of a module with segments, and destroy it; ``strict``: no operator may stay on the host."""
-    backend, stage = backend_of(lowered), pipelines.stage_of(lowered)
+    backend, stage = backends.backend_of(lowered), pipelines.stage_of(lowered)
     if stage is None:
         raise CompileError("the IR is between stages", hint="run the other passes of the stage first, with run_passes")
     if strict:
@@ -249,13 +234,13 @@ def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = Fals
     if stage.name == backend.partitioned:
         return package_of(context, lowered, backend, strict=strict)
     validation = pipelines.validation_of(context)
-    with validation.of_binaries(segments(lowered)):
+    with validation.of_binaries(backends.segments(lowered)):
         if stage.name not in (backend.last, PACKAGED):
             pipelines.run(context, lowered, backend.last, after=stage.name, options=backend.passes())
-        binaries = {segment: backend.emit(lowered, segment) for segment in segments(lowered)}
+        binaries = {segment: backend.emit(lowered, segment) for segment in backends.segments(lowered)}
         for segment, binary in binaries.items():
             validation.check_binary(segment, backend.suffix, binary)
-    return _write(Compiled(lowered, binaries), backend)
+    return _write(backends.Compiled(lowered, binaries), backend)
 
 
 def run_passes(
@@ -284,7 +269,7 @@ def _context(verify: Verify, **options: Any) -> OdcContext:
     return context
 
 
-def _write(compiled: Compiled, backend: CompilerBackend) -> PackageFiles:
+def _write(compiled: backends.Compiled, backend: backends.CompilerBackend) -> PackageFiles:
     """Make the package of a module with binaries."""
     restore_batch(compiled.module)
     records, indices = export_circle.export_with_operators(compiled.module)
@@ -296,7 +281,9 @@ def _write(compiled: Compiled, backend: CompilerBackend) -> PackageFiles:
     return compiled_here(build_package(write_model(records), plan, binaries))
 
 
-def compile_segments(context: Context, module: ModuleOp, backend: CompilerBackend, *, strict: bool) -> Compiled:
+def compile_segments(
+    context: Context, module: ModuleOp, backend: backends.CompilerBackend, *, strict: bool
+) -> backends.Compiled:
     """Make binaries of all segments of a partitioned module, and destroy the module.
 
     After a failure the backend chooses operators for the host, and segments are formed again; with ``strict`` the
@@ -305,19 +292,19 @@ def compile_segments(context: Context, module: ModuleOp, backend: CompilerBacken
     base, attempt = clone_module(module), 0
     known: dict[str, bytes] = {}
     while True:
-        found = segment_binaries(context, module, backend, known, guarded=not strict)
-        if isinstance(found, Compiled):
+        found = backends.segment_binaries(context, module, backend, known, guarded=not strict)
+        if isinstance(found, backends.Compiled):
             return found
         if strict:
             raise found.error
         attempt += 1
         for op, reason in backend.evicted(context, base, found, attempt).items():
-            if isinstance(found.error, DefectError):
+            if isinstance(found.error, backends.DefectError):
                 record_defect(base, replace(found.error.defect, op=op.SPEC.name, tensor=op_name(op)))
             else:
                 LOG.warning("%s %r stays on the host: %s", op.SPEC.name, op_name(op), found.error)
-            place_on_host(op, reason)
-        for segment in segments(base):
+            places.place_on_host(op, reason)
+        for segment in backends.segments(base):
             _inline(segment)
         pipelines.run_passes(context, base, pipelines.forming_passes(backend.partitioned, backend.passes()))
         module = clone_module(base)
@@ -351,10 +338,10 @@ def compile_object(
         raise OptionError(f"{name!r} is not a name in C", hint="use letters, digits and underscores")
     processor = machine.resolve(target) if triple is None else machine.for_triple(triple, cpu)
     module = copied(model)
-    backend = NativeBackend(processor.name, processor)
-    pipelines.run(make_context(time_limit=time_limit), module, NativeBackend.lowered, options=backend.passes())
+    backend = backends.NativeBackend(processor.name, processor)
+    pipelines.run(make_context(time_limit=time_limit), module, backends.NativeBackend.lowered, options=backend.passes())
     refuse_host_operators(module, "quantise with --target cpu, which leaves these in float, or compile a package")
-    found = segments(module)
+    found = backends.segments(module)
     if len(found) != 1:
         raise UnsupportedError("the model has no compute operator", hint="run it on the host")
     from odc_mlir.emitter.native_segment import native_object  # xDSL's llvm dialect
@@ -364,10 +351,10 @@ def compile_object(
 
 def refuse_host_operators(module: ModuleOp, hint: str = "compile without strict to allow that") -> None:
     """Raise UnsupportedError with operators and reasons if some stay on the host."""
-    left = [op for op in operators(module) if placed(op) == HOST]
+    left = [op for op in places.operators(module) if places.placed(op) == places.HOST]
     if not left:
         return
-    listed = [f"{op.SPEC.name} {op_name(op)!r} ({reason_of(op)})" for op in left[:_LISTED_OPERATORS]]
+    listed = [f"{op.SPEC.name} {op_name(op)!r} ({places.reason_of(op)})" for op in left[:_LISTED_OPERATORS]]
     more = f" and {len(left) - len(listed)} more" if len(left) > len(listed) else ""
     count = "1 operator stays" if len(left) == 1 else f"{len(left)} operators stay"
     raise UnsupportedError(f"{count} on the host: {', '.join(listed)}{more}", hint=hint)
@@ -401,7 +388,7 @@ def make_plan(
                 steps.append(step)
         else:
             steps.append(HostStep(tuple(indices[op][1] for op in run)))
-    reasons = {indices[op][1]: reason_of(op) for op in main if isinstance(op, CircleOp)}
+    reasons = {indices[op][1]: places.reason_of(op) for op in main if isinstance(op, CircleOp)}
     graph, states = model.subgraphs[0], state_places(module)
     return Plan(
         model=MODEL_NAME,
