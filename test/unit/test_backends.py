@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from odc_mlir import compiler, emitter, pipelines, targets
+from odc_mlir import compiler, pipelines, targets
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.npu_program import programs
+from odc_mlir.emitter import program as emitter
 from odc_mlir.errors import AllocationError, CompileError, OptionError
 from odc_mlir.isa import container
 from odc_mlir.runtime.package import Package

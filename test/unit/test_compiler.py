@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from odc_mlir import compiler, emitter
+from odc_mlir import compiler
 from odc_mlir.backends import NpuBackend
+from odc_mlir.emitter import program as emitter
 from odc_mlir.errors import AllocationError, CompileError, ModelError, OptionError, TargetError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.plan import HostStep, SegmentStep
