@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from odc_mlir.formats.circle.model import Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.runtime import Session
+from odc_mlir.runtime.execution import units
 
 LENGTHS = (1, 10, 50, 200)
 RUNS, ROUNDS = 200, 7

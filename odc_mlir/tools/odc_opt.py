@@ -71,6 +71,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--stage", dest="steps", action=_Collect, metavar="NAME", help="run every pass up to the end of this stage"
     )
     run.add_argument("--PASS-NAME[=OPTIONS]", dest="_", action="store_true", help="run one pass; see --list-passes")
+    run.add_argument(
+        "--before", action="append", default=[], metavar="PASS=PIPELINE", help="run more passes before one of a stage"
+    )
     run.add_argument("--run-pass", dest="steps", action=_Collect, help=argparse.SUPPRESS)
     run.add_argument(
         "--run-reproducer",

@@ -151,6 +151,29 @@ def test_both_spellings_of_the_format(model: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.count("circle.relu") == 3
 
 
+@pytest.mark.parametrize("words", [("--stage", "circle-opt"), ("-p", "circle,circle-opt")])
+def test_passes_are_added_by_position(model: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    added = ("--before", "circle-simplify=dce,canonicalize", "--before", "circle-simplify=cse")
+    assert _main(model, *words, *added, "--print-ir-after-change", "-o", "-") == 0
+    order = re.findall(r"IR after ([\w-]+)", capsys.readouterr().err)
+    place = order.index("circle-simplify")
+    assert order[place - 3 : place] == ["dce", "canonicalize", "cse"]
+    assert order.count("circle-simplify") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("circle-simplfy=cse", "no stage runs a pass 'circle-simplfy'; did you mean 'circle-simplify'?"),
+        ("circle-simplify", "write --before circle-simplify=PIPELINE"),
+        ("circle-simplify=nothing", "nothing"),
+    ],
+)
+def test_a_position_that_is_none(model: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _main(model, "--stage", "circle-opt", "--before", text) == 1
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("--stage", "partition"), ("-p", "partition"), ("--odc-set-target",)])
 def test_the_machine_to_compile_for(words: tuple[str, ...], model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _main(model, *words, "--npu", "npu-512") == 0
