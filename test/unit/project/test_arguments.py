@@ -26,6 +26,7 @@ NO_FILES |= {
     "MEASURE<=LIMIT",
     "ADDRESS",
     "PASS",
+    "PASS=PIPELINE",
     "FORMAT",
     "EXT-gen",
     "KIND",
