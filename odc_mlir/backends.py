@@ -37,15 +37,12 @@ from odc_mlir.targets.costs import HostCosts
 from odc_mlir.targets.cpu import CpuTarget, is_cpu
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import (
-    HOST,
     NPU,
-    functions,
+    PlacePattern,
     main_function,
+    mark_places,
     operators,
-    place_on_host,
-    place_on_npu,
     placed,
-    wanted_place,
 )
 from odc_mlir.transforms.native.native_set_target import NativeSetTargetPass
 from odc_mlir.transforms.partition.npu_choose_segments import NpuChooseSegmentsPass, apply_choice, problem_of
@@ -281,20 +278,17 @@ class _MarkSupported(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         op.attributes[TARGET] = TargetAttr(TargetChoice(self.backend.target))
-        for index, function in enumerate(functions(op)):
-            for item in operators(function):
-                reason = f"function: @{function.sym_name.data} is called by control flow" if index else None
-                reason = reason or self._reason_against(item)
-                if reason is None:
-                    place_on_npu(item)
-                else:
-                    place_on_host(item, reason)
+        mark_places(op, _MarkByRules(self.backend))
 
-    def _reason_against(self, op: CircleOp) -> str | None:
-        if op.unverified is not None:
-            return f"operator: {op.unverified}"
-        if wanted_place(op) == HOST:
-            return "annotation: placed by the user"
+
+@dataclass
+class _MarkByRules(PlacePattern):
+    """Place an operator on the target if its rules allow that, else on the host with the reason."""
+
+    place = NPU
+    backend: ExternalBackend
+
+    def reason_against(self, op: CircleOp, /) -> str | None:
         return reason_against(self.backend.rules, node_of(op), self.backend.target)
 
 

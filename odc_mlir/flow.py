@@ -22,7 +22,6 @@ from odc_mlir._version import __version__
 from odc_mlir.errors import OptionError, UnsupportedError, parsing
 
 STATE_KEYS = ("odc_build", "steps")
-_BLOCK_BYTES = 1 << 20
 
 CommandRunner = Callable[[str, Sequence[str]], int]
 
@@ -74,11 +73,8 @@ def digest_of(path: str) -> str | None:
 
 
 def _of_file(path: Path) -> str:
-    whole = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            whole.update(block)
-    return whole.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def key_of(step: FlowStep) -> str:

@@ -11,8 +11,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.codegen.loading import read_symbols
-from odc_mlir.codegen.machine import import_llvm
-from odc_mlir.codegen.objects import emit_linkable, emit_object, with_barrier
+from odc_mlir.codegen.machine import emit_linkable, emit_object, import_llvm, with_barrier
 from odc_mlir.dialects.circle import BlobAttr, info_of
 from odc_mlir.dialects.native_attributes import ARENA_BYTES, CHOOSE, CONSTANTS, INLINE, PART, SCRATCH_BYTES
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols

@@ -12,8 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from odc_mlir.codegen.loading import LoadedObject
-from odc_mlir.codegen.machine import resolve, why_not_here
-from odc_mlir.codegen.objects import emit_object
+from odc_mlir.codegen.machine import emit_object, resolve, why_not_here
 from odc_mlir.emitter.native_segment import llvm_text
 from odc_mlir.transforms.native.convert_native_to_llvm import convert_functions
 from odc_mlir.universe import make_context

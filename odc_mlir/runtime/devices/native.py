@@ -10,8 +10,15 @@ from functools import partial
 import numpy as np
 
 from odc_mlir.codegen.loading import LoadedObject
-from odc_mlir.codegen.machine import EXTRA, HINT, has_code_generator, known_features, why_not_known_here
-from odc_mlir.codegen.objects import BROKEN
+from odc_mlir.codegen.machine import (
+    BROKEN,
+    EXTRA,
+    HINT,
+    has_code_generator,
+    known_features,
+    why_not_here,
+    why_not_known_here,
+)
 from odc_mlir.errors import InputError, OptionError, PackageError, parsing
 from odc_mlir.formats.native_segment import NativePort, NativeSegment, check_whole, parse_native_segment, read_stamps
 from odc_mlir.formats.plan import Plan
@@ -55,11 +62,10 @@ class NativeProgram:
 
     def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
         """Execute once, without counters."""
-        for target, value in zip(self._ins, inputs, strict=True):
-            np.copyto(target, value)
-        if self._compute():
-            raise InputError(_NOT_ALLOWED)
-        return DeviceResult(tuple(view.copy() for view in self._outs))
+        places = range(len(inputs) + len(self._outs))
+        values = dict(enumerate(inputs))
+        self.step(places[: len(inputs)], places[len(inputs) :])(values)
+        return DeviceResult(tuple(values[place] for place in places[len(inputs) :]))
 
     def step(self, reads: Sequence[int], writes: Sequence[int]) -> Step:
         """Return the step that runs the segment on the values of a run."""
@@ -152,8 +158,6 @@ class NativeDevice:
         reason = why_not_known_here(*wanted)
         if reason is not None or known_features() is None:
             # LLVM knows more features, but asking it takes longer than the rest of loading.
-            from odc_mlir.codegen.machine import why_not_here
-
             reason = why_not_here(*wanted)
         if reason is not None:
             raise PackageError(f"it was compiled for {segment.target}: {reason}", hint="compile the model here")

@@ -257,31 +257,21 @@ def _step(item: GraphNode, variant: Variant) -> Step:
     node, kernel = variant.node, variant.kernel
     gather = _gather(item)
     outputs = item.outputs
+    only = outputs[0] if len(outputs) == 1 else None
 
     def step(values: Values) -> None:
         try:
-            results = kernel(gather(values))
-        except OdcError as error:
-            name_operator(node, error)
-            raise
-        except Exception as error:
-            raise foreign_error(node, "run", error) from error
-        for index, result in zip(outputs, results, strict=True):
-            values[index] = result
-
-    def step_of_one(values: Values) -> None:
-        try:
-            (values[only],) = kernel(gather(values))  # without a loop it takes half the time
+            if only is None:
+                values.update(zip(outputs, kernel(gather(values)), strict=True))
+            else:
+                (values[only],) = kernel(gather(values))  # without a loop it takes half the time
         except OdcError as error:
             name_operator(node, error)
             raise
         except Exception as error:
             raise foreign_error(node, "run", error) from error
 
-    if len(outputs) != 1:
-        return step
-    only = outputs[0]
-    return step_of_one
+    return step
 
 
 def _gather(item: GraphNode) -> Callable[[Values], Sequence[Array | None]]:
@@ -312,6 +302,7 @@ def operator_units(graph: Graph, operators: Iterable[int]) -> list[OperatorUnit]
     return [OperatorUnit(node.index, tuple(i for i in node.inputs if i >= 0), node.outputs) for node in nodes]
 
 
+@dataclass(slots=True)
 class Frame:
     """The values of one run: ``values`` of graph inputs and finished units.
 
@@ -319,22 +310,12 @@ class Frame:
     that stay on a device, too.
     """
 
-    def __init__(
-        self,
-        shaped: SpecializedGraph,
-        values: dict[int, Array],
-        variables: dict[int, Array],
-        calls: Calls,
-        observe: Observer | None,
-        *,
-        watched: bool = False,
-    ) -> None:
-        self.watched = watched
-        self.shaped = shaped
-        self.values = values
-        self.variables = variables
-        self.calls = calls
-        self.observe = observe
+    shaped: SpecializedGraph
+    values: Values
+    variables: Values
+    calls: Calls
+    observe: Observer | None
+    watched: bool = False
 
     def value(self, index: int) -> Array:
         """Return tensor ``index``: a value, the contents of a variable, or a constant."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp, is_known
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.spec import Trait
+from odc_mlir.transforms.common.rewriting import apply_patterns_to
 
 PLACED = "odc.placed"  # "npu", "cpu" (native code) or "host"
 REASON = "odc.reason"  # why on the host
@@ -52,9 +55,9 @@ def wanted_place(op: Operation) -> str | None:
     return attribute.data if isinstance(attribute, StringAttr) else None
 
 
-def place_on_npu(op: Operation) -> None:
-    """Run ``op`` on the NPU."""
-    op.attributes[PLACED] = StringAttr(NPU)
+def place_on(op: Operation, place: str) -> None:
+    """Run ``op`` on the target: ``npu`` or ``cpu``."""
+    op.attributes[PLACED] = StringAttr(place)
     op.attributes.pop(REASON, None)
 
 
@@ -74,3 +77,35 @@ def reason_of(op: Operation) -> str:
 def is_view(op: CircleOp) -> bool:
     """Return whether the result is the operand's bytes with another shape."""
     return Trait.VIEW in op.SPEC.traits
+
+
+class PlacePattern(RewritePattern):
+    """Place an operator on the target, or on the host with the reason that :meth:`reason_against` gives."""
+
+    place: ClassVar[str]
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        if not isinstance(op, CircleOp):
+            return
+        reason = "annotation: placed by the user" if wanted_place(op) == HOST else None
+        if op.unverified is not None:
+            reason = f"operator: {op.unverified}"
+        reason = reason or self.reason_against(op)
+        if reason is None:
+            place_on(op, self.place)
+        else:
+            place_on_host(op, reason)
+        rewriter.notify_op_modified(op)
+
+    def reason_against(self, op: CircleOp, /) -> str | None:
+        """Return why the target does not run ``op``, None if it does."""
+        raise NotImplementedError
+
+
+def mark_places(module: ModuleOp, pattern: PlacePattern) -> None:
+    """Place the operators of the main function; the ones in functions called by control flow stay on the host."""
+    main, *others = functions(module)
+    apply_patterns_to([pattern], list(operators(main)))
+    for function in others:
+        for item in operators(function):
+            place_on_host(item, f"function: @{function.sym_name.data} is called by control flow")

@@ -99,7 +99,10 @@ def _convert(ctx: Context, name: str, block: Block, machine: CpuTarget) -> Modul
     loops.location = last.location
     values: dict[SSAValue, SSAValue] = {}
     for index, (argument, info) in enumerate(zip(block.args, inputs, strict=True)):
-        stored = _stored_input(segment, loops[f"in{index}"], info)
+        stored = loops[f"in{index}"]
+        if raised(info):
+            given, stored = stored, segment.allocate(count(info))
+            segment.call("flip_sign", {}, input=given, output=stored, count=count(info))
         values[argument] = loops.emit(UnrealizedConversionCastOp.get([stored], [argument.type]))
     for op in block.ops:
         loops.entry.add_op(op.clone(values))
@@ -110,18 +113,9 @@ def _convert(ctx: Context, name: str, block: Block, machine: CpuTarget) -> Modul
     for op in [op for op in loops.entry.ops if isinstance(op, _SOURCES)][::-1]:
         Rewriter.erase_op(op)
     module = ModuleOp([loops.op, *segment.declared.values()], sym_name=StringAttr(name))
-    module.attributes[CONSTANTS] = BlobAttr.of(bytes(segment.constants.data))
+    module.attributes[CONSTANTS] = BlobAttr.of(bytes(segment.constants))
     module.location = last.location
     return module
-
-
-def _stored_input(segment: SegmentFunction, source: SSAValue, info: TensorInfo) -> SSAValue:
-    """Return a buffer with an input in its stored form."""
-    if not raised(info):
-        return source
-    stored = segment.allocate(count(info))
-    segment.call("flip_sign", {}, input=source, output=stored, count=count(info))
-    return stored
 
 
 def _reserve_outputs(segment: SegmentFunction, outputs: list[TensorInfo]) -> None:

@@ -90,7 +90,11 @@ def _offsets(function: FuncOp) -> tuple[dict[Operation, int], int]:
     position = {op: index for index, op in enumerate(function.body.block.ops)}
     intervals = {
         op: Interval(
-            Buffer(op.memref.name_hint or "buffer", Space.ARENA, _size(op) + SLACK),
+            Buffer(
+                op.memref.name_hint or "buffer",
+                Space.ARENA,
+                known_number(op.dynamic_sizes[0]) * item_bytes(op.memref) + SLACK,
+            ),
             index,
             max(index, *_uses(op.memref, position)),
             ALIGNMENT,
@@ -121,8 +125,8 @@ def verify_arena(function: FuncOp) -> None:
     lives: dict[SSAValue, tuple[int, int]] = {}  # first and last operation, in order of the first
     for index, op in enumerate(function.body.block.ops):
         if isinstance(op, memref.ViewOp) and op.source is arena:
-            start, roots[op.result] = _constant(op.byte_shift), op.result
-            places[op.result] = start, start + _constant(op.sizes[0]) * _item_bytes(op.result) + SLACK
+            start, roots[op.result] = known_number(op.byte_shift), op.result
+            places[op.result] = start, start + known_number(op.sizes[0]) * item_bytes(op.result) + SLACK
         elif isinstance(op, memref.ViewOp) and op.source in roots:
             roots[op.result] = roots[op.source]
         else:
@@ -141,20 +145,15 @@ def verify_arena(function: FuncOp) -> None:
         alive.append(value)
 
 
-def _constant(value: SSAValue) -> int:
+def known_number(value: SSAValue) -> int:
     """Return the number that a constant operation gives."""
     assert isinstance(value.owner, arith.ConstantOp)
     assert isinstance(value.owner.value, IntegerAttr)
     return value.owner.value.value.data
 
 
-def _item_bytes(value: SSAValue) -> int:
+def item_bytes(value: SSAValue) -> int:
     """Return the size of an element of a buffer in bytes."""
     assert isinstance(value.type, MemRefType)
     assert isinstance(value.type.element_type, FixedBitwidthType)
     return value.type.element_type.size
-
-
-def _size(op: memref.AllocOp) -> int:
-    """Return the size of an allocation in bytes."""
-    return _constant(op.dynamic_sizes[0]) * _item_bytes(op.memref)

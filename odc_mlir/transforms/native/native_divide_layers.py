@@ -34,8 +34,6 @@ from xdsl.builder import Builder
 from xdsl.context import Context
 from xdsl.dialects import arith, func, memref
 from xdsl.dialects.builtin import (
-    DictionaryAttr,
-    FixedBitwidthType,
     FunctionType,
     IntegerAttr,
     MemRefType,
@@ -48,12 +46,17 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import SymbolTable
 
-from odc_mlir.dialects.native_attributes import KERNEL, OPTIONS, PART, SCRATCH_BYTES
+from odc_mlir.dialects.native_attributes import PART, SCRATCH_BYTES
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER
 from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, Loops
-from odc_mlir.transforms.native.kernels.registry import BY_PIXEL, LANES, find_kernel
-from odc_mlir.transforms.native.lowering.segment_writer import SLACK, declaration
-from odc_mlir.transforms.native.native_allocate_memory import segment_function, segment_modules
+from odc_mlir.transforms.native.kernels.registry import BY_PIXEL, LANES
+from odc_mlir.transforms.native.lowering.segment_writer import SLACK, declaration, declared_kernel
+from odc_mlir.transforms.native.native_allocate_memory import (
+    item_bytes,
+    known_number,
+    segment_function,
+    segment_modules,
+)
 
 _COPY = "copy_rows"
 _RESULT = "first_result"  # a parameter of kernels that write into the middle of a buffer
@@ -115,41 +118,27 @@ class _DivisibleCall:
 def _layer_of(module: ModuleOp, call: func.CallOp) -> _DivisibleCall | None:
     """Return a call with its sizes; None if it cannot be divided."""
     declared = SymbolTable.lookup_symbol(module, call.callee.root_reference.data)
-    assert declared is not None
-    name, given = declared.attributes[KERNEL], declared.attributes[OPTIONS]
-    assert isinstance(name, StringAttr)
-    assert isinstance(given, DictionaryAttr)
-    kernel = find_kernel(name.data)
+    assert isinstance(declared, func.FuncOp)
+    kernel, options = declared_kernel(declared)
     if not kernel.depth:
         return None
-    options = {key: value.value.data for key, value in given.data.items() if isinstance(value, IntegerAttr)}
     places = {parameter: index for index, parameter in enumerate(kernel.parameters(options))}
 
     def number(parameter: str) -> int:
-        return _number(call.operands[places[parameter]])
+        return known_number(call.operands[places[parameter]])
 
     width = LANES * options.get("vectors", 1)
-    output = call.operands[places["output"]].type
-    assert isinstance(output, MemRefType)
-    assert isinstance(output.element_type, FixedBitwidthType)
     channels, pixels = number("channels"), number("pixels")
     layer = _DivisibleCall(
         places,
         options["rows"],
         pixels,
         channels,
-        output.element_type.size,
+        item_bytes(call.operands[places["output"]]),
         number("blocks") * width - channels,
         pixels * number("blocks") * width * math.prod(map(number, kernel.depth)),
     )
     return layer if layer.most_parts > 1 else None
-
-
-def _number(value: SSAValue) -> int:
-    """Return the number that a constant holds."""
-    assert isinstance(value.owner, arith.ConstantOp)
-    assert isinstance(value.owner.value, IntegerAttr)
-    return value.owner.value.value.data
 
 
 def _divide(module: ModuleOp, function: func.FuncOp, layers: Sequence[_DivisibleCall | None]) -> None:

@@ -18,13 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.ir import Operation
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.pattern_rewriter import RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp, node_of
-from odc_mlir.transforms.common.placement import CPU, HOST, PLACED, functions, operators, place_on_host, wanted_place
-from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
+from odc_mlir.transforms.common.placement import CPU, PlacePattern, mark_places
+from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.native.lowering.operators import reason_against
 
 
@@ -39,27 +38,13 @@ class NativeMarkSupportedPass(PatternPass):
         return (MarkNative,)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        main, *others = functions(op)
-        apply_patterns_to([MarkNative()], list(operators(main)))
-        for function in others:
-            for item in operators(function):
-                place_on_host(item, f"function: @{function.sym_name.data} is called by control flow")
+        mark_places(op, MarkNative())
 
 
-class MarkNative(RewritePattern):
+class MarkNative(PlacePattern):
     """Place an operator on the processor if there is a native kernel for it, else on the host with the reason."""
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        if not isinstance(op, CircleOp):
-            return
-        if op.unverified is not None:
-            reason: str | None = f"operator: {op.unverified}"
-        elif wanted_place(op) == HOST:
-            reason = "annotation: placed by the user"
-        else:
-            reason = reason_against(node_of(op))
-        if reason is None:
-            op.attributes[PLACED] = StringAttr(CPU)
-        else:
-            place_on_host(op, reason)
-        rewriter.notify_op_modified(op)
+    place = CPU
+
+    def reason_against(self, op: CircleOp, /) -> str | None:
+        return reason_against(node_of(op))

@@ -20,15 +20,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from odc_mlir.dialects.native_attributes import INLINE, KERNEL, OPTIONS
+from odc_mlir.dialects.native_attributes import INLINE, KERNEL
 from odc_mlir.support.locations import name_inside
 from odc_mlir.transforms.common.conversion import LoweringPattern
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
-from odc_mlir.transforms.native.kernels.registry import Helpers, find_kernel, write_kernel
+from odc_mlir.transforms.native.kernels.registry import Helpers, write_kernel
+from odc_mlir.transforms.native.lowering.segment_writer import declared_kernel
 from odc_mlir.transforms.native.native_allocate_memory import segment_modules
 from odc_mlir.transforms.native.native_set_target import machine_of
 
@@ -43,11 +44,7 @@ class WriteKernel(LoweringPattern[FuncOp]):
         return KERNEL in op.attributes
 
     def lower(self, op: FuncOp, rewriter: PatternRewriter, /) -> None:
-        name, options = op.attributes[KERNEL], op.attributes[OPTIONS]
-        assert isinstance(name, StringAttr)
-        assert isinstance(options, DictionaryAttr)
-        values = {key: value.value.data for key, value in options.data.items() if isinstance(value, IntegerAttr)}
-        written = write_kernel(find_kernel(name.data), values, self.helpers)
+        written = write_kernel(*declared_kernel(op), self.helpers)
         name_inside(written, written.sym_name.data)  # several layers share a kernel
         rewriter.replace(op, written)
 

@@ -20,15 +20,14 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.pattern_rewriter import RewritePattern
 
 from odc_mlir import targets
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.transforms.common import placement
-from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
+from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 from odc_mlir.transforms.partition.rules.edges import edge_bytes, memory_reason
 from odc_mlir.transforms.partition.rules.table import verdict
@@ -51,35 +50,19 @@ class NpuMarkSupportedPass(PatternPass):
         target = targets.load(choice.target)
         limit = choice.sram_limit if choice.allow_host else None  # otherwise stripes, or an error, answer it
         limits = PlacementLimits(target, limit or target.sram.capacity_bytes, choice.numerics)
-        main, *others = placement.functions(op)
-        apply_patterns_to([MarkSupported(limits)], list(placement.operators(main)))
-        for function in others:
-            for item in placement.operators(function):
-                placement.place_on_host(item, f"function: @{function.sym_name.data} is called by control flow")
+        placement.mark_places(op, MarkSupported(limits))
 
 
 @dataclass
-class MarkSupported(RewritePattern):
+class MarkSupported(placement.PlacePattern):
     """Place an operator on the NPU if all placement rules hold, else on the host with the first rule that does not."""
 
+    place = placement.NPU
     limits: PlacementLimits
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        if not isinstance(op, CircleOp):
-            return
-        if (reason := self._reason_against(op)) is None:
-            placement.place_on_npu(op)
-        else:
-            placement.place_on_host(op, reason)
-        rewriter.notify_op_modified(op)
-
-    def _reason_against(self, op: CircleOp) -> str | None:
-        if op.unverified is not None:
-            return f"operator: {op.unverified}"
-        if (wanted := placement.wanted_place(op)) == placement.HOST:
-            return "annotation: placed by the user"
+    def reason_against(self, op: CircleOp, /) -> str | None:
         result = verdict(node_of(op), self.limits)
         if not result.supported:
-            return f"{result.reason}{'; wanted on the NPU' if wanted == placement.NPU else ''}"
+            return f"{result.reason}{'; wanted on the NPU' if placement.wanted_place(op) == placement.NPU else ''}"
         edge = edge_bytes(op)
         return memory_reason(op, edge, self.limits.sram_bytes) if edge > self.limits.sram_bytes else None

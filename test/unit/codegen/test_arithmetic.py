@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
 
 from helpers.native import native_function
-from odc_mlir.codegen.machine import resolve
-from odc_mlir.codegen.objects import emit_assembly
+from odc_mlir.codegen.machine import emit_assembly, resolve
 from odc_mlir.emitter.native_segment import llvm_text
 from odc_mlir.numerics.fixed import INT32_MAX, multiply, requantize
 from odc_mlir.transforms.native.convert_native_to_llvm import convert_functions

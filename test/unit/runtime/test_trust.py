@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 import odc_mlir
 from helpers.models import ModelBuilder, model_bytes
-from odc_mlir.codegen.machine import resolve
-from odc_mlir.codegen.objects import emit_object
+from odc_mlir.codegen.machine import emit_object, resolve
 from odc_mlir.errors import OdcError, PackageError
 from odc_mlir.formats import private, trust
 from odc_mlir.formats.manifest import Connection, IoIndex

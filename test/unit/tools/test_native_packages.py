@@ -14,8 +14,7 @@ import pytest
 import odc_mlir
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.codegen.loading import LoadedObject
-from odc_mlir.codegen.machine import resolve
-from odc_mlir.codegen.objects import emit_object
+from odc_mlir.codegen.machine import emit_object, resolve
 from odc_mlir.errors import PackageError, UnsupportedError
 from odc_mlir.formats.native_segment import MAGIC, parse_native_segment
 from odc_mlir.formats.package import read_package, sealed

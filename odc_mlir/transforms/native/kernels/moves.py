@@ -59,16 +59,10 @@ def copy(w: Loops, helpers: Helpers) -> None:
 @kernel(input=BYTES, output=BYTES, rows=INDEX, row_bytes=INDEX, input_pitch=INDEX, first=INDEX, pitch=INDEX)
 def copy_rows(w: Loops, helpers: Helpers) -> None:
     """Copy rows of bytes into rows of another pitch, from byte ``first`` on, and write nothing beside them."""
-    whole = w.sub(w["row_bytes"], w.logical_and(w["row_bytes"], CHUNK - 1))
 
     def row(index: SSAValue) -> None:
         source, target = w.mul(index, w["input_pitch"]), w.add(w["first"], w.mul(index, w["pitch"]))
-        _copy(w, source, target, whole)
-
-        def single(k: SSAValue) -> None:
-            w.store(w.load(w["input"], w.add(source, k)), w["output"], w.add(target, k))
-
-        w.each(whole, w["row_bytes"], 1, single)
+        copy_run(w, source, target, w["row_bytes"], 1, single=False)
 
     w.each(0, w["rows"], 1, row)
 

@@ -166,9 +166,10 @@ class Arithmetic(ABC):
     packed: ClassVar[type[np.generic]]  # element types of packed weights, and of those of depthwise kernels
     taps: ClassVar[type[np.generic]] = np.int16
 
-    @abstractmethod
     def packing(self, matrix: Array, runs: Array, length: int) -> Packing:
         """Pack weights ``[O, runs * length]``; raise OdcError if sums do not fit into registers."""
+        self.tap_options(matrix)
+        return signed_bytes(matrix, runs, length)
 
     @abstractmethod
     def tap_options(self, matrix: Array) -> Mapping[str, int]:
@@ -281,10 +282,6 @@ class Codes(Arithmetic):
     def __post_init__(self) -> None:
         if isinstance(self.requantizer, Requantizer) and int(self.requantizer.e.max()) > 0:
             raise refusal(self.node, "a scale ratio above 1 has no native kernel")
-
-    def packing(self, matrix: Array, runs: Array, length: int) -> Packing:
-        self.tap_options(matrix)
-        return signed_bytes(matrix, runs, length)
 
     def tap_options(self, matrix: Array) -> Mapping[str, int]:
         assert isinstance(self.requantizer, Requantizer)
@@ -511,10 +508,6 @@ class HybridCodes(Arithmetic):
         if self.node.spec.name == "FULLY_CONNECTED":
             return bool(self.node.options.get("asymmetric_quantize_inputs", False))
         return self.node.spec.name == "DEPTHWISE_CONV_2D" or self.hybrid.per_channel
-
-    def packing(self, matrix: Array, runs: Array, length: int) -> Packing:
-        self.tap_options(matrix)
-        return signed_bytes(matrix, runs, length)
 
     def tap_options(self, matrix: Array) -> Mapping[str, int]:
         if int(np.abs(matrix).sum(axis=1).max()) * _LARGEST_CODE >= _LARGEST_SUM:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -85,53 +86,42 @@ class _SequenceSizes:
     def begin(self, segment: SegmentFunction, place: int, info: TensorInfo, places: int) -> SSAValue:
         """Return a buffer of padded rows, ``places`` per sequence; the first step reads the state of ``place``."""
         size = info.info.numpy.itemsize
-        target = segment.allocate(places * self.sequences * self.padded * size)
+        row, padded = self.channels * size, self.padded * size
+        target = segment.allocate(places * self.sequences * padded)
         second = self.steps % 2 if places > 1 else 0
-        _rows(
-            segment,
-            segment.operand(place),
-            target,
-            self,
-            size,
-            first=second * self.sequences * self.padded,
-            unpad=False,
-        )
+        self._copy(segment, segment.operand(place), target, row, padded, second * self.sequences * padded)
         return target
 
     def end(self, segment: SegmentFunction, held: SSAValue, place: int, info: TensorInfo) -> None:
         """Give the state of operand ``place`` the contents of the first rows, written by the last step."""
-        result = segment.allocate(size_bytes(info))
-        _rows(segment, held, result, self, info.info.numpy.itemsize, first=0, unpad=True)
+        result, size = segment.allocate(size_bytes(info)), info.info.numpy.itemsize
+        self._copy(segment, held, result, self.padded * size, self.channels * size, 0)
         segment.update(place, result)
 
+    def _copy(
+        self, segment: SegmentFunction, source: SSAValue, target: SSAValue, input_pitch: int, pitch: int, first: int
+    ) -> None:
+        """Copy a row for every sequence between rows of these sizes in bytes, from byte ``first`` of the target on."""
+        sizes = {"rows": self.sequences, "row_bytes": min(input_pitch, pitch), "input_pitch": input_pitch}
+        segment.call("copy_rows", {}, input=source, output=target, **sizes, first=first, pitch=pitch)
 
-def _rows(
-    segment: SegmentFunction,
-    source: SSAValue,
-    target: SSAValue,
-    sizes: _SequenceSizes,
-    size: int,
-    *,
-    first: int,
-    unpad: bool,
-) -> None:
-    row, padded = sizes.channels * size, sizes.padded * size
-    segment.call(
-        "copy_rows",
-        {},
-        input=source,
-        output=target,
-        rows=sizes.sequences,
-        row_bytes=row,
-        input_pitch=padded if unpad else row,
-        first=first * size,
-        pitch=row if unpad else padded,
+
+def _with_states(
+    node: Node, sizes: _SequenceSizes, write_cell: Callable[[SegmentFunction, SSAValue, SSAValue], None]
+) -> Write:
+    """Plan a cell whose ``write_cell`` takes buffers of the hidden and of the cell state."""
+    (hidden_place, hidden_info), (cell_place, cell_info) = (
+        (place, node.operand(place)) for place in (position(node, name) for name in _STATES)
     )
 
+    def write(segment: SegmentFunction) -> None:
+        hidden = sizes.begin(segment, hidden_place, hidden_info, 2)
+        cell = sizes.begin(segment, cell_place, cell_info, 1)
+        write_cell(segment, hidden, cell)
+        sizes.end(segment, hidden, hidden_place, hidden_info)
+        sizes.end(segment, cell, cell_place, cell_info)
 
-def _states(node: Node) -> list[tuple[int, TensorInfo]]:
-    """Return the operands of the hidden and the cell state."""
-    return [(place, node.operand(place)) for place in (position(node, name) for name in _STATES)]
+    return write
 
 
 def _on_reals(node: Node, sizes: _SequenceSizes) -> Write:
@@ -146,11 +136,8 @@ def _on_reals(node: Node, sizes: _SequenceSizes) -> Write:
     )
     bias = sizes.by_gate([values[f"{gate}_gate_bias"] for gate in GATES])
     rows = Windows.of_rows(sizes.outer * sizes.inner, sizes.features)
-    (hidden_state, hidden_info), (cell_state, cell_info) = _states(node)
 
-    def write(segment: SegmentFunction) -> None:
-        hidden = sizes.begin(segment, hidden_state, hidden_info, 2)
-        cell = sizes.begin(segment, cell_state, cell_info, 1)
+    def write(segment: SegmentFunction, hidden: SSAValue, cell: SSAValue) -> None:
         ahead = segment.allocate(4 * rows.pixels * len(bias))
         multiply_floats(segment, rows, len(bias), weights=inputs, bias=bias, output=ahead)
         segment.call(
@@ -164,10 +151,8 @@ def _on_reals(node: Node, sizes: _SequenceSizes) -> Write:
             clip=clip,
             **sizes.arguments,
         )
-        sizes.end(segment, hidden, hidden_state, hidden_info)
-        sizes.end(segment, cell, cell_state, cell_info)
 
-    return write
+    return _with_states(node, sizes, write)
 
 
 def _on_codes(node: Node, sizes: _SequenceSizes) -> Write:
@@ -183,11 +168,7 @@ def _on_codes(node: Node, sizes: _SequenceSizes) -> Write:
     fields = [(1 << shift) >> 1, shift, low, high, *scaling, cell.hidden_zero + BIAS]
     codes = np.arange(_CODES, dtype=np.uint16).view(np.int16)
 
-    (hidden_state, hidden_info), (cell_state, cell_info) = _states(node)
-
-    def write(segment: SegmentFunction) -> None:
-        hidden = sizes.begin(segment, hidden_state, hidden_info, 2)
-        state = sizes.begin(segment, cell_state, cell_info, 1)
+    def write(segment: SegmentFunction, hidden: SSAValue, state: SSAValue) -> None:
         tables = segment.stored(
             {
                 "input_weights": _packed(sizes, [gate.inputs for gate in gates]),
@@ -212,10 +193,8 @@ def _on_codes(node: Node, sizes: _SequenceSizes) -> Write:
             features=sizes.features,
             **sizes.arguments,
         )
-        sizes.end(segment, hidden, hidden_state, hidden_info)
-        sizes.end(segment, state, cell_state, cell_info)
 
-    return write
+    return _with_states(node, sizes, write)
 
 
 def _packed(sizes: _SequenceSizes, parts: list[NDArray[Any]]) -> NDArray[np.int8]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.common.conversion import LoweringPattern
 from odc_mlir.transforms.native.kernels.loops import BYTES, STORED, WORDS, Loops, buffer
-from odc_mlir.transforms.native.kernels.registry import find_kernel
+from odc_mlir.transforms.native.kernels.registry import Kernel, find_kernel
 
 ALIGNMENT, SLACK = ALIGNMENT_BYTES, SLACK_BYTES
 
@@ -78,24 +77,6 @@ def raised(info: TensorInfo) -> int:
     return BIAS if info.dtype == "int8" else 0
 
 
-@dataclass
-class PackedConstants:
-    """Constants of a segment, one after the other; equal ones share their bytes."""
-
-    data: bytearray = field(default_factory=bytearray)
-    _places: dict[bytes, int] = field(default_factory=dict)
-
-    def add(self, array: Array) -> int:
-        """Add the bytes of ``array`` and return their offset."""
-        raw = np.ascontiguousarray(array).tobytes()
-        digest = hashlib.sha256(raw).digest()
-        if digest not in self._places:
-            self.data += bytes(-len(self.data) % ALIGNMENT)
-            self._places[digest] = len(self.data)
-            self.data += raw
-        return self._places[digest]
-
-
 class SegmentFunction:
     """The function of one segment. Its parameters are the inputs, the outputs, the arena and the constants.
 
@@ -109,7 +90,8 @@ class SegmentFunction:
         self.loops = Loops(name, parameters, [i32])
         self._status: SSAValue | None = None
         self.loops.op.properties.pop("sym_visibility")
-        self.constants = PackedConstants()
+        self.constants = bytearray()  # one after the other; equal ones share their bytes
+        self._places: dict[bytes, int] = {}
         self.declared: dict[str, func.FuncOp] = {}
         self.reserved: dict[SSAValue, SSAValue] = {}  # output buffers of circle values that the segment returns
         self.operands: Sequence[SSAValue] = ()  # tensors, or buffers
@@ -182,7 +164,13 @@ class SegmentFunction:
     def constant(self, array: Array) -> SSAValue:
         """Return a buffer with the contents of ``array``."""
         type = buffer(STORED[array.dtype.name])
-        place = self.loops.constant(self.constants.add(array))
+        raw = np.ascontiguousarray(array).tobytes()
+        digest = hashlib.sha256(raw).digest()
+        if digest not in self._places:
+            self.constants += bytes(-len(self.constants) % ALIGNMENT)
+            self._places[digest] = len(self.constants)
+            self.constants += raw
+        place = self.loops.constant(self._places[digest])
         size = self.loops.constant(array.size)
         found = self.loops.emit(memref.ViewOp(self.loops["constants"], place, [size], type))
         self._bytes[found] = array.nbytes
@@ -253,6 +241,15 @@ def declaration(symbol: str, kernel: str, options: Mapping[str, int]) -> func.Fu
     op.attributes[KERNEL] = StringAttr(kernel)
     op.attributes[OPTIONS] = DictionaryAttr({name: IntegerAttr(value, i64) for name, value in options.items()})
     return op
+
+
+def declared_kernel(op: func.FuncOp) -> tuple[Kernel, dict[str, int]]:
+    """Return the kernel of a declaration, and its options."""
+    name, options = op.attributes[KERNEL], op.attributes[OPTIONS]
+    assert isinstance(name, StringAttr)
+    assert isinstance(options, DictionaryAttr)
+    values = {key: value.value.data for key, value in options.data.items() if isinstance(value, IntegerAttr)}
+    return find_kernel(name.data), values
 
 
 Write = Callable[[SegmentFunction], object]

@@ -16,7 +16,7 @@ from odc_mlir.ops.work import host_ns
 from odc_mlir.runtime.reporting.report_html import render
 from odc_mlir.targets.costs import load_host
 from odc_mlir.transforms.common.defects import Defect
-from odc_mlir.transforms.common.placement import operators, place_on_host, place_on_npu
+from odc_mlir.transforms.common.placement import NPU, operators, place_on, place_on_host
 from odc_mlir.transforms.npu.lowering.functions import LowerByTable
 from odc_mlir.transforms.npu.lowering.site import Site
 from odc_mlir.transforms.partition.plans.costs import npu_works, segment_cycles
@@ -42,7 +42,7 @@ func.func @main(%x: {T}) -> {T} {{
 def module() -> Any:
     made = odc_mlir.load(TEXT.encode())
     for op in operators(made):
-        place_on_npu(op)
+        place_on(op, NPU)
     return made
 
 
@@ -155,7 +155,7 @@ func.func @main(%i: tensor<{count}xi32>) -> {picked} {{
 @pytest.mark.parametrize(("rows", "copied", "picked"), [(300, 0, 32 * 128), (30, 30 * 64, 0)])
 def test_rows_are_read_where_a_large_table_is(rows: int, copied: int, picked: int) -> None:
     made = odc_mlir.load(gathering(rows, 32))
-    place_on_npu(next(iter(operators(made))))
+    place_on(next(iter(operators(made))), NPU)
     work = npu_works(make_context(), made, TARGET, "flash")[0]
     assert isinstance(work, OperatorCost)
     assert (work.constant_bytes, work.picked_bytes) == (copied, picked)
@@ -190,7 +190,7 @@ func.func @main(%x: {T}) -> {half} {{
 }}""".encode()
     )
     for op in operators(made):
-        place_on_npu(op)
+        place_on(op, NPU)
     return made
 
 
