@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,10 @@ from odc_mlir.formats.quantities import counted, csv_text, time_text
 from odc_mlir.tools.files import shown
 
 if TYPE_CHECKING:
+    from odc_mlir.formats.samples import Samples
     from odc_mlir.ops.spec import Array
     from odc_mlir.runtime.execution.executor import Executor
     from odc_mlir.runtime.reporting.clocks import LatencyProfile, Modelled
-
-Shapes = Sequence[tuple[int, ...]]
 
 TIMES = starts_with("a file of times", b"Model,Backend,")
 _PHASES = ("MODEL_LOAD", "PREPARE", "EXECUTE", "PEAK")
@@ -57,81 +57,133 @@ def _resident_kb() -> dict[str, int]:
     return found
 
 
-def modelled_of(executor: Executor, shapes: Shapes) -> Modelled | None:
-    """Return the modelled time of one inference.
+class Run:
+    """One call of ``odc-run``: a model and its samples, with measured times and memory, and the reports of both."""
 
-    None if nothing is compiled, for targets without a model, and for other shapes than compiled.
-    """
-    from odc_mlir.runtime.execution.plan import PlanExecutor
-    from odc_mlir.runtime.reporting.report import modelled_inference
-    from odc_mlir.targets.cpu import is_cpu
+    def __init__(
+        self,
+        arguments: argparse.Namespace,
+        executor: Executor,
+        samples: Samples,
+        measurement: LatencyProfile,
+        memory: MemoryPoll,
+    ) -> None:
+        self.arguments, self.executor, self.samples = arguments, executor, samples
+        self.measurement, self.memory = measurement, memory
+        self.segments = getattr(executor, "segments", ())
+        self.shapes = [array.shape for array in samples.records[0]]
 
-    fixed = [tuple(1 if dim is None else dim for dim in info.shape or ()) for info in executor.graph.input_infos()]
-    if not isinstance(executor, PlanExecutor) or list(shapes) != fixed:
-        return None
-    if is_cpu(executor.plan.target or "") or (executor.segments and not _is_modelled(executor)):
-        return None
-    return modelled_inference(executor)
+    @property
+    def is_modelled(self) -> bool:
+        """Return whether the package is compiled for a modelled machine."""
+        from odc_mlir.runtime.devices.base import ModelledProgram
 
+        units = [unit for unit in self.segments if unit.failure is None]
+        return any(isinstance(unit.program, ModelledProgram) for unit in units)
 
-def summary(
-    executor: Executor, shapes: Shapes, measurement: LatencyProfile, memory: MemoryPoll, *, each_run: bool
-) -> Iterator[str]:
-    """Return the lines of the summary of ``odc-run``: times of either clock, memory for ``shapes``, and fallbacks."""
-    yield from (_RULE, *_modelled_lines(executor, shapes))
-    yield from _measured_lines(executor, measurement, each_run=each_run)
-    yield f"ACTIVATIONS  need {executor.prepare(shapes).peak_bytes} bytes at once"
-    parts = getattr(executor, "parts", None)
-    if parts is not None:
-        taken, total = sum(len(part.operators) for part in parts), len(executor.graph.nodes)
-        yield f"LITERT       takes {taken} of {counted(total, 'operator')} in {counted(len(parts), 'part')}"
-    for phase in filter(memory.samples.__contains__, _PHASES):
-        yield from (f"{phase:<12} {kind} {memory.value(phase, kind)} kB" for kind in _KINDS)
-    yield from (f"{name} ran on the host: {reason}" for name, reason in executor.fallbacks.items())
-    yield _RULE
+    @cached_property
+    def modelled(self) -> Modelled | None:
+        """Return the modelled time of one inference.
 
+        None if nothing is compiled, for targets without a model, and for other shapes than compiled.
+        """
+        from odc_mlir.runtime.execution.plan import PlanExecutor
+        from odc_mlir.runtime.reporting.report import modelled_inference
+        from odc_mlir.targets.cpu import is_cpu
 
-def _modelled_lines(executor: Executor, shapes: Shapes) -> list[str]:
-    """Return lines about one inference on the target; none if nothing is compiled."""
-    clock, segments = modelled_of(executor, shapes), getattr(executor, "segments", ())
-    if clock is None:
-        return []
-    times = {key: time_text(1e6 * value) for key, value in clock.to_dict().items()}
-    cycles = sum(unit.cycles() or 0 for unit in segments)
-    return [
-        "modelled, on the target:",
-        f"LATENCY      is {times['latency_ms']}: {times['npu_ms']} NPU, {times['host_ms']} host, "
-        f"{times['transfer_ms']} tensors, {times['switch_ms']} switches",
-        f"NPU          takes {cycles:,} cycles in {counted(len(segments), 'segment')}",
-    ]
+        executor = self.executor
+        fixed = [tuple(1 if dim is None else dim for dim in info.shape or ()) for info in executor.graph.input_infos()]
+        if not isinstance(executor, PlanExecutor) or self.shapes != fixed:
+            return None
+        if is_cpu(executor.plan.target or "") or (self.segments and not self.is_modelled):
+            return None
+        return modelled_inference(executor)
 
+    @property
+    def _word(self) -> str:
+        """Return the label of a run, which tells simulator time from device time."""
+        return "Simulate" if self.is_modelled else "Execute"
 
-def _measured_lines(executor: Executor, measurement: LatencyProfile, *, each_run: bool) -> list[str]:
-    """Return lines about wall times of this machine; runs of the simulated NPU are labelled so."""
-    times = measurement.execute_ms()
-    runs = f"{counted(len(measurement.run_seconds), 'run')} after {measurement.warmup_runs}"
-    simulated = ", of the simulator and not of the NPU" if _is_modelled(executor) else ""
-    return [
-        f"measured here, wall time of this machine{simulated} ({runs}):",
-        *(f"run {number}: {1000 * s:.3f} ms" for number, s in enumerate(measurement.run_seconds) if each_run),
-        f"MODEL_LOAD   takes {1000 * measurement.load_seconds:.3f} ms",
-        f"PREPARE      takes {1000 * measurement.prepare_seconds:.3f} ms",
-        f"{_run_word(executor).upper():<12} takes {times['mean']:.3f} ms",
-        *(f"- {name.upper():<9}:  {times[name]:.3f} ms" for name in ("mean", "max", "min", "geomean")),
-    ]
+    def summary(self, *, each_run: bool) -> Iterator[str]:
+        """Return the lines of the summary: times of either clock, memory, and fallbacks."""
+        yield from (_RULE, *self._modelled_lines(), *self._measured_lines(each_run=each_run))
+        yield f"ACTIVATIONS  need {self.executor.prepare(self.shapes).peak_bytes} bytes at once"
+        parts = getattr(self.executor, "parts", None)
+        if parts is not None:
+            taken, total = sum(len(part.operators) for part in parts), len(self.executor.graph.nodes)
+            yield f"LITERT       takes {taken} of {counted(total, 'operator')} in {counted(len(parts), 'part')}"
+        for phase in filter(self.memory.samples.__contains__, _PHASES):
+            yield from (f"{phase:<12} {kind} {self.memory.value(phase, kind)} kB" for kind in _KINDS)
+        yield from (f"{name} ran on the host: {reason}" for name, reason in self.executor.fallbacks.items())
+        yield _RULE
 
+    def _modelled_lines(self) -> list[str]:
+        """Return lines about one inference on the target; none if nothing is compiled."""
+        if self.modelled is None:
+            return []
+        times = {key: time_text(1e6 * value) for key, value in self.modelled.to_dict().items()}
+        cycles = sum(unit.cycles() or 0 for unit in self.segments)
+        return [
+            "modelled, on the target:",
+            f"LATENCY      is {times['latency_ms']}: {times['npu_ms']} NPU, {times['host_ms']} host, "
+            f"{times['transfer_ms']} tensors, {times['switch_ms']} switches",
+            f"NPU          takes {cycles:,} cycles in {counted(len(self.segments), 'segment')}",
+        ]
 
-def _is_modelled(executor: Executor) -> bool:
-    """Return whether the package is compiled for a modelled machine."""
-    from odc_mlir.runtime.devices.base import ModelledProgram
+    def _measured_lines(self, *, each_run: bool) -> list[str]:
+        """Return lines about wall times of this machine; runs of the simulated NPU are labelled so."""
+        measurement, times = self.measurement, self.measurement.execute_ms()
+        runs = f"{counted(len(measurement.run_seconds), 'run')} after {measurement.warmup_runs}"
+        simulated = ", of the simulator and not of the NPU" if self.is_modelled else ""
+        return [
+            f"measured here, wall time of this machine{simulated} ({runs}):",
+            *(f"run {number}: {1000 * s:.3f} ms" for number, s in enumerate(measurement.run_seconds) if each_run),
+            f"MODEL_LOAD   takes {1000 * measurement.load_seconds:.3f} ms",
+            f"PREPARE      takes {1000 * measurement.prepare_seconds:.3f} ms",
+            f"{self._word.upper():<12} takes {times['mean']:.3f} ms",
+            *(f"- {name.upper():<9}:  {times[name]:.3f} ms" for name in ("mean", "max", "min", "geomean")),
+        ]
 
-    units = [unit for unit in getattr(executor, "segments", ()) if unit.failure is None]
-    return any(isinstance(unit.program, ModelledProgram) for unit in units)
+    def write_profile(self) -> None:
+        """Write times by operator, counters of every segment, and memory, as JSON."""
+        counters = {unit.step.name: unit.counters for unit in self.segments}
+        document: dict[str, Any] = {
+            "model": shown(self.arguments.model),
+            "backend": self.arguments.backend,
+            **self.measurement.profile(),
+            "modelled": None if self.modelled is None else self.modelled.to_dict(),
+            "segments": {name: found if found is None else dict(found) for name, found in counters.items()},
+            "fallbacks": self.executor.fallbacks,
+            "peak_activation_bytes": self.executor.prepare(self.shapes).peak_bytes,
+        }
+        self.arguments.files.write_json(self.arguments.profile, document, "profile")
 
+    def write_trace(self) -> None:
+        """Write a trace as JSON: every timed run, the modelled inference, and activity inside each segment."""
+        from odc_mlir.runtime.reporting.clocks import trace_events
 
-def _run_word(executor: Executor) -> str:
-    """Return the label of a run of ``executor``, which tells simulator time from device time."""
-    return "Simulate" if _is_modelled(executor) else "Execute"
+        inside = {unit.step.name: unit.trace for unit in self.segments if unit.trace}
+        document = trace_events(self.measurement.events, self.modelled, inside)
+        self.arguments.files.write_json(self.arguments.trace, document, "trace")
+
+    def write_csv(self) -> None:
+        """Write the file of :func:`csv_path`: one header line, one line of times in milliseconds and of memory."""
+        times, titles = self.measurement.execute_ms(), ("ModelLoad", "Prepare", "Execute", "Peak")
+        row: dict[str, str | float | int] = {
+            "Model": Path(self.arguments.model).resolve().name,
+            "Backend": self.arguments.backend,
+            "ModelLoad_Time": f"{1000 * self.measurement.load_seconds:.3f}",
+            "Prepare_Time": f"{1000 * self.measurement.prepare_seconds:.3f}",
+            **{f"{self._word}_Time_{key.capitalize()}": f"{times[key]:.3f}" for key in ("min", "max", "mean")},
+        }
+        if self.modelled is not None:
+            row["Modelled_Latency"] = f"{self.modelled.latency_ms:.6f}"
+        for kind in _KINDS:
+            row |= {
+                f"{title}_{kind}": self.memory.value(phase, kind) for phase, title in zip(_PHASES, titles, strict=True)
+            }
+        path = csv_path(self.arguments.model, self.arguments.backend)
+        self.arguments.files.write(path, csv_text([row, row.values()]).encode(), "write_report")
 
 
 def describe_values(value: Array) -> str:
@@ -142,52 +194,6 @@ def describe_values(value: Array) -> str:
     return f"{text} least {value.min():g} largest {value.max():g} mean {value.mean(dtype=float):g}"
 
 
-def write_profile(
-    path: str, arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: LatencyProfile
-) -> None:
-    """Write times by operator, counters of every segment, and memory for inputs of ``shapes``, as JSON."""
-    document: dict[str, Any] = {"model": arguments.model, "backend": arguments.backend, **measurement.profile()}
-    clock = modelled_of(executor, shapes)
-    document["modelled"] = None if clock is None else clock.to_dict()
-    units = getattr(executor, "segments", ())
-    counters = {unit.step.name: unit.counters for unit in units}
-    document["segments"] = {name: found if found is None else dict(found) for name, found in counters.items()}
-    document["fallbacks"] = executor.fallbacks
-    document["peak_activation_bytes"] = executor.prepare(shapes).peak_bytes
-    document["model"] = shown(document["model"])
-    arguments.files.write_json(path, document, "profile")
-
-
-def write_trace(arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: LatencyProfile) -> None:
-    """Write a trace as JSON: every timed run, the modelled inference, and activity inside each segment."""
-    from odc_mlir.runtime.reporting.clocks import trace_events
-
-    inside = {unit.step.name: unit.trace for unit in getattr(executor, "segments", ()) if unit.trace}
-    document = trace_events(measurement.events, modelled_of(executor, shapes), inside)
-    arguments.files.write_json(arguments.trace, document, "trace")
-
-
 def csv_path(model: str, backend: str) -> str:
     """Return ``odc-run-MODEL-BACKEND.csv``, in the current folder."""
     return f"odc-run-{Path(model).resolve().name}-{backend}.csv"
-
-
-def write_csv(
-    arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: LatencyProfile, memory: MemoryPoll
-) -> None:
-    """Write the file of :func:`csv_path`: one header line, one line of times in milliseconds, measured and modelled."""
-    name = Path(arguments.model).resolve().name
-    times = measurement.execute_ms()
-    row: dict[str, str | float | int] = {
-        "Model": name,
-        "Backend": arguments.backend,
-        "ModelLoad_Time": f"{1000 * measurement.load_seconds:.3f}",
-        "Prepare_Time": f"{1000 * measurement.prepare_seconds:.3f}",
-        **{f"{_run_word(executor)}_Time_{key.capitalize()}": f"{times[key]:.3f}" for key in ("min", "max", "mean")},
-    }
-    clock = modelled_of(executor, shapes)
-    row |= {} if clock is None else {"Modelled_Latency": f"{clock.latency_ms:.6f}"}
-    titles = dict(zip(_PHASES, ("ModelLoad", "Prepare", "Execute", "Peak"), strict=True))
-    row |= {f"{titles[phase]}_{kind}": memory.value(phase, kind) for kind in _KINDS for phase in _PHASES}
-    path = csv_path(arguments.model, arguments.backend)
-    arguments.files.write(path, csv_text([row, row.values()]).encode(), "write_report")

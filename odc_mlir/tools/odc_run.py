@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array, TensorInfo
     from odc_mlir.runtime.execution.executor import Executor
     from odc_mlir.runtime.execution.units import Observer
-    from odc_mlir.runtime.reporting.clocks import LatencyProfile
     from odc_mlir.runtime.session import Session
+    from odc_mlir.tools.measure import Run
 
 _SEED = 1
 _log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ def _body(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime.execution.binding import bind_inputs
     from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.reporting.clocks import LatencyProfile
-    from odc_mlir.tools.measure import MemoryPoll, describe_values
+    from odc_mlir.tools.measure import MemoryPoll, Run, describe_values
     from odc_mlir.tools.run_stages import backend_of_settings, session_of_settings, session_text, threads_of_settings
 
     shapes = _parse_shapes(arguments.shape_run or arguments.shape_prepare)
@@ -188,10 +188,11 @@ def _body(arguments: argparse.Namespace) -> None:
     measurement.prepare_seconds = time.perf_counter() - start
     memory.sample("PREPARE")
     session = session_of_settings(arguments, model, package, executor)
-    outputs = _run_all(arguments, executor, session, samples, measurement, memory)
+    run = Run(arguments, executor, samples, measurement, memory)
+    outputs = _run_all(run, session)
     tensors = _tensors(arguments, executor, samples)
-    _write_results(arguments, executor, samples, outputs, tensors)
-    _tell(arguments, executor, samples, outputs, measurement, memory)
+    _write_results(run, outputs, tensors)
+    _tell(run, outputs)
     if session is not None:
         session.wait_for_auto_compilation()  # a compile process ends with its session
         arguments.files.tell([session_text(session)])
@@ -331,26 +332,20 @@ def _wanted(
     return result
 
 
-def _run_all(
-    arguments: argparse.Namespace,
-    executor: Executor,
-    session: Session | None,
-    samples: Samples,
-    measurement: LatencyProfile,
-    memory: Any,
-) -> list[list[Array]]:
+def _run_all(run: Run, session: Session | None) -> list[list[Array]]:
     """Run warm-up and timed runs over all samples, by ``session`` if given; return the outputs of the last pass."""
     from odc_mlir.formats.samples import random_inputs
     from odc_mlir.runtime.execution.graph import index_limits
 
+    arguments, executor, samples, measurement = run.arguments, run.executor, run.samples, run.measurement
     made_up = not (arguments.load or arguments.load_raw)
     observe = measurement.events.append if arguments.profile or arguments.trace else None
-    for unit in getattr(executor, "segments", ()):
+    for unit in run.segments:
         unit.keep_trace = arguments.trace is not None
     measurement.warmup_runs = max(arguments.warmup_runs, int(arguments.mem_poll))
     for _ in range(measurement.warmup_runs):
         _run_once(executor, session, samples.records[0])
-    memory.sample("EXECUTE")
+    run.memory.sample("EXECUTE")
     outputs: list[list[Array]] = []
     for number in range(arguments.num_runs):
         if made_up and number and not arguments.fixed_input:
@@ -387,16 +382,11 @@ def _tensors(arguments: argparse.Namespace, executor: Executor, samples: Samples
     return [capture.values for capture in captures]
 
 
-def _write_results(
-    arguments: argparse.Namespace,
-    executor: Executor,
-    samples: Samples,
-    outputs: list[list[Array]],
-    tensors: list[dict[str, Array]],
-) -> None:
+def _write_results(run: Run, outputs: list[list[Array]], tensors: list[dict[str, Array]]) -> None:
     from odc_mlir.formats.samples import write_outputs, write_raw
     from odc_mlir.runtime.execution.binding import to_reals
 
+    arguments, samples = run.arguments, run.samples
     dumps = (arguments.dump, arguments.dump_raw, arguments.dump_input_raw)
     changing = not (arguments.load or arguments.load_raw or arguments.fixed_input) and arguments.num_runs > 1
     if any(dumps) and changing:
@@ -406,7 +396,7 @@ def _write_results(
     if (arguments.dump_raw or arguments.dump_input_raw) and len(outputs) > 1:
         raise OptionError("raw files hold one sample, but there are several", hint="use --dump with .npz or .h5")
     if arguments.force_float:
-        infos = executor.graph.output_infos()
+        infos = run.executor.graph.output_infos()
         outputs[:] = [list(map(to_reals, infos, record)) for record in outputs]
     _check_sizes(arguments.output_sizes, outputs)
     if arguments.output_shape:
@@ -423,33 +413,24 @@ def _write_results(
             write_raw(arguments.dump_input_raw, samples.records[0], overwrite=files.overwrite)
 
 
-def _tell(
-    arguments: argparse.Namespace,
-    executor: Executor,
-    samples: Samples,
-    outputs: list[list[Array]],
-    measurement: LatencyProfile,
-    memory: Any,
-) -> None:
+def _tell(run: Run, outputs: list[list[Array]]) -> None:
     """Write the requested reports and print the summary."""
     from odc_mlir.quantizer.outputs import answering
     from odc_mlir.runtime.execution.binding import to_reals
     from odc_mlir.runtime.reporting.labels import doubt
     from odc_mlir.runtime.reporting.scores import score_lines
-    from odc_mlir.tools import measure
 
-    shapes = [array.shape for array in samples.records[0]]
+    arguments, samples, graph = run.arguments, run.samples, run.executor.graph
     if arguments.profile:
-        measure.write_profile(arguments.profile, arguments, executor, shapes, measurement)
+        run.write_profile()
     if arguments.trace:
-        measure.write_trace(arguments, executor, shapes, measurement)
+        run.write_trace()
     if arguments.write_report:
-        measure.write_csv(arguments, executor, shapes, measurement, memory)
-    each_run = max(arguments.verbose_level, arguments.verbose) > 0
-    arguments.files.tell(measure.summary(executor, shapes, measurement, memory, each_run=each_run))
+        run.write_csv()
+    arguments.files.tell(run.summary(each_run=max(arguments.verbose_level, arguments.verbose) > 0))
     if samples.labels is not None and outputs:
-        found = answering(executor.graph, outputs[0], samples.labels[:1].size)
-        info = executor.graph.output_infos()[found.output]
+        found = answering(graph, outputs[0], samples.labels[:1].size)
+        info = graph.output_infos()[found.output]
         answers = [to_reals(info, found.of(record)) for record in outputs]
         for line in score_lines(answers, samples.labels):
             print(line, file=arguments.files.messages)
