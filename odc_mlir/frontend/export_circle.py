@@ -7,10 +7,11 @@ operators of one segment follow each other and the file can be run by any Circle
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DictionaryAttr,
@@ -26,18 +27,17 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from odc_mlir.dialects import circle
 from odc_mlir.dialects.circle_options import RECORD_NAMES, ListOption, SymbolOption
-from odc_mlir.dialects.circle_types import sparsity_record
+from odc_mlir.dialects.circle_types import TensorFacts, sparsity_record
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols, state_places
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats import states
-from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
+from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, Quantization, Signature, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.formats.kinds import MODEL_BY_NAME
 from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.formats.quantities import distinct
 from odc_mlir.formats.states import StatePair
-from odc_mlir.frontend.records import quantization_of
 from odc_mlir.ops.spec import Shape
 from odc_mlir.quantizer.policy.readers import litert_refuses_form, litert_refuses_node
 from odc_mlir.support.blob import Blob
@@ -45,6 +45,8 @@ from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
 
 STAGE = "export"
+
+AttributeToTensor = Callable[[Attribute], int]
 
 NO_ITEMS = ArrayAttr[Attribute]([])
 Item = TypeVar("Item", bound=Attribute)
@@ -286,7 +288,7 @@ class _SubgraphExporter:
 
     def _add(self, name: str, type: Attribute, **fields: Any) -> int:
         facts = circle.tensor_facts(type)
-        quantization = quantization_of(facts, self._described)
+        quantization = _quantization(facts, self._described)
         shape, signature = _file_shape(facts.shape)
         tensor = Tensor(name, facts.dtype, shape, signature, quantization=quantization, **fields)
         tensor.has_rank = self.exporter.has_rank and shape is not None
@@ -304,6 +306,37 @@ class _SubgraphExporter:
             buffer = self.exporter.buffer(contents.data) if isinstance(contents, circle.BlobAttr) else 0
             self.described[attribute] = self._add(attribute.tensor_name.data, attribute.type, buffer=buffer)
         return self.described[attribute]
+
+
+def _quantization(facts: TensorFacts, tensor_index: AttributeToTensor) -> Quantization | None:
+    """The file record of a tensor type's quantisation, None where it has none."""
+    record = facts.record or circle.QuantRecord()
+    if facts.quant is None and facts.record is None:
+        return None
+    quantization = Quantization(
+        min=np.array(record.min, np.float32),
+        max=np.array(record.max, np.float32),
+        details=None if record.details is None else _details_record(*record.details, tensor_index),
+    )
+    if facts.quant is not None:
+        quantization.scale = np.array(facts.quant.scales, np.float32)
+        quantization.zero_point = np.array(facts.quant.zero_points, np.int64)
+        quantization.axis = facts.quant.axis
+    return quantization
+
+
+def _details_record(
+    table: str, fields: Mapping[str, Attribute], tensor_index: AttributeToTensor
+) -> tuple[str, dict[str, Any]]:
+    values: dict[str, Any] = {}
+    for key, attribute in fields.items():
+        if isinstance(attribute, IntegerAttr):
+            values[key] = attribute.value.data
+        elif isinstance(attribute, circle.BlobAttr):
+            values[key] = bytes(attribute.bytes)
+        else:
+            values[key] = tensor_index(attribute)
+    return table, values
 
 
 def _file_shape(shape: Shape | None) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -31,15 +33,16 @@ from odc_mlir.dialects import circle
 from odc_mlir.dialects.circle_attributes import NO_CONTENTS, NONE_TYPE
 from odc_mlir.dialects.circle_options import ListOption, SymbolOption
 from odc_mlir.dialects.circle_shapes import mark_unverified, refine_function
-from odc_mlir.dialects.circle_types import sparsity_attribute
+from odc_mlir.dialects.circle_types import AnyTensor, sparsity_attribute
 from odc_mlir.dialects.odc import set_states
+from odc_mlir.dialects.quant import UniformQuantizedType
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats import states
-from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
+from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Quantization, Signature, SubGraph, Tensor
 from odc_mlir.formats.circle.reader import identify, read_model
-from odc_mlir.formats.circle.schema import default_options
-from odc_mlir.frontend.records import constant_shape, type_of_tensor
+from odc_mlir.formats.circle.schema import circle_schema, default_options
 from odc_mlir.ops.check import check_structure
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Shape
 from odc_mlir.support.blob import Blob
 from odc_mlir.support.diagnostics import typed_errors, verify_module
@@ -49,6 +52,11 @@ from odc_mlir.support.text import parse_module
 LOG = logging.getLogger(__name__)
 
 STAGE = "import"
+
+TensorToAttribute = Callable[[int], Attribute]
+
+# Fields of a quantisation details table that are tensor indices (-1: no such tensor).
+_TENSOR_FIELDS: Mapping[str, frozenset[str]] = {"BlockwiseQuantization": frozenset({"scales", "zero_points"})}
 
 
 def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> ModuleOp:
@@ -261,7 +269,7 @@ class _SubgraphImporter:
         tensor = self.tensors[index]
         if (data := self.constants.get(index)) is not None:
             sparsity = None if tensor.sparsity is None else sparsity_attribute(tensor.sparsity)
-            type = self._type(tensor, constant_shape(tensor, data))
+            type = self._type(tensor, _constant_shape(tensor, data))
             made: Operation = circle.ConstOp(self.importer.blob(tensor.buffer), type, sparsity)
         elif tensor.is_variable:
             made = circle.VariableOp(self._type(tensor, tensor.effective_shape))
@@ -303,7 +311,7 @@ class _SubgraphImporter:
             raise UnsupportedError(f"{tensor.compression} compression has no public definition", tensor=tensor.name)
         if tensor.variant_tensors:
             LOG.warning("tensor %r: the element types of its variants are dropped", tensor.name)
-        return type_of_tensor(tensor, shape, self._tensor_attribute)
+        return _type_of(tensor, shape, self._tensor_attribute)
 
     def _tensor_attribute(self, index: int) -> Attribute:
         """A tensor that is no value: an intermediate, or the scales of block quantisation."""
@@ -314,7 +322,7 @@ class _SubgraphImporter:
             raise ModelError("the quantisation of this tensor refers to itself", tensor=tensor.name)
         self.describing.add(index)
         data = self.constants.get(index)
-        shape = tensor.effective_shape if data is None else constant_shape(tensor, data)
+        shape = tensor.effective_shape if data is None else _constant_shape(tensor, data)
         contents = NO_CONTENTS if data is None else self.importer.blob(tensor.buffer)
         attribute = circle.TensorAttr(StringAttr(tensor.name), self._type(tensor, shape), contents)
         self.describing.discard(index)
@@ -394,3 +402,62 @@ def _parse_text(
     if verify:
         verify_module(module, positions)
     return module
+
+
+def _type_of(tensor: Tensor, shape: Shape | None, tensor_attribute: TensorToAttribute) -> AnyTensor:
+    """The type of ``tensor`` with ``shape``; raises ModelError for quantisation that does not fit the tensor.
+
+    ``tensor_attribute`` makes an attribute of another tensor of the same subgraph, which block scales refer to.
+    """
+    quantization = tensor.quantization
+    if quantization is None:
+        return circle.tensor_type(tensor.dtype, shape)
+    quant = tensor.quant_params()
+    try:
+        record = _record(tensor.name, quantization, tensor_attribute)
+    except UnsupportedError as error:
+        error.tensor = error.tensor or tensor.name
+        raise
+    is_plain = quant is None or UniformQuantizedType.expresses(tensor.dtype, quant)
+    if shape is None and (record is not None or not is_plain):
+        if not is_plain:
+            raise ModelError("the quantisation of a tensor of unknown rank cannot be expressed", tensor=tensor.name)
+        LOG.warning("tensor %r has unknown rank, its recorded range is dropped", tensor.name)
+        record = None
+    return circle.tensor_type(tensor.dtype, shape, quant, record)
+
+
+def _record(name: str, quantization: Quantization, tensor_attribute: TensorToAttribute) -> circle.QuantRecord | None:
+    """Return the parts of a quantisation beside scale and zero point: recorded ranges and details; None without any."""
+    low, high = _floats(quantization.min), _floats(quantization.max)
+    if len(low) != len(high):
+        LOG.warning("tensor %r has %d minima and %d maxima, its recorded range is dropped", name, len(low), len(high))
+        low = high = ()
+    details = None
+    if quantization.details is not None:
+        table, fields = quantization.details
+        if table not in circle_schema().unions["QuantizationDetails"].tags:
+            raise UnsupportedError(f"Circle has no quantisation of kind {table}")
+        attributes = {key: _detail(table, key, value, tensor_attribute) for key, value in fields.items()}
+        details = (table, attributes)
+    return circle.QuantRecord(min=low, max=high, details=details) if low or details is not None else None
+
+
+def _floats(values: NDArray[np.float32]) -> tuple[float, ...]:
+    return tuple(values.tolist())
+
+
+def _detail(table: str, key: str, value: Any, tensor_attribute: TensorToAttribute) -> Attribute:
+    if key in _TENSOR_FIELDS.get(table, ()) and value >= 0:
+        return tensor_attribute(value)
+    return IntegerAttr(value, i32) if isinstance(value, int) else circle.BlobAttr.of(value)
+
+
+def _constant_shape(tensor: Tensor, data: memoryview) -> Shape | None:
+    """The shape of a constant, which is static whatever its signature says.
+
+    A missing one is a scalar's when the bytes are those of one element.
+    """
+    shape = tensor.shape
+    bits = DTYPES[tensor.dtype].bits
+    return () if shape is None and bits and data.nbytes == (bits + 7) // 8 else shape
