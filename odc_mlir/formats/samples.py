@@ -241,29 +241,21 @@ def write_outputs(
     if suffix in _HDF5_SUFFIXES:
         write_file(path, _hdf5_bytes(outputs, layout, tensors))
     else:
-        arrays, others = _named(outputs, layout), _named_tensors(tensors, layout)
+        named = [{str(j): array for j, array in enumerate(record)} for record in outputs]
+        arrays = {f"out_{name}": array for name, array in _named(named, layout, "{0}_{1}").items()}
+        others = _named(tensors, layout, "{0}/{1}")
         for name in arrays.keys() & others.keys():
             raise OptionError(f"the tensor {name!r} has the name of an output in the file", hint="write an HDF5 file")
         write_file(path, _npz_bytes({**arrays, **others}))
 
 
-def _named(outputs: Sequence[Sequence[Array]], layout: Layout) -> dict[str, Array]:
-    if layout == "numbered":
-        return {f"out_{k}_{j}": _plain(array) for k, record in enumerate(outputs) for j, array in enumerate(record)}
-    if layout == "single":
-        return {f"out_{j}": _plain(array) for j, array in enumerate(outputs[0])}
-    return {
-        f"out_{j}": _joined([_plain(array) for array in arrays]) for j, arrays in enumerate(zip(*outputs, strict=True))
-    }
-
-
-def _named_tensors(tensors: Sequence[Mapping[str, Array]], layout: Layout) -> dict[str, Array]:
-    if layout == "numbered":
-        return {f"{k}/{name}": _plain(array) for k, record in enumerate(tensors) for name, array in record.items()}
-    if layout == "single":
-        return {name: _plain(array) for record in tensors[:1] for name, array in record.items()}
-    names = tensors[0] if tensors else {}
-    return {name: _joined([_plain(record[name]) for record in tensors]) for name in names}
+def _named(records: Sequence[Mapping[str, Array]], layout: Layout, numbered: str) -> dict[str, Array]:
+    """Return the arrays of all samples by name in the file; ``numbered``: format of the names of numbered samples."""
+    if layout == "axis":
+        names = records[0] if records else {}
+        return {name: _joined([_plain(record[name]) for record in records]) for name in names}
+    pattern, kept = (numbered, records) if layout == "numbered" else ("{1}", records[:1])
+    return {pattern.format(k, name): _plain(array) for k, record in enumerate(kept) for name, array in record.items()}
 
 
 def _npz_bytes(arrays: Mapping[str, Array]) -> bytes:

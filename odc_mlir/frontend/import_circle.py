@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -429,7 +427,7 @@ def _type_of(tensor: Tensor, shape: Shape | None, tensor_attribute: TensorToAttr
 
 def _record(name: str, quantization: Quantization, tensor_attribute: TensorToAttribute) -> circle.QuantRecord | None:
     """Return the parts of a quantisation beside scale and zero point: recorded ranges and details; None without any."""
-    low, high = _floats(quantization.min), _floats(quantization.max)
+    low, high = tuple(quantization.min.tolist()), tuple(quantization.max.tolist())
     if len(low) != len(high):
         LOG.warning("tensor %r has %d minima and %d maxima, its recorded range is dropped", name, len(low), len(high))
         low = high = ()
@@ -441,10 +439,6 @@ def _record(name: str, quantization: Quantization, tensor_attribute: TensorToAtt
         attributes = {key: _detail(table, key, value, tensor_attribute) for key, value in fields.items()}
         details = (table, attributes)
     return circle.QuantRecord(min=low, max=high, details=details) if low or details is not None else None
-
-
-def _floats(values: NDArray[np.float32]) -> tuple[float, ...]:
-    return tuple(values.tolist())
 
 
 def _detail(table: str, key: str, value: Any, tensor_attribute: TensorToAttribute) -> Attribute:

@@ -142,7 +142,11 @@ def trace_events(
 
     Measured events count from the first one, modelled ones from the start of one inference.
     """
-    found = [*_process(_MEASURED, "measured here: wall time of this machine"), *_measured_spans(events)]
+    found = list(_process(_MEASURED, "measured here: wall time of this machine"))
+    origin = min((event.start_seconds for event in events), default=0.0)
+    for item in events:
+        start = 1e6 * (item.start_seconds - origin)
+        found.append(_span(item.name, item.op, start, 1e6 * item.seconds, _MEASURED, 0))
     starts: dict[str, float] = {}
     if modelled is not None:
         found += _process(_MODELLED, "modelled: one inference", {_HOST: "host", _WAY: "way to the NPU", _NPU: "NPU"})
@@ -158,13 +162,6 @@ def trace_events(
             own |= {"id": f"{number}:{event['id']}"} if "id" in event else {}  # arrows end where they began
             found.append({**event, **own})
     return {"displayTimeUnit": "ms", "traceEvents": found}
-
-
-def _measured_spans(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
-    origin = min((event.start_seconds for event in events), default=0.0)
-    for event in events:
-        start = 1e6 * (event.start_seconds - origin)
-        yield _span(event.name, event.op, start, 1e6 * event.seconds, _MEASURED, 0)
 
 
 def _modelled_spans(modelled: Modelled, starts: dict[str, float]) -> Iterator[dict[str, Any]]:
