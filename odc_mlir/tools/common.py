@@ -22,7 +22,16 @@ from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, OptionError, TimeLimitError, bounded, printable, shortened
 from odc_mlir.formats.quantities import bytes_of
 from odc_mlir.start import EXIT_INTERRUPTED, current_handler
-from odc_mlir.tools.files import STDOUT_NAME, discard, error_text, naming, opened, replace_closed_streams, shown
+from odc_mlir.tools.files import (
+    STDOUT_NAME,
+    add_switch,
+    discard,
+    error_text,
+    naming,
+    opened,
+    replace_closed_streams,
+    shown,
+)
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -45,7 +54,7 @@ def base_parser(prog: str, description: str, *, epilog: str | None = None) -> ar
         "-v", "--verbose", action="count", default=0, help="print more to stderr (repeat for debug output)"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print only errors to stderr")
-    parser.add_argument("--debug", action="store_true", help="print the Python traceback of an error")
+    add_switch(parser, "--debug", "print the Python traceback of an error")
     return parser
 
 

@@ -61,18 +61,19 @@ def add_input(container: Container, *flags: str, stdin: bool = True, own: bool =
     vars(container.add_argument(*flags, **keywords))[_ROLE] = Input(stdin, own)
 
 
+def add_switch(container: Container, flag: str, help: str) -> None:
+    """Add a flag without a value."""
+    container.add_argument(flag, action="store_true", help=help)
+
+
 def add_overwrite(container: Container) -> None:
     """Add the flag that every command with outputs has."""
-    container.add_argument(
-        "--overwrite", action="store_true", help="also replace files that odc-mlir did not write, but none that is read"
-    )
+    add_switch(container, "--overwrite", "also replace files that odc-mlir did not write, but none that is read")
 
 
 def add_trust_code(container: Container) -> None:
     """Add the flag that allows packages to run their own code."""
-    container.add_argument(
-        "--trust-code", action="store_true", help="run machine code of packages that was not compiled on this machine"
-    )
+    add_switch(container, "--trust-code", "run machine code of packages that was not compiled on this machine")
 
 
 def add_execution_flags(group: Container) -> None:
@@ -81,7 +82,7 @@ def add_execution_flags(group: Container) -> None:
         group, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help="for compiling (%(default)s)"
     )
     group.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
-    group.add_argument("--strict", action="store_true", help="fail instead of falling back to the host")
+    add_switch(group, "--strict", "fail instead of falling back to the host")
     add_trust_code(group)
     group.add_argument(
         "--numerics",
@@ -94,9 +95,7 @@ def add_execution_flags(group: Container) -> None:
 
 def add_any_reader(container: Container) -> None:
     """Add the flag of commands that write models in a format given by the file's suffix."""
-    container.add_argument(
-        "--any-reader", action="store_true", help="write .tflite files also with operators that LiteRT does not run"
-    )
+    add_switch(container, "--any-reader", "write .tflite files also with operators that LiteRT does not run")
 
 
 def role_of(action: argparse.Action) -> Output | Input | None:

@@ -13,7 +13,7 @@ from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.start import EXIT_INTERRUPTED
 from odc_mlir.tools.common import base_parser, tool
-from odc_mlir.tools.files import add_input, add_output, add_overwrite
+from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
     from odc_mlir.flow import Flow
@@ -30,8 +30,8 @@ def build_parser() -> argparse.ArgumentParser:
         "outputs are as they were are left out.",
     )
     add_input(parser, "flow", metavar="FLOW", stdin=False)
-    parser.add_argument("--dry-run", action="store_true", help="print the commands and run none")
-    parser.add_argument("--force", action="store_true", help="run every step")
+    add_switch(parser, "--dry-run", "print the commands and run none")
+    add_switch(parser, "--force", "run every step")
     parser.add_argument(
         "--codegen-target",
         default="npu-256",

@@ -11,7 +11,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import ARRAYS, FOLDER, MODEL_BY_NAME, json_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import add_command, base_parser, tool
-from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite
+from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
     from odc_mlir.dialects.circle import CircleOp
@@ -31,7 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     listing.add_argument(
         "--name", metavar="NAME", help="only operators with a result of this name; * and ? are wildcards"
     )
-    listing.add_argument("--json", action="store_true", help="print one JSON document")
+    add_switch(listing, "--json", "print one JSON document")
 
     dump = _command(commands, "tensors", "write constants with their parameters as .npz or .h5", _tensors)
     add_output(dump, "-o", "--output", metavar="OUT", kind=ARRAYS, required=True, help=".npz, .h5 or .hdf5")

@@ -24,7 +24,7 @@ from odc_mlir.tools.common import (
     size,
     tool,
 )
-from odc_mlir.tools.files import add_input, add_output, add_overwrite
+from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
@@ -76,9 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--memory", default="flash", choices=("flash", "sram"), help="where constants are stored (%(default)s)"
     )
     parser.add_argument("--sram-limit", type=size, metavar="BYTES", help="use no more SRAM than this")
-    parser.add_argument(
-        "--allow-host", action="store_true", help="move operators that do not fit in --sram-limit to the host"
-    )
+    add_switch(parser, "--allow-host", "move operators that do not fit in --sram-limit to the host")
     parser.add_argument(
         "--prefer",
         default="performance",
@@ -96,10 +94,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--time-limit", type=float, metavar="S", help="fail, and write nothing, when compiling takes longer (seconds)"
     )
     add_verify_each(parser)
-    parser.add_argument(
-        "--no-cache", action="store_true", help="search every tiling again instead of looking it up in the cache"
-    )
-    parser.add_argument("--strict", action="store_true", help="fail if a segment would fall back to the host")
+    add_switch(parser, "--no-cache", "search every tiling again instead of looking it up in the cache")
+    add_switch(parser, "--strict", "fail if a segment would fall back to the host")
     parser.add_argument(
         "--emit", metavar="STAGE", help="print the IR after this stage and stop; object: write object code for firmware"
     )
@@ -113,9 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_input(place, "--partition", metavar="FILE.ini", help="partition file: backends by opcode or name")
     place.add_argument("--host", metavar="NAME,…", action="append", default=[], help="run these on the host")
     place.add_argument("--npu", metavar="NAME,…", action="append", default=[], help="run these on the NPU if possible")
-    place.add_argument(
-        "--all-supported", action="store_true", help="run everything on the NPU that it supports, whatever it costs"
-    )
+    add_switch(place, "--all-supported", "run everything on the NPU that it supports, whatever it costs")
     place.add_argument("--min-operators", type=int, metavar="N", help="no segment with fewer compute operators")
     place.add_argument("--min-macs", type=int, metavar="N", help="no segment with fewer multiply-accumulates")
     place.add_argument("--max-segments", type=int, metavar="N", help="at most this many segments")

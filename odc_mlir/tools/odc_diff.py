@@ -12,7 +12,7 @@ from odc_mlir.errors import InputError, OptionError, did_you_mean
 from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import aligned, counted
 from odc_mlir.tools.common import EXIT_OK, EXIT_USER, UsageError, base_parser, tool
-from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, shown
+from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, add_switch, shown
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array, TensorInfo
@@ -45,13 +45,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(parser, "--load", "-l", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random)")
     add_input(parser, "--load-b", metavar="DATA", help="other inputs for B, with as many samples as --load")
-    parser.add_argument("--samples", action="store_true", help="loaded arrays have a leading sample axis")
+    add_switch(parser, "--samples", "loaded arrays have a leading sample axis")
     parser.add_argument("--atol", type=_tolerance, default=1e-5, metavar="X", help="absolute tolerance (%(default)s)")
     parser.add_argument(
         "--rtol", type=_tolerance, default=1e-4, metavar="X", help="relative tolerance, not for integers (%(default)s)"
     )
     add_execution_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document with every tensor and measure")
+    add_switch(parser, "--json", "print one JSON document with every tensor and measure")
     add_output(parser, "--visq", metavar="FILE.json", kind=VISQ, help="write tensor errors in the format of ONE's visq")
     parser.add_argument(
         "--visq-metric", default="mpeir", choices=VISQ_METRICS, help="error measure of --visq (%(default)s)"

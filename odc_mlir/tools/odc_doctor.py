@@ -20,6 +20,7 @@ from odc_mlir._version import __version__
 from odc_mlir.errors import CacheError, OdcError, OptionError
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import EXIT_USER, base_parser, tool
+from odc_mlir.tools.files import add_switch
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -29,18 +30,14 @@ def build_parser() -> argparse.ArgumentParser:
         "Show what is installed, which targets and plugins exist, and what the cache holds.",
         epilog="Exit code 1 if something required is missing or broken.",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_switch(parser, "--json", "print one JSON document")
     parser.add_argument(
         "--clean",
         metavar="KIND",
         nargs="*",
         help="empty the cache, or only these kinds of entry (as listed under cache)",
     )
-    parser.add_argument(
-        "--prune",
-        action="store_true",
-        help="remove leftovers of unfinished work, and entries beyond the cache's size limit",
-    )
+    add_switch(parser, "--prune", "remove leftovers of unfinished work, and entries beyond the cache's size limit")
     return parser
 
 

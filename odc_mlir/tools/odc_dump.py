@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import ModelError, OdcError
 from odc_mlir.tools.common import base_parser, tool
-from odc_mlir.tools.files import add_input, shown
+from odc_mlir.tools.files import add_input, add_switch, shown
 
 if TYPE_CHECKING:
     from odc_mlir.formats.package import PackageFiles
@@ -26,10 +26,8 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="The kind of a file is recognised by its content.",
     )
     add_input(parser, "file", metavar="FILE")
-    parser.add_argument("--json", action="store_true", help="print one JSON document, with every value in full")
-    parser.add_argument(
-        "--listing", action="store_true", help="write the program of a .npu file as text that odc-sim can run"
-    )
+    add_switch(parser, "--json", "print one JSON document, with every value in full")
+    add_switch(parser, "--listing", "write the program of a .npu file as text that odc-sim can run")
     return parser
 
 

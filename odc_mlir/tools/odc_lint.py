@@ -7,7 +7,7 @@ import argparse
 from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import EXIT_USER, add_time_limit, base_parser, tool
-from odc_mlir.tools.files import add_input, add_output, add_overwrite
+from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_switch
 
 FINDINGS = json_kind("findings about a model", "findings")
 _TENSORS_SHOWN = 4
@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
         stdin=False,
         help="check operators against an NPU, cpu, or a plugin's target (all NPUs)",
     )
-    parser.add_argument("--fail", action="store_true", help="exit code 1 when there are findings")
+    add_switch(parser, "--fail", "exit code 1 when there are findings")
     parser.add_argument(
         "--ignore", metavar="KIND", action="append", default=[], help="suppress a kind of finding; repeatable"
     )

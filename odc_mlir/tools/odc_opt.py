@@ -13,7 +13,7 @@ from odc_mlir.errors import OdcError, OptionError, did_you_mean
 from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, OutputKind, starts_with
 from odc_mlir.tools import opt_passes
 from odc_mlir.tools.common import EXIT_USER, UsageError, add_time_limit, add_verify_each, base_parser, tool
-from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite
+from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
     from xdsl.context import Context
@@ -75,11 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--before", action="append", default=[], metavar="PASS=PIPELINE", help="run more passes before one of a stage"
     )
     run.add_argument("--run-pass", dest="steps", action=_Collect, help=argparse.SUPPRESS)
-    run.add_argument(
-        "--run-reproducer",
-        action="store_true",
-        help="run the passes named in the input, a reproducer written after a crash",
-    )
+    add_switch(run, "--run-reproducer", "run the passes named in the input, a reproducer written after a crash")
     add_time_limit(parser)
     text = parser.add_argument_group("text")
     text.add_argument(
@@ -87,15 +83,9 @@ def build_parser() -> argparse.ArgumentParser:
         choices=("keep", "elide"),
         help="print the bytes of large constants, or elide them (default: keep, on a terminal elide)",
     )
-    text.add_argument("--print-op-generic", action="store_true", help="print every operation in generic syntax")
-    text.add_argument(
-        "--print-no-properties", action="store_true", help="in generic syntax, print properties as attributes"
-    )
-    text.add_argument(
-        "--print-debuginfo",
-        action="store_true",
-        help="print locations on a terminal too (they are always printed elsewhere)",
-    )
+    add_switch(text, "--print-op-generic", "print every operation in generic syntax")
+    add_switch(text, "--print-no-properties", "in generic syntax, print properties as attributes")
+    add_switch(text, "--print-debuginfo", "print locations on a terminal too (they are always printed elsewhere)")
     opt_passes.add_watch_options(parser)
     add_verify_each(parser)
     add_output(
@@ -106,19 +96,15 @@ def build_parser() -> argparse.ArgumentParser:
         help="write a page that shows what each pass and rewrite changed",
     )
     read = parser.add_argument_group("reading")
-    read.add_argument(
-        "--split-input-file", action="store_true", help="process the parts between // ----- lines separately"
-    )
-    read.add_argument("--allow-unregistered-dialect", action="store_true", help="accept operations of any dialect")
-    read.add_argument("--disable-verify", action="store_true", help="do not verify the input or output of passes")
-    read.add_argument(
+    add_switch(read, "--split-input-file", "process the parts between // ----- lines separately")
+    add_switch(read, "--allow-unregistered-dialect", "accept operations of any dialect")
+    add_switch(read, "--disable-verify", "do not verify the input or output of passes")
+    add_switch(
+        read,
         "--verify-diagnostics",
-        action="store_true",
-        help="fail unless the errors match the comments of the input: expected-error @+N {{text}}",
+        "fail unless the errors match the comments of the input: expected-error @+N {{text}}",
     )
-    read.add_argument(
-        "--print-diagnostics", action="store_true", help="print errors to standard output and exit with 0"
-    )
+    add_switch(read, "--print-diagnostics", "print errors to standard output and exit with 0")
     _add_lists(parser)
     return parser
 
@@ -128,17 +114,15 @@ def _add_lists(parser: argparse.ArgumentParser) -> None:
     lists.add_argument(
         "--help-pass", metavar="PASS", help="describe one pass: effect, errors, options; same as --help=PASS"
     )
-    lists.add_argument("--list-passes", action="store_true", help="list passes with a summary line and options")
-    lists.add_argument(
+    add_switch(lists, "--list-passes", "list passes with a summary line and options")
+    add_switch(
+        lists,
         "--list-patterns",
-        action="store_true",
-        help="list the patterns of passes with their sources; with passes to run, how often each pattern rewrote",
+        "list the patterns of passes with their sources; with passes to run, how often each pattern rewrote",
     )
-    lists.add_argument("--list-stages", action="store_true", help="list the stages in order, with their passes")
-    lists.add_argument("--list-targets", action="store_true", help="list the values of --emit and --npu")
-    lists.add_argument(
-        "--list-rules", action="store_true", help="list the NPU's rules for each operator, and the groups"
-    )
+    add_switch(lists, "--list-stages", "list the stages in order, with their passes")
+    add_switch(lists, "--list-targets", "list the values of --emit and --npu")
+    add_switch(lists, "--list-rules", "list the NPU's rules for each operator, and the groups")
 
 
 def _kind_of_output(arguments: argparse.Namespace) -> OutputKind:

@@ -10,7 +10,7 @@ from odc_mlir.errors import ModelError
 from odc_mlir.formats.kinds import MODEL_BY_NAME, json_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import UsageError, base_parser, tool
-from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite
+from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
     from odc_mlir.optimizer import Optimized
@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_output(parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, help="rewritten model: .circle or .tflite")
     add_overwrite(parser)
     add_any_reader(parser)
-    parser.add_argument("--O1", action="store_true", help="every rewrite that preserves results")
+    add_switch(parser, "--O1", "every rewrite that preserves results")
     parser.add_argument("--without", metavar="NAME", action="append", default=[], help="disable a rewrite; repeatable")
     parser.add_argument(
         "--io-layout",
@@ -41,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="keep inputs and outputs as they are, or store images channels last where that saves work",
     )
     parser.add_argument("--max-rewrites", type=int, metavar="N", help="stop after this many, to bisect")
-    parser.add_argument("--verify", action="store_true", help="run both models on random inputs and compare them")
+    add_switch(parser, "--verify", "run both models on random inputs and compare them")
     add_output(parser, "--report-json", metavar="FILE", kind=REPORT, help="write what was rewritten as JSON")
     groups = {
         O1: parser.add_argument_group("rewrites of level O1"),

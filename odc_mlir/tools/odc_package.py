@@ -7,7 +7,7 @@ import argparse
 from odc_mlir.formats.kinds import package_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, tool
-from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
+from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_switch, shown
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -17,7 +17,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     inspect = add_command(commands, "inspect", "show the contents of a package", _inspect)
     add_input(inspect, "package", metavar="PACKAGE")
-    inspect.add_argument("--json", action="store_true", help="print one JSON document")
+    add_switch(inspect, "--json", "print one JSON document")
 
     pack = add_command(commands, "pack", "create a package from model files", _pack)
     add_input(pack, "models", metavar="MODEL", nargs="+", stdin=False, help="model files, the primary one first")
@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(check, "package", metavar="PACKAGE", stdin=False)
     check.add_argument("--target", metavar="NAME", help="target to run on (the one it was compiled for)")
-    check.add_argument("--json", action="store_true", help="print one JSON document")
+    add_switch(check, "--json", "print one JSON document")
 
     rollback = add_command(
         commands, "rollback", "remove what was installed into a package, so that it runs its own model again", _rollback

@@ -6,6 +6,7 @@ import argparse
 
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, tool
+from odc_mlir.tools.files import add_switch
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -25,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     for parser_of_name in (rules, check):
         parser_of_name.add_argument("name", metavar="NAME", help="a target, or a plugin such as npu-gen")
-    check.add_argument("--json", action="store_true", help="print one JSON document")
+    add_switch(check, "--json", "print one JSON document")
     return parser
 
 

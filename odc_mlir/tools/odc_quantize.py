@@ -22,7 +22,7 @@ from odc_mlir.formats.quantities import (
 from odc_mlir.quantizer.policy.declarations import ACCURACY, BUDGET, FULL_SCHEMES, LIMITS, TYPES, in_group
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import UsageError, base_parser, idle_option, tool
-from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, shown
+from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, add_switch, shown
 
 if TYPE_CHECKING:
     from odc_mlir.quantizer.quantize import Quantized
@@ -71,9 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_overwrite(parser)
     add_any_reader(parser)
     quantizing.add_options(parser, ["scheme"])
-    parser.add_argument(
-        "--min-max-only", action="store_true", help="write the float model with recorded ranges, like record-minmax"
-    )
+    add_switch(parser, "--min-max-only", "write the float model with recorded ranges, like record-minmax")
     data = parser.add_argument_group("data and result")
     quantizing.add_common_flags(data)
     quantizing.add_data_flags(data)

@@ -15,7 +15,7 @@ from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.kinds import MODEL_BY_NAME
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import base_parser, tool
-from odc_mlir.tools.files import add_input, add_output, add_overwrite
+from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -47,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--match", metavar="TEXT", help="the command must also print this, to either stream")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="of one check (%(default)s s)")
     parser.add_argument("--max-checks", type=int, default=1000, metavar="N", help="stop after this many (%(default)s)")
-    parser.add_argument("--keep-weights", action="store_true", help="do not set weights to zero")
+    add_switch(parser, "--keep-weights", "do not set weights to zero")
     add_overwrite(parser)
     return parser
 

@@ -14,7 +14,7 @@ from odc_mlir.errors import InputError, OptionError, UnsupportedError
 from odc_mlir.formats.kinds import ARRAYS, PROFILE, TRACE, UNKNOWN
 from odc_mlir.formats.quantities import bytes_of, counted
 from odc_mlir.tools.common import base_parser, size, tool
-from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite
+from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, add_switch
 from odc_mlir.tools.measure import TIMES, csv_path
 from odc_mlir.tools.run_stages import QUANTIZED_SUFFIXES, add_stage_flags, staged_model
 
@@ -59,7 +59,7 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
     add_input(
         group, "--load:raw", dest="load_raw", metavar="PREFIX", stdin=False, help="inputs from PREFIX.0, PREFIX.1 ..."
     )
-    group.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
+    add_switch(group, "--samples", "the loaded arrays have a leading sample axis")
     add_input(
         group,
         "--labels",
@@ -81,10 +81,8 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
         metavar="NAME[,NAME]",
         help="tensors inside the model, written to the file of --dump (default: a summary on stdout)",
     )
-    group.add_argument("--fixed_input", action="store_true", help="the same random inputs in every run")
-    group.add_argument(
-        "--force_float", action="store_true", help="use float32 values for inputs and outputs of quantised models"
-    )
+    add_switch(group, "--fixed_input", "the same random inputs in every run")
+    add_switch(group, "--force_float", "use float32 values for inputs and outputs of quantised models")
     shapes = "'[0,[1,2],2,[]]': input 0 is 1x2, input 2 a scalar; or h5: as loaded"
     group.add_argument("--shape_prepare", metavar="SHAPES", default="", help=f"input shapes, {shapes}")
     group.add_argument(

@@ -11,7 +11,7 @@ from odc_mlir.errors import InputError, OptionError, PackageError
 from odc_mlir.formats.kinds import ARRAYS, TRACE, json_kind, starts_with
 from odc_mlir.formats.quantities import NOTHING, aligned, count_text, share_text, size_text, time_text
 from odc_mlir.tools.common import base_parser, tool
-from odc_mlir.tools.files import add_input, add_output, add_overwrite
+from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
     from odc_mlir.formats.samples import Samples
@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(parser, "segment", metavar="SEGMENT.npu", help="a compiled segment, or a listing of one")
     add_input(parser, "--load", metavar="IN", help="inputs from an NPZ or HDF5 file (default: random values)")
-    parser.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
+    add_switch(parser, "--samples", "the loaded arrays have a leading sample axis")
     add_output(parser, "--dump", metavar="OUT", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
     add_output(parser, "--trace", metavar="FILE.json", kind=TRACE, help="timeline, for chrome://tracing or Perfetto")
     add_output(parser, "--assemble", metavar="OUT.npu", kind=SEGMENT, help="write the program of a listing and stop")
@@ -52,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="the NPU to run on (default: the file's)")
     parser.add_argument("--cycle-limit", type=int, metavar="N", help="stop with an error after so many cycles")
-    parser.add_argument("--timing-only", action="store_true", help="compute no values: the same cycles, faster")
+    add_switch(parser, "--timing-only", "compute no values: the same cycles, faster")
     return parser
 
 

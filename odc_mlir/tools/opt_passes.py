@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from odc_mlir.errors import OdcError
 from odc_mlir.tools.common import write_crash_file
+from odc_mlir.tools.files import add_switch
 
 if TYPE_CHECKING:
     from xdsl.context import Context
@@ -283,11 +284,7 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
             f"--print-ir-{when}", action="append", default=[], metavar="PASS", help=f"print the IR {when} this pass"
         )
         watch.add_argument(f"--print-ir-{when}-all", action="store_true", help=f"print the IR {when} each pass")
-    watch.add_argument(
-        "--print-ir-after-change",
-        action="store_true",
-        help="print the IR after passes that changed it, of all or of PASS",
-    )
+    add_switch(watch, "--print-ir-after-change", "print the IR after passes that changed it, of all or of PASS")
     watch.add_argument(
         "--print-between-passes", action="store_true", help=argparse.SUPPRESS
     )  # xDSL's name of after-all

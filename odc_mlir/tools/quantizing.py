@@ -25,7 +25,7 @@ from odc_mlir.quantizer.policy.declarations import (
     in_group,
 )
 from odc_mlir.tools.common import size
-from odc_mlir.tools.files import add_input, add_output
+from odc_mlir.tools.files import add_input, add_output, add_switch
 
 if TYPE_CHECKING:
     from odc_mlir.formats.calibration import Pictures
@@ -73,11 +73,9 @@ def add_common_flags(group: argparse._ArgumentGroup) -> None:
         metavar="DATA",
         help="samples: .npz, HDF5, a folder of raw files or images, or a text file that lists raw files",
     )
-    group.add_argument(
-        "--labels", action="store_true", help="measure accuracy: labels are array y of the samples' file"
-    )
+    add_switch(group, "--labels", "measure accuracy: labels are array y of the samples' file")
     add_options(group, in_group(COMMON))
-    group.add_argument("--allow-accuracy-loss", action="store_true", help="continue if the accuracy limit is missed")
+    add_switch(group, "--allow-accuracy-loss", "continue if the accuracy limit is missed")
 
 
 def add_data_flags(group: argparse._ArgumentGroup) -> None:
