@@ -113,13 +113,21 @@ class Files:
     def __init__(self, *, overwrite: bool, quiet: bool) -> None:
         self.overwrite, self.quiet = overwrite, quiet
         self.kinds: dict[str, OutputKind] = {}
+        self.paths: dict[str, str] = {}  # by argument, the first of several
         self.uses_stdout = False
         self._written: list[str] = []
         self._failed: list[OdcError | OSError] = []
 
-    def write(self, path: str, data: bytes, name: str) -> bool:
-        """Write the output of the argument ``name``, see :meth:`writing`; return whether that succeeded."""
-        before = len(self._failed)
+    def write(self, name: str, make: Callable[[], bytes | str], default: str | None = None) -> bool:
+        """Write what ``make`` returns to the file of the argument ``name``, if given; return True for success.
+
+        ``default``: the file without the argument.
+        """
+        path = self.paths.get(name, default)
+        if path is None:
+            return False
+        made, before = make(), len(self._failed)
+        data = made.encode() if isinstance(made, str) else made
         with self.writing(path):
             if path == STANDARD:
                 _write_to_stdout(data)
@@ -157,11 +165,11 @@ class Files:
         failed = self._failed if failed is None else failed
         return [error_text(error) for error in failed if not isinstance(error, BrokenPipeError)]
 
-    def write_json(self, path: str, document: object, name: str) -> bool:
-        """Write an output as JSON text."""
+    def write_json(self, name: str, make: Callable[[], object]) -> bool:
+        """Write what ``make`` returns as JSON text, see :meth:`write`."""
         import json
 
-        return self.write(path, (json.dumps(document, indent=1) + "\n").encode(), name)
+        return self.write(name, lambda: json.dumps(make(), indent=1) + "\n")
 
     @property
     def messages(self) -> IO[str]:
@@ -261,6 +269,7 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
         if not isinstance(role, Output) or not paths:
             continue
         kind = files.kinds[action.dest] = role.kind_for(arguments)
+        files.paths[action.dest] = paths[0]
         for path in paths:
             name = _name(action)
             place = path if path == STANDARD else os.path.realpath(path)

@@ -156,7 +156,7 @@ class Run:
             "fallbacks": self.executor.fallbacks,
             "peak_activation_bytes": self.executor.prepare(self.shapes).peak_bytes,
         }
-        self.arguments.files.write_json(self.arguments.profile, document, "profile")
+        self.arguments.files.write_json("profile", lambda: document)
 
     def write_trace(self) -> None:
         """Write a trace as JSON: every timed run, the modelled inference, and activity inside each segment."""
@@ -164,7 +164,7 @@ class Run:
 
         inside = {unit.step.name: unit.trace for unit in self.segments if unit.trace}
         document = trace_events(self.measurement.events, self.modelled, inside)
-        self.arguments.files.write_json(self.arguments.trace, document, "trace")
+        self.arguments.files.write_json("trace", lambda: document)
 
     def write_csv(self) -> None:
         """Write the file of :func:`csv_path`: one header line, one line of times in milliseconds and of memory."""
@@ -182,8 +182,7 @@ class Run:
             row |= {
                 f"{title}_{kind}": self.memory.value(phase, kind) for phase, title in zip(_PHASES, titles, strict=True)
             }
-        path = csv_path(self.arguments.model, self.arguments.backend)
-        self.arguments.files.write(path, csv_text([row, row.values()]).encode(), "write_report")
+        self.arguments.files.write("write_report", lambda: csv_text([row, row.values()]))
 
 
 def describe_values(value: Array) -> str:

@@ -216,9 +216,8 @@ def _emit_object(arguments: argparse.Namespace) -> None:
         cpu=arguments.cpu,
         time_limit=arguments.time_limit,
     )
-    is_written = arguments.files.write(arguments.output, code, "output")
-    if arguments.header:
-        arguments.files.write(arguments.header, header.encode(), "header")
+    is_written = arguments.files.write("output", lambda: code)
+    arguments.files.write("header", lambda: header)
     if is_written:
         arguments.files.tell([f"{arguments.output}: {size_text(len(code))}. {needs(code)}"])
 
@@ -240,7 +239,7 @@ def _emit(arguments: argparse.Namespace) -> None:
     module = compiler.lower(module, arguments.emit, **_options(arguments))
     # As everywhere: text in a file stands alone, a terminal is spared the constants.
     if arguments.output:
-        arguments.files.write(arguments.output, module_text(module).encode(), "output")
+        arguments.files.write("output", lambda: module_text(module))
     else:
         sys.stdout.write(module_text(module, constants="elide" if sys.stdout.isatty() else "keep"))
 
@@ -271,13 +270,11 @@ def _compile(arguments: argparse.Namespace) -> None:
     if arguments.output:
         with arguments.files.writing(arguments.output):
             package.save(arguments.output, overwrite=arguments.overwrite)
-    if arguments.report_json:
-        arguments.files.write_json(arguments.report_json, package.report, "report_json")
+    arguments.files.write_json("report_json", lambda: package.report)
     if arguments.report_html:
         from odc_mlir.runtime.reporting.report_html import operator_code, render
 
-        page = render(package.report, operator_code(package))
-        arguments.files.write(arguments.report_html, page.encode(), "report_html")
+        arguments.files.write("report_html", lambda: render(package.report, operator_code(package)))
     arguments.files.tell(_told(arguments, package, is_modelled))
     if arguments.quiet and (is_modelled or package.plan is None):
         from odc_mlir.runtime.reporting.report_partition import host_warning

@@ -120,7 +120,7 @@ def _write_errors(arguments: argparse.Namespace, found: Comparison) -> None:
     if not errors:
         hint = "compare with a quantised model" if metric == "srmse" else None
         raise InputError(f"no tensor has an error in {metric}", hint=hint)
-    arguments.files.write_json(arguments.visq, one.document(Path(arguments.a).name, metric, errors), "visq")
+    arguments.files.write_json("visq", lambda: one.document(Path(arguments.a).name, metric, errors))
 
 
 def _sides(a: str, b: str) -> list[tuple[str, Any]]:

@@ -86,12 +86,9 @@ def _body(arguments: argparse.Namespace) -> int | None:
     trials = study.run(
         definition, storage=arguments.storage, jobs=arguments.jobs, scheduler=arguments.scheduler, tell=tell
     )
-    if arguments.output:
-        arguments.files.write(arguments.output, results.render(definition, trials).encode(), "output")
-    if arguments.json:
-        arguments.files.write_json(arguments.json, results.document(definition, trials), "json")
-    if arguments.csv:
-        arguments.files.write(arguments.csv, results.to_csv(definition, trials).encode(), "csv")
+    arguments.files.write("output", lambda: results.render(definition, trials))
+    arguments.files.write_json("json", lambda: results.document(definition, trials))
+    arguments.files.write("csv", lambda: results.to_csv(definition, trials))
     best = results.front(definition, trials)
     if arguments.best and best:
         _write_best(arguments, definition, best[0])
@@ -154,7 +151,7 @@ def _write_best(arguments: argparse.Namespace, definition: Definition, best: Tri
 
     text = Machines(definition.target).text(best.point, name=Path(arguments.best).stem)
     command = compile_command(definition, best, arguments.best)
-    arguments.files.write(arguments.best, f"{_MACHINE_HEAD}# {command}\n{text}".encode(), "best")
+    arguments.files.write("best", lambda: f"{_MACHINE_HEAD}# {command}\n{text}")
 
 
 def compile_command(definition: Definition, trial: Trial, target: str) -> str:

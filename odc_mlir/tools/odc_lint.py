@@ -39,14 +39,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int | None:
-    from odc_mlir import linter
-    from odc_mlir.linter import as_document
+    from odc_mlir.linter import as_document, lint
 
-    found = [
-        item for item in linter.lint(arguments.model, target=arguments.target) if item.kind not in arguments.ignore
-    ]
-    if arguments.report_json:
-        arguments.files.write_json(arguments.report_json, {"findings": as_document(found)}, "report_json")
+    found = lint(arguments.model, target=arguments.target)
+    found = [item for item in found if item.kind not in arguments.ignore]
+    arguments.files.write_json("report_json", lambda: {"findings": as_document(found)})
     for item in found:
         names = ", ".join(item.tensors[:_TENSORS_SHOWN])
         more = f", and {len(item.tensors) - _TENSORS_SHOWN} more" if len(item.tensors) > _TENSORS_SHOWN else ""

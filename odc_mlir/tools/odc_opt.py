@@ -186,11 +186,11 @@ def _body(arguments: argparse.Namespace) -> int | None:
         return EXIT_USER
     if arguments.list_patterns:
         outputs = ["".join(f"{line}\n" for line in opt_passes.pattern_list(arguments.counts)).encode()]
-    arguments.files.write(arguments.output_file or STANDARD, (SEPARATOR + b"\n").join(outputs), "output_file")
+    arguments.files.write("output_file", lambda: (SEPARATOR + b"\n").join(outputs), default=STANDARD)
     if arguments.view:
         from odc_mlir.viewer import render
 
-        arguments.files.write(arguments.view, render(_name(arguments), views).encode(), "view")
+        arguments.files.write("view", lambda: render(_name(arguments), views))
     if arguments.timing:
         timing.seconds = sum(part.seconds for part in timing.parts)
         print(*timing.lines(), sep="\n", file=sys.stderr)

@@ -74,8 +74,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
     if arguments.output and not differs:
         with arguments.files.writing(arguments.output):
             made.save(arguments.output, overwrite=arguments.overwrite, any_reader=arguments.any_reader)
-    if arguments.report_json:
-        arguments.files.write_json(arguments.report_json, report(made), "report_json")
+    arguments.files.write_json("report_json", lambda: report(made))
     arguments.files.tell(summary(made, named))
     if made.difference is not None and differs:
         raise ModelError(

@@ -134,7 +134,7 @@ def _record_only(arguments: argparse.Namespace) -> None:
         pictures=quantizing.pictures(arguments),
     )
     stored = export_model(module)
-    is_written = arguments.files.write(arguments.output, write_model(stored), "output")
+    is_written = arguments.files.write("output", lambda: write_model(stored))
     if arguments.save_records:
         with arguments.files.writing(arguments.save_records):
             save_records(records, stored, arguments.save_records, overwrite=arguments.overwrite)
@@ -170,14 +170,10 @@ def _write(arguments: argparse.Namespace, made: Quantized, accepted: bool) -> No
     if arguments.save_records:
         with files.writing(arguments.save_records):
             made.save_records(arguments.save_records, overwrite=arguments.overwrite)
-    if arguments.save_equalization:
-        files.write_json(arguments.save_equalization, made.equalization, "save_equalization")
-    if arguments.save_precisions:
-        files.write_json(arguments.save_precisions, made.precisions, "save_precisions")
-    if arguments.report_json:
-        files.write_json(arguments.report_json, made.verdict, "report_json")
-    if arguments.report_html:
-        files.write(arguments.report_html, made.report_html().encode(), "report_html")
+    files.write_json("save_equalization", lambda: made.equalization)
+    files.write_json("save_precisions", lambda: made.precisions)
+    files.write_json("report_json", lambda: made.verdict)
+    files.write("report_html", made.report_html)
 
 
 def _precisions_file(arguments: argparse.Namespace) -> str | None:

@@ -43,11 +43,9 @@ def _body(arguments: argparse.Namespace) -> None:
         first = sources[0]
         code = {} if isinstance(first, dict) else report_html.operator_code(first)
         page = report_html.render(reports[0], code) if len(reports) == 1 else report_compare.render(reports)
-        arguments.files.write(arguments.output, page.encode(), "output")
-    if arguments.csv:
-        arguments.files.write(arguments.csv, report_table.network_csv(reports).encode(), "csv")
-    if arguments.csv_operators:
-        arguments.files.write(arguments.csv_operators, report_table.layer_csv(reports).encode(), "csv_operators")
+        arguments.files.write("output", lambda: page)
+    arguments.files.write("csv", lambda: report_table.network_csv(reports))
+    arguments.files.write("csv_operators", lambda: report_table.layer_csv(reports))
     arguments.files.tell(_text(reports, max(arguments.top, 0)))
 
 

@@ -69,7 +69,7 @@ def _body(arguments: argparse.Namespace) -> None:
     binary = _binary(path)
     program = simulator.load(binary, target=arguments.target, location=arguments.segment)
     if arguments.assemble:
-        arguments.files.write(arguments.assemble, binary, "assemble")
+        arguments.files.write("assemble", lambda: binary)
         return
     samples = _samples(arguments, program)
     results = [
@@ -129,9 +129,8 @@ def _write(arguments: argparse.Namespace, samples: Samples, results: Sequence[Re
             write_outputs(arguments.dump, outputs, samples.layout, overwrite=arguments.overwrite)
     first = results[0]
     if arguments.trace and first.trace is not None:
-        arguments.files.write_json(arguments.trace, first.trace.to_chrome(), "trace")
-    if arguments.stats:
-        arguments.files.write_json(arguments.stats, first.counters.to_dict(), "stats")
+        arguments.files.write_json("trace", first.trace.to_chrome)
+    arguments.files.write_json("stats", first.counters.to_dict)
 
 
 def summary(program: Program, counters: Counters) -> Iterator[str]:

@@ -48,7 +48,7 @@ def _run(argv: list[str]) -> int:
 
     def body(arguments: argparse.Namespace) -> None:
         content = Path(arguments.model).read_text()
-        if not arguments.output or arguments.files.write_json(arguments.output, {"a": content}, "output"):
+        if not arguments.output or arguments.files.write_json("output", lambda: {"a": content}):
             print("done", file=arguments.files.messages)
 
     return run_tool(parser, body, argv)
