@@ -274,7 +274,6 @@ class Reduced:
     checks: int
     before: int
     after: int
-    zeroed: int
 
 
 class _Tries:
@@ -306,10 +305,9 @@ def reduce(module: ModuleOp, check: Check, *, most_checks: int = 1000, zeros: bo
     tries = _Tries(check, most_checks)
     current = _fewer_outputs(module, tries)
     current = _fewer_operators(current, tries)
-    zeroed = 0
     if zeros:
-        current, zeroed = _zeros(current, tries)
-    return Reduced(current, tries.count, len(main_operators(module)), len(main_operators(current)), zeroed)
+        current = _zeros(current, tries)
+    return Reduced(current, tries.count, len(main_operators(module)), len(main_operators(current)))
 
 
 def _fewer_outputs(module: ModuleOp, tries: _Tries) -> ModuleOp:
@@ -346,11 +344,10 @@ def _smaller(module: ModuleOp, count: int, size: int, tries: _Tries) -> Iterator
             yield made
 
 
-def _zeros(module: ModuleOp, tries: _Tries) -> tuple[ModuleOp, int]:
+def _zeros(module: ModuleOp, tries: _Tries) -> ModuleOp:
     """Zeros in the place of every large constant whose contents do not matter: nobody has to give weights away."""
     blobs = [(n, op.value.data) for n, op in enumerate(_constants(module)) if isinstance(op.value, BlobAttr)]
     places = [n for n, blob in blobs if blob.size >= _LARGE_BYTES and any(blob.data)]
-    zeroed = 0
 
     def without(chosen: Sequence[int]) -> ModuleOp:
         made = clone_module(module)
@@ -364,10 +361,10 @@ def _zeros(module: ModuleOp, tries: _Tries) -> tuple[ModuleOp, int]:
         chosen = work.pop()
         made = tries(lambda chosen=chosen: without(chosen))  # type: ignore[misc]
         if made is not None:
-            module, zeroed = made, zeroed + len(chosen)
+            module = made
         elif len(chosen) > 1:
             work += [chosen[: len(chosen) // 2], chosen[len(chosen) // 2 :]]
-    return module, zeroed
+    return module
 
 
 def _constants(module: ModuleOp) -> list[ConstOp]:

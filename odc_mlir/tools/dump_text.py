@@ -16,19 +16,12 @@ _SHOWN_HEX_DIGITS = 64
 
 def render(document: Document) -> Iterator[str]:
     """Return the lines that show ``document``."""
+    renderers = {"nnpackage": _package, "npu": _segment, "cpu": _native, "records": _records, "minmax": _minmax}
     kind = document["format"]
-    if kind == "nnpackage":
-        yield from _package(document)
-    elif kind == "npu":
-        yield from _segment(document)
-    elif kind == "cpu":
-        yield from _native(document)
-    elif kind == "records":
-        yield from _records(document)
-    elif kind == "minmax":
-        yield from _minmax(document)
-    elif kind in _MODELS:
+    if kind in _MODELS:
         yield from _model(document)
+    elif kind in renderers:
+        yield from renderers[kind](document)
     else:
         yield f"{text(document['file'])}: {document['bytes']:,} bytes of code, in a format of its maker's"
 

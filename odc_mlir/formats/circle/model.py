@@ -43,14 +43,6 @@ INDEX_WIDTHS = MappingProxyType({"Int32Vector": "<i4", "Uint16Vector": "<u2", "U
 """numpy names of the widths in which a sparse level may store its index vectors, by schema table."""
 
 
-def _no_floats() -> NDArray[np.float32]:
-    return np.empty(0, np.float32)
-
-
-def _no_integers() -> NDArray[np.int64]:
-    return np.empty(0, np.int64)
-
-
 @dataclass(slots=True, eq=False)
 class Quantization:
     """Quantisation parameters of a tensor as stored in the file; empty arrays if absent.
@@ -58,11 +50,11 @@ class Quantization:
     ``min`` and ``max`` are calibration records. ``details`` is a (table name, fields) pair and wins over the rest.
     """
 
-    scale: NDArray[np.float32] = field(default_factory=_no_floats)
-    zero_point: NDArray[np.int64] = field(default_factory=_no_integers)
+    scale: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    zero_point: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     axis: int = 0
-    min: NDArray[np.float32] = field(default_factory=_no_floats)
-    max: NDArray[np.float32] = field(default_factory=_no_floats)
+    min: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    max: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
     details: tuple[str, dict[str, Any]] | None = None
 
     def __eq__(self, other: object) -> bool:

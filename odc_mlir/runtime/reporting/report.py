@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,17 +132,6 @@ def total_energy(estimates: Iterable[Mapping[str, Any]], description: str | None
     }
 
 
-# Counters that are sums over segments: report key, path in the counters of one run.
-_SUMS = (
-    ("program_bytes", ("program_bytes",)),
-    ("weights_encoded_bytes", ("constant_bytes",)),
-    ("offchip_read_bytes", ("ports", "offchip", "read_bytes")),
-    ("offchip_write_bytes", ("ports", "offchip", "write_bytes")),
-    ("sram_read_bytes", ("ports", "sram", "read_bytes")),
-    ("sram_write_bytes", ("ports", "sram", "write_bytes")),
-)
-
-
 def build_report(package: Package, *, quick: bool = False) -> Report:
     """Return the report of ``package``; raise PackageError or UnsupportedError if nothing is compiled or modelled.
 
@@ -183,7 +173,12 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
             (segment.step.name, segment.parity["sram_peak_bytes"], segment.explanation) for segment in segments
         ),
         "local_peak_bytes": max((sum(s.parity["local_peak_bytes"].values()) for s in segments), default=0),
-        **{key: sum(_at(segment.parity, path) for segment in segments) for key, path in _SUMS},
+        "program_bytes": sum(segment.parity["program_bytes"] for segment in segments),
+        "weights_encoded_bytes": sum(segment.parity["constant_bytes"] for segment in segments),
+        **{
+            f"{port}_{way}_bytes": sum(segment.parity["ports"][port][f"{way}_bytes"] for segment in segments)
+            for port, way in product(("offchip", "sram"), ("read", "write"))
+        },
         "weights_raw_bytes": _constant_bytes(executor, (layer["operator"] for layer in on_npu)),
         "binary_bytes": sum(len(package.files.segment(segment.step.file)) for segment in segments),
         "npu_op_count": len(on_npu),
@@ -346,13 +341,6 @@ def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if known.get("causes"):
         known["binds"] = max(known["causes"], key=known["causes"].__getitem__)
     return known
-
-
-def _at(counters: Mapping[str, Any], path: Sequence[str]) -> int:
-    value: Any = counters
-    for key in path:
-        value = value.get(key, 0) if isinstance(value, Mapping) else 0
-    return int(value)
 
 
 def _layers(

@@ -13,7 +13,8 @@ from odc_mlir.formats.quantities import NOTHING, count_text, share_text, size_te
 from odc_mlir.isa import container
 from odc_mlir.isa.assembly import format_instruction
 from odc_mlir.isa.compact import read_code
-from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.check import type_text
+from odc_mlir.ops.spec import Node, ResultType, TensorInfo
 from odc_mlir.pages import charts
 from odc_mlir.pages.markup import (
     Column,
@@ -73,20 +74,13 @@ def operator_code(package: Package) -> dict[int, OperatorCode]:
 
 
 def _source(node: Node) -> str:
-    operands = ", ".join(_typed(info) for info in node.operands if info is not None)
+    def typed(info: TensorInfo) -> str:
+        return f"{info.name}: {type_text(ResultType(info.dtype, info.shape))}"
+
+    operands = ", ".join(typed(info) for info in node.operands if info is not None)
     options = ", ".join(f"{name} = {value}" for name, value in node.options.items() if not isinstance(value, bytes))
-    results = ", ".join(_typed(info) for info in node.results)
+    results = ", ".join(typed(info) for info in node.results)
     return f"{results} = {node.spec.name}({operands}) {{{options}}}"
-
-
-def _typed(info: TensorInfo) -> str:
-    return f"{info.name}: {type_text(info)}"
-
-
-def type_text(info: TensorInfo) -> str:
-    """Format ``int8[1, 8, 8, 24]``, with a question mark for unknown parts."""
-    extents = "?" if info.shape is None else ", ".join("?" if n is None else str(n) for n in info.shape)
-    return f"{info.dtype}[{extents}]"
 
 
 def anchor(operator: int) -> str:
