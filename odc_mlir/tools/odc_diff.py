@@ -17,7 +17,7 @@ from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array, TensorInfo
     from odc_mlir.runtime.execution.executor import Executor
-    from odc_mlir.runtime.reporting.comparison import Comparison, TensorComparison
+    from odc_mlir.runtime.reporting.metrics import Comparison, TensorComparison
 
 _BACKENDS = ("auto", "host", "npu", "native", "litert", "onert")
 VISQ = json_kind("errors of layers", "meta", "error")
@@ -72,8 +72,7 @@ def _tolerance(text: str) -> float:
 
 def _body(arguments: argparse.Namespace) -> int:
     from odc_mlir.runtime.api import open_executor
-    from odc_mlir.runtime.reporting.comparison import compare
-    from odc_mlir.runtime.reporting.metrics import Tolerance
+    from odc_mlir.runtime.reporting.metrics import Tolerance, compare
 
     if (arguments.b is None) == (arguments.other is None):
         missing = "the following arguments are required: B or --with"

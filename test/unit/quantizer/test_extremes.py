@@ -34,7 +34,7 @@ from odc_mlir.runtime.api import open_executor, run
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
-from odc_mlir.runtime.reporting.comparison import compare
+from odc_mlir.runtime.reporting.metrics import compare
 from odc_mlir.tools.odc_quantize import summary
 
 Array = np.ndarray

@@ -10,8 +10,7 @@ from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.runtime.execution.executor import Capture, HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
-from odc_mlir.runtime.reporting.comparison import compare
-from odc_mlir.runtime.reporting.metrics import Tolerance
+from odc_mlir.runtime.reporting.metrics import Tolerance, compare
 
 A = np.arange(4, dtype=np.float32).reshape(1, 4)
 B = np.full((1, 4), 10, np.float32)

@@ -16,7 +16,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.context import Context
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
-from odc_mlir.runtime.reporting.comparison import compare
+from odc_mlir.runtime.reporting.metrics import compare
 
 
 def _one(value: Any, dtype: Any = np.float32) -> np.ndarray:

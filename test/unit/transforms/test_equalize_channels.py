@@ -22,8 +22,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.runtime.api import open_executor
-from odc_mlir.runtime.reporting.comparison import compare
-from odc_mlir.runtime.reporting.metrics import Tolerance
+from odc_mlir.runtime.reporting.metrics import Tolerance, compare
 from odc_mlir.support.text import module_text
 from odc_mlir.transforms.circle.equalizing.pairs import channel_factors, least_factors
 from odc_mlir.transforms.common.placement import operators

@@ -20,8 +20,7 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.quantizer.policy.options import make_options, share_moved
 from odc_mlir.runtime.api import open_executor
-from odc_mlir.runtime.reporting.comparison import compare
-from odc_mlir.runtime.reporting.metrics import Tolerance
+from odc_mlir.runtime.reporting.metrics import Tolerance, compare
 from odc_mlir.transforms.common.placement import operators
 from odc_mlir.transforms.common.rewriting import WeightedLayer
 
