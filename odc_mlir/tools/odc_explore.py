@@ -74,7 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int | None:
-    from odc_mlir.explore import results, study
+    from odc_mlir.explore import study
 
     settings = _settings(arguments)
     if not settings["models"] or not settings["vary"]:
@@ -86,10 +86,10 @@ def _body(arguments: argparse.Namespace) -> int | None:
     trials = study.run(
         definition, storage=arguments.storage, jobs=arguments.jobs, scheduler=arguments.scheduler, tell=tell
     )
-    arguments.files.write("output", lambda: results.render(definition, trials))
-    arguments.files.write_json("json", lambda: results.document(definition, trials))
-    arguments.files.write("csv", lambda: results.to_csv(definition, trials))
-    best = results.front(definition, trials)
+    arguments.files.write("output", lambda: study.render(definition, trials))
+    arguments.files.write_json("json", lambda: study.document(definition, trials))
+    arguments.files.write("csv", lambda: study.to_csv(definition, trials))
+    best = study.front(definition, trials)
     if arguments.best and best:
         _write_best(arguments, definition, best[0])
     arguments.files.tell(_summary(definition, trials, best))
@@ -166,8 +166,7 @@ def compile_command(definition: Definition, trial: Trial, target: str) -> str:
 
 
 def _summary(definition: Definition, trials: Sequence[Trial], best: Sequence[Trial]) -> Iterator[str]:
-    from odc_mlir.explore.results import effects, point_text, sentence, usable
-    from odc_mlir.explore.study import MEASURES
+    from odc_mlir.explore.study import MEASURES, effects, point_text, sentence, usable
 
     yield f"{counted(len(trials), 'point')}, {len(usable(definition, trials))} usable, {len(best)} best"
     for trial in best[:_BEST_SHOWN]:

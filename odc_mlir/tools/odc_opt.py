@@ -210,8 +210,8 @@ def _process_all(
         errors: list[OdcError] = []
         try:
             outputs.append(_process(arguments, steps, content, first_line, timing, positions, views))
-        except ManyErrors as found:
-            errors = found.errors
+        except ExceptionGroup as found:  # of verification
+            errors = [error for error in found.exceptions if isinstance(error, OdcError)]
         except OdcError as error:
             if not arguments.print_diagnostics:  # which prints what the library says, for files of any name
                 positions.place(error)
@@ -293,14 +293,6 @@ def _pieces(arguments: argparse.Namespace) -> Iterator[tuple[bytes | None, int]]
         line += piece.count(b"\n")
 
 
-class ManyErrors(Exception):
-    """Several errors in one module."""
-
-    def __init__(self, errors: Sequence[OdcError]) -> None:
-        super().__init__()
-        self.errors = list(errors)
-
-
 def _process(
     arguments: argparse.Namespace,
     steps: Sequence[opt_passes.Step],
@@ -329,7 +321,7 @@ def _process(
     def read() -> ModuleOp:
         module = load_module(context, source, name, first_line=first_line, verify=False, positions=positions)
         if verify and (wrong := verify_errors(module, positions)):
-            raise ManyErrors(wrong)
+            raise ExceptionGroup("wrong operations", wrong)
         return module
 
     with timing.part("read"):

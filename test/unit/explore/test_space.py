@@ -11,9 +11,18 @@ from hypothesis import strategies as st
 
 from odc_mlir import targets
 from odc_mlir.errors import OdcError, OptionError
-from odc_mlir.explore.results import effects, front
 from odc_mlir.explore.space import Machines, ParameterAxis, parse_axis, points, read_study, size
-from odc_mlir.explore.study import MEASURES, Bound, Definition, Outcome, Trial, parse_bound, parse_objectives
+from odc_mlir.explore.study import (
+    MEASURES,
+    Bound,
+    Definition,
+    Outcome,
+    Trial,
+    effects,
+    front,
+    parse_bound,
+    parse_objectives,
+)
 
 
 @pytest.mark.parametrize(
