@@ -36,15 +36,9 @@ _REASONS_SHOWN = 12
 _VERDICT_LINES = 2  # of odc-quantize's summary: the verdict and its first measure
 _OBJECT = "object"
 
-# What printing IR, writing object code and making a package have a use for.
-_PLACEMENT = frozenset({"partition", "host", "npu", "all_supported", "min_operators", "min_macs", "max_segments"})
-_QUANTISING = frozenset({"quantize", "calibration", "labels", "max_drop", "io", "min_coverage", "allow_accuracy_loss"})
-_LOWERING = frozenset(
-    {"model", "output", "target", "memory", "sram_limit", "allow_host", "prefer", "time_limit", "state"}
-)
-OF_STAGE = _LOWERING | _PLACEMENT | _QUANTISING | {"emit", "verify_each"}
-OF_OBJECT = frozenset({"model", "output", "emit", "target", "time_limit", "triple", "cpu", "header"})
-OF_PACKAGE = OF_STAGE | {"strict", "no_cache", "report_json", "report_html"}
+_OF_OBJECT_ALONE = frozenset({"triple", "cpu", "header"})
+_OF_OBJECT = _OF_OBJECT_ALONE | {"model", "output", "emit", "target", "time_limit"}
+_OF_PACKAGE_ALONE = frozenset({"strict", "no_cache", "report_json", "report_html"})
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -128,10 +122,14 @@ def _kind_of_output(arguments: argparse.Namespace) -> OutputKind:
 
 
 def _body(arguments: argparse.Namespace) -> int | None:
-    used = OF_OBJECT if arguments.emit == _OBJECT else OF_STAGE if arguments.emit else OF_PACKAGE
+    of_package = {action.dest for action in arguments.parser._actions} - _OF_OBJECT_ALONE
+    of_stage = of_package - _OF_PACKAGE_ALONE
+    used = _OF_OBJECT if arguments.emit == _OBJECT else of_stage if arguments.emit else of_package
     if (idle := idle_option(arguments, used)) is not None:
         what = f"--emit {arguments.emit}" if arguments.emit else "a package"
-        raise UsageError(f"{what} has no use for {idle}; leave it out{_where_of_use(arguments, idle)}")
+        is_of_object = idle.lstrip("-").replace("-", "_") in _OF_OBJECT and arguments.emit != _OBJECT
+        way = "add --emit object" if is_of_object else "leave out --emit"
+        raise UsageError(f"{what} has no use for {idle}; leave it out, or {way}")
     if arguments.emit == _OBJECT:
         if not arguments.output:
             raise UsageError("--emit object needs -o FILE.o")
@@ -156,14 +154,6 @@ def _check_stage(name: str) -> None:
     if name not in (names := (*stage_names(), _OBJECT)):
         hint = f"{did_you_mean(name, names)}use one of {', '.join(names)}"
         raise OptionError(f"unknown stage {name!r}", hint=hint)
-
-
-def _where_of_use(arguments: argparse.Namespace, flag: str) -> str:
-    """Return the flags with which an ineffective option is useful."""
-    name = flag.lstrip("-").replace("-", "_")
-    if name in OF_OBJECT and arguments.emit != _OBJECT:
-        return ", or add --emit object"
-    return ", or leave out --emit" if name in OF_PACKAGE else ""
 
 
 def _quantising(arguments: argparse.Namespace) -> dict[str, Any]:

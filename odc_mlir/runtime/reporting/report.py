@@ -33,7 +33,7 @@ from odc_mlir.runtime.reporting.report_partition import partition_report, placem
 from odc_mlir.runtime.reporting.report_table import EXPLAINED, causes_of_segments, live_in_segments, what_ifs
 from odc_mlir.simulator.trace import windows
 from odc_mlir.targets import Target
-from odc_mlir.targets.costs import EnergyCosts, EnergyFigure
+from odc_mlir.targets.costs import EnergyFigure
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
@@ -89,7 +89,6 @@ _ACTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "sram": ("sram_byte_pj", ("sram",)),
     "offchip": ("offchip_byte_pj", ("offchip",)),
 }
-_BOUNDS = ("low", "value", "high")
 _PJ_PER_UJ = 1e6
 
 
@@ -98,24 +97,21 @@ def estimate(amounts: Mapping[str, float], macs: int, cycles: float, target: Tar
 
     ``estimate_uj``, its bounds ``low_uj`` and ``high_uj`` (all figures at theirs), and ``parts_uj`` by action.
     """
-    costs: EnergyCosts = target.energy
     counts = {**amounts, "macs": macs}
-    parts: dict[str, dict[str, float]] = {}
-    for action, (name, counted) in _ACTIONS.items():
-        parts[action] = _scaled(getattr(costs, name), sum(counts.get(key, 0) for key in counted) / _PJ_PER_UJ)
-    seconds = cycles / target.clock_hz
-    parts["background"] = _scaled(costs.background_mw, 1e3 * seconds)
-    low, value, high = (sum(part[bound] for part in parts.values()) for bound in _BOUNDS)
+    spent = {action: sum(counts.get(key, 0) for key in keys) / _PJ_PER_UJ for action, (_, keys) in _ACTIONS.items()}
+    figures: dict[str, EnergyFigure] = {action: getattr(target.energy, name) for action, (name, _) in _ACTIONS.items()}
+    figures["background"], spent["background"] = target.energy.background_mw, 1e3 * (cycles / target.clock_hz)
+    low, value, high = (
+        sum(spent[action] * getattr(figure, bound) for action, figure in figures.items())
+        for bound in ("low", "value", "high")
+    )
+    parts = {action: spent[action] * figure.value for action, figure in figures.items()}
     return {
         "estimate_uj": round(value, 4),
         "low_uj": round(low, 4),
         "high_uj": round(high, 4),
-        "parts_uj": {action: round(part["value"], 4) for action, part in parts.items() if part["value"]},
+        "parts_uj": {action: round(part, 4) for action, part in parts.items() if part},
     }
-
-
-def _scaled(figure: EnergyFigure, amount: float) -> dict[str, float]:
-    return {bound: amount * getattr(figure, bound) for bound in _BOUNDS}
 
 
 def total_energy(estimates: Iterable[Mapping[str, Any]], description: str | None) -> dict[str, Any]:
