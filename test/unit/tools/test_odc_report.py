@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import csv
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.damage import json_damage
 from helpers.data import REPOSITORY
 from odc_mlir.runtime.reporting.report_compare import changes, explanation, titles
 from odc_mlir.runtime.reporting.report_table import layer_lines
@@ -180,6 +182,18 @@ def test_what_is_no_report(
     assert text.startswith("odc-report: error: ")
     assert text.count("\n") == 1
     assert not (tmp_path / "p.html").exists()
+
+
+def test_damaged_reports_are_shown_or_refused_in_one_line(
+    report: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, path, outcomes = json.dumps(report).encode(), tmp_path / "r.json", set[int]()
+    for seed in range(40):
+        path.write_bytes(json_damage(data, random.Random(seed)))
+        outcomes.add(code := _run(path, "-o", tmp_path / "p.html", "--csv", tmp_path / "n.csv"))
+        text = capsys.readouterr().err
+        assert (code, text) == (0, "") or (code == 1 and text.count("\n") == 1), seed
+    assert outcomes == {0, 1}
 
 
 def test_a_model_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
