@@ -140,7 +140,7 @@ def _definition(settings: dict[str, Any]) -> Definition:
 
 
 def _tell(trial: Trial, done: int, wanted: int) -> None:
-    from odc_mlir.explore.results import point_text
+    from odc_mlir.explore.study import point_text
 
     what = trial.outcome.failure or f"{trial.outcome.value('cycles_total'):,.0f} cycles"
     print(f"odc-explore: {done} of {wanted}: {point_text(trial.point)}: {what}", file=sys.stderr)
