@@ -112,7 +112,7 @@ def _check_biases(op: CircleOp, node: Node, used: Scheme) -> None:
             if abs(found - product) > _TOLERANCE * product:
                 raise _error(
                     node,
-                    f"the scale of the bias in channel {channel} is {found:g}, input times weights is {product:g}",
+                    f"the scale of the bias in channel {channel} is {found:.9g}, input times weights is {product:.9g}",
                     info,
                 )
 

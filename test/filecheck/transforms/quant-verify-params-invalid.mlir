@@ -12,11 +12,11 @@ func.func @main(%x: tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x2x!qu
 
 func.func @main(%x: tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.125:3>> {
   %w = circle.const [8, -4, 1, 8] : tensor<2x2x!quant.uniform<i8:f32:0, {0.25, 0.5}>> loc("w")
-  %b = circle.const [8, -4] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.26}>> loc("b")
-  %0 = circle.fully_connected(%x, %w, %b) : (tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>, tensor<2x2x!quant.uniform<i8:f32:0, {0.25, 0.5}>>, tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.26}>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.125:3>>
+  %b = circle.const [8, -4] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.2500004}>> loc("b")
+  %0 = circle.fully_connected(%x, %w, %b) : (tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>, tensor<2x2x!quant.uniform<i8:f32:0, {0.25, 0.5}>>, tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.2500004}>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.125:3>>
   func.return %0 : tensor<1x2x!quant.uniform<i8:f32, 0.125:3>>
 }
-// CHECK: the scale of the bias in channel 1 is 0.26, input times weights is 0.25 (pass quant-verify-params, op FULLY_CONNECTED, tensor 'b')
+// CHECK: the scale of the bias in channel 1 is 0.250000387, input times weights is 0.25 (pass quant-verify-params, op FULLY_CONNECTED, tensor 'b')
 
 // -----
 

@@ -9,11 +9,16 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from helpers.models import add_model
 from helpers.plugins import install_example
 from odc_mlir.plugins import registry
+from odc_mlir.runtime import conformance
 from odc_mlir.runtime.conformance import run_suite
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.tools import odc_plugin
 
 FAULTS = [
@@ -32,6 +37,11 @@ FAULTS = [
         "other bytes the second time",
     ),
     ("target.py", "    return None if found in", "    return 1 / 0 if found in", "ZeroDivisionError"),
+]
+COMPARED = [
+    "writes into its inputs",
+    "the same inputs give other outputs the second time",
+    "computes something else than host kernels",
 ]
 
 
@@ -70,6 +80,33 @@ def test_faults_are_found(
     assert odc_plugin.main(["check", "mya", "--json"]) == 1
     outcomes = json.loads(capsys.readouterr().out)
     assert any(problem in (outcome["problem"] or "") for outcome in outcomes)
+
+
+class Device:
+    """An executor with one fault, or none."""
+
+    def __init__(self, fault: str) -> None:
+        self._host, self._fault, self._runs = HostExecutor(build_graph(add_model())), fault, 0
+        self.graph = self._host.graph
+
+    def run(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        (output,) = self._host.run(inputs)
+        self._runs += 1
+        if self._fault == "writes into its inputs":
+            inputs[0][...] = 0
+        if self._fault == "computes something else than host kernels":
+            output[..., -1] += 0.01
+        return [output + self._runs] if self._fault.startswith("the same inputs") else [output]
+
+
+@pytest.mark.parametrize("fault", ["", *COMPARED])
+def test_a_device_is_compared_with_host_kernels(fault: str) -> None:
+    device, host = Device(fault), Device("")
+    if not fault:
+        conformance._compare("m", device, host)  # type: ignore[arg-type]
+        return
+    with pytest.raises(conformance._FailedError, match=f"'m': .*{fault}"):
+        conformance._compare("m", device, host)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", ["-1e9", "float('nan')", "float('inf')", "'12'", "None", "1 / 0"])

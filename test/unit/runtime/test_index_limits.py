@@ -10,6 +10,7 @@ from xdsl.ir import SSAValue
 
 import odc_mlir
 from helpers.float_nets import FloatNet
+from helpers.models import ModelBuilder
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.runtime.execution.graph import build_graph, index_limits
@@ -46,6 +47,14 @@ def test_limits(make: Callable[[FloatNet], SSAValue], limit: int | None) -> None
     net = FloatNet()
     graph = build_graph(export_model(net.module(make(net))))
     assert index_limits(graph) == (limit,)
+
+
+def test_indices_of_unknown_depth_have_no_limit() -> None:
+    builder = ModelBuilder()
+    table = builder.tensor("table", (7, 4), data=np.zeros((7, 4), np.float32))
+    places, found = builder.tensor("places", None, "int32"), builder.tensor("found", None)
+    builder.operator("GATHER_ND", [table, places], [found])
+    assert index_limits(build_graph(builder.finish([places], [found]))) == (None,)
 
 
 def test_of_two_tables_the_smaller_counts() -> None:
