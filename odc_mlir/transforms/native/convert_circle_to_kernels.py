@@ -28,18 +28,18 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnrealizedConversionCastOp
-from xdsl.ir import Block, OpResult, SSAValue
+from xdsl.ir import Block, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, freeze_known, info_of
+from odc_mlir.dialects.circle import BlobAttr, ConstOp, NoneOp, freeze_known, info_of
 from odc_mlir.dialects.native_attributes import CONSTANTS
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.legality import ConversionTarget
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
-from odc_mlir.transforms.common.placement import is_view, main_function
+from odc_mlir.transforms.common.placement import main_function
 from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.native.lowering.operators import PATTERNS
 from odc_mlir.transforms.native.lowering.segment_writer import SegmentFunction, buffer_of, count, raised, size_bytes
@@ -123,6 +123,5 @@ def _reserve_outputs(segment: SegmentFunction, outputs: list[TensorInfo]) -> Non
     last = segment.loops.entry.last_op
     assert last is not None
     for index, (value, info) in enumerate(zip(last.operands, outputs, strict=True)):
-        computed = isinstance(value, OpResult) and isinstance(value.op, CircleOp) and not is_view(value.op)
-        if computed and not raised(info) and value not in segment.reserved:
+        if not raised(info) and value not in segment.reserved:
             segment.reserved[value] = segment.loops[f"out{index}"]

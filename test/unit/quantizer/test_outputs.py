@@ -23,7 +23,7 @@ from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.quantizer.candidates import has_outputs_with_tails, with_output_room
 from odc_mlir.quantizer.measurement import Measurement, Powers
 from odc_mlir.quantizer.models import normalized, prepare
-from odc_mlir.quantizer.outputs import ChannelAxes, Columns, Lost, columns_of
+from odc_mlir.quantizer.outputs import ChannelAxes, Columns, Lost, columns_of, unreached
 from odc_mlir.quantizer.policy.verdict import passed_text
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.quantizer.reference import Reference
@@ -659,3 +659,17 @@ def test_only_columns_that_vary_are_lost() -> None:
     found.add_all([row[np.newaxis] for row in coded], [row[np.newaxis] for row in expected])
     assert columns.lost(found) == ([2, 3], [1])
     assert columns.lost(found, single=False) == ([3], [])
+
+
+@pytest.mark.parametrize(
+    ("zero", "found"), [(None, []), (0, []), (127, ["0.5 at most on any input"]), (-128, ["0.5 at least on any input"])]
+)
+def test_scores_on_one_side_of_a_half(zero: int | None, found: list[str]) -> None:
+    builder = ModelBuilder()
+    dtype, quant, last = ("float32", None, None) if zero is None else ("int8", (0.1, zero), (1 / 256, -128))
+    x, total = (builder.tensor(name, (1, 4), dtype, quant=quant) for name in ("x", "total"))
+    y = builder.tensor("y", (1, 4), dtype, quant=last)
+    builder.operator("ADD", [x, x], [total])
+    builder.operator("LOGISTIC", [total], [y])
+    texts = unreached(build_graph(builder.finish([x], [y])))
+    assert [text.partition(" are ")[2].partition(":")[0] for text in texts] == found

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from threading import Event, Thread
@@ -53,6 +54,25 @@ def test_a_result_is_found_again(artefacts: Artefacts) -> None:
     commit(artefacts, "key", size=20)  # another one takes its place
     assert artefacts.find("key")[0].compiled.stat().st_size == 20  # type: ignore[union-attr]
     assert sorted(os.listdir(artefacts.folder)) == ["key"]
+
+
+def test_a_result_that_is_moved_away_is_waited_for(artefacts: Artefacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = commit(artefacts, "key")
+    aside = artefacts._move_aside("key")
+    waited: list[float] = []
+
+    def put_back(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            aside.rename(place)
+
+    monkeypatch.setattr(time, "sleep", put_back)
+    assert artefacts.find("other") == (None, None)
+    assert not waited
+    found, problem = artefacts.find("key")
+    assert (found is not None, problem, len(waited)) == (True, None, 3)
+    artefacts._move_aside("key")
+    assert artefacts.find("key") == (None, None), "nobody puts it back"
 
 
 def test_a_result_is_found_while_another_takes_its_place(artefacts: Artefacts) -> None:
