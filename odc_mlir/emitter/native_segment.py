@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -195,10 +196,7 @@ def _header(
 
 def _tensor(prefix: str, info: TensorInfo) -> list[str]:
     """Return the definitions of one input or output."""
-    shape = info.static_shape
-    elements = 1
-    for size in shape:
-        elements *= size
+    shape, elements = info.static_shape, math.prod(info.static_shape)
     comment = re.sub(r"[^\x20-\x7e]|\*/|/\*", "?", info.name)
     lines = [
         f"/* {comment}: {_C_TYPES[info.dtype]} {list(shape)} */",

@@ -11,7 +11,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -153,7 +153,7 @@ def write(container: Container) -> bytes:
         (SectionKind.CODE, _NO_REGION, bytes(container.code)),
         (SectionKind.CONSTANTS, int(Region.CONSTANTS), bytes(container.constants)),
         (SectionKind.TENSORS, _NO_REGION, _write_tensors(container)),
-        (SectionKind.MAP, _NO_REGION, _json({"operators": [_map_record(entry) for entry in container.operators]})),
+        (SectionKind.MAP, _NO_REGION, _json({"operators": [asdict(entry) for entry in container.operators]})),
         (SectionKind.METADATA, _NO_REGION, _json(metadata)),
     )
     offset = _HEADER.size + _SECTION.size * len(sections)
@@ -419,16 +419,6 @@ def _parse(body: memoryview, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise PackageError(f"the {what} section is not a JSON object")
     return value
-
-
-def _map_record(entry: MapEntry) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "kind": entry.kind,
-        "macs": entry.macs,
-        "recomputed_macs": entry.recomputed_macs,
-        "ranges": [list(pair) for pair in entry.ranges],
-    }
 
 
 def _read_map(body: memoryview | None) -> tuple[MapEntry, ...]:

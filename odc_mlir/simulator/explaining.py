@@ -12,7 +12,7 @@ more with such a machine: what is found is the least gain.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -178,66 +178,57 @@ COLUMNS = 160  # parts of the time for which live bytes are told
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A better machine: its change, and the causes that shrink."""
+    """A better machine: the causes that shrink, and the factors by which numbers of the target change."""
 
     text: str
     causes: tuple[str, ...]
-    better: Callable[[Target], Target]
+    factors: Mapping[str, int]
+
+    def better(self, target: Target) -> Target:
+        """Return the better machine."""
+        for key, factor in self.factors.items():
+            part, _, name = key.partition(".")
+            record: Any = getattr(target, part)
+            target = replace(target, **{part: replace(record, **{name: _times(getattr(record, name), factor)})})
+        return target
 
 
-def _twice(record: Any, *names: str) -> Any:
-    return replace(record, **{name: 2 * getattr(record, name) for name in names})
+def _times(value: Any, factor: int) -> Any:
+    """Return a number times ``factor``; of shapes of the array the pixels, so that weights keep their order."""
+    if not isinstance(value, tuple):
+        return factor * value
+    if isinstance(value[0], tuple):
+        return tuple(_times(shape, factor) for shape in value)
+    return factor * value[0], *value[1:]
 
 
-def _without(record: Any, *names: str) -> Any:
-    return replace(record, **dict.fromkeys(names, 0))
-
-
-def _larger_array(t: Target) -> Target:
-    """Twice the pixels of every shape, so that weights keep their order, and what belongs to an array of that size."""
-    array = _twice(t.array, "macs_per_cycle", "accumulator_ports")
-    shapes = tuple((2 * pixels, channels) for pixels, channels in array.shapes)
-    depthwise = (2 * array.depthwise_shape[0], array.depthwise_shape[1])
-    wider = replace(array, shapes=shapes, depthwise_shape=depthwise)
-    return replace(_wider_tile_ports(t), array=wider, vector=_twice(t.vector, "requant_lanes"))
-
-
-def _wider_tile_ports(t: Target) -> Target:
-    return replace(t, tile_ports=_twice(t.tile_ports, "read_bytes_per_cycle", "write_bytes_per_cycle"))
-
-
-def _no_latency(t: Target) -> Target:
-    names = ("read_latency_cycles", "write_latency_cycles")
-    return replace(t, sram=_without(t.sram, *names), offchip=_without(t.offchip, *names))
-
-
-def _free_fetch(t: Target) -> Target:
-    return replace(t, fetch=replace(t.fetch, issue_cycles=0, semaphore_cycles=0, buffer_bytes=1 << 20))
-
-
-def _part(part: str, *names: str) -> Callable[[Target], Target]:
-    """Twice of some numbers of one part of a machine."""
-
-    def better(t: Target) -> Target:
-        changed: Target = replace(t, **{part: _twice(getattr(t, part), *names)})
-        return changed
-
-    return better
-
+_TILE_PORTS = {"tile_ports.read_bytes_per_cycle": 2, "tile_ports.write_bytes_per_cycle": 2}
+_ARRAY = ("array.macs_per_cycle", "array.accumulator_ports", "array.shapes", "array.depthwise_shape")
+_LATENCIES = [f"{port}.{way}_latency_cycles" for port in ("sram", "offchip") for way in ("read", "write")]
 
 WHAT_IFS: dict[str, WhatIf] = {
-    "sram": WhatIf("an SRAM port twice as wide", ("sram",), _part("sram", "bytes_per_cycle")),
-    "offchip": WhatIf("an off-chip port twice as wide", ("offchip",), _part("offchip", "bytes_per_cycle")),
-    "lanes": WhatIf("twice the requantisation lanes", ("lanes",), _part("vector", "requant_lanes")),
-    "array": WhatIf("an array of twice the pixels, with its ports and lanes", ("array",), _larger_array),
-    "tile_ports": WhatIf("tile buffer ports twice as wide", ("tile_ports",), _wider_tile_ports),
-    "vector": WhatIf(
-        "a vector engine twice as fast", ("vector",), _part("vector", "reduce_lanes", "softmax_elements_per_cycle")
+    "sram": WhatIf("an SRAM port twice as wide", ("sram",), {"sram.bytes_per_cycle": 2}),
+    "offchip": WhatIf("an off-chip port twice as wide", ("offchip",), {"offchip.bytes_per_cycle": 2}),
+    "lanes": WhatIf("twice the requantisation lanes", ("lanes",), {"vector.requant_lanes": 2}),
+    "array": WhatIf(
+        "an array of twice the pixels, with its ports and lanes",
+        ("array",),
+        {**dict.fromkeys(_ARRAY, 2), **_TILE_PORTS, "vector.requant_lanes": 2},
     ),
-    "decoder": WhatIf("a weight decoder twice as fast", ("decoder",), _part("decoder", "symbols_per_cycle")),
-    "accumulators": WhatIf("twice the accumulator ports", ("accumulators",), _part("array", "accumulator_ports")),
-    "latency": WhatIf("memories without latency", ("latency",), _no_latency),
-    "fetch": WhatIf("instructions and tokens in no time", ("fetch", "token"), _free_fetch),
+    "tile_ports": WhatIf("tile buffer ports twice as wide", ("tile_ports",), _TILE_PORTS),
+    "vector": WhatIf(
+        "a vector engine twice as fast",
+        ("vector",),
+        {"vector.reduce_lanes": 2, "vector.softmax_elements_per_cycle": 2},
+    ),
+    "decoder": WhatIf("a weight decoder twice as fast", ("decoder",), {"decoder.symbols_per_cycle": 2}),
+    "accumulators": WhatIf("twice the accumulator ports", ("accumulators",), {"array.accumulator_ports": 2}),
+    "latency": WhatIf("memories without latency", ("latency",), dict.fromkeys(_LATENCIES, 0)),
+    "fetch": WhatIf(
+        "instructions and tokens in no time",
+        ("fetch", "token"),
+        {"fetch.issue_cycles": 0, "fetch.semaphore_cycles": 0, "fetch.buffer_bytes": 1 << 12},
+    ),
 }
 
 

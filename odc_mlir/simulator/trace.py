@@ -83,9 +83,24 @@ class Trace:
         )
 
     def to_chrome(self) -> dict[str, Any]:
-        """The trace as chrome://tracing and Perfetto read it."""
-
-        return chrome_events(self)
+        """Return the trace as chrome://tracing and Perfetto read it, in microseconds; instructions also have cycles."""
+        target, instructions = self.program.target, self.program.instructions
+        found = list(_names(f"{target.name}, memory {self.program.memory}"))
+        found += _layers(self)
+        found += [_instruction(self, event) for event in self.events]
+        for issue in self.issues:
+            instr = instructions[issue.index]
+            if instr.queue == Queue.FETCH:
+                text = {"instruction": issue.index, "text": format_instruction(instr)}
+                found.append(_slice(instr.mnemonic, "fetch", Queue.FETCH, issue.begins, issue.handed, text))
+        for number, edge in enumerate(edge for edge in edges(self) if _waited(self, edge)):
+            found += _arrow(number, edge)
+        found += _counters(self, len(found))
+        for event in found:
+            for key in ("ts", "dur"):
+                if key in event:
+                    event[key] *= 1e6 / target.clock_hz
+        return {"traceEvents": found, "displayTimeUnit": "ns"}
 
 
 class TokenEdge(NamedTuple):
@@ -150,29 +165,6 @@ _COUNTERS = {
 _COUNTED = 0.2  # counters among all events, at most
 _SAMPLES = 1000  # of a counter, at most
 _SAME = 1e-6  # cycles
-
-
-def chrome_events(trace: Trace) -> dict[str, Any]:
-    """The document. Time stamps are microseconds at the target's clock; every instruction also has its cycles."""
-    target = trace.program.target
-    microseconds = 1e6 / target.clock_hz
-    found = list(_names(f"{target.name}, memory {trace.program.memory}"))
-    found += _layers(trace)
-    found += [_instruction(trace, event) for event in trace.events]
-    instructions = trace.program.instructions
-    for issue in trace.issues:
-        instr = instructions[issue.index]
-        if instr.queue == Queue.FETCH:
-            text = {"instruction": issue.index, "text": format_instruction(instr)}
-            found.append(_slice(instr.mnemonic, "fetch", Queue.FETCH, issue.begins, issue.handed, text))
-    for number, edge in enumerate(edge for edge in edges(trace) if _waited(trace, edge)):
-        found += _arrow(number, edge)
-    found += _counters(trace, len(found))
-    for event in found:
-        for key in ("ts", "dur"):
-            if key in event:
-                event[key] *= microseconds
-    return {"traceEvents": found, "displayTimeUnit": "ns"}
 
 
 def _names(process: str) -> Iterator[dict[str, Any]]:

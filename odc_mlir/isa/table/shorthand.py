@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from odc_mlir.isa.fields import TYPES, Field, Kind
 
 
@@ -30,29 +32,19 @@ def sram(name: str, doc: str) -> Field:
     return Field(name, 32, doc, Kind.MEMORY, in_sram=True)
 
 
-def tile(name: str, doc: str, *, optional: bool = False) -> Field:
-    """An address in the tile buffer."""
-    return Field(name, 16, doc, Kind.TILE, optional=optional)
+def _local(kind: Kind, bits: int) -> Callable[..., Field]:
+    def address(name: str, doc: str, *, optional: bool = False) -> Field:
+        """Return the field of an address in one local memory."""
+        return Field(name, bits, doc, kind, optional=optional)
+
+    return address
 
 
-def weight(name: str, doc: str) -> Field:
-    """An address in the weight buffer."""
-    return Field(name, 16, doc, Kind.WEIGHT)
-
-
-def accumulator(name: str, doc: str, *, optional: bool = False) -> Field:
-    """An entry of the accumulator buffer."""
-    return Field(name, 16, doc, Kind.ACCUMULATOR, optional=optional)
-
-
-def param(name: str, doc: str, *, optional: bool = False) -> Field:
-    """An entry of the parameter buffer."""
-    return Field(name, 12, doc, Kind.PARAM, optional=optional)
-
-
-def table(name: str, doc: str, *, optional: bool = False) -> Field:
-    """An address in the table buffer."""
-    return Field(name, 12, doc, Kind.TABLE, optional=optional)
+tile = _local(Kind.TILE, 16)
+weight = _local(Kind.WEIGHT, 16)
+accumulator = _local(Kind.ACCUMULATOR, 16)
+param = _local(Kind.PARAM, 12)
+table = _local(Kind.TABLE, 12)
 
 
 def count(name: str, bits: int, doc: str) -> Field:

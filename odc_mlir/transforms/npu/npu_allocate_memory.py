@@ -46,7 +46,31 @@ class NpuAllocateMemoryPass(ProgramPass):
     name = "npu-allocate-memory"
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        _allocate(ctx, job)
+        program = DecodedProgram(job.block)
+        limit = arena_bytes(job, program)
+        # without the halt, as room for constants was planned
+        intervals = arena.live_intervals(program.working, job.target.sram.burst_bytes)
+        used = arena.allocate_around(intervals)
+        if used > limit:
+            raise arena_too_small(intervals, used, limit, job.sram_bytes - limit)
+        given = [(buffer, buffer.address) for buffer in program.buffers if buffer.space in _REGIONS]
+        end = 0
+        alignment = job.target.offchip.burst_bytes if job.memory == "flash" else job.target.sram.burst_bytes
+        for buffer in program.buffers:
+            if buffer.space is Space.CONSTANTS:
+                buffer.address = end
+                end += -(-buffer.size // alignment) * alignment
+        bind(job, program)
+        for buffer, address in given:
+            if address is not None and buffer.address != address:
+                raise CompileError(
+                    f"buffer {buffer.name!r} in memory {buffer.space} has the address {address}, "
+                    f"its place is {buffer.address}",
+                    op=BufferOp.name,
+                    hint="leave the address out",
+                )
+        job.program.attributes[SRAM_PEAK] = _peak(program, intervals, used)
+        program.write_addresses()
 
 
 def _peak(program: DecodedProgram, intervals: Sequence[arena.Interval], used: int) -> DictionaryAttr:
@@ -67,31 +91,3 @@ def _peak(program: DecodedProgram, intervals: Sequence[arena.Interval], used: in
             "tensors": ArrayAttr(list(held)),
         }
     )
-
-
-def _allocate(ctx: Context, job: TargetedProgram) -> None:
-    program = DecodedProgram(job.block)
-    limit = arena_bytes(job, program)
-    # without the halt, as room for constants was planned
-    intervals = arena.live_intervals(program.working, job.target.sram.burst_bytes)
-    used = arena.allocate_around(intervals)
-    if used > limit:
-        raise arena_too_small(intervals, used, limit, job.sram_bytes - limit)
-    given = [(buffer, buffer.address) for buffer in program.buffers if buffer.space in _REGIONS]
-    end = 0
-    alignment = job.target.offchip.burst_bytes if job.memory == "flash" else job.target.sram.burst_bytes
-    for buffer in program.buffers:
-        if buffer.space is Space.CONSTANTS:
-            buffer.address = end
-            end += -(-buffer.size // alignment) * alignment
-    bind(job, program)
-    for buffer, address in given:
-        if address is not None and buffer.address != address:
-            raise CompileError(
-                f"buffer {buffer.name!r} in memory {buffer.space} has the address {address}, "
-                f"its place is {buffer.address}",
-                op=BufferOp.name,
-                hint="leave the address out",
-            )
-    job.program.attributes[SRAM_PEAK] = _peak(program, intervals, used)
-    program.write_addresses()

@@ -58,7 +58,7 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import (
     make_instruction,
 )
 from odc_mlir.transforms.npu.schedule.layer_plan import follower_of
-from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer, read_layers
+from odc_mlir.transforms.npu.schedule.layers import Layer, ProgramLayers, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
 from odc_mlir.transforms.npu.schedule.lstm_stream import lstm_commands
 from odc_mlir.transforms.npu.schedule.move_stream import gather_commands, move_commands
@@ -87,7 +87,7 @@ class Emission:
         self.target = job.target
         self.memories = LocalMemories(job.target)
         self.computed: dict[Operation, Operation] = {}  # followers, with the convolutions that compute them
-        self.program, self._layers = job.program, read_layers(job.program)
+        self.program, self._layers = job.program, ProgramLayers(job.program)
         self._numbers: dict[Operation, int] = {layer.op: number for number, layer in enumerate(self._layers.layers)}
         self._progress = in_time(ctx, self._layers.layers)
         self._values: dict[Buffer, SSAValue] = {}

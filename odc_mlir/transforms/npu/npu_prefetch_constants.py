@@ -46,15 +46,10 @@ class NpuPrefetchConstantsPass(ProgramPass):
     """Bytes of SRAM to use; default: what the target or its limit allows."""
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        if job.memory == "flash":
-            room: Room = "rest" if job.choice.prefer == "memory" else self.room
-            _prefetch(ctx, job, min(self.sram_limit or job.sram_bytes, job.sram_bytes), room)
-
-
-def _prefetch(ctx: Context, job: TargetedProgram, sram_bytes: int, room: Room) -> None:
-    program = DecodedProgram(job.block)
-    held = job.sram_bytes - arena_bytes(job, program)
-    arena = sram_bytes - held
-    commands = program.working
-    found = prefetch_constants(commands, dependences(commands), job.target, arena, held, room=room)
-    program.write_commands(found)
+        if job.memory != "flash":
+            return
+        program, limit = DecodedProgram(job.block), min(self.sram_limit or job.sram_bytes, job.sram_bytes)
+        held = job.sram_bytes - arena_bytes(job, program)
+        commands, room = program.working, self.room if job.choice.prefer != "memory" else "rest"
+        found = prefetch_constants(commands, dependences(commands), job.target, limit - held, held, room=room)
+        program.write_commands(found)

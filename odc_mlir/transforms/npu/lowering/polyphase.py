@@ -34,7 +34,8 @@ class LowerTransposeConvInParts(LowerToNpu):
     def rewrite(self, site: Site) -> None:
         parts = wide_weights.parts_of(site.node)
         source = wide_weights.repeated_channels(site, site.operand(2), parts.count)
-        _interleave(site, source, [_Channels(_all_channels(site), wide_weights.repeated_weights(parts), parts.zero)])
+        channels = list(range(site.result.static_shape[3]))
+        _interleave(site, source, [_Channels(channels, wide_weights.repeated_weights(parts), parts.zero)])
 
 
 class LowerTransposeConvInGroups(LowerToNpu):
@@ -59,7 +60,9 @@ class LowerTransposeConv(LowerToNpu):
     operators = ("TRANSPOSE_CONV",)
 
     def rewrite(self, site: Site) -> None:
-        _interleave(site, site.operand(2), [_Channels(_all_channels(site), *weight_codes(site.node))])
+        _interleave(
+            site, site.operand(2), [_Channels(list(range(site.result.static_shape[3])), *weight_codes(site.node))]
+        )
 
 
 class _Channels(NamedTuple):
@@ -68,10 +71,6 @@ class _Channels(NamedTuple):
     numbers: list[int]
     weights: NDArray[Any]
     zero: int
-
-
-def _all_channels(site: Site) -> list[int]:
-    return list(range(site.result.static_shape[3]))
 
 
 def _interleave(site: Site, source: SSAValue, groups: Sequence[_Channels]) -> None:

@@ -6,18 +6,9 @@ import math
 from functools import cache
 from typing import NamedTuple
 
+from odc_mlir.isa.fields import Runs
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.targets import MemoryMode, MemoryPort, Target
-
-
-class StridedRuns(NamedTuple):
-    """A strided transfer: ``runs`` of ``size`` bytes, ``stride`` apart, ``groups`` of them ``group_stride`` apart."""
-
-    size: int
-    runs: int = 1
-    stride: int = 0
-    groups: int = 1
-    group_stride: int = 0
 
 
 @cache
@@ -34,7 +25,7 @@ def picked_bytes(count: int, size: int, burst: int) -> int:
     return count * ((latest + size - 1) // burst + 1) * burst
 
 
-def transfer_bytes(runs: StridedRuns, burst: int) -> float:
+def transfer_bytes(runs: Runs, burst: int) -> float:
     """Return the bytes that cross the port: whole bursts per contiguous range."""
     size, count, stride, groups, group_stride = runs
     if size <= 0 or count <= 0 or groups <= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
@@ -79,29 +79,17 @@ class WindowLayer(Layer[Op]):
     window: WindowGeometry
 
 
-@dataclass(slots=True)
 class ProgramLayers:
     """The operations of a segment in order, the places of their tensors, and copies at the end.
 
     ``copies``: from one buffer to another, of an output that is an input or a constant, or of a state that is not
-    computed in its place.
+    computed in its place. Raises CompileError for an operation of another level.
     """
 
-    layers: list[Layer[npu.NpuTensorOp]] = field(default_factory=list)
-    fills: dict[int, tuple[LayerTensor, int]] = field(default_factory=dict)  # layer -> its resident result, border code
-    copies: list[tuple[Buffer, Buffer]] = field(default_factory=list)
-
-
-def read_layers(program: ProgramOp) -> ProgramLayers:
-    """Return the layers of ``program``; raise CompileError for an operation of another level."""
-    return _ProgramReader(program).result
-
-
-class _ProgramReader:
-    """The reader of one program."""
-
     def __init__(self, program: ProgramOp) -> None:
-        self.result = ProgramLayers()
+        self.layers: list[Layer[npu.NpuTensorOp]] = []
+        self.fills: dict[int, tuple[LayerTensor, int]] = {}  # layer -> its resident result, border code
+        self.copies: list[tuple[Buffer, Buffer]] = []
         self.buffers: dict[SSAValue, Buffer] = {}
         self.layouts: dict[SSAValue, Layout] = {}
         block = program.block
@@ -144,15 +132,15 @@ class _ProgramReader:
                 continue
             buffer = _buffer_of(value, Space.OUTPUTS, binds=(number,))
             if isinstance(root, BlockArgument) or isinstance(root.owner, npu.ConstantOp):
-                self.result.copies.append((self._buffer(root), buffer))
+                self.copies.append((self._buffer(root), buffer))
             else:
                 self.buffers[root] = buffer
 
     def _update(self, late: list[tuple[SSAValue, Buffer]]) -> None:
         """Copy values to states at the end, after all reads of the old contents."""
         before = {root: _buffer_of(root, Space.ARENA) for root, _ in late if self._buffer(root).takes}
-        self.result.copies += [(self._buffer(root), saved) for root, saved in before.items()]
-        self.result.copies += [(before.get(root) or self._buffer(root), held) for root, held in late]
+        self.copies += [(self._buffer(root), saved) for root, saved in before.items()]
+        self.copies += [(before.get(root) or self._buffer(root), held) for root, held in late]
 
     def _buffer(self, root: SSAValue) -> Buffer:
         buffer = self.buffers.get(root)
@@ -182,7 +170,7 @@ class _ProgramReader:
         self.buffers[value] = shaped(op_name(op), Space.TILE, layout.shape, code_type(value))
         self.layouts[value] = layout
         if fill is not None:
-            self.result.fills[len(self.result.layers)] = (self._tensor(value), fill)
+            self.fills[len(self.layers)] = (self._tensor(value), fill)
 
     def _read(self, op: Operation) -> None:
         if not isinstance(op, npu.NpuTensorOp):
@@ -190,11 +178,11 @@ class _ProgramReader:
         self._keep(op)
         sources, results = (tuple(map(self._tensor, values)) for values in (op.operands, op.results))
         if not isinstance(op, npu.ConvOp | npu.PoolOp | npu.MatmulOp):
-            self.result.layers.append(Layer(op, sources, results))
+            self.layers.append(Layer(op, sources, results))
             return
         stays = sources[0].layout is not None, results[0].layout is not None
         window = window_of(op, source_resident=stays[0], result_resident=stays[1])
-        self.result.layers.append(WindowLayer(op, sources, results, window))
+        self.layers.append(WindowLayer(op, sources, results, window))
 
 
 def code_type(value: SSAValue) -> str:

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_layers import StridedCopy
-from odc_mlir.isa.fields import Space
+from odc_mlir.isa.fields import Runs, Space
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.targets import MemoryPort, Target
 from odc_mlir.transforms.npu.schedule.cost import (
-    StridedRuns,
     instruction_bytes,
     picked_bytes,
     step_cycles,
@@ -61,14 +60,14 @@ class Transfer(NamedTuple):
             "tile_stride2": steps2[tile],
         }
 
-    def runs(self, *, load: bool) -> StridedRuns:
+    def runs(self, *, load: bool) -> Runs:
         """Return the memory side, for costs; adjacent runs are one."""
         (count1, *steps1), (count2, *steps2) = self.loops
         stride1, stride2 = (steps1[1], steps2[1]) if load else (steps1[0], steps2[0])
         size = self.size
         if stride1 == size:
             size, count1, stride1, count2, stride2 = size * count1, count2, stride2, 1, 0
-        return StridedRuns(size, count1, stride1 or size, count2, stride2 or count1 * stride1)
+        return Runs(size, count1, stride1 or size, count2, stride2 or count1 * stride1)
 
 
 class CopyTile(NamedTuple):

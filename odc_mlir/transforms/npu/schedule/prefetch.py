@@ -17,12 +17,11 @@ from itertools import accumulate, product
 from typing import Literal, NamedTuple
 
 from odc_mlir.errors import AllocationError
-from odc_mlir.isa.fields import Queue, Space
+from odc_mlir.isa.fields import Queue, Runs, Space
 from odc_mlir.isa.immediates import Immediates
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, busiest, end_of, live_intervals
-from odc_mlir.transforms.npu.schedule.cost import StridedRuns
 from odc_mlir.transforms.npu.schedule.hazards import Latest
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 
@@ -435,18 +434,17 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
     """Return the cycles that a transfer occupies the SRAM port or, for weights, the decoder."""
     v, mnemonic = immediates.values, immediates.mnemonic
     burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
+    reads, writes = immediates.effects
     if mnemonic in ("load", "store"):
-        runs = StridedRuns(v["size0"], v["size1"], v.get("memory_stride1", 0), v["size2"], v.get("memory_stride2", 0))
-        return cost.transfer_bytes(runs, burst) / width
+        (area,) = reads if mnemonic == "load" else writes
+        return cost.transfer_bytes(area.runs or Runs(area.size), burst) / width
     size = read_bytes(immediates, burst)
     if mnemonic == "gather":
         size += v["count"] * v["row_bytes"]  # written where other transfers have a local memory
     if mnemonic not in ("wload", "mload"):
-        return cost.transfer_bytes(StridedRuns(size), burst) / width
-    if mnemonic == "mload":
-        moved = cost.transfer_bytes(StridedRuns(v["columns"], v["rows"], v["row_stride"]), burst) / width
-    else:
-        moved = size / width
+        return cost.transfer_bytes(Runs(size), burst) / width
+    runs = reads[0].runs  # of a matrix of computed codes
+    moved = (size if runs is None else cost.transfer_bytes(runs, burst)) / width
     decoded = immediates.spec.cost.evaluate(immediates.spec.words(v), target)["symbols"]
     return max(moved, float(decoded / target.decoder.symbols_per_cycle))
 

@@ -117,11 +117,9 @@ def placed(immediates: Immediates, places: dict[str, Place], layer: int = -1) ->
     return Command(immediates, places, layer, Queue.FETCH if queue is None else queue)
 
 
-def sync(queue: Queue) -> Command:
+def sync(queue: Queue, layer: int, *, waits: tuple[int, ...] = (), posts: tuple[int, ...] = ()) -> Command:
     """Return a command that only waits and posts."""
-    made = command("sync")
-    made.queue = queue
-    return made
+    return Command(shared("sync", {}), {}, layer, queue, waits, posts)
 
 
 def buffers_of(commands: Sequence[Command]) -> Iterator[Buffer]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 from odc_mlir.dialects import npu
 from odc_mlir.errors import CompileError
-from odc_mlir.isa.fields import Space
+from odc_mlir.isa.fields import Runs, Space
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.numerics.resize_lines import BLEND_BITS, NEAREST_BITS, Line, nearest, neighbours
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.cost import StridedRuns, transfer_bytes
+from odc_mlir.transforms.npu.schedule.cost import transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, TilePart
@@ -139,7 +140,7 @@ def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple
     for columns, across in widths.items():
         run, runs = (columns * size, 1) if size == stride else (size, columns)
         for rows, down in heights.items():
-            moved += across * down * transfer_bytes(StridedRuns(run, runs, stride, rows, width * stride), burst)
+            moved += across * down * transfer_bytes(Runs(run, runs, stride, rows, width * stride), burst)
     return moved
 
 
@@ -203,14 +204,12 @@ def _tiles(layer: Layer[npu.ResizeOp], plan: ResizePlan) -> Iterator[tuple[_Pixe
     """Yield the source pixels and the results of each tile."""
     batch, _, _, channels = layer.source.shape
     rows, columns = ResizeAxis(layer.op, 0), ResizeAxis(layer.op, 1)
-    for image in range(batch):
-        for channel, count in parts(channels, plan.channels):
-            for down in rows.spans(plan.rows):
-                for across in columns.spans(plan.columns):
-                    yield (
-                        _Pixels(image, channel, count, down.pixel, down.pixels, across.pixel, across.pixels),
-                        _Pixels(image, channel, count, down.first, down.results, across.first, across.results),
-                    )
+    tiles = product(range(batch), parts(channels, plan.channels), rows.spans(plan.rows), columns.spans(plan.columns))
+    for image, (channel, count), down, across in tiles:
+        yield (
+            _Pixels(image, channel, count, down.pixel, down.pixels, across.pixel, across.pixels),
+            _Pixels(image, channel, count, down.first, down.results, across.first, across.results),
+        )
 
 
 def _line_fields(name: str, axis: ResizeAxis, first: int, pixel: int) -> dict[str, int]:

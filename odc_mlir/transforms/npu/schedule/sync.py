@@ -67,15 +67,14 @@ def insert_sync(commands: Sequence[Command]) -> list[Command]:
 def _with_tokens(commands: Sequence[Command], waits: Tokens, posts: Tokens) -> list[Command]:
     result: list[Command] = []
     for index, command in enumerate(commands):
-        taken, given = waits.get(index, ()), posts.get(index, ())
-        command.waits, command.posts = tuple(taken[:MAX_WAITS]), tuple(given[:MAX_POSTS])
-        for start in range(MAX_WAITS, len(taken), MAX_WAITS):
-            helper = sync(command.queue)
-            helper.waits, helper.layer = tuple(taken[start : start + MAX_WAITS]), command.layer
-            result.append(helper)
+        taken, given = tuple(waits.get(index, ())), tuple(posts.get(index, ()))
+        command.waits, command.posts = taken[:MAX_WAITS], given[:MAX_POSTS]
+        queue, layer = command.queue, command.layer
+        result += [
+            sync(queue, layer, waits=taken[at : at + MAX_WAITS]) for at in range(MAX_WAITS, len(taken), MAX_WAITS)
+        ]
         result.append(command)
-        for start in range(MAX_POSTS, len(given), MAX_POSTS):
-            helper = sync(command.queue)
-            helper.posts, helper.layer = tuple(given[start : start + MAX_POSTS]), command.layer
-            result.append(helper)
+        result += [
+            sync(queue, layer, posts=given[at : at + MAX_POSTS]) for at in range(MAX_POSTS, len(given), MAX_POSTS)
+        ]
     return result

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import astuple
 
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, OpResult, SSAValue
@@ -15,14 +14,13 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_base import Ints
 from odc_mlir.dialects.npu_layers import StridedCopy
-from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, VIEW, ResidentAttr, TilingAttr
+from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, VIEW, ResidentAttr, Tiling, TilingAttr
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry, make_window
 from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder
-from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling
 
 NOTHING_COMPUTED = (npu.ReshapeOp, npu.ConstantOp, YieldOp)
 
@@ -100,10 +98,10 @@ def resident_image(op: Operation) -> tuple[Layout, int | None] | None:
     return Layout(*image, border, npu.item_bytes(op.results[0])), residency.fill
 
 
-def given_tiling(op: Operation) -> WindowTiling | None:
+def given_tiling(op: Operation) -> Tiling | None:
     """Return the tiling that ``op`` has already, None if it has none."""
     attribute = op.attributes.get(TILING)
-    return None if not isinstance(attribute, TilingAttr) else WindowTiling(*astuple(attribute.data))
+    return attribute.data if isinstance(attribute, TilingAttr) else None
 
 
 def has_tilings(block: Block) -> bool:
@@ -111,7 +109,7 @@ def has_tilings(block: Block) -> bool:
     return any(TILING in op.attributes for op in block.ops)
 
 
-def tiling_of(op: Operation, target: Target, window: WindowGeometry) -> WindowTiling:
+def tiling_of(op: Operation, target: Target, window: WindowGeometry) -> Tiling:
     """Return the tiling of ``op``; raise CompileError if it has none, or one that does not fit ``window``."""
     tiling = given_tiling(op)
     if tiling is None:

@@ -20,17 +20,17 @@ from typing import Any, NamedTuple
 from xdsl.context import Context
 
 from odc_mlir._version import __version__
-from odc_mlir.dialects.npu_tiling import Outer
+from odc_mlir.dialects.npu_tiling import Outer, Tiling
 from odc_mlir.errors import CompileError
 from odc_mlir.formats.private import Memo
+from odc_mlir.isa.fields import Runs
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
-from odc_mlir.transforms.npu.schedule.cost import StridedRuns, instruction_cycles, transfer_bytes
+from odc_mlir.transforms.npu.schedule.cost import instruction_cycles, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import MAX_PAD, MAX_RUNS, WindowGeometry, clip, even_splits
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS
 from odc_mlir.transforms.npu.schedule.window_tiling import (
     StepKind,
-    WindowTiling,
     conv_plans,
     depthwise_plans,
     fills_weight_buffer,
@@ -40,6 +40,7 @@ from odc_mlir.transforms.npu.schedule.window_tiling import (
     pool_plans,
     sliced_plans,
     step_kinds,
+    tile_channels,
 )
 
 ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are rolled: fill, two bodies, drain
@@ -58,7 +59,7 @@ class TilingChoice(NamedTuple):
     ``lead``: extra cycles if the layer before does not hide the load of the first weights.
     """
 
-    tiling: WindowTiling | None
+    tiling: Tiling | None
     cycles: float
     program_bytes: float
     lead: float = 0.0
@@ -105,7 +106,7 @@ class NotResidentError(CompileError):
 
 
 def given_choices(
-    window: WindowGeometry, target: Target, room: Room, tiling: WindowTiling, *, weighted: bool
+    window: WindowGeometry, target: Target, room: Room, tiling: Tiling, *, weighted: bool
 ) -> tuple[TilingChoice]:
     """Return a tiling that somebody gave, with its estimates.
 
@@ -149,7 +150,7 @@ class _Cut(NamedTuple):
     cols: int
 
 
-Estimate = tuple[float, float, tuple[int, _Cut], WindowTiling, float]
+Estimate = tuple[float, float, tuple[int, _Cut], Tiling, float]
 """Cycles of the layer, bytes of its program, shape of the array and sizes of tiles, the rest of the tiling, cycles
 until the first weights are there.
 """
@@ -190,7 +191,7 @@ class _TilingSearch:
         self._instructions: dict[tuple[StepKind, Hashable, int], float] = {}
         self._front: list[Estimate] = []  # tilings that no other one found so far beats
 
-    def choices(self, plans: Iterable[WindowTiling]) -> tuple[TilingChoice, ...]:
+    def choices(self, plans: Iterable[Tiling]) -> tuple[TilingChoice, ...]:
         """Return the tilings of all sizes of ``plans`` on the front of cycles and program bytes, fastest first."""
         front = self._front = []
         for plan in plans:
@@ -206,7 +207,7 @@ class _TilingSearch:
             for cycles, program, (shape, cut), tiling, lead in front
         )
 
-    def estimate(self, tiling: WindowTiling) -> Estimate | None:
+    def estimate(self, tiling: Tiling) -> Estimate | None:
         """Return the estimate of one tiling; None if it has too many instructions."""
         self.shapes = range(tiling.shape, tiling.shape + 1)
         return next(self._estimates(tiling, _Cut(tiling.rows, tiling.cols)), None)
@@ -215,7 +216,7 @@ class _TilingSearch:
         """Return whether a tiling found so far is at least as good as these estimates."""
         return any(found[0] <= cycles and found[1] <= program for found in self._front)
 
-    def _sized(self, plan: WindowTiling) -> Iterator[tuple[WindowTiling, _Cut]]:
+    def _sized(self, plan: Tiling) -> Iterator[tuple[Tiling, _Cut]]:
         """Yield ``plan`` with slots and tile sizes that fit, whole rows first."""
         window, used = self.window, 0
         widest = 1 if self.room.quick else 12 if window.out_height == 1 else 3
@@ -237,7 +238,7 @@ class _TilingSearch:
             if used >= widest:
                 return
 
-    def _variants(self, plan: WindowTiling) -> Iterator[WindowTiling]:
+    def _variants(self, plan: Tiling) -> Iterator[Tiling]:
         """Yield the plan double buffered, single buffered, and with a row ring if rows are shared."""
         window = self.window
         if self.room.result_resident:
@@ -255,7 +256,7 @@ class _TilingSearch:
         if self.weighted and window.overlap_y and window.out_height > 1 and one_group and not plan.sliced:
             yield replace(plan, ring=True)
 
-    def _most_rows(self, plan: WindowTiling, cols: int) -> int:
+    def _most_rows(self, plan: Tiling, cols: int) -> int:
         """Return the largest tile height that fits, 0 if none does."""
         low, high = 0, self.window.out_height
         while low < high:
@@ -274,10 +275,10 @@ class _TilingSearch:
             self._tiles[key] = _axis_tiles(self.window, step, vertical=vertical, ring=ring)
         return self._tiles[key]
 
-    def _traffic(self, tiling: WindowTiling, cut: _Cut) -> _Traffic:
+    def _traffic(self, tiling: Tiling, cut: _Cut) -> _Traffic:
         """Return totals over all tiles and result channels."""
         window = self.window
-        channels = tiling.tile_channels(window)
+        channels = tile_channels(window, tiling)
         passes = 1.0  # how often the input is read
         if tiling.sliced:
             passes = window.in_channels / channels * -(-window.out_channels // tiling.group)
@@ -290,7 +291,7 @@ class _TilingSearch:
             self._traffics[key, channels, passes] = self._count_traffic(tiling, cut, channels, passes)
         return self._traffics[key, channels, passes]
 
-    def _count_traffic(self, tiling: WindowTiling, cut: _Cut, channels: int, passes: float) -> _Traffic:
+    def _count_traffic(self, tiling: Tiling, cut: _Cut, channels: int, passes: float) -> _Traffic:
         """Return the traffic of tiles of ``channels`` input channels that read the input ``passes`` times."""
         window, burst, item = self.window, self.target.sram.burst_bytes, self.window.item_bytes
         total = _Traffic(0, 0.0, 0.0, 0.0, {})
@@ -301,7 +302,7 @@ class _TilingSearch:
                 size = (row.size, col.size)
                 total.sizes[size] = total.sizes.get(size, 0) + count
                 load = transfer_bytes(
-                    StridedRuns(channels * item, col.loaded, window.pixel_bytes, row.loaded, window.row_bytes), burst
+                    Runs(channels * item, col.loaded, window.pixel_bytes, row.loaded, window.row_bytes), burst
                 )
                 store = sum(
                     times * self._store_bytes(row.size, col.size, group) for group, times in group_sizes(window, tiling)
@@ -320,10 +321,10 @@ class _TilingSearch:
         window, item = self.window, self.window.item_bytes
         pixel = window.out_channels * item
         return transfer_bytes(
-            StridedRuns(channels * item, cols, pixel, rows, window.out_width * pixel), self.target.sram.burst_bytes
+            Runs(channels * item, cols, pixel, rows, window.out_width * pixel), self.target.sram.burst_bytes
         )
 
-    def _estimates(self, tiling: WindowTiling, cut: _Cut) -> Iterator[Estimate]:
+    def _estimates(self, tiling: Tiling, cut: _Cut) -> Iterator[Estimate]:
         """Yield the cost of the layer with each shape of the array.
 
         Nothing if there are too many instructions, or if transfers alone take longer than a tiling found already. Tile
@@ -391,7 +392,7 @@ class _TilingSearch:
             cycles += ends
             yield cycles, program, (shape, cut), tiling, lead
 
-    def _ring_starts(self, tiling: WindowTiling, cut: _Cut, turns: int) -> float:
+    def _ring_starts(self, tiling: Tiling, cut: _Cut, turns: int) -> float:
         """Return the cycles to load the first rows of strips into a ring that the last strip has just left.
 
         ``turns``: how often all strips are computed.
@@ -401,11 +402,11 @@ class _TilingSearch:
         window, sram = self.window, self.target.sram
         starts = turns * window.batch * -(-window.out_width // cut.cols) - 1
         rows = clip(-window.pad_top, window.in_rows(cut.rows), window.in_height).length
-        size = tiling.tile_channels(window) * window.item_bytes
-        loaded = StridedRuns(size, window.in_cols(cut.cols), window.pixel_bytes, rows, window.row_bytes)
+        size = tile_channels(window, tiling) * window.item_bytes
+        loaded = Runs(size, window.in_cols(cut.cols), window.pixel_bytes, rows, window.row_bytes)
         return starts * (transfer_bytes(loaded, sram.burst_bytes) / sram.bytes_per_cycle + 2 * sram.read_latency_cycles)
 
-    def _in_turns(self, tiling: WindowTiling, traffic: _Traffic, shape: int) -> float:
+    def _in_turns(self, tiling: Tiling, traffic: _Traffic, shape: int) -> float:
         """Return the cycles of tiles whose last group of result channels is smaller than the others, else 0.0.
 
         A group is computed into one of two slots while the one before is stored from the other. Time that is left in
@@ -438,7 +439,7 @@ class _TilingSearch:
         results = window.batch * window.out_height * window.out_width * window.out_channels / vector.requant_lanes
         return results + instructions * vector.start_cycles, 2 * results
 
-    def _kinds(self, tiling: WindowTiling) -> list[tuple[StepKind, int]]:
+    def _kinds(self, tiling: Tiling) -> list[tuple[StepKind, int]]:
         """Return :func:`step_kinds`, the same list for tilings that cut the channels alike."""
         key = (tiling.group, tiling.block, tiling.k_slice)
         if key not in self._steps:
@@ -446,7 +447,7 @@ class _TilingSearch:
         return self._steps[key]
 
     def _compute(
-        self, tiling: WindowTiling, cut: _Cut, traffic: _Traffic, kinds: Sequence[tuple[StepKind, int]], shape: int
+        self, tiling: Tiling, cut: _Cut, traffic: _Traffic, kinds: Sequence[tuple[StepKind, int]], shape: int
     ) -> float:
         """Return the cycles of all compute instructions, regardless of slots and of the order of transfers."""
         key = (*cut, tiling.group, tiling.block, tiling.k_slice, shape)
@@ -458,7 +459,7 @@ class _TilingSearch:
             )
         return self._computes[key]
 
-    def _weights(self, tiling: WindowTiling, tiles: int, steps: int) -> tuple[float, int, float]:
+    def _weights(self, tiling: Tiling, tiles: int, steps: int) -> tuple[float, int, float]:
         """Return (bytes, transfers) of weights and parameters, and cycles of the decoder."""
         if not self.weighted:
             return 0.0, 0, 0.0
@@ -472,7 +473,7 @@ class _TilingSearch:
         decode = uses * symbols / decoder.symbols_per_cycle
         return float(moved), loads, decode
 
-    def _again(self, tiling: WindowTiling, tiles: int) -> float:
+    def _again(self, tiling: Tiling, tiles: int) -> float:
         """Return the cycles of the off-chip port for repeated reads of weights without a copy in SRAM."""
         uses = 1 if tiling.resident else tiles
         return (uses - 1) * self.room.uncopied_bytes / self.target.offchip.bytes_per_cycle
@@ -574,7 +575,7 @@ def _decoded(kept: Any) -> tuple[TilingChoice, ...] | None:
     """Return the tilings of a cache entry, or None for a damaged one."""
     try:
         return tuple(
-            TilingChoice(fields and WindowTiling(**{**fields, "outer": Outer(fields["outer"])}), *estimates)
+            TilingChoice(fields and Tiling(**{**fields, "outer": Outer(fields["outer"])}), *estimates)
             for *estimates, fields in kept
         )
     except (KeyError, TypeError, ValueError):

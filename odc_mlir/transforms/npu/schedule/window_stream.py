@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Generic, TypeVar
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.npu_tiling import Outer
+from odc_mlir.dialects.npu_tiling import Outer, Tiling
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.transforms.npu.schedule.constants import packed_params, packed_weights
@@ -25,7 +25,7 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, com
 from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fields
 from odc_mlir.transforms.npu.schedule.transfers import Region2D, load_region, transfer_tile
 from odc_mlir.transforms.npu.schedule.vector_stream import vop_fields
-from odc_mlir.transforms.npu.schedule.window_tiling import ComputeStep, WindowTiling, footprint, group_steps
+from odc_mlir.transforms.npu.schedule.window_tiling import ComputeStep, footprint, group_steps, tile_channels
 
 Convolution = WindowLayer[npu.ConvOp]
 Pooling = WindowLayer[npu.PoolOp]
@@ -38,9 +38,7 @@ class WeightLoads(ABC, Generic[Product]):
 
     layer: WindowLayer[Product]
 
-    def __init__(
-        self, layer: WindowLayer[Product], tiling: WindowTiling, memories: LocalMemories, element: str
-    ) -> None:
+    def __init__(self, layer: WindowLayer[Product], tiling: Tiling, memories: LocalMemories, element: str) -> None:
         size = footprint(layer.window, tiling)
         self.layer, self.tiling, self.pool = layer, tiling, memories.pool
         self.columns = memories.target.array.shapes[tiling.shape][1]
@@ -128,7 +126,7 @@ class _ConstantWeights(WeightLoads[npu.ConvOp]):
 class _Inputs:
     """Input tiles of a window operation in the tile buffer: tiles in turn, a ring of rows, or the whole tensor."""
 
-    def __init__(self, layer: AnyWindow, tiling: WindowTiling, slots: list[Buffer], zero: int) -> None:
+    def __init__(self, layer: AnyWindow, tiling: Tiling, slots: list[Buffer], zero: int) -> None:
         self.layer, self.tiling, self.zero = layer, tiling, zero
         self.slots = Slots(slots)
         self.window: WindowGeometry = layer.window
@@ -196,19 +194,19 @@ class _Outputs:
 
 
 def _tile_slots(
-    layer: AnyWindow, tiling: WindowTiling, memories: LocalMemories, zero: int, *, weighted: bool
+    layer: AnyWindow, tiling: Tiling, memories: LocalMemories, zero: int, *, weighted: bool
 ) -> tuple[_Inputs, _Outputs]:
     """Take the tile-buffer slots of a window operation."""
     size = footprint(layer.window, tiling, weighted=weighted)
     window = layer.window
     rows = ring_rows(window, tiling.rows) if tiling.ring else window.in_rows(tiling.rows)
-    source = Slot("input", (rows, window.in_cols(tiling.cols), tiling.tile_channels(window)), layer.source.type)
+    source = Slot("input", (rows, window.in_cols(tiling.cols), tile_channels(window, tiling)), layer.source.type)
     result = Slot("output", (tiling.rows, tiling.cols, tiling.group), layer.result.type)
     slots = memories.take(Space.TILE, [source] * size.input_slots + [result] * size.output_slots)
     return _Inputs(layer, tiling, slots[: size.input_slots], zero), _Outputs(layer, slots[size.input_slots :])
 
 
-def _jobs(window: WindowGeometry, tiling: WindowTiling) -> Iterator[tuple[Tile, tuple[int, int]]]:
+def _jobs(window: WindowGeometry, tiling: Tiling) -> Iterator[tuple[Tile, tuple[int, int]]]:
     """Yield (tile, result channels (first, count)) in the order of ``tiling.outer``."""
     groups = list(parts(window.out_channels, tiling.group))
     grid = list(tiles(window, tiling.rows, tiling.cols, strips=tiling.ring))
@@ -223,7 +221,7 @@ def _jobs(window: WindowGeometry, tiling: WindowTiling) -> Iterator[tuple[Tile, 
 
 
 def _input_channels(
-    window: WindowGeometry, tiling: WindowTiling, step: ComputeStep, group: tuple[int, int]
+    window: WindowGeometry, tiling: Tiling, step: ComputeStep, group: tuple[int, int]
 ) -> tuple[int, int]:
     """Return (first, count) of the input channels that are in the tile buffer together during ``step``."""
     if window.depthwise:
@@ -233,7 +231,7 @@ def _input_channels(
 
 def conv_commands(
     layer: Convolution,
-    tiling: WindowTiling,
+    tiling: Tiling,
     memories: LocalMemories,
     follower: Layer[npu.ElementwiseOp] | None = None,
 ) -> Iterator[Command]:
@@ -255,7 +253,7 @@ def conv_commands(
 
 def product_commands(
     layer: WindowLayer[Product],
-    tiling: WindowTiling,
+    tiling: Tiling,
     memories: LocalMemories,
     weights: WeightLoads[Product],
     integers: Mapping[str, int | str],
@@ -307,7 +305,7 @@ def _moved(place: Place, units: int) -> Place:
     return place[0], place[1] + units
 
 
-def _conv_fields(layer: WindowLayer[Product], tiling: WindowTiling) -> dict[str, int | str]:
+def _conv_fields(layer: WindowLayer[Product], tiling: Tiling) -> dict[str, int | str]:
     """Return the fields that all compute instructions of a product share, except its integers."""
     window = layer.window
     return {
@@ -347,7 +345,7 @@ def _tile_fields(tile: Tile, step: ComputeStep, source: TilePart, output: TilePa
     }
 
 
-def pool_commands(layer: Pooling, tiling: WindowTiling, memories: LocalMemories) -> Iterator[Command]:
+def pool_commands(layer: Pooling, tiling: Tiling, memories: LocalMemories) -> Iterator[Command]:
     """Yield the commands of a pooling operation in plain order."""
     window = layer.window
     inputs, outputs = _tile_slots(layer, tiling, memories, 0, weighted=False)
@@ -410,7 +408,7 @@ class _Matrix(WeightLoads[npu.MatmulOp]):
         return command("pfill", target=target, count=count, **scale_fields("out", self.layer.op.scale))
 
 
-def matmul_commands(layer: Matmul, tiling: WindowTiling, memories: LocalMemories) -> Iterator[Command]:
+def matmul_commands(layer: Matmul, tiling: Tiling, memories: LocalMemories) -> Iterator[Command]:
     """Return the commands of a matrix product in plain order."""
     op, weights = layer.op, layer.sources[1].type
     constant: dict[str, int | str] = {
@@ -430,7 +428,7 @@ class _FusedElementwise:
         self,
         layer: Layer[npu.ElementwiseOp],
         conv: WindowLayer[Product],
-        tiling: WindowTiling,
+        tiling: Tiling,
         memories: LocalMemories,
     ) -> None:
         first = layer.op.a is conv.op.output

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -18,15 +17,11 @@ from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry, parts, rin
 TILE_ALIGNMENT = 16
 
 
-@dataclass(frozen=True, slots=True)
-class WindowTiling(Tiling):
-    """A tiling with facts that depend on the window."""
-
-    def tile_channels(self, window: WindowGeometry) -> int:
-        """Return the input channels of a tile in the tile buffer."""
-        if window.depthwise:
-            return self.group // window.multiplier
-        return self.k_slice if self.sliced else window.in_channels
+def tile_channels(window: WindowGeometry, tiling: Tiling) -> int:
+    """Return the input channels of a tile in the tile buffer."""
+    if window.depthwise:
+        return tiling.group // window.multiplier
+    return tiling.k_slice if tiling.sliced else window.in_channels
 
 
 class Footprint(NamedTuple):
@@ -64,7 +59,7 @@ def aligned(size: int) -> int:
 
 
 def footprint(
-    window: WindowGeometry, tiling: WindowTiling, cut: tuple[int, int] | None = None, *, weighted: bool = True
+    window: WindowGeometry, tiling: Tiling, cut: tuple[int, int] | None = None, *, weighted: bool = True
 ) -> Footprint:
     """Return the footprint of ``tiling``, with tiles of the rows and columns of ``cut`` if given.
 
@@ -72,7 +67,7 @@ def footprint(
     """
     rows, cols = cut or (tiling.rows, tiling.cols)
     in_rows = ring_rows(window, rows) if tiling.ring else window.in_rows(rows)
-    in_bytes = aligned(in_rows * window.in_cols(cols) * tiling.tile_channels(window) * window.item_bytes)
+    in_bytes = aligned(in_rows * window.in_cols(cols) * tile_channels(window, tiling) * window.item_bytes)
     in_slots = min(1, tiling.in_slots) if tiling.ring else tiling.in_slots
     out_bytes = aligned(rows * cols * tiling.group * window.item_bytes)
     pixels = rows * cols
@@ -123,7 +118,7 @@ class ComputeStep(NamedTuple):
     is_last: bool
 
 
-def group_steps(window: WindowGeometry, tiling: WindowTiling, first: int, channels: int) -> Iterator[ComputeStep]:
+def group_steps(window: WindowGeometry, tiling: Tiling, first: int, channels: int) -> Iterator[ComputeStep]:
     """Yield the compute instructions of one tile and one group of result channels, in order."""
     blocks = list(parts(channels, tiling.block))
     if window.depthwise:
@@ -147,24 +142,24 @@ class StepKind(NamedTuple):
     is_last: bool
 
 
-def group_sizes(window: WindowGeometry, tiling: WindowTiling) -> list[tuple[int, int]]:
+def group_sizes(window: WindowGeometry, tiling: Tiling) -> list[tuple[int, int]]:
     """Return (result channels, occurrences) of the groups of a tile; the last one may be smaller."""
     full, rest = divmod(window.out_channels, tiling.group)
     return [(size, times) for size, times in ((tiling.group, full), (rest, 1)) if size and times]
 
 
-def step_kinds(window: WindowGeometry, tiling: WindowTiling) -> list[tuple[StepKind, int]]:
+def step_kinds(window: WindowGeometry, tiling: Tiling) -> list[tuple[StepKind, int]]:
     """Return the compute instructions of one tile over all result channels, as (kind, occurrences)."""
     return _kinds_of_groups(window, tiling, group_sizes(window, tiling))
 
 
-def kinds_of_group(window: WindowGeometry, tiling: WindowTiling, size: int) -> list[tuple[StepKind, int]]:
+def kinds_of_group(window: WindowGeometry, tiling: Tiling, size: int) -> list[tuple[StepKind, int]]:
     """Return the compute instructions of one tile for a group of ``size`` result channels, as (kind, occurrences)."""
     return _kinds_of_groups(window, tiling, [(size, 1)])
 
 
 def _kinds_of_groups(
-    window: WindowGeometry, tiling: WindowTiling, groups: Sequence[tuple[int, int]]
+    window: WindowGeometry, tiling: Tiling, groups: Sequence[tuple[int, int]]
 ) -> list[tuple[StepKind, int]]:
     channels: Counter[int] = Counter()
     for size, times in groups:
@@ -191,25 +186,25 @@ STORE_GROUPS = (256, 128, 64, 32)  # whole SRAM bursts
 K_SLICES = (256, 64, 16, 4, 1)
 
 
-def pool_plans(window: WindowGeometry) -> Iterator[WindowTiling]:
+def pool_plans(window: WindowGeometry) -> Iterator[Tiling]:
     """Yield channel slices of a pooling operation."""
     for group in _channel_counts(window.out_channels, 1):
-        yield WindowTiling(1, 1, group, group, group, outer=Outer.GROUPS)
+        yield Tiling(1, 1, group, group, group, outer=Outer.GROUPS)
 
 
-def depthwise_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]:
+def depthwise_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
     """Yield all channels at once, or slices with their own weights and parameters."""
     entries, cap = target.local.param_entries, _most_weights(window, target)
     for group in _channel_counts(window.out_channels, window.multiplier):
         single = group == window.out_channels
         slots = 1 if single else 2
         if group * slots <= entries and window.taps * group * slots <= cap:
-            yield WindowTiling(1, 1, group, group, 1, outer=Outer.GROUPS, weight_slots=slots)
+            yield Tiling(1, 1, group, group, 1, outer=Outer.GROUPS, weight_slots=slots)
         elif single:
             yield from _depthwise_blocks(window, target)
 
 
-def _depthwise_blocks(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]:
+def _depthwise_blocks(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
     """Yield all channels of a tile at once with weights or parameters in blocks."""
     cap = _most_weights(window, target)
     resident = window.weight_bytes <= target.local.weight_bytes
@@ -217,7 +212,7 @@ def _depthwise_blocks(window: WindowGeometry, target: Target) -> Iterator[Window
     while block > 0 and not resident and block * window.taps * 2 > cap:
         block = block // 2 // window.multiplier * window.multiplier
     if block:
-        yield WindowTiling(
+        yield Tiling(
             1,
             1,
             window.out_channels,
@@ -230,7 +225,7 @@ def _depthwise_blocks(window: WindowGeometry, target: Target) -> Iterator[Window
         )
 
 
-def conv_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]:
+def conv_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
     """Yield plans with resident weights if they fit, weights streamed per tile, or kept per group of channels."""
     local, channels = target.local, window.out_channels
     if window.weight_bytes <= local.weight_bytes:
@@ -238,7 +233,7 @@ def conv_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]
         block = channels if fits else local.param_entries // 2
         most = min(2 if window.weights_per_image else 1, local.weight_bytes // window.weight_bytes)
         for group, buffered in product((channels, *_groups(channels)), range(1, most + 1)):
-            yield WindowTiling(
+            yield Tiling(
                 1,
                 1,
                 group,
@@ -261,18 +256,16 @@ def fills_weight_buffer(window: WindowGeometry, target: Target) -> bool:
     return window.weight_bytes <= target.local.weight_bytes < 2 * window.weight_bytes
 
 
-def _by_groups(
-    window: WindowGeometry, target: Target, block: int, weight_slots: Iterable[int]
-) -> Iterator[WindowTiling]:
+def _by_groups(window: WindowGeometry, target: Target, block: int, weight_slots: Iterable[int]) -> Iterator[Tiling]:
     """Yield plans with the weights of ``block`` channels at a time; a second slot holds the next group."""
     most, entries = _most_weights(window, target), target.local.param_entries
     for slots in weight_slots:
         fits = window.depth * block * slots <= most and block * slots <= entries
         if block < window.out_channels and fits:
-            yield WindowTiling(1, 1, block, block, window.in_channels, outer=Outer.GROUPS, weight_slots=slots)
+            yield Tiling(1, 1, block, block, window.in_channels, outer=Outer.GROUPS, weight_slots=slots)
 
 
-def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[WindowTiling]:
+def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[Tiling]:
     """Yield plans with the weights of ``block`` result channels at a time, all of them for each tile."""
     cap, half = _most_weights(window, target), target.local.param_entries // 2
     channels = window.out_channels
@@ -283,7 +276,7 @@ def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[Wi
     if not k_slice or block > half:
         return
     for group in (channels, *_groups(channels)):
-        yield WindowTiling(
+        yield Tiling(
             1,
             1,
             group,
@@ -295,7 +288,7 @@ def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[Wi
         )
 
 
-def sliced_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]:
+def sliced_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
     """Yield plans for inputs that have too many channels for one tile."""
     cap, half = _most_weights(window, target), target.local.param_entries // 2
     channels = window.out_channels
@@ -305,7 +298,7 @@ def sliced_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTilin
             if block > half or k_slice >= window.in_channels or slots < 2:
                 continue
             for group in (channels, *_groups(channels), block):
-                yield WindowTiling(
+                yield Tiling(
                     1,
                     1,
                     group,

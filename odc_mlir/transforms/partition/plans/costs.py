@@ -18,10 +18,10 @@ from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp, freeze_known
-from odc_mlir.dialects.npu_tiling import Outer
+from odc_mlir.dialects.npu_tiling import Outer, Tiling
 from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import CompileError, OdcError
-from odc_mlir.isa.fields import FULL_RECORD_BYTES
+from odc_mlir.isa.fields import FULL_RECORD_BYTES, Runs
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.deadline import checkpoint
 from odc_mlir.support.locations import names_loc, op_name
@@ -34,13 +34,13 @@ from odc_mlir.transforms.npu.npu_alias_moves import mark_views
 from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
 from odc_mlir.transforms.npu.npu_swap_axes import NpuSwapAxesPass
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
-from odc_mlir.transforms.npu.schedule.cost import StridedRuns, ports, transfer_bytes
+from odc_mlir.transforms.npu.schedule.cost import ports, transfer_bytes
 from odc_mlir.transforms.npu.schedule.layer_plan import layer_choices, planned_layers
 from odc_mlir.transforms.npu.schedule.move_stream import gathered_bytes
 from odc_mlir.transforms.npu.schedule.prefetch import SMALLEST_CHUNK
 from odc_mlir.transforms.npu.schedule.tensor_ir import becomes_instructions, viewed, window_of
 from odc_mlir.transforms.npu.schedule.window_search import TilingChoice, Tilings, tilings_of
-from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling, step_kinds
+from odc_mlir.transforms.npu.schedule.window_tiling import step_kinds, tile_channels
 from odc_mlir.transforms.partition.plans.plans import OperatorCost
 
 FIRST_BYTES = 64  # of a program beside its layers': header, end, instructions that resemble none before
@@ -229,7 +229,7 @@ class _LayerCosts:
             work.picked_bytes + picked,
         )
 
-    def _shares(self, layer: npu.ConvOp, tiling: WindowTiling) -> tuple[float, float, float]:
+    def _shares(self, layer: npu.ConvOp, tiling: Tiling) -> tuple[float, float, float]:
         """Return the times at which ``layer`` uses its constants.
 
         They are the share before the first instruction, the cycles for loading the input, and the share of the cycles
@@ -238,9 +238,9 @@ class _LayerCosts:
         sram = self.tilings.target.sram
         window = window_of(layer, source_resident=not tiling.in_slots, result_resident=not tiling.out_slots)
         tiles = window.batch * -(-window.out_height // tiling.rows) * -(-window.out_width // tiling.cols)
-        pixel = tiling.tile_channels(window) * window.item_bytes
+        pixel = tile_channels(window, tiling) * window.item_bytes
         rows, cols = window.in_rows(tiling.rows), window.in_cols(tiling.cols)
-        loaded = transfer_bytes(StridedRuns(pixel, cols, window.pixel_bytes, rows, window.row_bytes), sram.burst_bytes)
+        loaded = transfer_bytes(Runs(pixel, cols, window.pixel_bytes, rows, window.row_bytes), sram.burst_bytes)
         ahead = loaded / sram.bytes_per_cycle + sram.read_latency_cycles if tiling.in_slots else 0.0
         if tiling.resident:
             parts = -(-window.out_channels // tiling.group) if tiling.outer is Outer.GROUPS else 1
