@@ -181,28 +181,51 @@ def pool(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     rows = _valid(v["out_height"], v["stride_y"], v["kernel_height"], v["valid_y"], v["valid_height"], "y")
     columns = _valid(v["out_width"], v["stride_x"], v["kernel_width"], v["valid_x"], v["valid_width"], "x")
     machine.require(channels > 0, "pools nothing: channels is 0")
-    pixel = channels * item
-    machine.check_pixels(rows, columns, pixel, v["in_stride_y"], v["in_stride_x"])
     results = v["out_height"] * v["out_width"] * channels
     taps = results * v["kernel_height"] * v["kernel_width"]
     vector = m.target.vector
     work = machine.InstructionCost(start=vector.start_cycles, shortest=taps / vector.reduce_lanes, lanes=results)
     start = v["input"] + v["valid_y"] * v["in_stride_y"] + v["valid_x"] * v["in_stride_x"]
-    area = box(start, pixel, columns, v["in_stride_x"], rows, v["in_stride_y"])
     # where the stride is larger than the kernel, what lies between the windows passes by as well
-    source = m.access.read(m.memories.tile, area, moved=max(taps * item, area.units))
-    target = box(v["output"], pixel, v["out_width"], v["out_stride_x"], v["out_height"], v["out_stride_y"])
-    out = m.access.write(m.memories.tile, target)
-    if out is None or source is None or m.memories.tile.data is None:
+    x = _image(m, v, dtype, start, rows, columns, moved=taps * item)
+    out = m.access.write(m.memories.tile, _result(v, channels * item))
+    if out is None or x is None:
         return work
-    x = machine.typed(
-        m.memories.tile.data, dtype, start, (1, rows, columns, channels), (0, v["in_stride_y"], v["in_stride_x"], item)
-    )
     compute = max_pool if POOL_KINDS[v["kind"]] == "max" else average_pool
     window, stride = (v["kernel_height"], v["kernel_width"]), (v["stride_y"], v["stride_x"])
-    result = compute(x, window, stride, (v["valid_y"], v["valid_x"]), (v["out_height"], v["out_width"]), low, high)
+    result = compute(
+        x[None], window, stride, (v["valid_y"], v["valid_x"]), (v["out_height"], v["out_width"]), low, high
+    )
     out[...] = np.ascontiguousarray(result).view(np.uint8).reshape(out.shape)
     return work
+
+
+def _image(
+    m: machine.Machine,
+    v: machine.Values,
+    dtype: np.dtype[Any],
+    start: int,
+    rows: int,
+    columns: int,
+    *,
+    moved: int | None = None,
+) -> NDArray[Any] | None:
+    """Read pixels ``[rows, columns, channels]`` from ``start`` on; None in timing-only runs.
+
+    ``moved``: bytes that are read if they are more than those of the pixels.
+    """
+    channels, strides = v["channels"], (v["in_stride_y"], v["in_stride_x"], dtype.itemsize)
+    machine.check_pixels(rows, columns, channels * dtype.itemsize, strides[0], strides[1])
+    area = box(start, channels * dtype.itemsize, columns, strides[1], rows, strides[0])
+    source = m.access.read(m.memories.tile, area, moved=None if moved is None else max(moved, area.units))
+    if source is None or m.memories.tile.data is None:
+        return None
+    return machine.typed(m.memories.tile.data, dtype, start, (rows, columns, channels), strides)
+
+
+def _result(v: machine.Values, pixel: int) -> Box:
+    """Return the bytes of a tile of result pixels of ``pixel`` bytes."""
+    return box(v["output"], pixel, v["out_width"], v["out_stride_x"], v["out_height"], v["out_stride_y"])
 
 
 def _valid(results: int, stride: int, kernel: int, before: int, inside: int, axis: str) -> int:
@@ -221,20 +244,13 @@ def reduce(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     in_type = machine.check_type(v, "in_type", "u8", "i8", "i16")
     height, width, channels = v["height"], v["width"], v["channels"]
     machine.require(height > 0 and width > 0 and channels > 0, "reduces nothing: a size is 0")
-    item = in_type.itemsize
-    machine.check_pixels(height, width, channels * item, v["in_stride_y"], v["in_stride_x"])
     count = height * width * channels
     results = height * width if kind == "argmax" else channels
     vector = m.target.vector
     work = machine.InstructionCost(
         start=vector.start_cycles, shortest=count / vector.reduce_lanes, lanes=results if v["emit"] else 0
     )
-    area = box(v["input"], channels * item, width, v["in_stride_x"], height, v["in_stride_y"])
-    source = m.access.read(m.memories.tile, area)
-    x = None
-    if source is not None and m.memories.tile.data is not None:
-        strides = (v["in_stride_y"], v["in_stride_x"], item)
-        x = machine.typed(m.memories.tile.data, in_type, v["input"], (height, width, channels), strides)
+    x = _image(m, v, in_type, v["input"], height, width)
     if kind == "argmax":
         machine.require(bool(v["emit"]) and init == "zero", "argmax needs emit and takes no earlier sums")
         out_type = machine.check_type(v, "out_type", *_ALL_TYPES)
@@ -329,18 +345,12 @@ def resize(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     item, channels = dtype.itemsize, v["channels"]
     height, width, rows, columns = v["out_height"], v["out_width"], v["in_height"], v["in_width"]
     machine.require(min(height, width, rows, columns, channels) > 0, "computes nothing: a size is 0")
-    pixel = channels * item
-    machine.check_pixels(rows, columns, pixel, v["in_stride_y"], v["in_stride_x"])
     results = height * width * channels
     work = machine.InstructionCost(start=m.target.vector.start_cycles, lanes=TURNS[kind] * results)
-    area = box(v["input"], pixel, columns, v["in_stride_x"], rows, v["in_stride_y"])
-    source = m.access.read(m.memories.tile, area, moved=max(PIXELS[kind] * results * item, area.units))
-    target = box(v["output"], pixel, width, v["out_stride_x"], height, v["out_stride_y"])
-    out = m.access.write(m.memories.tile, target)
-    if out is None or source is None or m.memories.tile.data is None:
+    x = _image(m, v, dtype, v["input"], rows, columns, moved=PIXELS[kind] * results * item)
+    out = m.access.write(m.memories.tile, _result(v, channels * item))
+    if out is None or x is None:
         return work
-    strides = (v["in_stride_y"], v["in_stride_x"], item)
-    x = machine.typed(m.memories.tile.data, dtype, v["input"], (rows, columns, channels), strides)
     lines = Lines(Line(v["start_y"], v["step_y"]), Line(v["start_x"], v["step_x"]))
     compute = resize_bilinear_by_lines if kind == "bilinear" else resize_nearest_by_lines
     out[...] = compute(x, (height, width), lines).view(np.uint8).reshape(out.shape)

@@ -50,7 +50,7 @@ class _LstmEmitter:
         self.steps, self.batch, self.features, self.units = layer.op.sizes
         self.gates = layer.op.gates
         self.rows = self.gates * self.units
-        self.groups = plan.groups(self.units)
+        self.groups = list(parts(self.units, plan.group))
         self.shapes = memories.target.array.shapes
         count = 1 if plan.block >= self.steps else 2
         inputs = Slot("inputs", (plan.block, self.batch, self.features))
@@ -239,10 +239,6 @@ class LstmPlan:
     recurrent_stays: bool
     cycles: float
     program_bytes: float
-
-    def groups(self, units: int) -> list[tuple[int, int]]:
-        """Yield (first, count) of the units of each group."""
-        return list(parts(units, self.group))
 
 
 @dataclass(frozen=True, slots=True)

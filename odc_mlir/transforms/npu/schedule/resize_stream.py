@@ -19,7 +19,7 @@ from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, TilePart
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command
-from odc_mlir.transforms.npu.schedule.transfers import transfer
+from odc_mlir.transforms.npu.schedule.transfers import ImagePart, transfer
 from odc_mlir.transforms.npu.schedule.vector_stream import VectorWork, vector_choice
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
@@ -166,18 +166,22 @@ def resize_commands(layer: Layer[npu.ResizeOp], memories: LocalMemories) -> Iter
     counts = [0 if resident else plan.buffers for resident in stays]
     slots = memories.take(Space.TILE, [source] * counts[0] + [result] * counts[1])
     inputs, outputs = Slots(slots[: counts[0]]), Slots(slots[counts[0] :])
-    for taken, made in _tiles(layer, plan):
+    batch, _, _, channels = layer.source.shape
+    tiles = product(range(batch), parts(channels, plan.channels), rows.spans(plan.rows), columns.spans(plan.columns))
+    for image, group, down, across in tiles:
+        taken = ImagePart(image, down.pixel, down.pixels, across.pixel, across.pixels, *group)
+        made = ImagePart(image, down.first, down.results, across.first, across.results, *group)
         if layer.source.layout is not None:
-            given = TilePart.resident(layer.source, taken.row, taken.column, taken.channel)
+            given = TilePart.resident(layer.source, taken.row, taken.col, taken.channel)
         else:
             slot, empty = inputs.get(taken)
-            given = TilePart.dense((slot, 0), taken.channels * layer.source.item_bytes, taken.columns)
+            given = TilePart.dense((slot, 0), taken.channels * layer.source.item_bytes, taken.cols)
             if empty:
-                yield taken.transfer("load", layer.source, given.place)
+                yield _transfer("load", taken, layer.source, given.place)
         if layer.result.layout is not None:
-            found = TilePart.resident(layer.result, made.row, made.column, made.channel)
+            found = TilePart.resident(layer.result, made.row, made.col, made.channel)
         else:
-            found = TilePart.dense((outputs.take(), 0), made.channels * layer.result.item_bytes, made.columns)
+            found = TilePart.dense((outputs.take(), 0), made.channels * layer.result.item_bytes, made.cols)
         yield command(
             "resize",
             kind=op.kind.data.value,
@@ -185,11 +189,11 @@ def resize_commands(layer: Layer[npu.ResizeOp], memories: LocalMemories) -> Iter
             input=given.place,
             in_stride_x=given.stride_x,
             in_stride_y=given.stride_y,
-            in_width=taken.columns,
+            in_width=taken.cols,
             in_height=taken.rows,
-            **_line_fields("x", columns, made.column, taken.column),
+            **_line_fields("x", columns, made.col, taken.col),
             **_line_fields("y", rows, made.row, taken.row),
-            out_width=made.columns,
+            out_width=made.cols,
             out_height=made.rows,
             channels=made.channels,
             output=found.place,
@@ -197,19 +201,7 @@ def resize_commands(layer: Layer[npu.ResizeOp], memories: LocalMemories) -> Iter
             out_stride_y=found.stride_y,
         )
         if layer.result.layout is None:
-            yield made.transfer("store", layer.result, found.place)
-
-
-def _tiles(layer: Layer[npu.ResizeOp], plan: ResizePlan) -> Iterator[tuple[_Pixels, _Pixels]]:
-    """Yield the source pixels and the results of each tile."""
-    batch, _, _, channels = layer.source.shape
-    rows, columns = ResizeAxis(layer.op, 0), ResizeAxis(layer.op, 1)
-    tiles = product(range(batch), parts(channels, plan.channels), rows.spans(plan.rows), columns.spans(plan.columns))
-    for image, (channel, count), down, across in tiles:
-        yield (
-            _Pixels(image, channel, count, down.pixel, down.pixels, across.pixel, across.pixels),
-            _Pixels(image, channel, count, down.first, down.results, across.first, across.results),
-        )
+            yield _transfer("store", made, layer.result, found.place)
 
 
 def _line_fields(name: str, axis: ResizeAxis, first: int, pixel: int) -> dict[str, int]:
@@ -218,22 +210,11 @@ def _line_fields(name: str, axis: ResizeAxis, first: int, pixel: int) -> dict[st
     return {f"start_{name}": line.start, f"step_{name}": line.step}
 
 
-class _Pixels(NamedTuple):
-    """Some channels of some rows and columns of an image."""
-
-    image: int
-    channel: int
-    channels: int
-    row: int
-    rows: int
-    column: int
-    columns: int
-
-    def transfer(self, mnemonic: str, tensor: LayerTensor, place: Place) -> Command:
-        """Return the load or store between ``tensor`` and ``place``, where the pixels are dense."""
-        _, height, width, channels = tensor.shape
-        item = tensor.item_bytes
-        pixel = (self.image * height + self.row) * width + self.column
-        memory = tensor.at((pixel * channels + self.channel) * item)
-        sizes, strides = (self.channels * item, self.columns, self.rows), (channels * item, width * channels * item)
-        return transfer(mnemonic, memory, place, sizes, strides)
+def _transfer(mnemonic: str, part: ImagePart, tensor: LayerTensor, place: Place) -> Command:
+    """Return the load or store between ``tensor`` and ``place``, where the pixels are dense."""
+    _, height, width, channels = tensor.shape
+    item = tensor.item_bytes
+    pixel = (part.image * height + part.row) * width + part.col
+    memory = tensor.at((pixel * channels + part.channel) * item)
+    sizes, strides = (part.channels * item, part.cols, part.rows), (channels * item, width * channels * item)
+    return transfer(mnemonic, memory, place, sizes, strides)

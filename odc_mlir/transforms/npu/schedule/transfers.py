@@ -11,9 +11,10 @@ from odc_mlir.transforms.npu.schedule.layers import LayerTensor
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command, placed
 
 
-class Region2D(NamedTuple):
-    """Input rows and columns, padding included, and the channels of one load."""
+class ImagePart(NamedTuple):
+    """Some channels of some rows and columns of an image, padding included."""
 
+    image: int
     row: int
     rows: int
     col: int
@@ -22,9 +23,7 @@ class Region2D(NamedTuple):
     channels: int
 
 
-def load_region(
-    source: LayerTensor, window: WindowGeometry, image: int, region: Region2D, target: Place, zero: int
-) -> Command:
+def load_region(source: LayerTensor, window: WindowGeometry, region: ImagePart, target: Place, zero: int) -> Command:
     """Return the load of part of an image, padded with ``zero`` outside of it; dense in the tile buffer."""
     rows = clip(region.row, region.rows, window.in_height)
     cols = clip(region.col, region.cols, window.in_width)
@@ -32,7 +31,7 @@ def load_region(
     if not rows.length or not cols.length:
         size = region.rows * region.cols * pixel
         return command("fill", target=target, bytes=size, value=zero, type=source.type)
-    offset = image * window.image_bytes + rows.first * window.row_bytes + cols.first * window.pixel_bytes
+    offset = region.image * window.image_bytes + rows.first * window.row_bytes + cols.first * window.pixel_bytes
     place = source.at(offset + region.channel * window.item_bytes)
     down, across = (rows.before, rows.length, rows.after), (cols.before, cols.length, cols.after)
     fields = _padded_load(down, across, pixel, window.pixel_bytes, window.row_bytes, zero)

@@ -348,7 +348,8 @@ class _TilingSearch:
         moved = load + store + moved_weights
         dma = (moved + (loads + stores + weight_loads) * latency) / target.dma.descriptors_in_flight
         edge = traffic.first_load_bytes / width + store / max(1, stores)
-        again = self._again(tiling, traffic.tiles)
+        uses = 1 if tiling.resident else traffic.tiles  # of weights, read without a copy in SRAM
+        again = (uses - 1) * self.room.uncopied_bytes / target.offchip.bytes_per_cycle
         first_weights = moved_weights / weight_loads + latency + target.decoder.start_cycles if weight_loads else 0.0
         waits_in_line = jobs > 1 and tiling.in_slots == 1 and not tiling.ring
         waits_to_store = stores > 1 and tiling.out_slots == 1
@@ -472,11 +473,6 @@ class _TilingSearch:
         decoder, symbols = self.target.decoder, self.window.weight_bytes // self.window.weight_item_bytes
         decode = uses * symbols / decoder.symbols_per_cycle
         return float(moved), loads, decode
-
-    def _again(self, tiling: Tiling, tiles: int) -> float:
-        """Return the cycles of the off-chip port for repeated reads of weights without a copy in SRAM."""
-        uses = 1 if tiling.resident else tiles
-        return (uses - 1) * self.room.uncopied_bytes / self.target.offchip.bytes_per_cycle
 
     def _cycles(self, kind: StepKind, rows: int, cols: int, shape: int) -> float:
         """Return the cycles of one compute instruction."""

@@ -23,7 +23,7 @@ from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, TilePart
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command, placed
 from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fields
-from odc_mlir.transforms.npu.schedule.transfers import Region2D, load_region, transfer_tile
+from odc_mlir.transforms.npu.schedule.transfers import ImagePart, load_region, transfer_tile
 from odc_mlir.transforms.npu.schedule.vector_stream import vop_fields
 from odc_mlir.transforms.npu.schedule.window_tiling import ComputeStep, footprint, group_steps, tile_channels
 
@@ -140,18 +140,18 @@ class _Inputs:
         if not self.tiling.in_slots:
             return TilePart.resident(self.layer.source, top, left, channel), []
         rows, cols = window.in_rows(tile.rows), window.in_cols(tile.cols)
-        region = Region2D(top, rows, left, cols, channel, channels)
+        region = ImagePart(tile.image, top, rows, left, cols, channel, channels)
         if self.tiling.ring:
             place, loads = self._load_ring(tile, region)
         else:
             slot, empty = self.slots.get((tile, channel))
-            place, loads = (slot, 0), [self._region(tile, region, (slot, 0))] if empty else []
+            place, loads = (slot, 0), [self._region(region, (slot, 0))] if empty else []
         return TilePart.dense(place, channels * window.item_bytes, cols), loads
 
-    def _region(self, tile: Tile, region: Region2D, target: Place) -> Command:
-        return load_region(self.layer.source, self.window, tile.image, region, target, self.zero)
+    def _region(self, region: ImagePart, target: Place) -> Command:
+        return load_region(self.layer.source, self.window, region, target, self.zero)
 
-    def _load_ring(self, tile: Tile, region: Region2D) -> tuple[Place, list[Command]]:
+    def _load_ring(self, tile: Tile, region: ImagePart) -> tuple[Place, list[Command]]:
         """Yield the loads of the new rows of a tile.
 
         Input row ``r`` of a strip lies at ``(r - overlap) mod ring``: the new rows of every tile but the first are
@@ -171,7 +171,7 @@ class _Inputs:
         edges = [self.next_row, overlap, last] if self.next_row < overlap < last else [self.next_row, last]
         for start, end in pairwise(edges):
             part = region._replace(row=region.row + start - first, rows=end - start)
-            loads.append(self._region(tile, part, (ring, (start - overlap) % total * row_bytes)))
+            loads.append(self._region(part, (ring, (start - overlap) % total * row_bytes)))
         self.next_row = last
         return place, loads
 
