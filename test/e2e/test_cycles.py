@@ -20,7 +20,7 @@ from odc_mlir import compiler
 from odc_mlir.formats.package import read_package
 from odc_mlir.simulator import load, simulate
 from odc_mlir.transforms.npu import npu_hoist_transfers
-from odc_mlir.transforms.npu.schedule import layer_plan, prefetch, residents, window_search
+from odc_mlir.transforms.npu.schedule import layer_plan, prefetch, window_search
 
 # These rows run in the quick suite; together they notice every mutation below.
 QUICK = (
@@ -130,25 +130,30 @@ def _single_buffers(patch: pytest.MonkeyPatch) -> None:
 
 def _nothing_resident(patch: pytest.MonkeyPatch) -> None:
     """Every tensor goes through SRAM."""
-    patch.setattr(residents.ResidentPlanner, "_fitting", lambda _self: frozenset())
+    patch.setattr(layer_plan.ResidentPlanner, "_fitting", lambda _self: frozenset())
 
 
 def _worst_tiling(patch: pytest.MonkeyPatch) -> None:
     """The slowest of the tilings that are worth a look."""
-    patch.setattr(layer_plan, "_cheapest", lambda front, _price: max(front, key=lambda choice: choice.cycles))
+    choices = window_search.Tilings.choices
+
+    def slowest(self: Any, window: Any, room: Any, *, weighted: bool) -> Any:
+        return (max(choices(self, window, room, weighted=weighted), key=lambda choice: choice.cycles),)
+
+    patch.setattr(window_search.Tilings, "choices", slowest)
 
 
 def _late_constants(patch: pytest.MonkeyPatch) -> None:
     """Constants are copied to SRAM when they are needed, not while something else runs."""
+    place = prefetch._place
 
-    def late(self: Any, index: int) -> Iterator[Any]:
-        while len(self.starts) < len(self.chunks) and self.chunks[len(self.starts)].first_use <= index:
-            chunk = self.chunks[len(self.starts)]
-            self._issue(chunk)
-            self.positions.append(index)
-            yield chunk
+    def late(*arguments: Any) -> list[Any]:
+        found = place(*arguments)
+        for chunk in found:
+            chunk.earliest = max(chunk.earliest, chunk.first_use)
+        return found
 
-    patch.setattr(prefetch._CopyQueue, "take", late)
+    patch.setattr(prefetch, "_place", late)
 
 
 MUTATIONS: Sequence[Patch] = (_no_hoisting, _single_buffers, _nothing_resident, _worst_tiling, _late_constants)

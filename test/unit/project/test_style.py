@@ -22,7 +22,7 @@ LONGEST_FUNCTION_LINES = 90
 TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
-    "transforms/npu": 11_245,
+    "transforms/npu": 11_170,
     "quantizer": 12_080,
     "transforms/circle": 6_720,
     "transforms/native": 6_325,
@@ -34,11 +34,11 @@ LINE_BUDGETS = {
     "runtime/auto": 4_560,
     "transforms/quant": 4_270,
     "dialects": 4_740,
-    "simulator": 3_995,
+    "simulator": 3_990,
     "runtime/reporting": 3_650,
     TOP_LEVEL: 4_020,
     "transforms/partition": 3_550,
-    "isa": 2_970,
+    "isa": 2_950,
     "runtime": 2_682,
     "runtime/session": 2_627,
     "runtime/execution": 2_490,
