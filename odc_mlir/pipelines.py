@@ -32,11 +32,16 @@ from odc_mlir.targets.cpu import is_cpu
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A named stage; ``passes`` follow the passes of the previous stage."""
+    """A named stage; ``passes``, some with options, follow the passes of the previous stage."""
 
     name: str
     passes: tuple[str, ...]
     summary: str
+
+    @property
+    def specs(self) -> list[ArgSpec]:
+        """Names and options of the passes."""
+        return list(parse_pipeline(",".join(self.passes)))
 
 
 FORMING = (
@@ -134,7 +139,7 @@ NATIVE_STAGES = (
             "odc-lift-variables",
             "odc-fix-batch",
             "odc-apply-annotations",
-            "native-decode-constants",
+            "circle-fold-constants{decode=true}",
             "native-mark-supported",
             "npu-form-segments",
             "npu-outline-segments",
@@ -320,7 +325,7 @@ def expand_stages(pipeline: str) -> Iterator[tuple[str | None, ArgSpec | None]]:
         raise OptionError(f"cannot read the pipeline {pipeline!r}: {reason}") from error
     for spec in specs:
         if spec.name in by_name and not spec.parameters:
-            yield from ((spec.name, ArgSpec(name, {})) for name in by_name[spec.name].passes)
+            yield from ((spec.name, item) for item in by_name[spec.name].specs)
             if not by_name[spec.name].passes:
                 yield spec.name, None
         else:
@@ -344,8 +349,8 @@ def passes_until(
     """
     configured = {type(item).name: item for item in options}
     for stage in stages_until(name, after):
-        for pass_name in stage.passes:
-            yield stage.name, configured.get(pass_name) or build_pass(ArgSpec(pass_name, {}))
+        for spec in stage.specs:
+            yield stage.name, configured.get(spec.name) or build_pass(spec)
 
 
 def forming_passes(stage: str, options: Sequence[ModulePass]) -> Iterator[tuple[str, ModulePass]]:

@@ -104,7 +104,8 @@ def pass_help(name: str) -> Iterator[str]:
     from odc_mlir.transforms.common.describe import options_of, text_of
 
     kind = pipelines.find_pass(name)
-    stages = [stage.name for stage in (*pipelines.STAGES, *pipelines.NATIVE_STAGES) if name in stage.passes]
+    every = (*pipelines.STAGES, *pipelines.NATIVE_STAGES)
+    stages = [stage.name for stage in every if any(spec.name == name for spec in stage.specs)]
     text = text_of(kind)
     yield name + (f" (stage {', '.join(stages)})" if stages else "")
     yield ""

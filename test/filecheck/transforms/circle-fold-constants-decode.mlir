@@ -1,4 +1,4 @@
-// RUN: odc-opt %s -p native-decode-constants | filecheck %s
+// RUN: odc-opt %s -p 'circle-fold-constants{decode=true}' | filecheck %s
 
 // Codes become what they stand for, also beside a value that is computed.
 func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
