@@ -7,9 +7,8 @@ fixed series of memory sizes, independent of the limit, so that a larger limit f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import dropwhile, takewhile
 
 from xdsl.context import Context
@@ -53,17 +52,6 @@ def scheduled_program(context: Context, module: ModuleOp, segment: SegmentOp) ->
 
 def _is_before_prefetching(item: tuple[str, ModulePass]) -> bool:
     return not isinstance(item[1], NpuPrefetchConstantsPass)
-
-
-def _error_of(call: Callable[[], None]) -> OdcError | None:
-    """Return the error that ``call`` raises, or None."""
-    try:
-        call()
-    except TimeLimitError:
-        raise
-    except OdcError as error:
-        return error
-    return None
 
 
 def _taken_out(module: ModuleOp) -> ProgramOp:
@@ -134,18 +122,25 @@ class _Trials:
         for program in programs(module).values():
             program.attributes[CHAINS] = chains_attribute(plan.chains)
         passes = takewhile(_is_before_prefetching, pipelines.passes_until(SCHEDULED, after=LOWERED))
-        if failed := _error_of(partial(pipelines.run_passes, self.context, module, passes)):
+        return self._run(module, passes) or self._finished(module)
+
+    def _run(self, module: ModuleOp, passes: Iterable[tuple[str, ModulePass]]) -> OdcError | None:
+        """Run ``passes`` on ``module``; if one fails, free the module and return the error."""
+        try:
+            pipelines.run_passes(self.context, module, passes)
+        except TimeLimitError:
+            raise
+        except OdcError as error:
             _free(module)
-            return failed
-        return self._finished(module)
+            return error
+        return None
 
     def _finished(self, ready: ModuleOp, options: NpuPrefetchConstantsPass | None = None) -> _TrialProgram | OdcError:
         """The program that ``ready``, which is kept, becomes."""
         module = clone_module(ready)
         passes = pipelines.passes_until(SCHEDULED, after=LOWERED, options=[options] if options else [])
         rest = dropwhile(_is_before_prefetching, passes)
-        if failed := _error_of(partial(pipelines.run_passes, self.context, module, rest)):
-            _free(module)
+        if failed := self._run(module, rest):
             return failed
         (program,) = programs(module).values()
         loaded = load(emit_program(program, self.job.target, self.job.memory), target=self.job.target)

@@ -49,7 +49,7 @@ def cpu() -> TargetDescription:
         schemes=(FLOAT, "int8", "uint8"),
         rules=lambda machine: _CpuRules(),
         machines=lambda: (processors.HERE, *processors.names()),
-        identity=_cpu_identity,
+        identity=lambda machine: ("cpu", machine_facts()) if machine in (None, processors.HERE) else (machine or "",),
         summary="machine code for a processor, by LLVM",
     )
 
@@ -57,10 +57,6 @@ def cpu() -> TargetDescription:
 def _npu_identity(machine: str | None) -> Sequence[str]:
     target = targets.load(machine or _DEFAULT_NPU)
     return target.name, target.digest("flash").hex()
-
-
-def _cpu_identity(machine: str | None) -> Sequence[str]:
-    return ("cpu", machine_facts()) if machine in (None, processors.HERE) else (machine or "",)
 
 
 @dataclass(frozen=True)

@@ -43,15 +43,13 @@ def op_name(op: Operation) -> str:
     location = op.location
     if type(location) is NameLoc:
         return location.desc.data
-    names = location_names(location)
-    return names[0] if names else ""
+    return next(iter(location_names(location)), "")
 
 
 def value_name(value: SSAValue) -> str:
     """Return the tensor name of ``value``, empty if its location has none."""
     if isinstance(value, BlockArgument):
-        names = location_names(value.location)
-        return names[0] if names else ""
+        return next(iter(location_names(value.location)), "")
     if not isinstance(value, OpResult):
         return ""
     if value.index == 0:

@@ -139,11 +139,6 @@ class Target:
     energy: EnergyCosts = dataclasses.field(compare=False, repr=False)
 
     @property
-    def element_types(self) -> tuple[str, ...]:
-        """Return all element types that the machine computes."""
-        return ELEMENT_TYPES
-
-    @property
     def weight_forms(self) -> Mapping[str, str]:
         """Return, by scheme, the form of weights that the machine prefers.
 

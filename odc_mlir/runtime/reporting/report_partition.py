@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odc_mlir import targets
-from odc_mlir.errors import OdcError, shortened
+from odc_mlir.errors import shortened
 from odc_mlir.formats.plan import Plan, SegmentStep
 from odc_mlir.formats.quantities import count_text, counted, listed, share_text, size_text, time_text
 from odc_mlir.ops.dtypes import DTYPES
@@ -230,10 +230,7 @@ _REST = "the rest of the model is quantised: quantise the float model as a whole
 
 
 def _types(target: str | None) -> Sequence[str]:
-    try:
-        return () if target is None else targets.load(target).element_types
-    except OdcError:  # described by a file that is not here
-        return targets.ELEMENT_TYPES
+    return () if target is None else targets.ELEMENT_TYPES
 
 
 def host_warning(package: Package) -> str | None:

@@ -46,7 +46,7 @@ from odc_mlir.runtime.execution.graph import Graph, build_graph, tensor_info
 from odc_mlir.runtime.execution.units import is_static
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.session.settings import Settings
-from odc_mlir.runtime.session.tensors import SessionPort, layout_of, port_at, tensorinfo
+from odc_mlir.runtime.session.tensors import SessionPort, port_at, tensorinfo
 
 HOST, NPU, LITERT, NATIVE = "host", "npu", "litert", "native"
 CPU = "cpu"
@@ -218,21 +218,12 @@ class Loader:
         """The backends of single operators."""
         return parse_assignments(self.settings.get("OP_BACKEND_MAP")) | self._by_index
 
-    def set_layout(self, ports: Sequence[SessionPort], index: int, layout: Any, what: str) -> None:
-        """Set the layout of arrays for a port."""
-        port = port_at(ports, index, what)
-        self._refuse_after_signature("layout")
-        port.layout = layout_of(layout)
-
-    def set_type(self, ports: Sequence[SessionPort], index: int, dtype: Any, what: str) -> None:
-        """Set the element type of arrays for a port."""
-        port = port_at(ports, index, what)
-        self._refuse_after_signature("type")
-        port.request_float(dtype)
-
-    def _refuse_after_signature(self, what: str) -> None:
+    def port_to_change(self, what: str, index: int, choice: str) -> SessionPort:
+        """Return an input or output whose ``choice``, the layout or type, may still change."""
+        port = port_at(self.inputs if what == "input" else self.outputs, index, what)
         if self._signature is not None:
-            raise SessionError(f"the {what} must be set before configure_signature")
+            raise SessionError(f"the {choice} must be set before configure_signature")
+        return port
 
     def configure_signature(self, name: str) -> None:
         """Select the subgraph of the signature ``name``."""

@@ -201,22 +201,22 @@ class Session:
     @call(states.MODEL)
     def set_input_layout(self, index: int, layout: str | int) -> None:
         """Set the layout of arrays for an input: ``NCHW`` (channels first), ``NHWC`` or ``NONE`` (as in the model)."""
-        self._loader.set_layout(self._loader.inputs, index, layout, "input")
+        self._loader.port_to_change("input", index, "layout").set_layout(layout)
 
     @call(states.MODEL)
     def set_output_layout(self, index: int, layout: str | int) -> None:
         """Set the layout of arrays for an output, as for an input."""
-        self._loader.set_layout(self._loader.outputs, index, layout, "output")
+        self._loader.port_to_change("output", index, "layout").set_layout(layout)
 
     @call(states.MODEL)
     def set_input_type(self, index: int, dtype: Any) -> None:
         """Pass real values to a quantised input, with ``"float32"``."""
-        self._loader.set_type(self._loader.inputs, index, dtype, "input")
+        self._loader.port_to_change("input", index, "type").request_float(dtype)
 
     @call(states.MODEL)
     def set_output_type(self, index: int, dtype: Any) -> None:
         """Return a quantised output as real values, with ``"float32"``."""
-        self._loader.set_type(self._loader.outputs, index, dtype, "output")
+        self._loader.port_to_change("output", index, "type").request_float(dtype)
 
     @call(states.LOADED - {State.RUNNING}, required=("info",))
     def set_input_tensorinfo(self, index: int, info: tensorinfo) -> None:

@@ -54,16 +54,6 @@ class tensorinfo:
         return tuple(map(int, dims))
 
 
-def layout_of(layout: Any) -> str:
-    """Return our name of ``layout``; raise SessionError for an unknown one."""
-    name = _LAYOUT_ALIASES.get(layout, layout) if isinstance(layout, str) else None
-    if isinstance(layout, int) and 0 <= layout < len(LAYOUTS):
-        name = LAYOUTS[layout]
-    if name not in LAYOUTS:
-        raise SessionError(f"unknown layout {layout!r}", hint=f"use one of {', '.join(LAYOUTS)}")
-    return str(name)
-
-
 class SessionPort:
     """An input or output with the user's choices: the ``layout`` of arrays of rank 4, and float32 values for codes.
 
@@ -76,6 +66,15 @@ class SessionPort:
         self.as_float = False
         shape = info.shape
         self.static_shape = None if shape is None or None in shape else tuple(dim or 0 for dim in shape)
+
+    def set_layout(self, layout: Any) -> None:
+        """Set the layout, by name or number; raise SessionError for an unknown one."""
+        name = _LAYOUT_ALIASES.get(layout, layout) if isinstance(layout, str) else None
+        if isinstance(layout, int) and 0 <= layout < len(LAYOUTS):
+            name = LAYOUTS[layout]
+        if name not in LAYOUTS:
+            raise SessionError(f"unknown layout {layout!r}", hint=f"use one of {', '.join(LAYOUTS)}")
+        self.layout = str(name)
 
     def request_float(self, dtype: Any) -> None:
         """Use float32 values for this quantised tensor; raise SessionError for another type or tensor."""
