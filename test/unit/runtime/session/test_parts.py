@@ -128,7 +128,7 @@ def test_channels_first() -> None:
     picture = np.arange(4, dtype=np.float32).reshape(1, 2, 2, 1)
     loader = loader_of(unary(shape=(1, 2, 2, 1)))
     for ports in (loader.inputs, loader.outputs):
-        loader.set_layout(ports, 0, "NCHW", "port")
+        ports[0].set_layout("NCHW")
     runner = Runner(loader, lambda arrays: [array + (array.shape == (1, 2, 2, 1)) for array in arrays])
     runner.set_input(0, picture.transpose(0, 3, 1, 2))
     runner.deliver(runner.compute())
