@@ -177,7 +177,7 @@ class TimeLimitError(CompileError):
 
 
 class TranslationError(CompileError):
-    """A stage changed results: what it made and what it began with differ on drawn inputs."""
+    """Outputs after a stage that differ from the outputs before it, on drawn inputs."""
 
 
 class ForeignPassError(CompileError):

@@ -1,4 +1,4 @@
-"""Recording of the ranges of a model's float tensors during runs, those of called subgraphs included.
+"""Recording of the ranges of a model's float tensors during runs, also in called subgraphs.
 
 Small tensors are copied and evaluated together, many tensors and runs at a time, because of numpy's overhead.
 """

@@ -407,7 +407,9 @@ class AutoCompiler:
     def start_if_idle(self) -> bool:
         """Start processes if the application is idle; return whether more may have to be started later."""
         with self._lock:
-            waiting = [spec for spec in self.specializations.values() if spec.goes_on]
+            goals = (states.Collecting, *states.BUSY)
+            specs = self.specializations.values()
+            waiting = [spec for spec in specs if any(isinstance(track.state, goals) for track in spec.tracks)]
             if self._closed or not waiting:
                 self._idler = None
                 return False

@@ -91,37 +91,28 @@ class AutoStatus:
         return json.dumps(self.to_dict(), indent=1)
 
 
-# Ten runs are what upstream's documents use, and the fewest of which two can be held back for checking.
-DEFAULT_RECORDS = 10
-# A background job that takes longer is no help to anyone who waits for it.
-DEFAULT_TIMEOUT_SECONDS = 600.0
-# Of address space, of which numpy and BLAS reserve much more than they use.
-DEFAULT_MEMORY_MB = 4096
-# Compile processes of the user at once, whatever number of sessions and models.
-DEFAULT_PROCESSES = 1
 PROCESSES_VARIABLE = "ODC_PROCESSES"
 IDLE_SECONDS = 1.0
-
-# Of the time that answers take: what nobody notices, and enough to find in minutes what would go on for ever.
-DEFAULT_WATCH_PERCENT = 2
 
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "ODC_TARGET": AUTO,  # a device that is here, else the processor
         "ODC_QUANT_TYPE": "",  # the target's choice
-        "ODC_RECORDS": str(DEFAULT_RECORDS),
+        # Ten runs are what upstream's documents use, and the fewest of which two can be held back for checking.
+        "ODC_RECORDS": "10",
         "ODC_ACC_METRIC": "",  # the quantiser's choice, which depends on the model
         "ODC_ACC_LIMIT": "",
         "ODC_TRIGGER": "after-records",
         "ODC_PREF": "default",
-        "ODC_TIMEOUT_S": f"{DEFAULT_TIMEOUT_SECONDS:g}",
-        "ODC_MEM_LIMIT_MB": str(DEFAULT_MEMORY_MB),
-        PROCESSES_VARIABLE: str(DEFAULT_PROCESSES),
+        "ODC_TIMEOUT_S": "600",  # a background job that takes longer is no help to anyone who waits for it
+        "ODC_MEM_LIMIT_MB": "4096",  # of address space, of which numpy and BLAS reserve much more than they use
+        PROCESSES_VARIABLE: "1",  # compile processes of the user at once, whatever number of sessions and models
         CACHE_VARIABLE: "",
         LIMIT_VARIABLE: str(DEFAULT_LIMIT_MB),
         "ODC_UPDATE_PACKAGE": "0",
         "ODC_WATCH": "1",
-        "ODC_WATCH_PERCENT": str(DEFAULT_WATCH_PERCENT),
+        # Of the time that answers take: what nobody notices, and enough to find in minutes what would go on for ever.
+        "ODC_WATCH_PERCENT": "2",
     }
 )
 """All keys with their defaults, without the switch that enables the feature."""

@@ -42,10 +42,6 @@ class Serving:
     watch: Watch | None = None
     artefact: Artefact | None = None
 
-    def without(self, candidate: ExecutorCandidate) -> Serving:
-        """Return the same without a candidate that has failed."""
-        return replace(self, candidates=tuple(item for item in self.candidates if item is not candidate))
-
 
 NOTHING = Serving()
 """No executors: the model itself answers."""
@@ -284,7 +280,8 @@ class Track:
     def give_up(self, candidate: ExecutorCandidate, reason: str) -> None:
         """Do not use ``candidate`` any more."""
         state = self.state
-        serving = state.serving.without(candidate)
+        others = tuple(item for item in state.serving.candidates if item is not candidate)
+        serving = replace(state.serving, candidates=others)
         if not isinstance(state, Active):
             self.on(TrackEvent.GIVE_UP, replace(state, serving=serving))
         elif serving.candidates:
@@ -331,11 +328,6 @@ class Specialization:
     def is_busy(self) -> bool:
         """Return whether something is done in the background."""
         return any(track.is_busy for track in self.tracks)
-
-    @property
-    def goes_on(self) -> bool:
-        """Return whether there is something to do, or to wait for."""
-        return self.is_busy or any(isinstance(track.state, Collecting) for track in self.tracks)
 
     @property
     def is_direct_pending(self) -> bool:
@@ -434,26 +426,19 @@ class Specialization:
         direct = None if self.direct is None else self.direct.state.serving.artefact
         status.latency_us |= {} if direct is None else direct.result.latency_us
         if result is not None:
-            _describe_result(status, result)
+            status.scheme = result.scheme or status.scheme
+            status.seconds = dict(result.seconds)
+            status.latency_us |= result.latency_us
+            status.verdict = None if result.verdict is None else dict(result.verdict)
+            if status.verdict is not None:
+                status.verdict.pop("saturation", None)  # a line for each tensor
+                judged = "the quantised model was judged on recorded inputs"
+                status.notes += [f"{judged}: {text}" for text in unshown(status.verdict.get("samples"))]
+            status.notes += result.notes
         status.cycles = next((item.cycles for item in state.serving.candidates if item.cycles is not None), None)
-        status.fallbacks = self.fallbacks + [
-            found for item in self.candidates(direct=True) for found in item.failures()
-        ]
+        failures = [found for item in self.candidates(direct=True) for found in item.failures()]
+        status.fallbacks = [*self.fallbacks, *failures]
         if self.watch is not None:
             status.watch = asdict(self.watch.facts)
             if status.reason is None and status.serving in (Level.ORIGINAL, Level.DIRECT):
                 status.reason = self.watch.not_admitted
-
-
-def _describe_result(status: AutoStatus, result: JobResult) -> None:
-    status.scheme = result.scheme or status.scheme
-    status.seconds = dict(result.seconds)
-    status.latency_us |= result.latency_us
-    status.verdict = None if result.verdict is None else dict(result.verdict)
-    if status.verdict is not None:
-        status.verdict.pop("saturation", None)  # a line for each tensor
-        unshown_facts: Any = status.verdict.get("samples")
-        status.notes += [
-            f"the quantised model was judged on recorded inputs: {text}" for text in unshown(unshown_facts)
-        ]
-    status.notes += result.notes
