@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from itertools import chain
 
 from odc_mlir import ops
 from odc_mlir._version import __version__
@@ -145,36 +144,25 @@ def _unknown_kernels(model: bytes) -> str | None:
 
 def require_kernels(package: Package) -> None:
     """Raise the OdcError of the first operator for which a run of ``package`` would find no kernel."""
-    if (error := _refused(package.graph, package.files.plan)) is not None:
-        raise error
+    _require(package.graph, package.files.plan)
 
 
-def _refused(graph: Graph, plan: Plan | None) -> OdcError | None:
-    """Return why host kernels cannot run an operator that the plan leaves to them, None if they can."""
+def _require(graph: Graph, plan: Plan | None) -> None:
+    """Raise the OdcError of the first operator that ``plan`` leaves to host kernels and that they cannot run."""
     on_target = {index for step in plan.segments for index in step.operators} if plan is not None else set()
     shapes = [tuple(1 if extent is None else extent for extent in info.shape or ()) for info in graph.input_infos()]
-    found = SpecializedGraph(graph, shapes)
-    own = (refusal(node) for index, node in enumerate(found.nodes) if index not in on_target)
-    if (error := _scratch(graph)) is not None:
-        return error
-    called = (
-        _refused(other, None)
-        for item in graph.nodes
-        for other in item.calls.values()
-        if all(is_static(info.shape) for info in other.input_infos())
-    )
-    return next((error for error in chain(own, called) if error is not None), None)
-
-
-def _scratch(graph: Graph) -> OdcError | None:
-    """Return the error of a custom operator with a scratch tensor, which no run gives it."""
-    available = graph.available()
+    shaped, available = SpecializedGraph(graph, shapes), graph.available()
     for item in graph.nodes:
-        for operand in item.inputs:
+        for operand in item.inputs:  # a custom operator may have a scratch tensor, which no run gives it
             if operand >= 0 and operand not in available:
-                return item.node.error(f"operand {graph.tensors[operand].name!r} is read before anything produces it")
+                raise item.node.error(f"operand {graph.tensors[operand].name!r} is read before anything produces it")
         available.update(item.outputs)
-    return None
+    for index, node in enumerate(shaped.nodes):
+        if index not in on_target and (error := refusal(node)) is not None:
+            raise error
+    for called in (called for item in graph.nodes for called in item.calls.values()):
+        if all(is_static(info.shape) for info in called.input_infos()):
+            _require(called, None)
 
 
 @dataclass(frozen=True, slots=True)
