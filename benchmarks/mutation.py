@@ -4,10 +4,10 @@ python benchmarks/mutation.py [--count 200] [--seed 1] [--area NAME] [--tests PA
 
 Mutants are drawn with a fixed seed, in each area as many as its lines of code deserve. One copy of the tree holds all
 of them, each behind a switch that also records which tests reach it. One process of pytest collects the tests and runs
-each mutant in forks: first the test files that name its module, then those of its area, then all others, until a test
-fails that passes without the mutant. Once a file has passed, later mutants run only its tests that reach them. Mutants
-that run while tests are collected get processes of their own. ``mutation_equivalent.csv`` lists mutants that cannot be
-noticed, with reasons.
+each mutant in forks until a test fails that passes without it: first all mutants on the test files that name their
+modules, then survivors on those of their area and on all others. Once a file has passed, later mutants run only its
+tests that reach them. Mutants that run while tests are collected get processes of their own.
+``mutation_equivalent.csv`` lists mutants that cannot be noticed, with reasons.
 
 ``--resume`` continues an interrupted run, and tries changed test files on the survivors.
 """
@@ -73,6 +73,7 @@ ARITHMETIC = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult,
     ast.Mod: ast.FloorDiv, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
+MOST_BYTES = 12 << 30  # of address space of a test process
 DEFAULTS = {"bool": "False", "int": "0", "float": "0.0", "str": "''", "list": "[]", "tuple": "()", "dict": "{}"}
 Attempt = Callable[[list[pytest.Item]], int]
 Key = tuple[str, str, str, str]  # file, function, line before and after
@@ -479,6 +480,7 @@ class Run:
             try:
                 os.setsid()
                 resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
+                resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
                 os.environ |= {"ODC_CACHE_DIR": str(scratch / "cache"), "PYTEST_DEBUG_TEMPROOT": str(scratch)}
                 if state := getattr(builtins, "mutation", None):
                     state.active = number
@@ -521,7 +523,8 @@ class Run:
             writer = csv.writer(stream, lineterminator="\n")
             writer.writerow(("file", "function", "before", "after", "line", "kind", "reached by", "status"))
             writer.writerows(survivors)
-        print(f"\nsurvivors: {self.folder / 'survivors.csv'}")
+        left = len(self.mutants) - counts["all"].total()
+        print(f"\n{left} mutants have not run; survivors: {self.folder / 'survivors.csv'}")
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
@@ -672,27 +675,27 @@ def main() -> int:
     parser.add_argument("--area", choices=AREAS, help="run the mutants of one area only")
     parser.add_argument("--tests", nargs="+", default=["test"], metavar="PATH", help="tests to use (test)")
     parser.add_argument("--limit", type=float, default=60, help="CPU seconds of tests per mutant (60)")
-    parser.add_argument("--near", action="store_true", help="use only the test files closest to each mutant")
     parser.add_argument("--resume", action="store_true", help="continue the run in the folder")
     parser.add_argument("--report", action="store_true", help="only print the table of the run in the folder")
     folder = Path(tempfile.gettempdir()) / "odc-mutation"
     parser.add_argument("--folder", type=Path, default=folder, help=f"tree and results ({folder})")
     options = parser.parse_args()
+    print(f"progress: {options.folder / 'log'}", flush=True)
     if not (options.resume or options.report):
         Run.start(options.folder, draw(REPOSITORY / "odc_mlir", options.count, options.seed))
-    run = Run(options.folder)
-    if not options.report:
-        drawn = [(number, near_files(run.tree, mutant)) for number, mutant in enumerate(run.mutants)]
+    for near in () if options.report else (True, False):
+        run = Run(options.folder)
+        tests = run.test_files(options.tests)
         numbers = [
-            (number, near)
-            for number, near in drawn
-            if options.area in (None, area_of(run.mutants[number].file.split("/", 1)[1])) and run.survived(number)
+            (number, [file for file in near_files(run.tree, mutant) if file in tests])
+            for number, mutant in enumerate(run.mutants)
+            if run.survived(number) and options.area in (None, area_of(mutant.file.split("/", 1)[1]))
         ]
         random.Random(options.seed).shuffle(numbers)  # an interrupted run has mutants of all areas
-        tests = sorted({file for _, near in numbers for file in near}) if options.near else options.tests
-        settings = {"own": [], "near": options.near, "limit": options.limit, "numbers": numbers}
-        print(f"progress: {options.folder / 'log'}", flush=True)
-        if code := _pytest(run, settings, run.test_files(tests)):
+        if near:
+            tests = sorted({file for _, files in numbers for file in files})
+        settings = {"own": [], "near": near, "limit": options.limit, "numbers": numbers}
+        if (tests and numbers) and (code := _pytest(run, settings, tests)):
             print(f"pytest ended with status {code}: see {options.folder / 'options.log'}")
     Run(options.folder).report()
     return 0

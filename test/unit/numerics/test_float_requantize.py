@@ -69,6 +69,11 @@ def _wide(multipliers, zero_point=0, low=-32768, high=32767):
     return WideRequantizer(*quantize_multipliers(np.asarray(multipliers)), zero_point, low, high, "int16")
 
 
+def test_a_wide_sum_without_axes():
+    found = _wide([0.01], 7)(np.array(5000, np.int64))
+    assert (found.shape, found.dtype, int(found)) == ((), np.int16, 57)
+
+
 @pytest.fixture(name="by_floats")
 def count_by_floats(monkeypatch):
     """How often wide sums were done by floats."""
