@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -38,6 +38,9 @@ from odc_mlir.support.floats import to_float32
 class OptionProperty:
     """One property. ``default`` is the schema's value, None where the property is absent unless given."""
 
+    NOUN: ClassVar = "an attribute"  # allowed values, for messages
+    ATTRIBUTE: ClassVar[type[Attribute]] = Attribute
+
     name: str
     default: Any = None
 
@@ -51,7 +54,7 @@ class OptionProperty:
 
     def accepts(self, attribute: Attribute) -> bool:
         """Return whether ``attribute`` is of this option's kind."""
-        raise NotImplementedError
+        return isinstance(attribute, self.ATTRIBUTE)
 
     def print(self, printer: Printer, attribute: Any) -> None:
         printer.print_attribute(attribute)
@@ -62,7 +65,7 @@ class OptionProperty:
     @property
     def kind(self) -> str:
         """Allowed values, for messages."""
-        return "an attribute"
+        return self.NOUN
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class IntOption(OptionProperty):
 
 @dataclass(frozen=True)
 class BoolOption(OptionProperty):
+    NOUN: ClassVar = "true or false"
+
     def encode(self, value: bool) -> Attribute:
         return IntegerAttr.from_bool(bool(value))
 
@@ -106,13 +111,11 @@ class BoolOption(OptionProperty):
     def parse(self, parser: Parser) -> Attribute:
         return self.encode(parser.parse_boolean())
 
-    @property
-    def kind(self) -> str:
-        return "true or false"
-
 
 @dataclass(frozen=True)
 class FloatOption(OptionProperty):
+    NOUN: ClassVar = "f32"
+
     def encode(self, value: float) -> Attribute:
         return FloatAttr(to_float32(value), f32)
 
@@ -128,22 +131,27 @@ class FloatOption(OptionProperty):
     def parse(self, parser: Parser) -> Attribute:
         return self.encode(parse_float(parser))
 
-    @property
-    def kind(self) -> str:
-        return "f32"
-
 
 @dataclass(frozen=True)
-class WordOption(OptionProperty):
-    """A word out of ``words``."""
-
-    words: tuple[str, ...] = ()
+class TextOption(OptionProperty):
+    NOUN: ClassVar = "a string"
+    ATTRIBUTE: ClassVar = StringAttr
 
     def encode(self, value: str) -> Attribute:
         return StringAttr(value)
 
     def decode(self, attribute: StringAttr) -> str:
         return attribute.data
+
+    def parse(self, parser: Parser) -> Attribute:
+        return StringAttr(parser.parse_str_literal())
+
+
+@dataclass(frozen=True)
+class WordOption(TextOption):
+    """A word out of ``words``."""
+
+    words: tuple[str, ...] = ()
 
     def accepts(self, attribute: Attribute) -> bool:
         return isinstance(attribute, StringAttr) and attribute.data in self.words
@@ -160,38 +168,15 @@ class WordOption(OptionProperty):
 
 
 @dataclass(frozen=True)
-class TextOption(OptionProperty):
-    def encode(self, value: str) -> Attribute:
-        return StringAttr(value)
-
-    def decode(self, attribute: StringAttr) -> str:
-        return attribute.data
-
-    def accepts(self, attribute: Attribute) -> bool:
-        return isinstance(attribute, StringAttr)
-
-    def parse(self, parser: Parser) -> Attribute:
-        return StringAttr(parser.parse_str_literal())
-
-    @property
-    def kind(self) -> str:
-        return "a string"
-
-
-@dataclass(frozen=True)
 class BytesOption(OptionProperty):
+    NOUN: ClassVar = "a #circle.blob"
+    ATTRIBUTE: ClassVar = BlobAttr
+
     def encode(self, value: Any) -> Attribute:
         return BlobAttr.of(value)
 
     def decode(self, attribute: BlobAttr) -> bytes:
         return bytes(attribute.bytes)
-
-    def accepts(self, attribute: Attribute) -> bool:
-        return isinstance(attribute, BlobAttr)
-
-    @property
-    def kind(self) -> str:
-        return "a #circle.blob"
 
 
 @dataclass(frozen=True)
@@ -247,18 +232,14 @@ class ListOption(OptionProperty):
 class SymbolOption(OptionProperty):
     """A function, stored as subgraph index in files; Python values are function names."""
 
+    NOUN: ClassVar = "a function's symbol"
+    ATTRIBUTE: ClassVar = SymbolRefAttr
+
     def encode(self, value: str) -> Attribute:
         return SymbolRefAttr(value)
 
     def decode(self, attribute: SymbolRefAttr) -> str:
         return attribute.root_reference.data
-
-    def accepts(self, attribute: Attribute) -> bool:
-        return isinstance(attribute, SymbolRefAttr)
-
-    @property
-    def kind(self) -> str:
-        return "a function's symbol"
 
 
 @dataclass(frozen=True)
@@ -270,9 +251,6 @@ class RawOption(OptionProperty):
 
     def decode(self, attribute: Attribute) -> Attribute:
         return attribute
-
-    def accepts(self, attribute: Attribute) -> bool:
-        return True
 
 
 # Fields of an operator record that are not in its options table. `options_table` says which table a file used where

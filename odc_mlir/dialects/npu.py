@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from xdsl.dialects.builtin import UnitAttr
-from xdsl.ir import Attribute, Dialect, Operation, SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def, traits_def
-from xdsl.traits import Pure
+from xdsl.ir import Attribute, Dialect, Operation
+from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_attributes import BlobAttr
@@ -116,13 +115,11 @@ class ConstantOp(NpuTensorOp):
     name = "npu.constant"
 
     value = prop_def(BlobAttr)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = "$value attr-dict `:` type($output)"
 
     def __init__(self, value: BlobAttr, result_type: Attribute) -> None:
-        super().__init__([], [result_type], value=value)
+        super().__init__(result_type, value=value)
 
     def verify_operation(self) -> None:
         size = size_bytes(self.output)
@@ -154,9 +151,7 @@ class ElementwiseOp(NpuTensorOp):
     out_scale = opt_prop_def(ScaleAttr)
     act_min = prop_def(INT)
     act_max = prop_def(INT)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = (
         "$kind $a `,` $b (`a_zero` $a_zero^)? (`b_zero` $b_zero^)? (`out_zero` $out_zero^)? (`shift` $left_shift^)?"
         " (`a_scale` $a_scale^)? (`b_scale` $b_scale^)? (`out_scale` $out_scale^)?"
@@ -170,9 +165,6 @@ class ElementwiseOp(NpuTensorOp):
         ElementwiseKind.MAX: (),
         ElementwiseKind.MIN: (),
     }
-
-    def __init__(self, kind: ElementwiseKind, a: SSAValue, b: SSAValue, result_type: Attribute, **values: Any) -> None:
-        super().__init__([a, b], [result_type], kind=kind, **values)
 
     @property
     def has_zeros(self) -> bool:
@@ -209,16 +201,11 @@ class ReduceOp(NpuTensorOp):
     scale = opt_prop_def(ScaleAttr)
     act_min = prop_def(INT)
     act_max = prop_def(INT)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = (
         "$kind $input (`in_zero` $in_zero^)? (`out_zero` $out_zero^)? (`scale` $scale^)?"
         " `clamp` `(` $act_min `,` $act_max `)` attr-dict `:` type($input) `->` type($output)"
     )
-
-    def __init__(self, kind: ReduceKind, source: SSAValue, result_type: Attribute, **values: Any) -> None:
-        super().__init__([source], [result_type], kind=kind, **values)
 
     @property
     def has_zeros(self) -> bool:
@@ -253,16 +240,11 @@ class SoftmaxOp(NpuTensorOp):
     scale = prop_def(ScaleAttr)
     diff_min = prop_def(INT, default_value=ZERO)
     table = opt_prop_def(BlobAttr)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = (
         "$input `scale` $scale (`diff_min` $diff_min^)? (`table` $table^)?"
         " attr-dict `:` type($input) `->` type($output)"
     )
-
-    def __init__(self, source: SSAValue, result_type: Attribute, **values: Any) -> None:
-        super().__init__([source], [result_type], **values)
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)
@@ -286,13 +268,8 @@ class LutOp(NpuTensorOp):
 
     input = operand_def(TENSOR)
     table = prop_def(BlobAttr)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = "$input `table` $table attr-dict `:` type($input) `->` type($output)"
-
-    def __init__(self, source: SSAValue, result_type: Attribute, *, table: BlobAttr) -> None:
-        super().__init__([source], [result_type], table=table)
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)
@@ -318,16 +295,11 @@ class SigmoidOp(NpuTensorOp):
     multiplier = prop_def(INT)
     shift = prop_def(INT)
     table = prop_def(BlobAttr)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = (
         "$kind $input `multiplier` $multiplier `shift` $shift `table` $table"
         " attr-dict `:` type($input) `->` type($output)"
     )
-
-    def __init__(self, kind: SigmoidKind, source: SSAValue, result_type: Attribute, **values: Any) -> None:
-        super().__init__([source], [result_type], kind=kind, **values)
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)
@@ -360,17 +332,12 @@ class ScaleOp(NpuTensorOp):
     scale = prop_def(ScaleAttr)
     act_min = prop_def(INT)
     act_max = prop_def(INT)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = (
         "(`shifted` $shifted^)? $input (`in_zero` $in_zero^)? (`out_zero` $out_zero^)? `scale` $scale"
         " `clamp` `(` $act_min `,` $act_max `)`"
         " attr-dict `:` type($input) `->` type($output)"
     )
-
-    def __init__(self, source: SSAValue, result_type: Attribute, **values: Any) -> None:
-        super().__init__([source], [result_type], **values)
 
     @property
     def has_zeros(self) -> bool:
@@ -390,13 +357,8 @@ class ReshapeOp(NpuTensorOp):
     DTYPES: ClassVar = (*CODE_TYPES, *NUMBER_TYPES)
 
     input = operand_def(TENSOR)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = "$input attr-dict `:` type($input) `->` type($output)"
-
-    def __init__(self, source: SSAValue, result_type: Attribute) -> None:
-        super().__init__([source], [result_type])
 
     def verify_operation(self) -> None:
         source, result = shape_of(self.input), shape_of(self.output)

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, UnitAttr, i32
 from xdsl.dialects.utils import EnumAttribute
 from xdsl.ir import Attribute, Data, Operation, ParametrizedAttribute, SpacedOpaqueSyntaxAttribute, SSAValue
-from xdsl.irdl import EqAttrConstraint, IRDLOperation, irdl_attr_definition, param_def
+from xdsl.irdl import EqAttrConstraint, IRDLOperation, irdl_attr_definition, param_def, result_def, traits_def
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
+from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.str_enum import StrEnum
 
@@ -266,23 +267,30 @@ class NpuTensorOp(IRDLOperation):
     RESULT_DTYPES: ClassVar[tuple[str, ...]] = ()
     ZEROS: ClassVar[tuple[str, ...]] = ()  # properties with the zero points of operands and result
 
+    output = result_def(TENSOR)
+
+    traits = traits_def(Pure())
+
     def __init__(
         self,
-        operands: Sequence[SSAValue | Sequence[SSAValue]],
-        result_types: Sequence[Attribute],
-        *,
-        clamp: tuple[int, int] | None = None,
+        *parts: Any,
+        clamp: Sequence[int] | None = None,
         zeros: Sequence[int] = (),
         **values: Attribute | StrEnum | Iterable[int] | int | None,
     ) -> None:
-        """Convert ``values`` to properties of these names; None and False are left out.
+        """Make the operation of ``parts``: its kind if it has one, its operands and its result type or types.
 
-        ``clamp``: ``act_min`` and ``act_max``; ``zeros``: the properties in :attr:`ZEROS`.
+        ``values`` become properties of these names; None and False are left out. ``clamp``: ``act_min`` and
+        ``act_max``; ``zeros``: the properties in :attr:`ZEROS`.
         """
+        *operands, types = parts
+        if operands and isinstance(operands[0], StrEnum):
+            values["kind"] = operands.pop(0)
         if clamp is not None:
             values |= {"act_min": clamp[0], "act_max": clamp[1]}
         values |= dict(zip(self.ZEROS, zeros, strict=bool(zeros)))
         properties = {name: _property(value) for name, value in values.items()}
+        result_types = [types] if isinstance(types, Attribute) else types
         super().__init__(operands=operands, properties=properties, result_types=result_types)
 
     def verify_(self) -> None:

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, UnitAttr, i32
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def, traits_def, var_operand_def
-from xdsl.traits import Pure
+from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_attributes import BlobAttr
@@ -26,7 +25,6 @@ from odc_mlir.dialects.npu_base import (
     CodeTypeAttr,
     Ints,
     NpuTensorOp,
-    PoolKind,
     PoolKindAttr,
     ResizeKind,
     ResizeKindAttr,
@@ -72,19 +70,13 @@ class ConvOp(NpuTensorOp):
     bias = prop_def(ChannelsAttr)
     multiplier = prop_def(ChannelsAttr)
     exponent = prop_def(ChannelsAttr)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = (
         "(`depthwise` $depthwise^)? (`wide` $wide^)? $input `kernel` $kernel (`stride` $stride^)?"
         " (`dilation` $dilation^)? (`pads` $pads^)? `weights` $weights $weight_type"
         " `zeros` `(` $in_zero `,` $weight_zero `,` $out_zero `)` `clamp` `(` $act_min `,` $act_max `)`"
         " `bias` $bias `multiplier` $multiplier `exponent` $exponent attr-dict `:` type($input) `->` type($output)"
     )
-
-    def __init__(self, source: SSAValue, result_type: Attribute, **values: Any) -> None:
-        """``values``: the properties, with ``clamp`` for ``act_min`` and ``act_max``."""
-        super().__init__([source], [result_type], **values)
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
@@ -144,16 +136,11 @@ class PoolOp(NpuTensorOp):
     pads = prop_def(INTS, default_value=NO_PADS)
     act_min = prop_def(INT)
     act_max = prop_def(INT)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = (
         "$kind $input `kernel` $kernel (`stride` $stride^)? (`pads` $pads^)?"
         " `clamp` `(` $act_min `,` $act_max `)` attr-dict `:` type($input) `->` type($output)"
     )
-
-    def __init__(self, kind: PoolKind, source: SSAValue, result_type: Attribute, **values: Any) -> None:
-        super().__init__([source], [result_type], kind=kind, **values)
 
     def verify_operation(self) -> None:
         self.check_rank4(self.input, self.output)
@@ -180,13 +167,8 @@ class PadOp(NpuTensorOp):
     input = operand_def(TENSOR)
     pads = prop_def(INTS)
     zero = prop_def(INT)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = "$input `pads` $pads `zero` $zero attr-dict `:` type($input) `->` type($output)"
-
-    def __init__(self, source: SSAValue, result_type: Attribute, *, pads: tuple[int, int, int, int], zero: int) -> None:
-        super().__init__([source], [result_type], pads=pads, zero=zero)
 
     def verify_operation(self) -> None:
         self.check_rank4(self.input, self.output)
@@ -222,16 +204,11 @@ class MatmulOp(NpuTensorOp):
     scale = prop_def(ScaleAttr)
     act_min = prop_def(INT)
     act_max = prop_def(INT)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = (
         "$a `,` $b (`a_zero` $a_zero^)? (`b_zero` $b_zero^)? (`out_zero` $out_zero^)? `scale` $scale"
         " `clamp` `(` $act_min `,` $act_max `)` attr-dict `:` type($a) `,` type($b) `->` type($output)"
     )
-
-    def __init__(self, a: SSAValue, b: SSAValue, result_type: Attribute, **values: Any) -> None:
-        super().__init__([a, b], [result_type], **values)
 
     @property
     def macs(self) -> int:
@@ -293,9 +270,7 @@ class MoveOp(NpuTensorOp):
     inputs = var_operand_def(TENSOR)
     copies = prop_def(ArrayAttr.constr(INTS))
     fill = opt_prop_def(INT)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = "$inputs `copies` $copies (`fill` $fill^)? attr-dict `:` type($inputs) `->` type($output)"
 
     def __init__(
@@ -311,7 +286,7 @@ class MoveOp(NpuTensorOp):
             loops = zip(copy.sizes, copy.reads, copy.writes, strict=True)
             flat = [copy.source, copy.start, copy.to, *(value for loop in loops for value in loop)]
             arrays.append(DenseArrayBase.from_list(i32, flat))
-        super().__init__([list(sources)], [result_type], copies=ArrayAttr(arrays), fill=fill)
+        super().__init__(list(sources), result_type, copies=ArrayAttr(arrays), fill=fill)
 
     def strided_copies(self) -> Iterator[StridedCopy]:
         """The copies as records."""
@@ -393,7 +368,6 @@ class LstmOp(NpuTensorOp):
     last_hidden = result_def(TENSOR)
     last_cell = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = (
         "$input `,` $hidden `,` $cell (`time_major` $time_major^)?"
         " `inputs` $input_weights `bias` $bias `scales` $input_scales"
@@ -415,7 +389,7 @@ class LstmOp(NpuTensorOp):
             "input_scales": ArrayAttr(input_scales),
             "recurrent_scales": ArrayAttr(recurrent_scales),
         }
-        super().__init__(operands, [result_type, *(state.type for state in operands[1:])], **scales | values)
+        super().__init__(*operands, [result_type, *(state.type for state in operands[1:])], **scales | values)
 
     @property
     def gates(self) -> int:
@@ -485,14 +459,12 @@ class ResizeOp(NpuTensorOp):
     input = operand_def(TENSOR)
     start = prop_def(INTS)
     step = prop_def(INTS)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = "$kind $input `start` $start `step` $step attr-dict `:` type($input) `->` type($output)"
 
     def __init__(self, kind: ResizeKind, source: SSAValue, result_type: Attribute, lines: Lines) -> None:
         start, step = ([getattr(line, name) for line in lines] for name in ("start", "step"))
-        super().__init__([source], [result_type], kind=kind, start=start, step=step)
+        super().__init__(kind, source, result_type, start=start, step=step)
 
     @property
     def lines(self) -> Lines:
@@ -527,13 +499,8 @@ class ArgMaxOp(NpuTensorOp):
     RESULT_DTYPES: ClassVar = NUMBER_TYPES
 
     input = operand_def(TENSOR)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = "$input attr-dict `:` type($input) `->` type($output)"
-
-    def __init__(self, source: SSAValue, result_type: Attribute) -> None:
-        super().__init__([source], [result_type])
 
     def verify_operation(self) -> None:
         source, result = shape_of(self.input), shape_of(self.output)
@@ -553,13 +520,8 @@ class PositionOp(NpuTensorOp):
     input = operand_def(TENSOR)
     index = prop_def(INT)
     highest = prop_def(INT)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = "$input `[` $index `]` `highest` $highest attr-dict `:` type($input) `->` type($output)"
-
-    def __init__(self, source: SSAValue, result_type: Attribute, *, index: int, highest: int) -> None:
-        super().__init__([source], [result_type], index=index, highest=highest)
 
     def verify_operation(self) -> None:
         source, index = shape_of(self.input), self.index.value.data
@@ -582,13 +544,8 @@ class GatherOp(NpuTensorOp):
 
     table = operand_def(TENSOR)
     indices = operand_def(TENSOR)
-    output = result_def(TENSOR)
 
-    traits = traits_def(Pure())
     assembly_format = "$table `[` $indices `]` attr-dict `:` type($table) `,` type($indices) `->` type($output)"
-
-    def __init__(self, table: SSAValue, indices: SSAValue, result_type: Attribute) -> None:
-        super().__init__([table, indices], [result_type])
 
     @property
     def row_bytes(self) -> int:
