@@ -35,7 +35,7 @@ from odc_mlir.dialects.npu_base import (
     shape_of,
 )
 from odc_mlir.dialects.npu_memory import element_bytes
-from odc_mlir.numerics.resize_lines import Line, Lines
+from odc_mlir.numerics.resize import Line, Lines
 
 
 @irdl_op_definition

@@ -35,9 +35,9 @@ from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.dialects.npu_program import programs
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import InputError, UnsupportedError
-from odc_mlir.numerics import convolution, elementwise, int16, lstm, lut, pooling, resize_lines
+from odc_mlir.numerics import convolution, elementwise, int16, lstm, lut, pooling, resize
 from odc_mlir.numerics.fixed import Requantizer, WideRequantizer
-from odc_mlir.numerics.reduction import mean_codes
+from odc_mlir.numerics.reduction import codes_mean
 from odc_mlir.numerics.softmax import softmax_codes
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.context import Context
@@ -269,7 +269,7 @@ class NpuFunctions(InterpreterFunctions):
         if op.scale is None:
             return (np.clip(x.max(axis=(1, 2), keepdims=True), low, high).astype(x.dtype),)
         zeros = _integer(op.in_zero), _integer(op.out_zero)
-        return (mean_codes(x, (1, 2), *op.scale.values, *zeros, low, high, storage(op.output)),)
+        return (codes_mean(x.shape, (1, 2), op.scale.values, *zeros, (low, high), storage(op.output))(x),)
 
     @impl(npu.ArgMaxOp)
     def run_argmax(self, interpreter: Interpreter, op: npu.ArgMaxOp, args: PythonValues) -> PythonValues:
@@ -291,8 +291,8 @@ class NpuFunctions(InterpreterFunctions):
         (x,) = args
         _, height, width, _ = npu.shape_of(op.output)
         bilinear = op.kind.data is npu.ResizeKind.BILINEAR
-        resize = resize_lines.resize_bilinear_by_lines if bilinear else resize_lines.resize_nearest_by_lines
-        return (resize(x, (height, width), op.lines),)
+        compute = resize.resize_bilinear_by_lines if bilinear else resize.resize_nearest_by_lines
+        return (compute(x, (height, width), op.lines),)
 
     @impl(npu.SoftmaxOp)
     def run_softmax(self, interpreter: Interpreter, op: npu.SoftmaxOp, args: PythonValues) -> PythonValues:

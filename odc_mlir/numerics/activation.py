@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, multiply, quantize_multiplier, rdbpot, requantizer
+from odc_mlir.numerics.gates import HIGH, saturate16, srdhm16
 from odc_mlir.numerics.pieces import choose, in_pairs
 from odc_mlir.numerics.transcendental import inverse_sqrt
 
 Array = NDArray[Any]
 Quant = tuple[float, int]  # scale, zero point
 
-_LOW16, _HIGH16 = -(1 << 15), (1 << 15) - 1
 _ROOT_SHIFT = 20  # keeps an inverse root an integer
 _HIRES_BITS = 7  # codes are widened to 16 bits by this
 _RELUISH_SCALE = np.float32(np.float32(3) / np.float32(1 << 15))
@@ -45,28 +45,20 @@ def hard_swish_params(x: Quant, out: Quant, dtype: str) -> HardSwishParams:
 
 
 def _high_half(multiplier: int) -> int:
-    return min((multiplier + (1 << 15)) >> 16, _HIGH16)
-
-
-def _saturate16(x: Array) -> Array:
-    return np.asarray(np.clip(x, _LOW16, _HIGH16))
-
-
-def _srdhm16(a: Array, b: int) -> Array:
-    return _saturate16((a * b + (1 << 14)) >> 15)
+    return min((multiplier + (1 << 15)) >> 16, HIGH)
 
 
 def hard_swish_codes(x: Array, p: HardSwishParams) -> Array:
     """Return codes of ``x * clamp(x + 3, 0, 6) / 6`` for 8-bit codes."""
     low, high = code_range(p.dtype)
     fine = ((x.astype(np.int64) - p.in_zero) << _HIRES_BITS).astype(np.int16).astype(np.int64)
-    plain = _srdhm16(fine, p.out_multiplier)
+    plain = srdhm16(fine, p.out_multiplier)
     gate = fine
     if p.gate_exponent > 0:
-        gate = _saturate16(gate << (p.gate_exponent - 1))
-    gate = _srdhm16(gate, p.gate_multiplier)
+        gate = saturate16(gate << (p.gate_exponent - 1))
+    gate = srdhm16(gate, p.gate_multiplier)
     if p.gate_exponent > 0:
-        gate = _saturate16(gate << 1)
+        gate = saturate16(gate << 1)
     elif p.gate_exponent < 0:
         gate = rdbpot(gate, -p.gate_exponent)
     gate = (gate + (1 << 15)) >> 1

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import multiply, quantize_multiplier
-from odc_mlir.numerics.lut import apply, codes_by_bits, codes_by_byte
+from odc_mlir.numerics.lut import apply, codes_by_bits
 
 LEFT_SHIFT = 8
 LARGEST_ORDERED = 64.0  # smaller scales keep the order of int16 codes whose zero point is an int16 code
@@ -33,7 +33,7 @@ def _scaled(codes: NDArray[Any], zero_point: int, multiplier: int, exponent: int
 
 @lru_cache(maxsize=256)
 def _table(dtype: str, zero_point: int, multiplier: int, exponent: int) -> NDArray[np.int32]:
-    return _scaled(codes_by_byte(dtype), zero_point, multiplier, exponent)
+    return _scaled(codes_by_bits(dtype), zero_point, multiplier, exponent)
 
 
 def threshold_table(one: tuple[int, int, int], other: tuple[int, int, int], *, inclusive: bool) -> NDArray[np.int32]:
@@ -44,6 +44,6 @@ def threshold_table(one: tuple[int, int, int], other: tuple[int, int, int], *, i
     """
     lowest = -(1 << 15)
     ascending = _scaled(np.arange(lowest, -lowest).astype(np.int16), *one)
-    compared = _scaled(codes_by_bits(np.dtype(np.int16)), *other)
+    compared = _scaled(codes_by_bits("int16"), *other)
     found = np.searchsorted(ascending, compared, "right" if inclusive else "left")
     return (found + lowest).astype(np.int32)

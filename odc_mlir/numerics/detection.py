@@ -53,7 +53,7 @@ def suppress(boxes: Floats, scores: Floats, most: int, least_score: float, overl
     return np.array(kept, np.int64)
 
 
-def _overlaps(boxes: Floats, areas: Floats, one: int, others: Array) -> Floats:
+def _overlaps(boxes: Floats, areas: Floats, one: int, others: Array | list[int]) -> Floats:
     """Return the intersection over union of one box with others."""
     low = np.maximum(boxes[one, :2], boxes[others, :2])
     high = np.minimum(boxes[one, 2:], boxes[others, 2:])
@@ -107,16 +107,6 @@ class _Heap:
         items[hole] = item
 
 
-def overlap(boxes: NDArray[np.float32], areas: NDArray[np.float32], i: int, j: int) -> np.float32:
-    """Return the intersection over union of boxes ``[y_min, x_min, y_max, x_max]``; 0 if one has no area."""
-    if areas[i] <= 0 or areas[j] <= 0:
-        return Float(0)
-    low, high = np.maximum(boxes[i, :2], boxes[j, :2]), np.minimum(boxes[i, 2:], boxes[j, 2:])
-    height, width = np.maximum(high - low, Float(0))
-    common = height * width
-    return Float(common / (areas[i] + areas[j] - common))
-
-
 def select_boxes(
     boxes: NDArray[Any],
     scores: NDArray[Any],
@@ -145,7 +135,7 @@ def select_boxes(
         candidate = heap.pop()
         score, dropped = candidate.score, False
         for earlier in reversed(selected[candidate.compared :]):
-            shared = overlap(ordered, areas, candidate.index, earlier)
+            shared = _overlaps(ordered, areas, candidate.index, [earlier])[0]
             if shared >= limit:
                 dropped = True
                 break

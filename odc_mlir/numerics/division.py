@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import quantize_multiplier, rdbpot, srdhm
-from odc_mlir.numerics.pieces import clamp, has_nan, in_pairs
+from odc_mlir.numerics.pieces import clamp, in_pairs
 from odc_mlir.numerics.transcendental import leading_zeros, reciprocal
 
 Array = NDArray[Any]
@@ -18,10 +18,6 @@ Quant = tuple[float, int]
 
 # The rounded float64 quotient of integers of this size never crosses an integer.
 _FLOAT64_BYTES = 4
-_FLOAT32_BYTES = 2  # the same for float32
-_SMALL = 1 << 51  # integers that float64 divides and subtracts exactly enough
-_FEW = 1 << 10
-_SMALL_QUOTIENT = 1 << 28  # products of smaller quotients with float32 numbers are exact in float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,43 +89,8 @@ def floor_quotient(a: Array, b: Array) -> Array:
 
 
 def floor_remainder(a: Array, b: Array) -> Array:
-    """Return ``a - b * floor(a / b)`` with the sign of ``b``; integers ``b`` must not contain 0.
-
-    A small quotient rounded to float64 never crosses an integer, and the subtraction is exact. Other numbers go through
-    numpy's remainder, which takes several times as long.
-    """
-    if a.size + b.size <= _FEW:  # the number of numpy calls dominates
-        return np.asarray(np.remainder(a, b))
-    if a.dtype.kind == "f" and a.dtype.itemsize <= _FLOAT64_BYTES:
-        return _real_remainder(a, b)
-    if a.dtype.itemsize > _FLOAT64_BYTES and not (_is_small(a) and _is_small(b)):
-        return np.asarray(np.remainder(a, b))
-    real: Any = np.float32 if a.dtype.itemsize <= _FLOAT32_BYTES else np.float64
-    top, bottom = a.astype(real), b.astype(real)
-    quotient = np.asarray(top / bottom)
-    np.floor(quotient, out=quotient)
-    quotient *= bottom
-    return np.asarray(np.subtract(top, quotient, out=quotient)).astype(a.dtype)
-
-
-def _is_small(x: Array) -> bool:
-    """Return True if float64 divides and subtracts such integers exactly enough."""
-    return not x.size or (int(x.max()) < _SMALL and int(x.min()) > -_SMALL)
-
-
-def _real_remainder(a: Array, b: Array) -> Array:
-    """Return :func:`floor_remainder` of float32, by float64 if quotients are finite and small."""
-    with np.errstate(all="ignore"):
-        top, bottom = a.astype(np.float64), b.astype(np.float64)
-        quotient = np.asarray(top / bottom)
-        np.floor(quotient, out=quotient)
-        if not quotient.size or not -_SMALL_QUOTIENT < quotient.min() <= quotient.max() < _SMALL_QUOTIENT:
-            return np.asarray(np.remainder(a, b))
-        quotient *= bottom
-        remainder = np.asarray(np.subtract(top, quotient, out=quotient)).astype(a.dtype)
-        if has_nan(remainder):  # division by infinity
-            return np.asarray(np.remainder(a, b))
-    return np.asarray(np.copysign(remainder, b, out=remainder))
+    """Return ``a - b * floor(a / b)`` with the sign of ``b``; integers ``b`` must not contain 0."""
+    return np.asarray(np.remainder(a, b))
 
 
 def integer_power(a: Array, b: Array) -> Array:

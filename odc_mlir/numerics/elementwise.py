@@ -74,23 +74,24 @@ def add_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str)
     ``act`` is the result's code range, ``dtype`` its storage dtype (8-bit, or int16 without the power-of-two path).
     Raises ModelError for scale ratios that cannot be represented.
     """
-    left_shift = LEFT_SHIFT_16BIT if np.dtype(dtype).itemsize == 2 else LEFT_SHIFT_8BIT
-    (sa, za), (sb, zb), (sy, zy) = a, b, out
-    twice = 2.0 * max(sa, sb)
-    qa, ea = quantize_multiplier(_ratio(sa, twice))
-    qb, eb = quantize_multiplier(_ratio(sb, twice))
-    qy, ey = quantize_multiplier(_ratio(twice, (1 << left_shift) * sy))
-    return AddParams(za, zb, zy, left_shift, qa, ea, qb, eb, qy, ey, *act, dtype)
+    return _sum_params(a, b, out, act, dtype, LEFT_SHIFT_16BIT if np.dtype(dtype).itemsize == 2 else LEFT_SHIFT_8BIT, 1)
 
 
 def squared_difference_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
     """Return parameters of a squared difference: a subtraction and, in the last step, the square's scale."""
     left_shift = 0 if np.dtype(dtype).itemsize == 2 else LEFT_SHIFT_SQUARED  # the square must fit in 32 bits
+    return _sum_params(a, b, out, act, dtype, left_shift, 2)
+
+
+def _sum_params(
+    a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str, left_shift: int, power: int
+) -> AddParams:
+    """Return parameters of a sum of operands shifted to the left, whose result is raised to ``power`` (1 or 2)."""
     (sa, za), (sb, zb), (sy, zy) = a, b, out
     twice = 2.0 * max(sa, sb)
     qa, ea = quantize_multiplier(_ratio(sa, twice))
     qb, eb = quantize_multiplier(_ratio(sb, twice))
-    qy, ey = quantize_multiplier(_ratio(twice * twice, (1 << 2 * left_shift) * sy))
+    qy, ey = quantize_multiplier(_ratio(twice**power, (1 << power * left_shift) * sy))
     return AddParams(za, zb, zy, left_shift, qa, ea, qb, eb, qy, ey, *act, dtype)
 
 
@@ -183,7 +184,7 @@ def int32(value: int) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=256)
 def _shifted_table(dtype: str, zero: int, left_shift: int, q: int, e: int) -> NDArray[np.int32]:
-    return _shift_and_scale(codes_by_bits(np.dtype(dtype)), zero, left_shift, q, e)
+    return _shift_and_scale(codes_by_bits(dtype), zero, left_shift, q, e)
 
 
 def mul_quantized(a: NDArray[Any], b: NDArray[Any], p: MulParams) -> NDArray[Any]:

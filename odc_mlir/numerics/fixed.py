@@ -308,15 +308,10 @@ def requantize(
     return Requantizer(q, e, zero_point, low, high, dtype)(np.asarray(acc, np.int32))
 
 
-def requantize64(
-    acc: NDArray[Any], q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]
-) -> NDArray[Any]:
-    """Requantise int64 sums by :func:`multiply64`, as 16-bit activations need it."""
-    return WideRequantizer(q, e, zero_point, low, high, dtype)(acc)
-
-
 class WideRequantizer:
-    """Prepared :func:`requantize64`; ``q`` and ``e`` are scalars or have one entry per channel.
+    """Requantisation of int64 sums by :func:`multiply64`, as 16-bit activations need it.
+
+    ``q`` and ``e`` are scalars or have one entry per channel.
 
     ``fields`` are the 15-bit multiplier, the addend and the shift.
     """

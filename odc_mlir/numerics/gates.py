@@ -77,29 +77,23 @@ def _newton(a: Wide) -> Wide:
     return v
 
 
-def _logistic(x: Wide) -> Wide:
+@cache
+def _logistic_table() -> NDArray[np.int16]:
+    x = _codes()
     positive = shift16(_newton(_exp_negative(-np.abs(x), GATE_BITS)), 1)
-    return np.where(x == 0, _HALF, np.where(x > 0, positive, HIGH - positive))
+    return _table(np.where(x == 0, _HALF, np.where(x > 0, positive, HIGH - positive)))
 
 
-def _tanh(x: Wide, bits: int) -> Wide:
+@cache
+def _tanh_table(bits: int) -> NDArray[np.int16]:
+    x = _codes()
     ratio = shift16(_newton(_exp_negative(-np.abs(x), bits + 1)) - _ONE_Q2, 2)
-    return np.where(x == 0, 0, np.where(x < 0, -ratio, ratio))
+    return _table(np.where(x == 0, 0, np.where(x < 0, -ratio, ratio)))
 
 
 def _codes() -> Wide:
     """Return all int16 codes, ordered by their bits."""
     return np.arange(1 << 16, dtype=np.uint16).view(np.int16).astype(np.int64)
-
-
-@cache
-def _logistic_table() -> NDArray[np.int16]:
-    return _table(_logistic(_codes()))
-
-
-@cache
-def _tanh_table(bits: int) -> NDArray[np.int16]:
-    return _table(_tanh(_codes(), bits))
 
 
 def _table(values: Wide) -> NDArray[np.int16]:

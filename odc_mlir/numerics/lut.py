@@ -23,20 +23,16 @@ _LONG_ROW = 1 << 11  # elements per numpy row operation that amortise its overhe
 TABLE_16_THRESHOLD = 1 << 17  # elements from which a table of 65536 codes or pairs pays off
 
 
-def codes_by_byte(dtype: str | np.dtype[Any]) -> NDArray[Any]:
-    """Return all codes of an 8-bit dtype, ordered by their byte."""
-    return codes_by_bits(np.dtype(dtype))
-
-
-def codes_by_bits(dtype: np.dtype[Any]) -> NDArray[Any]:
+def codes_by_bits(dtype: str | np.dtype[Any]) -> NDArray[Any]:
     """Return all codes of an 8-bit or 16-bit dtype, ordered by their unsigned bits."""
+    dtype = np.dtype(dtype)
     unsigned = np.dtype(f"u{dtype.itemsize}")
     return np.arange(1 << 8 * dtype.itemsize, dtype=unsigned).view(dtype)
 
 
 def tabulate(function: Function, dtype: str | np.dtype[Any]) -> NDArray[Any]:
     """Return the table of a function from codes to codes."""
-    return function(codes_by_bits(np.dtype(dtype)))
+    return function(codes_by_bits(dtype))
 
 
 def tabulate_pairs(function: Callable[..., NDArray[Any]], a: np.dtype[Any], b: np.dtype[Any]) -> NDArray[Any]:
@@ -100,7 +96,7 @@ def real_table(
 
     The result is multiplied by the float32 reciprocal of the scale, not divided, and rounded half away from zero.
     """
-    codes = codes_by_byte(in_dtype).astype(np.int64)
+    codes = codes_by_bits(in_dtype).astype(np.int64)
     x = np.float32(in_quant[0]) * (codes - in_quant[1]).astype(np.float32)
     with np.errstate(all="ignore"):
         y = function(x).astype(np.float32) * (np.float32(1) / np.float32(out_quant[0]))

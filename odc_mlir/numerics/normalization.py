@@ -1,15 +1,33 @@
-"""Normalisation over channels, the last axis: by the L2 norm, and by the energy of neighbouring channels."""
+"""Normalisation over channels, the last axis: by the L2 norm, the energy of neighbours, or the root mean square.
+
+The root mean square of codes is computed in steps of 16-bit elements and 32-bit sums.
+
+A row is first multiplied by a number that makes its largest element fill 16 bits, since a factor of all elements does
+not change the result. So rows of small codes are normalised as exactly as those of large ones::
+
+    d = x - zero point                                      # of 8-bit codes 128 times that
+    t = normaliser[largest |d|]                             # about 128 * 32767 / largest
+    e = d * t / 128;   s = e * e / 2^15
+    m = mean(s) + epsilon * t^2                             # twice: in units of 4/7, and of 1/112 for small ones
+    r = root[coarse m] + finer root[fine m]                 # about 1 / sqrt(m)
+    y = e * r * gamma
+
+Tables have 513 entries and are interpolated, products are rounded to 16 bits; see :func:`rms_norm_codes`.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import code_range
+from odc_mlir.numerics.fixed import code_range, multiply, quantize_multiplier, round_half_away
+from odc_mlir.numerics.int16 import look_up
 from odc_mlir.numerics.pieces import in_rows, limit, row_slices
 from odc_mlir.numerics.transcendental import inverse_sqrt
 
@@ -22,6 +40,25 @@ _NUDGE = 2.0**-40
 _MANY = 1 << 13  # roots from which a table of all possible ones pays off
 _TABULATED = 1 << 18
 _FLOAT32_WHOLE = 1 << 24  # up to which float32 holds all integers
+
+Quant = tuple[float, int]
+Factor = tuple[int, int]  # (multiplier, exponent)
+
+LOW, HIGH = code_range("int16")
+WIDENING = 128  # of 8-bit codes, so that their differences fill 16 bits
+OF_ROWS, OF_SQUARES, ONE, HALF = (1 << 30, -6), (1 << 30, -14), (1 << 30, 1), (1 << 30, 0)  # factors
+SHIFT = 14  # of sums of codes with the zero point LOW, to the left
+BACK = (1 << 30, 2 - SHIFT)  # behind halves that were shifted
+
+_STEP = 128  # codes between entries of a table
+_ZERO = 256  # the entry of code 0
+_UNITS = (7 / 4, 112.0)  # of means of squares: codes for each
+_COARSE_FROM = 65536 / _UNITS[1]  # means from which only the coarse table counts
+_LEAST = 512 / _UNITS[1]  # mean that has the largest root
+_ROOT = HIGH * math.sqrt(_LEAST)  # code of the root of a mean of 1
+_MOST_EPSILON = 4096.0  # of a mean
+_FULL = 2.0**15  # by which squares are divided
+_KEPT = 32_600  # largest code of normalised elements, less what roots may err by
 
 
 def l2_normalize(x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -113,3 +150,126 @@ def local_response_normalize(
         return np.asarray(rows * np.power(power, np.float32(-beta)))
 
     return in_rows(compute, x, np.float32)
+
+
+class RootTable(NamedTuple):
+    """A table of roots, with factors of the sum of squares and of the squared normaliser; None if that never counts."""
+
+    mean: Factor
+    epsilon: Factor | None
+    entries: NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True)
+class RmsNormParams:
+    """Integers of a root mean square normalisation.
+
+    ``normal``: factor of normalised elements, to 16 bits if there is a gamma, else to the result. ``gamma``: int16
+    codes, None where all are one number.
+    """
+
+    zero: int
+    widening: int
+    normaliser: NDArray[np.int16]
+    roots: tuple[RootTable, ...]
+    normal: Factor
+    gamma: NDArray[np.int16] | None
+    scaled: Factor
+    out_zero: int
+    dtype: str
+
+
+def rms_norm_params(
+    source: Quant, in_dtype: str, gamma: NDArray[np.float32], epsilon: float, count: int, result: Quant, dtype: str
+) -> RmsNormParams:
+    """Return the integers of rows of ``count`` codes; ``gamma`` holds ``count`` real numbers, or one."""
+    widening = 1 if in_dtype == "int16" else WIDENING
+    small = epsilon * (widening / source[0]) ** 2 / (_STEP**2 * _FULL)  # for a normaliser of 1
+    normaliser = np.minimum(_normaliser(), _limit(small))
+    most = int(normaliser.max())
+    # Where epsilon is far beyond all squares, means get a coarser unit.
+    coarser = min(1.0, (HIGH + _MOST_EPSILON) / (HIGH + small * _STEP**2))
+    roots = []
+    for unit, entries in zip(_UNITS, _roots(), strict=True):
+        added = quantize_multiplier(unit * coarser * small)
+        mean = quantize_multiplier(unit * coarser / count)
+        roots.append(RootTable(mean, added if multiply(most * most, *added) else None, entries))
+    numbers = np.asarray(gamma, np.float64).reshape(-1)
+    codes, unit, scaled = None, float(numbers[0]) / result[0], ONE
+    if (numbers != numbers[0]).any():
+        largest = float(np.abs(numbers).max())
+        unit = _KEPT / HIGH * math.sqrt(HIGH**2 / count + small * _STEP**2 * _FULL)  # for what HIGH alone becomes
+        codes = round_half_away(numbers * (HIGH / largest)).astype(np.int16)
+        scaled = quantize_multiplier(largest / (HIGH * unit * result[0]))
+    return RmsNormParams(
+        source[1],
+        widening,
+        normaliser,
+        tuple(roots),
+        quantize_multiplier(unit * math.sqrt(coarser) / (_ROOT * math.sqrt(_FULL))),
+        codes,
+        scaled,
+        result[1],
+        dtype,
+    )
+
+
+def rms_norm_codes(x: NDArray[Any], p: RmsNormParams) -> NDArray[Any]:
+    """Return codes ``gamma * x / sqrt(mean(x^2) + epsilon)`` along the last axis."""
+    low, high = code_range(p.dtype)
+    d = _limited((x.astype(np.int32) - p.zero) * p.widening)
+    largest = _limited(np.abs(d)).max(axis=-1, keepdims=True)
+    t = look_up(p.normaliser.astype(np.int64), largest).astype(np.int32)
+    e = _limited(multiply(d * t, *OF_ROWS))
+    squares = _limited(multiply(e * e, *OF_SQUARES)).sum(axis=-1, keepdims=True, dtype=np.int64)
+    r = np.zeros(t.shape, np.int32)
+    for mean, epsilon, entries in p.roots:
+        m = _limited(multiply(squares, *mean).astype(np.int64) + LOW)
+        if epsilon is not None:
+            m = _limited(m - LOW + _limited(multiply(t * t, *epsilon).astype(np.int64) + LOW))
+        r = _limited(r + look_up(entries.astype(np.int64), m))
+    y = multiply(e * r, *p.normal)
+    if p.gamma is not None:
+        y = multiply(_limited(y) * p.gamma.astype(np.int32), *p.scaled)
+    return np.clip(y.astype(np.int64) + p.out_zero, low, high).astype(p.dtype)
+
+
+def _limited(values: NDArray[Any]) -> NDArray[np.int32]:
+    return np.asarray(values.clip(LOW, HIGH), np.int32)
+
+
+def _limit(small: float) -> int:
+    """Return the largest normaliser with which epsilon leaves room for the mean; it makes no element smaller."""
+    return HIGH if small * HIGH**2 <= _MOST_EPSILON else max(_STEP, int(math.sqrt(_MOST_EPSILON / small)))
+
+
+@cache
+def _normaliser() -> NDArray[np.int16]:
+    """Return entries by the largest element of a row, such that no product with interpolated ones exceeds 16 bits."""
+    cells = np.arange(1, _ZERO + 1)
+    before = np.maximum(cells - 1, 1)  # where the product with an interpolated one is larger than with an entry
+    entries = np.floor(HIGH / cells / (1 + 1 / (4.0 * before * (before + 1))))
+    return np.concatenate([np.full(_ZERO + 1, entries[0]), entries]).astype(np.int16)
+
+
+@cache
+def _roots() -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+    """Return the tables of ``_ROOT / sqrt(mean)``: beyond the small means, and what these add to that."""
+    beyond = _ROOT / math.sqrt(_COARSE_FROM)
+
+    def root(means: NDArray[Any], least: float) -> NDArray[np.float64]:
+        return np.asarray(_ROOT / np.sqrt(np.maximum(means, least)))
+
+    return (
+        _table(lambda codes: root(codes / _UNITS[0], _COARSE_FROM)),
+        _table(lambda codes: root(codes / _UNITS[1], _LEAST) - beyond),
+    )
+
+
+def _table(function: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[np.int16]:
+    """Return entries that interpolate a function of codes above ``LOW``, half of the error in the middle taken off."""
+    at = np.arange(2 * _ZERO + 1) * float(_STEP)
+    exact = function(at)
+    entries = exact.copy()
+    entries[:-1] -= ((exact[1:] + exact[:-1]) / 2 - function(at[:-1] + _STEP / 2)) / 2
+    return round_half_away(entries).astype(np.int16)

@@ -27,24 +27,6 @@ def mean_params(in_scale: float, out_scale: float, count: int) -> tuple[int, int
     return (multiplier << shift) // count, exponent - shift
 
 
-def mean_codes(
-    x: NDArray[Any],
-    axes: tuple[int, ...],
-    multiplier: int,
-    exponent: int,
-    in_zero: int,
-    out_zero: int,
-    low: int,
-    high: int,
-    dtype: str | np.dtype[Any],
-    *,
-    keep_dims: bool = True,
-) -> NDArray[Any]:
-    """Return the mean or sum of codes over ``axes``, as codes clamped to ``[low, high]``."""
-    params = multiplier, exponent
-    return codes_mean(x.shape, axes, params, in_zero, out_zero, (low, high), dtype, keep_dims=keep_dims)(x)
-
-
 def codes_mean(
     shape: tuple[int, ...],
     axes: tuple[int, ...],
@@ -56,7 +38,10 @@ def codes_mean(
     *,
     keep_dims: bool = True,
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return :func:`mean_codes` for codes of ``shape``; ``params`` are (multiplier, exponent)."""
+    """Return the function from codes of ``shape`` to their mean or sum over ``axes``, as codes clamped to ``act``.
+
+    ``params`` are (multiplier, exponent).
+    """
     finish = fixed.Requantizer(*params, out_zero, *act, dtype)
     count = math.prod(shape[a] for a in axes)
     offset = np.array(in_zero * count, np.int64)

@@ -1,17 +1,22 @@
-"""Image resizing over NHWC tensors: nearest neighbour, and bilinear in float32 or 10-bit fixed point."""
+"""Image resizing over NHWC tensors: nearest neighbour, and bilinear in float32 or 10-bit fixed point.
+
+Each position is defined by a division or by real numbers. A :class:`Line` has integer positions that grow by a constant
+step, so that each takes one addition. If no start and step reproduce the same results, there is no such line.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import round_half_away
+from odc_mlir.numerics.fixed import int64, round_half_away
 from odc_mlir.numerics.pieces import FEW_ELEMENTS, parts
 
 Pair = tuple[int, int]
@@ -19,10 +24,14 @@ Pair = tuple[int, int]
 _BLOCK_ELEMENTS = 1 << 18
 _HALF = np.float32(0.5)
 ONE = 1 << 10  # 1.0 in the fixed-point positions
+NEAREST_BITS = 24  # fraction bits of positions that are rounded down
+BLEND_BITS = ONE.bit_length() - 1  # fraction bits of positions between two neighbours
+_MANTISSA_BITS = 24
+_LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # for both axes, so that sums of uint8 codes are exact in float32
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _Places:
     """Two source positions and the weight of the second for each result position of one axis."""
 
     low: NDArray[np.int64]
@@ -50,15 +59,10 @@ def steps(size: int, output: int, align_corners: bool) -> Pair:
     return (size - 1, output - 1) if align_corners and output > 1 else (size, output)
 
 
-def resize_nearest(x: NDArray[Any], output: Pair, align_corners: bool, half_pixel: bool) -> NDArray[Any]:
-    """Resize ``x [N, H, W, C]`` to ``[N, *output, C]`` of the same dtype."""
-    return nearest_resizer(x.shape, output, align_corners, half_pixel)(x)
-
-
 def nearest_resizer(
     shape: tuple[int, ...], output: Pair, align_corners: bool, half_pixel: bool
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return :func:`resize_nearest` for inputs of ``shape``."""
+    """Return the function that resizes inputs of ``shape [N, H, W, C]`` to ``[N, *output, C]``."""
     rows = nearest_positions(shape[1], output[0], align_corners, half_pixel)
     columns = nearest_positions(shape[2], output[1], align_corners, half_pixel)
     pixels = (rows[:, None] * shape[2] + columns[None, :]).reshape(-1)
@@ -67,23 +71,23 @@ def nearest_resizer(
 
 
 @lru_cache(maxsize=64)
-def _float_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _Line:
+def _float_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _Places:
     index = np.arange(output, dtype=np.float32)
     scale = _ratio(size, output, align_corners)
     position = (index + np.float32(0.5)) * scale - np.float32(0.5) if half_pixel else index * scale
     low = np.maximum(np.floor(position), 0).astype(np.int64)
     high = np.minimum(np.ceil(position), size - 1).astype(np.int64)
     low = np.minimum(low, size - 1)
-    return _Line(low, high, position - low.astype(np.float32))
+    return _Places(low, high, position - low.astype(np.float32))
 
 
 @lru_cache(maxsize=64)
-def _fixed_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _Line:
+def _fixed_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _Places:
     start, step = fixed_steps(size, output, align_corners, half_pixel)
     position = start + np.arange(output, dtype=np.int64) * step
     low = np.minimum(np.maximum(_truncated(position), 0), size - 1)
     high = np.maximum(np.minimum(_truncated(position + ONE - 1), size - 1), 0)
-    return _Line(low, high, position - ONE * low)
+    return _Places(low, high, position - ONE * low)
 
 
 def fixed_steps(size: int, output: int, align_corners: bool, half_pixel: bool) -> Pair:
@@ -124,7 +128,7 @@ def _truncated(position: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(np.sign(position) * (np.abs(position) // ONE))
 
 
-def _weighted(x: NDArray[Any], row: _Line, column: _Line) -> NDArray[np.float32]:
+def _weighted(x: NDArray[Any], row: _Places, column: _Places) -> NDArray[np.float32]:
     """Return the weighted sum of the four neighbours in float32, in the reference's order."""
     one = np.float32(1)
     wy: NDArray[Any] = row.fraction[:, None, None].astype(np.float32)
@@ -140,7 +144,7 @@ def _weighted(x: NDArray[Any], row: _Line, column: _Line) -> NDArray[np.float32]
     return total
 
 
-def _fixed_sums(x: NDArray[Any], row: _Line, column: _Line) -> NDArray[Any]:
+def _fixed_sums(x: NDArray[Any], row: _Places, column: _Places) -> NDArray[Any]:
     """Interpolate codes by integers in units of 2^-20, along columns and then along rows.
 
     Integers are exact; 8-bit codes need only 32 bits.
@@ -149,7 +153,7 @@ def _fixed_sums(x: NDArray[Any], row: _Line, column: _Line) -> NDArray[Any]:
     first, last = int(row.low.min()), int(row.high.max()) + 1
     source = x[:, first:last]
 
-    def between(values: NDArray[Any], axis: int, line: _Line, offset: int) -> NDArray[Any]:
+    def between(values: NDArray[Any], axis: int, line: _Places, offset: int) -> NDArray[Any]:
         fraction = line.fraction.astype(dtype).reshape([-1 if i == axis else 1 for i in range(4)])
         total = np.multiply(values.take(line.low - offset, axis), ONE - fraction, dtype=dtype)
         total += np.multiply(values.take(line.high - offset, axis), fraction, dtype=dtype)
@@ -174,7 +178,7 @@ def resize_bilinear(
     columns = lines(x.shape[2], output[1], align_corners, half_pixel)
     out = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
     for images, band, _, _ in parts(out.shape, (2, 3), _BLOCK_ELEMENTS):
-        part = _Line(rows.low[band], rows.high[band], rows.fraction[band])
+        part = _Places(rows.low[band], rows.high[band], rows.fraction[band])
         if fixed:
             total = rounded_sum(_fixed_sums(x[images], part, columns))
         else:
@@ -257,3 +261,100 @@ def rounded_sum(total: NDArray[Any]) -> NDArray[Any]:
     down += number(1 << 19)
     down >>= number(20)
     return np.asarray(down)
+
+
+class Line(NamedTuple):
+    """Positions of an axis: ``start + i * step``, in units of the kind's fraction."""
+
+    start: int
+    step: int
+
+    def positions(self, count: int) -> NDArray[np.int64]:
+        """Return the first ``count`` positions."""
+        return int64(self.start) + np.arange(count, dtype=np.int64) * int64(self.step)
+
+    def moved(self, results: int, pixels: int, bits: int) -> Line:
+        """Return the positions from result ``results`` on, relative to pixel ``pixels``."""
+        return Line(self.start + results * self.step - (pixels << bits), self.step)
+
+
+class Lines(NamedTuple):
+    """Both axes of an image."""
+
+    rows: Line
+    columns: Line
+
+
+def nearest(line: Line, count: int, size: int) -> NDArray[np.int64]:
+    """Return the nearest of ``size`` pixels for each of ``count`` results along an axis."""
+    pixels: NDArray[np.int64] = np.clip(line.positions(count) >> NEAREST_BITS, 0, size - 1)
+    return pixels
+
+
+def neighbours(line: Line, count: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return both pixels of each result along an axis, and the weight of the second in units of 1 / ONE."""
+    positions = line.positions(count)
+    low, high = positions >> BLEND_BITS, (positions + ONE - 1) >> BLEND_BITS
+    return np.clip(low, 0, size - 1), np.clip(high, 0, size - 1), positions & (ONE - 1)
+
+
+def resize_nearest_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Lines) -> NDArray[Any]:
+    """Resize ``x [..., H, W, C]`` to ``[..., *output, C]`` of the same dtype."""
+    rows = nearest(lines.rows, output[0], x.shape[-3])
+    columns = nearest(lines.columns, output[1], x.shape[-2])
+    return np.ascontiguousarray(x[..., rows[:, None], columns[None, :], :])
+
+
+def resize_bilinear_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Lines) -> NDArray[Any]:
+    """Resize codes ``[..., H, W, C]`` to ``[..., *output, C]``; round sums once, halves away from zero."""
+    top, bottom, down = neighbours(lines.rows, output[0], x.shape[-3])
+    left, right, across = neighbours(lines.columns, output[1], x.shape[-2])
+    codes, one = x.astype(np.int64), int64(ONE)
+    across = across[:, None]
+    wide: NDArray[np.int64] = codes[..., left, :] * (one - across) + codes[..., right, :] * across
+    down = down[:, None, None]
+    total: NDArray[np.int64] = wide[..., top, :, :] * (one - down) + wide[..., bottom, :, :] * down
+    return np.ascontiguousarray(rounded_sum(total).astype(x.dtype))
+
+
+def nearest_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> Line | None:
+    """Return the line of :func:`nearest_positions`."""
+    wanted = nearest_positions(size, output, align_corners, half_pixel)
+    ratio = Fraction(*steps(size, output, align_corners))
+    offset = ratio / 2 if half_pixel else Fraction(0)
+    if align_corners:
+        offset += Fraction(1, 2)  # to nearest
+    unit, index = 1 << NEAREST_BITS, np.arange(output, dtype=np.int64)
+    for step in dict.fromkeys((round(ratio * unit), math.floor(ratio * unit), math.ceil(ratio * unit))):
+        least, most = (wanted << NEAREST_BITS) - index * step, ((wanted + 1) << NEAREST_BITS) - 1 - index * step
+        free = int(offset * unit)  # any start is valid if all positions are clipped
+        low = int(least[wanted > 0].max(initial=min(free, -unit)))
+        high = int(most[wanted < size - 1].min(initial=max(free, 2 * unit)))
+        if low <= high:
+            return Line(min(max(free, low), high), step)
+    return None
+
+
+def bilinear_lines(
+    source: tuple[int, int], output: tuple[int, int], dtype: str, align_corners: bool, half_pixel: bool
+) -> Lines | None:
+    """Return the lines of :func:`resize_bilinear` for images of codes.
+
+    They exist for int8 and int16, and for uint8 if float32 is exact.
+    """
+    fixed, found, bits = in_fixed_point(dtype, source, output, align_corners, half_pixel), [], 0
+    if dtype != "uint8" and not fixed:
+        return None
+    for size, results in zip(source, output, strict=True):
+        low, high, fraction = axis_line(size, results, align_corners, half_pixel, fixed=fixed)
+        if not fixed and not exact_positions(size, results, align_corners, half_pixel):
+            return None
+        line = Line(*fixed_steps(size, results, align_corners, half_pixel))
+        mine = neighbours(line, results, size)
+        apart = low != high
+        if (mine[0] != low).any() or (mine[1] != high).any() or (mine[2] != fraction)[apart].any():
+            return None
+        found.append(line)
+        part = int(np.gcd.reduce(line.positions(results))) | ONE
+        bits += BLEND_BITS + 1 - (part & -part).bit_length()
+    return None if not fixed and bits > _LARGEST_BLEND_BITS else Lines(*found)

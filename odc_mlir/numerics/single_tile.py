@@ -28,27 +28,30 @@ KEPT_BYTES = 1 << 18  # largest buffers that are kept: what a call costs counts 
 _INT32_ROOM = 1 << 30  # sums with bias below this need no thought of overflow
 
 
+@dataclass(frozen=True, slots=True)
+class TileSums:
+    """Zero point of the input, a row of biases of the dtype of sums, and the function from biased sums to results."""
+
+    dtype: np.dtype[Any]
+    in_zero: int = 0
+    bias: Array | None = None
+    rescale: convolution.Finish | None = None
+
+
 def tile_convolution(
     shape: Shape4,
     source: np.dtype[Any],
     weights: convolution.ConvFilter,
     window: convolution.Window,
-    *,
-    in_zero: int = 0,
-    bias: Array | None = None,
-    rescale: convolution.Finish | None = None,
-    dtype: np.dtype[Any],
+    sums: TileSums,
 ) -> Compute | None:
-    """Return the convolution of inputs of ``shape`` as one prepared product, or None if it has more tiles.
-
-    ``bias`` is a row of the dtype of sums; ``rescale`` maps sums with bias to results.
-    """
+    """Return the convolution of inputs of ``shape`` as one prepared product, or None if it has more tiles."""
     tile, matrix = convolution.single_tile(shape, weights, window), weights.groups[0]
     if tile is None or len(weights.groups) > 1 or shape[3] != weights.in_channels:
         return None
     size = tile.padded or _extent(tile.source)
     image = _Image(size, tile.target if tile.padded else _whole(size), tile.source)
-    return _convolution(shape, source, matrix, image, window, tile.shape, in_zero, bias, rescale, dtype)
+    return _convolution(shape, source, matrix, image, window, tile.shape, sums)
 
 
 def tile_transposed(
@@ -56,22 +59,18 @@ def tile_transposed(
     source: np.dtype[Any],
     weights: Array,
     largest: int | None,
-    sums: str,
+    kind: str,
     stride: convolution.Pair,
     pads: convolution.Pair,
     output: convolution.Pair,
-    *,
-    in_zero: int = 0,
-    bias: Array | None = None,
-    rescale: convolution.Finish | None = None,
-    dtype: np.dtype[Any],
+    sums: TileSums,
 ) -> Compute | None:
     """Return :func:`tile_convolution` for a transposed convolution with ``weights [O, kh, kw, I]``.
 
     It is a convolution with the reversed filter of the input with zeros between its pixels.
     """
     kernel = int(weights.shape[1]), int(weights.shape[2])
-    turned = convolution.conv_filter(np.ascontiguousarray(weights[:, ::-1, ::-1]), largest, sums=sums)
+    turned = convolution.conv_filter(np.ascontiguousarray(weights[:, ::-1, ::-1]), largest, sums=kind)
     size = (shape[0], output[0] + kernel[0] - 1, output[1] + kernel[1] - 1)
     places = [_landing(shape[1 + i], stride[i], kernel[i] - 1 - pads[i], size[1 + i]) for i in range(2)]
     if shape[3] != turned.in_channels or None in places:
@@ -81,7 +80,7 @@ def tile_transposed(
     image = _Image(size, (every, rows[1], columns[1]), (every, rows[0], columns[0]))
     result = (shape[0], *output)
     matrix, window = turned.groups[0], convolution.Window(kernel)
-    return _convolution(shape, source, matrix, image, window, result, in_zero, bias, rescale, dtype)
+    return _convolution(shape, source, matrix, image, window, result, sums)
 
 
 def _landing(size: int, stride: int, first: int, room: int) -> tuple[slice, slice] | None:
@@ -99,11 +98,7 @@ def tile_depthwise(
     source: np.dtype[Any],
     weights: convolution.DepthwiseFilter,
     window: convolution.Window,
-    *,
-    in_zero: int = 0,
-    bias: Array | None = None,
-    rescale: convolution.Finish | None = None,
-    dtype: np.dtype[Any],
+    sums: TileSums,
 ) -> Compute | None:
     """Return :func:`tile_convolution` for a depthwise convolution."""
     tile, values = convolution.single_depthwise_tile(shape, weights, window), weights.weights
@@ -115,9 +110,9 @@ def tile_depthwise(
     if not 0 < max(math.prod(size), pixels) * channels * values.itemsize <= KEPT_BYTES:
         return None
     taps = values.reshape(-1, channels)
-    zero = _Zero(source, taps, in_zero)
+    zero = _Zero(source, taps, sums.in_zero)
     image = _Image(size, tile.target if tile.padded else _whole(size), tile.source)
-    finish = _finish(channels, weights.sums, zero, bias, rescale, pixels, dtype)
+    finish = _finish(channels, weights.sums, zero, sums, pixels)
     matrix, result = (pixels, channels), (*outputs, channels)
     if pixels * values.size <= FEW_ELEMENTS:  # one sum over all taps, without the steps that make runs long
         whole, place = image.place(shape, values.dtype, zero, channels // shape[3])
@@ -177,10 +172,7 @@ def _convolution(
     image: _Image,
     window: convolution.Window,
     outputs: tuple[int, int, int],
-    in_zero: int,
-    bias: Array | None,
-    rescale: convolution.Finish | None,
-    dtype: np.dtype[Any],
+    sums: TileSums,
 ) -> Compute | None:
     """Return the convolution of an image by one matrix product, or None if its buffers are too large."""
     values, pixels = matrix.values, math.prod(outputs)
@@ -189,16 +181,16 @@ def _convolution(
         return None
     if math.prod(image.size) * shape[3] * values.itemsize > 4 * KEPT_BYTES:  # taps far from each other
         return None
-    zero = _Zero(source, values, in_zero)
+    zero = _Zero(source, values, sums.in_zero)
     patches = _patches(shape, source, image, window, outputs, values.dtype, zero)
-    finish = _finish(channels, matrix.sums, zero, bias, rescale, pixels, dtype)
+    finish = _finish(channels, matrix.sums, zero, sums, pixels)
     result = (*outputs, channels)
     if matrix.sums.kind != "i":
         if taps == 1:  # np.dot ignores a single zero, even times infinity
             return lambda x: finish(patches(x) @ values).reshape(result)
         return lambda x: finish(patches(x).dot(values)).reshape(result)
-    sums = np.empty((pixels, channels), values.dtype)
-    return lambda x: finish(patches(x).dot(values, sums)).reshape(result)
+    products = np.empty((pixels, channels), values.dtype)
+    return lambda x: finish(patches(x).dot(values, products)).reshape(result)
 
 
 class _Zero:
@@ -259,19 +251,11 @@ def _patches(
     return gather
 
 
-def _finish(
-    channels: int,
-    sums: np.dtype[Any],
-    zero: _Zero,
-    bias: Array | None,
-    rescale: convolution.Finish | None,
-    pixels: int,
-    dtype: np.dtype[Any],
-) -> Compute:
+def _finish(channels: int, kind: np.dtype[Any], zero: _Zero, sums: TileSums, pixels: int) -> Compute:
     """Return the function from sums ``[pixels, channels]`` to results, in place for reals."""
-    row = bias
+    row, rescale = sums.bias, sums.rescale
     if zero.row is not None:
-        row = (-zero.row if bias is None else bias - zero.row).astype(sums)  # modulo 2^32, as the sums are
+        row = (-zero.row if row is None else row - zero.row).astype(kind)  # modulo 2^32, as the sums are
     if isinstance(rescale, Requantizer):
         largest = 0 if row is None else int(np.abs(row.astype(np.int64)).max(initial=0))
         direct = rescale.of_reals(row, pixels, channels) if zero.largest + largest < _INT32_ROOM else None
@@ -280,10 +264,10 @@ def _finish(
     added = None if row is None else spread(row, pixels)
 
     def finish(found: Array) -> Array:
-        whole = narrow(found, sums)
+        whole = narrow(found, kind)
         if added is not None:
             whole += added
-        return whole.astype(dtype, copy=False) if rescale is None else np.asarray(rescale(whole), dtype)
+        return whole.astype(sums.dtype, copy=False) if rescale is None else np.asarray(rescale(whole), sums.dtype)
 
     return finish
 

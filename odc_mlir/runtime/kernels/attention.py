@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, round_half_away
-from odc_mlir.numerics.normalisation import RmsNormParams, rms_norm_codes, rms_norm_params
+from odc_mlir.numerics.normalization import RmsNormParams, rms_norm_codes, rms_norm_params
 from odc_mlir.numerics.pieces import PART_ELEMENTS, clamp, in_rows, part_of, parts, row_slices
 from odc_mlir.ops.infer.common import option, require_dtype, shape_text
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from odc_mlir.numerics import convolution
@@ -14,6 +15,7 @@ from odc_mlir.runtime.kernels.common import PlannedKernel, fetch, input_error, i
 from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, bias_of
 
 Filter = TypeVar("Filter")
+Planner = Callable[[tuple[int, ...]], PlannedKernel | None]  # the small kernel of a shape, if there is one
 
 
 def prepared(node: Node, index: int, prepare: Callable[[Array], Filter]) -> Callable[[Sequence[Array | None]], Filter]:
@@ -45,27 +47,17 @@ def image_shape(node: Node, shape: tuple[int, ...]) -> tuple[int, int, int, int]
     return shape
 
 
-def small_plans(
-    how: Accumulation, node: Node, weights: int, bias: int
-) -> Callable[[tuple[int, ...], Callable[[tuple[int, ...]], PlannedKernel | None]], PlannedKernel | None] | None:
-    """Return the cache of the last plan by shape, or None if weights or bias are computed."""
+def small_plans(how: Accumulation, node: Node, weights: int, bias: int, make: Planner) -> Planner:
+    """Return ``make`` that keeps the last plan, or no plans if weights or bias are computed."""
     bias_info = node.optional(bias)
     fixed = node.operand(weights).is_const and (bias_info is None or bias_info.is_const)
-    if not fixed or how.hybrid is not None:
-        return None
-    known: tuple[int, ...] | None = None
-    plan: PlannedKernel | None = None
+    return lru_cache(maxsize=1)(make) if fixed and how.hybrid is None else lambda shape: None
 
-    def plan_for(
-        shape: tuple[int, ...], make: Callable[[tuple[int, ...]], PlannedKernel | None]
-    ) -> PlannedKernel | None:
-        nonlocal known, plan
-        if shape != known:
-            plan = make(shape)
-            known = shape
-        return plan
 
-    return plan_for
+def check_filter(node: Node, values: Array) -> None:
+    """Raise ModelError unless the filter ``[_, kh, kw, _]`` has a size."""
+    for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
+        common.positive(node, f"the filter's {name}", size)
 
 
 def placed_window(
@@ -85,13 +77,10 @@ def conv_2d(node: Node) -> Execute:
     how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[0])
 
     def prepare(values: Array) -> tuple[Array, dict[int, convolution.ConvFilter]]:
-        for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
-            common.positive(node, f"the filter's {name}", size)
+        check_filter(node, values)
         return how.weights(values, 0), {}
 
     filter_of = prepared(node, 1, prepare)
-
-    ready_for = small_plans(how, node, 1, 2)
 
     def make(shape: tuple[int, ...]) -> PlannedKernel | None:
         x_shape = image_shape(node, shape)
@@ -100,22 +89,13 @@ def conv_2d(node: Node) -> Execute:
             return None
         ready = by_groups[1] = by_groups.get(1) or convolution.conv_filter(weights, how.largest, sums=how.sums)
         window = placed_window(node, options, ready.kernel, x_shape, ready.out_channels)
-        bias = None if bias_info is None else bias_info.array()
-        return tile_convolution(
-            x_shape,
-            x_info.info.numpy,
-            ready,
-            window,
-            in_zero=how.in_zero,
-            bias=how.bias_row(bias),
-            rescale=how.rescale,
-            dtype=how.out_dtype,
-        )
+        return tile_convolution(x_shape, x_info.info.numpy, ready, window, how.of_tile(bias_info))
+
+    ready_for = small_plans(how, node, 1, 2, make)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x = x_of(operands)
-        plan = None if ready_for is None else ready_for(x.shape, make)
-        if plan is not None:
+        if (plan := ready_for(x.shape)) is not None:
             return [plan(x)]
         x = image(node, x)
         weights, by_groups = filter_of(operands)
@@ -142,34 +122,24 @@ def depthwise_conv_2d(node: Node) -> Execute:
     how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[3])
 
     def prepare(values: Array) -> convolution.DepthwiseFilter:
-        for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
-            common.positive(node, f"the filter's {name}", size)
+        check_filter(node, values)
         return convolution.depthwise_filter(how.weights(values, 3)[0], how.largest, sums=how.sums)
 
     filter_of = prepared(node, 1, prepare)
-
-    ready_for = small_plans(how, node, 1, 2)
 
     def make(shape: tuple[int, ...]) -> PlannedKernel | None:
         x_shape, ready = image_shape(node, shape), filter_of(())
         channels = int(ready.weights.shape[2])
         if x_shape[3] < 1 or channels % x_shape[3]:
             return None
-        return tile_depthwise(
-            x_shape,
-            x_info.info.numpy,
-            ready,
-            placed_window(node, options, ready.kernel, x_shape, channels),
-            in_zero=how.in_zero,
-            bias=how.bias_row(None if bias_info is None else bias_info.array()),
-            rescale=how.rescale,
-            dtype=how.out_dtype,
-        )
+        window = placed_window(node, options, ready.kernel, x_shape, channels)
+        return tile_depthwise(x_shape, x_info.info.numpy, ready, window, how.of_tile(bias_info))
+
+    ready_for = small_plans(how, node, 1, 2, make)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x = x_of(operands)
-        plan = None if ready_for is None else ready_for(x.shape, make)
-        if plan is not None:
+        if (plan := ready_for(x.shape)) is not None:
             return [plan(x)]
         x, ready = image(node, x), filter_of(operands)
         channels = ready.weights.shape[2]
@@ -192,8 +162,7 @@ def transpose_conv(node: Node) -> Execute:
     how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[0])
 
     def prepare(values: Array) -> convolution.ConvFilter:
-        for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
-            common.positive(node, f"the filter's {name}", size)
+        check_filter(node, values)
         return convolution.transpose_filter(how.weights(values, 0), how.largest, sums=how.sums)
 
     filter_of = prepared(node, 1, prepare)
@@ -216,8 +185,6 @@ def transpose_conv(node: Node) -> Execute:
         )
         return pads, (height, width)
 
-    ready_for = small_plans(how, node, 1, 3) if node.operand(0).is_const else None
-
     def make(shape: tuple[int, ...]) -> PlannedKernel | None:
         pads, size = placed(shape, shape_of(()), filter_of(()))
         return tile_transposed(
@@ -229,16 +196,14 @@ def transpose_conv(node: Node) -> Execute:
             stride,
             pads,
             size,
-            in_zero=how.in_zero,
-            bias=how.bias_row(None if bias_info is None else bias_info.array()),
-            rescale=how.rescale,
-            dtype=how.out_dtype,
+            how.of_tile(bias_info),
         )
+
+    ready_for = small_plans(how, node, 1, 3, make if node.operand(0).is_const else lambda shape: None)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x = x_of(operands)
-        plan = None if ready_for is None else ready_for(x.shape, make)
-        if plan is not None:
+        if (plan := ready_for(x.shape)) is not None:
             return [plan(x)]
         ready = filter_of(operands)
         pads, (height, width) = placed(x.shape, shape_of(operands), ready)

@@ -149,7 +149,7 @@ def _column_codes(info: TensorInfo) -> Array | None:
 
 def _by_columns(compute: Compute, row: Array, dtype: np.dtype[Any]) -> Compute:
     """Return ``compute`` of codes and a constant ``row [C]``, later by a table for each column."""
-    codes = lut.codes_by_byte(dtype)
+    codes = lut.codes_by_bits(dtype)
     later = LaterTable(lambda: lut.ColumnTable(compute(codes[None, :], row[:, None])), len(row) * len(codes))
 
     def look_up(x: Array, constant: Array) -> Array:

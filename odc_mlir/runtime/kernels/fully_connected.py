@@ -74,27 +74,19 @@ def _products(node: Node, outputs: int, inputs: int) -> Products:
 
     if how.largest is None and how.hybrid is None and not w_info.is_const:
         return _computed_products(node, how, plain)
-    filter_of, ready_for = prepared(node, 1, prepare), small_plans(how, node, 1, 2)
+    filter_of = prepared(node, 1, prepare)
 
     def make(shape: tuple[int, ...]) -> PlannedKernel | None:
-        bias = how.bias_row(None if bias_info is None else bias_info.array())
-        return tile_convolution(
-            (1, 1, shape[0], shape[1]),
-            x_info.info.numpy,
-            filter_of(()),
-            Window((1, 1)),
-            in_zero=how.in_zero,
-            bias=bias,
-            rescale=how.rescale,
-            dtype=how.out_dtype,
-        )
+        size = (1, 1, shape[0], shape[1])
+        return tile_convolution(size, x_info.info.numpy, filter_of(()), Window((1, 1)), how.of_tile(bias_info))
+
+    ready_for = small_plans(how, node, 1, 2, make)
 
     def products(operands: Sequence[Array | None]) -> Product:
         weights = filter_of(operands)
 
         def multiply(rows: Array, bias: Array | None) -> Array:
-            plan = None if ready_for is None else ready_for(rows.shape, make)
-            if plan is not None:
+            if (plan := ready_for(rows.shape)) is not None:
                 return plan(rows)
             # as a 1x1 convolution over one image row, which bounds memory
             image, finish = rows.reshape(1, 1, *rows.shape), how.finish(bias)

@@ -92,12 +92,12 @@ def reduce_sum(node: Node) -> Execute:
     if info.dtype not in CODE_DTYPES:
         return _over_axes(node, lambda x, axes, keep: reduce(np.add, x, axes, dtype, keep=keep))
     (scale, zero), (out_scale, out_zero) = common.scale_of(node, info), common.scale_of(node, out)
-    (q, e), (low, high) = reduction.sum_params(scale, out_scale), code_range(dtype)
+    params, act = reduction.sum_params(scale, out_scale), code_range(dtype)
 
     def compute(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
         if not x.size:
             return _codes_of_nothing(x, axes, keep, out_zero)
-        return reduction.mean_codes(x, axes, q, e, zero, out_zero, low, high, dtype, keep_dims=keep)
+        return reduction.codes_mean(x.shape, axes, params, zero, out_zero, act, dtype, keep_dims=keep)(x)
 
     return _over_axes(node, compute)
 

@@ -13,6 +13,7 @@ from odc_mlir.numerics.convolution import Finish, convert_bias, real_multipliers
 from odc_mlir.numerics.float_requantize import FloatRequantizer, WideFloatRequantizer
 from odc_mlir.numerics.hybrid import quantize_rows
 from odc_mlir.numerics.quantize import dequantize_codes
+from odc_mlir.numerics.single_tile import TileSums
 from odc_mlir.ops.bias import adds_in_64_bits, in_units_of_sums, left_over, scale_ratios, scales_in_use
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import activation_codes, check_scales, real_clamp, scale_of, unsupported
@@ -65,6 +66,12 @@ class Accumulation:
             return None
         row = bias.reshape(-1)
         return (row if self.bias_units is None else self.bias_units(row)).astype(self.sums, copy=False)
+
+    def of_tile(self, bias: TensorInfo | None) -> TileSums:
+        """Return the completion of a tile's sums for a constant bias, or none."""
+        return TileSums(
+            self.out_dtype, self.in_zero, self.bias_row(None if bias is None else bias.array()), self.rescale
+        )
 
     def finish(self, bias: Array | None, scale: float | None = None) -> Finish | None:
         """Return the function from sums ``[pixels, channels]`` to results, in place if possible.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from odc_mlir.isa.fields import ACCUMULATOR_BITS, LARGEST_WIDE_EXPONENT
 from odc_mlir.isa.table.convolution import INITS
 from odc_mlir.numerics.convolution import ConvFilter, DepthwiseFilter, Window, conv2d, depthwise, depthwise_filter
-from odc_mlir.numerics.fixed import Requantizer, requantize64
+from odc_mlir.numerics.fixed import Requantizer, WideRequantizer
 from odc_mlir.numerics.matmul import integer_matrix
 from odc_mlir.simulator.boxes import Box, box
 from odc_mlir.simulator.engines.machine import (
@@ -316,7 +316,7 @@ def _scaled(
             most <= LARGEST_WIDE_EXPONENT,
             f"exponent {most} of a 16-bit convolution's scale, at most {LARGEST_WIDE_EXPONENT} is allowed",
         )
-        return lambda sums: requantize64(sums, params[:, 1], params[:, 2], zero, *clamp, dtype)
+        return WideRequantizer(params[:, 1], params[:, 2], zero, *clamp, dtype)
     key = ("requantizer", v["param"], g.channels, zero, clamp, dtype)
     scale = m.prepare(m.memories.params, key, lambda: Requantizer(params[:, 1], params[:, 2], zero, *clamp, dtype))
     return lambda sums: scale(sums.astype(np.int32))

@@ -25,7 +25,7 @@ from odc_mlir.numerics.fixed import Requantizer, multiply, requantize, wrap32
 from odc_mlir.numerics.gates import saturate16
 from odc_mlir.numerics.int16 import SigmoidParams, logistic16, look_up, softmax16_codes, tanh16
 from odc_mlir.numerics.pooling import average_pool, max_pool
-from odc_mlir.numerics.resize_lines import Line, Lines, resize_bilinear_by_lines, resize_nearest_by_lines
+from odc_mlir.numerics.resize import Line, Lines, resize_bilinear_by_lines, resize_nearest_by_lines
 from odc_mlir.numerics.softmax import softmax_codes
 from odc_mlir.simulator.boxes import Box, box
 from odc_mlir.simulator.engines import machine

@@ -156,8 +156,8 @@ def test_requantize_keeps_the_shape() -> None:
 
 
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=5), Q, st.integers(-20, 0))
-def test_requantize64(acc: list[int], q: int, e: int) -> None:
-    found = fixed.requantize64(np.array(acc), q, e, 0, -32768, 32767, "int16")
+def test_wide_requantizer(acc: list[int], q: int, e: int) -> None:
+    found = fixed.WideRequantizer(q, e, 0, -32768, 32767, "int16")(np.array(acc))
     assert found.tolist() == [scalar.clamp(scalar.multiply64(x, q, e), -32768, 32767) for x in acc]
 
 

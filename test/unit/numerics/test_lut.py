@@ -34,7 +34,7 @@ def test_tabulate_every_code(dtype: str) -> None:
 
 def test_infinities_and_nan_saturate() -> None:
     table = lut.real_table(lambda x: np.log(x), (1.0, 0), (0.01, 0), "int8", "int8")
-    at = dict(zip(lut.codes_by_byte("int8").tolist(), table.tolist(), strict=True))
+    at = dict(zip(lut.codes_by_bits("int8").tolist(), table.tolist(), strict=True))
     assert at[0] == -128
     assert at[-5] == -128
     assert at[127] == 127
@@ -56,6 +56,6 @@ def test_a_function_for_each_column(dtype: str, columns: int, rows: int) -> None
     def mixed(codes: np.ndarray, other: np.ndarray) -> np.ndarray:
         return ((codes.view(np.uint8) * np.uint8(7)) ^ other).view(np.int8)
 
-    table = lut.ColumnTable(mixed(lut.codes_by_byte(dtype)[None, :], row[:, None]))
+    table = lut.ColumnTable(mixed(lut.codes_by_bits(dtype)[None, :], row[:, None]))
     x = np.random.default_rng(columns).integers(0, 256, (2, rows, columns), dtype=np.uint8).view(dtype)
     assert np.array_equal(table(x), mixed(x, row))

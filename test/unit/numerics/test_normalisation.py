@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.normalisation import HIGH, rms_norm_codes, rms_norm_params
+from odc_mlir.numerics.normalization import HIGH, rms_norm_codes, rms_norm_params
 
 ROWS = 24
 

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odc_mlir.numerics.resize import nearest_positions, resize_bilinear, resize_nearest
-from odc_mlir.numerics.resize_lines import (
+from odc_mlir.numerics.resize import (
     Lines,
     bilinear_lines,
     nearest,
     nearest_line,
+    nearest_positions,
+    nearest_resizer,
+    resize_bilinear,
     resize_bilinear_by_lines,
     resize_nearest_by_lines,
 )
@@ -33,7 +35,7 @@ def test_images(height: int, width: int, rows: int, columns: int, align: bool, h
     down, across = nearest_line(height, rows, align, half), nearest_line(width, columns, align, half)
     assert down is not None
     assert across is not None
-    expected = resize_nearest(x, (rows, columns), align, half)
+    expected = nearest_resizer(x.shape, (rows, columns), align, half)(x)
     np.testing.assert_array_equal(resize_nearest_by_lines(x, (rows, columns), Lines(down, across)), expected)
 
 

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from odc_mlir.numerics import convolution as cv
 from odc_mlir.numerics.fixed import Requantizer, WideRequantizer
 from odc_mlir.numerics.matmul import narrow
-from odc_mlir.numerics.single_tile import KEPT_BYTES, Compute, tile_convolution, tile_depthwise, tile_transposed
+from odc_mlir.numerics.single_tile import (
+    KEPT_BYTES,
+    Compute,
+    TileSums,
+    tile_convolution,
+    tile_depthwise,
+    tile_transposed,
+)
 
 Array = NDArray[Any]
 
@@ -79,9 +86,7 @@ def test_convolution(layer: dict[str, Any], channels: int, outputs: int) -> None
     weights = cv.conv_filter(rng.integers(-128, 128, (outputs, *window.kernel, channels)), 1 << 16, sums=layer["sums"])
     rescale, bias = rescaling(rng, layer, outputs)
     x = [codes(rng, layer["source"], shape) for _ in range(2)]
-    plan = tile_convolution(
-        shape, layer["source"], weights, window, in_zero=zero, bias=bias, rescale=rescale, dtype=layer["source"]
-    )
+    plan = tile_convolution(shape, layer["source"], weights, window, TileSums(layer["source"], zero, bias, rescale))
     check(plan, layer, x, [finished(cv.conv2d(array, weights, window, in_zero=zero), bias, rescale) for array in x])
 
 
@@ -94,9 +99,7 @@ def test_depthwise(layer: dict[str, Any], channels: int, times: int) -> None:
     )
     rescale, bias = rescaling(rng, layer, channels * times)
     x = [codes(rng, layer["source"], shape) for _ in range(2)]
-    plan = tile_depthwise(
-        shape, layer["source"], weights, window, in_zero=zero, bias=bias, rescale=rescale, dtype=layer["source"]
-    )
+    plan = tile_depthwise(shape, layer["source"], weights, window, TileSums(layer["source"], zero, bias, rescale))
     check(plan, layer, x, [finished(cv.depthwise(array, weights, window, in_zero=zero), bias, rescale) for array in x])
 
 
@@ -123,10 +126,7 @@ def test_transposed(layer: dict[str, Any], stride: cv.Pair, channels: int, data:
         stride,
         pads,
         size,
-        in_zero=zero,
-        bias=bias,
-        rescale=rescale,
-        dtype=layer["source"],
+        TileSums(layer["source"], zero, bias, rescale),
     )
     expected = [cv.transpose_conv2d(array, weights, stride, pads, size, in_zero=zero) for array in x]
     check(plan, layer, x, [finished(found, bias, rescale) for found in expected])
@@ -137,7 +137,7 @@ def test_reals() -> None:
     x = rng.standard_normal((1, 5, 6, 3)).astype(np.float32)
     w, bias = rng.standard_normal((4, 3, 3, 3)).astype(np.float32), rng.standard_normal(4).astype(np.float32)
     weights, window = cv.conv_filter(w, None), cv.Window((3, 3), (2, 1), pads=(1, 1, 1, 1))
-    plan = tile_convolution(x.shape, x.dtype, weights, window, bias=bias, dtype=x.dtype)
+    plan = tile_convolution(x.shape, x.dtype, weights, window, TileSums(x.dtype, 0, bias))
     assert plan is not None
     first = plan(x)
     kept = first.copy()
@@ -153,7 +153,7 @@ def test_sums_that_float32_cannot_hold_with_the_zero_point_in_them() -> None:
     assert weights.dtype == np.float32
     rescale = Requantizer(1 << 30, -15, 0, 0, 255, "uint8")
     x = np.arange(1000).reshape(1, 1, 1, 1000).astype(np.uint8)
-    plan = tile_convolution(x.shape, x.dtype, weights, window, in_zero=127, rescale=rescale, dtype=np.dtype(np.uint8))
+    plan = tile_convolution(x.shape, x.dtype, weights, window, TileSums(x.dtype, 127, None, rescale))
     assert plan is not None
     np.testing.assert_array_equal(plan(x), finished(cv.conv2d(x, weights, window, in_zero=127), None, rescale))
 
@@ -164,4 +164,4 @@ def test_what_is_left_to_others(groups: int) -> None:
     weights = cv.conv_filter(np.ones((2, 1, 1, 1), np.int64), 128, groups=groups)
     size = 1 if groups > 1 else KEPT_BYTES
     window, dtype = cv.Window((1, 1)), np.dtype(np.int8)
-    assert tile_convolution((1, 1, size, groups), dtype, weights, window, dtype=dtype) is None
+    assert tile_convolution((1, 1, size, groups), dtype, weights, window, TileSums(dtype)) is None

@@ -17,7 +17,7 @@ from odc_mlir.errors import SimulationError
 from odc_mlir.isa.assembly import format_instruction
 from odc_mlir.isa.codec import make
 from odc_mlir.numerics.convolution import Window, conv2d, conv_filter, depthwise, depthwise_filter
-from odc_mlir.numerics.fixed import requantize, requantize64
+from odc_mlir.numerics.fixed import Requantizer, WideRequantizer
 from odc_mlir.numerics.matmul import largest_magnitude
 from odc_mlir.simulator import Result
 from odc_mlir.simulator.engines.convolution import weight_matrix, wrap40
@@ -147,11 +147,11 @@ class Data:
 
     def expected(self) -> NDArray[Any]:
         fields = self.case.fields()
-        scale = requantize64 if self.case.is_wide else requantize
+        kind = WideRequantizer if self.case.is_wide else Requantizer
         dtype = {"i8": "int8", "u8": "uint8", "i16": "int16"}[self.case.out_type]
         clamp = fields["act_min"], fields["act_max"]
         sums = self.sums() if self.case.is_wide else self.sums().astype(np.int32)
-        return scale(sums, self.multipliers, self.exponents, fields["out_zero"], *clamp, dtype)
+        return kind(self.multipliers, self.exponents, fields["out_zero"], *clamp, dtype)(sums)
 
 
 def listing(data: Data, *convs: dict[str, Any], load: str = "") -> str:

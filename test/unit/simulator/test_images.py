@@ -12,7 +12,7 @@ from odc_mlir import targets
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa.assembly import format_instruction
 from odc_mlir.isa.codec import make
-from odc_mlir.numerics.resize import resize_bilinear, resize_nearest
+from odc_mlir.numerics.resize import nearest_resizer, resize_bilinear
 from odc_mlir.simulator import Result
 
 VECTOR = targets.load("npu-256").vector
@@ -45,7 +45,8 @@ def test_twice_the_size(kind: str, dtype: str, code: str) -> None:
     x = np.random.default_rng(3).integers(limits.min, limits.max + 1, SHAPE).astype(dtype)
     x[0] = np.where(np.arange(8).reshape(x[0].shape) % 3, limits.min, limits.max)
     result = simulated(x, kind=kind, type=code, **(HALVES if kind == "nearest" else {}))
-    expected = (resize_nearest if kind == "nearest" else resize_bilinear)(x[None], SIZE, False, True)
+    nearest = nearest_resizer((1, *x.shape), SIZE, False, True)
+    expected = nearest(x[None]) if kind == "nearest" else resize_bilinear(x[None], SIZE, False, True)
     np.testing.assert_array_equal(result.outputs[0], expected)
     assert result.trace is not None
     event = next(event for event in result.trace.events if event.index == 1)

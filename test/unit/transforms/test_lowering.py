@@ -11,7 +11,7 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.npu_program import programs
 from odc_mlir.errors import CompileError
 from odc_mlir.interpreters.module import run_module
-from odc_mlir.numerics.lut import codes_by_byte
+from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.support.text import parse_module
 from odc_mlir.transforms.common.placement import operators, reason_of
 from odc_mlir.transforms.npu.convert_circle_to_npu import ConvertCircleToNpuPass
@@ -36,7 +36,7 @@ def test_npu_operations_give_the_codes_of_the_host_kernel(name: str) -> None:
 
 def test_a_table_holds_the_host_kernel_of_every_code() -> None:
     module = module_of("leaky_relu")
-    every = np.resize(codes_by_byte("int8"), (11, 2, 3, 8))
+    every = np.resize(codes_by_bits("int8"), (11, 2, 3, 8))
     lowered = module.clone()
     pipelines.run(make_context(), lowered, "npu", options=[NpuChooseSegmentsPass("supported")])
     for batch in every:

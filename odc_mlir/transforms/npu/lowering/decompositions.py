@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.errors import OdcError
 from odc_mlir.isa.instructions import field_range
-from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
+from odc_mlir.numerics.resize import Lines, bilinear_lines, nearest_line
 from odc_mlir.ops.convolution import transposed_options
 from odc_mlir.ops.infer.common import option, transposed_pad
 from odc_mlir.ops.resize import resize_modes

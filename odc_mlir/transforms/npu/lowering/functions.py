@@ -17,7 +17,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.numerics.elementwise import leaky_params, scale_params
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import sigmoid_params, sigmoid_table
-from odc_mlir.numerics.lut import codes_by_byte
+from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering import code_functions
 from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, pair_of
@@ -46,7 +46,7 @@ class LowerByTable(LowerToNpu):
 
     def rewrite(self, site: Site) -> None:
         dynamic = _source(site)
-        codes = codes_by_byte(site.info(dynamic).info.numpy)
+        codes = codes_by_bits(site.info(dynamic).info.numpy)
         table = code_functions.results_of(site.node, dynamic, codes)
         site.finish(npu.LutOp(site.operand(dynamic), site.result_type, table=BlobAttr.of(table.tobytes())))
 

@@ -13,7 +13,7 @@ from odc_mlir.dialects.circle_types import tensor_type
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.numerics.elementwise import joined_codes
 from odc_mlir.numerics.fixed import code_range
-from odc_mlir.numerics.lut import codes_by_byte
+from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.npu.lowering.decompositions import moved_operands, result_copies
@@ -146,7 +146,7 @@ def _differences(site: Site, axis: int, shape: tuple[int, ...]) -> SSAValue:
 
 def _mask(site: Site, differences: SSAValue, *, at_zero: int) -> SSAValue:
     """Return ``at_zero`` where a difference is 0, else 1 - ``at_zero``."""
-    table = np.where(codes_by_byte("int8") == 0, at_zero, 1 - at_zero).astype(np.int8)
+    table = np.where(codes_by_bits("int8") == 0, at_zero, 1 - at_zero).astype(np.int8)
     return site.emit(npu.LutOp(differences, differences.type, table=blob_of(table)))
 
 

@@ -1,4 +1,4 @@
-"""The pattern that lowers RMS_NORM of codes, in the steps of :mod:`odc_mlir.numerics.normalisation`."""
+"""The pattern that lowers RMS_NORM of codes, in the steps of :mod:`odc_mlir.numerics.normalization`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import tensor_type
-from odc_mlir.numerics import normalisation
+from odc_mlir.numerics import normalization
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.runtime.kernels.attention import integer_rms_norm
@@ -16,7 +16,7 @@ from odc_mlir.transforms.npu.lowering.products import per_channel, pointwise
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements, product
 from odc_mlir.transforms.partition.rules.operator_checks import sides
 
-_ALL = normalisation.LOW, normalisation.HIGH
+_ALL = normalization.LOW, normalization.HIGH
 _FEW = 8  # rows that are reduced faster than the array, which takes as long for 32, multiplies them
 
 
@@ -31,27 +31,27 @@ class LowerRmsNorm(LowerToNpu):
         p = integer_rms_norm(site.node, site.info(1).array(), count)
         source = site.reshape(site.operand(0), (1, 1, rows, count))
         wide, one_each = _codes(1, 1, rows, count), _codes(1, 1, rows, 1)
-        above = _codes(1, 1, rows, 1, zero=normalisation.LOW)  # of squares
+        above = _codes(1, 1, rows, 1, zero=normalization.LOW)  # of squares
 
         def scaled(x: SSAValue, factor: int) -> SSAValue:
             scale = npu.ScaleAttr.of((1 << 30) * (1 if factor > 0 else -1), abs(factor).bit_length())
             return site.emit(npu.ScaleOp(x, wide, zeros=(p.zero, 0), scale=scale, clamp=_ALL))
 
-        def times(a: SSAValue, b: SSAValue, kind: Attribute, factor: normalisation.Factor, zero: int = 0) -> SSAValue:
+        def times(a: SSAValue, b: SSAValue, kind: Attribute, factor: normalization.Factor, zero: int = 0) -> SSAValue:
             return site.emit(product(a, b, kind, (0, 0, zero), factor, _ALL))
 
         def total(a: SSAValue, b: SSAValue, zero: int = 0) -> SSAValue:
-            half = npu.ScaleAttr.of(*normalisation.HALF)
+            half = npu.ScaleAttr.of(*normalization.HALF)
             made = npu.ElementwiseOp(
                 npu.ElementwiseKind.ADD,
                 a,
                 b,
                 _codes(1, 1, rows, 1, zero=zero),
                 zeros=(zero, zero, zero),
-                left_shift=normalisation.SHIFT,
+                left_shift=normalization.SHIFT,
                 a_scale=half,
                 b_scale=half,
-                out_scale=npu.ScaleAttr.of(*normalisation.BACK),
+                out_scale=npu.ScaleAttr.of(*normalization.BACK),
                 clamp=_ALL,
             )
             return site.emit(made)
@@ -64,13 +64,13 @@ class LowerRmsNorm(LowerToNpu):
         image = _image(site, site.emit(sizes))
         largest = npu.ReduceOp(npu.ReduceKind.MAX, image, _codes(rows, 1, 1, 1), clamp=_ALL)
         t = looked_up(site.reshape(site.emit(largest), (1, 1, rows, 1)), p.normaliser)
-        e = times(d, t, wide, normalisation.OF_ROWS)
-        squares = times(e, e, wide, normalisation.OF_SQUARES)
+        e = times(d, t, wide, normalization.OF_ROWS)
+        squares = times(e, e, wide, normalization.OF_SQUARES)
         roots = []
         for mean, epsilon, entries in p.roots:
             m = _mean(site, squares, mean)
             if epsilon is not None:
-                m = total(m, times(t, t, above, epsilon, normalisation.LOW), normalisation.LOW)
+                m = total(m, times(t, t, above, epsilon, normalization.LOW), normalization.LOW)
             roots.append(looked_up(m, entries))
         y, factor, r = e, p.normal, total(roots[0], roots[1])
         if p.gamma is not None:
@@ -93,14 +93,14 @@ def _image(site: Site, values: SSAValue) -> SSAValue:
     return site.reshape(values, (rows, *height_and_width, 1))
 
 
-def _mean(site: Site, squares: SSAValue, factor: normalisation.Factor) -> SSAValue:
+def _mean(site: Site, squares: SSAValue, factor: normalization.Factor) -> SSAValue:
     """Return the scaled sums of rows: one by one where they are few, else every code times a weight of one."""
     _, _, rows, count = npu.shape_of(squares)
-    kind = _codes(1, 1, rows, 1, zero=normalisation.LOW)
+    kind = _codes(1, 1, rows, 1, zero=normalization.LOW)
     if rows <= _FEW:
         image, scale = _image(site, squares), npu.ScaleAttr.of(*factor)
-        result = _codes(rows, 1, 1, 1, zero=normalisation.LOW)
-        total = npu.ReduceOp(npu.ReduceKind.SUM, image, result, zeros=(0, normalisation.LOW), scale=scale, clamp=_ALL)
+        result = _codes(rows, 1, 1, 1, zero=normalization.LOW)
+        total = npu.ReduceOp(npu.ReduceKind.SUM, image, result, zeros=(0, normalization.LOW), scale=scale, clamp=_ALL)
         return site.reshape(site.emit(total), (1, 1, rows, 1))
     multiplier, exponent = factor
     sums = pointwise(
@@ -109,7 +109,7 @@ def _mean(site: Site, squares: SSAValue, factor: normalisation.Factor) -> SSAVal
         blob_of(np.ones(count, np.int8)),
         in_zero=0,
         weight_zero=0,
-        out_zero=normalisation.LOW,
+        out_zero=normalization.LOW,
         clamp=_ALL,
         bias=per_channel(np.zeros(1), 1),
         multiplier=per_channel(np.array(multiplier), 1),

@@ -14,7 +14,7 @@ from odc_mlir.dialects.circle_types import tensor_type, with_shape
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import exponential_table, softmax16_params
-from odc_mlir.numerics.lut import codes_by_byte
+from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.numerics.softmax import softmax_params
 from odc_mlir.ops.spec import Node, QuantParams
@@ -214,7 +214,7 @@ def reversed_codes(site: Site, source: SSAValue) -> SSAValue:
     quant = quant_of(info)  # of reals that change their sign
     kind = tensor_type(info.dtype, info.shape, QuantParams(quant.scales, (low + high - quant.zero_point,)))
     if site.info(0).info.numpy.itemsize == 1:
-        codes = codes_by_byte(site.info(0).info.numpy)
+        codes = codes_by_bits(site.info(0).info.numpy)
         table = (low + high - codes.astype(np.int32)).astype(codes.dtype)
         return site.emit(npu.LutOp(source, kind, table=BlobAttr.of(table.tobytes())))
     return site.emit(site.negated(source, kind, (0, 0, low + high), UNIT, (low, high)))

@@ -12,7 +12,7 @@ from odc_mlir.dialects import npu
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Runs, Space
 from odc_mlir.isa.instructions import field_range
-from odc_mlir.numerics.resize_lines import BLEND_BITS, NEAREST_BITS, Line, nearest, neighbours
+from odc_mlir.numerics.resize import BLEND_BITS, NEAREST_BITS, Line, nearest, neighbours
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.cost import transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts

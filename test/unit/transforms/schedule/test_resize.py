@@ -19,8 +19,7 @@ from odc_mlir.dialects.npu_isa import BufferOp
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import ProgramOp
 from odc_mlir.errors import CompileError
-from odc_mlir.numerics.resize import resize_bilinear
-from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
+from odc_mlir.numerics.resize import Lines, bilinear_lines, nearest_line, resize_bilinear
 from odc_mlir.simulator import load, simulate
 from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
 from odc_mlir.transforms.partition.plans.costs import OperatorCost, segment_cycles

@@ -17,7 +17,7 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_program import RECOMPUTED_MACS
 from odc_mlir.errors import AllocationError
 from odc_mlir.isa.container import read
-from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
+from odc_mlir.numerics.resize import Lines, bilinear_lines, nearest_line
 from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, Rows, StripePlanner, read_rows, stripe_rows, stripes
 
 SHAPE = (1, 30, 31, 8)
