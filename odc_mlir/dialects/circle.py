@@ -295,7 +295,7 @@ def node_of(op: Operation) -> Node:
     code = record.get("custom_code", "")
     return Node(
         spec=spec_of_code(code, default_custom_ops()) if op.SPEC.name == "CUSTOM" else op.SPEC,
-        operands=tuple(_operand_info(operand) for operand in op.operands),
+        operands=tuple(None if isinstance(operand.type, NoneType) else info_of(operand) for operand in op.operands),
         results=tuple(info_of(result) for result in op.results),
         options=options,
         name=op_name(op),
@@ -340,10 +340,6 @@ def _function(module: ModuleOp, symbol: str) -> FuncOp | None:
         setattr(module, _FUNCTIONS, known)
         found = known.get(symbol)
     return found
-
-
-def _operand_info(operand: SSAValue) -> TensorInfo | None:
-    return None if isinstance(operand.type, NoneType) else info_of(operand)
 
 
 def _intermediate_info(attribute: Attribute) -> TensorInfo | None:

@@ -28,7 +28,7 @@ from xdsl.irdl import (
 from xdsl.parser import Parser
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.printer import Printer
-from xdsl.traits import HasCanonicalizationPatternsTrait, OpTrait, Pure
+from xdsl.traits import HasCanonicalizationPatternsTrait, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_options import (
@@ -253,7 +253,7 @@ def op_class(name: str) -> type[CircleOp]:
         "__doc__": spec.summary or f"The operator {name}.",
         "__annotations__": {"SPEC": ClassVar[OpSpec], "OPTIONS": ClassVar[Mapping[str, OptionProperty]]},
         "__module__": __name__,
-        "traits": traits_def(*_traits(spec)),
+        "traits": traits_def(CircleCanonicalization(), *((Pure(),) if Trait.PURE in spec.traits else ())),
     }
     for option in options.values():
         accessor = f"{option.name}_" if option.name in namespace or option.name in _TAKEN else option.name
@@ -315,10 +315,6 @@ _SHARED_TABLES = (
     ("UNIDIRECTIONAL_SEQUENCE_RNN", "SequenceRNNOptions"),
     ("CONV_3D_TRANSPOSE", "Conv3DOptions"),
 )
-
-
-def _traits(spec: OpSpec) -> tuple[OpTrait, ...]:
-    return (CircleCanonicalization(), *((Pure(),) if Trait.PURE in spec.traits else ()))
 
 
 class CircleCanonicalization(HasCanonicalizationPatternsTrait):

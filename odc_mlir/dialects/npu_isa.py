@@ -417,11 +417,7 @@ def _instruction_class(spec: Instruction) -> type[InstructionOp]:
     return made
 
 
-def _instruction_classes() -> dict[str, type[InstructionOp]]:
-    return {spec.mnemonic: _instruction_class(spec) for spec in INSTRUCTIONS if spec.mnemonic not in UNROLLED}
-
-
-BY_MNEMONIC = _instruction_classes()
+BY_MNEMONIC = {spec.mnemonic: _instruction_class(spec) for spec in INSTRUCTIONS if spec.mnemonic not in UNROLLED}
 _INSTRUCTIONS = frozenset(BY_MNEMONIC.values())
 
 

@@ -47,10 +47,6 @@ class Uniform:
     low: int
     high: int
 
-    @property
-    def has_full_range(self) -> bool:
-        return (self.low, self.high) == DTYPES[self.storage].range
-
 
 @irdl_attr_definition
 class UniformQuantizedType(Data[Uniform], TypeAttribute):
@@ -127,7 +123,7 @@ class UniformQuantizedType(Data[Uniform], TypeAttribute):
     def text(self) -> str:
         """Return the text between the angle brackets."""
         spec = self.data
-        bounds = "" if spec.has_full_range else f"<{spec.low}:{spec.high}>"
+        bounds = "" if (spec.low, spec.high) == DTYPES[spec.storage].range else f"<{spec.low}:{spec.high}>"
         scales = ", ".join(map(_scale_text, spec.params.scales, spec.params.zero_points))
         head = f"{_WORD_OF[spec.storage]}{bounds}:{_EXPRESSED}"
         return f"{head}:{spec.params.axis}, {{{scales}}}" if spec.per_axis else f"{head}, {scales}"

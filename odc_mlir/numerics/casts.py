@@ -53,16 +53,11 @@ def round_bfloat16(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return in_pieces(compute, x, np.float32)
 
 
-def real_part(x: Array) -> Array:
-    """Return ``x``, without the imaginary part of complex numbers."""
-    return np.asarray(x.real) if x.dtype.kind == "c" else x
-
-
 def cast(x: Array, dtype: np.dtype[Any]) -> Array:
     """Return ``x`` as ``dtype``: reals saturate, integers wrap, NaN becomes the largest integer or true."""
     if dtype.kind == "c":
         return x.astype(dtype)
-    values = real_part(x)
+    values = np.asarray(x.real) if x.dtype.kind == "c" else x
     if dtype.kind == "b":
         return np.asarray(values != 0)
     if values.dtype.kind == "f" and dtype.kind in "iu":

@@ -12,7 +12,6 @@ from odc_mlir.numerics.fixed import multiply, quantize_multiplier
 from odc_mlir.numerics.lut import apply, codes_by_bits
 
 LEFT_SHIFT = 8
-LARGEST_ORDERED = 64.0  # smaller scales keep the order of int16 codes whose zero point is an int16 code
 
 
 def compare_params(scale: float) -> tuple[int, int]:
@@ -34,16 +33,3 @@ def _scaled(codes: NDArray[Any], zero_point: int, multiplier: int, exponent: int
 @lru_cache(maxsize=256)
 def _table(dtype: str, zero_point: int, multiplier: int, exponent: int) -> NDArray[np.int32]:
     return _scaled(codes_by_bits(dtype), zero_point, multiplier, exponent)
-
-
-def threshold_table(one: tuple[int, int, int], other: tuple[int, int, int], *, inclusive: bool) -> NDArray[np.int32]:
-    """Return, for every int16 code of one operand, the threshold below which codes of the other are less.
-
-    ``inclusive``: less or equal. Operands are given as (zero point, multiplier, exponent); none of these may be so
-    large that scaled codes wrap around: see :data:`LARGEST_ORDERED`.
-    """
-    lowest = -(1 << 15)
-    ascending = _scaled(np.arange(lowest, -lowest).astype(np.int16), *one)
-    compared = _scaled(codes_by_bits("int16"), *other)
-    found = np.searchsorted(ascending, compared, "right" if inclusive else "left")
-    return (found + lowest).astype(np.int32)

@@ -253,22 +253,19 @@ def _conv_tiling(image: tuple[int, int, int], weights: ConvFilter, window: Windo
     return _tiling(image, window, _pixels(weights.dtype.itemsize * (taps + weights.out_channels)))
 
 
-def single_tile(shape: tuple[int, int, int, int], weights: ConvFilter, window: Window) -> ResultTile | None:
-    """Return the only tile of a convolution of inputs of ``shape``, or None if there is not exactly one."""
-    tiles = _conv_tiling(shape[:3], weights, window, shape[3]).tiles
-    return tiles[0] if len(tiles) == 1 else None
-
-
 def _depthwise_tiling(image: tuple[int, int, int], weights: DepthwiseFilter, window: Window) -> _ResultTiling:
     # input with its phases, and sums, together in the cache
     return _tiling(image, window, _pixels(6 * weights.weights.itemsize * int(weights.weights.shape[2])))
 
 
-def single_depthwise_tile(
-    shape: tuple[int, int, int, int], weights: DepthwiseFilter, window: Window
+def single_tile(
+    shape: tuple[int, int, int, int], weights: ConvFilter | DepthwiseFilter, window: Window
 ) -> ResultTile | None:
-    """Return the only tile of a depthwise convolution of inputs of ``shape``, or None."""
-    tiles = _depthwise_tiling(shape[:3], weights, window).tiles
+    """Return the only tile of a convolution of inputs of ``shape``, or None if there is not exactly one."""
+    if isinstance(weights, DepthwiseFilter):
+        tiles = _depthwise_tiling(shape[:3], weights, window).tiles
+    else:
+        tiles = _conv_tiling(shape[:3], weights, window, shape[3]).tiles
     return tiles[0] if len(tiles) == 1 else None
 
 

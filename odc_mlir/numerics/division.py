@@ -90,7 +90,8 @@ def floor_quotient(a: Array, b: Array) -> Array:
 
 def floor_remainder(a: Array, b: Array) -> Array:
     """Return ``a - b * floor(a / b)`` with the sign of ``b``; integers ``b`` must not contain 0."""
-    return np.asarray(np.remainder(a, b))
+    with np.errstate(all="ignore"):
+        return np.asarray(np.remainder(a, b))
 
 
 def integer_power(a: Array, b: Array) -> Array:

@@ -139,12 +139,6 @@ def multiply64(x: NDArray[Any], q: Ints, e: Ints) -> NDArray[np.int32]:
     return wrap32((np.asarray(x, np.int64) * reduced + (np.int64(1) << (shift - 1))) >> shift)
 
 
-def multiplier_of_16_bits(q: int, e: int) -> tuple[int, int, int]:
-    """Return ``(r, half, shift)`` of :func:`multiply64` for one multiplier: ``(x * r + half) >> shift``."""
-    shift = 15 - e
-    return 0x7FFF if q >= 0x7FFF0000 else (q + (1 << 15)) >> 16, 1 << shift >> 1 if shift > 0 else 0, shift
-
-
 @dataclass(frozen=True, slots=True)
 class _Scaling:
     """Arrays of a :class:`Requantizer` that computes with 32 bits: one number, or one per channel."""
@@ -255,7 +249,8 @@ class Requantizer:
 
     def __call__(self, acc: NDArray[Any]) -> NDArray[Any]:
         """Return codes ``[..., C]`` for int32 sums ``[..., C]``."""
-        if self._single and self._scaling is not None and self._at_once(acc):
+        at_once = bool(acc.ndim) and 0 < acc.size <= CHUNK_ELEMENTS and acc.flags.c_contiguous
+        if self._single and self._scaling is not None and at_once:
             return self._scaling(acc).astype(self.dtype)
         shape = acc.shape
         acc = np.ascontiguousarray(acc)
@@ -269,10 +264,6 @@ class Requantizer:
             chunk = rows[start : start + step]
             target[start : start + step] = self._scale_slowly(chunk) if self._scaling is None else self._scaling(chunk)
         return result.reshape(shape)
-
-    @staticmethod
-    def _at_once(acc: NDArray[Any]) -> bool:
-        return bool(acc.ndim) and 0 < acc.size <= CHUNK_ELEMENTS and acc.flags.c_contiguous
 
     def of_reals(
         self, bias: NDArray[Any] | None, rows: int, columns: int

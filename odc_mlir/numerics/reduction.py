@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from odc_mlir.numerics import fixed
 from odc_mlir.numerics.pieces import PART_ELEMENTS, parts, reduce
 
-_STEPS_BETWEEN = 16  # steps of products between removals of zeros
-
 
 def sum_params(in_scale: float, out_scale: float) -> tuple[int, int]:
     """Return ``(multiplier, exponent)`` of a sum of codes."""
@@ -77,7 +75,7 @@ def product_codes(
 ) -> NDArray[Any]:
     """Return the product of codes over ``axes`` in row-major order, rounded after each step.
 
-    No axis may be empty. Products that have become zero stay so; if there are many, only the others continue.
+    No axis may be empty.
     """
     kept = [i for i in range(x.ndim) if i not in axes]
     count = math.prod(x.shape[i] for i in axes)
@@ -99,26 +97,11 @@ def product_codes(
 
 def _products(source: NDArray[Any], multiplier: int, exponent: int, in_zero: int) -> NDArray[np.int64]:
     """Return the products of codes over the rows of ``source``, rounded after each step."""
-    reduced, half, shift = (fixed.int64(value) for value in fixed.multiplier_of_16_bits(multiplier, exponent))
-    products = np.zeros(source.shape[1], np.int64)
-    alive = np.flatnonzero((source != in_zero).all(axis=0))
-    factors = np.subtract(source[:, alive] if 2 * alive.size < products.size else source, in_zero, dtype=np.int64)
-    if factors.shape[1] == products.size:
-        alive = np.arange(products.size)
-    total = factors[0]
-    factors[1:] *= reduced
-    for step in range(1, len(factors)):
-        if step % _STEPS_BETWEEN == 0 and 2 * np.count_nonzero(total) < total.size:
-            left = np.flatnonzero(total)
-            alive, total, factors = alive[left], total[left], factors[:, left]
-        if not total.size:
-            break
-        total = total * factors[step]
-        total += half
-        total >>= shift
-        total = total.astype(np.int32).astype(np.int64)
-    products[alive] = total
-    return products
+    factors = np.subtract(source, in_zero, dtype=np.int64)
+    total: NDArray[np.int64] = factors[0]
+    for row in factors[1:]:
+        total = fixed.multiply64(total * row, multiplier, exponent).astype(np.int64)
+    return total
 
 
 def extreme(x: NDArray[Any], axes: tuple[int, ...], *, largest: bool, keep_dims: bool = True) -> NDArray[Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import int64, round_half_away
-from odc_mlir.numerics.pieces import FEW_ELEMENTS, parts
+from odc_mlir.numerics.pieces import parts
 
 Pair = tuple[int, int]
 
@@ -172,7 +172,9 @@ def resize_bilinear(
     it interpolates in float32 and rounds. The reference, and this function ``by_reference``, always use 10 bits for
     int16: the rounding errors of steps add up along the axis, which leaves an accuracy of some 8 of 16 bits.
     """
-    fixed = _is_fixed(x.dtype, x.shape, output, align_corners, half_pixel, by_reference)
+    fixed = x.dtype.kind == "i"
+    if not by_reference:
+        fixed = in_fixed_point(x.dtype.name, (x.shape[1], x.shape[2]), output, align_corners, half_pixel)
     lines = _fixed_line if fixed else _float_line
     rows = lines(x.shape[1], output[0], align_corners, half_pixel)
     columns = lines(x.shape[2], output[1], align_corners, half_pixel)
@@ -185,65 +187,6 @@ def resize_bilinear(
             total = _as_codes(_weighted(x[images], part, columns), x.dtype)
         out[images, band] = total.astype(x.dtype)
     return out
-
-
-def _is_fixed(
-    dtype: np.dtype[Any],
-    shape: tuple[int, ...],
-    output: Pair,
-    align_corners: bool,
-    half_pixel: bool,
-    by_reference: bool,
-) -> bool:
-    if by_reference:
-        return dtype.kind == "i"
-    return in_fixed_point(dtype.name, (shape[1], shape[2]), output, align_corners, half_pixel)
-
-
-def bilinear_resizer(
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    output: Pair,
-    align_corners: bool,
-    half_pixel: bool,
-    *,
-    by_reference: bool = False,
-) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return :func:`resize_bilinear` for inputs of ``shape`` and ``dtype``, prepared for few pixels."""
-    result = (shape[0], *output, shape[3])
-    if not 0 < math.prod(result) <= FEW_ELEMENTS:
-        return lambda x: resize_bilinear(x, output, align_corners, half_pixel, by_reference=by_reference)
-    fixed = _is_fixed(dtype, shape, output, align_corners, half_pixel, by_reference)
-    real: Any = np.int64 if fixed else np.float32
-    one, lines = real(ONE if fixed else 1), _fixed_line if fixed else _float_line
-    rows = lines(shape[1], output[0], align_corners, half_pixel)
-    columns = lines(shape[2], output[1], align_corners, half_pixel)
-    wy, wx = rows.fraction[:, None].astype(real), columns.fraction[None, :].astype(real)
-    corners = ((rows.low, one - wy, columns.low, one - wx), (rows.high, wy, columns.low, one - wx),
-               (rows.low, one - wy, columns.high, wx), (rows.high, wy, columns.high, wx))  # fmt: skip
-    flat, pixels = (shape[0], shape[1] * shape[2], shape[3]), math.prod(output)
-    four = np.concatenate([(y[:, None] * shape[2] + x[None, :]).reshape(-1) for y, _, x, _ in corners])
-
-    def spread(weights: list[NDArray[Any]]) -> NDArray[Any]:
-        each = np.concatenate([np.broadcast_to(w, output).reshape(-1) for w in weights])
-        return np.repeat(each[:, None], shape[3], axis=1)
-
-    vertical, horizontal = spread([w for _, w, _, _ in corners]), spread([w for _, _, _, w in corners])
-    corner = [slice(i * pixels, (i + 1) * pixels) for i in range(4)]
-
-    def total(x: NDArray[Any]) -> NDArray[Any]:
-        terms = x.reshape(flat).take(four, 1).astype(real)
-        terms *= vertical
-        terms *= horizontal
-        found: NDArray[Any] = terms[:, corner[0]] + terms[:, corner[1]]
-        found += terms[:, corner[2]]
-        found += terms[:, corner[3]]
-        return found
-
-    def reals(x: NDArray[Any]) -> NDArray[Any]:
-        return _as_codes(total(x), dtype).astype(dtype).reshape(result)
-
-    return (lambda x: rounded_sum(total(x)).astype(dtype).reshape(result)) if fixed else reals
 
 
 def _as_codes(total: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -101,7 +101,7 @@ def tile_depthwise(
     sums: TileSums,
 ) -> Compute | None:
     """Return :func:`tile_convolution` for a depthwise convolution."""
-    tile, values = convolution.single_depthwise_tile(shape, weights, window), weights.weights
+    tile, values = convolution.single_tile(shape, weights, window), weights.weights
     channels = int(values.shape[2])
     if tile is None or values.dtype.kind != "f":
         return None

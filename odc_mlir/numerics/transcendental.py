@@ -68,11 +68,6 @@ def exp_negative(x: NDArray[Any], integer_bits: int) -> NDArray[np.int32]:
     return np.where(x == 0, np.int32(INT32_MAX), result)
 
 
-def _half_sum(a: NDArray[Any], b: int) -> NDArray[np.int32]:
-    """Return ``(a + b) / 2``, ties away from zero."""
-    return wrap32(rdbpot(a.astype(np.int64) + b, 1))
-
-
 def reciprocal_of_one_plus(a: NDArray[Any]) -> NDArray[np.int32]:
     """Return ``1 / (1 + a)`` in Q0 for ``a`` in [0, 1) in Q0, by three Newton steps.
 
@@ -157,7 +152,7 @@ def log_from_one(x: NDArray[Any], integer_bits: int) -> NDArray[np.int32]:
     second_power = saturate32(((integer_bits - headroom) << 25) - quarter)
     ratio = np.minimum(first, second).astype(np.int64)
     power = np.maximum(first_power, second_power)
-    p = _half_sum(ratio, _ROOT_ROOT_HALF)
+    p = wrap32(rdbpot(ratio + _ROOT_ROOT_HALF, 1))
     w = wrap32(2 * (ratio - _ROOT_ROOT_HALF))
     square = srdhm(w, w)
     numerator = _add(srdhm(w, ratio), srdhm(srdhm(w, square), _LOG_NUMERATOR))

@@ -6,15 +6,10 @@ from collections.abc import Sequence
 
 from odc_mlir.ops.infer.common import check_single, option, shape_text
 from odc_mlir.ops.quantization import real_only
-from odc_mlir.ops.spec import STATEFUL, Callee, Node, OperatorFamily, ResultType, TensorInfo, Trait
+from odc_mlir.ops.spec import STATEFUL, Callee, Node, OperatorFamily, TensorInfo, Trait
 
 RUN_MODEL_CALLEE = 0
 """Index of the callee of RUN_MODEL."""
-
-
-def open_results(node: Node) -> list[ResultType]:
-    """Infer results of the declared element types and unknown shapes."""
-    return [ResultType(result.dtype, None) for result in node.results]
 
 
 def verify_if(node: Node) -> None:
@@ -73,23 +68,18 @@ def check_pairs(node: Node, what: str, ours: Sequence[TensorInfo | None], theirs
     if len(ours) != len(theirs):
         raise node.error(f"{what} are {len(ours)} and {len(theirs)}; their numbers must agree")
     for position, (own, other) in enumerate(zip(ours, theirs, strict=True)):
-        if own is not None and other is not None and own.dtype != other.dtype:
+        if own is None or other is None:
+            continue
+        if own.dtype != other.dtype:
             raise node.error(
                 f"{what} differ at {position}: {own.dtype} and {other.dtype}; the element types must be equal",
                 tensor=own.name,
             )
-        if own is not None and other is not None and _mean_other_reals(own, other):
+        if own.info.is_integer and None not in (own.quant, other.quant) and own.quant != other.quant:
             raise node.error(
                 f"{what} differ at {position}: they have different scales or zero points; these must be equal",
                 tensor=own.name,
             )
-
-
-def _mean_other_reals(a: TensorInfo, b: TensorInfo) -> bool:
-    """Return True if equal codes represent different real numbers."""
-    if a.quant is None or b.quant is None or not a.info.is_integer:
-        return False
-    return a.quant != b.quant
 
 
 _CALLS = real_only("functions that control flow calls stay with real values")
@@ -100,7 +90,7 @@ _op = OperatorFamily(
     gives="results...?",
     quant=_CALLS,
     traits=STATEFUL | {Trait.CONTROL_FLOW},
-    infer="open_results",
+    infer="infer.common:open_results",
     verify="own",
 )
 

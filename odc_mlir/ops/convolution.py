@@ -154,7 +154,7 @@ SPECS = (
         "2-D convolution of NHWC images with filters [O, kh, kw, I], in C / I groups",
         version=8,
         quant=product(axis=0),
-        macs="conv_2d",
+        macs="product",
     ),
     _op(
         "DEPTHWISE_CONV_2D",
@@ -162,7 +162,7 @@ SPECS = (
         "2-D convolution of each channel with its own filters [1, kh, kw, C*M]",
         version=7,
         quant=product(axis=3),
-        macs="depthwise_conv_2d",
+        macs="product",
     ),
     _op(
         "TRANSPOSE_CONV",
@@ -171,7 +171,7 @@ SPECS = (
         version=5,
         quant=product(axis=0, input=2, bias=3),
         verify="own",
-        macs="transpose_conv",
+        macs="transposed",
     ),
     _op(
         "CONV_3D",
@@ -180,7 +180,7 @@ SPECS = (
         quant=product(axis=4),
         infer="infer.volume:conv_3d",
         verify="infer.volume:verify_volume",
-        macs="conv_3d",
+        macs="product",
         kernels="volume",
     ),
     _op(
@@ -191,7 +191,7 @@ SPECS = (
         quant=product(axis=3, input=2, bias=3),
         infer="infer.volume:conv_3d_transpose",
         verify="infer.volume:verify_volume",
-        macs="conv_3d_transpose",
+        macs="transposed",
         kernels="volume",
     ),
     _op(
@@ -202,7 +202,7 @@ SPECS = (
         version=14,
         quant=product(axis=0),
         verify="shapes",
-        macs="fully_connected",
+        macs="product",
         kernels="fully_connected",
     ),
 )

@@ -20,6 +20,7 @@ from odc_mlir.ops.flexbuffer import decode_map
 from odc_mlir.ops.infer.common import (
     WindowAxis,
     check_elements,
+    open_results,
     place_window,
     positive,
     result,
@@ -54,7 +55,7 @@ def registered(node: Node) -> list[ResultType]:
     """Infer the declared element types with the shapes of the registered operator, if it has a rule."""
     operator = node.context.custom_ops.get(node.custom_code)
     if operator is None or operator.infer is None:
-        return [ResultType(result.dtype, None) for result in node.results]
+        return open_results(node)
     shapes = operator.infer(node.operands, node.results, node.custom_options)
     if len(shapes) != len(node.results):
         raise node.error(f"the registered operator infers {len(shapes)} shapes for {len(node.results)} results")

@@ -9,54 +9,25 @@ from __future__ import annotations
 
 import math
 
-from odc_mlir.ops.infer.common import named, option, required
+from odc_mlir.ops.infer.common import option, required
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.ops.work import size
-
-
-def _size(info: TensorInfo | None) -> int:
-    return 0 if info is None else size(info)
 
 
 def _dims(info: TensorInfo) -> list[int]:
     return [dim or 0 for dim in info.shape or ()]
 
 
-def _by_output_channel(node: Node, axis: int) -> int:
-    """Return results times weights per index along ``axis``."""
-    weights = _dims(node.operand(1))
-    channels = weights[axis] if weights else 0
+def product(node: Node) -> int:
+    """Count results times weights of one output channel, whose axis the quantisation rule names."""
+    weights, axis = _dims(node.operand(1)), node.spec.quant.weights[1]
+    channels = weights[axis] if weights and axis is not None else 0
     return size(node.results[0]) * math.prod(weights) // channels if channels else 0
 
 
-def conv_2d(node: Node) -> int:
-    """Count for weights ``[O, kh, kw, I]``."""
-    return _by_output_channel(node, 0)
-
-
-def depthwise_conv_2d(node: Node) -> int:
-    """Count for weights ``[1, kh, kw, O]``."""
-    return _by_output_channel(node, 3)
-
-
-def conv_3d(node: Node) -> int:
-    """Count for weights ``[kd, kh, kw, I, O]``."""
-    return _by_output_channel(node, 4)
-
-
-def fully_connected(node: Node) -> int:
-    """Count for weights ``[O, I]``."""
-    return _by_output_channel(node, 0)
-
-
-def transpose_conv(node: Node) -> int:
-    """Count for weights ``[O, kh, kw, I]``: every input meets all taps of all outputs."""
+def transposed(node: Node) -> int:
+    """Count for weights ``[O, kh, kw, I]`` or ``[kd, kh, kw, O, I]``: every input meets all taps of all outputs."""
     return size(node.operand(2)) * math.prod(_dims(node.operand(1))[:-1])
-
-
-def conv_3d_transpose(node: Node) -> int:
-    """Count for weights ``[kd, kh, kw, O, I]``."""
-    return transpose_conv(node)
 
 
 def batch_matmul(node: Node) -> int:
@@ -98,5 +69,5 @@ def _vectors(node: Node) -> int:
 
 def attention(node: Node) -> int:
     """Count four projections of one token, and its scores and mixture over all rows of the cache."""
-    projections = sum(_size(named(node, name)) for name in ("wq", "wk", "wv", "wo"))
+    projections = sum(size(required(node, name)) for name in ("wq", "wk", "wv", "wo"))
     return projections + size(required(node, "k_cache")) + size(required(node, "v_cache"))

@@ -9,30 +9,6 @@ from odc_mlir.ops.spec import STATEFUL, Node, OperatorFamily, ResultType
 _ENTRIES = ("int32", "int64", "string")
 
 
-def _open(node: Node) -> list[ResultType]:
-    return [ResultType(declared.dtype, None) for declared in node.results]
-
-
-def var_handle(node: Node) -> list[ResultType]:
-    """Infer a handle."""
-    return _open(node)
-
-
-def read_variable(node: Node) -> list[ResultType]:
-    """Infer the declared element type; the shape depends on the assigned value."""
-    return _open(node)
-
-
-def assign_variable(node: Node) -> list[ResultType]:
-    """Infer no results."""
-    return []
-
-
-def hashtable(node: Node) -> list[ResultType]:
-    """Infer a handle."""
-    return _open(node)
-
-
 def verify_hashtable(node: Node) -> None:
     """Check that keys and values are integers or strings."""
     for name in ("key_dtype", "value_dtype"):
@@ -46,11 +22,6 @@ def hashtable_find(node: Node) -> list[ResultType]:
     return result(node, node.operand(2).dtype, shape_of(node, 1))
 
 
-def hashtable_import(node: Node) -> list[ResultType]:
-    """Infer no results."""
-    return []
-
-
 def hashtable_size(node: Node) -> list[ResultType]:
     """Infer one number."""
     return result(node, "int64", (1,))
@@ -59,7 +30,7 @@ def hashtable_size(node: Node) -> list[ResultType]:
 _SHARED = real_only("operators of other functions may share its contents")
 
 
-_op = OperatorFamily(__name__, quant=_SHARED, traits=STATEFUL, verify=None)
+_op = OperatorFamily(__name__, quant=_SHARED, traits=STATEFUL, infer="infer.common:open_results", verify=None)
 
 SPECS = (
     _op("VAR_HANDLE", "", "handle of a variable by name", gives="resource:resource"),
@@ -71,7 +42,14 @@ SPECS = (
         "resource:resource keys:int|string default",
         "look-up of keys in a hash table, with a default",
         gives="values",
+        infer="hashtable_find",
     ),
     _op("HASHTABLE_IMPORT", "resource:resource keys:int|string values", "filling of an empty hash table", gives=""),
-    _op("HASHTABLE_SIZE", "resource:resource", "number of entries of a hash table", gives="size:int64"),
+    _op(
+        "HASHTABLE_SIZE",
+        "resource:resource",
+        "number of entries of a hash table",
+        gives="size:int64",
+        infer="hashtable_size",
+    ),
 )

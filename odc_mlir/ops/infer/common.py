@@ -207,6 +207,11 @@ def declared(node: Node) -> list[ResultType]:
     return result(node, node.results[0].dtype, shape_of(node, 0))
 
 
+def open_results(node: Node) -> list[ResultType]:
+    """Infer results of the declared element types and unknown shapes."""
+    return [ResultType(declared.dtype, None) for declared in node.results]
+
+
 def reduce(node: Node) -> list[ResultType]:
     """Infer operand 0 reduced over the axes in operand 1, kept with size 1 if ``keep_dims``."""
     shape, keep = shape_of(node, 0), bool(option(node, "keep_dims"))

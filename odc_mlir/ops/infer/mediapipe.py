@@ -155,10 +155,6 @@ def is_known_version(node: Node) -> bool:
     return node.version == _VERSION
 
 
-def _unknown(node: Node) -> list[ResultType]:
-    return [ResultType(declared.dtype, None) for declared in node.results]
-
-
 def _matrix(node: Node, index: int) -> None:
     """Check that operand ``index`` holds one 4 x 4 matrix."""
     shape = node.operand(index).shape
@@ -202,7 +198,7 @@ def output_size(node: Node) -> tuple[int, int]:
 def landmarks_2_transform_matrix(node: Node) -> list[ResultType]:
     """Infer a matrix ``[1, 4, 4]`` from landmarks ``[1, count, 3]``."""
     if not is_known_version(node):
-        return _unknown(node)
+        return common.open_results(node)
     shape, options = common.shape_of(node, 0, 3), crop_options(node)
     if shape is not None:
         common.same_dim(node, shape[0], 1, "the batch")
@@ -216,7 +212,7 @@ def landmarks_2_transform_matrix(node: Node) -> list[ResultType]:
 def transform_landmarks(node: Node) -> list[ResultType]:
     """Infer the type of landmarks ``[1, count, 2 or 3]``, transformed by a 4 x 4 matrix."""
     if not is_known_version(node):
-        return _unknown(node)
+        return common.open_results(node)
     shape = common.shape_of(node, 0, 3)
     _matrix(node, 1)
     if shape is not None:
@@ -229,7 +225,7 @@ def transform_landmarks(node: Node) -> list[ResultType]:
 def transform_tensor_bilinear(node: Node) -> list[ResultType]:
     """Infer ``[1, output height, output width, C]`` from an image ``[1, H, W, C]`` and a 4 x 4 matrix."""
     if not is_known_version(node):
-        return _unknown(node)
+        return common.open_results(node)
     shape = common.shape_of(node, 0, 4)
     _matrix(node, 1)
     if shape is not None:

@@ -187,17 +187,17 @@ def softmax(node: Node) -> Execute:
     return unary(node, lambda codes: softmax_float_table(codes, scale, beta, out_scale, out_zero, dtype))
 
 
-def _log_softmax(reals: Array) -> Array:
-    return log_softmax_float(reals.astype(np.float32, copy=False))
-
-
 def log_softmax(node: Node) -> Execute:
     """Compute the logarithm of the softmax along the last axis; 8-bit results have the scale 1/16."""
     x, out = node.operand(0), node.results[0]
     require_dtype(node, x, *FLOATS, *EIGHT_BIT)
     dtype = out.info.numpy
     if out.dtype in FLOATS:
-        return unary(node, lambda reals: in_rows(_log_softmax, reals, dtype, PART_ELEMENTS))
+
+        def of_reals(rows: Array) -> Array:
+            return log_softmax_float(rows.astype(np.float32, copy=False))
+
+        return unary(node, lambda reals: in_rows(of_reals, reals, dtype, PART_ELEMENTS))
     _require_log_scale(node, out)
     scale, _ = scale_of(node, x)
     params, zero = log_softmax_params(scale), code_range(dtype)[1]

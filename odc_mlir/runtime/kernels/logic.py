@@ -8,14 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from odc_mlir.numerics import lut
-from odc_mlir.numerics.comparison import LARGEST_ORDERED, common_scale, compare_params, threshold_table
-from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, FEW_ELEMENTS, choose, in_pairs
+from odc_mlir.numerics.comparison import common_scale, compare_params
+from odc_mlir.numerics.pieces import FEW_ELEMENTS, choose, in_pairs
 from odc_mlir.ops.infer.common import check_elements, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels import common
-from odc_mlir.runtime.kernels.elementwise import Compute, broadcasting, coded_pairs
-from odc_mlir.runtime.kernels.unary import LaterTable, unary
+from odc_mlir.runtime.kernels.elementwise import broadcasting, coded_pairs
+from odc_mlir.runtime.kernels.unary import unary
 
 _COMPARED = (*common.FLOATS, "float64", *common.CODES, "int32", "int64")
 
@@ -33,55 +32,7 @@ def _comparison(node: Node, function: np.ufunc, others: tuple[str, ...] = (), *,
     def compare(a: Array, b: Array) -> Array:
         return in_pairs(lambda a, b: function(left(a), right(b)), a, b, bool)
 
-    return broadcasting(
-        node, _by_threshold(node, function, compare) if exact and a.dtype == "int16" else coded_pairs(node, compare)
-    )
-
-
-# The comparison with thresholds, and True if these belong to "less or equal".
-_THRESHOLDS: dict[np.ufunc, tuple[np.ufunc, bool]] = {
-    np.less: (np.less, False),
-    np.less_equal: (np.less, True),
-    np.greater: (np.greater_equal, True),
-    np.greater_equal: (np.greater_equal, False),
-}
-_TURNED: dict[np.ufunc, np.ufunc] = {
-    np.less: np.greater,
-    np.less_equal: np.greater_equal,
-    np.greater: np.less,
-    np.greater_equal: np.less_equal,
-}
-
-
-def _by_threshold(node: Node, function: np.ufunc, compare: Compute) -> Compute:
-    """Return ``compare`` on int16 codes, for many by thresholds of the operand with fewer elements."""
-    infos = node.operand(0), node.operand(1)
-    scaled = []
-    for info in infos:
-        scale, zero = common.scale_of(node, info)
-        if scale >= LARGEST_ORDERED or abs(zero) >= 1 << 15:
-            return compare
-        scaled.append((zero, *compare_params(scale)))
-    usual = _THRESHOLDS[function]
-    turned = _THRESHOLDS[_TURNED[function]]
-    for_second = LaterTable(lambda: threshold_table(scaled[0], scaled[1], inclusive=usual[1]))
-    for_first = LaterTable(lambda: threshold_table(scaled[1], scaled[0], inclusive=turned[1]))
-
-    def thresholds(a: Array, b: Array) -> Array:
-        second = b.size <= a.size
-        later, (one, other), how = (for_second, (a, b), usual[0]) if second else (for_first, (b, a), turned[0])
-        table = later.after(max(a.size, b.size))
-        if table is None:
-            return compare(a, b)
-        if other.size <= CHUNK_ELEMENTS:
-            found = table.take(other.view(np.uint16))
-            if int(found.min(initial=0)) <= np.iinfo(np.int16).min:
-                return in_pairs(how, one, found, bool)
-            last = (found - 1).astype(np.int16)  # 16-bit comparisons take half of the time
-            return in_pairs(np.less_equal if how is np.less else np.greater, one, last, bool)
-        return in_pairs(lambda one, other: how(one, table.take(other.view(np.uint16))), one, other, bool)
-
-    return thresholds
+    return broadcasting(node, coded_pairs(node, compare))
 
 
 def _needs_scales(a: TensorInfo, b: TensorInfo, exact: bool) -> bool:
@@ -95,15 +46,7 @@ def _needs_scales(a: TensorInfo, b: TensorInfo, exact: bool) -> bool:
 def _scaling(node: Node, info: TensorInfo) -> Callable[[Array], Array]:
     scale, zero = common.scale_of(node, info)
     q, e = compare_params(scale)
-    if info.dtype in common.EIGHT_BIT:
-        return lambda codes: common_scale(codes, zero, q, e)
-    later = LaterTable(lambda: common_scale(lut.codes_by_bits(info.info.numpy), zero, q, e))
-
-    def scaled(codes: Array) -> Array:
-        table = later.after(codes.size)
-        return common_scale(codes, zero, q, e) if table is None else lut.apply(table, codes)
-
-    return scaled
+    return lambda codes: common_scale(codes, zero, q, e)
 
 
 def _texts(values: Array) -> Array:

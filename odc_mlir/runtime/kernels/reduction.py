@@ -45,7 +45,12 @@ def mean(node: Node) -> Execute:
             divisor = np.array(count, np.float32)
             return lambda x: np.asarray(reduce(np.add, x, axes, np.float32, keep=keep) / divisor)
         if out.dtype in _PLAIN:
-            return lambda x: _whole_mean(np.asarray(x.sum(axis=axes, keepdims=keep, dtype=np.int64)), count, dtype)
+
+            def whole_mean(x: Array) -> Array:
+                total = np.asarray(x.sum(axis=axes, keepdims=keep, dtype=np.int64))
+                return np.asarray(np.sign(total) * (np.abs(total) // count), dtype)  # rounded toward zero
+
+            return whole_mean
         return reduction.codes_mean(
             shape,
             axes,
@@ -58,11 +63,6 @@ def mean(node: Node) -> Execute:
         )
 
     return common.planned(node, 0, (1,), make)
-
-
-def _whole_mean(total: Array, count: int, dtype: np.dtype) -> Array:
-    """Return ``total / count``, rounded toward zero."""
-    return np.asarray(np.sign(total) * (np.abs(total) // count), dtype)
 
 
 def _over_axes(node: Node, compute: Compute) -> Execute:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from odc_mlir.numerics.resize import bilinear_resizer, nearest_resizer
+from odc_mlir.numerics import resize
 from odc_mlir.ops.infer.common import check_elements, require_dtype
 from odc_mlir.ops.resize import resize_modes
 from odc_mlir.ops.spec import Array, Execute, Node
@@ -33,9 +33,12 @@ def _resize(node: Node, resizer: Callable[[tuple[int, ...], tuple[int, int], boo
 def resize_bilinear(node: Node) -> Execute:
     """Resize ``[N, H, W, C]`` to (height, width) of operand 1 by bilinear interpolation."""
     require_dtype(node, node.operand(0), "float32", *CODES)
-    dtype = node.operand(0).info.numpy
     by_reference = node.context.numerics == "litert"
-    return _resize(node, lambda shape, *how: bilinear_resizer(shape, dtype, *how, by_reference=by_reference))
+
+    def resizer(shape: tuple[int, ...], size: tuple[int, int], align: bool, half: bool) -> PlannedKernel:
+        return lambda x: resize.resize_bilinear(x, size, align, half, by_reference=by_reference)
+
+    return _resize(node, resizer)
 
 
-resize_nearest_neighbor = partial(_resize, resizer=nearest_resizer)
+resize_nearest_neighbor = partial(_resize, resizer=resize.nearest_resizer)

@@ -129,17 +129,6 @@ def test_nearest_moves_pixels() -> None:
     assert (found == x.repeat(2, axis=1).repeat(2, axis=2)).all()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "int16"])
-@given(st.tuples(*[st.integers(1, 9)] * 4), st.sampled_from([(False, False), (False, True), (True, False)]))
-def test_neighbours_found_beforehand(dtype: str, sizes: tuple[int, int, int, int], how: tuple[bool, bool]) -> None:
-    shape, output = (2, *sizes[:2], 3), sizes[2:]
-    rng = np.random.default_rng(sum(sizes))
-    x = (rng.normal(size=shape) * 100).astype(dtype) if dtype != "uint8" else rng.integers(0, 256, shape).astype(dtype)
-    found = resize.bilinear_resizer(shape, x.dtype, output, *how)(x)
-    assert found.dtype == dtype
-    np.testing.assert_array_equal(found, resize.resize_bilinear(x, output, *how))
-
-
 @pytest.mark.parametrize("name", ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])
 @pytest.mark.parametrize("options", [{}, {"align_corners": True}, {"half_pixel_centers": True}], ids=str)
 def test_the_same_size_changes_nothing(name: str, options: dict[str, bool]) -> None:
