@@ -63,10 +63,7 @@ class FloatRequantizer:
         return self._exact(whole)
 
     def _prepared(self, channels: int) -> _Rows | None:
-        """Return parameters for a row, or None if float32 would leave too many sums uncertain.
-
-        The exact arithmetic rounds twice, first to steps of 2^e codes, which moves a sum by at most half a step.
-        """
+        """Return parameters for a row, or None if float32 would leave too many sums uncertain."""
         exact, bias = self._exact, np.zeros(1, np.int64) if self._bias is None else self._bias.astype(np.int64)
         if {exact.q.size, exact.e.size, bias.size} - {1, channels} or not channels:
             return None

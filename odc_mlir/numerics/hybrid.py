@@ -67,10 +67,7 @@ def _symmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
 
 
 def _asymmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
-    """Return the conversion of rows to codes without zero point, by the range, extended to contain zero.
-
-    The zero point derives from the end of the range with the smaller rounding error.
-    """
+    """Return the conversion of rows to codes without zero point, by the range, extended to contain zero."""
     least = x.min(axis=1, initial=0).astype(np.float64)
     most = x.max(axis=1, initial=0).astype(np.float64)
     flat = least == most

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import multiply, quantize_multiplier, rdbpot, round_half_away
 from odc_mlir.numerics.lut import TABLE_16_THRESHOLD
-from odc_mlir.numerics.pieces import clamp, in_pairs, in_pieces, limit, row_slices
+from odc_mlir.numerics.pieces import below_maximum, clamp, in_pairs, in_pieces, limit, row_slices
 from odc_mlir.numerics.transcendental import leading_zeros
 
 Function = Callable[[NDArray[Any]], NDArray[Any]]
@@ -158,7 +158,7 @@ def _softmax16_rows(rows: NDArray[np.int16], exponentials: Function, result: NDA
     """Return the softmax of rows, keeping their 15-bit exponentials between the two passes."""
     terms, totals = np.empty(rows.shape, np.int16), np.empty((len(rows), 1), np.int64)
     for part in row_slices(rows):
-        found = exponentials(_below_maximum(rows[part]))
+        found = exponentials(below_maximum(rows[part]))
         terms[part] = found
         found.sum(axis=1, keepdims=True, dtype=np.int64, out=totals[part])
     np.clip(totals, 1, (1 << 31) - 1, out=totals)
@@ -172,12 +172,6 @@ def _softmax16_rows(rows: NDArray[np.int16], exponentials: Function, result: NDA
         scaled += half[part]
         scaled >>= shift[part]
         result[part] = limit(scaled, 0, _HIGH, out=scaled)
-
-
-def _below_maximum(codes: NDArray[Any]) -> NDArray[np.uint16]:
-    """Return the differences of int16 codes ``[rows, C]`` from the maximum of their row."""
-    below: NDArray[np.uint16] = np.subtract(codes.max(axis=1, keepdims=True).view(np.uint16), codes.view(np.uint16))
-    return below  # modulo 65536, where signs do not matter
 
 
 def _exponentials(

@@ -16,6 +16,7 @@ Place = tuple[slice, ...]  # of a part of an array
 CHUNK_ELEMENTS = 1 << 15
 PART_ELEMENTS = 1 << 18  # of parts that bound memory where smaller pieces are slower
 FEW_ELEMENTS = 1 << 12  # up to which the overhead of a numpy call dominates
+_NARROW = 32  # elements of rows that numpy reduces faster as columns
 
 
 def clamp(x: Array, low: float | None, high: float | None) -> Array:
@@ -144,6 +145,16 @@ def row_totals(compute: Callable[[Array], Array], rows: Array) -> NDArray[np.int
     for part in row_slices(rows):
         compute(rows[part]).sum(axis=1, keepdims=True, out=totals[part])
     return totals
+
+
+def below_maximum(codes: NDArray[Any]) -> NDArray[Any]:
+    """Return the differences, without sign, of 8-bit or 16-bit codes ``[rows, C]`` from the maximum of their row."""
+    if codes.shape[1] < _NARROW < len(codes):
+        largest = reduce(np.maximum, np.ascontiguousarray(codes.T), (0,), keep=False)[:, None]
+    else:
+        largest = reduce(np.maximum, codes, (1,), keep=True)
+    unsigned = np.dtype(f"u{codes.dtype.itemsize}")  # modulo 2^8 or 2^16, where signs do not matter
+    return np.asarray(np.subtract(largest.view(unsigned), codes.view(unsigned)))
 
 
 def row_slices(rows: Array, elements: int = CHUNK_ELEMENTS) -> Iterator[slice]:

@@ -14,6 +14,16 @@ from odc_mlir.numerics.pieces import FEW_ELEMENTS, PART_ELEMENTS, Place, clamp, 
 
 Pair = tuple[int, int]
 
+
+class Windows(NamedTuple):
+    """Windows over rows and columns; ``pads`` are above and at the left, ``output`` the number of windows."""
+
+    size: Pair
+    stride: Pair
+    pads: Pair
+    output: Pair
+
+
 _FEW_TAPS = 1 << 15  # whose sums of 16 bits have 32
 
 
@@ -76,34 +86,29 @@ def _pool(
     x: NDArray[Any],
     combine: np.ufunc,
     start: Any,
-    window: Pair,
-    stride: Pair,
-    pads: Pair,
-    output: Pair,
+    windows: Windows,
     prepare: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> Iterator[tuple[Place, NDArray[Any]]]:
     """Yield parts of the pooled ``x``, each ``prepare``d, with their places."""
-    for band in _bands(x.shape, window[0], stride[0], pads[0], output[0]):
+    (rows, columns), size = zip(*windows[:3], strict=True), windows.output
+    for band in _bands(x.shape, *rows, size[0]):
         part = x[band.source] if prepare is None else prepare(x[band.source])
-        part = _sweep(part, 1, combine, start, window[0], stride[0], band.pad, band.rows)
-        yield band.target, _sweep(part, 2, combine, start, window[1], stride[1], pads[1], output[1])
+        part = _sweep(part, 1, combine, start, *rows[:2], band.pad, band.rows)
+        yield band.target, _sweep(part, 2, combine, start, *columns, size[1])
 
 
 def small_pool(
     shape: tuple[int, int, int, int],
     dtype: np.dtype[Any],
     kind: str,
-    window: Pair,
-    stride: Pair,
-    pads: Pair,
-    output: Pair,
+    placed: Windows,
     act: tuple[float | None, float | None],
 ) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
     """Return a small pool of ``kind`` (max, average, l2), by one reduction over all windows, or None.
 
     Inputs have one ``shape``. The function keeps a buffer, so several threads must not share it. None for many taps.
     """
-    batch, height, width, channels = shape
+    (batch, height, width, channels), (window, stride, pads, output) = shape, placed
     if not 0 < batch * math.prod(output) * math.prod(window) * channels <= FEW_ELEMENTS:
         return None
     real = dtype.kind == "f"
@@ -129,7 +134,7 @@ def small_pool(
             return found if low is None else found.clip(low, high)
 
         return largest
-    counts = np.broadcast_to(_counts(shape, window, stride, pads, output), (batch, *output, channels)).astype(wide)
+    counts = np.broadcast_to(_counts(shape, placed), (batch, *output, channels)).astype(wide)
     half = counts // 2
 
     def mean(x: NDArray[Any]) -> NDArray[Any]:
@@ -154,62 +159,39 @@ def _bounds(dtype: np.dtype[Any], act: tuple[float | None, float | None]) -> tup
     return np.array(-np.inf if low is None else low, dtype), np.array(np.inf if high is None else high, dtype)
 
 
-def _counts(shape: tuple[int, ...], window: Pair, stride: Pair, pads: Pair, output: Pair) -> NDArray[np.int64]:
+def _counts(shape: tuple[int, ...], windows: Windows) -> NDArray[np.int64]:
     """Return the number of taps of each result that meet the input, at least 1, ``[1, *output, 1]``."""
-    rows = tap_counts(shape[1], window[0], stride[0], pads[0], output[0])
-    columns = tap_counts(shape[2], window[1], stride[1], pads[1], output[1])
+    rows, columns = (tap_counts(size, *axis) for size, *axis in zip(shape[1:3], *windows, strict=True))
     return np.asarray(np.maximum(rows[:, None] * columns[None, :], 1)[None, :, :, None])
 
 
-def max_pool(
-    x: NDArray[Any], window: Pair, stride: Pair, pads: Pair, output: Pair, low: float | None, high: float | None
-) -> NDArray[Any]:
-    """Return maxima ``[N, *output, C]`` of codes or floats ``x``, clamped; ``pads`` are (top, left).
-
-    NaN is passed over.
-    """
+def max_pool(x: NDArray[Any], windows: Windows, low: float | None, high: float | None) -> NDArray[Any]:
+    """Return maxima ``[N, *output, C]`` of codes or floats ``x``, clamped; NaN is passed over."""
     start = np.array(-np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min, x.dtype)
-    result = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
-    for place, maxima in _pool(x, np.fmax, start, window, stride, pads, output):
+    result = np.empty((x.shape[0], *windows.output, x.shape[3]), x.dtype)
+    for place, maxima in _pool(x, np.fmax, start, windows):
         result[place] = clamp(maxima, low, high)
     return result
 
 
 def average_pool(
-    x: NDArray[Any], window: Pair, stride: Pair, pads: Pair, output: Pair, low: float | None, high: float | None
+    x: NDArray[Any], windows: Windows, low: float | None, high: float | None, *, squares: bool = False
 ) -> NDArray[Any]:
-    """Return averages ``[N, *output, C]`` of codes or float32 ``x``, clamped; ``pads`` as above.
+    """Return averages ``[N, *output, C]`` of codes or float32 ``x``, or of squares, clamped.
 
     Codes: the sum plus half the count away from zero, divided by the count with truncation; no rescaling.
     """
-    wide = x.dtype if x.dtype.kind == "f" else np.int32 if math.prod(window) < _FEW_TAPS else np.int64
-    return _averages(x, np.zeros((), wide), window, stride, pads, output, low, high)
-
-
-def _averages(
-    x: NDArray[Any],
-    start: NDArray[Any],
-    window: Pair,
-    stride: Pair,
-    pads: Pair,
-    output: Pair,
-    low: float | None,
-    high: float | None,
-    prepare: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
-) -> NDArray[Any]:
-    """Return clamped averages of taps, summed from ``start`` on in its dtype."""
-    counts = _counts(x.shape, window, stride, pads, output).astype(start.dtype)
-    result = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
-    for place, sums in _pool(x, np.add, start, window, stride, pads, output, prepare):
+    wide = x.dtype if x.dtype.kind == "f" else np.int32 if math.prod(windows.size) < _FEW_TAPS else np.int64
+    counts = _counts(x.shape, windows).astype(wide)
+    result = np.empty((x.shape[0], *windows.output, x.shape[3]), x.dtype)
+    for place, sums in _pool(x, np.add, np.zeros((), wide), windows, np.square if squares else None):
         result[place] = clamp(_divided(sums, counts[:, *place[1:3]]), low, high)
     return result
 
 
-def l2_pool(
-    x: NDArray[Any], window: Pair, stride: Pair, pads: Pair, output: Pair, low: float | None, high: float | None
-) -> NDArray[Any]:
-    """Return roots of mean squares ``[N, *output, C]`` of float32 ``x``, clamped; ``pads`` as above."""
-    roots = _averages(x, np.zeros((), x.dtype), window, stride, pads, output, None, None, np.square)
+def l2_pool(x: NDArray[Any], windows: Windows, low: float | None, high: float | None) -> NDArray[Any]:
+    """Return roots of mean squares ``[N, *output, C]`` of float32 ``x``, clamped."""
+    roots = average_pool(x, windows, None, None, squares=True)
     np.sqrt(roots, out=roots)
     return np.asarray(clamp(roots, low, high), x.dtype)
 

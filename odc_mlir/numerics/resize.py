@@ -145,10 +145,7 @@ def _weighted(x: NDArray[Any], row: _Places, column: _Places) -> NDArray[np.floa
 
 
 def _fixed_sums(x: NDArray[Any], row: _Places, column: _Places) -> NDArray[Any]:
-    """Interpolate codes by integers in units of 2^-20, along columns and then along rows.
-
-    Integers are exact; 8-bit codes need only 32 bits.
-    """
+    """Interpolate codes by integers in units of 2^-20 (exact), along columns and then along rows."""
     dtype = np.dtype(np.int32 if x.dtype.itemsize == 1 else np.int64)
     first, last = int(row.low.min()), int(row.high.max()) + 1
     source = x[:, first:last]

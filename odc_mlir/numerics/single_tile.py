@@ -194,10 +194,7 @@ def _convolution(
 
 
 class _Zero:
-    """Subtraction of the input's zero point: ``offset`` from its elements, or ``row`` from the sums.
-
-    Codes are multiplied without subtraction if such sums are exact too; padding is then ``outside``.
-    """
+    """Subtraction of the zero point: ``offset`` from elements, or ``row`` from sums; padding is then ``outside``."""
 
     def __init__(self, source: np.dtype[Any], values: Array, in_zero: int) -> None:
         self.outside = self.offset = 0

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import INT32_MIN, code_range, multiply, quantize_multiplier, rdbpot, srdhm, wrap32
-from odc_mlir.numerics.pieces import clamp, in_rows, limit, reduce, row_slices, row_totals
+from odc_mlir.numerics.pieces import below_maximum, clamp, in_rows, limit, reduce, row_slices, row_totals
 from odc_mlir.numerics.special import exp
 from odc_mlir.numerics.transcendental import exp_negative, log_from_one, reciprocal
 
 _DIFF_BITS = 5  # integer bits of scaled differences
 _SUM_BITS = 12  # integer bits of the sum of exponentials
 _LOG_STEP = 2.0 ** (_DIFF_BITS + 4 - 31)  # a step of Q5 in sixteenths
-_NARROW = 32
 _KEPT_ELEMENTS = 1 << 18  # elements up to which differences from the maximum are kept
 
 
@@ -56,16 +55,6 @@ def _scaled_differences(multiplier: int, exponent: int, diff_min: int) -> tuple[
     return rdbpot(scaled, max(-exponent, 0)), counts
 
 
-def _below_maximum(codes: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return the differences of 8-bit codes ``[rows, C]`` from the maximum of their row."""
-    if codes.shape[1] < _NARROW < len(codes):  # numpy is slow at many short rows
-        largest = reduce(np.maximum, np.ascontiguousarray(codes.T), (0,), keep=False)[:, None]
-    else:
-        largest = reduce(np.maximum, codes, (1,), keep=True)
-    below: NDArray[np.uint8] = np.subtract(largest.view(np.uint8), codes.view(np.uint8))
-    return below  # modulo 256, where signs do not matter
-
-
 def softmax_codes(
     x: NDArray[Any], multiplier: int, exponent: int, diff_min: int, dtype: str | np.dtype[Any]
 ) -> NDArray[Any]:
@@ -79,14 +68,14 @@ def softmax_codes(
     bits = 8 * np.dtype(dtype).itemsize
 
     rows = x.reshape(-1, x.shape[-1])
-    totals = row_totals(lambda codes: np.take(terms, _below_maximum(codes)), rows) & 0xFFFFFFFF
+    totals = row_totals(lambda codes: np.take(terms, below_maximum(codes)), rows) & 0xFFFFFFFF
     inverse, over = reciprocal(np.maximum(totals, 1), _SUM_BITS)
     shift = np.minimum(over + 31 - bits, 62)
     half = (np.int64(1) << shift) >> 1
     result = np.empty(rows.shape, dtype)
     for part in row_slices(rows):
         # neither rounding meets negative numbers
-        scaled = np.take(values, _below_maximum(rows[part]))
+        scaled = np.take(values, below_maximum(rows[part]))
         scaled *= inverse[part]
         scaled += 1 << 30
         scaled >>= 31
@@ -155,7 +144,7 @@ def log_softmax_codes(
     rows = x.reshape(-1, x.shape[-1])
     result, lowest = np.empty(rows.shape, dtype), np.dtype(dtype).type(low)
     for part in row_slices(rows, _KEPT_ELEMENTS):
-        below = _below_maximum(rows[part])
+        below = below_maximum(rows[part])
         log = log_from_one(wrap32(row_totals(lambda diff: np.take(terms, diff), below)), _SUM_BITS).astype(np.int64)
         reach = multiply(log + INT32_MIN, back_multiplier, back_exponent).astype(np.int64)
         last = np.minimum(-diff_min, -1 - reach)  # greater differences give the lowest code

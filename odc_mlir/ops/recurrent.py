@@ -46,10 +46,7 @@ def _cell(direction: str = "") -> str:
 
 
 def _full_or_basic_lstm() -> str:
-    """Return the operands of the full kernel; the basic kernel uses the first five.
-
-    In the basic kernel these are input, previous output, weights, bias and cell state: 1 and 4 are state.
-    """
+    """Return the operands of the full kernel; the basic kernel uses the first five, where 1 and 4 are state."""
     words = [word.rstrip("?") + "?" if index >= 5 else word for index, word in enumerate(_FULL_LSTM.split())]
     words[1], words[4] = f"{words[1]}*", f"{words[4]}*"
     return " ".join(words)
@@ -79,7 +76,7 @@ _BOTH_LSTM = " ".join(
 )
 _BOTH_RNN = f"input {_rnn_cell('fw_')} {_rnn_cell('bw_')} aux_input? fw_aux_input_weights? bw_aux_input_weights?"
 
-_lstm = OperatorFamily("odc_mlir.ops.infer.lstm", traits=STATEFUL, verify="own")
+_lstm = OperatorFamily("odc_mlir.ops.infer.recurrent", "lstm", traits=STATEFUL, verify="own")
 _recurrent = OperatorFamily("odc_mlir.ops.infer.recurrent", "rnn", version=3, traits=STATEFUL, verify="shapes")
 
 

@@ -142,10 +142,7 @@ def _sigmoid(
 
 
 def _plain_scale16(node: Node) -> float | None:
-    """Return the operand's scale if TensorFlow Lite's 16-bit kernels support the parameters, else None.
-
-    They assume zero points of 0 and a result scale of 1/32768.
-    """
+    """Return the operand's scale if zero points are 0 and the result's scale is 1/32768, as in TensorFlow Lite."""
     (scale, zero), (out_scale, out_zero) = scale_of(node, node.operand(0)), scale_of(node, node.results[0])
     usual = abs(out_scale * (1 << 15) - 1) < _TOLERANCE and scale < _LARGEST_SCALE_16
     return scale if usual and not (zero or out_zero) else None

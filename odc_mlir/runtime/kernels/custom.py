@@ -27,10 +27,13 @@ def registered(node: Node) -> Execute:
     written = node.mutated
 
     def execute(operands: Sequence[Array | None]) -> Sequence[Array]:
-        inputs = [
-            _own(constant, index in written) if value is None else value if index in written else _locked(value)
-            for index, (value, constant) in enumerate(zip(operands, constants, strict=True))
-        ]
+        inputs = [constant if value is None else value for value, constant in zip(operands, constants, strict=True)]
+        for index, value in enumerate(inputs):
+            if value is not None and index not in written:
+                inputs[index] = value = value.view()
+                value.flags.writeable = False
+            elif value is not None and operands[index] is None:
+                inputs[index] = value.copy()
         given = operator.evaluate(inputs, node.results, node.custom_options)
         if len(given) != len(node.results):
             raise node.error(
@@ -47,18 +50,6 @@ def registered(node: Node) -> Execute:
         return results
 
     return execute
-
-
-def _own(constant: Array | None, written: bool) -> Array | None:
-    """Return a constant, or a copy if the operator writes it."""
-    return constant if constant is None or not written else constant.copy()
-
-
-def _locked(value: Array) -> Array:
-    """Return the array as read-only."""
-    view = value.view()
-    view.flags.writeable = False
-    return view
 
 
 def as_builtin(node: Node) -> Execute:

@@ -34,10 +34,7 @@ def embedding_lookup(node: Node) -> Execute:
 
 
 def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
-    """Return the kernel that gathers rows of codes as real values, with one scale or one per row.
-
-    Unsigned bytes without zero points are two's complement numbers by convention.
-    """
+    """Return the kernel that gathers rows of codes as real values; unsigned bytes without zero points have a sign."""
     require_dtype(node, table, *_SYMMETRIC)
     require_dtype(node, out, *_REAL)
     dtype = out.info.numpy

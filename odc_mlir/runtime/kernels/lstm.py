@@ -15,7 +15,7 @@ from odc_mlir.numerics import lstm as cells
 from odc_mlir.numerics.lut import logistic
 from odc_mlir.numerics.pieces import parts
 from odc_mlir.ops.infer.common import check_elements, named, option, require_dtype, required
-from odc_mlir.ops.infer.lstm import BASIC_OPERANDS, gates_of, has_aux_weights, is_basic
+from odc_mlir.ops.infer.recurrent import BASIC_OPERANDS, gates_of, is_basic
 from odc_mlir.ops.recurrent import DIRECTIONS, GATES, PEEPHOLE_GATES
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels import sequences
@@ -109,7 +109,7 @@ class _RealCell:
         self._activation = sequences.real_activation(node)
         self._cell_clip, self._output_clip = (np.float32(option(node, f"{part}_clip")) for part in ("cell", "proj"))
         self._inputs = self._stacked("input_to_{}_weights")
-        self._aux = self._stacked("aux_input_to_{}_weights") if has_aux_weights(node) else None
+        self._aux = self._stacked("aux_input_to_{}_weights") if named(node, "fw_aux_input_to_forget_weights") else None
         self._recurrent = self._stacked("recurrent_to_{}_weights")
         self._peepholes = {gate: self._vector(f"cell_to_{gate}_weights") for gate in self._gates}
         self._biases = {gate: self._vector(f"{gate}_gate_bias") for gate in self._gates}
@@ -242,10 +242,7 @@ class _Scales:
         return exponent, scale
 
     def _hidden(self) -> tuple[float, int]:
-        """Return scale and zero point of the hidden values, which equal the output's without projection.
-
-        Converters may drop intermediate tensors; only projection and normalisation need them.
-        """
+        """Return scale and zero point of the hidden values, which equal the output's without projection."""
         hidden = self._intermediate(_HIDDEN)
         if hidden is not None:
             return hidden
@@ -331,11 +328,7 @@ class _Scales:
 
 
 def _basic_lstm(node: Node) -> Execute:
-    """Run one step of input ``[N, I]`` with weights ``[4*O, I + O]`` and bias ``[4*O]``.
-
-    The gates' order is input, modulation, forget, output. Results are output and cell state ``[N, O]``, input and last
-    output side by side, and sums of gates. The step updates last output and cell state.
-    """
+    """Run a step of weights ``[4*O, I + O]``; gates are input, modulation, forget, output; states are updated."""
     infos = (*node.operands[:BASIC_OPERANDS], *node.results)
     dtypes = tuple("" if info is None else info.dtype for info in infos)
     if dtypes not in (_REAL, _CODES):

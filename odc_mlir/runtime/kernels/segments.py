@@ -36,10 +36,7 @@ def segment_sum(node: Node) -> Execute:
 
 
 def _unsorted(node: Node, combine: np.ufunc, start: int | str) -> Execute:
-    """Return the kernel that combines slices of each segment from ``start`` on; negative ids are ignored.
-
-    ``start`` is a number, or the name of the end of the element type's range.
-    """
+    """Combine slices of each segment from ``start`` on, a number or an end of the range; negative ids are ignored."""
     require_dtype(node, node.operand(0), *_NUMBERS)
 
     def compute(x: Array, ids: Array, segments: Array) -> Array:

@@ -206,10 +206,7 @@ def _rescale(
 def _bias_units(
     node: Node, x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...], channels: int, sums: str
 ) -> Callable[[Array], Array] | None:
-    """Return the conversion of a bias to units of sums, or None if it is in these units.
-
-    A bias without parameters is in units of sums, by definition.
-    """
+    """Return the conversion of a bias to units of sums, or None if it is in these units or has no parameters."""
     quant, x_scale = bias.quant, scale_of(node, x)[0]
     if quant is None:
         return None

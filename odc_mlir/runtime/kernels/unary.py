@@ -214,10 +214,7 @@ def _inverse_root(v: Array) -> Array:
 
 
 def _root(node: Node, compute: Function) -> Execute:
-    """Return the kernel of a root of codes; with LiteRT's numerics it refuses negative codes.
-
-    Rounding may produce negative codes even of differences that are never negative.
-    """
+    """Return the kernel of a root of codes; LiteRT's numerics refuse negative codes, which rounding may give."""
     zero, table, x_of = scale_of(node, node.operand(0))[1], coded(node, compute), fetch(node, 0)
     if node.context.numerics != "litert":
         return table

@@ -13,7 +13,7 @@ from odc_mlir.numerics import gates as functions
 from odc_mlir.numerics.fixed import Requantizer
 from odc_mlir.numerics.lstm import Factor
 from odc_mlir.ops.infer.common import constants, named, option, position, required
-from odc_mlir.ops.infer.lstm import gates_of
+from odc_mlir.ops.infer.recurrent import gates_of
 from odc_mlir.ops.recurrent import GATES
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import fused_activation
