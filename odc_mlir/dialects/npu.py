@@ -22,23 +22,21 @@ from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.npu_base import (
     CODE_TYPES,
     INT,
+    KINDS,
     NUMBER_TYPES,
     TENSOR,
     ZERO,
     ChannelsAttr,
     CodeType,
-    CodeTypeAttr,
     ElementwiseKind,
     ElementwiseKindAttr,
     Int,
     Ints,
     NpuTensorOp,
     PoolKind,
-    PoolKindAttr,
     ReduceKind,
     ReduceKindAttr,
     ResizeKind,
-    ResizeKindAttr,
     ScaleAttr,
     SigmoidKind,
     SigmoidKindAttr,
@@ -386,16 +384,6 @@ TENSOR_OPS = (
     SigmoidOp,
     SoftmaxOp,
 )
-TENSOR_ATTRIBUTES = (
-    ScaleAttr,
-    ElementwiseKindAttr,
-    PoolKindAttr,
-    ReduceKindAttr,
-    ResizeKindAttr,
-    SigmoidKindAttr,
-    CodeTypeAttr,
-    ChannelsAttr,
-)
 
 
 @cache
@@ -405,4 +393,6 @@ def dialect() -> Dialect:
     from odc_mlir.dialects.npu_program import ProgramOp
 
     operations: list[type[Operation]] = [*TENSOR_OPS, *npu_isa.OPS, ProgramOp]
-    return Dialect("npu", operations, [*TENSOR_ATTRIBUTES, *npu_isa.ATTRIBUTES], [BlobResources()])
+    return Dialect(
+        "npu", operations, [ScaleAttr, ChannelsAttr, *KINDS.values(), *npu_isa.ATTRIBUTES], [BlobResources()]
+    )

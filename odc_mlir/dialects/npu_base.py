@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Sequence, Sized
 from typing import Any, ClassVar
 
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, UnitAttr, i32
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, IntegerType, TensorType, UnitAttr, i32
 from xdsl.dialects.utils import EnumAttribute
 from xdsl.ir import Attribute, Data, Operation, ParametrizedAttribute, SpacedOpaqueSyntaxAttribute, SSAValue
 from xdsl.irdl import EqAttrConstraint, IRDLOperation, irdl_attr_definition, param_def, result_def, traits_def
@@ -232,7 +232,7 @@ def code_range(dtype: str) -> tuple[int, int]:
     return DTYPES[dtype].range
 
 
-_KINDS: dict[type[StrEnum], type[EnumAttribute[Any]]] = {
+KINDS: dict[type[StrEnum], type[EnumAttribute[Any]]] = {
     ElementwiseKind: ElementwiseKindAttr,
     PoolKind: PoolKindAttr,
     ReduceKind: ReduceKindAttr,
@@ -242,15 +242,18 @@ _KINDS: dict[type[StrEnum], type[EnumAttribute[Any]]] = {
 }
 
 
-def _property(value: Attribute | StrEnum | Iterable[int] | int | None) -> Attribute | None:
+def _property(value: Attribute | StrEnum | Iterable[Any] | int | None) -> Attribute | None:
     """Convert a Python value to the attribute of a property."""
     if value is None or isinstance(value, Attribute):
         return value
     if isinstance(value, bool):
         return UnitAttr() if value else None
     if isinstance(value, StrEnum):
-        return _KINDS[type(value)](value)
-    return int_attr(value) if isinstance(value, int) else ints(value)
+        return KINDS[type(value)](value)
+    if isinstance(value, int):
+        return int_attr(value)
+    items = tuple(value)
+    return ArrayAttr(items) if items and isinstance(items[0], Attribute) else ints(items)
 
 
 # Zero points in properties, and the operand or result of each.
@@ -276,7 +279,7 @@ class NpuTensorOp(IRDLOperation):
         *parts: Any,
         clamp: Sequence[int] | None = None,
         zeros: Sequence[int] = (),
-        **values: Attribute | StrEnum | Iterable[int] | int | None,
+        **values: Attribute | StrEnum | Iterable[Any] | int | None,
     ) -> None:
         """Make the operation of ``parts``: its kind if it has one, its operands and its result type or types.
 
@@ -334,6 +337,14 @@ class NpuTensorOp(IRDLOperation):
             if len(shape_of(value)) != 4:
                 raise VerifyException(f"{self.name} needs [N, H, W, C] tensors, not rank {len(shape_of(value))}")
 
+    def check_images(self, source: SSAValue) -> None:
+        """The result has the element type, batch and channels of ``source``."""
+        kept = [(dtype_of(value), shape_of(value)[0], shape_of(value)[3]) for value in (source, self.output)]
+        if kept[0] != kept[1]:
+            raise VerifyException(
+                f"{self.name} keeps element type, batch and channels, {source.type} became {self.output.type}"
+            )
+
     def check_length(self, what: str, values: Sized, length: int) -> None:
         if len(values) != length:
             raise VerifyException(f"{self.name} needs {length} values in {what}, not {len(values)}")
@@ -345,10 +356,7 @@ class NpuTensorOp(IRDLOperation):
 
     def check_act_range(self) -> None:
         """The properties ``act_min`` and ``act_max`` are limits of the result's codes."""
-        low, high = (self.properties[name] for name in ("act_min", "act_max"))
-        assert isinstance(low, IntegerAttr)
-        assert isinstance(high, IntegerAttr)
-        self.check_clamp(low.value.data, high.value.data)
+        self.check_clamp(*(getattr(self, name).value.data for name in ("act_min", "act_max")))
 
     def check_fields(self, instruction: str, **values: int) -> None:
         """Each value fits the field of ``instruction`` that will hold it."""

@@ -129,13 +129,10 @@ class BufferOp(IRDLOperation):
     @property
     def size(self) -> int:
         """Units of the buffer."""
-        type_ = self.buffer.type
-        assert isinstance(type_, BufferType)
-        return type_.size
+        return self.buffer.type.size
 
     def verify_(self) -> None:
         type_ = self.buffer.type
-        assert isinstance(type_, BufferType)
         if self.address is not None and not 0 <= self.address.value.data < 1 << OFFSET_BITS:
             raise VerifyException(f"{self.name}: address {self.address.value.data} cannot be encoded")
         if (self.data is not None) != (type_.space is Space.CONSTANTS):
@@ -176,16 +173,12 @@ class MemoryOp(IRDLOperation):
     @property
     def space(self) -> Space:
         """Return the memory."""
-        type_ = self.buffer.type
-        assert isinstance(type_, BufferType)
-        return type_.space
+        return self.buffer.type.space
 
     @property
     def size(self) -> int:
         """Units that the program uses of it."""
-        type_ = self.buffer.type
-        assert isinstance(type_, BufferType)
-        return type_.size
+        return self.buffer.type.size
 
 
 @irdl_op_definition
@@ -367,7 +360,6 @@ def absolute(op: Operation, value: SSAValue) -> tuple[Space, int]:
     if not isinstance(owner, BufferOp):
         raise CompileError("an address of this instruction is in no buffer", op=op.name, tensor=op_name(op))
     kind = owner.buffer.type
-    assert isinstance(kind, BufferType)
     if owner.address is None:
         raise missing_address(owner.label.data, kind.space, op_name(owner))
     return kind.space, owner.address.value.data

@@ -145,11 +145,7 @@ class PoolOp(NpuTensorOp):
     def verify_operation(self) -> None:
         self.check_rank4(self.input, self.output)
         self.check_window(self.kernel, self.stride, UNIT_PAIR, self.pads, self.input, self.output)
-        if dtype_of(self.input) != dtype_of(self.output):
-            raise VerifyException(f"{self.name} keeps the element type, {self.input.type} became {self.output.type}")
-        source, result = shape_of(self.input), shape_of(self.output)
-        if (source[0], source[3]) != (result[0], result[3]):
-            raise VerifyException(f"{self.name} keeps batch and channels, {list(source)} became {list(result)}")
+        self.check_images(self.input)
         top, left, bottom, right = self.pads.get_values()
         height, width = self.kernel.get_values()
         if max(top, bottom) >= height or max(left, right) >= width:
@@ -173,9 +169,7 @@ class PadOp(NpuTensorOp):
     def verify_operation(self) -> None:
         self.check_rank4(self.input, self.output)
         self.check_window(UNIT_PAIR, UNIT_PAIR, UNIT_PAIR, self.pads, self.input, self.output)
-        source, result = shape_of(self.input), shape_of(self.output)
-        if (source[0], source[3]) != (result[0], result[3]) or dtype_of(self.input) != dtype_of(self.output):
-            raise VerifyException(f"{self.name} pads height and width, {self.input.type} became {self.output.type}")
+        self.check_images(self.input)
 
 
 def window_fields(kernel: Ints, stride: Ints) -> dict[str, int]:
@@ -291,7 +285,6 @@ class MoveOp(NpuTensorOp):
     def strided_copies(self) -> Iterator[StridedCopy]:
         """The copies as records."""
         for array in self.copies:
-            assert isinstance(array, DenseArrayBase)
             source, start, to, *loops = array.get_values()
             yield StridedCopy(source, start, to, tuple(loops[0::3]), tuple(loops[1::3]), tuple(loops[2::3]))
 
@@ -301,7 +294,6 @@ class MoveOp(NpuTensorOp):
             if dtype_of(value) != dtype_of(self.output):
                 raise VerifyException(f"{self.name} keeps the element type, {value.type} became {self.output.type}")
         for array in self.copies:
-            assert isinstance(array, DenseArrayBase)
             if len(array) <= HEAD or len(array) % 3:
                 raise VerifyException(f"{self.name}: a copy has {len(array)} integers, expected 3 and 3 for each loop")
         for copy in self.strided_copies():
@@ -376,20 +368,8 @@ class LstmOp(NpuTensorOp):
         " attr-dict `:` functional-type(operands, results)"
     )
 
-    def __init__(
-        self,
-        operands: Sequence[SSAValue],
-        result_type: Attribute,
-        *,
-        input_scales: Sequence[ScaleAttr],
-        recurrent_scales: Sequence[ScaleAttr],
-        **values: Any,
-    ) -> None:
-        scales: dict[str, Any] = {
-            "input_scales": ArrayAttr(input_scales),
-            "recurrent_scales": ArrayAttr(recurrent_scales),
-        }
-        super().__init__(*operands, [result_type, *(state.type for state in operands[1:])], **scales | values)
+    def __init__(self, operands: Sequence[SSAValue], result_type: Attribute, **values: Any) -> None:
+        super().__init__(*operands, [result_type, *(state.type for state in operands[1:])], **values)
 
     @property
     def gates(self) -> int:
@@ -474,12 +454,7 @@ class ResizeOp(NpuTensorOp):
 
     def verify_operation(self) -> None:
         self.check_rank4(self.input, self.output)
-        source, result = shape_of(self.input), shape_of(self.output)
-        kept = (source[0], source[3], dtype_of(self.input)) == (result[0], result[3], dtype_of(self.output))
-        if not kept:
-            raise VerifyException(
-                f"{self.name} keeps images, channels and codes, {self.input.type} became {self.output.type}"
-            )
+        self.check_images(self.input)
         self.check_length("start", self.start, 2)
         self.check_length("step", self.step, 2)
         for start, step in zip(_pair(self.start), _pair(self.step), strict=True):

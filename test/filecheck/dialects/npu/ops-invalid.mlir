@@ -258,7 +258,7 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
   %0 = npu.pool max %x kernel [1, 1] clamp (0, 1) : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<u8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.pool keeps the element type,
+// CHECK: npu.pool keeps element type, batch and channels,
 
 // -----
 
@@ -267,7 +267,7 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
   %0 = npu.pool max %x kernel [1, 1] clamp (0, 1) : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.pool keeps batch and channels, [1, 4, 4, 1] became [1, 4, 4, 2]
+// CHECK: npu.pool keeps element type, batch and channels,
 
 // -----
 
@@ -285,7 +285,7 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
   %0 = npu.pad %x pads [0, 0, 0, 0] zero 0 : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.pad pads height and width,
+// CHECK: npu.pad keeps element type, batch and channels,
 
 // -----
 
@@ -522,7 +522,7 @@ func.func @f(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) {
   %0 = npu.resize nearest %x start [0, 0] step [1, 1] : tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x5x2x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.resize keeps images, channels and codes
+// CHECK: npu.resize keeps element type, batch and channels
 
 // -----
 
