@@ -288,11 +288,7 @@ class SegmentOp(IRDLOperation):
         return self.circle.block
 
     def verify_(self) -> None:
-        self._verify_body(self.circle_block, "circle")
-        self._verify_program()
-
-    def _verify_program(self) -> None:
-        """Check that the lowered symbol has the segment's operand and result types."""
+        self._verify_body()
         root: Operation = self
         while (parent := root.parent_op()) is not None:
             root = parent
@@ -302,14 +298,16 @@ class SegmentOp(IRDLOperation):
         if found not in (None, wanted):
             raise self._error(f"its program has the type {found}, must have {wanted}")
 
-    def _verify_body(self, block: Block, what: str) -> None:
-        if (found := tuple(block.arg_types)) != (expected := tuple(self.operand_types)):
-            raise self._error(f"arguments of the {what} body must be {_types(expected)}, found {_types(found)}")
-        last = block.last_op
+    def _verify_body(self) -> None:
+        last = self.circle_block.last_op
         if not isinstance(last, YieldOp):
-            raise self._error(f"the {what} body must end in odc.yield, found {last.name if last else 'nothing'}")
-        if (found := tuple(last.operand_types)) != (expected := tuple(self.result_types)):
-            raise self._error(f"results of the {what} body must be {_types(expected)}, found {_types(found)}")
+            raise self._error(f"the circle body must end in odc.yield, found {last.name if last else 'nothing'}")
+        for what, found, expected in (
+            ("arguments", self.circle_block.arg_types, self.operand_types),
+            ("results", last.operand_types, self.result_types),
+        ):
+            if tuple(found) != tuple(expected):
+                raise self._error(f"{what} of the circle body must be {_types(expected)}, found {_types(found)}")
 
     def _error(self, message: str) -> VerifyException:
         return VerifyException(f"segment @{self.sym_name.data}: {message}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from odc_mlir.ops.infer import common
 from odc_mlir.ops.quantization import joined, moved
@@ -12,15 +12,18 @@ from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType, Shape
 
 def tile(node: Node) -> list[ResultType]:
     """Infer operand 0 repeated along each axis by operand 1."""
+    return _by_axis(node, "multiples", tiled_shape)
+
+
+def _by_axis(node: Node, what: str, sizes: Callable[[Node, Shape, Sequence[int]], Shape]) -> list[ResultType]:
+    """Infer the ``sizes`` of operand 0 by operand 1, one number for each axis."""
     x, dtype = common.shape_of(node, 0), node.operand(0).dtype
-    length, multiples = common.vector_length(node, 1), common.static_ints(node, 1)
+    length, numbers = common.vector_length(node, 1), common.static_ints(node, 1)
     if x is None:
         return common.result(node, dtype, common.unknown_shape(length))
     if length not in (None, len(x)):
-        raise node.error(f"there are {length} multiples for an operand of rank {len(x)}")
-    if multiples is None:
-        return common.result(node, dtype, common.unknown_shape(len(x)))
-    return common.result(node, dtype, tiled_shape(node, x, multiples))
+        raise node.error(f"there are {length} {what} for an operand of rank {len(x)}")
+    return common.result(node, dtype, common.unknown_shape(len(x)) if numbers is None else sizes(node, x, numbers))
 
 
 def tiled_shape(node: Node, x: Shape, multiples: Sequence[int]) -> Shape:
@@ -169,8 +172,8 @@ def sequence_axes(node: Node, rank: int) -> tuple[int, int]:
     return batch, sequence
 
 
-def _blocks(node: Node, what: str) -> tuple[Shape | None, tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Return the shape of operand 0, the block shape and the flat pairs of operand 2 after checks."""
+def _blocks(node: Node, what: str, sizes: Callable[..., Shape]) -> list[ResultType]:
+    """Infer the ``sizes`` of operand 0 by the block shape and the pairs in operand 2."""
     x, length = common.shape_of(node, 0), common.vector_length(node, 1)
     pairs_shape = common.shape_of(node, 2, 2)
     if x is not None and length is not None and not 1 <= length < len(x):
@@ -178,16 +181,15 @@ def _blocks(node: Node, what: str) -> tuple[Shape | None, tuple[int, ...] | None
     if pairs_shape is not None:
         common.same_dim(node, pairs_shape[0], length, f"numbers of {what} and of block sizes")
         common.same_dim(node, pairs_shape[1], 2, f"columns of the {what}")
-    return x, common.static_ints(node, 1), common.static_ints(node, 2)
+    block, pairs = common.static_ints(node, 1), common.static_ints(node, 2)
+    known = x is not None and block is not None and pairs is not None
+    shape = sizes(node, x, block, pairs) if known else common.unknown_shape(None if x is None else len(x))
+    return common.result(node, node.operand(0).dtype, shape)
 
 
 def space_to_batch_nd(node: Node) -> list[ResultType]:
     """Infer ``[N * blocks, spatial / block…, …]`` from ``[N, spatial…, …]`` padded by operand 2."""
-    x, block, pads = _blocks(node, "paddings")
-    dtype = node.operand(0).dtype
-    if x is None or block is None or pads is None:
-        return common.result(node, dtype, common.unknown_shape(None if x is None else len(x)))
-    return common.result(node, dtype, batched_shape(node, x, block, pads))
+    return _blocks(node, "paddings", batched_shape)
 
 
 def batched_shape(node: Node, x: Shape, block: Sequence[int], pads: Sequence[int]) -> Shape:
@@ -219,11 +221,7 @@ def check_blocks(node: Node, x: Shape, block: Sequence[int], pairs: Sequence[int
 
 def batch_to_space_nd(node: Node) -> list[ResultType]:
     """Infer ``[N, spatial * block…, …]``, cropped by operand 2, from ``[N * blocks, spatial…, …]``."""
-    x, block, crops = _blocks(node, "crops")
-    dtype = node.operand(0).dtype
-    if x is None or block is None or crops is None:
-        return common.result(node, dtype, common.unknown_shape(None if x is None else len(x)))
-    return common.result(node, dtype, spread_shape(node, x, block, crops))
+    return _blocks(node, "crops", spread_shape)
 
 
 def spread_shape(node: Node, x: Shape, block: Sequence[int], crops: Sequence[int]) -> Shape:
@@ -273,16 +271,8 @@ def depth_to_space(node: Node) -> list[ResultType]:
 
 def dilate(node: Node) -> list[ResultType]:
     """Infer operand 0 with ``d - 1`` elements between neighbours of each axis, d from operand 1."""
-    x, dtype = common.shape_of(node, 0), node.operand(0).dtype
-    length, dilations = common.vector_length(node, 1), common.static_ints(node, 1)
     common.check_single(node, 2)
-    if x is None:
-        return common.result(node, dtype, common.unknown_shape(length))
-    if length not in (None, len(x)):
-        raise node.error(f"there are {length} dilations for an operand of rank {len(x)}")
-    if dilations is None:
-        return common.result(node, dtype, common.unknown_shape(len(x)))
-    return common.result(node, dtype, dilated_shape(node, x, dilations))
+    return _by_axis(node, "dilations", dilated_shape)
 
 
 def dilated_shape(node: Node, x: Shape, dilations: Sequence[int]) -> Shape:

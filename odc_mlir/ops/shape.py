@@ -33,7 +33,7 @@ class Masks:
     ellipsis: int
     new_axis: int
     shrink_axis: int
-    offset: bool  # an end is relative to its begin
+    offset: int  # not 0: an end is relative to its begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,8 @@ class Taken:
 
 def masks_of(node: Node) -> Masks:
     """Return the masks of a STRIDED_SLICE."""
-
-    def mask(name: str) -> int:
-        return int(option(node, f"{name}_mask"))
-
-    return Masks(
-        mask("begin"),
-        mask("end"),
-        mask("ellipsis"),
-        mask("new_axis"),
-        mask("shrink_axis"),
-        bool(option(node, "offset")),
-    )
+    names = "begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask", "offset"
+    return Masks(*(int(option(node, name)) for name in names))
 
 
 def expand_entries(node: Node, count: int, rank: int, masks: Masks) -> list[int | str | None]:
