@@ -130,12 +130,7 @@ def sub_quantized(a: NDArray[Any], b: NDArray[Any], p: AddParams) -> NDArray[Any
 
 def squared_difference_quantized(a: NDArray[Any], b: NDArray[Any], p: AddParams) -> NDArray[Any]:
     """Return codes of ``(a - b)^2``; operands broadcast."""
-
-    def square(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-        difference = np.subtract(a, b)
-        return np.asarray(difference * difference)
-
-    return _scaled_sum(a, b, p, square)
+    return _scaled_sum(a, b, p, lambda a, b: np.square(a - b))
 
 
 def _scaled_sum(a: NDArray[Any], b: NDArray[Any], p: AddParams, combine: Callable[..., Any]) -> NDArray[Any]:

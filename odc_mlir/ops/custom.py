@@ -316,8 +316,6 @@ def known_spec(code: str) -> OpSpec | None:
     alias = ALIASES.get(code)
     if alias is None:
         return KNOWN.get(code)
-    from odc_mlir.ops import get
-
     builtin = get(alias.operator)
     return replace(
         builtin,

@@ -201,16 +201,27 @@ def _sum(node: Node, *, subtract: bool) -> Execute:
     require_dtype(node, out, *_PLAIN, *common.CODES)
     if not _coded(node):
         return plain(node, function)
-    if (wide := of_reals16(node, function)) is not None:
-        return broadcasting(node, wide)
-    act = common.activation_codes(node, out)
-    a, b, y = common.scale_of(node, node.operand(0)), common.scale_of(node, node.operand(1)), common.scale_of(node, out)
-    if out.dtype == "int16" and node.options.get("pot_scale_int16", True) and not (a[1] or b[1] or y[1]):
-        shifts = power_add_params(a[0], b[0], y[0], act)
+    if out.dtype == "int16" and node.options.get("pot_scale_int16", True):
+        a, b, y, act, _ = _code_scales(node)
+        shifts = None if a[1] or b[1] or y[1] else power_add_params(a[0], b[0], y[0], act)
         if shifts is not None:
             return broadcasting(node, lambda a, b: power_add(a, b, shifts, subtract=subtract))
     compute = elementwise.sub_quantized if subtract else elementwise.add_quantized
-    params = elementwise.add_params(a, b, y, act, out.info.numpy.name)
+    return _of_codes(node, function, elementwise.add_params, compute)
+
+
+def _code_scales(node: Node) -> tuple[elementwise.Quant, elementwise.Quant, elementwise.Quant, tuple[int, int], str]:
+    """Return scales and zero points of operands and result, the result's range of codes and its storage dtype."""
+    out = node.results[0]
+    a, b, y = (common.scale_of(node, info) for info in (node.operand(0), node.operand(1), out))
+    return a, b, y, common.activation_codes(node, out), out.info.numpy.name
+
+
+def _of_codes(node: Node, exact: Compute, make: Callable[..., Any], compute: Callable[..., Array]) -> Execute:
+    """Return the kernel ``compute(a, b, make(scales))`` of codes; ``exact`` computes on reals where that cannot."""
+    if (wide := of_reals16(node, exact)) is not None:
+        return broadcasting(node, wide)
+    params = make(*_code_scales(node))
     return broadcasting(node, coded_pairs(node, lambda a, b: compute(a, b, params)))
 
 
@@ -224,13 +235,7 @@ def mul(node: Node) -> Execute:
     require_dtype(node, out, *_PLAIN, "uint32", "complex64", *common.CODES)
     if not _coded(node):
         return plain(node, np.multiply)
-    if (wide := of_reals16(node, np.multiply)) is not None:
-        return broadcasting(node, wide)
-    a, b = common.scale_of(node, node.operand(0)), common.scale_of(node, node.operand(1))
-    params = elementwise.mul_params(
-        a, b, common.scale_of(node, out), common.activation_codes(node, out), out.info.numpy.name
-    )
-    return broadcasting(node, coded_pairs(node, lambda a, b: elementwise.mul_quantized(a, b, params)))
+    return _of_codes(node, np.multiply, elementwise.mul_params, elementwise.mul_quantized)
 
 
 def div(node: Node) -> Execute:
@@ -247,8 +252,7 @@ def div(node: Node) -> Execute:
             return quotient if clamp is None else clamp(quotient)
 
         return mapped(node, divide)
-    a, b, y = common.scale_of(node, node.operand(0)), common.scale_of(node, node.operand(1)), common.scale_of(node, out)
-    params = division.div_params(a, b, y, common.activation_codes(node, out), out.info.numpy.name)
+    params = division.div_params(*_code_scales(node))
     quotient = of_reals16(node, np.divide) or coded_pairs(node, lambda a, b: division.div_quantized(a, b, params))
     return broadcasting(node, lambda a, b: quotient(a, _divisor(node, b, params.b_zero)))
 
@@ -313,19 +317,14 @@ def squared_difference(node: Node) -> Execute:
     """Compute ``(a - b)^2``."""
     out = node.results[0]
     require_dtype(node, out, *common.FLOATS, *_WHOLE, *common.CODES)
+
+    def square(a: Array, b: Array) -> Array:
+        return np.asarray(np.square(a - b))
+
     if out.dtype not in common.CODES:
-
-        def square(a: Array, b: Array) -> Array:
-            difference = np.subtract(a, b)
-            return np.asarray(difference * difference)
-
         return mapped(node, square)
-    if (wide := of_reals16(node, lambda a, b: np.square(a - b))) is not None:
-        return broadcasting(node, wide)
-    a, b = common.scale_of(node, node.operand(0)), common.scale_of(node, node.operand(1))
-    act = common.activation_codes(node, out)
-    params = elementwise.squared_difference_params(a, b, common.scale_of(node, out), act, out.info.numpy.name)
-    return broadcasting(node, coded_pairs(node, lambda a, b: elementwise.squared_difference_quantized(a, b, params)))
+    make, compute = elementwise.squared_difference_params, elementwise.squared_difference_quantized
+    return _of_codes(node, square, make, compute)
 
 
 def _extreme(node: Node, function: np.ufunc, better: np.ufunc) -> Execute:
