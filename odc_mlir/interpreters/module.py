@@ -254,7 +254,7 @@ class NpuFunctions(InterpreterFunctions):
         top, left, _, _ = op.pads.get_values()
         _, height, width, _ = npu.shape_of(op.output)
         low, high = _integer(op.act_min), _integer(op.act_max)
-        windows = pooling.Windows(_pair(op.kernel), _pair(op.stride), (top, left), (height, width))
+        windows = pooling.PoolWindows(_pair(op.kernel), _pair(op.stride), (top, left), (height, width))
         return (pool(x, windows, low, high),)
 
     @impl(npu.PadOp)

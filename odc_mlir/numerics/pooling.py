@@ -15,7 +15,7 @@ from odc_mlir.numerics.pieces import FEW_ELEMENTS, PART_ELEMENTS, Place, clamp, 
 Pair = tuple[int, int]
 
 
-class Windows(NamedTuple):
+class PoolWindows(NamedTuple):
     """Windows over rows and columns; ``pads`` are above and at the left, ``output`` the number of windows."""
 
     size: Pair
@@ -86,7 +86,7 @@ def _pool(
     x: NDArray[Any],
     combine: np.ufunc,
     start: Any,
-    windows: Windows,
+    windows: PoolWindows,
     prepare: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> Iterator[tuple[Place, NDArray[Any]]]:
     """Yield parts of the pooled ``x``, each ``prepare``d, with their places."""
@@ -101,7 +101,7 @@ def small_pool(
     shape: tuple[int, int, int, int],
     dtype: np.dtype[Any],
     kind: str,
-    placed: Windows,
+    placed: PoolWindows,
     act: tuple[float | None, float | None],
 ) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
     """Return a small pool of ``kind`` (max, average, l2), by one reduction over all windows, or None.
@@ -159,13 +159,13 @@ def _bounds(dtype: np.dtype[Any], act: tuple[float | None, float | None]) -> tup
     return np.array(-np.inf if low is None else low, dtype), np.array(np.inf if high is None else high, dtype)
 
 
-def _counts(shape: tuple[int, ...], windows: Windows) -> NDArray[np.int64]:
+def _counts(shape: tuple[int, ...], windows: PoolWindows) -> NDArray[np.int64]:
     """Return the number of taps of each result that meet the input, at least 1, ``[1, *output, 1]``."""
     rows, columns = (tap_counts(size, *axis) for size, *axis in zip(shape[1:3], *windows, strict=True))
     return np.asarray(np.maximum(rows[:, None] * columns[None, :], 1)[None, :, :, None])
 
 
-def max_pool(x: NDArray[Any], windows: Windows, low: float | None, high: float | None) -> NDArray[Any]:
+def max_pool(x: NDArray[Any], windows: PoolWindows, low: float | None, high: float | None) -> NDArray[Any]:
     """Return maxima ``[N, *output, C]`` of codes or floats ``x``, clamped; NaN is passed over."""
     start = np.array(-np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min, x.dtype)
     result = np.empty((x.shape[0], *windows.output, x.shape[3]), x.dtype)
@@ -175,7 +175,7 @@ def max_pool(x: NDArray[Any], windows: Windows, low: float | None, high: float |
 
 
 def average_pool(
-    x: NDArray[Any], windows: Windows, low: float | None, high: float | None, *, squares: bool = False
+    x: NDArray[Any], windows: PoolWindows, low: float | None, high: float | None, *, squares: bool = False
 ) -> NDArray[Any]:
     """Return averages ``[N, *output, C]`` of codes or float32 ``x``, or of squares, clamped.
 
@@ -189,7 +189,7 @@ def average_pool(
     return result
 
 
-def l2_pool(x: NDArray[Any], windows: Windows, low: float | None, high: float | None) -> NDArray[Any]:
+def l2_pool(x: NDArray[Any], windows: PoolWindows, low: float | None, high: float | None) -> NDArray[Any]:
     """Return roots of mean squares ``[N, *output, C]`` of float32 ``x``, clamped."""
     roots = average_pool(x, windows, None, None, squares=True)
     np.sqrt(roots, out=roots)

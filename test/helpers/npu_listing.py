@@ -17,7 +17,7 @@ from odc_mlir.isa.assembly import assemble, disassemble
 from odc_mlir.isa.codec import Instr, make
 from odc_mlir.isa.container import MapEntry
 from odc_mlir.numerics.fixed import requantize
-from odc_mlir.numerics.pooling import Windows, max_pool
+from odc_mlir.numerics.pooling import PoolWindows, max_pool
 
 HEIGHT, WIDTH, CHANNELS, RESULTS = 16, 16, 8, 24
 ROW = WIDTH * CHANNELS
@@ -42,7 +42,7 @@ def expected() -> NDArray[np.int8]:
     sums = conv2d_sums(x, W.astype(np.int32), (1, 1)) + BIASES
     multipliers, exponents = np.full(RESULTS, 1 << 30), np.full(RESULTS, -9)
     y = requantize(sums, multipliers, exponents, -1, -128, 127, "int8")
-    return max_pool(y, Windows((2, 2), (2, 2), (0, 0), (HEIGHT // 2, WIDTH // 2)), -128, 127)
+    return max_pool(y, PoolWindows((2, 2), (2, 2), (0, 0), (HEIGHT // 2, WIDTH // 2)), -128, 127)
 
 
 def instructions() -> list[Instr]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from odc_mlir.numerics.fixed import real_bounds
-from odc_mlir.numerics.pooling import Windows, average_pool, l2_pool, max_pool, small_pool
+from odc_mlir.numerics.pooling import PoolWindows, average_pool, l2_pool, max_pool, small_pool
 from odc_mlir.ops.infer.common import place_window, require_dtype, window_options
 from odc_mlir.ops.pooling import pool_window
 from odc_mlir.ops.spec import Array, Execute, Node
@@ -32,7 +32,7 @@ def _pool(node: Node, compute: Compute, kind: str) -> Execute:
         image = image_shape(node, shape)
         rows, columns = place_window(node, options.stride, options.padding, kernel, image[1:3])
         output, pads = (rows.output or 0, columns.output or 0), (rows.before, columns.before)
-        windows = Windows(kernel, options.stride, pads, output)
+        windows = PoolWindows(kernel, options.stride, pads, output)
         return small_pool(image, dtype, kind, windows, (low, high)) or (lambda x: compute(x, windows, low, high))
 
     return common.planned(node, 0, (), make)

@@ -24,7 +24,7 @@ from odc_mlir.numerics import elementwise, lstm, lut
 from odc_mlir.numerics.fixed import Requantizer, multiply, requantize, wrap32
 from odc_mlir.numerics.gates import saturate16
 from odc_mlir.numerics.int16 import SigmoidParams, logistic16, look_up, softmax16_codes, tanh16
-from odc_mlir.numerics.pooling import Windows, average_pool, max_pool
+from odc_mlir.numerics.pooling import PoolWindows, average_pool, max_pool
 from odc_mlir.numerics.resize import Line, Lines, resize_bilinear_by_lines, resize_nearest_by_lines
 from odc_mlir.numerics.softmax import softmax_codes
 from odc_mlir.simulator.boxes import Box, box
@@ -192,8 +192,8 @@ def pool(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     if out is None or x is None:
         return work
     compute = max_pool if POOL_KINDS[v["kind"]] == "max" else average_pool
-    names = ("kernel_height", "kernel_width"), ("stride_y", "stride_x"), ("valid_y", "valid_x"), ("out_height", "out_width")
-    windows = Windows(*((v[height], v[width]) for height, width in names))
+    window, stride = (v["kernel_height"], v["kernel_width"]), (v["stride_y"], v["stride_x"])
+    windows = PoolWindows(window, stride, (v["valid_y"], v["valid_x"]), (v["out_height"], v["out_width"]))
     result = compute(x[None], windows, low, high)
     out[...] = np.ascontiguousarray(result).view(np.uint8).reshape(out.shape)
     return work

@@ -78,7 +78,7 @@ def test_clamp() -> None:
 @pytest.mark.parametrize("band", [1, 30, 200])
 def test_bands_of_pooling_do_not_matter(band: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(0).integers(-128, 128, (2, 13, 6, 3)).astype(np.int8)
-    arguments = (pooling.Windows((4, 3), (3, 2), (2, 1), (5, 4)), -100, 100)
+    arguments = (pooling.PoolWindows((4, 3), (3, 2), (2, 1), (5, 4)), -100, 100)
     whole = pooling.max_pool(x, *arguments), pooling.average_pool(x, *arguments)
     monkeypatch.setattr(pooling, "PART_ELEMENTS", band)
     monkeypatch.setattr(pooling, "_bands", pooling._bands.__wrapped__)

@@ -31,7 +31,7 @@ def test_pool(size: pooling.Pair, window: pooling.Pair, stride: pooling.Pair, da
     x = np.random.default_rng(data.draw(st.integers(0, 99))).integers(limits.min, limits.max + 1, (2, *size, 2))
     x = x.astype(dtype)
     low, high = limits.min + 20, limits.max - 20
-    placed = pooling.Windows(window, stride, pads, output)
+    placed = pooling.PoolWindows(window, stride, pads, output)
     maxima = pooling.max_pool(x, placed, low, high)
     means = pooling.average_pool(x, placed, low, high)
     for kind, expected in (("max", maxima), ("average", means)):
@@ -49,25 +49,25 @@ def test_pool(size: pooling.Pair, window: pooling.Pair, stride: pooling.Pair, da
 
 def test_float_pools() -> None:
     x = np.array([1.0, -2.0, 4.0, 3.5], np.float32).reshape(1, 2, 2, 1)
-    assert pooling.average_pool(x, pooling.Windows((2, 2), (1, 1), (0, 0), (1, 1)), None, None).ravel() == [1.625]
-    assert pooling.max_pool(x, pooling.Windows((2, 2), (2, 2), (1, 1), (2, 2)), 0.0, 3.0).ravel().tolist() == [
+    assert pooling.average_pool(x, pooling.PoolWindows((2, 2), (1, 1), (0, 0), (1, 1)), None, None).ravel() == [1.625]
+    assert pooling.max_pool(x, pooling.PoolWindows((2, 2), (2, 2), (1, 1), (2, 2)), 0.0, 3.0).ravel().tolist() == [
         1.0,
         0.0,
         3.0,
         3.0,
     ]
-    assert pooling.max_pool(-x, pooling.Windows((1, 1), (1, 1), (0, 0), (2, 2)), None, None).dtype == np.float32
+    assert pooling.max_pool(-x, pooling.PoolWindows((1, 1), (1, 1), (0, 0), (2, 2)), None, None).dtype == np.float32
 
 
 def test_negative_averages_round_away_from_zero() -> None:
     x = np.array([-1, -2], np.int8).reshape(1, 1, 2, 1)
-    assert pooling.average_pool(x, pooling.Windows((1, 2), (1, 1), (0, 0), (1, 1)), -128, 127).item() == -2
-    assert pooling.average_pool(-x, pooling.Windows((1, 2), (1, 1), (0, 0), (1, 1)), -128, 127).item() == 2
+    assert pooling.average_pool(x, pooling.PoolWindows((1, 2), (1, 1), (0, 0), (1, 1)), -128, 127).item() == -2
+    assert pooling.average_pool(-x, pooling.PoolWindows((1, 2), (1, 1), (0, 0), (1, 1)), -128, 127).item() == 2
 
 
 def test_a_huge_window_visits_only_the_image() -> None:
     x = np.arange(4, dtype=np.int8).reshape(1, 2, 2, 1)
-    placed = pooling.Windows((1 << 20, 1 << 20), (1, 1), (1 << 19, 1 << 19), (2, 2))
+    placed = pooling.PoolWindows((1 << 20, 1 << 20), (1, 1), (1 << 19, 1 << 19), (2, 2))
     assert pooling.max_pool(x, placed, -128, 127).ravel().tolist() == [3] * 4
 
 
@@ -77,6 +77,6 @@ def test_tap_counts() -> None:
 
 def test_l2_pool() -> None:
     x = np.array([[3, 4, 0], [0, 0, 2]], np.float32).reshape(1, 2, 3, 1)
-    found = pooling.l2_pool(x, pooling.Windows((2, 2), (1, 1), (0, 0), (2, 3)), None, 2.0)
+    found = pooling.l2_pool(x, pooling.PoolWindows((2, 2), (1, 1), (0, 0), (2, 3)), None, 2.0)
     expected = np.sqrt([25 / 4, 20 / 4, 4 / 2, 0, 4 / 2, 4])
     np.testing.assert_allclose(found.ravel(), np.minimum(expected, 2.0), rtol=1e-6)

@@ -36,7 +36,7 @@ from odc_mlir.numerics.int16 import (
     softmax16_params,
     tanh16,
 )
-from odc_mlir.numerics.pooling import average_pool, max_pool
+from odc_mlir.numerics.pooling import PoolWindows, average_pool, max_pool
 from odc_mlir.numerics.softmax import softmax_codes, softmax_params
 from odc_mlir.simulator import Result
 
@@ -314,7 +314,8 @@ def test_any_pool_equals_numerics(p: dict[str, Any], seed: int) -> None:
     got = simulate_one("pool", fields, np.pad(x, pads, constant_values=77), shape, x.dtype.name).outputs[0]
     compute = max_pool if p["kind"] == "max" else average_pool
     bounds = fields["act_min"], fields["act_max"]
-    expected = compute(x[None], p["kernel"], p["stride"], p["pads"], results, *bounds)[0]
+    windows = PoolWindows(p["kernel"], p["stride"], p["pads"], results)
+    expected = compute(x[None], windows, *bounds)[0]
     assert (got == expected).all()
 
 
