@@ -26,7 +26,7 @@ from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
-from odc_mlir.transforms.circle.layout.graph import NHWC
+from odc_mlir.transforms.circle.rewrites.layout import NHWC
 from odc_mlir.transforms.circle.rewrites.table import O1
 from odc_mlir.transforms.common.placement import main_function
 from odc_mlir.transforms.common.tensor_names import keep_output_names, tell_apart

@@ -42,8 +42,16 @@ from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.support.locations import name_loc, names_loc, value_name
-from odc_mlir.transforms.circle.layout.graph import LayoutGraph, LayoutNode
-from odc_mlir.transforms.circle.layout.rules import Change, Order, identity, moves, permuted, same_elements
+from odc_mlir.transforms.circle.rewrites.layout import (
+    Change,
+    LayoutGraph,
+    LayoutNode,
+    Order,
+    identity,
+    moves,
+    permuted,
+    same_elements,
+)
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import behind, make_constant, shape_of
 

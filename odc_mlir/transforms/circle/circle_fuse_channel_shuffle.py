@@ -27,24 +27,29 @@ quantised tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
-from xdsl.ir import Block, Operation, OpResult, SSAValue
+from numpy.typing import NDArray
+from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from odc_mlir.dialects.circle import CircleOp, ConstOp
+from odc_mlir.dialects.circle import CircleOp, ConstOp, node_of
 from odc_mlir.ops.spec import Trait
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.circle.circle_fold_constants import evaluate
 from odc_mlir.transforms.circle.circle_fuse_batch_norm import replace_layer
-from odc_mlir.transforms.circle.layout.rules import Channel, ShuffleRegion, shuffle_of
+from odc_mlir.transforms.circle.rewrites.layout import is_simple
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
     PatternPass,
     Reals,
     WeightedLayer,
+    activation,
     behind,
     constant,
     indices,
@@ -53,6 +58,7 @@ from odc_mlir.transforms.common.rewriting import (
     is_used_once,
     operator,
     part,
+    producer,
     reshaped,
     static_shape_of,
 )
@@ -64,6 +70,8 @@ _FEWEST = 10  # of a slice: fewer cost the same
 _PADS = ("PAD", "PADV2", "MIRROR_PAD")
 _DEPTHWISE = "DEPTHWISE_CONV_2D"
 _POOLS = ("MAX_POOL_2D", "AVERAGE_POOL_2D")
+_MOVING = frozenset({"CONCATENATION", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE", "GATHER"})
+_MOST_LABELS = 1 << 24  # that float32 tells apart
 _LAST = ("CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")  # layers whose channels are the last dimension
 
 
@@ -92,6 +100,163 @@ class FuseChannelShuffle(OperatorPattern):
             _Writer(region, plan, rewriter).run()
 
 
+class Channel(NamedTuple):
+    """One channel of a tensor."""
+
+    value: SSAValue
+    number: int
+
+
+Labels = NDArray[np.int64]  # a number for every element
+
+
+def _channels(result: Labels, labels: Mapping[SSAValue, Labels], axis: int) -> list[Channel] | None:
+    """The channels along ``axis`` that ``result`` consists of, by labels of operands; None where it mixes elements."""
+    rows = {
+        int(row[0]): (Channel(value, number), row)
+        for value, array in labels.items()
+        for number, row in enumerate(np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1))
+    }
+    found = []
+    for row in np.moveaxis(result, axis, 0).reshape(result.shape[axis], -1):
+        known = rows.get(int(row[0]))
+        if known is None or not np.array_equal(row, known[1]):
+            return None
+        found.append(known[0])
+    return found
+
+
+class Shuffle(NamedTuple):
+    """The channels of a value along ``axis`` in another order; ``inner`` are the view and the TRANSPOSE."""
+
+    axis: int
+    order: list[Channel]
+    inner: tuple[CircleOp, CircleOp]
+
+
+def shuffle_of(op: CircleOp) -> Shuffle | None:
+    """The channel shuffle whose last operator ``op`` is: RESHAPE, TRANSPOSE and RESHAPE."""
+    turned = producer(op.operands[0], "TRANSPOSE") if op.SPEC.name == "RESHAPE" else None
+    view = None if turned is None else producer(turned.operands[0], "RESHAPE")
+    if turned is None or view is None or not (is_used_once(turned.results[0]) and is_used_once(view.results[0])):
+        return None
+    shape, parts = static_shape_of(view.operands[0]), static_shape_of(view.results[0])
+    order = constant(turned.operands[1])
+    if shape is None or parts is None or order is None or 0 in shape or shape != static_shape_of(op.results[0]):
+        return None
+    labels = np.arange(prod(shape)).reshape(shape)
+    moved = labels.reshape(parts).transpose(order).reshape(shape)
+    for axis, extent in enumerate(shape):
+        found = _channels(moved, {view.operands[0]: labels}, axis)
+        if found is not None and [channel.number for channel in found] != list(range(extent)):
+            return Shuffle(axis, found, (view, turned))
+    return None
+
+
+def channels_of(op: CircleOp, axis: int) -> list[list[Channel]] | None:
+    """The channels that each result consists of, where ``op`` does nothing but move them along ``axis``.
+
+    The operator's kernel moves labels.
+    """
+    if op.unverified is not None or op.SPEC.name not in _MOVING or activation(op) != "none":
+        return None
+    labels: dict[SSAValue, Labels] = {}
+    count = 0
+    for value in op.operands:
+        shape = static_shape_of(value) if is_real(value) else None
+        if shape is not None and len(shape) > axis and value not in labels:
+            labels[value] = count + np.arange(prod(shape)).reshape(shape)
+            count += prod(shape)
+    arrays = [labels[v].astype(np.float32) if v in labels else constant(v) for v in op.operands]
+    if count > _MOST_LABELS or any(array is None for array in arrays):
+        return None
+    results = [np.asarray(result).astype(np.int64) for result in evaluate(node_of(op), arrays) or ()]
+    if any(result.ndim <= axis or not result.size for result in results):
+        return None
+    found = [made for result in results if (made := _channels(result, labels, axis)) is not None]
+    return found if 0 < len(found) == len(op.results) else None
+
+
+@dataclass
+class ShuffleRegion:
+    """The operators around a channel shuffle that move channels only, and nothing else of the function.
+
+    ``channels``: for each result of an operator the channels of the ``sources`` that it consists of, in program order.
+    ``inner``: the view and the TRANSPOSE of each shuffle.
+    """
+
+    axis: int
+    shape: tuple[int, ...]  # of all its tensors, but for the extent along the axis
+    movers: dict[Operation, list[list[Channel]]] = field(default_factory=dict)
+    inner: dict[Operation, tuple[CircleOp, CircleOp]] = field(default_factory=dict)
+    channels: dict[SSAValue, list[Channel]] = field(default_factory=dict)
+    sources: dict[SSAValue, None] = field(default_factory=dict)
+
+    @classmethod
+    def around(cls, op: CircleOp) -> ShuffleRegion | None:
+        """The region of the channel shuffle whose last operator ``op`` is; None for other operators."""
+        shuffle = shuffle_of(op)
+        if shuffle is None:
+            return None
+        made = cls(shuffle.axis, static_shape_of(op.results[0]) or ())
+        made._spread(op)
+        block = op.parent
+        for mover in block.ops if block is not None else ():
+            for result, given in zip(mover.results, made.movers.get(mover, ()), strict=False):
+                made.channels[result] = [made._source(channel) for channel in given]
+        return made if op in made.movers else None
+
+    def uses_outside(self, value: SSAValue) -> list[tuple[Operation, int]]:
+        """Uses of ``value`` that do more than move its channels."""
+        inside = {*self.movers, *(op for pair in self.inner.values() for op in pair)}
+        return [(use.operation, use.index) for use in value.uses if use.operation not in inside]
+
+    def _spread(self, op: CircleOp) -> None:
+        waiting = [op]
+        while waiting:
+            op = waiting.pop()
+            if op in self.movers:
+                continue
+            shuffle = shuffle_of(op)
+            if shuffle is None:
+                found = channels_of(op, self.axis)
+            else:
+                found = [shuffle.order] if shuffle.axis == self.axis else None
+            read = dict.fromkeys(channel.value for channels in found or () for channel in channels)
+            if found is None or not all(self._fits(value) for value in (*read, *op.results)):
+                continue
+            self.movers[op] = found
+            if shuffle is not None:
+                self.inner[op] = shuffle.inner
+            waiting += [value.owner for value in read if isinstance(value.owner, CircleOp)]
+            waiting += [reader for result in op.results for reader in _movers_behind(result)]
+
+    def _fits(self, value: SSAValue) -> bool:
+        shape = static_shape_of(value)
+        if shape is None or len(shape) != len(self.shape) or not is_real(value) or not is_simple(value):
+            return False
+        rest = [extent == wanted for extent, wanted in zip(shape, self.shape, strict=True)]
+        return all(fits for place, fits in enumerate(rest) if place != self.axis) and shape[self.axis] > 0
+
+    def _source(self, channel: Channel) -> Channel:
+        if channel.value in self.channels:
+            return self.channels[channel.value][channel.number]
+        self.sources[channel.value] = None
+        return channel
+
+
+def _movers_behind(value: SSAValue) -> Iterator[CircleOp]:
+    """The readers of ``value`` that may move channels; of a shuffle its last operator."""
+    for use in value.uses:
+        op: Operation = use.operation
+        for name in ("RESHAPE", "TRANSPOSE"):
+            if isinstance(op, CircleOp) and op.SPEC.name == name and is_used_once(op.results[0]):
+                (inner,) = op.results[0].uses
+                op = inner.operation
+        if isinstance(op, CircleOp):
+            yield op
+
+
 @dataclass(frozen=True, slots=True)
 class ChannelRun:
     """Channels of one source that lie side by side."""
@@ -104,9 +269,8 @@ class ChannelRun:
 def _cost_before(region: ShuffleRegion) -> int:
     """Channels that are moved, one by one or in runs, at their price."""
     total = 0
-    for op in region.movers:
-        channels = sum(len(region.channels[result]) for result in op.results)
-        total += channels * (_SHUFFLED if op.SPEC.name == "RESHAPE" else 1)
+    for op, results in region.movers.items():
+        total += sum(map(len, results)) * (_SHUFFLED if op in region.inner else 1)
     return total
 
 
@@ -258,8 +422,10 @@ class _Writer:
         for value in self.plan.takes_any:
             for op, _ in readers[value] if not _is_natural(self.plan.wanted[value]) else ():
                 self._take(op, self.plan.wanted[value])
-        for result in reversed(self.region.channels):
-            self._erase(result.owner)
+        for mover in dict.fromkeys(result.owner for result in reversed(self.region.channels)):
+            assert isinstance(mover, CircleOp)
+            for op in (mover, *reversed(self.region.inner.get(mover, ()))):
+                self.rewriter.erase(op)
 
     def _give(self, source: SSAValue, order: list[int]) -> SSAValue:
         """``source`` with its channels in ``order``, by the weights of the layer that computes them."""
@@ -322,13 +488,6 @@ class _Writer:
             self._take(use.operation, order)
         if isinstance(op, CircleOp) and op.SPEC.name == _DEPTHWISE:
             self._reorder(op, order, lambda weights: weights[..., order])
-
-    def _erase(self, op: Operation | Block) -> None:
-        if isinstance(op, CircleOp) and op.parent is not None:
-            shuffle = shuffle_of(op)
-            self.rewriter.erase(op)
-            for inner in () if shuffle is None else reversed(shuffle.inner):
-                self.rewriter.erase(inner)
 
 
 def _is_natural(order: list[int]) -> bool:

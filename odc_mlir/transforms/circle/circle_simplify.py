@@ -37,8 +37,8 @@ from xdsl.rewriter import InsertPoint
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, tensor_facts
 from odc_mlir.ops.spec import Shape
 from odc_mlir.support.locations import name_loc
-from odc_mlir.transforms.circle.layout.rules import is_simple
 from odc_mlir.transforms.circle.rewrites.canonical import canonicalization_patterns
+from odc_mlir.transforms.circle.rewrites.layout import is_simple
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
     PatternPass,

@@ -14,7 +14,7 @@ from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.ops.infer.common import transposed_pad
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_fuse_batch_norm import affine_of, per_channel, replace_layer
-from odc_mlir.transforms.circle.layout.rules import is_simple
+from odc_mlir.transforms.circle.rewrites.layout import is_simple
 from odc_mlir.transforms.common import rewriting
 
 

@@ -12,7 +12,7 @@ from xdsl.pattern_rewriter import PatternRewriter
 from odc_mlir.dialects.circle import CircleOp, NoneOp, op_class
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.support.locations import name_loc, value_name
-from odc_mlir.transforms.circle.layout.rules import is_simple
+from odc_mlir.transforms.circle.rewrites.layout import is_simple
 from odc_mlir.transforms.common import rewriting
 
 
