@@ -13,15 +13,12 @@ layer are multiplied by it, so both are ``sqrt(range1[c] * range2[c])``::
     %w1 = circle.const [0.2, 2.0] : …
     %w2 = circle.const [0.2, 2.0] : …
 
-The function stays the same, because the operators in between commute with positive factors per channel (RELU and leaky
-variants, PRELU, pools, PAD with zeros, means and sums within a channel, products with anything else, and data movement
-such as TRANSPOSE and STRIDED_SLICE). So factors of attention values propagate through BATCH_MATMUL to the following
-projection, and those of the linear branch of a gated unit to the down projection. Pairs of layers are visited until the
-factors converge. A channel that is almost zero in one of the two layers, for which the other does not make up, keeps
-its scale, since there is nothing to balance. So does one with other users. No bias grows beyond the layer's largest,
-which would widen the range of its activations. Recorded ranges of changed values are dropped; the factors are kept in
-the model's metadata (``odc.channel_factors``), so that tensors can still be compared with the original's. Weights that
-operators share stay shared and unchanged.
+The function stays the same, because the operators in between commute with positive factors per channel: RELU and leaky
+variants, PRELU, pools, PAD with zeros, means and sums within a channel, products with anything else, and data movement.
+So factors of attention values reach the following projection. Pairs of layers are visited until the factors converge.
+Unchanged: channels that are almost zero in one of the two layers, or have other users; weights that operators share. No
+bias grows beyond the layer's largest, which would widen the range of its activations. Recorded ranges of changed values
+are dropped; the model's metadata keep the factors (``odc.channel_factors``) for comparisons with the original.
 
 The first layer may also be a normalisation: the gamma and beta of RMS_NORM or INSTANCE_NORM, or a MUL with a
 per-channel constant, optionally followed by such an ADD, as PyTorch exports them::
@@ -32,10 +29,9 @@ per-channel constant, optionally followed by such an ADD, as PyTorch exports the
 
 After: ``gamma / s``, and the weights of all its users times ``s``.
 
-With ``ranges``, the first range is that of the channel's activation instead of its weights: the right choice if weights
-have per-channel scales and only activations share one. If there are several tensors between the two layers, the one in
-which a channel takes the largest part of the range counts. With ``alpha`` other than a half, ``s = range1[c] ** alpha /
-range2[c] ** (1 - alpha)``.
+With ``ranges``, the first range is the activation's instead of the weights': the right choice if weights have
+per-channel scales. Of several tensors between the two layers, the one in which a channel takes the largest part of the
+range counts. In general ``s = range1[c] ** alpha / range2[c] ** (1 - alpha)``.
 
 With ``patterns``, a file of ONE's fm-equalize, the pairs are those in the file, and a pair with ``act_scale`` is
 divided by that, once: ``[{"front": "conv1", "back": "conv2", "type": "ScaleOnly", "act_scale": [2.0, …]}, …]``.
@@ -70,6 +66,7 @@ from odc_mlir.transforms.quant.common.layers import load_reals
 METADATA = "circle.metadata"
 _NAME = StringAttr(NAME)
 RELU6_CHOICES = ("keep", "recorded")
+_MOST_VISITS = 100  # of all pairs
 
 
 @dataclass(frozen=True)
@@ -93,14 +90,8 @@ class CircleEqualizeChannelsPass(ModulePass):
     relu6: str = "keep"
     """``keep`` skips layers with RELU6; ``recorded`` makes it RELU if a recorded range ends below 6."""
 
-    crossing: int = 12
-    """Maximum number of operators between two layers."""
-
     powers_of_two: bool = False
     """Round factors to powers of two, which makes results bit-exact."""
-
-    iterations: int = 100
-    """Maximum number of visits of all pairs."""
 
     tolerance: float = 1e-3
     """Stop when no factor differs from 1 by more than this."""
@@ -117,7 +108,7 @@ class CircleEqualizeChannelsPass(ModulePass):
         if self.patterns:
             pairs = chosen_pairs(pairs, read_patterns(self.patterns), balance)
         free = [pair for pair in pairs if not pair.is_moved]
-        for _ in range(self.iterations):
+        for _ in range(_MOST_VISITS):
             moved = [pair.equalize(balance) for pair in free]  # all of them, every time
             if not any(moved):
                 break
@@ -135,7 +126,7 @@ class CircleEqualizeChannelsPass(ModulePass):
         layers = {op: state for op in ops if (state := LayerFront.of(op)) is not None}
         fronts = fronts_of(ops, layers)
         order = {op: place for place, op in enumerate(module.walk())}
-        tracer = Tracer(order, layers, self.crossing, self.relu6)
+        tracer = Tracer(order, layers, self.relu6)
         found = (Pair.of(front, tracer) for front in fronts)
         return fronts, [pair for pair in found if pair is not None]
 
@@ -144,11 +135,6 @@ class CircleEqualizeChannelsPass(ModulePass):
             raise OptionError(f"relu6 is {self.relu6!r}, it must be one of {', '.join(RELU6_CHOICES)}")
         if not 0 <= self.alpha <= 1:
             raise OptionError(f"alpha is {self.alpha:g}, expected a number from 0 to 1")
-        if self.crossing < 0 or self.iterations < 1 or not self.tolerance >= 0:
-            raise OptionError(
-                f"crossing is {self.crossing}, iterations {self.iterations}, tolerance {self.tolerance:g}; "
-                "they must be at least 0, 1 and 0"
-            )
 
 
 @dataclass(frozen=True, slots=True)

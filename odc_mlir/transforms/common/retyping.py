@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, SSAValue
@@ -20,16 +18,12 @@ def retype(value: SSAValue, type: Attribute) -> SSAValue:
     new = Rewriter.replace_value_with_new_type(value, type)
     if isinstance(value, BlockArgument) and isinstance(new, BlockArgument):
         new.location = value.location
-    for function in _signed_with(new):
-        set_function_type(function)
+    owners = [use.operation.parent_op() for use in new.uses if isinstance(use.operation, ReturnOp)]
+    owners += [new.block.parent_op()] if isinstance(new, BlockArgument) else []
+    for function in owners:
+        if isinstance(function, FuncOp):
+            set_function_type(function)
     return new
-
-
-def _signed_with(value: SSAValue) -> Iterator[FuncOp]:
-    """Return functions whose type contains the type of ``value``."""
-    ends = [use.operation for use in value.uses if isinstance(use.operation, ReturnOp)]
-    owners = [op.parent_op() for op in ends] + ([value.block.parent_op()] if isinstance(value, BlockArgument) else [])
-    yield from (owner for owner in owners if isinstance(owner, FuncOp))
 
 
 def set_function_type(function: FuncOp) -> None:

@@ -40,7 +40,6 @@ from odc_mlir.transforms.partition.npu_form_segments import dependencies
 from odc_mlir.transforms.partition.plans.costs import npu_works, segment_cycles
 from odc_mlir.transforms.partition.plans.plans import (
     Bounds,
-    CostedPlacement,
     Item,
     OperatorCost,
     PlacementChoice,
@@ -191,19 +190,16 @@ def _units(found: Sequence[CircleOp]) -> list[tuple[int, ...]]:
 
 def _record(result: PlacementChoice) -> DictionaryAttr:
     """The plan chosen, the others that were named, and what its segments were taken to cost."""
-    others = [plan for plan in (result.runner_up, result.all_supported, result.all_host) if plan is not None]
+    others = [plan for plan in (result.all_host, result.all_supported, result.runner_up) if plan is not None]
+    distinct = {plan.on_npu: plan for plan in (*others, result.chosen)}
     return DictionaryAttr(
         {
             "chosen": _attribute(result.chosen.to_dict()),
             "runner_up": _attribute(result.runner_up.to_dict() if result.runner_up else {}),
-            "plans": ArrayAttr([_attribute(plan.to_dict()) for plan in _distinct([result.chosen, *others])]),
+            "plans": ArrayAttr([_attribute(plan.to_dict()) for plan in reversed(distinct.values())]),
             "segments": ArrayAttr([_attribute(_segment_record(segment)) for segment in result.chosen.segments]),
         }
     )
-
-
-def _distinct(plans: Sequence[CostedPlacement]) -> list[CostedPlacement]:
-    return list({plan.on_npu: plan for plan in reversed(plans)}.values())[::-1]
 
 
 def _segment_record(segment: SegmentEstimate) -> dict[str, str | int]:

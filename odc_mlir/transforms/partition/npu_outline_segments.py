@@ -30,7 +30,7 @@ from itertools import groupby
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, LocationAttr, ModuleOp, UnknownLoc
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -189,7 +189,7 @@ def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs
     """Move ``members`` into ``block``, which yields ``outputs``; constants that only they read move with them."""
     inside: dict[SSAValue, SSAValue] = {}
     for argument, value in zip(block.args, inputs, strict=True):
-        _name_like(argument, value)
+        argument.name_hint, argument.location = value.name_hint, _location_of([value])
         inside[value] = argument
     for op in members:
         for index, value in enumerate(op.operands):
@@ -210,11 +210,6 @@ def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs
     for value in inside:
         if isinstance(value.owner, ConstOp | NoneOp) and not value.uses:
             Rewriter.erase_op(value.owner)
-
-
-def _name_like(argument: BlockArgument, value: SSAValue) -> None:
-    argument.name_hint = value.name_hint
-    argument.location = _location_of([value])
 
 
 def _location_of(values: Sequence[SSAValue]) -> LocationAttr:

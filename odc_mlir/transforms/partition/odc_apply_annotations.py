@@ -21,7 +21,7 @@ Rejects words that are neither an opcode nor the name of a result in the main fu
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,13 +95,9 @@ def apply_words(place: str, words: Sequence[str], found: Sequence[CircleOp]) -> 
         if word in named:
             _want(named[word], place)
         elif word not in opcodes:
-            near = difflib.get_close_matches(word, [*named, *_opcodes(found)], 3)
+            near = difflib.get_close_matches(word, [*named, *dict.fromkeys(op.SPEC.name for op in found)], 3)
             hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "use an opcode or the name of a result"
             raise OptionError(f"{word!r} is neither an opcode nor the name of a result of an operator", hint=hint)
-
-
-def _opcodes(found: Sequence[CircleOp]) -> Iterator[str]:
-    return iter(dict.fromkeys(op.SPEC.name for op in found))
 
 
 def _want(op: CircleOp, place: str) -> None:

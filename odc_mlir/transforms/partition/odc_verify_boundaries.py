@@ -53,7 +53,9 @@ class OdcVerifyBoundariesPass(ModulePass):
                 value = segment.operands[index]
                 _check(segment, argument)
                 if value.type != argument.type:
-                    segment.operands[index] = _cast_before(segment, value, argument.type)
+                    made = _cast(value, argument.type, segment)
+                    Rewriter.insert_op(made, InsertPoint.before(segment))
+                    segment.operands[index] = made.results[0]
             for result, inside in zip(tuple(segment.results), _yielded(segment), strict=True):
                 _check(segment, inside)
                 if result.type != inside.type:
@@ -99,12 +101,6 @@ def _cast(value: SSAValue, wanted: Attribute, segment: SegmentOp) -> CircleOp:
         )
     place_on_host(made, CAST_REASON)
     return made
-
-
-def _cast_before(segment: SegmentOp, value: SSAValue, wanted: Attribute) -> SSAValue:
-    made = _cast(value, wanted, segment)
-    Rewriter.insert_op(made, InsertPoint.before(segment))
-    return made.results[0]
 
 
 def _cast_behind(segment: SegmentOp, result: SSAValue, inside: Attribute) -> None:

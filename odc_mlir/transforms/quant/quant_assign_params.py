@@ -90,7 +90,8 @@ class QuantAssignParamsPass(ModulePass):
         )
         if chosen.weights_only:
             raise OptionError(f"scheme {name!r} quantises weights only", hint="run quant-weights-only instead")
-        names = _names(function)
+        results = (result for op in ir.operators(function) for result in op.results)
+        names = [value_name(value) for value in (*function.args, *results)]
         choices = plan.resolve(names) | PrecisionPlan(layers=parse_overrides(self.overrides)).resolve(names)
         Assignment(function, chosen, choices).run()
         ir.write_word(op, ir.SCHEME, chosen.name)
@@ -98,11 +99,6 @@ class QuantAssignParamsPass(ModulePass):
             ir.write_word(op, ir.READER, chosen.reader)
         ir.write_word(op, ir.GRANULARITY, chosen.granularity)
         ir.write_word(op, ir.WEIGHTS, "symmetric" if chosen.symmetric_weights else "asymmetric")
-
-
-def _names(function: FuncOp) -> list[str]:
-    results = (result for op in ir.operators(function) for result in op.results)
-    return [value_name(value) for value in (*function.args, *results)]
 
 
 _INFINITE_AT_ZERO = {"RSQRT": 0, "LOG": 0, "DIV": 1}  # by operator: where that operand is 0

@@ -54,9 +54,9 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.spec import Trait
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.common.preparation import joins_channels, preparing
 from odc_mlir.transforms.common.rewriting import (
     WeightedLayer,
+    activation,
     behind,
     between,
     is_real,
@@ -329,3 +329,48 @@ def _absorbed(reader: _InputLayer, centres: Floats, factors: Floats) -> tuple[Fl
     centres, factors = reader.of_all(centres, 0.0), reader.of_all(factors, 1.0)
     moved = (reader.weights * centres[reader.places]).sum(axis=others)
     return reader.weights / factors[reader.places], reader.bias + moved
+
+
+_MOVES_INPUTS = frozenset({"GATHER", "SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "TRANSPOSE", "UNPACK"})
+_OTHERS = frozenset({"CUSTOM", "DEQUANTIZE", "QUANTIZE"})  # elementwise, but nothing that prepares real numbers
+
+
+def preparing(function: FuncOp) -> list[CircleOp]:
+    """The operators of ``function`` that only prepare inputs, in order.
+
+    Their real results depend on inputs and constants alone, element by element but for moves and conversions, and
+    operators that do more read them in the end.
+    """
+    known, found = set[SSAValue](function.args), dict[CircleOp, bool]()
+    for op in operators(function):
+        if _prepares(op, known):
+            found[op] = False
+            known.update(op.results)
+    for op in reversed(found):
+        readers = [use.operation for result in op.results for use in result.uses]
+        found[op] = any(found.get(reader, True) for reader in readers if isinstance(reader, CircleOp))
+    return [op for op, leads_on in found.items() if leads_on]
+
+
+def _prepares(op: CircleOp, known: Set[SSAValue]) -> bool:
+    """Whether ``op`` makes real values of ``known`` ones and constants, without computing with several elements."""
+    varying = [operand for operand in op.operands if constant_of(operand) is None]
+    if (
+        op.unverified is not None
+        or not varying
+        or any(value not in known for value in varying)
+        or not all(map(is_real, op.results))
+    ):
+        return False
+    name, traits = op.SPEC.name, op.SPEC.traits
+    if joins_channels(op):
+        return True
+    if name in _MOVES_INPUTS:  # a table that inputs choose of is no input
+        return op.operands[op.SPEC.quant.source or 0] in known
+    return name == "CAST" or Trait.VIEW in traits or (Trait.ELEMENTWISE in traits and name not in _OTHERS)
+
+
+def joins_channels(op: CircleOp) -> bool:
+    """Return whether ``op`` does no more than join values along their last axis."""
+    rank = len(shape_of(op.results[0]) or ()) if op.SPEC.name == "CONCATENATION" and op.unverified is None else 0
+    return rank > 0 and op.option("axis") in (rank - 1, -1) and activation(op) == "none"

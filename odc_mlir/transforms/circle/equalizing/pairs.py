@@ -244,6 +244,7 @@ def _erase_unread(values: Sequence[SSAValue]) -> None:
 
 
 RELU6_CLIP = 6.0
+_MOST_CROSSED = 12  # operators between two layers
 _MOST_ELEMENTS = 1 << 24  # of a tensor: labels are float32, whose whole numbers end there
 
 Labels = NDArray[np.float32]
@@ -279,7 +280,6 @@ class Tracer:
 
     order: Mapping[Operation, int]  # of the operators
     layers: Mapping[CircleOp, LayerFront]
-    crossing: int
     relu6: str
 
     def trace(self, start: SSAValue, channels: int) -> ChannelTrace | None:
@@ -301,7 +301,7 @@ class Tracer:
                     trace.readers[op] = places
                 continue
             depth = 1 + max(depths[value] for value in op.operands if value in depths)
-            made = self._crossed(op, trace) if depth <= self.crossing else None
+            made = self._crossed(op, trace) if depth <= _MOST_CROSSED else None
             if made is None:
                 trace.bind(op)
                 continue

@@ -22,12 +22,12 @@ ON_REQUEST = "on request"
 
 @dataclass(frozen=True, slots=True)
 class RewriteRule:
-    """``pattern`` is ``module:class`` in :mod:`odc_mlir.transforms.circle`; ``arguments`` restrict it to what the name
-    says. ``undoes`` names rewrites that this one is the opposite of: the two would never come to an end.
-    One that ``is_early`` is applied before orders of dimensions are chosen as well as after: it opens ways for them.
-    One that ``is_late`` is applied where no other applies any more: it looks at layers with all that goes into them.
+    """A rewrite by name. ``pattern`` is ``module:class``, of a pass of circle or a module of rewrites.
 
-    A rewrite without pattern is done by the pass ``circle-optimize`` itself, on the whole function.
+    ``arguments`` restrict the pattern to the operators of the name. ``undoes`` names rewrites with the opposite effect:
+    the two would never end. One that ``is_early`` is applied before orders of dimensions are chosen as well as after:
+    it opens ways for them. One that ``is_late`` is applied where no other applies any more: it looks at layers with all
+    that goes into them. The pass ``circle-optimize`` performs rewrites without a pattern itself.
     """
 
     name: str
@@ -42,10 +42,10 @@ class RewriteRule:
     def make(self) -> RewritePattern:
         """The pattern, ready to be applied; only for a rule that has one."""
         module, _, name = self.pattern.partition(":")
-        found: RewritePattern = getattr(importlib.import_module(f"odc_mlir.transforms.circle.{module}"), name)(
-            **self.arguments
-        )
-        return found
+        room = "circle" if module.startswith("circle_") else "circle.rewrites"
+        kind = getattr(importlib.import_module(f"odc_mlir.transforms.{room}.{module}"), name)
+        made: RewritePattern = kind(**self.arguments)
+        return made
 
 
 def _fold(name: str, *operators: str) -> RewriteRule:
@@ -62,11 +62,7 @@ def _fold(name: str, *operators: str) -> RewriteRule:
 def _drop(name: str, *operators: str, level: str = O1) -> RewriteRule:
     listed = ", ".join(operators)
     return RewriteRule(
-        name,
-        f"remove {listed} without effect",
-        "rewrites.canonical:DropIdentity",
-        {"names": frozenset(operators)},
-        level,
+        name, f"remove {listed} without effect", "canonical:DropIdentity", {"names": frozenset(operators)}, level
     )
 
 
@@ -84,7 +80,7 @@ def _substitute(name: str, operator: str) -> RewriteRule:
     return RewriteRule(
         name,
         f"{operator} that keeps the order of elements becomes RESHAPE",
-        "rewrites.operators:ToReshape",
+        "operators:ToReshape",
         {"names": frozenset({operator})},
     )
 
@@ -132,9 +128,7 @@ RULES: tuple[RewriteRule, ...] = (
     _fuse_behind("fuse_mul_with_conv", _PRODUCTS, "CONV_2D"),
     _fuse_behind("fuse_add_with_tconv", _SUMS, "TRANSPOSE_CONV"),
     RewriteRule(
-        "fuse_slice_with_tconv",
-        "fold SLICE of rows and columns into TRANSPOSE_CONV",
-        "rewrites.layers:CutTransposedConvolution",
+        "fuse_slice_with_tconv", "fold SLICE of rows and columns into TRANSPOSE_CONV", "layers:CutTransposedConvolution"
     ),
     _fuse_behind("fuse_add_with_fully_connected", _SUMS, "FULLY_CONNECTED"),
     _fuse_behind("fuse_mul_with_fullyconnected", _PRODUCTS, "FULLY_CONNECTED"),
@@ -150,33 +144,29 @@ RULES: tuple[RewriteRule, ...] = (
     _drop("remove_unnecessary_split", "SPLIT", "SPLIT_V"),
     _drop("remove_unnecessary_mul", "MUL", level=ON_REQUEST),
     _drop("remove_unnecessary_div", "DIV", level=ON_REQUEST),
-    RewriteRule(
-        "remove_redundant_reshape", "RESHAPE of a view reads the view's operand", "rewrites.canonical:MergeViews"
-    ),
-    RewriteRule("remove_redundant_transpose", "merge two TRANSPOSEs into one", "rewrites.canonical:MergeTransposes"),
+    RewriteRule("remove_redundant_reshape", "RESHAPE of a view reads the view's operand", "canonical:MergeViews"),
+    RewriteRule("remove_redundant_transpose", "merge two TRANSPOSEs into one", "canonical:MergeTransposes"),
     RewriteRule(
         "substitute_transpose_to_reshape",
         "TRANSPOSE that moves only dimensions of extent 1 becomes RESHAPE",
-        "rewrites.canonical:TransposeToReshape",
+        "canonical:TransposeToReshape",
     ),
     RewriteRule(
         "forward_reshape_to_unaryop",
         "move RESHAPE after an element-wise function, where it may merge with another",
-        "rewrites.operators:ReshapeLater",
+        "operators:ReshapeLater",
     ),
-    RewriteRule("fuse_mean_with_mean", "merge two consecutive MEANs", "rewrites.operators:MeanOfMean"),
+    RewriteRule("fuse_mean_with_mean", "merge two consecutive MEANs", "operators:MeanOfMean"),
     RewriteRule(
-        "split_mean_axes", "split MEAN over non-adjacent axes into one per run of axes", "rewrites.operators:MeanOfRuns"
+        "split_mean_axes", "split MEAN over non-adjacent axes into one per run of axes", "operators:MeanOfRuns"
     ),
-    RewriteRule(
-        "fuse_transpose_with_mean", "fold TRANSPOSE into the axes of MEAN", "rewrites.operators:MeanOfTranspose"
-    ),
+    RewriteRule("fuse_transpose_with_mean", "fold TRANSPOSE into the axes of MEAN", "operators:MeanOfTranspose"),
     RewriteRule(
         "fuse_transpose_with_fully_connected",
         "fold TRANSPOSE before a flattening into the weights of FULLY_CONNECTED",
         "circle_simplify:OrderOfRows",
     ),
-    RewriteRule("fuse_mul_with_div", "(a / x) * b becomes (a * b) / x", "rewrites.operators:ProductOfQuotient"),
+    RewriteRule("fuse_mul_with_div", "(a / x) * b becomes (a * b) / x", "operators:ProductOfQuotient"),
     RewriteRule("transform_min_max_to_relu6", "MINIMUM and MAXIMUM become a clamp", "circle_fuse_patterns:Clamp"),
     RewriteRule(
         "transform_min_relu_to_relu6",
@@ -193,13 +183,13 @@ RULES: tuple[RewriteRule, ...] = (
     RewriteRule(
         "split_group_dimension",
         "make the groups of group normalisation a dimension, so that images need no TRANSPOSE",
-        "rewrites.norms:GroupsAsDimension",
+        "norms:GroupsAsDimension",
         is_early=True,
     ),
     RewriteRule(
         "fuse_depth_to_space",
         "TRANSPOSE from channels to pixels becomes DEPTH_TO_SPACE",
-        "rewrites.layers:DepthToSpace",
+        "layers:DepthToSpace",
         is_early=True,
     ),
     RewriteRule(
@@ -217,19 +207,17 @@ RULES: tuple[RewriteRule, ...] = (
     RewriteRule(
         "fuse_horizontal_fc_layers",
         "merge two FULLY_CONNECTED of one input whose results are added",
-        "rewrites.layers:SumOfLayers",
+        "layers:SumOfLayers",
     ),
     _substitute("substitute_expand_dims_to_reshape", "EXPAND_DIMS"),
     _substitute("substitute_squeeze_to_reshape", "SQUEEZE"),
     _substitute("substitute_pack_to_reshape", "PACK"),
     _substitute("substitute_strided_slice_to_reshape", "STRIDED_SLICE"),
-    RewriteRule(
-        "substitute_splitv_to_split", "SPLIT_V into equal parts becomes SPLIT", "rewrites.operators:EqualParts"
-    ),
+    RewriteRule("substitute_splitv_to_split", "SPLIT_V into equal parts becomes SPLIT", "operators:EqualParts"),
     RewriteRule(
         "substitute_padv2_to_pad",
         "pad non-negative values before MAX_POOL_2D with zeros instead of a negative value",
-        "rewrites.operators:PadV2ToPad",
+        "operators:PadV2ToPad",
     ),
     _on_request(
         "fuse_add_to_fullyconnected_bias",
@@ -244,46 +232,39 @@ RULES: tuple[RewriteRule, ...] = (
         {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_PRODUCTS)},
     ),
     _on_request(ONE_SAMPLE, "set an open first dimension of inputs to 1", ""),
-    _on_request("fuse_instnorm", "fuse operators into INSTANCE_NORM", "rewrites.norms:InstanceNorm"),
-    _on_request("fuse_rmsnorm", "fuse operators into RMS_NORM", "rewrites.norms:RmsNorm"),
-    _on_request("fuse_mul_with_rmsnorm", "fold MUL into RMS_NORM's gamma", "rewrites.norms:ScaleOfRmsNorm"),
-    _on_request("fuse_lstm", "fuse steps into UNIDIRECTIONAL_SEQUENCE_LSTM", "rewrites.sequences:SequenceLstm"),
-    _on_request("fuse_gru", "fuse steps into GRU", "rewrites.sequences:SequenceGru"),
-    _on_request("fuse_rope", "fuse operators into ROPE", "rewrites.sequences:Rotary"),
+    _on_request("fuse_instnorm", "fuse operators into INSTANCE_NORM", "norms:InstanceNorm"),
+    _on_request("fuse_rmsnorm", "fuse operators into RMS_NORM", "norms:RmsNorm"),
+    _on_request("fuse_mul_with_rmsnorm", "fold MUL into RMS_NORM's gamma", "norms:ScaleOfRmsNorm"),
+    _on_request("fuse_lstm", "fuse steps into UNIDIRECTIONAL_SEQUENCE_LSTM", "sequences:SequenceLstm"),
+    _on_request("fuse_gru", "fuse steps into GRU", "sequences:SequenceGru"),
+    _on_request("fuse_rope", "fuse operators into ROPE", "sequences:Rotary"),
     _on_request(
         "fuse_preactivation_batchnorm",
         "fold MUL and ADD before RELU and CONV_2D into the layers around them",
-        "rewrites.layers:PreActivation",
+        "layers:PreActivation",
     ),
-    _on_request("replace_sub_with_add", "x - c becomes x + (-c)", "rewrites.operators:DifferenceToSum"),
+    _on_request("replace_sub_with_add", "x - c becomes x + (-c)", "operators:DifferenceToSum"),
     _on_request(
         "replace_non_const_fc_with_batch_matmul",
         "FULLY_CONNECTED with computed weights becomes BATCH_MATMUL",
-        "rewrites.operators:ComputedWeights",
+        "operators:ComputedWeights",
     ),
     _on_request(
         "replace_cw_mul_add_with_depthwise_conv",
         "channel-wise MUL and ADD become 1x1 DEPTHWISE_CONV_2D",
-        "rewrites.layers:ChannelsToDepthwise",
+        "layers:ChannelsToDepthwise",
     ),
     _on_request(
-        "expand_broadcast_const",
-        "expand broadcast constants to the size of the result",
-        "rewrites.operators:WriteOutBroadcast",
+        "expand_broadcast_const", "expand broadcast constants to the size of the result", "operators:WriteOutBroadcast"
     ),
+    _on_request("decompose_hardswish", "decompose HARD_SWISH", "operators:HardSwishParts", undoes=["fuse_hardswish"]),
+    _on_request("decompose_softmax", "decompose SOFTMAX", "operators:SoftmaxParts"),
+    _on_request("remove_redundant_quantize", "merge two consecutive QUANTIZEs", "operators:QuantizeAgain"),
+    _on_request("remove_quantdequant", "remove QUANTIZE and DEQUANTIZE", "operators:BackToReal"),
+    _on_request("remove_qdq_for_mpo", "of two QUANTIZE-DEQUANTIZE pairs keep the last", "operators:LastPair"),
+    _on_request("remove_fakequant", "remove FAKE_QUANT", "operators:DropFakeQuant"),
     _on_request(
-        "decompose_hardswish",
-        "decompose HARD_SWISH",
-        "rewrites.operators:HardSwishParts",
-        undoes=["fuse_hardswish"],
-    ),
-    _on_request("decompose_softmax", "decompose SOFTMAX", "rewrites.operators:SoftmaxParts"),
-    _on_request("remove_redundant_quantize", "merge two consecutive QUANTIZEs", "rewrites.operators:QuantizeAgain"),
-    _on_request("remove_quantdequant", "remove QUANTIZE and DEQUANTIZE", "rewrites.operators:BackToReal"),
-    _on_request("remove_qdq_for_mpo", "of two QUANTIZE-DEQUANTIZE pairs keep the last", "rewrites.operators:LastPair"),
-    _on_request("remove_fakequant", "remove FAKE_QUANT", "rewrites.operators:DropFakeQuant"),
-    _on_request(
-        "remove_gather_guard", "remove the handling of negative indices before GATHER", "rewrites.operators:GatherGuard"
+        "remove_gather_guard", "remove the handling of negative indices before GATHER", "operators:GatherGuard"
     ),
 )
 

@@ -105,17 +105,12 @@ class Pattern:
 _PADDED = "the convolution pads while it loads"
 _FLAT = "the view is no work where its reader is"
 
-PATTERNS: tuple[Pattern, ...] = tuple(
-    sorted(
-        (
-            Pattern("padded-convolution", ("PAD", "CONV_2D"), _PADDED),
-            Pattern("padded-depthwise", ("PAD", "DEPTHWISE_CONV_2D"), _PADDED),
-            Pattern("flat-product", (VIEW, "FULLY_CONNECTED"), _FLAT),
-            Pattern("flat-product-of-views", (VIEW, VIEW, "FULLY_CONNECTED"), _FLAT),
-            Pattern("flat-softmax", (VIEW, "SOFTMAX"), _FLAT),
-        ),
-        key=lambda pattern: (-len(pattern.chain), pattern.name),
-    )
+PATTERNS = (  # longest first
+    Pattern("flat-product-of-views", (VIEW, VIEW, "FULLY_CONNECTED"), _FLAT),
+    Pattern("flat-product", (VIEW, "FULLY_CONNECTED"), _FLAT),
+    Pattern("flat-softmax", (VIEW, "SOFTMAX"), _FLAT),
+    Pattern("padded-convolution", ("PAD", "CONV_2D"), _PADDED),
+    Pattern("padded-depthwise", ("PAD", "DEPTHWISE_CONV_2D"), _PADDED),
 )
 
 
