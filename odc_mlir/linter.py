@@ -151,7 +151,7 @@ def _rewritable(model: LintedModel) -> Iterator[Finding]:
     """Return the findings on rewrites that the optimiser would apply."""
     copy = clone_module(model.module)
     before = _count(copy, "TRANSPOSE")
-    counts = CircleOptimizePass().optimize(make_context(), copy).counts
+    counts, _ = CircleOptimizePass().optimize(make_context(), copy)
     after = _count(copy, "TRANSPOSE")
     folded = sum(count for name, count in counts.items() if name.startswith(_FOLDED))
     if folded:

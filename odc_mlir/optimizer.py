@@ -97,16 +97,16 @@ def optimize(
     rewriting = CircleOptimizePass(level or "none", tuple(rewrites), tuple(without), io_layout, max_rewrites)
     with typed_errors(_STAGE):
         names = [value_name(value) for value in _interface(module)[1]]
-        done = rewriting.optimize(make_context(), module)
+        counts, layouts = rewriting.optimize(make_context(), module)
         keep_output_names(main_function(module), names)
         tell_apart(module)
         module.verify()
-    found = None if original is None else difference(original, module, done.inputs, done.outputs)
+    found = None if original is None else difference(original, module, layouts.inputs, layouts.outputs)
     turned_names = [
         tuple(value_name(values[number]) for number in turned)
-        for values, turned in zip(_interface(module), (done.inputs, done.outputs), strict=True)
+        for values, turned in zip(_interface(module), (layouts.inputs, layouts.outputs), strict=True)
     ]
-    return Optimized(module, dict(done.counts), before, count_operators(module), found, *turned_names)
+    return Optimized(module, dict(counts), before, count_operators(module), found, *turned_names)
 
 
 def _interface(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:

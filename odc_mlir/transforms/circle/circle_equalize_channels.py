@@ -59,7 +59,7 @@ from xdsl.passes import ModulePass
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.channel_factors import NAME, decode, encode
-from odc_mlir.transforms.circle.equalizing.pairs import Balance, Floats, Front, LayerFront, Pair, Tracer, fronts_of
+from odc_mlir.transforms.circle.rewrites.equalizing import Balance, Floats, Front, LayerFront, Pair, Tracer, fronts_of
 from odc_mlir.transforms.common.placement import operators
 from odc_mlir.transforms.quant.common.layers import load_reals
 

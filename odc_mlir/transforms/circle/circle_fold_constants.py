@@ -118,23 +118,19 @@ def operand_arrays(node: Node) -> list[Array | None] | None:
                 arrays.append(operand.array())
             except OdcError:
                 return None
-        elif node.spec.name in SHAPE_READERS and _is_static(operand):
+        elif node.spec.name in SHAPE_READERS and operand.shape is not None and None not in operand.shape:
             arrays.append(np.broadcast_to(np.zeros((), operand.info.numpy), operand.static_shape))
         else:
             return None
     return arrays
 
 
-def _is_static(info: TensorInfo) -> bool:
-    return info.shape is not None and all(d is not None for d in info.shape)
-
-
 def _nbytes(result: ResultType) -> float:
     """Size of a result, infinite where it is not known or has no whole bytes per element."""
     info = TensorInfo("", result.dtype, result.shape).info
-    if not _is_static(TensorInfo("", result.dtype, result.shape)) or info.bits != 8 * info.numpy.itemsize:
+    if result.shape is None or None in result.shape or info.bits != 8 * info.numpy.itemsize:
         return math.inf
-    return math.prod(d for d in result.shape or () if d is not None) * info.numpy.itemsize
+    return math.prod(d or 0 for d in result.shape) * info.numpy.itemsize
 
 
 def evaluate(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array] | None:

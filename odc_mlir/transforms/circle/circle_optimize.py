@@ -37,15 +37,6 @@ _ROUNDS = 8  # of layouts and patterns; two do for every network seen
 
 
 @dataclass(frozen=True)
-class Rewritten:
-    """Number of applications of each rewrite, and the numbers of inputs and outputs that are channels last now."""
-
-    counts: Counter[str]
-    inputs: tuple[int, ...] = ()
-    outputs: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
 class CircleOptimizePass(PatternPass):
     """Apply rewrites by name; see the module's text."""
 
@@ -73,8 +64,8 @@ class CircleOptimizePass(PatternPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         self.optimize(ctx, op)
 
-    def optimize(self, ctx: Context, module: ModuleOp) -> Rewritten:
-        """Rewrite ``module`` in place, and return the applied rewrites; raise OptionError."""
+    def optimize(self, ctx: Context, module: ModuleOp) -> tuple[Counter[str], Layouts]:
+        """Rewrite ``module`` in place; return the number of each rewrite, and turned interfaces. Raises OptionError."""
         if self.limit is not None and self.limit < 0:
             raise OptionError(f"limit is {self.limit}", hint="give 0 or more")
         chosen = select(None if self.level == "none" else self.level, self.rewrites, self.without)
@@ -98,7 +89,7 @@ class CircleOptimizePass(PatternPass):
             dce(module)
             if tally.total == before or tally.is_full:
                 break
-        return Rewritten(tally.counts, turned.inputs, turned.outputs)
+        return tally.counts, turned
 
 
 @dataclass

@@ -150,7 +150,7 @@ class Assignment:
         if self._default.reader == LITERT:
             for op in ir.operators(self._function):
                 _keep_from_zero(op)
-        ir.set_argument_types(self._function, [self._argument(value) for value in self._function.args])
+        ir.assign(self._function, ir.ARGUMENTS, [self._argument(value) for value in self._function.args])
 
     def _assign(self, op: CircleOp) -> None:
         rule, choice = op.SPEC.quant, self._choice(op.results)
@@ -173,8 +173,8 @@ class Assignment:
             except _StaysReal as reason:
                 ir.keep_real(op, str(reason), rule.left)
                 return
-            ir.set_operand_types(op, operands)
-            ir.set_result_types(op, results)
+            ir.assign(op, ir.OPERANDS, operands)
+            ir.assign(op, ir.RESULTS, results)
 
     def _as_reader_takes(self, op: CircleOp, used: Scheme) -> Scheme:
         """``used``, with more bits for weights where LiteRT takes no other, if the file is for that.

@@ -58,12 +58,12 @@ class QuantFlipSignPass(PatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        return (FlipArguments, FlipConstant, FlipResults)
+        return (FlipConstant, FlipValues)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         flip = SignFlip(self.to)
         for function in functions(op):
-            apply_once(function, FlipArguments(flip), FlipConstant(flip), FlipResults(flip))
+            apply_once(function, FlipConstant(flip), FlipValues(flip))
             set_function_type(function)
         for item in operators(op):
             if item in flip.changed and (reason := _refusal(item, self.to)) is not None:
@@ -101,17 +101,6 @@ class SignFlip:
 
 
 @dataclass
-class FlipArguments(RewritePattern):
-    """Convert the types of function arguments."""
-
-    sign: SignFlip
-
-    @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: FuncOp, rewriter: PatternRewriter, /) -> None:
-        self.sign.flip(op.args, rewriter)
-
-
-@dataclass
 class FlipConstant(RewritePattern):
     """Convert the codes and the type of a constant."""
 
@@ -125,14 +114,14 @@ class FlipConstant(RewritePattern):
 
 
 @dataclass
-class FlipResults(RewritePattern):
-    """Convert the types of results."""
+class FlipValues(RewritePattern):
+    """Convert the types of results and of function arguments."""
 
     sign: SignFlip
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         if not isinstance(op, ConstOp):
-            self.sign.flip(op.results, rewriter)
+            self.sign.flip(op.args if isinstance(op, FuncOp) else op.results, rewriter)
 
 
 def _refusal(op: CircleOp, to: str) -> str | None:

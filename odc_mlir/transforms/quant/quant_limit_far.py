@@ -64,7 +64,13 @@ class QuantLimitFarPass(ModulePass):
 def limit_far(function: FuncOp, seen: Mapping[str, Range]) -> None:
     """Put MAXIMUM and MINIMUM before each QUANTIZE of a real value that was ``seen``, by name, too far out."""
     for op, limits in list(_limited(function, seen)):
-        _limit(op, limits)
+        first = value = op.operands[0]
+        for kind, end, number in limits:
+            limit = real(np.array([number]), f"{value_name(first)}/{end}")
+            made = part(kind, [value, limit.result], first, f"limited_to_{end}")
+            Rewriter.insert_op([limit, made], InsertPoint.before(op))
+            value = made.results[0]
+        op.operands[0] = value
 
 
 def limited(module: ModuleOp, statistics: Mapping[str, TensorStatistics]) -> ModuleOp:
@@ -100,13 +106,3 @@ def _limited(function: FuncOp, seen: Mapping[str, Range]) -> Iterator[tuple[Circ
             limits += [("MINIMUM", "highest", scale * (high - zero))] if most > MOST_STEPS * scale else []
             if limits:
                 yield op, limits
-
-
-def _limit(op: CircleOp, limits: list[Limit]) -> None:
-    first = value = op.operands[0]
-    for kind, end, number in limits:
-        limit = real(np.array([number]), f"{value_name(first)}/{end}")
-        made = part(kind, [value, limit.result], first, f"limited_to_{end}")
-        Rewriter.insert_op([limit, made], InsertPoint.before(op))
-        value = made.results[0]
-    op.operands[0] = value

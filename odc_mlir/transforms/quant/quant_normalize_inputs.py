@@ -15,19 +15,18 @@ After: each column is 0 ± 1; the layer compensates for it::
     %b = circle.const … : …
     %0 = circle.fully_connected(%2, %w, %b) : …
 
-With one scale for the columns of raw tables, or for channels of raw sensors, small ones have no resolution at all; and
-if a normalisation was folded into the first layer, its weights differ as much in the opposite direction. Both operators
-stay float, so that quantised computation begins after them. Standard deviations are used instead of range limits, which
-all columns then share: a value beyond its own column's limit is rarely clipped. For a convolution with padding,
-channels are only scaled, by their root mean squares, because padding must stay zero.
+With one scale for the columns of raw tables, or for channels of raw sensors, small ones have no resolution at all. Both
+operators stay float, so that quantised computation begins after them. Standard deviations are used instead of range
+limits: a value beyond its own column's limit is rarely clipped. For a convolution with padding, channels are only
+scaled, by their root mean squares, because padding must stay zero.
 
 Applies only to inputs that are read by layers with constant weights alone, and whose channels differ in magnitude by at
 least a factor of four. Before a layer they may be joined with other values along the channels: then they become as
 large as the largest channel of these. Does nothing without ``moments``.
 
-What only prepares inputs counts as an input where it is read by such layers: factors, offsets and other functions of
-single elements, slices, other shapes, and joins of several inputs. It stays float where it is normalised, or where it
-changes or cuts channels that differ so much: behind it they are of one size, or have scales of their own.
+What only prepares inputs counts as an input where such layers read it: functions of single elements, slices, other
+shapes, and joins of several inputs. It stays float where it is normalised, or where it changes or cuts channels that
+differ so much.
 
 With ``sizes=weights`` no samples are needed: where a normalisation was folded into the first layer, the weights of each
 channel tell its size, which is about the inverse of their root mean square. Channels are then only scaled, if they

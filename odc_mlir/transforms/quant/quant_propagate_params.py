@@ -107,7 +107,7 @@ class Propagation:
             if ir.REASON in op.attributes:
                 continue
             if op.SPEC.quant.biases:
-                ir.set_operand_types(op, self._with_room_for_sums(op, _needs(op)))
+                ir.assign(op, ir.OPERANDS, self._with_room_for_sums(op, _needs(op)))
             if op.SPEC.quant.states:
                 self._type_states(op)
 
@@ -196,8 +196,9 @@ class Propagation:
 
     def _write(self) -> None:
         groups = self._groups
-        ir.set_argument_types(
+        ir.assign(
             self._function,
+            ir.ARGUMENTS,
             [
                 groups.type_of(v, t)
                 for v, t in zip(self._function.args, ir.argument_types(self._function) or (), strict=True)
@@ -205,8 +206,8 @@ class Propagation:
         )
         for op in self._ops:
             results = [groups.type_of(v, t) for v, t in zip(op.results, ir.result_types(op) or (), strict=True)]
-            ir.set_operand_types(op, self._demands(op))
-            ir.set_result_types(op, results)
+            ir.assign(op, ir.OPERANDS, self._demands(op))
+            ir.assign(op, ir.RESULTS, results)
 
     def _demands(self, op: CircleOp) -> list[Attribute]:
         return [self._demand(op, index, type) for index, type in enumerate(_needs(op))]
@@ -247,7 +248,7 @@ class Propagation:
         for index in op.SPEC.quant.states:
             variable = op.operands[index].owner if index < len(op.operands) else None
             if isinstance(variable, VariableOp):
-                ir.set_result_types(variable, [needs[index]])
+                ir.assign(variable, ir.RESULTS, [needs[index]])
         op.properties["intermediates"] = ArrayAttr(_sums_of_gates(op))
 
     def _make_result_coarser(self, op: CircleOp) -> bool:

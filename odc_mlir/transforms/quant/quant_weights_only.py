@@ -186,7 +186,8 @@ def _weights(function: FuncOp, default: str) -> Iterator[_Use]:
             axis = None if axis is None else axis % max(len(shape), 1)
             if _is_smaller_wide(constant, axis, dtype):
                 axis, dtype = None, _WIDE
-            if len(shape) > 1 and (index in weights or _is_coded_by_layers(constant) or _saves(shape, axis, dtype)):
+            saves = _bytes(shape, axis, dtype) < _bytes(shape, None, "float32")
+            if len(shape) > 1 and (index in weights or _is_coded_by_layers(constant) or saves):
                 yield _Use(op, index, axis, constant, dtype)
 
 
@@ -207,11 +208,6 @@ def _is_coded_by_layers(constant: ConstOp) -> bool:
         and read_word(op, PRECISION) != FLOAT
         for use in constant.result.uses
     )
-
-
-def _saves(shape: tuple[int, ...], axis: int | None, dtype: str) -> bool:
-    """Whether codes take fewer bytes in a file than real values of this shape."""
-    return _bytes(shape, axis, dtype) < _bytes(shape, None, "float32")
 
 
 def _bytes(shape: tuple[int, ...], axis: int | None, dtype: str) -> int:

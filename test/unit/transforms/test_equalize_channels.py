@@ -24,7 +24,7 @@ from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.reporting.metrics import Tolerance, compare
 from odc_mlir.support.text import module_text
-from odc_mlir.transforms.circle.equalizing.pairs import channel_factors, least_factors
+from odc_mlir.transforms.circle.rewrites.equalizing import channel_factors, least_factors
 from odc_mlir.transforms.common.placement import operators
 from odc_mlir.transforms.common.rewriting import WeightedLayer
 

@@ -7,7 +7,7 @@ the checks before it in the operator's list have passed, so it may rely on them 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from odc_mlir.errors import OdcError
@@ -84,6 +84,11 @@ def shape_text(info: TensorInfo) -> str:
     return "shape [" + ", ".join("?" if d is None else str(d) for d in info.shape) + "]"
 
 
+def _shape_of_first(tensors: Iterable[TensorInfo], is_bad: Callable[[TensorInfo], bool]) -> str | None:
+    """Return the first of ``tensors`` that ``is_bad`` with its shape, None without one."""
+    return next((f"{tensor.name!r} has {shape_text(tensor)}" for tensor in tensors if is_bad(tensor)), None)
+
+
 # ---- every operator
 
 
@@ -106,19 +111,13 @@ def has_input(node: Node, _: PlacementLimits) -> str | None:
 @rule("static-shape")
 def static_shapes(node: Node, _: PlacementLimits) -> str | None:
     """All shapes are known at compile time."""
-    for tensor in activations(node):
-        if tensor.shape is None or any(d is None for d in tensor.shape):
-            return f"{tensor.name!r} has {shape_text(tensor)}"
-    return None
+    return _shape_of_first(activations(node), lambda tensor: tensor.shape is None or None in tensor.shape)
 
 
 @rule("not-empty")
 def not_empty(node: Node, _: PlacementLimits) -> str | None:
     """No tensor is empty."""
-    for tensor in activations(node):
-        if 0 in tensor.static_shape:
-            return f"{tensor.name!r} has {shape_text(tensor)}"
-    return None
+    return _shape_of_first(activations(node), lambda tensor: 0 in tensor.static_shape)
 
 
 @rule("element-type", f"computed tensors are {', '.join(CODES)}; indices {', '.join(NUMBERS)}")
@@ -215,30 +214,26 @@ def activation(node: Node, _: PlacementLimits) -> str | None:
 @rule("rank-4")
 def rank4(node: Node, _: PlacementLimits) -> str | None:
     """Input and result are [N, H, W, C]."""
-    for tensor in (next(activations(node)), *node.results):
-        if len(tensor.static_shape) != 4:
-            return f"{tensor.name!r} has {shape_text(tensor)}"
-    return None
+    return _shape_of_first((next(activations(node)), *node.results), lambda tensor: len(tensor.static_shape) != 4)
 
 
 @rule("same-type")
 def same_type(node: Node, _: PlacementLimits) -> str | None:
     """Quantised operands and results have the same element type."""
-    first, *others = (t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES)
-    for tensor in others:
-        if tensor.dtype != first.dtype:
-            return f"{first.name!r} is {first.dtype}, {tensor.name!r} is {tensor.dtype}"
-    return None
+    return _second_type(t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES)
 
 
 @rule("one-type")
 def one_type(node: Node, _: PlacementLimits) -> str | None:
     """Input and result have one element type."""
-    first, *others = activations(node)
-    for tensor in others:
-        if tensor.dtype != first.dtype:
-            return f"{first.name!r} is {first.dtype}, {tensor.name!r} is {tensor.dtype}"
-    return None
+    return _second_type(activations(node))
+
+
+def _second_type(tensors: Iterable[TensorInfo]) -> str | None:
+    """Return the first tensor of another element type than the one before all, with both types; None without one."""
+    first, *others = tensors
+    found = (f"{tensor.name!r} is {tensor.dtype}" for tensor in others if tensor.dtype != first.dtype)
+    return next((f"{first.name!r} is {first.dtype}, {other}" for other in found), None)
 
 
 def quant_text(quant: QuantParams | None) -> str:
@@ -365,10 +360,7 @@ def fixed_numerics(_: Node, limits: PlacementLimits) -> str | None:
 @rule("broadcast", f"operands have at most {MOST_DIMENSIONS} dimensions")
 def broadcastable(node: Node, _: PlacementLimits) -> str | None:
     """Operands have few enough dimensions to loop over."""
-    for tensor in node.results:
-        if len(tensor.static_shape) > MOST_DIMENSIONS:
-            return f"{tensor.name!r} has {shape_text(tensor)}"
-    return None
+    return _shape_of_first(node.results, lambda tensor: len(tensor.static_shape) > MOST_DIMENSIONS)
 
 
 @rule("constant-scale")

@@ -174,11 +174,6 @@ def _label(op: Operation) -> str:
     return op.SPEC.name if isinstance(op, circle.CircleOp) else op.name
 
 
-def real_constant(value: SSAValue) -> circle.ConstOp | None:
-    """The constant of float32 that ``value`` is, None where it is something else."""
-    return ir.constant_of(value) if ir.is_real(value) else None
-
-
 def coded(demand: Demand) -> circle.BlobAttr:
     """Return the bytes of :func:`encoded`; models with the same constant share them, except for biases."""
     codes, constant = demand.codes, ir.constant_of(demand.value)
@@ -235,7 +230,7 @@ class ConvertedConstants:
         The first copy is inserted before the real constant, which :meth:`clean_up` removes. Further copies are inserted
         before their first user, as in imported models, so demands must come in program order.
         """
-        constant = real_constant(demand.value)
+        constant = ir.constant_of(demand.value) if ir.is_real(demand.value) else None
         if constant is None or demand.codes is None:
             return None
         siblings = self._made.setdefault(constant, {})

@@ -135,19 +135,9 @@ def argument_types(function: FuncOp) -> list[Attribute] | None:
     return _entries(function, ARGUMENTS, len(function.args))
 
 
-def set_operand_types(op: Operation, types: Sequence[Attribute]) -> None:
-    """Write ``quant.operands``, one entry for each operand."""
-    op.attributes[OPERANDS] = ArrayAttr(types)
-
-
-def set_result_types(op: Operation, types: Sequence[Attribute]) -> None:
-    """Write ``quant.results``, one entry for each result."""
-    op.attributes[RESULTS] = ArrayAttr(types)
-
-
-def set_argument_types(function: FuncOp, types: Sequence[Attribute]) -> None:
-    """Write ``quant.arguments``, one entry for each argument."""
-    function.attributes[ARGUMENTS] = ArrayAttr(types)
+def assign(op: Operation, name: str, types: Sequence[Attribute]) -> None:
+    """Write :data:`OPERANDS`, :data:`RESULTS` or :data:`ARGUMENTS`, one entry for each value."""
+    op.attributes[name] = ArrayAttr(types)
 
 
 def assigned_type(value: SSAValue) -> Attribute:
@@ -204,6 +194,6 @@ def keep_real(op: Operation, reason: str, left: Sequence[int] = ()) -> None:
     needs = [
         REAL if is_real(operand) and index not in left else LEFT_ALONE for index, operand in enumerate(op.operands)
     ]
-    set_operand_types(op, needs)
-    set_result_types(op, [REAL if is_real(result) else LEFT_ALONE for result in op.results])
+    assign(op, OPERANDS, needs)
+    assign(op, RESULTS, [REAL if is_real(result) else LEFT_ALONE for result in op.results])
     write_word(op, REASON, reason)
