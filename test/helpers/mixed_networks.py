@@ -280,18 +280,18 @@ def check_real(seed: int) -> Counter[str]:
     without = _left_out(n)
     given = n.inputs
     expected, *moved = _results(module, [given, _moved(given, n.rng), _moved(given, n.rng)])
-    done = CircleOptimizePass(rewrites=more, without=without, io_layout=_LAYOUTS[n.pick(2)]).optimize(
+    counts, layouts = CircleOptimizePass(rewrites=more, without=without, io_layout=_LAYOUTS[n.pick(2)]).optimize(
         make_context(), module
     )
     module.verify()
-    (found,) = _results(module, [turned(given, done.inputs)])
+    (found,) = _results(module, [turned(given, layouts.inputs)])
     # What cancels leaves roundings of what it was made of.
     lost = _ROUNDING * max(float(np.abs(array).max(initial=0.0)) for array in n.values.values())
     spreads = [
         max(float(np.abs(near[number].astype(float) - array).max(initial=0.0)) for near in moved)
         for number, array in enumerate(expected)
     ]
-    for spread, old, new in zip(spreads, turned(expected, done.outputs), found, strict=True):
+    for spread, old, new in zip(spreads, turned(expected, layouts.outputs), found, strict=True):
         assert (new.dtype, new.shape) == (old.dtype, old.shape)
         if old.dtype != np.float32:
             np.testing.assert_array_equal(new, old)
@@ -299,19 +299,21 @@ def check_real(seed: int) -> Counter[str]:
         assert np.isfinite(old).all(), "the network itself gives no numbers"
         allowed = _TOLERANCE * float(np.abs(old).max(initial=0.0)) + _AMPLIFIED * spread + lost
         np.testing.assert_allclose(new, old, rtol=0, atol=allowed)
-    return done.counts
+    return counts
 
 
 def check_codes(seed: int) -> Counter[str]:
     """A network on codes before and after O1: AssertionError where a bit differs. What applied, as above."""
     n, module = network_on_codes(seed)
     (expected,) = _results(module, [n.inputs])
-    done = CircleOptimizePass(without=_left_out(n), io_layout=_LAYOUTS[n.pick(2)]).optimize(make_context(), module)
+    counts, layouts = CircleOptimizePass(without=_left_out(n), io_layout=_LAYOUTS[n.pick(2)]).optimize(
+        make_context(), module
+    )
     module.verify()
-    (found,) = _results(module, [turned(n.inputs, done.inputs)])
-    for old, new in zip(turned(expected, done.outputs), found, strict=True):
+    (found,) = _results(module, [turned(n.inputs, layouts.inputs)])
+    for old, new in zip(turned(expected, layouts.outputs), found, strict=True):
         np.testing.assert_array_equal(new, old)
-    return done.counts
+    return counts
 
 
 def _moved(arrays: Sequence[Array], rng: np.random.Generator) -> list[Array]:
