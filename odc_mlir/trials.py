@@ -32,6 +32,7 @@ from odc_mlir.transforms.npu.schedule.stripe_plan import StripePlan, StripePlann
 
 PARTITIONED, LOWERED, SCHEDULED = "partition", "npu", "npu-alloc"  # stages between which segments become instructions
 MISSES = 3  # plans in a row that are no better, after which no more are tried
+INSTRUCTIONS = 300_000  # of all programs tried, after which no more are: an instruction takes about 0.1 ms
 LIMIT_STEP = 1.2  # from one SRAM limit to the next of those that constants are prefetched for
 
 
@@ -79,6 +80,7 @@ class _Trials:
     job: TargetedProgram
     planner: StripePlanner
     tried: set[StripePlan] = field(default_factory=set)
+    instructions: int = 0  # of the programs tried
 
     def fastest(self, room: int) -> ProgramOp:
         """The fastest program found, of plans for about ``room`` bytes of tensors."""
@@ -108,10 +110,10 @@ class _Trials:
         """The best of ``best`` and the programs of these plans, until some in a row do not help."""
         misses = 0
         for plan in plans:
+            if misses == MISSES or self.instructions > INSTRUCTIONS:
+                break
             before, best = best, _faster(best, self._cut(plan))
             misses = misses + 1 if best is before else 0
-            if misses == MISSES:
-                break
         return best
 
     def _cut(self, plan: StripePlan) -> _TrialProgram | OdcError:
@@ -138,6 +140,7 @@ class _Trials:
     def _finished(self, ready: ModuleOp, options: NpuPrefetchConstantsPass | None = None) -> _TrialProgram | OdcError:
         """The program that ``ready``, which is kept, becomes."""
         module = clone_module(ready)
+        self.instructions += sum(len(program.block.ops) for program in programs(module).values())
         passes = pipelines.passes_until(SCHEDULED, after=LOWERED, options=[options] if options else [])
         rest = dropwhile(_is_before_prefetching, passes)
         if failed := self._run(module, rest):
@@ -153,7 +156,8 @@ class _Trials:
         step = math.floor(math.log(limit, LIMIT_STEP))
         others += [NpuPrefetchConstantsPass(sram_limit=int(LIMIT_STEP ** (step - k))) for k in range(MISSES)]
         for options in others:
-            best = _faster(best, self._finished(ready, options))
+            if self.instructions <= INSTRUCTIONS:
+                best = _faster(best, self._finished(ready, options))
         return best
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import odc_mlir
 from cycle_table import model_path
+from odc_mlir import trials
 from odc_mlir.errors import AllocationError
 
 MODELS = (
@@ -34,6 +35,19 @@ def check(path: Path, limits: list[int], memory: str) -> None:
 
 def test_a_larger_limit_makes_no_program_slower(test_data: Path) -> None:
     check(model_path(test_data, "kws_ref_model"), [12_000, 16_000, 20_000], "flash")
+
+
+def test_large_programs_are_tried_less(test_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The instructions of all programs tried are limited; a program is found whatever the limit is."""
+
+    def plans_tried(limit: int) -> int:
+        monkeypatch.setattr(trials, "INSTRUCTIONS", limit)
+        told: list[str] = []
+        path = model_path(test_data, "pretrainedResnet_quant")
+        odc_mlir.compile(path, sram_limit="40K", progress=lambda activity, *_: told.append(activity))
+        return told.count("npu-sched: trying a plan of stripes")
+
+    assert plans_tried(300_000) > plans_tried(0) == 1
 
 
 @pytest.mark.soak
