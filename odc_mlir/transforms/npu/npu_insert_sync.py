@@ -11,16 +11,24 @@ After::
     npu.isa.conv … input %slot waits [8]
 
 An instruction has room for two waits and two posts; ``npu.isa.sync`` takes the rest. Needs addresses of all buffers.
+
+Each ordered pair of queues has one semaphore. Vector clocks tell what a command already knows to be complete, through
+earlier waits of its queue and whatever the posting commands knew; only what they do not cover costs a token. Tokens of
+one semaphore are posted and taken in the same order, so counting is enough to tell them apart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 
+from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
+from odc_mlir.isa.fields import Queue
+from odc_mlir.transforms.npu.schedule.hazards import Clock, dependences, join
 from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram
-from odc_mlir.transforms.npu.schedule.sync import insert_sync
+from odc_mlir.transforms.npu.schedule.program import Command, sync
 
 
 @dataclass(frozen=True)
@@ -33,3 +41,59 @@ class NpuInsertSyncPass(ProgramPass):
         program = DecodedProgram(job.block)
         program.require_addresses()
         program.write_commands(insert_sync(program.working))
+
+
+Tokens = dict[int, list[int]]
+"""Program index of a command -> the semaphores that it waits on, or that it posts, of those with any."""
+
+WORKING: tuple[Queue, ...] = tuple(queue for queue in Queue if queue is not Queue.FETCH)
+
+
+def semaphore(source: Queue, target: Queue) -> int:
+    """Return the semaphore that ``source`` posts and ``target`` waits on."""
+    others = [queue for queue in WORKING if queue is not source]
+    return WORKING.index(source) * len(others) + others.index(target)
+
+
+SEMAPHORE_OF: dict[tuple[Queue, Queue], int] = {(s, t): semaphore(s, t) for s in WORKING for t in WORKING if s is not t}
+
+
+def insert_sync(commands: Sequence[Command]) -> list[Command]:
+    """Return ``commands`` with waits and posts, and ``sync`` commands for tokens beyond an instruction's limit."""
+    # Of the command about to start in each queue, and of each command when it is complete: commands of a queue that
+    # wait for nothing between them share a clock, which does not count the queue itself.
+    known = {queue: [-1] * len(Queue) for queue in Queue}
+    complete: list[Clock] = []
+    waits: Tokens = {}
+    posts: Tokens = {}
+    for index, (command, before) in enumerate(zip(commands, dependences(commands), strict=True)):
+        queue, clock = command.queue, known[command.queue]
+        needed = [(last, other) for other, last in before.items() if last > clock[other] and other is not queue]
+        if needed:
+            known[queue] = clock = list(clock)
+            needed.sort(reverse=True)  # the latest first: it may know of the others
+        for last, other in needed:
+            if last > clock[other]:
+                join(clock, complete[last])
+                clock[other] = last
+                number = SEMAPHORE_OF[other, queue]
+                posts.setdefault(last, []).append(number)
+                waits.setdefault(index, []).append(number)
+        complete.append(clock)
+    return _with_tokens(commands, waits, posts)
+
+
+def _with_tokens(commands: Sequence[Command], waits: Tokens, posts: Tokens) -> list[Command]:
+    result: list[Command] = []
+    for index, command in enumerate(commands):
+        taken, given = tuple(waits.get(index, ())), tuple(posts.get(index, ()))
+        command.waits, command.posts = taken[:MAX_WAITS], given[:MAX_POSTS]
+        queue, layer = command.queue, command.layer
+        result += [
+            sync(queue, layer, waits=taken[at : at + MAX_WAITS]) for at in range(MAX_WAITS, len(taken), MAX_WAITS)
+        ]
+        result.append(command)
+        result += [
+            sync(queue, layer, posts=given[at : at + MAX_POSTS]) for at in range(MAX_POSTS, len(given), MAX_POSTS)
+        ]
+    return result

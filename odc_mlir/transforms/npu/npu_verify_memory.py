@@ -6,19 +6,26 @@ are in use at different times; conflicts between queues are ordered by semaphore
 post and no token is left over, so the program terminates whatever the depth of the queues.
 
 Rejects loops: run ``npu-unroll-loops`` first. What an address in a whole memory (``npu.memory``) means is not known, so
-nothing is lost by it.
+nothing is lost by it. Tokens are followed in program order, independently of how they were placed.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 
-from odc_mlir.isa.fields import Space
+from odc_mlir.dialects.npu_isa import missing_address
+from odc_mlir.errors import CompileError
+from odc_mlir.isa.fields import SEMAPHORE_MAX, Queue, Space
+from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule.arena import live_intervals, overlapping
+from odc_mlir.transforms.npu.schedule.hazards import Clock, Hazards, Latest, join
 from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, local_sizes, spans
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, region_bytes
-from odc_mlir.transforms.npu.schedule.verify import verify_program
 
 
 @dataclass(frozen=True)
@@ -35,3 +42,120 @@ class NpuVerifyMemoryPass(ProgramPass):
             Space.CONSTANTS: max(ends, default=0),
         }
         verify_program(program.working, job.target, regions, program.layer_names)
+
+
+def verify_program(
+    commands: Sequence[Command],
+    target: Target,
+    region_bytes: dict[Space, int],
+    layers: Mapping[Buffer, str] | None = None,
+) -> None:
+    """Raise CompileError, naming the instruction, unless the program is safe on ``target``.
+
+    ``region_bytes``: size of each region that is bound at run time. ``layers``: name of each buffer's layer.
+    """
+    names = _Names(commands, layers or {})
+    last_uses = {buffer: index for index, command in enumerate(commands) for buffer, _ in command.places.values()}
+    _verify_buffers(last_uses, local_sizes(target) | region_bytes, names)
+    _verify_arena(commands, target.sram.burst_bytes, names)
+    _verify_bounds(commands, names)
+    hazards = Hazards(last_uses)
+    before = [hazards.visit(index, command) for index, command in enumerate(commands)]
+    _verify_values(hazards, names)
+    _verify_order(commands, before, names)
+
+
+class _Names:
+    """Names of instructions and buffers in errors."""
+
+    def __init__(self, commands: Sequence[Command], layers: Mapping[Buffer, str]) -> None:
+        self.commands, self.layers = commands, layers
+
+    def command(self, index: int) -> str:
+        """Return the name of an instruction, by its place in the program."""
+        command = self.commands[index]
+        return f"instruction {index} ({command.mnemonic} in queue {command.queue.name.lower()})"
+
+    def buffer(self, buffer: Buffer) -> str:
+        """Return the name of a buffer, its layer and its place."""
+        layer = self.layers.get(buffer, "")
+        of = f" of {layer!r}" if layer and layer != buffer.name else ""
+        first = buffer.address or 0
+        return f"{buffer.name!r}{of} ({buffer.space} {first}..{first + buffer.size - 1})"
+
+
+def _verify_buffers(buffers: Collection[Buffer], sizes: dict[Space, int], names: _Names) -> None:
+    homeless = next((buffer for buffer in buffers if buffer.address is None), None)
+    if homeless is not None:
+        raise missing_address(homeless.name, homeless.space, names.layers.get(homeless, ""))
+    for buffer in buffers:
+        end = (buffer.address or 0) + buffer.size
+        if end > sizes[buffer.space]:
+            raise CompileError(
+                f"buffer {names.buffer(buffer)} ends at {end}, {buffer.space} has {sizes[buffer.space]} units"
+            )
+
+
+_MOVE_ONE = "move one of them, or leave out their addresses and allocate again"
+
+
+def _verify_arena(commands: Sequence[Command], alignment: int, names: _Names) -> None:
+    intervals = [item for item in live_intervals(commands, alignment) if not item.buffer.is_memory]
+    if (clash := overlapping(intervals)) is not None:
+        first, second = clash
+        raise CompileError(
+            f"buffers {names.buffer(first.buffer)} and {names.buffer(second.buffer)} share bytes while both are in use",
+            hint=_MOVE_ONE,
+        )
+
+
+def _verify_values(hazards: Hazards, names: _Names) -> None:
+    """Check that nothing is overwritten before its last read, in any memory."""
+    if (lost := hazards.missed) is not None:
+        raise CompileError(
+            f"buffers {names.buffer(lost.buffer)} and {names.buffer(lost.by)} share bytes while both are in use: "
+            f"{names.command(lost.overwritten)} overwrites what {names.command(lost.written)} left to be read",
+            hint=_MOVE_ONE,
+        )
+
+
+def _verify_bounds(commands: Sequence[Command], names: _Names) -> None:
+    for index, command in enumerate(commands):
+        places = command.places
+        for areas in command.immediates.effects:
+            for area in areas:
+                buffer, start = places[area.field]
+                if area.ring is None and 0 <= start < start + area.size <= buffer.size:
+                    continue
+                for buffer, start, end in spans(places, area):
+                    if not 0 <= start < end <= buffer.size:
+                        raise CompileError(
+                            f"{names.command(index)} touches {start}..{end - 1} of buffer "
+                            f"{buffer.name!r}, which has {buffer.size} units"
+                        )
+
+
+def _verify_order(commands: Sequence[Command], dependences: Sequence[Latest], names: _Names) -> None:
+    known: dict[Queue, Clock] = {queue: [-1] * len(Queue) for queue in Queue}
+    tokens: dict[int, deque[Clock]] = defaultdict(deque)
+    for index, (command, before) in enumerate(zip(commands, dependences, strict=True)):
+        own, clock = command.queue, known[command.queue]
+        for number in command.waits:
+            if not tokens[number]:
+                raise CompileError(f"{names.command(index)} waits on semaphore {number} before anything posts it")
+            join(clock, tokens[number].popleft())
+        for queue, last in before.items():
+            if clock[queue] < last and queue != own:
+                raise CompileError(
+                    f"{names.command(index)} races with {names.command(last)}: no semaphore orders the two"
+                )
+        if not command.posts:
+            continue
+        done = list(clock)
+        done[own] = index
+        for number in command.posts:
+            tokens[number].append(done)
+            if len(tokens[number]) > SEMAPHORE_MAX:
+                raise CompileError(f"{names.command(index)} raises semaphore {number} above {SEMAPHORE_MAX}")
+    if left := sorted(number for number, queue in tokens.items() if queue):
+        raise CompileError(f"semaphore {left[0]} is posted more often than waited on")

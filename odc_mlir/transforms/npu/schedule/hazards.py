@@ -193,3 +193,14 @@ def dependences(commands: Sequence[Command]) -> list[Latest]:
     """Return the latest conflicting command of every queue before each command, its own queue included."""
     hazards = Hazards()
     return [hazards.visit(index, command) for index, command in enumerate(commands)]
+
+
+Clock = list[int]
+"""Per queue, the program index of the last command that is known to be complete; -1 for none."""
+
+
+def join(clock: Clock, other: Clock) -> None:
+    """Add the knowledge of ``other`` to ``clock``."""
+    for queue, known in enumerate(other):
+        if known > clock[queue]:
+            clock[queue] = known

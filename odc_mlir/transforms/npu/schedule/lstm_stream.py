@@ -26,10 +26,9 @@ from odc_mlir.transforms.npu.schedule.constants import packed_channels, packed_r
 from odc_mlir.transforms.npu.schedule.cost import instruction_bytes, instruction_cycles, step_cycles
 from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
-from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, flat
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 from odc_mlir.transforms.npu.schedule.tensor_ir import scale_fields
-from odc_mlir.transforms.npu.schedule.transfers import flat
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
 
 _GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate")

@@ -20,9 +20,8 @@ from odc_mlir.transforms.npu.schedule.cost import (
 )
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer
-from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, flat
 from odc_mlir.transforms.npu.schedule.program import Command, command
-from odc_mlir.transforms.npu.schedule.transfers import flat
 from odc_mlir.transforms.npu.schedule.window_search import TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
 

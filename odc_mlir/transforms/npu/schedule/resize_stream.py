@@ -17,9 +17,8 @@ from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.cost import transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
-from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, TilePart
+from odc_mlir.transforms.npu.schedule.local import ImagePart, LocalMemories, Slot, Slots, TilePart, transfer
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command
-from odc_mlir.transforms.npu.schedule.transfers import ImagePart, transfer
 from odc_mlir.transforms.npu.schedule.vector_stream import VectorWork, vector_choice
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 

@@ -20,10 +20,9 @@ from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import instruction_bytes, instruction_cycles
 from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor, code_type
-from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, flat, transfer
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fields
-from odc_mlir.transforms.npu.schedule.transfers import flat, transfer
 from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT, aligned
 

@@ -20,10 +20,17 @@ from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.transforms.npu.schedule.constants import packed_params, packed_weights
 from odc_mlir.transforms.npu.schedule.geometry import Tile, WindowGeometry, clip, parts, ring_rows, tiles
 from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
-from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, TilePart
+from odc_mlir.transforms.npu.schedule.local import (
+    ImagePart,
+    LocalMemories,
+    Slot,
+    Slots,
+    TilePart,
+    load_region,
+    transfer_tile,
+)
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command, placed
 from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fields
-from odc_mlir.transforms.npu.schedule.transfers import ImagePart, load_region, transfer_tile
 from odc_mlir.transforms.npu.schedule.vector_stream import vop_fields
 from odc_mlir.transforms.npu.schedule.window_tiling import ComputeStep, footprint, group_steps, tile_channels
 

@@ -13,10 +13,10 @@ from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
 from odc_mlir.isa.fields import SEMAPHORES, Queue, Space
 from odc_mlir.targets import load
 from odc_mlir.transforms.npu.npu_hoist_transfers import hoist_transfers
+from odc_mlir.transforms.npu.npu_insert_sync import SEMAPHORE_OF, insert_sync
+from odc_mlir.transforms.npu.npu_verify_memory import verify_program
 from odc_mlir.transforms.npu.schedule.hazards import dependences
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, command
-from odc_mlir.transforms.npu.schedule.sync import SEMAPHORE_OF, insert_sync
-from odc_mlir.transforms.npu.schedule.verify import verify_program
 
 TARGET = load("npu-256")
 REGIONS = {Space.ARENA: 4096, Space.CONSTANTS: 0, Space.INPUTS: 0, Space.OUTPUTS: 0}
