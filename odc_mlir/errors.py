@@ -140,6 +140,16 @@ def parsing(
         raise kind(f"{failure}: {reason}", location=location, hint=hint) from error
 
 
+@contextmanager
+def located(location: str) -> Iterator[None]:
+    """Name ``location`` in errors of this block that name none."""
+    try:
+        yield
+    except OdcError as error:
+        error.location = error.location or location
+        raise
+
+
 class ModelError(OdcError):
     """A model file or IR module is malformed or inconsistent."""
 

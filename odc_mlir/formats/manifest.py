@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odc_mlir.errors import PackageError, parsing
+from odc_mlir.errors import PackageError, located, parsing
 
 MANIFEST_PATH = "metadata/MANIFEST"
 CONFIG_NAME = "config.cfg"
@@ -102,35 +102,34 @@ class Manifest:
         return (json.dumps(document, indent=2) + "\n").encode()
 
 
-def parse_manifest(data: bytes, location: str) -> Manifest:
+def parse_manifest(data: bytes) -> Manifest:
     """The manifest in ``data``; raises PackageError for malformed JSON, an unknown major version or bad paths."""
-    with parsing(f"{MANIFEST_PATH} is not valid JSON", PackageError, location=location):
+    with parsing(f"{MANIFEST_PATH} is not valid JSON", PackageError):
         document = json.loads(data)
     if not isinstance(document, dict):
-        raise PackageError(f"{MANIFEST_PATH} must hold a JSON object", location=location)
+        raise PackageError(f"{MANIFEST_PATH} must hold a JSON object")
     major = document.get(_VERSION_KEYS[0], _VERSION[0])
     if str(major) != _VERSION[0]:
         raise PackageError(
-            f"{_VERSION_KEYS[0]} is {major!r} in {MANIFEST_PATH}; only nnpackages of version 1 can be read",
-            location=location,
+            f"{_VERSION_KEYS[0]} is {major!r} in {MANIFEST_PATH}; only nnpackages of version 1 can be read"
         )
-    models = _paths(document, "models", location)
+    models = _paths(document, "models")
     if not models:
-        raise PackageError(f"{MANIFEST_PATH} lists no models", location=location)
+        raise PackageError(f"{MANIFEST_PATH} lists no models")
     plan = document.get(_PLAN_KEY)
     if plan is not None:
-        check_member_path(plan, location)
+        check_member_path(plan)
     manifest = Manifest(
         models,
-        _strings(document, "model-types", location),
-        _paths(document, "configs", location),
+        _strings(document, "model-types"),
+        _paths(document, "configs"),
         plan,
-        _io_indices(document, _INPUTS_KEY, location),
-        _io_indices(document, _OUTPUTS_KEY, location),
-        _connections(document, location),
-        _files(document, location),
+        _io_indices(document, _INPUTS_KEY),
+        _io_indices(document, _OUTPUTS_KEY),
+        _connections(document),
+        _files(document),
     )
-    _check_connections(manifest, location)
+    _check_connections(manifest)
     return manifest
 
 
@@ -148,7 +147,7 @@ def recognised_files(data: bytes) -> dict[str, str]:
         document = json.loads(data)
         if not isinstance(document, dict) or document.get(_OWN_KEY) != _own_digest(document):
             return {}
-        return {**_files(document, ""), MANIFEST_PATH: digest_of(data)}
+        return {**_files(document), MANIFEST_PATH: digest_of(data)}
     except (ValueError, RecursionError, PackageError):
         return {}
 
@@ -157,73 +156,62 @@ def _own_digest(document: Mapping[str, Any]) -> str:
     return digest_of(json.dumps({k: v for k, v in document.items() if k != _OWN_KEY}, sort_keys=True).encode())
 
 
-def _files(document: Mapping[str, Any], location: str) -> dict[str, str]:
+def _files(document: Mapping[str, Any]) -> dict[str, str]:
     value = document.get(_FILES_KEY, {})
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-        raise PackageError(f"{_FILES_KEY!r} in {MANIFEST_PATH} must map paths to digests", location=location)
-    return {check_member_path(path, location): digest for path, digest in value.items()}
+        raise PackageError(f"{_FILES_KEY!r} in {MANIFEST_PATH} must map paths to digests")
+    return {check_member_path(path): digest for path, digest in value.items()}
 
 
-def _check_connections(manifest: Manifest, location: str) -> None:
+def _check_connections(manifest: Manifest) -> None:
     fed = {target for edge in manifest.connections for target in edge.targets}
     if both := next((item for item in manifest.inputs if item in fed), None):
-        raise PackageError(
-            f"{both} is an input of the package in {MANIFEST_PATH}, but {_CONNECT_KEY!r} feeds it", location=location
-        )
+        raise PackageError(f"{both} is an input of the package in {MANIFEST_PATH}, but {_CONNECT_KEY!r} feeds it")
     if manifest.is_connected and not (manifest.inputs and manifest.outputs):
-        raise PackageError(
-            f"{MANIFEST_PATH} connects models, so it must list {_INPUTS_KEY!r} and {_OUTPUTS_KEY!r}", location=location
-        )
+        raise PackageError(f"{MANIFEST_PATH} connects models, so it must list {_INPUTS_KEY!r} and {_OUTPUTS_KEY!r}")
 
 
-def _io_indices(document: Mapping[str, Any], key: str, location: str) -> tuple[IoIndex, ...]:
-    found = tuple(parse_io_index(text, key, location) for text in _strings(document, key, location))
+def _io_indices(document: Mapping[str, Any], key: str) -> tuple[IoIndex, ...]:
+    found = tuple(parse_io_index(text, key) for text in _strings(document, key))
     if len(set(found)) != len(found):
-        raise PackageError(f"{key!r} in {MANIFEST_PATH} lists something twice", location=location)
+        raise PackageError(f"{key!r} in {MANIFEST_PATH} lists something twice")
     return found
 
 
-def _connections(document: Mapping[str, Any], location: str) -> tuple[Connection, ...]:
+def _connections(document: Mapping[str, Any]) -> tuple[Connection, ...]:
     value = document.get(_CONNECT_KEY, [])
     if not isinstance(value, list) or not all(isinstance(item, dict) and "from" in item for item in value):
-        raise PackageError(
-            f"{_CONNECT_KEY!r} in {MANIFEST_PATH} must be a list of objects with 'from' and 'to'", location=location
-        )
-    return tuple(
-        Connection(parse_io_index(item["from"], _CONNECT_KEY, location), _io_indices(item, "to", location))
-        for item in value
-    )
+        raise PackageError(f"{_CONNECT_KEY!r} in {MANIFEST_PATH} must be a list of objects with 'from' and 'to'")
+    return tuple(Connection(parse_io_index(item["from"], _CONNECT_KEY), _io_indices(item, "to")) for item in value)
 
 
-def parse_io_index(text: Any, key: str, location: str) -> IoIndex:
+def parse_io_index(text: Any, key: str) -> IoIndex:
     """``text`` as an index, found under ``key``; raises PackageError for anything malformed."""
     parts = text.split(":") if isinstance(text, str) else []
     if len(parts) != 3 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
-        raise PackageError(
-            f"{text!r} in {key!r} of {MANIFEST_PATH} is not of the form model:subgraph:index", location=location
-        )
+        raise PackageError(f"{text!r} in {key!r} of {MANIFEST_PATH} is not of the form model:subgraph:index")
     return IoIndex(*map(int, parts))
 
 
-def _strings(document: Mapping[str, Any], key: str, location: str) -> tuple[str, ...]:
+def _strings(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
     value = document.get(key, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise PackageError(f"{key!r} in {MANIFEST_PATH} must be a list of strings", location=location)
+        raise PackageError(f"{key!r} in {MANIFEST_PATH} must be a list of strings")
     return tuple(value)
 
 
-def _paths(document: Mapping[str, Any], key: str, location: str) -> tuple[str, ...]:
-    paths = _strings(document, key, location)
+def _paths(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    paths = _strings(document, key)
     for path in paths:
-        check_member_path(path, location)
+        check_member_path(path)
     return paths
 
 
-def check_member_path(path: Any, location: str) -> str:
+def check_member_path(path: Any) -> str:
     """``path`` if it is a relative path with forward slashes that cannot leave the package; raises PackageError."""
     fault = _path_fault(path)
     if fault:
-        raise PackageError(f"the member path {path!r} {fault}", location=location)
+        raise PackageError(f"the member path {path!r} {fault}")
     return str(path)
 
 
@@ -283,24 +271,26 @@ class DirectoryMembers(Mapping[str, bytes]):
         self._real_root = root.resolve()
 
     def __getitem__(self, path: str) -> bytes:
-        check_member_path(path, str(self.root))
+        with located(str(self.root)):
+            return self._read(check_member_path(path))
+
+    def _read(self, path: str) -> bytes:
         file = self.root / path
         try:
             if not file.resolve().is_relative_to(self._real_root):
-                raise PackageError(f"the member {path!r} is a link that leaves the package", location=str(self.root))
+                raise PackageError(f"the member {path!r} is a link that leaves the package")
             found = file.stat()
             if not stat.S_ISREG(found.st_mode):
-                raise PackageError(f"the member {path!r} is not a file", location=str(self.root))
+                raise PackageError(f"the member {path!r} is not a file")
             if found.st_size > MAX_MEMBER_BYTES:
                 raise PackageError(
-                    f"the member {path!r} has {found.st_size} bytes, at most {MAX_MEMBER_BYTES} are allowed",
-                    location=str(self.root),
+                    f"the member {path!r} has {found.st_size} bytes, at most {MAX_MEMBER_BYTES} are allowed"
                 )
             return file.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise KeyError(path) from None
         except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
-            raise PackageError(f"cannot read the member {path!r}: {error}", location=str(self.root)) from error
+            raise PackageError(f"cannot read the member {path!r}: {error}") from error
 
     def __iter__(self) -> Iterator[str]:
         count = 0
@@ -327,34 +317,33 @@ class ZipMembers(Mapping[str, bytes]):
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        with parsing("cannot read the zip file", PackageError, location=str(file)), zipfile.ZipFile(file) as archive:
-            entries = [info for info in archive.infolist() if not info.is_dir()]
-        self._entries = self._without_common_folder(self._checked(entries))
+        with located(str(file)):
+            with parsing("cannot read the zip file", PackageError), zipfile.ZipFile(file) as archive:
+                entries = [info for info in archive.infolist() if not info.is_dir()]
+            self._entries = self._without_common_folder(self._checked(entries))
 
     def _checked(self, entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
         if len(entries) > MAX_MEMBERS:
-            raise PackageError(f"more than {MAX_MEMBERS} files", location=str(self.file))
+            raise PackageError(f"more than {MAX_MEMBERS} files")
         total = sum(info.file_size for info in entries)
         limit = self.file.stat().st_size * MAX_EXPANSION + _EXPANSION_SLACK_BYTES
         if total > limit:
             raise PackageError(
-                f"the members claim {total} bytes, more than the {limit} that an archive of this size may hold",
-                location=str(self.file),
+                f"the members claim {total} bytes, more than the {limit} that an archive of this size may hold"
             )
         result: dict[str, zipfile.ZipInfo] = {}
         for info in entries:
-            path = check_member_path(info.orig_filename, str(self.file))
+            path = check_member_path(info.orig_filename)
             if path in result:
-                raise PackageError(f"the member {path!r} is given twice", location=str(self.file))
+                raise PackageError(f"the member {path!r} is given twice")
             if info.flag_bits & 1:
-                raise PackageError(f"the member {path!r} is encrypted", location=str(self.file))
+                raise PackageError(f"the member {path!r} is encrypted")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise PackageError(
-                    f"the member {path!r} is compressed by method {info.compress_type}, expected stored or deflated",
-                    location=str(self.file),
+                    f"the member {path!r} is compressed by method {info.compress_type}, expected stored or deflated"
                 )
             if stat.S_ISLNK(info.external_attr >> 16):
-                raise PackageError(f"the member {path!r} is a link", location=str(self.file))
+                raise PackageError(f"the member {path!r} is a link")
             result[path] = info
         return result
 
@@ -370,17 +359,16 @@ class ZipMembers(Mapping[str, bytes]):
     def __getitem__(self, path: str) -> bytes:
         info = self._entries[path]
         with (
-            parsing(f"cannot read the member {path!r}", PackageError, location=str(self.file)),
+            located(str(self.file)),
+            parsing(f"cannot read the member {path!r}", PackageError),
             zipfile.ZipFile(self.file) as archive,
             archive.open(info) as member,
         ):
             # One byte more than claimed is asked for, so that a member that is longer than it says is noticed.
             data = member.read(info.file_size + 1)
-        if len(data) != info.file_size:
-            raise PackageError(
-                f"the member {path!r} has not the {info.file_size} bytes that it claims", location=str(self.file)
-            )
-        return data
+            if len(data) != info.file_size:
+                raise PackageError(f"the member {path!r} has not the {info.file_size} bytes that it claims")
+            return data
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from odc_mlir.errors import OptionError, PackageError, parsing
+from odc_mlir.errors import OptionError, PackageError, located, parsing
 from odc_mlir.formats.kinds import package_kind
 from odc_mlir.formats.manifest import (
     CONFIG_NAME,
@@ -127,8 +127,9 @@ class PackageFiles:
     def with_members(self, others: Mapping[str, bytes]) -> PackageFiles:
         """The same package with ``others`` beside; raises PackageError for a path that is taken or leaves it."""
         for path in others:
-            if check_member_path(path, self.location) in self.members:
-                raise PackageError(f"the member {path!r} is there already", location=self.location)
+            with located(self.location):
+                if check_member_path(path) in self.members:
+                    raise PackageError(f"the member {path!r} is there already")
         if not others:
             return self
         return sealed(replace(self, members={**self.members, **others}))
@@ -184,15 +185,11 @@ def is_package(path: str | os.PathLike[str]) -> bool:
     Only the first bytes decide: TFLite files exist that carry a zip archive of label files at their end.
     """
     file = Path(path)
-    return file.is_dir() or (file.is_file() and _is_zip(file))
-
-
-def _is_zip(file: Path) -> bool:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(4) in _ZIP_MAGICS
-    except OSError:
-        return False
+    with suppress(OSError):
+        if file.is_file():
+            with file.open("rb") as stream:
+                return stream.read(4) in _ZIP_MAGICS
+    return file.is_dir()
 
 
 def read_package(path: str | os.PathLike[str]) -> PackageFiles:
@@ -205,45 +202,44 @@ def read_package(path: str | os.PathLike[str]) -> PackageFiles:
 
 def open_members(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
     """The files in the directory or zip at ``path``, none of them looked at; raises PackageError."""
-    file = Path(path)
-    if not file.exists():
-        raise PackageError("there is no such package", location=str(path))
-    if file.is_dir():
-        return DirectoryMembers(file)
-    with parsing("cannot read the file", PackageError, location=str(path)), file.open("rb") as stream:
-        head = stream.read(8)
-    if head[:4] not in _ZIP_MAGICS:
-        from odc_mlir.formats.circle.schema import schema_of
+    from odc_mlir.formats.circle.schema import schema_of
 
-        if schema_of(head[4:]) is not None:  # asked first, as a model may carry a zip archive at its end
-            raise PackageError("it is a model, not a package", location=str(path), hint="compile it into one")
-        if not zipfile.is_zipfile(file):
-            raise PackageError("it is not a package: neither a folder nor a zip file", location=str(path))
-    return ZipMembers(file)
+    file = Path(path)
+    with located(str(path)):
+        if not file.exists():
+            raise PackageError("there is no such package")
+        if file.is_dir():
+            return DirectoryMembers(file)
+        with parsing("cannot read the file", PackageError), file.open("rb") as stream:
+            head = stream.read(8)
+        if head[:4] not in _ZIP_MAGICS and schema_of(head[4:]):  # asked first: a model may carry a zip archive
+            raise PackageError("it is a model, not a package", hint="compile it into one")
+        if head[:4] not in _ZIP_MAGICS and not zipfile.is_zipfile(file):
+            raise PackageError("it is not a package: neither a folder nor a zip file")
+        return ZipMembers(file)
 
 
 def parse_package(members: Mapping[str, bytes], location: str) -> PackageFiles:
     """The package with these members; raises PackageError as :func:`read_package` does."""
-    if MANIFEST_PATH not in members:
-        holds_arrays = members and all(name.endswith(".npy") for name in members)
-        found = "it is an .npz file of arrays" if holds_arrays else f"it has no {MANIFEST_PATH}"
-        raise PackageError(f"not an nnpackage: {found}", location=location)
-    manifest = parse_manifest(members[MANIFEST_PATH], location)
-    for path in (*manifest.models, *([manifest.plan] if manifest.plan else [])):
-        if path not in members:
-            raise PackageError(f"the member {path!r}, which {MANIFEST_PATH} names, is missing", location=location)
-    files = PackageFiles(members, manifest, {}, None, location)
-    config: dict[str, str] = {}
-    if manifest.configs and (config_path := f"metadata/{manifest.configs[0]}") in members:
-        config = parse_config(members[config_path])
-    plan = None
-    if manifest.plan:
+    with located(location):
+        if MANIFEST_PATH not in members:
+            holds_arrays = members and all(name.endswith(".npy") for name in members)
+            found = "it is an .npz file of arrays" if holds_arrays else f"it has no {MANIFEST_PATH}"
+            raise PackageError(f"not an nnpackage: {found}")
+        manifest = parse_manifest(members[MANIFEST_PATH])
+        for path in (*manifest.models, *([manifest.plan] if manifest.plan else [])):
+            if path not in members:
+                raise PackageError(f"the member {path!r}, which {MANIFEST_PATH} names, is missing")
+        config: dict[str, str] = {}
+        if manifest.configs and (config_path := f"metadata/{manifest.configs[0]}") in members:
+            config = parse_config(members[config_path])
+        files = PackageFiles(members, manifest, config, None, location)
+        if manifest.plan is None:
+            return files
         plan = parse_plan(files.unchanged(manifest.plan), f"{location}/{manifest.plan}")
         if plan.model != manifest.models[0]:
-            raise PackageError(
-                f"the plan is for {plan.model!r}, but the primary model is {manifest.models[0]!r}", location=location
-            )
-    return replace(files, config=config, plan=plan)
+            raise PackageError(f"the plan is for {plan.model!r}, but the primary model is {manifest.models[0]!r}")
+        return replace(files, plan=plan)
 
 
 def write_package(files: PackageFiles, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -535,9 +531,10 @@ def pack(
         members[CONFIG_PATH] = data
         manifest = replace(manifest, configs=(CONFIG_NAME,))
     members[MANIFEST_PATH] = manifest.to_json()
-    parse_manifest(members[MANIFEST_PATH], "new package")
-    if manifest.is_connected:
-        connect(records, manifest, "new package")
+    with located("new package"):
+        parse_manifest(members[MANIFEST_PATH])
+        if manifest.is_connected:
+            connect(records, manifest, "new package")
     return sealed(PackageFiles(members, manifest, settings, None, "new package"))
 
 
@@ -549,7 +546,8 @@ def unpack(path: str | os.PathLike[str], folder: str | os.PathLike[str], *, over
 
 
 def _indices(texts: Sequence[str]) -> tuple[IoIndex, ...]:
-    return tuple(parse_io_index(text, "the command line", "new package") for text in texts)
+    with located("new package"):
+        return tuple(parse_io_index(text, "the command line") for text in texts)
 
 
 def _connection(text: str) -> Connection:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from odc_mlir.errors import PackageError, parsing
+from odc_mlir.errors import PackageError, located, parsing
 from odc_mlir.formats.states import others
 
 SCHEMA_VERSION = 1
@@ -131,13 +131,10 @@ def _step_document(step: HostStep | SegmentStep) -> dict[str, Any]:
 
 def parse_plan(data: bytes, location: str = "plan.json") -> Plan:
     """Return the plan in ``data``; raise PackageError, naming the key, for anything that is not exactly a plan."""
-    try:
+    with located(location):
         with parsing("not valid JSON", PackageError):
             document = json.loads(data, object_pairs_hook=_unique_keys)
         return _plan(document)
-    except PackageError as error:
-        error.location = location
-        raise
 
 
 def is_member_name(name: str) -> bool:

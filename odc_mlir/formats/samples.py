@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.errors import InputError, OdcError, OptionError, parsing
+from odc_mlir.errors import InputError, OdcError, OptionError, located, parsing
 from odc_mlir.formats.kinds import ARRAYS, OWN_MARK, UNKNOWN
 from odc_mlir.formats.outputs import check_output, write_file
 from odc_mlir.formats.quantities import counted
@@ -49,21 +49,23 @@ def read_npz(
     hint: str | None = None,
 ) -> dict[str, NDArray[Any]]:
     """The arrays whose names are ``wanted``, in the file's order; raises ``kind``, naming ``what`` and the file."""
-    location = os.fspath(path)
     arrays: dict[str, NDArray[Any]] = {}
-    with parsing(f"cannot read {what}", kind, location=location, hint=hint), zipfile.ZipFile(path) as archive:
+    with (
+        located(os.fspath(path)),
+        parsing(f"cannot read {what}", kind, hint=hint),
+        zipfile.ZipFile(path) as archive,
+    ):
         members = [info for info in archive.infolist() if wanted(info.filename.removesuffix(_SUFFIX))]
         claimed, limit = sum(info.file_size for info in members), most_bytes(os.path.getsize(path))
         if claimed > limit:
             raise kind(
                 f"cannot read {what}: its arrays claim {claimed} bytes, more than the {limit} that a file of this size "
-                "may hold",
-                location=location,
+                "may hold"
             )
         for info in members:
             name = info.filename.removesuffix(_SUFFIX)
             if name in arrays:
-                raise kind(f"cannot read {what}: the array {name!r} is given twice", location=location)
+                raise kind(f"cannot read {what}: the array {name!r} is given twice")
             with archive.open(info) as member:
                 arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
     return arrays
@@ -100,51 +102,48 @@ def read_samples(path: str | os.PathLike[str], ranks: Sequence[int | None], *, s
 
     ``sample_axis``: arrays ``in_J`` have a leading sample axis, and a missing batch dimension is added.
     """
-    location = str(path)
-    groups, labels = _read_arrays(Path(path), location)
-    if -1 not in groups and groups:
-        records = [_record(groups.get(k, {}), f"in_{k}_", len(ranks), location) for k in range(max(groups) + 1)]
-        return Samples(records, "numbered", labels)
-    if len(groups) > 1:
-        raise InputError("the file holds both numbered samples and arrays of one sample", location=location)
-    whole = _record(groups.get(-1, {}), "in_", len(ranks), location)
-    if not sample_axis:
-        return Samples([whole], "single", labels)
-    if not whole:
-        raise InputError("the file holds no sample", location=location)
-    return Samples(_split(whole, ranks, location), "axis", labels)
+    with located(str(path)):
+        groups, labels = _read_arrays(Path(path))
+        if -1 not in groups and groups:
+            records = [_record(groups.get(k, {}), f"in_{k}_", len(ranks), path) for k in range(max(groups) + 1)]
+            return Samples(records, "numbered", labels)
+        if len(groups) > 1:
+            raise InputError("the file holds both numbered samples and arrays of one sample")
+        whole = _record(groups.get(-1, {}), "in_", len(ranks), path)
+        if not sample_axis:
+            return Samples([whole], "single", labels)
+        if not whole:
+            raise InputError("the file holds no sample")
+        return Samples(_split(whole, ranks), "axis", labels)
 
 
-def _record(found: Mapping[int, Array], prefix: str, inputs: int, location: str) -> list[Array]:
+def _record(found: Mapping[int, Array], prefix: str, inputs: int, path: str | os.PathLike[str]) -> list[Array]:
     """The arrays of one sample in input order."""
     for j in range(inputs):
         if j not in found:
             raise InputError(
                 f"the array {prefix}{j} is missing; the model has {counted(inputs, 'input')}",
-                location=location,
-                hint=f"the file has {', '.join(_names(location)) or 'no arrays'}",
+                hint=f"the file has {', '.join(_names(path)) or 'no arrays'}",
             )
     for j in found:
         if j >= inputs:
-            raise InputError(
-                f"the array {prefix}{j} is one too many; the model has {counted(inputs, 'input')}", location=location
-            )
+            raise InputError(f"the array {prefix}{j} is one too many; the model has {counted(inputs, 'input')}")
     return [found[j] for j in range(inputs)]
 
 
-def _names(location: str) -> list[str]:
+def _names(path: str | os.PathLike[str]) -> list[str]:
     """Names of a file's readable arrays, shortened to one line."""
-    if not zipfile.is_zipfile(location):
+    if not zipfile.is_zipfile(path):
         return ["others"]
-    with zipfile.ZipFile(location) as archive:
+    with zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
     return names if len(names) <= _NAMES_SHOWN else [*names[:_NAMES_SHOWN], f"{len(names) - _NAMES_SHOWN} more"]
 
 
-def _split(whole: list[Array], ranks: Sequence[int | None], location: str) -> list[list[Array]]:
+def _split(whole: list[Array], ranks: Sequence[int | None]) -> list[list[Array]]:
     counts = {len(array) if array.ndim else 0 for array in whole}
     if len(counts) > 1 or 0 in counts:
-        raise InputError("the arrays do not hold the same number of samples, at least one", location=location)
+        raise InputError("the arrays do not hold the same number of samples, at least one")
 
     def sample(array: Array, rank: int | None, k: int) -> Array:
         return array[k : k + 1] if rank == array.ndim else array[k]
@@ -153,56 +152,55 @@ def _split(whole: list[Array], ranks: Sequence[int | None], location: str) -> li
     return [[sample(array, rank, k) for array, rank in zip(whole, ranks, strict=True)] for k in range(count)]
 
 
-def _read_arrays(path: Path, location: str) -> tuple[dict[int, dict[int, Array]], Array | None]:
+def _read_arrays(path: Path) -> tuple[dict[int, dict[int, Array]], Array | None]:
     """Arrays by sample (-1 where the file does not number samples) and tensor; and the labels."""
     head = read_regular(path, len(HDF5_MAGIC))
     if head == HDF5_MAGIC:
-        return _read_hdf5(path, location), None
+        return _read_hdf5(path), None
     if head.startswith(NPY_MAGIC):
-        return {-1: {0: _read_npy(path, location)}}, None
+        return {-1: {0: _read_npy(path)}}, None
     if not head.startswith(b"PK"):
-        raise InputError("the data is neither NPZ, NPY nor HDF5", location=location)
+        raise InputError("the data is neither NPZ, NPY nor HDF5")
     groups: dict[int, dict[int, Array]] = {}
-    arrays = read_npz(path, lambda name: _is_taken(name, location))
+    arrays = read_npz(path, _is_taken)
     for name, array in arrays.items():
         if match := _INPUT.fullmatch(name):
             group, j = groups.setdefault(int(match[1] or -1), {}), int(match[2])
             if j in group:
-                raise InputError(f"the array {name!r} is there twice, with other zeros in its name", location=location)
+                raise InputError(f"the array {name!r} is there twice, with other zeros in its name")
             group[j] = array
     return groups, arrays.get("y")
 
 
-def _is_taken(name: str, location: str) -> bool:
+def _is_taken(name: str) -> bool:
     """Return whether an array of an NPZ file is an input; raise InputError for a misspelt input name."""
     if name == "y" or _INPUT.fullmatch(name):
         return True
     if _LIKE_INPUT.fullmatch(name):
         raise InputError(
             f"the array {name!r} looks like an input, and is none",
-            location=location,
             hint="inputs are in_0, in_1, … or in_K_J for input J of sample K",
         )
     return False
 
 
-def _read_npy(path: Path, location: str) -> Array:
+def _read_npy(path: Path) -> Array:
     """The array of an NPY file; it is mapped first, which fails where the file is shorter than it says."""
-    with parsing("cannot read the NPY data", InputError, location=location):
+    with parsing("cannot read the NPY data", InputError):
         return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
-def _read_hdf5(path: Path, location: str) -> dict[int, dict[int, Array]]:
+def _read_hdf5(path: Path) -> dict[int, dict[int, Array]]:
     h5py = _h5py()
     groups: dict[int, dict[int, Array]] = {}
-    with parsing("cannot read the HDF5 data", InputError, location=location), h5py.File(path, "r") as file:
+    with parsing("cannot read the HDF5 data", InputError), h5py.File(path, "r") as file:
         left = most_bytes(path.stat().st_size)
         for name, item in file["value"].items():
             whole = isinstance(item, h5py.Dataset)
             for tensor, data in [(name, item)] if whole else item.items():
                 # Chunks that were never written take no place in a file.
                 if (left := left - data.nbytes) < 0:
-                    raise InputError("the data claim to be larger than a file of this size can hold", location=location)
+                    raise InputError("the data claim to be larger than a file of this size can hold")
                 groups.setdefault(-1 if whole else int(name), {})[int(tensor)] = np.asarray(data[()])
     return groups
 
@@ -215,12 +213,13 @@ def is_npy(path: str | os.PathLike[str]) -> bool:
 
 def read_labels(path: str | os.PathLike[str]) -> Array:
     """Read the labels: array ``y`` of an NPZ file, or an NPY file; raise InputError if there are none."""
-    groups, labels = _read_arrays(Path(path), str(path))
-    if is_npy(path):
-        labels = groups[-1][0]
-    if labels is None:
-        raise InputError("the file has no labels (an array y)", location=str(path))
-    return labels
+    with located(str(path)):
+        groups, labels = _read_arrays(Path(path))
+        if is_npy(path):
+            labels = groups[-1][0]
+        if labels is None:
+            raise InputError("the file has no labels (an array y)")
+        return labels
 
 
 def write_outputs(

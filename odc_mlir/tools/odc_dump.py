@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.errors import ModelError, OdcError
+from odc_mlir.errors import ModelError, located
 from odc_mlir.tools.common import base_parser, tool
 from odc_mlir.tools.files import add_input, add_switch, shown
 
@@ -122,11 +122,8 @@ def _native(data: bytes, location: str) -> Document:
     from odc_mlir.formats.circle.describe import plain
     from odc_mlir.formats.native_segment import parse_native_segment
 
-    try:
+    with located(location):
         segment = parse_native_segment(data)
-    except OdcError as error:
-        error.location = error.location or location
-        raise
     fields = asdict(segment)
     sizes = {"code_bytes": len(fields.pop("code")), "constants_bytes": len(fields.pop("constants"))}
     return {"format": "cpu", **plain(fields), **sizes}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 
-from odc_mlir.errors import PackageError
+from odc_mlir.errors import PackageError, located
 from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import called_subgraphs, default_options, subgraph_fields
 from odc_mlir.formats.manifest import IoIndex, Manifest
@@ -24,16 +24,16 @@ def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model
     Signatures are dropped. Raises PackageError for an index that does not exist, an input that nothing or more than one
     output feeds, cycles, and edges whose shapes differ.
     """
-    return _Joint(models, manifest, location).join()
+    with located(location):
+        return _Joint(models, manifest).join()
 
 
 class _Joint:
     """Builder of the joint model; ``_tensors[m]`` maps tensors of model ``m`` to the joint subgraph."""
 
-    def __init__(self, models: Sequence[Model], manifest: Manifest, location: str) -> None:
+    def __init__(self, models: Sequence[Model], manifest: Manifest) -> None:
         self._models = models
         self._manifest = manifest
-        self._location = location
         self._entries = self._find_entries()
         self._main = SubGraph("main")
         self._result = Model(version=max(model.version for model in models), subgraphs=[self._main], buffers=[EMPTY])
@@ -41,9 +41,6 @@ class _Joint:
         self._feeds = self._find_feeds()
         names = Counter(tensor.name for index, _ in enumerate(models) for tensor in self._entry(index).tensors)
         self._taken = {name for name, count in names.items() if count > 1}
-
-    def error(self, message: str) -> PackageError:
-        return PackageError(message, location=self._location)
 
     def join(self) -> Model:
         for index in self._order():
@@ -61,13 +58,13 @@ class _Joint:
         named: list[set[int]] = [set() for _ in self._models]
         for item in self._manifest.io_indices():
             if item.model >= len(self._models):
-                raise self.error(f"{item} names model {item.model}, the package has {len(self._models)}")
+                raise PackageError(f"{item} names model {item.model}, the package has {len(self._models)}")
             if item.subgraph >= len(self._models[item.model].subgraphs):
-                raise self.error(f"{item} names a subgraph that {self._manifest.models[item.model]!r} does not have")
+                raise PackageError(f"{item} names a subgraph that {self._manifest.models[item.model]!r} does not have")
             named[item.model].add(item.subgraph)
         for index, found in enumerate(named):
             if len(found) > 1:
-                raise self.error(
+                raise PackageError(
                     f"{self._manifest.models[index]!r} has entry points in subgraphs {sorted(found)}; one is allowed"
                 )
         return [min(found, default=0) for found in named]
@@ -80,7 +77,7 @@ class _Joint:
 
     def _io(self, item: IoIndex, tensors: Sequence[int], what: str) -> int:
         if item.io >= len(tensors):
-            raise self.error(f"{item}: {self._manifest.models[item.model]!r} has {len(tensors)} {what}")
+            raise PackageError(f"{item}: {self._manifest.models[item.model]!r} has {len(tensors)} {what}")
         return tensors[item.io]
 
     def _find_feeds(self) -> dict[IoIndex, IoIndex]:
@@ -90,7 +87,7 @@ class _Joint:
             self._output(edge.source)
             for target in edge.targets:
                 if target in feeds:
-                    raise self.error(f"the input {target} is connected twice")
+                    raise PackageError(f"the input {target} is connected twice")
                 feeds[target] = edge.source
         given = set(self._manifest.inputs)
         for index, _ in enumerate(self._models):
@@ -99,7 +96,7 @@ class _Joint:
                 item = IoIndex(index, self._entries[index], io)
                 if item not in feeds and item not in given:
                     name = entry.tensors[entry.inputs[io]].name
-                    raise self.error(
+                    raise PackageError(
                         f"nothing is connected to input {item} ({name!r}) of {self._manifest.models[index]!r}"
                     )
         return feeds
@@ -118,7 +115,7 @@ class _Joint:
                 needs.done(*ready)
         except CycleError as error:
             names = ", ".join(self._manifest.models[index] for index in error.args[1])
-            raise self.error(f"the models are connected in a cycle: {names}") from None
+            raise PackageError(f"the models are connected in a cycle: {names}") from None
         return order
 
     def _add_model(self, index: int) -> None:
@@ -172,7 +169,7 @@ class _Joint:
         """The tensor ``made`` in the type of ``wanted``."""
         source = self._main.tensors[made]
         if not _shapes_agree(source, wanted):
-            raise self.error(
+            raise PackageError(
                 f"{source.name!r} has the shape {source.shape}, but {wanted.name!r}, which it feeds, {wanted.shape}"
             )
         quants = source.quant_params(), wanted.quant_params()
@@ -185,7 +182,7 @@ class _Joint:
         elif quants == (None, None):
             kind = "CAST"
         else:
-            raise self.error(
+            raise PackageError(
                 f"{source.name!r} ({source.dtype}) cannot be converted to {wanted.name!r} ({wanted.dtype}): "
                 "one is quantised, the other is not"
             )

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.errors import ModelError, OdcError, UnsupportedError
+from odc_mlir.errors import ModelError, OdcError, UnsupportedError, located
 from odc_mlir.formats.circle.model import (
     EMPTY,
     INDEX_WIDTHS,
@@ -423,13 +423,10 @@ def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) 
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _read_bytes(memoryview(source).cast("B").toreadonly())
-    try:
+    with located(os.fspath(source)):
         model = _read_bytes(_load(os.fspath(source)))
         model.path = os.fspath(source)
         return model
-    except OdcError as error:
-        error.location = error.location or os.fspath(source)
-        raise
 
 
 def _load(path: str) -> memoryview:
@@ -490,7 +487,7 @@ class _RecordReader:
         self._codes = self._each(root["operator_codes"], "operator_codes", self.operator_code)
         model = Model(self._schema.name, root["version"], root["description"], buffers=self._buffers)
         model.subgraphs = self._each(root["subgraphs"], "subgraphs", self._subgraph)
-        model.metadata = self._each(root["metadata"], "metadata", _metadata)
+        model.metadata = self._each(root["metadata"], "metadata", lambda r: (r["name"] or "", r["buffer"]))
         model.metadata_buffer = self._tuple(root["metadata_buffer"])
         model.signatures = self._each(root["signature_defs"], "signature_defs", self._signature)
         check_model(model)
@@ -572,7 +569,7 @@ class _RecordReader:
 
     def _tensor(self, record: Record) -> Tensor:
         name: str = record["name"] or ""
-        try:
+        with within("", tensor=name):
             self._note(record, "external_buffer", "Tensor")
             compression = record.get("compression_type", "none")
             if compression != "none":
@@ -592,9 +589,6 @@ class _RecordReader:
                 variant_tensors=tuple(self._each(record["variant_tensors"], "variant_tensors", self._variant)),
                 compression=compression,
             )
-        except MalformedError as error:
-            error.tensor = name
-            raise
 
     def _quantization(self, record: Record | None) -> Quantization | None:
         if record is None:
@@ -672,10 +666,6 @@ class _RecordReader:
             inputs=_named(self._each(record["inputs"], "inputs", _tensor_map), "inputs"),
             outputs=_named(self._each(record["outputs"], "outputs", _tensor_map), "outputs"),
         )
-
-
-def _metadata(record: Record) -> tuple[str, int]:
-    return record["name"] or "", record["buffer"]
 
 
 def _dtype(name: str) -> str:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-from odc_mlir.errors import OptionError, did_you_mean, parsing
+from odc_mlir.errors import OptionError, did_you_mean, located, parsing
 from odc_mlir.formats.states import pairs_of
 from odc_mlir.ops.dtypes import CODE_DTYPES, DTYPES
 from odc_mlir.quantizer.policy import declarations
@@ -211,13 +211,10 @@ def overrides_text(precisions: Mapping[str, str]) -> str:
 
 def read_config(path: str | os.PathLike[str]) -> PrecisionPlan:
     """The plan in a JSON file; raises OptionError, naming the file, for one that cannot be read or understood."""
-    try:
+    with located(os.fspath(path)):
         with parsing("cannot read the configuration", OptionError), open(path, encoding="utf-8") as file:
             content = json.load(file)
         return plan_of(content)
-    except OptionError as error:
-        error.location = os.fspath(path)
-        raise
 
 
 def plan_of(content: Any) -> PrecisionPlan:
