@@ -389,19 +389,16 @@ def roll_back(path: str | os.PathLike[str]) -> PackageFiles:
 
 def original_of(package: PackageFiles) -> PackageFiles | None:
     """Return the package as it was before anything was installed, None if nothing was; raise PackageError."""
-    return _original(package.members, package.location)
+    return read_original(package.location, package.members)
 
 
-def read_original(path: str | os.PathLike[str]) -> PackageFiles | None:
+def read_original(path: str | os.PathLike[str], members: Mapping[str, bytes] | None = None) -> PackageFiles | None:
     """Return :func:`original_of` the package at ``path``, damaged or not; raise PackageError."""
-    return _original(open_members(path), os.fspath(path))
-
-
-def _original(members: Mapping[str, bytes], location: str) -> PackageFiles | None:
+    members = open_members(path) if members is None else members
     if ORIGINAL_PATH not in members:
         return None
     first = ChainMap({MANIFEST_PATH: members[ORIGINAL_PATH]}, members)  # type: ignore[arg-type]  # nothing is written
-    return parse_package(first, location)
+    return parse_package(first, os.fspath(path))
 
 
 def _additions(package: PackageFiles, compiled: PackageFiles) -> tuple[Manifest, dict[str, bytes]]:

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from odc_mlir.errors import CacheError, OdcError, is_passing, parsing
+from odc_mlir.errors import CacheError, OdcError, is_passing, located, parsing
 from odc_mlir.formats.cache import CACHE_VARIABLE, cache_folder
 from odc_mlir.formats.outputs import replace_file
 
@@ -66,11 +66,11 @@ def check_root(path: Path) -> None:
     with _failing("the folder cannot be used", path):
         found = path.stat()
         if found.st_uid != 0:
-            _check_owner(found, path)
+            _check_owner(found)
         if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
             if not is_ours(found):
                 hint = f"name a folder of yours in it with {CACHE_VARIABLE}"
-                raise CacheError("everyone can write to the cache folder", location=str(path), hint=hint)
+                raise CacheError("everyone can write to the cache folder", hint=hint)
             path.chmod(stat.S_IMODE(found.st_mode) & ~stat.S_IWOTH)
 
 
@@ -80,18 +80,18 @@ def check_folder(path: Path) -> None:
         try:
             found = path.lstat()
             if not stat.S_ISDIR(found.st_mode):
-                raise CacheError(f"it is {_kind(found.st_mode)}, not a folder", location=str(path), hint="remove it")
-            _check_owner(found, path)
+                raise CacheError(f"it is {_kind(found.st_mode)}, not a folder", hint="remove it")
+            _check_owner(found)
             if stat.S_IMODE(found.st_mode) & _OTHERS:
                 path.chmod(FOLDER_MODE)
         except FileNotFoundError:  # another process may have deleted it just now
-            raise CacheError("the folder does not exist", location=str(path), passing=True) from None
+            raise CacheError("the folder does not exist", passing=True) from None
 
 
-def _check(found: os.stat_result, path: Path) -> None:
+def _check(found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise CacheError(f"it is {_kind(found.st_mode)}, not a file", location=str(path), hint="remove it")
-    _check_owner(found, path)
+        raise CacheError(f"it is {_kind(found.st_mode)}, not a file", hint="remove it")
+    _check_owner(found)
 
 
 def is_ours(found: os.stat_result) -> bool:
@@ -99,13 +99,10 @@ def is_ours(found: os.stat_result) -> bool:
     return not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
 
 
-def _check_owner(found: os.stat_result, path: Path) -> None:
+def _check_owner(found: os.stat_result) -> None:
     if not is_ours(found):
-        raise CacheError(
-            f"it belongs to user {found.st_uid}, not to user {os.geteuid()}",
-            location=str(path),
-            hint=f"name another cache folder with {CACHE_VARIABLE}",
-        )
+        hint = f"name another cache folder with {CACHE_VARIABLE}"
+        raise CacheError(f"it belongs to user {found.st_uid}, not to user {os.geteuid()}", hint=hint)
 
 
 def _kind(mode: int) -> str:
@@ -124,13 +121,11 @@ def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
     except OSError as error:
         raise _not_opened(path, error) from None
     try:
-        found = os.fstat(descriptor)
-        _check(found, path)
-        if stat.S_IMODE(found.st_mode) & _OTHERS or (flags & os.O_CREAT and not found.st_mode & stat.S_IWUSR):
-            os.fchmod(descriptor, FILE_MODE)
-    except OSError as error:
-        os.close(descriptor)
-        raise _failed("the file cannot be used", path, error) from None
+        with _failing("the file cannot be used", path):
+            found = os.fstat(descriptor)
+            _check(found)
+            if stat.S_IMODE(found.st_mode) & _OTHERS or (flags & os.O_CREAT and not found.st_mode & stat.S_IWUSR):
+                os.fchmod(descriptor, FILE_MODE)
     except BaseException:
         os.close(descriptor)
         raise
@@ -154,7 +149,8 @@ def _failed(what: str, path: Path, error: OSError) -> CacheError:
 def _failing(what: str, path: Path) -> Iterator[None]:
     """Raise CacheError for a system error in this block."""
     try:
-        yield
+        with located(str(path)):
+            yield
     except OSError as error:
         raise _failed(what, path, error) from None
 
@@ -166,7 +162,7 @@ def check_file(path: Path) -> None:
     """
     with _failing("the file cannot be used", path), suppress(FileNotFoundError):
         found = path.lstat()
-        _check(found, path)
+        _check(found)
         if stat.S_IMODE(found.st_mode) & _OTHERS:
             path.chmod(FILE_MODE)
 

@@ -188,18 +188,14 @@ class Decoder:
         return record
 
     def _layout(self, table: Table, position: int) -> _Layout:
-        layout = self._layouts.get((position, table.name))
-        if layout is None:
-            layout = self._layouts[position, table.name] = self._decode_layout(table, position)
-        return layout
-
-    def _decode_layout(self, table: Table, position: int) -> _Layout:
+        if (known_layout := self._layouts.get((position, table.name))) is not None:
+            return known_layout
         nbytes: int = self._read(_U16, position)
         if nbytes < 4 or nbytes % 2 or position + nbytes > self._size:
             raise MalformedError(f"the vtable at byte {position} has an impossible size of {nbytes} bytes")
         self._charge(nbytes)
         offsets = struct.unpack_from(f"<{nbytes // 2 - 2}H", self._data, position + 4)
-        found: _Layout = []
+        found = self._layouts[position, table.name] = []
         for field in table.live:
             offset = offsets[field.slot] if field.slot < len(offsets) else 0
             tag_offset = offsets[field.slot - 1] if field.kind == "union" and field.slot <= len(offsets) else 0
@@ -380,23 +376,16 @@ def _check_order(subgraph: SubGraph, constants: Iterable[int]) -> None:
     # Custom operators of other compilers have scratch buffers as operands, which nothing computes.
     customs = [operator for operator in subgraph.operators if operator.name == "CUSTOM"]
     defined |= {index for operator in customs for index in operator.inputs if index not in computed}
+    names = [tensor.name for tensor in subgraph.tensors]
     for position, operator in enumerate(subgraph.operators):
-        for index in operator.inputs:
-            if index not in defined:
-                raise _misuse(subgraph, index, position, "is used before it has a value")
-        for index in operator.outputs:
-            if index in defined:
-                raise _misuse(subgraph, index, position, "is computed although it has a value already")
-            defined.add(index)
-
-
-def _misuse(subgraph: SubGraph, index: int, position: int, what: str) -> MalformedError:
-    return MalformedError(
-        f"tensor {index} {what}",
-        path=f"operators[{position}]",
-        op=subgraph.operators[position].label,
-        tensor=subgraph.tensors[index].name,
-    )
+        with within(f"operators[{position}]", op=operator.label):
+            for index in operator.inputs:
+                if index not in defined:
+                    raise MalformedError(f"tensor {index} is used before it has a value", tensor=names[index])
+            for index in operator.outputs:
+                if index in defined:
+                    raise MalformedError(f"tensor {index} is computed although it has a value", tensor=names[index])
+                defined.add(index)
 
 
 # Larger files are mapped: reading them whole would double their memory. Smaller ones are read, so that a file that is
@@ -663,9 +652,15 @@ class _RecordReader:
         return Signature(
             key=record["signature_key"] or "",
             subgraph=record["subgraph_index"],
-            inputs=_named(self._each(record["inputs"], "inputs", _tensor_map), "inputs"),
-            outputs=_named(self._each(record["outputs"], "outputs", _tensor_map), "outputs"),
+            inputs=self._named(record, "inputs"),
+            outputs=self._named(record, "outputs"),
         )
+
+    def _named(self, record: Record, field: str) -> dict[str, int]:
+        pairs = self._each(record[field], field, lambda item: (item["name"] or "", item["tensor_index"]))
+        if len(names := dict(pairs)) != len(pairs):
+            raise MalformedError("the signature gives one name twice", path=field)
+        return names
 
 
 def _dtype(name: str) -> str:
@@ -690,14 +685,3 @@ def _index_vector(union: tuple[str, Record] | None) -> NDArray[Any] | None:
     member, record = union
     width = INDEX_WIDTHS[member]
     return np.frombuffer(record["values"], width) if record["values"] is not None else np.empty(0, width)
-
-
-def _tensor_map(record: Record) -> tuple[str, int]:
-    return record["name"] or "", record["tensor_index"]
-
-
-def _named(pairs: list[tuple[str, int]], path: str) -> dict[str, int]:
-    names = dict(pairs)
-    if len(names) != len(pairs):
-        raise MalformedError("the signature gives one name twice", path=path)
-    return names
