@@ -384,7 +384,9 @@ def _check_order(subgraph: SubGraph, constants: Iterable[int]) -> None:
                     raise MalformedError(f"tensor {index} is used before it has a value", tensor=names[index])
             for index in operator.outputs:
                 if index in defined:
-                    raise MalformedError(f"tensor {index} is computed although it has a value", tensor=names[index])
+                    raise MalformedError(
+                        f"tensor {index} is computed although it has a value already", tensor=names[index]
+                    )
                 defined.add(index)
 
 
