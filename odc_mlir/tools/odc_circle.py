@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import ARRAYS, FOLDER, MODEL_BY_NAME, json_kind
 from odc_mlir.formats.quantities import counted
-from odc_mlir.tools.common import add_command, base_parser, tool
+from odc_mlir.tools.common import Body, add_command, base_parser, tool
 from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
     from odc_mlir.dialects.circle import CircleOp
 
+Edit = Callable[[argparse.Namespace, "ModuleOp"], "ModuleOp"]
 RECIPE = json_kind("a recipe of parts", "source", "parts")
 
 
@@ -38,10 +41,10 @@ def build_parser() -> argparse.ArgumentParser:
     dump.add_argument("--name", metavar="NAME", help="only constants of this name; * and ? are wildcards")
     add_overwrite(dump)
 
-    resized = _command(commands, "resize", "change the shapes of inputs", _resize, output=True)
+    resized = _editor(commands, "resize", "change the shapes of inputs", _resize)
     resized.add_argument("--shapes", metavar="SHAPES", required=True, help="one for each input, such as [1,3],[4]")
 
-    cut = _command(commands, "extract", "extract a part, by tensors or by operators", _extract, output=True)
+    cut = _editor(commands, "extract", "extract a part, by tensors or by operators", _extract)
     cut.add_argument("--inputs", metavar="NAME", nargs="+", default=[], help="tensors that become inputs")
     cut.add_argument("--outputs", metavar="NAME", nargs="+", default=[], help="tensors that become outputs")
     cut.add_argument("--operators", metavar="NUMBERS", help="operators by number instead")
@@ -55,35 +58,40 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_overwrite(parts)
 
-    planted = _command(commands, "implant", "set quantisation parameters of tensors", _implant, output=True)
+    planted = _editor(commands, "implant", "set quantisation parameters of tensors", _implant)
     add_input(
         planted, "--parameters", metavar="FILE.json", required=True, stdin=False, help="in the format of q-implant"
     )
 
-    turned = _command(commands, "requantize", "convert int8 values to uint8 or the reverse", _requantize, output=True)
+    turned = _editor(commands, "requantize", "convert int8 values to uint8 or the reverse", _requantize)
     turned.add_argument("--to", choices=("int8", "uint8"), required=True, help="element type of the result")
 
-    _command(
-        commands, "fake-quantize", "convert to a float model that rounds where the model quantises", _fake, output=True
-    )
+    _editor(commands, "fake-quantize", "convert to a float model that rounds where the model quantises", _fake)
     return parser
 
 
-def _command(commands: Any, name: str, help: str, body: Any, *, output: bool = False) -> argparse.ArgumentParser:
+def _command(commands: Any, name: str, help: str, body: Body) -> argparse.ArgumentParser:
     parser = add_command(commands, name, help, body)
     add_input(parser, "model", metavar="MODEL")
-    if output:
-        add_output(
-            parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, required=True, help="model: .circle or .tflite"
-        )
-        add_overwrite(parser)
-        add_any_reader(parser)
     return parser
 
 
-def _save(arguments: argparse.Namespace, module: Any) -> None:
-    from odc_mlir.frontend.export_circle import save_module
+def _editor(commands: Any, name: str, help: str, edit: Edit) -> argparse.ArgumentParser:
+    """Add a subcommand that writes what ``edit`` makes of a model."""
+    parser = _command(commands, name, help, lambda arguments: _edit(arguments, edit))
+    add_output(
+        parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, required=True, help="model: .circle or .tflite"
+    )
+    add_overwrite(parser)
+    add_any_reader(parser)
+    return parser
 
+
+def _edit(arguments: argparse.Namespace, edit: Edit) -> None:
+    from odc_mlir.frontend.export_circle import save_module
+    from odc_mlir.runtime import api
+
+    module = edit(arguments, api.load(arguments.model))
     save_module(module, arguments.output, overwrite=arguments.overwrite, any_reader=arguments.any_reader)
 
 
@@ -154,11 +162,10 @@ def _tensors(arguments: argparse.Namespace) -> None:
     arguments.files.tell([counted(len(found), "array")])
 
 
-def _resize(arguments: argparse.Namespace) -> None:
+def _resize(arguments: argparse.Namespace, module: ModuleOp) -> ModuleOp:
     from odc_mlir.editing.parameters import resize
-    from odc_mlir.runtime import api
 
-    _save(arguments, resize(api.load(arguments.model), _shapes(arguments.shapes)))
+    return resize(module, _shapes(arguments.shapes))
 
 
 def _shapes(text: str) -> list[tuple[int, ...]]:
@@ -176,20 +183,16 @@ def _shapes(text: str) -> list[tuple[int, ...]]:
     return [tuple(shape) for shape in found]
 
 
-def _extract(arguments: argparse.Namespace) -> None:
+def _extract(arguments: argparse.Namespace, module: ModuleOp) -> ModuleOp:
     from odc_mlir.editing.cutting import extract, keep_operators, main_operators
-    from odc_mlir.runtime import api
 
-    module = api.load(arguments.model)
     if bool(arguments.operators) == bool(arguments.inputs or arguments.outputs):
         raise OptionError(
             "specify a part either by tensors or by operators", hint="give --inputs and --outputs, or --operators"
         )
     if arguments.operators:
-        kept = _numbers(arguments.operators, len(main_operators(module)))
-        _save(arguments, keep_operators(module, kept))
-    else:
-        _save(arguments, extract(module, arguments.inputs, arguments.outputs))
+        return keep_operators(module, _numbers(arguments.operators, len(main_operators(module))))
+    return extract(module, arguments.inputs, arguments.outputs)
 
 
 def _numbers(text: str, count: int) -> set[int]:
@@ -233,31 +236,26 @@ def _partition(arguments: argparse.Namespace) -> None:
     arguments.files.tell(f"{file}: {counted(len(part.operators), 'operator')}" for file, part in pairs)
 
 
-def _implant(arguments: argparse.Namespace) -> None:
+def _implant(arguments: argparse.Namespace, module: ModuleOp) -> ModuleOp:
     from odc_mlir.editing.parameters import implant, read_parameters
-    from odc_mlir.runtime import api
 
-    document = read_parameters(arguments.parameters)
-    _save(arguments, implant(api.load(arguments.model), document, Path(arguments.parameters).parent))
+    return implant(module, read_parameters(arguments.parameters), Path(arguments.parameters).parent)
 
 
-def _requantize(arguments: argparse.Namespace) -> None:
+def _requantize(arguments: argparse.Namespace, module: ModuleOp) -> ModuleOp:
     from odc_mlir.editing.parameters import require_codes
-    from odc_mlir.runtime import api
     from odc_mlir.transforms.quant.quant_flip_sign import QuantFlipSignPass
     from odc_mlir.universe import make_context
 
-    module = api.load(arguments.model)
     require_codes(module)
     QuantFlipSignPass(arguments.to).apply(make_context(), module)
-    _save(arguments, module)
+    return module
 
 
-def _fake(arguments: argparse.Namespace) -> None:
+def _fake(arguments: argparse.Namespace, module: ModuleOp) -> ModuleOp:
     from odc_mlir.editing.parameters import fake_quantize
-    from odc_mlir.runtime import api
 
-    _save(arguments, fake_quantize(api.load(arguments.model)))
+    return fake_quantize(module)
 
 
 main = tool(build_parser)

@@ -18,6 +18,7 @@ from typing import Literal
 
 from odc_mlir._version import __version__
 from odc_mlir.errors import CacheError, OdcError, OptionError
+from odc_mlir.formats.cache import DEFAULT_LIMIT_MB, FOLDERS, LIMIT_VARIABLE, cache_folder
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import EXIT_USER, base_parser, tool
 from odc_mlir.tools.files import add_switch
@@ -47,6 +48,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
         return None
 
     findings = list(diagnose())
+    problems = sum(finding.status == "problem" for finding in findings)
     if arguments.json:
         arguments.files.print_json(findings)
     else:
@@ -57,8 +59,6 @@ def _body(arguments: argparse.Namespace) -> int | None:
                 mark = {"good": " ", "note": "-", "problem": "!"}[finding.status]
                 hint = f" ({finding.hint})" if finding.hint else ""
                 print(f" {mark} {finding.name:<{width}}  {finding.text}{hint}")
-    problems = sum(finding.status == "problem" for finding in findings)
-    if not arguments.json:
         print(counted(problems, "problem"))
     return EXIT_USER if problems else None
 
@@ -133,7 +133,9 @@ def _libraries() -> Iterator[SystemFact]:
 
 
 def _targets() -> Iterator[SystemFact]:
+    """Yield targets of this package and of others."""
     from odc_mlir import targets
+    from odc_mlir.plugins.target import TargetFacts, described
 
     for name in targets.names():
         try:
@@ -142,13 +144,6 @@ def _targets() -> Iterator[SystemFact]:
             yield SystemFact("targets", name, str(error), "problem", "reinstall odc-mlir")
         else:
             yield SystemFact("targets", name, f"version {target.version}, {target.clock_hz / 1e6:g} MHz")
-    yield from _described_targets()
-
-
-def _described_targets() -> Iterator[SystemFact]:
-    """Yield targets of this package and of others."""
-    from odc_mlir.plugins.target import TargetFacts, described
-
     for source, found in described():
         if isinstance(found, TargetFacts):
             text = f"{found.summary}; takes {', '.join(found.schemes)}; compiled by {found.codegen}"
@@ -203,7 +198,6 @@ def _metadata() -> Iterator[SystemFact]:
 
 
 def _cache() -> Iterator[SystemFact]:
-    from odc_mlir.formats.cache import cache_folder
     from odc_mlir.formats.private import check_root
 
     try:
@@ -239,15 +233,11 @@ class CacheUsage:
 
 def cache_usage() -> list[CacheUsage]:
     """Return the usage of the cache by kind; raise OptionError without a folder for it."""
-    from odc_mlir.formats.cache import cache_folder
-
     return [_usage(folder) for folder in _kinds(cache_folder())]
 
 
 def clean_cache(kinds: frozenset[str] | None = None) -> list[CacheUsage]:
     """Remove all entries, or entries of some ``kinds``; return the usage removed; raise OptionError."""
-    from odc_mlir.formats.cache import cache_folder
-
     folders = {folder.name: folder for folder in _kinds(cache_folder())}
     unknown = sorted((kinds or frozenset()) - folders.keys())
     if unknown:
@@ -263,7 +253,6 @@ def clean_cache(kinds: frozenset[str] | None = None) -> list[CacheUsage]:
 
 def prune_cache() -> list[CacheUsage]:
     """Remove leftovers and entries beyond the limit; return the usage removed; raise OptionError."""
-    from odc_mlir.formats.cache import DEFAULT_LIMIT_MB, LIMIT_VARIABLE, cache_folder
     from odc_mlir.runtime.auto.artefacts import prune
 
     text = os.environ.get(LIMIT_VARIABLE) or str(DEFAULT_LIMIT_MB)
@@ -280,8 +269,6 @@ def prune_cache() -> list[CacheUsage]:
 
 def _kinds(root: Path) -> list[Path]:
     """Return our folders in the cache, which may hold other files of the user."""
-    from odc_mlir.formats.cache import FOLDERS
-
     return [root / name for name in FOLDERS if (root / name).is_dir() and not (root / name).is_symlink()]
 
 

@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import ModelError, OdcError, OptionError
 from odc_mlir.tools.common import write_crash_file
 from odc_mlir.tools.files import add_switch
 
@@ -158,7 +158,6 @@ class Step:
 
 def steps_of(arguments: argparse.Namespace) -> Iterator[Step]:
     """Return the steps in order; raise OdcError for invalid names, options and reproducers."""
-    from odc_mlir.errors import OptionError
     from odc_mlir.pipelines import build_pass, check_positions, expand_stages
 
     before: dict[str, list[ModulePass]] = {}
@@ -198,8 +197,6 @@ def _requested(arguments: argparse.Namespace) -> Iterator[Step]:
 def _words(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Return the requested steps as (kind, text)."""
     if arguments.run_reproducer:
-        from odc_mlir.errors import ModelError
-
         pipeline = reproducer_pipeline(Path(arguments.input).read_text())
         if pipeline is None:
             raise ModelError("this is not a reproducer: it does not start with its RUN line", location=arguments.input)
