@@ -75,24 +75,15 @@ def time_line(rows: Sequence[str], spans: Iterable[TimelineSpan], end: float, *,
 
 
 def _axis(end: float, scale: float, height: int) -> Html:
-    step = _round_step(end / 8)
-    ticks = [step * i for i in range(int(end / step) + 1)]
-    return joined(
-        joined(
-            (
+    step, parts = _round_step(end / 8), []
+    for tick in (step * i for i in range(int(end / step) + 1)):
+        if (x := _LEFT + tick * scale) <= _WIDTH - 20:
+            anchor = "middle" if tick else "start"
+            parts += [
                 tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=0, y2=height, class_="axis"),
-                tag(
-                    "text",
-                    count_text(round(tick)),
-                    x=f"{x:.1f}",
-                    y=height + 13,
-                    text_anchor="middle" if tick else "start",
-                ),
-            )
-        )
-        for tick in ticks
-        if (x := _LEFT + tick * scale) <= _WIDTH - 20
-    )
+                tag("text", count_text(round(tick)), x=f"{x:.1f}", y=height + 13, text_anchor=anchor),
+            ]
+    return joined(parts)
 
 
 def _round_step(least: float) -> float:
@@ -199,18 +190,13 @@ def roofline(roofs: Sequence[Roof], layers: Sequence[tuple[str, float, float]], 
     for name, x, y in shown:
         cx, cy = place(x, y)
         note = f"{name}: {x:.3g} MACs per {unit}, {y:.3g} MACs per cycle"
-        parts.append(
-            tag(
-                "circle",
-                tag("title", note),
-                cx=f"{cx:.1f}",
-                cy=f"{cy:.1f}",
-                r=4,
-                style=f"fill:{colour(0)};fill-opacity:.75",
-            )
-        )
+        parts.append(_dot(cx, cy, 4, f"fill:{colour(0)};fill-opacity:.75", note))
     names = ["layers", *(roof.name for roof in roofs)]
     return joined((legend(names), _svg(_WIDTH, height + bottom, title, joined(parts))))
+
+
+def _dot(x: float, y: float, radius: float, style: str, note: str) -> Html:
+    return tag("circle", tag("title", note), cx=f"{x:.1f}", cy=f"{y:.1f}", r=radius, style=style)
 
 
 def _decades(values: Sequence[float]) -> tuple[int, int]:
@@ -261,13 +247,9 @@ def scatter(
         tag("text", f"{labels[1]} (to {top_y:,.6g})", x=_LEFT + 4, y=11),
     ]
     for name, x, y, stands_out in sorted(points, key=lambda point: point[3]):
-        place = {
-            "cx": f"{_LEFT + x / top_x * (_WIDTH - _LEFT - 10):.1f}",
-            "cy": f"{height - y / top_y * (height - 14):.1f}",
-        }
-        note = tag("title", f"{name}: {x:,.6g}, {y:,.6g}")
+        cx, cy = _LEFT + x / top_x * (_WIDTH - _LEFT - 10), height - y / top_y * (height - 14)
         style = f"fill:{colour(1 if stands_out else 0)};fill-opacity:{1 if stands_out else 0.45}"
-        parts.append(tag("circle", note, **place, r=5 if stands_out else 3.5, style=style))
+        parts.append(_dot(cx, cy, 5 if stands_out else 3.5, style, f"{name}: {x:,.6g}, {y:,.6g}"))
     shown = _svg(_WIDTH, height + bottom, title, joined(parts))
     return joined((legend(names), shown))
 
@@ -298,16 +280,9 @@ def graph(nodes: Sequence[DiagramNode], *, title: str) -> Html:
             parts.append(_edge(left, source * row + 16, y + 2, place - source))
         shown = node.name if len(node.name) <= 24 else f"…{node.name[-23:]}"
         label = tag("tspan", node.kind, style="fill:var(--ink);font-weight:600")
+        style = "fill:var(--panel);stroke:var(--line)"
         parts += [
-            tag(
-                "rect",
-                x=left,
-                y=y + 2,
-                width=width - left,
-                height=14,
-                rx=3,
-                style="fill:var(--panel);stroke:var(--line)",
-            ),
+            tag("rect", x=left, y=y + 2, width=width - left, height=14, rx=3, style=style),
             _node_text(node, joined((tag("title", node.name), label, f" {shown}")), left, y),
         ]
     return _svg(width, len(nodes) * row, title, joined(parts))
