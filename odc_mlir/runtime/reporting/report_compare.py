@@ -160,17 +160,8 @@ def _measures(reports: Sequence[Report], names: Sequence[str]) -> Html:
     for label, key in MEASURES:
         values = [measure(report, key) for report in reports]
         shown = (f"{value:,.4g}" if key == "latency_ms" else count_text(value) for value in values)
-        rows.append(
-            [
-                label,
-                *(
-                    TableCell(
-                        text if value is values[0] or not values[0] else f"{text} ({value / values[0]:.2f})", value
-                    )
-                    for text, value in zip(shown, values, strict=True)
-                ),
-            ]
-        )
+        ratios = ("", *(f" ({value / values[0]:.2f})" if values[0] else "" for value in values[1:]))
+        rows.append([label, *map(TableCell, map("".join, zip(shown, ratios, strict=True)), values)])
     return table(columns, rows, caption="measures of every report")
 
 
