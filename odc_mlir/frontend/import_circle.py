@@ -123,15 +123,8 @@ class _Importer:
         functions = [_SubgraphImporter(self, index).function() for index in range(len(model.subgraphs))]
         module = ModuleOp(list[Operation](functions), attributes=self._attributes())
         module.location = name_loc(self.symbols[0] if self.symbols else "empty")
-        set_states(
-            module,
-            [
-                pair
-                for name, buffer in self.model.metadata
-                if name == states.NAME
-                for pair in states.decode(self.model.buffers[buffer])
-            ],
-        )
+        found = [self.model.buffers[buffer] for name, buffer in self.model.metadata if name == states.NAME]
+        set_states(module, [pair for buffer in found for pair in states.decode(buffer)])
         return module
 
     def blob(self, buffer: int) -> circle.BlobAttr:

@@ -62,11 +62,9 @@ class _Joint:
             if item.subgraph >= len(self._models[item.model].subgraphs):
                 raise PackageError(f"{item} names a subgraph that {self._manifest.models[item.model]!r} does not have")
             named[item.model].add(item.subgraph)
-        for index, found in enumerate(named):
+        for model, found in zip(self._manifest.models, named, strict=True):
             if len(found) > 1:
-                raise PackageError(
-                    f"{self._manifest.models[index]!r} has entry points in subgraphs {sorted(found)}; one is allowed"
-                )
+                raise PackageError(f"{model!r} has entry points in subgraphs {sorted(found)}; one is allowed")
         return [min(found, default=0) for found in named]
 
     def _entry(self, model: int) -> SubGraph:
@@ -90,15 +88,13 @@ class _Joint:
                     raise PackageError(f"the input {target} is connected twice")
                 feeds[target] = edge.source
         given = set(self._manifest.inputs)
-        for index, _ in enumerate(self._models):
+        for index, model in enumerate(self._manifest.models):
             entry = self._entry(index)
             for io in range(len(entry.inputs)):
                 item = IoIndex(index, self._entries[index], io)
                 if item not in feeds and item not in given:
                     name = entry.tensors[entry.inputs[io]].name
-                    raise PackageError(
-                        f"nothing is connected to input {item} ({name!r}) of {self._manifest.models[index]!r}"
-                    )
+                    raise PackageError(f"nothing is connected to input {item} ({name!r}) of {model!r}")
         return feeds
 
     def _order(self) -> list[int]:

@@ -397,13 +397,9 @@ def _subgraph(subgraph: SubGraph, codes: dict[tuple[str, int, str], int], schema
     """``codes`` grows by the operators that are new, in order of their first use."""
     operators = []
     for index, operator in enumerate(subgraph.operators):
-        if operator.name not in schema.operators.codes:
-            raise MalformedError(
-                f"{schema.label} has no such operator",
-                path=f"operators[{index}]",
-                op=operator.label,
-                error=UnsupportedError,
-            )
+        with within(f"operators[{index}]", op=operator.label):
+            if operator.name not in schema.operators.codes:
+                raise MalformedError(f"{schema.label} has no such operator", error=UnsupportedError)
         key = (operator.name, operator.version, operator.custom_code)
         operators.append({"opcode_index": codes.setdefault(key, len(codes)), **_operator(operator, schema)})
     return {
