@@ -180,6 +180,12 @@ QUANTIZE_PREPARE = (
     "cse",
     "dce",
 )
+# How a float model with assigned parameters becomes a quantised candidate, and what the chosen one goes through.
+QUANTIZE_BUILD = ("quant-propagate-params", "convert-circle-to-quant", "quant-insert-requantize", "dce")
+QUANTIZE_CHECK = ("quant-verify-params", "dce")
+# The quantiser's questions to a target: which layers it runs, and in addition which of them are worth it.
+PLACE = ("odc-set-target", "odc-fix-batch", "npu-mark-supported")
+PLAN = ("npu-form-groups", "npu-choose-segments")
 
 
 @dataclass(frozen=True)

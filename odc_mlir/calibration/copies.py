@@ -1,13 +1,10 @@
 """Detection of repeated samples and near copies, which count as one observation.
 
-Two samples are near where no real input differs by more than 1/32 of what it varies by over the samples, as pictures of
-one scene do by the noise of a camera, and all other inputs are equal. Elements vary by their mean absolute deviation;
-those that vary most differ by that part in the mean, and single ones by that part of their own deviation. One that
-hardly varies may differ by more, as noise of one size all over the input has it.
-
-Draws of few dimensions come as near each other by chance. These have others at all distances, but copies lie apart:
-within 16 times the distance of the farthest copy is no other sample. In one dimension chance has that of one pair in
-16, else of fewer: so few copies are none.
+Two samples are near where no real input differs by more than 1/32 of its mean absolute deviation over the samples, and
+all other inputs are equal. Elements that vary most differ by that part in the mean, single ones by that part of their
+own deviation. Draws of few dimensions come as near each other by chance, but have others at all distances: within 16
+times the distance of the farthest copy is no other sample. In one dimension chance has that of one pair in 16, else of
+fewer: so few copies are none.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import hashlib
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import filterfalse, pairwise
 from random import Random
 from typing import TypeVar
 
@@ -78,7 +75,6 @@ _FAR = 16.0
 # So many standard deviations more copies than chance has in one dimension may be chance.
 _BEYOND_CHANCE = 3.0
 _PARTS = 64  # sums of an input's elements by which samples are compared first
-_FIRST = 32  # samples on either side that are looked at before all are
 _AT_ONCE = 1 << 21  # elements that are compared at a time
 
 
@@ -116,7 +112,11 @@ def copied(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
     with np.errstate(all="ignore"):  # of numbers too large for their sums, which are near nothing
         for alike in _by_key(range(len(samples)), shapes):
             inputs = _real_inputs([samples[place] for place in alike])
-            others = [_others(samples[place], None if labels is None else labels[place]) for place in alike]
+            # Near copies share the inputs that are not real, and the label.
+            others = [
+                digest([*filterfalse(_is_real, samples[place]), *([] if labels is None else [labels[place]])])
+                for place in alike
+            ]
             for members in _by_key(range(len(alike)), others) if inputs else ():
                 for place, first in _Neighbours(inputs, np.array(members)).copies():
                     result[alike[place]] = alike[first]
@@ -129,11 +129,6 @@ def _by_key(places: Sequence[int], keys: Sequence[_Key]) -> list[list[int]]:
     for place in places:
         found.setdefault(keys[place], []).append(place)
     return [group for group in found.values() if len(group) > 1]
-
-
-def _others(sample: Sample, label: Array | None) -> bytes:
-    """Return the key that near copies share: inputs that are not real, and the label."""
-    return digest([*(array for array in sample if not _is_real(array)), *([] if label is None else [label])])
 
 
 def _is_real(array: Array) -> bool:
@@ -226,10 +221,8 @@ class _Neighbours:
     def __init__(self, inputs: Sequence[_RealInput], members: Places) -> None:
         self._inputs, self._members = inputs, members
         self._parts = np.concatenate([item.parts[members] for item in inputs], axis=1)
-        sums = self._parts.sum(axis=1)
-        self._order = np.argsort(sums, kind="stable")
-        self._ranks = np.argsort(self._order, kind="stable")
-        self._sums, self._sorted = sums, sums[self._order]
+        self._sums = self._parts.sum(axis=1)
+        self._order = np.argsort(self._sums, kind="stable")
 
     def copies(self) -> Iterator[tuple[int, int]]:
         """Map each copy to its original."""
@@ -239,44 +232,20 @@ class _Neighbours:
                 continue
             near, distances = self._within(place, _NEAR)
             later = near[(near > place) & ~is_copy[near]]
-            if later.size and self._is_apart(place, near, _APART * float(distances.max())):
+            if later.size and len(self._within(place, _APART * float(distances.max()))[0]) == len(near):
                 is_copy[later] = True
                 yield from ((int(self._members[other]), int(self._members[place])) for other in later)
 
     def _within(self, place: int, reach: float) -> tuple[Places, Reals]:
         """The others that are no farther than ``reach``, and how far they are."""
-        others = self._candidates(place, reach)
-        distances = self._distances(place, others)
-        is_near = distances <= reach
-        return others[is_near], distances[is_near]
-
-    def _is_apart(self, place: int, near: Places, reach: float) -> bool:
-        """Return whether none but those ``near`` are within ``reach``."""
-        for most in (_FIRST, len(self._order)):  # of draws of few dimensions some of the first are within
-            others = self._candidates(place, reach, most)
-            others = others[~np.isin(others, near)]
-            done, step = 0, 1
-            while done < len(others):
-                if (self._distances(place, others[done : done + step]) <= reach).any():
-                    return False
-                done, step = done + step, 4 * step
-        return True
-
-    def _candidates(self, place: int, reach: float, count: int | None = None) -> Places:
-        """Those that sums do not show to be farther than ``reach``, the nearest by these first.
-
-        ``count``: only so many on each side in the order of sums.
-        """
         most = reach * len(self._inputs) * (1.0 + 1e-9)
         most += 1e-12 * float(np.abs(self._parts[place]).sum())  # what sums are rounded by
-        start, end = np.searchsorted(self._sorted, [self._sums[place] - most, self._sums[place] + most])
-        if count is not None:
-            start, end = max(start, self._ranks[place] - count), min(end, self._ranks[place] + count + 1)
-        others = self._order[start:end]
-        others = others[others != place]
+        ends = [self._sums[place] - most, self._sums[place] + most]
+        others = self._order[slice(*np.searchsorted(self._sums, ends, sorter=self._order))]
         rough = np.abs(self._parts[others] - self._parts[place]).sum(axis=1)
-        order = np.argsort(rough, kind="stable")
-        return np.asarray(others[order[: np.searchsorted(rough[order], most, side="right")]])
+        others = others[(rough <= most) & (others != place)]
+        distances = self._distances(place, others)
+        return others[distances <= reach], distances[distances <= reach]
 
     def _distances(self, place: int, others: Places) -> Reals:
         """Return the largest distance of two samples over all inputs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -21,7 +20,7 @@ Shapes = tuple[tuple[int, ...], ...]
 """Those of a model's inputs, in order."""
 
 
-Severity = Literal["error", "warning", "note"]
+Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class Records:
     """Statistics of a model's float tensors over ``runs`` inferences.
 
     ``digest`` is that of the model, empty where it is not known; ``inputs`` are facts by the name of a float input.
-    ``findings`` is what coverage.py has to say about all of it, where it was asked.
+    ``findings``: what :func:`coverage` says of all of it, where it was asked.
     """
 
     digest: str = ""
@@ -127,9 +126,6 @@ _LARGEST_REAL = 2.0**64
 _FEWEST_VALUES = 3
 _VANISHING, _OUTSIZED = "vanishing-inputs", "outsized-inputs"
 _LARGEST_PIXEL = 255
-_MOSTLY = 0.5
-# An extreme this many standard deviations away takes most codes from all other values.
-_FAR_DEVIATIONS = 50.0
 
 
 def coverage(
@@ -139,17 +135,15 @@ def coverage(
 
     ``inputs`` are the model's float inputs, ``expected`` all float tensors that a run can show.
     """
-    inputs = tuple(inputs)
-    found = [*amount(records.runs), *_unseen(records, expected)]
+    found = [*amount(records.runs)]
+    unseen = "no run computed it; it has no range"
+    found += [_about(key, "warning", "never-observed", unseen) for key in expected if key not in records.tensors]
     for key in inputs:
         if key in records.tensors:
             found += _input(key, records.tensors[key], records.inputs.get(key[1]), records.runs)
     for key, statistics in records.tensors.items():
         found += _values(key, statistics)
-        if key not in inputs:
-            found += _activation(key, statistics, records.runs)
-    order: tuple[Severity, ...] = ("error", "warning", "note")
-    return sorted(found, key=lambda finding: order.index(finding.severity))
+    return sorted(found, key=lambda finding: finding.severity)  # errors come before warnings
 
 
 def unreal_inputs(records: Records, inputs: Iterable[TensorKey]) -> list[str]:
@@ -167,12 +161,6 @@ def amount(runs: int) -> Iterator[RecordFinding]:
         what = "1 sample has" if runs == 1 else f"{runs} samples have"
         text = f"only {what} been recorded; ranges get reliable from {FEWEST_RUNS}, better 100, on"
         yield RecordFinding("warning", FEW_RUNS, text)
-
-
-def _unseen(records: Records, expected: Iterable[TensorKey]) -> Iterator[RecordFinding]:
-    for key in expected:
-        if key not in records.tensors:
-            yield _about(key, "warning", "never-observed", "no run computed it; it has no range")
 
 
 def _input(
@@ -221,45 +209,12 @@ def _values(key: TensorKey, statistics: TensorStatistics) -> Iterator[RecordFind
         ("infinite", statistics.infinite_count, "infinite"),
     ):
         if count:
-            yield _about(key, "warning", kind, f"{_elements(count)} {what}; the range is that of the others")
-    if statistics.lowest_count:
-        text = f"{_elements(statistics.lowest_count)} the lowest float, as masks have it; the range leaves that out"
-        yield _about(key, "note", "masked", text)
+            text = (
+                f"{counted(count, 'element')} {'is' if count == 1 else 'are'} {what}; the range is that of the others"
+            )
+            yield _about(key, "warning", kind, text)
     if statistics.runs_seen and not statistics.runs:
         yield _about(key, "warning", "no-values", "no element of any run counts; it has no range")
-
-
-def _elements(count: int) -> str:
-    """``1 element is``, ``2 elements are``."""
-    return f"{counted(count, 'element')} {'is' if count == 1 else 'are'}"
-
-
-def _activation(key: TensorKey, statistics: TensorStatistics, runs: int) -> Iterator[RecordFinding]:
-    """Findings about an internal tensor."""
-    if not statistics.runs:
-        return
-    if statistics.runs_seen < runs:
-        yield _about(key, "note", "not-in-all-runs", f"{statistics.runs_seen} of {runs} runs computed it")
-    least, most = statistics.minimum, statistics.maximum
-    if least == most:
-        kind = "constant" if least else "dead"
-        yield _about(key, "note", kind, f"all values are {least:zg}, whatever the input is")
-        return
-    if not statistics.count:
-        return
-    _, counts = statistics.histogram.occupied()
-    for end, count in ((least, counts[0]), (most, counts[-1])):
-        share = float(count / counts.sum())
-        if end and share > _MOSTLY:
-            yield _about(key, "note", "saturated", f"{share:.0%} of its values are at the end {end:g} of its range")
-    deviation = math.sqrt(statistics.variance)
-    far = max(statistics.mean - least, most - statistics.mean)
-    if deviation and far > _FAR_DEVIATIONS * deviation:
-        text = (
-            f"its extremes {least:zg} and {most:zg} lie up to {far / deviation:.0f} standard deviations from the mean; "
-            "a range that clips them is likely to be better"
-        )
-        yield _about(key, "note", "outliers", text)
 
 
 def _about(key: TensorKey, severity: Severity, kind: str, text: str) -> RecordFinding:

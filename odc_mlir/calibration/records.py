@@ -264,7 +264,7 @@ class RecordStore:
                 elif not _is_regular(place):
                     raise RecordsError("the records cannot be used: it is not a regular file", location=str(place))
         except CacheError as error:
-            raise _of_records(error) from None
+            raise RecordsError(error.message, location=error.location, hint=error.hint, passing=error.passing) from None
         except OSError as error:
             # What is not there any more has just been deleted, and is made anew by another try.
             is_gone = isinstance(error, FileNotFoundError)
@@ -376,10 +376,6 @@ def _damage(reason: str, where: str) -> RecordsDamagedError:
 
 def _not_ours(where: str) -> RecordsDamagedError:
     return RecordsDamagedError("this is not a file of records", location=where, hint=_NOT_OURS)
-
-
-def _of_records(error: CacheError) -> RecordsError:
-    return RecordsError(error.message, location=error.location, hint=error.hint, passing=error.passing)
 
 
 def _packed_sample(sample: Sequence[NDArray[Any]]) -> bytes:

@@ -5,14 +5,14 @@ A module imports only from areas before its own:
 =========== ===================================================== =============================================
 area        modules                                               subject
 =========== ===================================================== =============================================
-``policy``  ``policy/``                                           schemes, ranges, limits, options: no IR
-``samples`` ``samples``                                           calibration and evaluation samples
+``policy``  ``policy/``                                           schemes, ranges, limits, options, texts: no IR
+``samples`` ``states``, ``samples``                               calibration and evaluation samples
 ``measure`` ``outputs``, ``execution``, ``measurement``,          running models and measuring their errors
             ``reference``, ``layers``, ``intervals``
 ``make``    ``refinement``, ``models``, ``candidates``            building quantised models by recipes
-``search``  ``evaluator``, ``help``, ``target``, ``pareto``,      choosing recipes and precisions of layers
+``search``  ``target``, ``evaluator``, ``help``, ``pareto``,      choosing recipes and precisions of layers
             ``precisions``
 ``driver``  ``driver``                                            the steps from model to result
-``verdict`` ``advice``, ``verdict``, ``report``, ``quantize``     findings, status, advice, page, entry points
+``verdict`` ``verdict``, ``report``, ``quantize``                 findings, status, page, entry points
 =========== ===================================================== =============================================
 """

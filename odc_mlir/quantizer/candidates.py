@@ -18,10 +18,11 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, SSAValue
 
+from odc_mlir import pipelines
 from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.ops.spec import Array, QuantParams, Trait
+from odc_mlir.ops.spec import Array, QuantParams, TensorInfo, Trait
 from odc_mlir.quantizer import models
 from odc_mlir.quantizer.execution import float_names
 from odc_mlir.quantizer.policy.options import WIDE_HEADROOM, Options, PrecisionChoice
@@ -34,7 +35,7 @@ from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.common.tensor_names import outputs_of, values_of
 from odc_mlir.transforms.quant.common import ir as quant_ir
-from odc_mlir.transforms.quant.common.given import given_range, moved_to, read_given, write_given
+from odc_mlir.transforms.quant.common.given import moved_to, read_given, write_given
 from odc_mlir.transforms.quant.common.ir import main_function
 from odc_mlir.transforms.quant.quant_absorb_pairs import QuantAbsorbPairsPass
 from odc_mlir.transforms.quant.quant_assign_params import Assignment
@@ -86,23 +87,6 @@ def copied(assigned: ModuleOp, copies: Mapping[str, str]) -> dict[str, Attribute
     return found
 
 
-def of_states(assigned: ModuleOp, states: Mapping[str, str]) -> dict[str, Attribute]:
-    """Return for each state input the type of its output; omit outputs that stay real."""
-    values = _values(assigned)
-    types = {input: quant_ir.assigned_type(_named(values, output)) for output, input in states.items()}
-    return {name: type for name, type in types.items() if quant_ir.params_of(type) is not None}
-
-
-def check_kept(graph: Graph, types: Types) -> None:
-    """Raises OptionError for the first tensor of the quantised ``graph`` that is not of the type given for it."""
-    if missed := missing(graph, types):
-        name, seen = next(iter(missed.items()))
-        raise OptionError(
-            f"{name!r} cannot have the parameters given for it: {seen}",
-            hint="omit them, or give them to the tensors that share its quantisation",
-        )
-
-
 def missing(graph: Graph, types: Types) -> dict[str, str]:
     """Return the actual type of each tensor whose type differs from the given one, by name."""
     found: dict[str, str] = {}
@@ -112,7 +96,7 @@ def missing(graph: Graph, types: Types) -> dict[str, str]:
         assert wanted is not None
         infos = [graph.tensors[index] for index, other in standing.items() if other == name]
         coded = [info for info in infos if info.quant is not None and info.info.is_integer]
-        if any(_is_same(info.quant, moved_to(wanted[0], wanted[1], info.dtype)) for info in coded):
+        if any(_is_same(info, moved_to(wanted[0], wanted[1], info.dtype)) for info in coded):
             continue
         if not coded:
             found[name] = "it stays real" if infos else "the optimised model has no such tensor"
@@ -123,11 +107,11 @@ def missing(graph: Graph, types: Types) -> dict[str, str]:
     return found
 
 
-def _is_same(seen: QuantParams | None, wanted: QuantParams | None) -> bool:
+def _is_same(info: TensorInfo, wanted: QuantParams | None) -> bool:
     close = 1e-6  # of scales, which files keep as float32
-    if seen is None or wanted is None or seen.zero_points != wanted.zero_points:
+    if info.quant is None or wanted is None or info.quant.zero_points != wanted.zero_points:
         return False
-    return bool(np.allclose(seen.scales, wanted.scales, rtol=close, atol=0.0))
+    return bool(np.allclose(info.quant.scales, wanted.scales, rtol=close, atol=0.0))
 
 
 def taken_out(module: ModuleOp) -> ModuleOp:
@@ -145,12 +129,6 @@ def scheme_of(types: Types) -> str:
     counts = Counter(found[0] for type in types.values() if (found := quant_ir.params_of(type)) is not None)
     dtype = counts.most_common(1)[0][0]
     return "int16x8" if dtype == "int16" and counts["int8"] else dtype
-
-
-def given_ranges(types: Types) -> dict[str, tuple[float, float]]:
-    """Return the ranges that given types represent, by name."""
-    found = ((name, given_range(types, name)) for name in types)
-    return {name: range for name, range in found if range is not None}
 
 
 def codes_brought(graph: Graph) -> list[str]:
@@ -177,8 +155,7 @@ def lost(graph: Graph, types: Types) -> list[str]:
 
 
 def _values(module: ModuleOp) -> dict[str, SSAValue]:
-    function = models.main_of(module)
-    return {value_name(value): value for value in values_of(function)}
+    return {value_name(value): value for value in values_of(models.main_of(module))}
 
 
 def _named(values: Mapping[str, Any], name: str) -> SSAValue:
@@ -206,7 +183,9 @@ def with_output_room(
     for value in _behind_layers(function, statistics):
         name = value_name(value)
         if name in found and name in statistics:
-            low, high = with_room(statistics[name], _elements(value), bits)
+            assert isinstance(value.type, TensorType)
+            elements = math.prod(max(dim, 1) for dim in value.type.get_shape())
+            low, high = with_room(statistics[name], elements, bits)
             end = most.get(name, math.inf)
             found[name] = min(max(low, -end), found[name][0]), max(min(high, end), found[name][1])
     for name in map(value_name, _squashed(function, "LOGISTIC")):
@@ -264,12 +243,6 @@ def _back(values: Sequence[SSAValue], goes_through: Callable[[CircleOp], bool]) 
                 todo.extend(value.owner.operands)
 
 
-def _elements(value: SSAValue) -> int:
-    assert isinstance(value.type, TensorType)
-    return math.prod(max(dim, 1) for dim in value.type.get_shape())
-
-
-_PROPAGATE = "quant-propagate-params"
 # Samples that codes are refined by: moments of inputs change little with more.
 MOST_REFINING = 64
 # Bytes of constants of the last candidates without refined codes that are kept: others often differ in these alone.
@@ -287,7 +260,7 @@ class CandidateBuilder:
         self.given: dict[str, Attribute] = {}  # what the last model was asked to have, by tensor name
         self._found: dict[tuple[Any, ...], tuple[Statistics, Mapping[str, Range]]] = {}  # by identity of the first
         # Candidates without refined codes and their bytes, by recipe and by the identity of what they are made of.
-        self._unrefined: dict[tuple[Any, ...], tuple[models.FloatModel, Statistics, models.Candidate, int]] = {}
+        self._unrefined: dict[tuple[Any, ...], tuple[Statistics, models.Candidate, int]] = {}
 
     def add_samples(self, samples: Sequence[Sequence[Array]]) -> bool:
         """Refine codes by these samples as well from now on; False where there are enough without them."""
@@ -312,7 +285,7 @@ class CandidateBuilder:
         plain = self.unrefined(model, recipe, statistics)
         if not (recipe.rounding or recipe.correction):
             return plain
-        candidate = models.Candidate(recipe, plain.module.clone())
+        candidate = models.Candidate(model, recipe, plain.module.clone())
         if not self._samples:
             return candidate
         found = refine(
@@ -324,13 +297,13 @@ class CandidateBuilder:
             known=model.known.setdefault(len(self._samples), RefinementCache()) if known is None else known,
         )
         found.apply(candidate.module)
-        models.run_passes(self._context, candidate.module, [models.dead_code_pass()], verify=False)
+        models.run_passes(self._context, candidate.module, ("dce",), verify=False)
         return candidate
 
     def verify(self, candidate: models.Candidate) -> models.Candidate:
         """``candidate``; raises OdcError where it is no valid model, or has parameters that cannot be."""
-        checks = [] if self.scheme.weights_only else [models.make_pass("quant-verify-params")]
-        models.run_passes(self._context, candidate.module, [*checks, models.dead_code_pass()])
+        checks = ("dce",) if self.scheme.weights_only else pipelines.QUANTIZE_CHECK
+        models.run_passes(self._context, candidate.module, checks)
         return candidate
 
     def unrefined(self, model: models.FloatModel, recipe: models.Recipe, statistics: Statistics) -> models.Candidate:
@@ -342,10 +315,10 @@ class CandidateBuilder:
         else:
             made = self._rounded(model, recipe, statistics)
             size = sum(op.blob.size for op in made.module.walk() if isinstance(op, ConstOp))
-            self._unrefined[key] = model, statistics, made, size
+            self._unrefined[key] = statistics, made, size
             while len(self._unrefined) > 1 and sum(kept[-1] for kept in self._unrefined.values()) > _MOST_KEPT:
                 del self._unrefined[next(iter(self._unrefined))]
-        return self._unrefined[key][2]
+        return self._unrefined[key][1]
 
     def _rounded(self, model: models.FloatModel, recipe: models.Recipe, statistics: Statistics) -> models.Candidate:
         module = model.module.clone()
@@ -354,31 +327,25 @@ class CandidateBuilder:
             for op in quant_ir.operators(models.main_of(module)):
                 if (choice := precisions.get(op_name(op))) is not None:
                     quant_ir.write_word(op, quant_ir.PRECISION, choice.precision)
-            scales = "fitted" if recipe.fitted else None
-            made = models.make_pass("quant-weights-only", dtype=self.scheme.weights, scales=scales)
-            models.run_passes(self._context, module, [made])
+            name, fitted = "quant-weights-only", {"scales": "fitted"} if recipe.fitted else {}
+            models.run_passes(self._context, module, (name,), {name: {"dtype": self.scheme.weights, **fitted}})
             quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)
-            return models.Candidate(recipe, module)
+            return models.Candidate(model, recipe, module)
         self.assign(module, recipe, statistics)
-        models.run_passes(
-            self._context,
-            module,
-            [
-                models.make_pass(_PROPAGATE),
-                models.make_pass(
-                    "convert-circle-to-quant",
-                    io=self.options.io,
-                    inputs=_entries(self.options.input_types),
-                    outputs=_entries(self.options.output_types),
-                ),
-                models.make_pass("quant-insert-requantize"),
-                models.dead_code_pass(),
-            ],
-            verify=False,
-        )
-        candidate = models.Candidate(recipe, module)
-        if self.given:
-            check_kept(candidate.graph, self.given)
+        ends = {"inputs": self.options.input_types, "outputs": self.options.output_types}
+        types: dict[str, Any] = {
+            end: tuple(f"{name}={type}" if name else type for name, type in given.items())
+            for end, given in ends.items()
+        }
+        options = {"convert-circle-to-quant": {"io": self.options.io, **types}}
+        models.run_passes(self._context, module, pipelines.QUANTIZE_BUILD, options, verify=False)
+        candidate = models.Candidate(model, recipe, module)
+        if self.given and (missed := missing(candidate.graph, self.given)):
+            name, seen = next(iter(missed.items()))
+            raise OptionError(
+                f"{name!r} cannot have the parameters given for it: {seen}",
+                hint="omit them, or give them to the tensors that share its quantisation",
+            )
         return candidate
 
     def assign(self, module: ModuleOp, recipe: models.Recipe, statistics: Statistics) -> None:
@@ -393,16 +360,21 @@ class CandidateBuilder:
             fold_model = module.clone()
             write_given(fold_model, given)
             self._assign(fold_model, recipe, statistics)
-            models.run_passes(self._context, fold_model, [models.make_pass(_PROPAGATE)])
+            models.run_passes(self._context, fold_model, pipelines.QUANTIZE_BUILD[:1])
             self.given |= copied(fold_model, options.copied_parameters)
-            self.given |= of_states(fold_model, options.states or {})
+            values = _values(fold_model)
+            for output, input in (options.states or {}).items():
+                type = quant_ir.assigned_type(_named(values, output))
+                self.given |= {} if quant_ir.params_of(type) is None else {input: type}
         write_given(module, given | self.given)
         self._assign(module, recipe, statistics)
 
     def _assign(self, module: ModuleOp, recipe: models.Recipe, statistics: Statistics) -> None:
         function = models.main_of(module)
         with typed_errors(models.STAGE):
-            ranges = self._ranges(recipe, statistics)
+            known = self._known_ranges(statistics, recipe.ranges, dict(recipe.range_options))
+            wider = 1.0 + recipe.headroom
+            ranges = {name: (wider * low, wider * high) for name, (low, high) in known.items()}
             if recipe.output_room:
                 assert self.scheme.activations is not None
                 ranges = with_output_room(function, ranges, statistics, DTYPES[self.scheme.activations].bits)
@@ -415,11 +387,6 @@ class CandidateBuilder:
         quant_ir.write_word(module, quant_ir.GRANULARITY, self.scheme.granularity)
         form = "symmetric" if self.scheme.symmetric_weights else "asymmetric"
         quant_ir.write_word(module, quant_ir.WEIGHTS, form)
-
-    def _ranges(self, recipe: models.Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
-        found = self._known_ranges(statistics, recipe.ranges, dict(recipe.range_options))
-        wider = 1.0 + recipe.headroom
-        return {name: (wider * low, wider * high) for name, (low, high) in found.items()}
 
     def _known_ranges(self, statistics: Statistics, mode: str, options: Mapping[str, Any]) -> Mapping[str, Range]:
         """Return the cached ranges of ``statistics``."""
@@ -435,7 +402,3 @@ class CandidateBuilder:
         wider = 1.0 + WIDE_HEADROOM
         found = self._known_ranges(statistics, "minmax", {})
         return {name: (wider * low, wider * high) for name, (low, high) in found.items()}
-
-
-def _entries(types: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(f"{name}={type}" if name else type for name, type in types.items())

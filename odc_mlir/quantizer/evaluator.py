@@ -8,31 +8,40 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.calibration.recorded import joined
 from odc_mlir.errors import OdcError, UnsupportedError
-from odc_mlir.ops.spec import Array
+from odc_mlir.formats.circle.writer import write_model, write_tflite
+from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.candidates import MOST_REFINING, CandidateBuilder
-from odc_mlir.quantizer.intervals import Certainty, intervals_of
-from odc_mlir.quantizer.layers import Coverage, Examination, coverage_of
+from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, intervals_of
+from odc_mlir.quantizer.layers import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, Coverage, Examination, coverage_of
 from odc_mlir.quantizer.measurement import Measurement
-from odc_mlir.quantizer.models import Candidate, FloatModel, Recipe
-from odc_mlir.quantizer.outputs import output_ends
+from odc_mlir.quantizer.models import Candidate, FloatModel, Recipe, layer_names
+from odc_mlir.quantizer.outputs import ends_of
+from odc_mlir.quantizer.policy.declarations import LITERT
 from odc_mlir.quantizer.policy.options import Options, Progress
 from odc_mlir.quantizer.policy.ranges import Statistics
+from odc_mlir.quantizer.policy.schemes import NARROW
+from odc_mlir.quantizer.policy.verdict import R2_LIMIT, Limit, check_can_be_missed, choose_limits, metric_name
 from odc_mlir.quantizer.reference import Reference
-from odc_mlir.quantizer.refinement import Learner, RefinementCache, learn
+from odc_mlir.quantizer.refinement import Learner, RefinementCache, layer_pairs, learn
 from odc_mlir.quantizer.samples import Data
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.recording import record
+from odc_mlir.transforms.quant.quant_limit_far import limited
+
+if TYPE_CHECKING:
+    from odc_mlir.quantizer.target import Placement, TargetRules
 
 LOG = logging.getLogger(__name__)
 
@@ -40,31 +49,6 @@ LOG = logging.getLogger(__name__)
 # knows. The held-back samples are divided into halves.
 FOLDS, JUDGES, HALVES = 4, 8, 2
 _MOST_JUDGING_MACS = 1 << 30  # of all samples: cross-validation of larger models takes minutes
-
-
-class JudgementCache:
-    """Cache of the last judgements, so that the best candidate is not judged again for each comparison.
-
-    ``judge`` returns measures and whether they are of fold models: those are the same for each candidate of the recipe.
-    """
-
-    def __init__(self, judge: Callable[[FloatModel, Candidate], tuple[Measurement, bool]]) -> None:
-        self._judge = judge
-        self._last: list[tuple[FloatModel, Candidate, Measurement, bool]] = []
-
-    def measure(self, model: FloatModel, candidate: Candidate) -> Measurement:
-        """Return the measures of the candidate, judged now or before."""
-        most_known = 3  # the best candidate so far, and the last two that were compared with it
-
-        def is_of(known: tuple[FloatModel, Candidate, Measurement, bool]) -> bool:
-            is_alike = known[3] and known[0] is model and known[1].recipe == candidate.recipe
-            return known[1] is candidate or is_alike
-
-        found = next(filter(is_of, self._last), None)
-        others = [known for known in self._last if known is not found]
-        found = found or (model, candidate, *self._judge(model, candidate))
-        self._last = [*others[-most_known + 1 :], found]
-        return found[2]
 
 
 @dataclass
@@ -112,17 +96,11 @@ class Folds:
         parts = list(zip(builders, statistics, known, strict=True))
         if recipe.rounding or recipe.correction:
             plain = [builder.unrefined(model, recipe, found).graph for builder, found, _ in parts]
-            learners = [
-                Learner.of(model.graph, *part, rounding=recipe.rounding)
-                for part in zip(plain, runs, known, strict=True)
-            ]
+            pairs = [layer_pairs(model.graph, graph) for graph in plain]
+            learners = [Learner(*part, recipe.rounding) for part in zip(pairs, runs, known, strict=True)]
             with suppress(UnsupportedError):  # logged where codes are refined
                 learn(model.graph, learners, samples[: 1 + max(map(max, runs))])
         return [builder.build(model, recipe, found, shown).graph for builder, found, shown in parts]
-
-    def _shown_samples(self, fold: int, count: int) -> Sequence[Sequence[Array]]:
-        samples, rollout = self.reference.samples[fold::count], self.reference.rollout
-        return samples if rollout is None else rollout.with_given(samples)
 
     def _shown_by(self, model: FloatModel) -> _Shown:
         if self._shown is None or self._shown.model is not model:
@@ -134,28 +112,22 @@ class Folds:
         shown = self._shown_by(model)
         if not shown.statistics:
             executor, count = HostExecutor(model.graph), self.count(JUDGES)
-            records = [record(executor, self._shown_samples(fold, count)) for fold in range(count)]
+            parts = [self.reference.samples[fold::count] for fold in range(count)]
+            rollout = self.reference.rollout
+            records = [record(executor, part if rollout is None else rollout.with_given(part)) for part in parts]
             others = (joined([*records[:fold], *records[fold + 1 :]]) for fold in range(count))
             shown.statistics = [found.statistics() for found in others]
         return shown.statistics
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredCandidate:
-    """A candidate with its float model, recipe and measures."""
-
-    model: FloatModel
-    recipe: Recipe
-    candidate: Candidate
-    measured: Measurement
 
 
 class Evaluator:
     """Builder and judge of candidates of ``original``, optimised as ``base``.
 
     ``reference`` holds the held-back samples of ``data``, by which choices are made. ``judging`` holds the samples of
-    the verdict: all, unless the model is large. ``steps``: log of the search; ``foreseen``: expected number of models,
-    for progress; ``is_cut_short``: time was up before everything was tried.
+    the verdict: all, unless the model is large. ``search_limits`` and ``limits`` are the limits on both;
+    ``outputs_vary``: constant outputs would miss the latter. ``plain`` and ``possible``: placement of the model on the
+    target, and which layers the target could run, known after :meth:`place`. ``steps``: log of the search;
+    ``foreseen``: expected number of models, for progress; ``is_cut_short``: time was up before everything was tried.
     """
 
     def __init__(
@@ -170,8 +142,15 @@ class Evaluator:
         self._start, self._made = time.monotonic(), 0
         self._examinations: dict[int, Examination] = {}
         self.judging, self.reference = self._references()
-        self._unseen, self._by_halves = JudgementCache(self._judged), JudgementCache(self._judged_by_halves)
-        self._certainty: tuple[Candidate, Certainty] | None = None  # of the last candidate
+        self.limits, self.outputs_vary = self._limits(len(self.judging.samples))
+        self.search_limits, _ = self._limits(len(data.held))
+        self.target: TargetRules | None = None
+        if options.target is not None:
+            from odc_mlir.quantizer.target import TargetRules  # imports the NPU's back end
+
+            self.target = TargetRules(options.target)
+        self.plain: Placement | None = None
+        self.possible: list[bool] | None = None
 
     def _references(self) -> tuple[Reference, Reference]:
         """Return the references of verdicts and of choices; raise InputError for labels that cannot be right."""
@@ -211,10 +190,14 @@ class Evaluator:
         """Return the statistics of all samples, which choose the final ranges of ``model``."""
         return model.fitted if self.data.separate else model.complete
 
-    def built(self, model: FloatModel, recipe: Recipe) -> MeasuredCandidate:
-        """Build and measure the candidate of ``recipe``; raise OdcError."""
-        candidate = self.builder.build(model, recipe, self.statistics_of(model))
-        return MeasuredCandidate(model, recipe, candidate, self.measured(candidate))
+    def built(self, model: FloatModel, recipe: Recipe) -> Candidate:
+        """Build the candidate of ``recipe``; raise OdcError."""
+        return self.builder.build(model, recipe, self.statistics_of(model))
+
+    def one_more(self, model: FloatModel, recipe: Recipe) -> Candidate:
+        """Build a candidate that was not foreseen."""
+        self.foreseen, self._made = self.foreseen + 1, self._made + 1
+        return self.built(model, recipe)
 
     def measured(self, candidate: Candidate) -> Measurement:
         """Return the errors of the candidate on the held-back samples."""
@@ -222,26 +205,30 @@ class Evaluator:
             candidate.measured = self.reference.measure(candidate.graph)
         return candidate.measured
 
-    def measured_unseen(self, model: FloatModel, candidate: Candidate) -> Measurement:
+    def measured_unseen(self, candidate: Candidate) -> Measurement:
         """Return the errors of models built like the candidate on the verdict's samples, which they do not know.
 
         Where samples cannot be left out, the candidate itself is measured.
         """
-        return (self._unseen if self._judges_all else self._by_halves).measure(model, candidate)
+        if not self._judges_all:
+            return self.measured_by_halves(candidate)
+        if candidate.unseen is None:
+            candidate.unseen = self._judged(candidate)
+        return candidate.unseen
 
     @property
     def judges(self) -> int:
         """Number of models that :meth:`measured_unseen` builds."""
         return JUDGES if self._judges_all else HALVES
 
-    def _judged(self, model: FloatModel, candidate: Candidate) -> tuple[Measurement, bool]:
+    def _judged(self, candidate: Candidate) -> Measurement:
         assert self.folds is not None
         self.say("judging on all samples", made=JUDGES)
         try:
-            return self.folds.judge(model, candidate.recipe), True
+            return self.folds.judge(candidate.model, candidate.recipe)
         except OdcError:
             LOG.info("the model cannot be made without some of the samples", exc_info=True)
-            return self.judging.measure(candidate.graph, keep=True), True
+            return self.judging.measure(candidate.graph, keep=True)
 
     def measured_itself(self, candidate: Candidate) -> Measurement:
         """Return the errors of ``candidate``, which knows all samples, on the verdict's samples."""
@@ -251,29 +238,26 @@ class Evaluator:
             candidate.measured_itself = self.judging.measure(candidate.graph, keep=True)
         return candidate.measured_itself
 
-    def measured_by_halves(self, model: FloatModel, candidate: Candidate) -> Measurement:
+    def measured_by_halves(self, candidate: Candidate) -> Measurement:
         """Measure models without half of the held-back samples on that half; outputs are kept.
 
         Two such models are worse than the result will be, by what half of the held-back samples tell: in choosing,
         prudence is worth more than the truth. The candidate itself is measured where samples take no part in building
         it, or cannot be left out.
         """
-        return self._by_halves.measure(model, candidate)
+        if candidate.by_halves is None:
+            graphs = [made.graph for made in self._half_models(candidate) or [candidate]]
+            candidate.by_halves = self.reference.measure(*graphs, keep=True)
+        return candidate.by_halves
 
-    def _judged_by_halves(self, model: FloatModel, candidate: Candidate) -> tuple[Measurement, bool]:
-        data, recipe, builder = self.data, candidate.recipe, self._folds_builder
-        fold_models: list[Candidate] = []
-        if data.fit and not data.separate:
-            if not builder.scheme.weights_only:
-                fold_models = self._half_models(model, recipe)
-            elif recipe.rounding or recipe.correction:  # refined without the held-back samples
-                fold_models = [builder.build(model, recipe, {})]
-        graphs = [fold_model.graph for fold_model in fold_models or [candidate]]
-        return self.reference.measure(*graphs, keep=True), bool(fold_models)
-
-    def _half_models(self, model: FloatModel, recipe: Recipe) -> list[Candidate]:
-        """Return models of ``recipe`` without one recorded part each; none where they cannot be built."""
-        parts = len(model.held)
+    def _half_models(self, candidate: Candidate) -> list[Candidate]:
+        """Return models of the recipe without one recorded part each; none where they cannot be built."""
+        model, recipe, parts = candidate.model, candidate.recipe, len(candidate.model.held)
+        if not self.data.fit or self.data.separate:
+            return []
+        if self._folds_builder.scheme.weights_only:  # refined without the held-back samples
+            refines = recipe.rounding or recipe.correction
+            return [self._folds_builder.build(model, recipe, {})] if refines else []
         if parts < 2:
             return []
         self.say("judging on samples held back", parts)
@@ -295,21 +279,22 @@ class Evaluator:
             self._examinations[id(model)] = Examination(model.graph, self.data.held)
         return self._examinations[id(model)]
 
-    def intervals(self, model: FloatModel, candidate: Candidate) -> Certainty:
+    def intervals(self, candidate: Candidate) -> Certainty:
         """Return the intervals of :meth:`measured_unseen`; none for made-up inputs."""
         if self.data.made_up:
             return Certainty({}, 0)
-        if self._certainty is None or self._certainty[0] is not candidate:
-            measured, judged, itself = self.measured_unseen(model, candidate), None, None
+        if candidate.certainty is None:
+            measured, judged, itself = self.measured_unseen(candidate), None, None
             if self._judges_all:
                 itself = self.measured_itself(candidate)
             elif self.data.held is self.data.fit and self._has_judges and self.folds is not None and self.in_time():
-                judged, _ = self._judged(model, candidate)
+                judged = self._judged(candidate)
                 itself = self.judging.measure(candidate.graph, keep=True)
-            ends = output_ends(candidate.graph)
-            found = intervals_of(self.judging, measured, judged, itself, ends)
-            self._certainty = candidate, Certainty(found, self.judging.measurable)
-        return self._certainty[1]
+            found = intervals_of(
+                self.judging, measured, judged, itself, ends_of(candidate.graph, candidate.graph.outputs)
+            )
+            candidate.certainty = Certainty(found, self.judging.measurable)
+        return candidate.certainty
 
     @cached_property
     def folds(self) -> Folds | None:
@@ -351,9 +336,111 @@ class Evaluator:
         if self._progress is not None:
             self._progress(text, self._made, max(self.foreseen, self._made) or None)
 
-    def count_one_more(self) -> None:
-        """Count a model that was not foreseen."""
-        self.foreseen, self._made = self.foreseen + 1, self._made + 1
+    # Limits, costs and shares.
+
+    def _limits(self, samples: int) -> tuple[tuple[Limit, ...], bool]:
+        """Return the limits for a number of samples, and whether constant outputs would miss them."""
+        options, reference = self.options, self.judging
+        scorer = reference.scorer
+        limits = choose_limits(
+            metric=options.metric,
+            limit=options.limit,
+            max_drop=options.max_drop,
+            score=reference.metric,
+            is_telling=reference.misfit is None and samples >= FEWEST_TO_TRUST,
+            answering=[replace(found, count=samples * found.count) for found in reference.answers_of_one],
+            has_values=reference.has_values,
+            has_unscored=len(reference.graph.outputs) > 1 or (scorer is not None and bool(scorer.unscored)),
+            has_many_columns=scorer is not None and scorer.has_many,
+            labels=round(samples * reference.labels_of_one),
+        )
+        given = {"drop"} if options.max_drop is not None else set()
+        if options.metric is not None or options.limit is not None:
+            given.add("mpeir" if options.metric is None else metric_name(options.metric))
+        # Made-up inputs pass nothing, and need not vary as real ones do.
+        nothing = [] if self.data.made_up else reference.constant_measures
+        if check_can_be_missed(limits, given, nothing, has_values=reference.has_values):
+            return limits, True
+        # Columns in several units share the range of the largest, whatever samples show of the others.
+        has_units = all(map(reference.varies_in_units, range(len(reference.graph.outputs))))
+        return (*limits, R2_LIMIT), has_units
+
+    @property
+    def scheme_is_taken(self) -> bool:
+        """True if there is a target that computes with values of the model's scheme."""
+        return self.target is not None and self.target.takes(self.options.scheme)
+
+    @property
+    def min_coverage(self) -> float:
+        """Least share of the products that must be quantised or, if it takes the scheme, run on the target."""
+        if self.options.min_coverage is not None:
+            return self.options.min_coverage
+        return LEAST_TARGET_COVERAGE if self.scheme_is_taken else LEAST_COVERAGE
+
+    def place(self, best: Candidate, *, has_own: bool) -> None:
+        """Find the placement of ``best`` on the target, without precisions of its own if it ``has_own``.
+
+        Layers with products that the target does not run in the scheme may run with 8-bit codes: sums of many products
+        of 16-bit codes exceed its accumulators.
+        """
+        assert self.target is not None
+        recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)  # codes do not change it
+        self.plain = self.target.judge((self.built(best.model, recipe) if has_own else best).module)
+        self.possible = found = self.plain.taken()
+        lost = [bool(layer.reason and layer.macs) for layer in self.plain.layers]
+        if self.options.scheme == NARROW or not self.scheme_is_taken or not any(lost):
+            return
+        narrow = recipe.with_precisions(dict.fromkeys(layer_names(best.model.module), NARROW), {})
+        with suppress(OdcError):
+            others = self.target.judge(self.built(best.model, narrow).module).taken()
+            self.possible = [
+                now or (was_lost and then) for now, was_lost, then in zip(found, lost, others, strict=True)
+            ]
+
+    def share(self, candidate: Candidate) -> float:
+        """Return the quantised share, or the share of possible products that the target runs."""
+        if self.possible is not None and self.target is not None and self.scheme_is_taken:
+            return self.target.judge(candidate.module).share(self.possible) or 0.0
+        return self.coverage(candidate).share() or 0.0
+
+    def size(self, candidate: Candidate) -> int:
+        """Return the size of the candidate's file."""
+        model = export_model(self.finished(candidate))
+        return len(write_tflite(model) if self.options.reader == LITERT else write_model(model))
+
+    def finished(self, candidate: Candidate) -> ModuleOp:
+        """Return the module for the file, with float constants limited to numbers that readers represent."""
+        return limited(
+            candidate.module, {} if self.builder.scheme.weights_only else self.statistics_of(candidate.model)
+        )
+
+    def over_budget(self, candidate: Candidate) -> bool:
+        """Return whether the candidate exceeds the budget of bytes or time."""
+        most_bytes, most_ms = self.options.max_bytes, self.options.max_time_ms
+        if most_bytes is not None and self.size(candidate) > most_bytes:
+            return True
+        if most_ms is None or self.target is None:
+            return False
+        return self.target.time(candidate.module, compiled=True).ns > 1e6 * most_ms
+
+    def measures(self, candidate: Candidate) -> dict[str, float | None]:
+        """Return the measures for the verdict's limits, by cross-validation.
+
+        R² of outputs that vary in rare samples only is measured on the model itself: fold models would clip them.
+        """
+        found = self.judging.metrics(self.measured_unseen(candidate))
+        if R2_LIMIT in self.limits:
+            found["r2"] = self.judging.metrics(self.measured_itself(candidate))["r2"]
+        return found
+
+    def holds_unseen(self, candidate: Candidate) -> bool:
+        """Return whether the limits hold as the verdict measures them."""
+        metrics = self.measures(candidate)
+        if self.measured_unseen(candidate).lacking or not all(limit.holds(metrics) for limit in self.limits):
+            return False
+        if self.judging.measurable >= FEWEST_TO_TRUST:
+            return True
+        return not self.intervals(candidate).doubtful(self.limits, metrics)
 
 
 def _check_labels(original: Graph, data: Data) -> None:

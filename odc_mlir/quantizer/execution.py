@@ -10,6 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -48,26 +49,20 @@ class BatchRunner:
         self._graph = graph
         self._executors: dict[int, HostExecutor] = {}
 
-    def run(self, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array]]:
-        """The outputs of each sample, state anew."""
-        for part in self._parts(samples):
-            yield from self._outputs(part)
-
-    def run_where_it_can(self, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
-        """Yield the outputs of each sample, None for one whose codes a kernel refuses."""
-        for part in self._parts(samples):
+    def run(self, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
+        """Yield the outputs of each sample, with fresh state; None for one whose codes a kernel refuses."""
+        shapes = {tuple(array.shape for array in sample) for sample in samples}
+        are_alike = len(shapes) == 1 and all(shape[:1] == (1,) for shape in next(iter(shapes)))
+        most = most_at_once(self._graph) if are_alike else 1
+        size = -(-len(samples) // max(1, -(-len(samples) // most)))  # all runs alike, as far as that goes
+        for start in range(0, len(samples), size or 1):
+            part = samples[start : start + size]
             try:
                 found: list[list[Array]] | list[None] = self._outputs(part)
             except InputError as error:
                 _log.info("a sample cannot be run: %s", error)
                 found = [None] * len(part)
             yield from found
-
-    def _parts(self, samples: Sequence[Sequence[Array]]) -> Iterator[Sequence[Sequence[Array]]]:
-        most = most_at_once(self._graph) if _are_alike(samples) else 1
-        size = -(-len(samples) // max(1, -(-len(samples) // most)))  # all runs alike, as far as that goes
-        for start in range(0, len(samples), size or 1):
-            yield samples[start : start + size]
 
     def _outputs(self, part: Sequence[Sequence[Array]]) -> list[list[Array]]:
         executor = self._executor(len(part))
@@ -76,25 +71,17 @@ class BatchRunner:
             return [executor.run(part[0])]
         infos = self._graph.output_infos()
         found = executor.run([np.concatenate(arrays) for arrays in zip(*part, strict=True)])
-        return [
-            [self._item(*output, number) for output in zip(infos, found, strict=True)] for number in range(len(part))
+        every = list(zip(infos, found, strict=True))
+        return [  # constants are shared
+            [value if info.is_const else value[number : number + 1] for info, value in every]
+            for number in range(len(part))
         ]
-
-    @staticmethod
-    def _item(info: TensorInfo, value: Array, number: int) -> Array:
-        """Return the part of one sample in an output of all; constants are shared."""
-        return value if info.is_const else value[number : number + 1]
 
     def _executor(self, count: int) -> HostExecutor:
         if count not in self._executors:
             graph = self._graph if count == 1 else _for_items(self._graph, count)
             self._executors[count] = HostExecutor(graph)
         return self._executors[count]
-
-
-def _are_alike(samples: Sequence[Sequence[Array]]) -> bool:
-    shapes = {tuple(array.shape for array in sample) for sample in samples}
-    return len(shapes) == 1 and all(shape[:1] == (1,) for shape in shapes.pop())
 
 
 def most_at_once(graph: Graph) -> int:
@@ -131,14 +118,10 @@ def _is_alone(graph: Graph, item: GraphNode) -> bool:
         shape = operands[_SHAPES[name]]
         return shape.is_const and shape.array().reshape(-1)[0] in (1, -1) and -1 not in shape.array().reshape(-1)[1:]
     if Trait.ELEMENTWISE in node.spec.traits:
-        return all(_fits_beside(info, result) for info in operands)
+        # Operands are the same for all items, or have the result's axes.
+        rank, shapes = len(result.shape or ()), [(info.is_const, info.shape or ()) for info in operands]
+        return all(len(own) < rank or own[0] == 1 if is_const else len(own) == rank for is_const, own in shapes)
     return name in _WINDOWS and len(given) == 1
-
-
-def _fits_beside(info: TensorInfo, result: TensorInfo) -> bool:
-    """Return whether an elementwise operand is the same for all items, or has the result's axes."""
-    rank, own = len(result.shape or ()), info.shape or ()
-    return len(own) < rank or own[0] == 1 if info.is_const else len(own) == rank
 
 
 def _for_items(graph: Graph, count: int) -> Graph:
@@ -229,7 +212,9 @@ class Stepper:
 
     def _step(self, item: GraphNode) -> None:
         if not self._replaced.issuperset(item.outputs):
-            self._compute(item)
+            found = self._results(item, *self._kernel(item))
+            for place, index in enumerate(item.outputs):
+                self._values[index] = [results[place] for results in found] * (self._count // len(found))
         for index in item.inputs:
             if self._last[index] == item.index:
                 self._values.pop(index, None)
@@ -241,11 +226,6 @@ class Stepper:
         node = change(self._shaped.nodes[item.index])
         return [results[0] for results in self._results(item, node.spec.kernel_function(node), node)]
 
-    def _compute(self, item: GraphNode) -> None:
-        found = self._results(item, *self._kernel(item))
-        for place, index in enumerate(item.outputs):
-            self._values[index] = [results[place] for results in found] * (self._count // len(found))
-
     def _results(self, item: GraphNode, kernel: Execute, node: Node) -> list[list[Array]]:
         """Return all results for each sample, or one for all if they are the same."""
         found = []
@@ -255,7 +235,7 @@ class Stepper:
         for number in range(runs):
             operands = [
                 constant if constant is not None or index < 0 else self._value(index, number)
-                for constant, index in zip(_filled(constants, len(item.inputs)), item.inputs, strict=True)
+                for constant, index in zip_longest(constants, item.inputs)
             ]
             found.append([np.array(result) for result in kernel(operands)])
         return found
@@ -274,10 +254,6 @@ class Stepper:
         return node.spec.kernel_function(node), node
 
 
-def _filled(values: Sequence[Array | None], count: int) -> list[Array | None]:
-    return [*values, *[None] * (count - len(values))]
-
-
 def same_inputs(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[str]:
     """Return the names of inputs that never vary in several ``samples``, although outputs plainly depend on them.
 
@@ -286,30 +262,24 @@ def same_inputs(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[str]:
     same = [place for place, arrays in enumerate(zip(*samples, strict=True)) if alike(arrays)]
     if not same:
         return []
-    runner, names = BatchRunner(graph), [graph.tensors[index].name for index in graph.inputs]
-    (before,) = runner.run(samples[:1])
-    return [names[place] for place in same if _decides(runner, samples[0], place, before)]
+    names = [graph.tensors[index].name for index in graph.inputs]
+    return [names[place] for place in same if _decides(HostExecutor(graph), samples[0], place)]
 
 
-def _decides(runner: BatchRunner, sample: Sequence[Array], place: int, before: Sequence[Array]) -> bool:
-    for start in (0, 1):
-        other = list(sample)
-        other[place] = _changed(sample[place], start)
+def _decides(executor: HostExecutor, sample: Sequence[Array], place: int) -> bool:
+    found = []
+    for start in (None, 0, 1):  # from which on every second element becomes 0, or 1 if it was 0
+        values = np.array(sample[place]).reshape(-1)
+        if start is not None and values.dtype.kind in "biuf":
+            values[start::2] = (values[start::2] == 0).astype(values.dtype)
+        executor.reset()
         try:
-            (found,) = runner.run([other])
+            found.append(executor.run([*sample[:place], values.reshape(sample[place].shape), *sample[place + 1 :]]))
         except OdcError:
             return False
-        if any(_differs(a, b) for a, b in zip(before, found, strict=True)):
+        if any(_differs(a, b) for a, b in zip(found[0], found[-1], strict=True)):
             return True
     return False
-
-
-def _changed(array: Array, start: int) -> Array:
-    """Return ``array`` with every second element, from ``start`` on, set to 0, or to 1 if it was 0."""
-    found = np.array(array).reshape(-1)
-    if found.dtype.kind in "biuf":
-        found[start::2] = (found[start::2] == 0).astype(found.dtype)
-    return found.reshape(array.shape)
 
 
 def _differs(a: Array, b: Array) -> bool:

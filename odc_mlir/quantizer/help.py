@@ -16,10 +16,10 @@ from odc_mlir.errors import OdcError
 from odc_mlir.formats.quantities import listed
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.candidates import has_outputs_with_tails
-from odc_mlir.quantizer.evaluator import HALVES, JUDGES, Evaluator, MeasuredCandidate
+from odc_mlir.quantizer.evaluator import HALVES, JUDGES, Evaluator
 from odc_mlir.quantizer.layers import LEAST_COVERAGE
-from odc_mlir.quantizer.measurement import GOOD_DB
 from odc_mlir.quantizer.models import (
+    Candidate,
     FloatModel,
     Recipe,
     equalized,
@@ -32,6 +32,7 @@ from odc_mlir.quantizer.policy.declarations import AUTO, INPUTS, OFF, OUTPUTS
 from odc_mlir.quantizer.policy.options import PrecisionChoice
 from odc_mlir.quantizer.policy.ranges import MINMAX
 from odc_mlir.quantizer.policy.schemes import FLOAT
+from odc_mlir.transforms.circle.circle_equalize_channels import drop_factors
 
 LOG = logging.getLogger(__name__)
 
@@ -90,14 +91,15 @@ class HelpSearch:
     ``plain``: the first trial; ``rounding_helps``: on average, if not beyond chance.
     """
 
-    best: MeasuredCandidate
-    last: MeasuredCandidate | None = None  # the last one that was built, kept or not
+    best: Candidate
+    last: Candidate | None = None  # the last one that was built, kept or not
 
     def __init__(self, evaluator: Evaluator, fixed: Mapping[str, PrecisionChoice], findings: list[str]) -> None:
         self.evaluator, self.fixed, self._findings = evaluator, fixed, findings
+        self.measured = evaluator.measured
         self.options, self.data = evaluator.options, evaluator.data
         self.models: dict[str, FloatModel] = {}  # by kind of equalisation
-        self.plain: MeasuredCandidate | None = None
+        self.plain: Candidate | None = None
         self.rounding_helps = False
 
     @property
@@ -105,7 +107,7 @@ class HelpSearch:
         """True if the scheme quantises weights alone."""
         return self.evaluator.builder.scheme.weights_only
 
-    def run(self) -> MeasuredCandidate:
+    def run(self) -> Candidate:
         """Return the best trial."""
         self.evaluator.foreseen = self._models_to_make()
         if self.weights_only and not self.data.fit:
@@ -127,7 +129,7 @@ class HelpSearch:
         self._try_all(OF_VALUES)
         return self._refit(self.best)
 
-    def _by_weights_alone(self) -> MeasuredCandidate:
+    def _by_weights_alone(self) -> Candidate:
         """Return the trial that options and weights ask for: without samples nothing is judged."""
         model, recipe = self.evaluator.base, replace(self._recipe(), fitted=self.options.fits_scales[-1])
         asks = self.options.io == FLOAT and self.options.normalizes(INPUTS)[-1]
@@ -143,7 +145,7 @@ class HelpSearch:
                 for change in row.changes(self):
                     self.best = self.tried(row, change, self.best)
 
-    def tried(self, row: Help, change: RecipeChange, best: MeasuredCandidate) -> MeasuredCandidate:
+    def tried(self, row: Help, change: RecipeChange, best: Candidate) -> Candidate:
         """Return the trial of ``change`` if the row accepts it, else ``best``."""
         self.last = None
         if not self.evaluator.in_time():
@@ -160,31 +162,29 @@ class HelpSearch:
 
     # Acceptance.
 
-    def accepts(self, row: Help, change: RecipeChange, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
+    def accepts(self, row: Help, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
         """Return whether ``found`` replaces ``best``: it gains on the row's samples and takes nothing else away."""
         if row.judged_on == HELD_BACK:
-            is_better = found.measured.better_than(best.measured, LEAST_GAIN_DB)
-            gains = self._is_no_worse(found, best) if change.is_presumed else is_better
+            if not change.is_presumed:
+                gains = self.measured(found).better_than(self.measured(best), LEAST_GAIN_DB)
+            elif self.data.separate or found.model is best.model:
+                gains = not self.measured(best).better_than(self.measured(found), LEAST_GAIN_DB)
+            else:  # ranges know the samples held back
+                gains = not self.is_worse_unseen(found, best)
             return (gains and not self.loses_layers(found, best)) or self._reaches_coverage(found, best)
         judge = self._gains_on_all if row.judged_on == ALL else self._gains_on_unseen
         return judge(change, found, best) and not self.loses_layers(found, best)
 
-    def _is_no_worse(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
-        """Return whether samples that did not choose the ranges of ``found`` are no worse beyond chance."""
-        if self.data.separate or found.model is best.model:
-            return not best.measured.better_than(found.measured, LEAST_GAIN_DB)
-        return not self.is_worse_unseen(found, best)
-
-    def is_worse_unseen(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
+    def is_worse_unseen(self, found: Candidate, best: Candidate) -> bool:
         """Return whether ``found`` is worse, beyond chance, on held-back samples that did not choose its ranges."""
         self.evaluator.foreseen += 2 * HALVES
-        theirs, ours = (self.evaluator.measured_by_halves(each.model, each.candidate) for each in (best, found))
+        theirs, ours = (self.evaluator.measured_by_halves(each) for each in (best, found))
         return theirs.better_than(ours, LEAST_GAIN_DB)
 
-    def _gains_on_all(self, change: RecipeChange, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
+    def _gains_on_all(self, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
         """Return whether models that refine codes without a part of the samples are better on that part."""
         evaluator = self.evaluator
-        if found.measured.better_than(best.measured, LEAST_GAIN_DB):
+        if self.measured(found).better_than(self.measured(best), LEAST_GAIN_DB):
             return True
         if evaluator.folds is None or not evaluator.in_time():
             return False
@@ -194,35 +194,31 @@ class HelpSearch:
         gains = ours.better_than(theirs, LEAST_GAIN_DB)
         return gains or (change.is_presumed and not theirs.better_than(ours, LEAST_GAIN_DB))
 
-    def _gains_on_unseen(self, change: RecipeChange, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
+    def _gains_on_unseen(self, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
         """Return whether models without a part of the samples are better on that part, or lose little if presumed."""
-        ours, theirs = (self.evaluator.measured_unseen(each.model, each.candidate) for each in (found, best))
+        ours, theirs = (self.evaluator.measured_unseen(each) for each in (found, best))
         if not change.is_presumed:
             return ours.better_than(theirs, LEAST_GAIN_DB)
         gain = ours.quality_db - theirs.quality_db
         if change.recipe.output_room:
-            return gain >= -change.most_lost_db or self.reaches_more_scores(found, best)
+            # Or more outputs can score on both sides of a half.
+            return gain >= -change.most_lost_db or len(unreached(found.graph)) < len(unreached(best.graph))
         return (
             ours.better_than(theirs, LEAST_GAIN_DB)
             or gain > 0.0
             or (gain > -change.most_lost_db and not self.is_worse_unseen(found, best))
         )
 
-    def loses_layers(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
+    def loses_layers(self, found: Candidate, best: Candidate) -> bool:
         """Return whether ``found`` has more products in float, or lacks numbers of more samples."""
-        ours, theirs = (self.evaluator.coverage(each.candidate).left("macs") for each in (found, best))
-        return ours > theirs or found.measured.lacking > best.measured.lacking
+        ours, theirs = (self.evaluator.coverage(each).left("macs") for each in (found, best))
+        return ours > theirs or self.measured(found).lacking > self.measured(best).lacking
 
-    def _reaches_coverage(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
+    def _reaches_coverage(self, found: Candidate, best: Candidate) -> bool:
         """Return whether ``found`` has the coverage to pass and ``best`` has not: float layers are no accuracy."""
         least = LEAST_COVERAGE if self.options.min_coverage is None else self.options.min_coverage
-        ours, theirs = (self.evaluator.coverage(each.candidate).share() or 0.0 for each in (found, best))
+        ours, theirs = (self.evaluator.coverage(each).share() or 0.0 for each in (found, best))
         return theirs < least <= ours
-
-    def reaches_more_scores(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
-        """Return whether more outputs of ``found`` can score on both sides of a half."""
-        ours, theirs = (unreached(each.candidate.graph) for each in (found, best))
-        return len(ours) < len(theirs)
 
     # Models and recipes.
 
@@ -274,16 +270,16 @@ class HelpSearch:
         """Return ``model`` with normalised inputs or outputs, recorded; None if not asked for or quantised."""
         if self.options.io != FLOAT or not self.data.fit or not self.options.normalizes(kind)[-1]:
             return None
-        found = self._inputs_normalized(model) if kind == INPUTS else self._outputs_normalized(model)
+        if kind == INPUTS:
+            # Columns of images get channels of their own with 8 bits; 16 bits have codes for small ones as well.
+            activations = self.evaluator.builder.scheme.activations
+            has_few_codes = activations is not None and DTYPES[activations].bits == 8
+            found = normalized(model, self.data.fit, columns=has_few_codes)
+        else:
+            found = self._outputs_normalized(model)
         if found is not None:
             self.evaluator.record(found)
         return found
-
-    def _inputs_normalized(self, model: FloatModel) -> FloatModel | None:
-        """Columns of images get channels of their own with 8 bits; 16 bits have codes for small ones as well."""
-        activations = self.evaluator.builder.scheme.activations
-        has_few_codes = activations is not None and DTYPES[activations].bits == 8
-        return normalized(model, self.data.fit, columns=has_few_codes)
 
     def _outputs_normalized(self, model: FloatModel) -> FloatModel | None:
         """Float layers, and outputs with given parameters or types, stay as they are."""
@@ -297,19 +293,20 @@ class HelpSearch:
         moved = {info.name for place, info in enumerate(infos) if not reference.has_scores(place)} - kept
         return outputs_normalized(model, asked, moved, self.evaluator.statistics_of(model), self.data.fit)
 
-    def equalized(self, kind: str, models: dict[str, FloatModel] | None = None) -> FloatModel | None:
+    def equalized(self, kind: str) -> FloatModel | None:
         """Return the equalised model, recorded; None where nothing changes or there are no samples to record."""
-        models = self.models if models is None else models
-        if kind not in models:
-            root = models["none"]
+        if kind not in self.models:
+            root = self.models["none"]
             found = equalized(root, kind, root.fitted) if self.data.fit else None
             if found is None:
                 return None
+            if self.options.max_bytes is not None:
+                drop_factors(found.module)
             self.evaluator.record(found)
-            models[kind] = found
-        return models[kind]
+            self.models[kind] = found
+        return self.models[kind]
 
-    def _refit(self, best: MeasuredCandidate) -> MeasuredCandidate:
+    def _refit(self, best: Candidate) -> Candidate:
         """Return the trial with codes refined by all samples: where calibration samples are few, each one counts."""
         most_refining_macs = 4 << 30  # seconds of a core
         evaluator = self.evaluator
@@ -317,24 +314,25 @@ class HelpSearch:
             return best
         if not evaluator.builder.add_samples(self.data.held) or not (best.recipe.rounding or best.recipe.correction):
             return best  # a search for precisions may refine codes by them
-        candidate = evaluator.builder.build(best.model, best.recipe, evaluator.statistics_of(best.model))
+        found = evaluator.built(best.model, best.recipe)
+        found.unseen, found.by_halves = best.unseen, best.by_halves
         evaluator.say("refined by all samples", made=1)
-        return replace(best, candidate=candidate)
+        return found
 
     # Trials.
 
-    def first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> MeasuredCandidate:
+    def first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> Candidate:
         """Return the trial that others are compared with."""
         trial = self.plain
         if trial is None or trial.model is not model or trial.recipe != recipe:
             trial = self.evaluator.built(model, recipe)
         if self.plain is None:
-            self.evaluator.builder.verify(trial.candidate)  # raises for impossible parameters at once
+            self.evaluator.builder.verify(trial)  # raises for impossible parameters at once
             self.plain = trial
         return self._noted(trial, what, value, kept=True)
 
-    def _noted(self, trial: MeasuredCandidate, what: str, value: Any, *, kept: bool) -> MeasuredCandidate:
-        quality = trial.measured.quality_db
+    def _noted(self, trial: Candidate, what: str, value: Any, *, kept: bool) -> Candidate:
+        quality = self.measured(trial).quality_db
         self.evaluator.steps.append({"step": what, "value": value, "quality_db": quality, "kept": kept})
         self.evaluator.say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}", made=1)
         return trial
@@ -358,49 +356,24 @@ def _equalizations(search: HelpSearch) -> Iterator[RecipeChange]:
             yield RecipeChange(kind, search.models[kind], replace(search.best.recipe, equalize=kind))
 
 
-def _all_alike(search: HelpSearch) -> Iterator[RecipeChange]:
-    """Inputs and outputs normalised together: mending one of several lost columns shows no gain."""
-    model, recipe = search.models["none"], search.best.recipe
-    for kind in NORMALIZED:
-        found = None if recipe.normalizes(kind) else search.normalized(model, kind)
-        if found is not None:
-            model, recipe = found, recipe.normalizing(kind, found)
-    if model is search.models["none"]:
-        return
-    models = {"none": model}
-    for kind in search.options.equalizations:
-        if (found := search.equalized(kind, models)) is not None:
-            search.evaluator.foreseen += 1
-            yield RecipeChange(kind, found, replace(recipe, equalize=kind))
-    if search.best.model in models.values():
-        search.models = models
-
-
 def _rounding(search: HelpSearch) -> Iterator[RecipeChange]:
-    before = search.best.measured.quality_db
+    before = search.measured(search.best).quality_db
     yield RecipeChange(True, search.best.model, replace(search.best.recipe, rounding=True))
     last = search.evaluator.steps[-1]
     search.rounding_helps = last["step"] == "rounding" and last["quality_db"] >= before
 
 
-def _presumed_rounding(search: HelpSearch) -> Iterator[RecipeChange]:
-    """Rounding nearly always helps small models; few held-back samples leave that in doubt."""
+def _presumed(search: HelpSearch, **fields: Any) -> Iterator[RecipeChange]:
     search.evaluator.foreseen += 1
-    yield RecipeChange(True, search.best.model, replace(search.best.recipe, rounding=True), is_presumed=True)
-
-
-def _both_by_all(search: HelpSearch) -> Iterator[RecipeChange]:
-    """All samples judge codes of weights: the part that is held back refines them less than all will."""
-    recipe = replace(search.best.recipe, rounding=True, correction=True)
-    yield RecipeChange(True, search.best.model, recipe, is_presumed=True)
+    yield RecipeChange(True, search.best.model, replace(search.best.recipe, **fields), is_presumed=True)
 
 
 def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
     """Wider ranges, where unseen samples are worse, or calibration samples so few that others exceed them."""
     evaluator = search.evaluator
     wider = WIDER_HEADROOMS if search.options.has_codes_to_spare else HEADROOMS
-    seen = evaluator.measured_unseen(search.best.model, search.best.candidate)
-    shows = seen.quality_db <= evaluator.measured_itself(search.best.candidate).quality_db - _LEAST_LOST_DB
+    seen = evaluator.measured_unseen(search.best)
+    shows = seen.quality_db <= evaluator.measured_itself(search.best).quality_db - _LEAST_LOST_DB
     for headroom in wider:
         few, most_lost_db = _PRESUMED.get(headroom, (0, 0.0))
         is_presumed = search.data.independent <= few
@@ -411,8 +384,8 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
         yield RecipeChange(headroom, before.model, replace(before.recipe, headroom=headroom), is_presumed, most_lost_db)
         if (found := search.last) is None:
             continue
-        ours = evaluator.measured_unseen(found.model, found.candidate)
-        seen = evaluator.measured_unseen(before.model, before.candidate)
+        ours = evaluator.measured_unseen(found)
+        seen = evaluator.measured_unseen(before)
         # Where some room does harm, more does too. Large models take long to judge, so the first failure ends it.
         if (search.best is before and ours.quality_db < seen.quality_db) or (
             evaluator.is_large and not ours.better_than(seen, LEAST_GAIN_DB)
@@ -449,11 +422,6 @@ def _may_correct(search: HelpSearch) -> bool:
     return _may_switch(search, search.options.correction) and not search.best.recipe.correction
 
 
-def _may_presume_rounding(search: HelpSearch) -> bool:
-    is_corrected = search.best.recipe.correction and search.options.has_codes_to_spare
-    return _may_round(search) and not is_corrected and not search.evaluator.is_large
-
-
 def _has_folds(search: HelpSearch) -> bool:
     switches = (search.options.rounding, search.options.correction)
     return all(_may_switch(search, switch) for switch in switches) and search.evaluator.folds is not None
@@ -472,14 +440,18 @@ def _may_make_output_room(search: HelpSearch) -> bool:
 
 OF_VALUES = (
     Help("equalize", lambda search: True, _equalizations),
-    Help(
-        "normalize and equalize",
-        lambda search: search.best.measured.quality_db < GOOD_DB or any(search.best.measured.lost),
-        _all_alike,
-    ),
     Help("rounding", _may_round, _rounding),
     Help("correction", _may_correct, lambda search: _switched(search, correction=True)),
-    Help("rounding unless worse", _may_presume_rounding, _presumed_rounding),
+    # Rounding nearly always helps small models; few held-back samples leave that in doubt.
+    Help(
+        "rounding unless worse",
+        lambda search: (
+            _may_round(search)
+            and not (search.best.recipe.correction and search.options.has_codes_to_spare)
+            and not search.evaluator.is_large
+        ),
+        lambda search: _presumed(search, rounding=True),
+    ),
     # Refined codes show gains that the noise of weights hid before.
     Help("refined equalize", lambda search: _is_refined(search) and not search.evaluator.is_large, _equalizations),
     Help(
@@ -497,7 +469,8 @@ OF_WEIGHTS = (
     Help(
         "rounding, correction",
         lambda search: _has_folds(search) and not (search.best.recipe.rounding and search.best.recipe.correction),
-        _both_by_all,
+        # All samples judge codes of weights: the part that is held back refines them less than all will.
+        lambda search: _presumed(search, rounding=True, correction=True),
         ALL,
     ),
     Help(

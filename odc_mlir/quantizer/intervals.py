@@ -1,20 +1,14 @@
 """Confidence intervals (95 %) of measures over samples.
 
-Few samples say little about rare ones, and rare ones decide most measures. A bootstrap over the samples is too
-optimistic. So each of n samples gets a random weight, and a share of 1 / (n + 1) belongs to unseen inputs (exponential
-weights; Learned-Miller and Thomas, "A new confidence interval for the mean of a bounded random variable", 2019, Rubin's
-Bayesian bootstrap of 1981 without the bound). At best the unseen share adds no error. At worst its error follows a
-Pareto tail through the larger half of the observed errors (Hill, "A simple general approach to inference about the tail
-of a distribution", 1975), bounded by the signal. Two effects do not show in the errors of the samples:
-
-* Values beyond an output's range are clipped. The tail of the output's own values predicts them
-  (:mod:`odc_mlir.quantizer.policy.ranges`).
-* Scores near 0 and 1 hide errors of their logits. For the unseen share a score of a half with these errors is assumed.
+Each of n samples gets a random weight, and a share of 1 / (n + 1) belongs to unseen inputs (exponential weights;
+Learned-Miller and Thomas, "A new confidence interval for the mean of a bounded random variable", 2019). At best the
+unseen share adds no error. At worst its error follows a Pareto tail through the larger half of the observed errors
+(Hill, "A simple general approach to inference about the tail of a distribution", 1975), bounded by the signal; values
+beyond an output's range are clipped, and scores near 0 and 1, which hide errors of their logits, become undecided.
 
 The range that MPEIR divides by is resampled too. The worse end is computed with models that do not know the samples
 they are judged on, the better end also with the model itself. Shares have Wilson's interval, differences of shares
-Bonett and Price's; several answers of one sample count as one. ``benchmarks/verdict_ranks.py`` measures the coverage of
-the intervals on trained networks.
+Bonett and Price's; several answers of one sample count as one.
 """
 
 from __future__ import annotations
@@ -28,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.measurement import Measurement, variation
+from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.outputs import Interval, is_measurable
 from odc_mlir.quantizer.policy.ranges import Tail
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit
@@ -129,28 +123,32 @@ def _ends(
     ``reals``: outputs of the model; ``ranges``: limits of its outputs; ``unsettled``: see :meth:`Reference.unsettled`.
     """
     draws = _Draws(count)
-    variations = variation(list(zip(*reference.outputs, strict=True)), list(reference.places))
-    found: dict[str, list[Interval]] = {}
+    measurable = [number for number, outputs in enumerate(reference.outputs) if is_measurable(outputs)]
+    ends: dict[str, list[Interval]] = {}
     for place in _numbers(reference):
-        measurable = [number for number, outputs in enumerate(reference.outputs) if is_measurable(outputs)]
-        pairs = [_finite(reference.outputs[number][place], reals[number][place]) for number in measurable]
+        pairs = []
+        for number in measurable:
+            expected, found = reference.outputs[number][place], reals[number][place]
+            finite = np.isfinite(expected) & np.isfinite(found)
+            a, b = (expected, found) if finite.all() else (expected[finite], found[finite])
+            pairs.append((a.astype(np.float64), b))
         span = reference.spans[place]
         spans = None if span is None else np.full(_DRAWS, span)
         if spans is not None and not reference.is_bounded(place):
             spans = draws.spans([a for a, _ in pairs], len(reference.samples), spans)
         cut = draws.cut_off([a for a, _ in pairs], ranges[place]) if place < len(ranges) else None
         half = 0.0 if unsettled is None else unsettled.get(place, 0.0)
-        for metric, interval in _of_output(pairs, spans, variations[place][measurable], draws, cut, half).items():
-            found.setdefault(metric, []).append(interval)
-    worst = {m: (min if HIGHER_IS_BETTER[m] else max) for m in found}
-    ends = {m: (worst[m](low for low, _ in every), worst[m](high for _, high in every)) for m, every in found.items()}
-    return {metric: interval for metric, interval in ends.items() if np.isfinite(interval).all()}
-
-
-def _finite(expected: Array, found: Array) -> tuple[Array, Array]:
-    finite = np.isfinite(expected) & np.isfinite(found)
-    a, b = (expected, found) if finite.all() else (expected[finite], found[finite])
-    return a.astype(np.float64), b
+        for metric, interval in _of_output(
+            pairs, spans, reference.variation[place][measurable], draws, cut, half
+        ).items():
+            ends.setdefault(metric, []).append(interval)
+    result: dict[str, Interval] = {}
+    for metric, every in ends.items():
+        worst = min if HIGHER_IS_BETTER[metric] else max
+        low, high = map(worst, zip(*every, strict=True))
+        if np.isfinite((low, high)).all():
+            result[metric] = low, high
+    return result
 
 
 def _bettered(one: dict[str, Interval], other: dict[str, Interval]) -> dict[str, Interval]:

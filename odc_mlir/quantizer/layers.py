@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -44,11 +45,8 @@ class FloatRun:
     def __init__(self, executor: HostExecutor, sample: Sequence[Array]) -> None:
         self.values: dict[int, Array] = {}
         executor.reset()
-        self.outputs = executor.run(sample, watch=self._keep)
+        self.outputs = executor.run(sample, watch=lambda index, value: self.values.update({index: value.copy()}))
         self.shaped = executor.prepare([array.shape for array in sample])
-
-    def _keep(self, index: int, value: Array) -> None:
-        self.values[index] = value.copy()
 
 
 class Examination:
@@ -104,7 +102,7 @@ class Examination:
             if node.node.spec.name not in CASTS and any(index in names for index in node.outputs)
         }
         for run, sample in zip(self.runs, self._samples, strict=True):
-            shaped = _prepared(quantised, sample)
+            shaped = HostExecutor(quantised).prepare([np.shape(array) for array in sample])
             for layer in found.values():
                 results = self._isolated(layer, shaped, run, names, coded)
                 if results is not None:
@@ -267,7 +265,10 @@ class _OperatorErrors:
         self.item = item
         self.name = next(names[index] for index in item.outputs if index in names)
         self.precision = precision_of(item, graph, coded)
-        self.meter = ErrorMeter(Tolerance(0.0, 0.0), scale=_scale_of(item, graph))
+        results = (graph.tensors[index] for index in item.outputs)
+        scales = {info.quant.scales for info in results if info.quant and _is_coded(info)}
+        ((scale, *others),) = scales if len(scales) == 1 else ((None,),)
+        self.meter = ErrorMeter(Tolerance(0.0, 0.0), scale=None if others else scale)
         self._lacking = 0
         self._sums: dict[int, list[float]] = {}  # by output: what was added to it, and what it was, as sums of squares
 
@@ -286,20 +287,17 @@ class _OperatorErrors:
     def result(self) -> LayerError:
         """The errors over all samples."""
         isolated = asdict(self.meter.errors())
+        parts = [noise / power for noise, power in self._sums.values() if power]
+        noise = sum(parts) / len(parts) if parts else 0.0
         return LayerError(
             self.name,
             self.item.node.spec.name,
             self.precision,
             {key: isolated[key] for key in SHOWN},
-            noise := self._noise(),
+            noise,
             -10.0 * math.log10(noise) if noise else None,
             self._lacking,
         )
-
-    def _noise(self) -> float:
-        """Return the mean relative noise over all outputs that are not zero."""
-        parts = [noise / power for noise, power in self._sums.values() if power]
-        return sum(parts) / len(parts) if parts else 0.0
 
 
 _BY_WEIGHTS = {"int16x8": ("int16", "int8"), "int8x4": ("int8", "int4")}  # schemes that weights tell from others
@@ -344,12 +342,6 @@ def _is_coded(info: TensorInfo) -> bool:
     return info.quant is not None and info.info.is_integer
 
 
-def _scale_of(item: GraphNode, graph: Graph) -> float | None:
-    scales = {info.quant.scales for info in (graph.tensors[i] for i in item.outputs) if info.quant and _is_coded(info)}
-    found = scales.pop() if len(scales) == 1 else ()
-    return found[0] if len(found) == 1 else None
-
-
 def coded_constants(graph: Graph) -> dict[int, TensorInfo]:
     """The constants of codes by the real tensor that DEQUANTIZE makes of each."""
     return {
@@ -361,10 +353,6 @@ def coded_constants(graph: Graph) -> dict[int, TensorInfo]:
 
 def _is_handle(info: TensorInfo) -> bool:
     return info.info.kind == "handle"
-
-
-def _prepared(graph: Graph, sample: Sequence[Array]) -> SpecializedGraph:
-    return HostExecutor(graph).prepare([np.asarray(array).shape for array in sample])
 
 
 def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Array | None]) -> Sequence[Array]:
@@ -406,11 +394,9 @@ class Effect:
         if not self.sums:
             self.sums = [[0.0, 0.0] for _ in expected]
         for sums, a, b in zip(self.sums, expected, found, strict=True):
-            if a.dtype.kind != "f":
-                sums[0] += float(np.count_nonzero(a != b)) if a.shape == b.shape else a.size
-                sums[1] += a.size
-                continue
-            signal, noise = signal_and_noise(a, b if a.shape == b.shape else np.zeros_like(a))
+            # an index or an answer is right or wrong
+            b = b if a.shape == b.shape else refused_output(a)
+            signal, noise = signal_and_noise(a, b, counts=a.dtype.kind != "f")
             sums[0] += noise
             sums[1] += signal
 
@@ -438,7 +424,9 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
     for item in graph.nodes:
         for index in (*item.inputs, *item.outputs):
             if index >= 0:
-                readers.setdefault(_root(index, moved), set()).add(_name(graph, item))
+                while index in moved:
+                    index = moved[index]
+                readers.setdefault(index, set()).add(_name(graph, item))
     found: list[Effect] = []
     for index, place in coded.items():
         if index in moved:
@@ -540,12 +528,6 @@ def _sources(graph: Graph) -> dict[int, int]:
     return found
 
 
-def _root(index: int, moved: Mapping[int, int]) -> int:
-    while index in moved:
-        index = moved[index]
-    return index
-
-
 def leaked(reference: Graph, quantised: Graph, samples: Sequence[Sequence[Array]]) -> dict[str, float]:
     """Return the part of each SOFTMAX that lies where ``reference`` has exact zeros, by result name."""
     ours = {item.outputs[0] for item in reference.nodes if item.node.spec.name == "SOFTMAX"}
@@ -593,35 +575,22 @@ LEAST_TARGET_COVERAGE = 0.95
 
 
 @dataclass(slots=True)
-class Counts:
-    """Numbers of layers, elements of weights and multiply-accumulates."""
-
-    layers: int = 0
-    weights: int = 0
-    macs: int = 0
-
-    def to_dict(self) -> dict[str, int]:
-        """Return the entry of the verdict."""
-        return {unit: getattr(self, unit) for unit in UNITS}
-
-
-@dataclass(slots=True)
 class Coverage:
-    """Counts by precision, of layers with real values.
+    """Layers, elements of weights and multiply-accumulates by precision, of layers with real values.
 
     ``computing``: precisions of layers that do more than move values.
     """
 
-    by_precision: dict[str, Counts] = field(default_factory=dict)
+    by_precision: dict[str, Counter[str]] = field(default_factory=dict)
     computing: set[str] = field(default_factory=set)
 
     def total(self, unit: str) -> int:
         """All of this unit."""
-        return sum(getattr(counts, unit) for counts in self.by_precision.values())
+        return sum(counts[unit] for counts in self.by_precision.values())
 
     def left(self, unit: str) -> int:
         """Return the count of this unit that stays float."""
-        return int(getattr(self.by_precision.get(FLOAT, Counts()), unit))
+        return self.by_precision.get(FLOAT, Counter())[unit]
 
     @property
     def unit(self) -> str:
@@ -643,7 +612,9 @@ class Coverage:
         return {
             "unit": self.unit,
             "share": self.share(),
-            "precisions": {name: counts.to_dict() for name, counts in sorted(self.by_precision.items())},
+            "precisions": {
+                name: {unit: counts[unit] for unit in UNITS} for name, counts in sorted(self.by_precision.items())
+            },
         }
 
 
@@ -656,22 +627,15 @@ def coverage_of(graph: Graph, shapes: list[tuple[int, ...]], names: Mapping[str,
         if item.node.spec.name in CASTS:
             continue
         precision = precision_of(item, graph, coded)
-        if precision == FLOAT and not _is_real(node):
+        if precision == FLOAT and all(info.info.kind != "float" for info in (*node.results, *node.operands) if info):
             continue
         weights = sum(_elements(node, index) for index in node.spec.quant.trained(node.options))
         name = precision if weights else names.get(precision, precision)
-        counts = found.by_precision.setdefault(name, Counts())
+        counts = found.by_precision.setdefault(name, Counter())
         if weights or Trait.SAME_QUANT not in node.spec.traits:
             found.computing.add(name)
-        counts.layers += 1
-        counts.macs += node.macs
-        counts.weights += weights
+        counts.update(layers=1, macs=node.macs, weights=weights)
     return found
-
-
-def _is_real(node: Node) -> bool:
-    infos = (*node.results, *(info for info in node.operands if info is not None))
-    return any(info.info.kind == "float" for info in infos)
 
 
 def _elements(node: Node, index: int) -> int:

@@ -127,12 +127,9 @@ class Measurement:
         """
         most_paid_db = 3.0  # half a bit, for columns that were lost completely
         most = most_paid_db if self.tells_more(other) else _MOST_LOST_DB
-        pairs = self._pairs(other)
+        pairs = [(self.decisive, other.decisive), (self.results, other.results)]
         better = any(ours.better_than(theirs, least_db, most) for ours, theirs in pairs)
         return better and not any(ours.worse_than(theirs, least_db) for ours, theirs in pairs)
-
-    def _pairs(self, other: Measurement) -> list[tuple[Powers, Powers]]:
-        return [(self.decisive, other.decisive), (self.results, other.results)]
 
     def tells_more(self, other: Measurement) -> bool:
         """Return whether columns that ``other`` loses, or loses in part, are kept, and none is lost for them."""
@@ -183,19 +180,17 @@ class Powers:
     @property
     def quality_db(self) -> float:
         """The mean SQNR of the tensors over all samples; 200 dB for an exact one."""
-        return (
-            float(np.mean(_sqnr_db(self.signal.sum(axis=1), self.noise.sum(axis=1)))) if len(self.noise) else EXACT_DB
-        )
+        return float(np.mean(self._totals_db)) if len(self.noise) else EXACT_DB
+
+    @property
+    def _totals_db(self) -> NDArray[np.float64]:
+        return _sqnr_db(self.signal.sum(axis=1), self.noise.sum(axis=1))
 
     def gain_db(self, other: Powers) -> tuple[float, float]:
         """Return the gain over ``other`` on the same samples, and the standard error of the paired difference."""
         gain = self.quality_db - other.quality_db
         parts = self._differences_db(other).sum(axis=0) / max(1, len(self.noise))
         return gain, float(_standard_error(parts))
-
-    def _gains_db(self, other: Powers) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        ours, theirs = (_sqnr_db(p.signal.sum(axis=1), p.noise.sum(axis=1)) for p in (self, other))
-        return ours - theirs, _standard_error(self._differences_db(other))
 
     def _differences_db(self, other: Powers) -> NDArray[np.float64]:
         """Return the approximate part of each sample in the gain of each tensor; 0 where one is exact."""
@@ -218,7 +213,7 @@ class Powers:
         gain, error = self.gain_db(other)
         if not gain > least_db or not (gain > self._doubts() * error or self.gains_nearly_always(other)):
             return False
-        gains, errors = self._gains_db(other)
+        gains, errors = self._totals_db - other._totals_db, _standard_error(self._differences_db(other))
         most = _MOST_LOST_DB if most_lost_db is None else most_lost_db
         return not bool((gains < -np.maximum(most, self._doubts(len(gains)) * errors)).any())
 

@@ -6,13 +6,11 @@ quantised model: the same recipe gives the same model, so choices are compared b
 
 from __future__ import annotations
 
-import json
 import logging
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,18 +18,17 @@ from numpy.typing import NDArray
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
-from xdsl.utils.arg_spec import ArgSpec
 
-from odc_mlir import pipelines, transforms
+from odc_mlir import pipelines
 from odc_mlir.calibration.recorded import Records, joined
-from odc_mlir.calibration.statistics import Channels, TensorStatistics
+from odc_mlir.calibration.statistics import Channels
 from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.execution import CASTS, Stepper
+from odc_mlir.quantizer.intervals import Certainty
 from odc_mlir.quantizer.layers import Coverage
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.outputs import Columns
@@ -44,8 +41,12 @@ from odc_mlir.quantizer.refinement import RefinementCache
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode, build_graph
+from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.circle.circle_clip_masks import clip_masks
+from odc_mlir.transforms.circle.circle_equalize_channels import CircleEqualizeChannelsPass, patterns_of
+from odc_mlir.transforms.circle.circle_fold_constants import CircleFoldConstantsPass
+from odc_mlir.transforms.circle.equalizing.pairs import Pair
 from odc_mlir.transforms.common.masks import TermSource, argument_of, is_seen_beyond, may_be_limited, sources
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import WeightedLayer, real
@@ -54,8 +55,9 @@ from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.common.ir import main_function
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.transforms.quant.quant_normalize_inputs import LEAST_RATIO as LEAST_INPUT_RATIO
-from odc_mlir.transforms.quant.quant_normalize_inputs import measured_values
-from odc_mlir.transforms.quant.quant_normalize_outputs import NORMALISED, moved_to_outputs
+from odc_mlir.transforms.quant.quant_normalize_inputs import measured_values, normalize_inputs
+from odc_mlir.transforms.quant.quant_normalize_outputs import NORMALISED, moved_to_outputs, normalize_outputs
+from odc_mlir.transforms.quant.quant_split_columns import split_columns
 from odc_mlir.universe import make_context
 
 LOG = logging.getLogger(__name__)
@@ -76,15 +78,6 @@ def moments_of(module: ModuleOp, graph: Graph, samples: Sequence[Sequence[Array]
         except UnsupportedError as error:
             LOG.info("what inputs are prepared to is not known: %s", error)
     return found
-
-
-def far_apart(inputs: Iterable[NDArray[np.float64]]) -> bool:
-    """Return whether channels of one of ``inputs``, each [2, channels], vary in very different sizes."""
-    for _, sizes in inputs:
-        lives = sizes[sizes > 0.0]
-        if lives.size and lives.max() >= LEAST_RATIO * lives.min():
-            return True
-    return False
 
 
 def _inner_moments(graph: Graph, samples: Sequence[Sequence[Array]], names: set[str]) -> Moments:
@@ -194,12 +187,20 @@ class FloatModel:
 
 @dataclass
 class Candidate:
-    """A quantised model, its recipe, and its measures."""
+    """A quantised model, made of ``model`` by ``recipe``, and its measures.
 
+    ``measured``: on the held-back samples; ``measured_itself``: on all samples; ``unseen``, ``by_halves``: of models of
+    the same recipe that do not know the samples.
+    """
+
+    model: FloatModel
     recipe: Recipe
     module: ModuleOp
     measured: Measurement | None = None
-    measured_itself: Measurement | None = None  # the same of all samples
+    measured_itself: Measurement | None = None
+    unseen: Measurement | None = None
+    by_halves: Measurement | None = None
+    certainty: Certainty | None = None
     coverage: Coverage | None = None
 
     @cached_property
@@ -220,19 +221,17 @@ def main_of(module: ModuleOp) -> FuncOp:
     return function
 
 
-def run_passes(context: Context, module: ModuleOp, passes: Sequence[ModulePass], *, verify: bool = True) -> None:
-    """Run passes of the quantising stage in place; ``verify`` their results."""
-    pipelines.run_passes(context, module, ((STAGE, item) for item in passes), verify=verify)
-
-
-def make_pass(name: str, **options: Any) -> ModulePass:
-    """Return a pass with these options; None leaves an option out."""
-    return transforms.load(name)(**{key: value for key, value in options.items() if value is not None})
-
-
-def dead_code_pass() -> ModulePass:
-    """Return the pass that removes replaced constants."""
-    return pipelines.build_pass(ArgSpec("dce", {}))
+def run_passes(
+    context: Context,
+    module: ModuleOp,
+    names: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    *,
+    verify: bool = True,
+) -> None:
+    """Run passes of the quantising stage in place, with ``options`` by name; ``verify`` their results."""
+    passes = ((STAGE, pipelines.find_pass(name)(**options.get(name, {}))) for name in names)
+    pipelines.run_passes(context, module, passes, verify=verify)
 
 
 def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
@@ -248,15 +247,13 @@ def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
     _refuse_quantised(module)
     names = [value_name(value) for value in outputs_of(function)]
     _decode_weights(function, None if scheme is None else scheme.weights)
-    pipelines.run(context, ready, OPTIMISED, options=[make_pass("circle-fold-constants", decode=True)])
+    pipelines.run(context, ready, OPTIMISED, options=[CircleFoldConstantsPass(decode=True)])
     weights_only = scheme is not None and scheme.weights_only
     options: dict[str, dict[str, Any]] = {
         "circle-fuse-patterns": {"circle": scheme is not None and scheme.reader == NPU}
     }
     options |= {"circle-fuse-batch-norm": {"most_ratio": LEAST_INPUT_RATIO}} if weights_only else {}
-    run_passes(
-        context, ready, [pipelines.find_pass(name)(**options.get(name, {})) for name in pipelines.QUANTIZE_PREPARE]
-    )
+    run_passes(context, ready, pipelines.QUANTIZE_PREPARE, options)
     keep_output_names(function, names)
     tell_apart(ready)
     return FloatModel(ready)
@@ -300,12 +297,6 @@ def recorded_ranges(module: ModuleOp) -> dict[str, tuple[float, float]]:
     return {name: range for name, range in found if range is not None}
 
 
-def statistics_of_ranges(ranges: Mapping[str, tuple[float, float]]) -> Records:
-    """Records of one run with these ranges."""
-    tensors = {(0, name): TensorStatistics.of_extremes([low], [high]) for name, (low, high) in ranges.items()}
-    return Records(runs=1, tensors=tensors)
-
-
 def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatModel | None:
     """Return a copy with equalised channels, without records, or None if nothing changes; ``kind``: as ``equalize``."""
     module = model.module.clone()
@@ -313,17 +304,18 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
     attach_ranges(function, ranges_of(statistics, "minmax"))
     patterns = kind if is_pattern_file(kind) else ""
     arrays = _channel_magnitudes(statistics)
-    if kind == "weights":  # factors of raw columns say nothing of what they give
-        kept = _normalizing(function)
+    if kind == "weights":  # factors of raw columns say nothing of what they give, but where these are normalised
+        ops = quant_ir.operators(function)
+        kept = {op_name(op) for op in ops if quant_ir.read_word(op, quant_ir.PRECISION) == FLOAT}
         arrays = {name: found for name, found in arrays.items() if name in kept}
-    with tempfile.TemporaryDirectory(prefix="odc-pairs-") as folder:
-        moved = Path(folder) / "pairs.json"
-        options = {"patterns": patterns, "alpha": share_moved(kind), "relu6": "recorded", "save": str(moved)}
-        if not _changed(module, {"ranges": arrays}, "circle-equalize-channels", **options):
-            return None
-        pairs = json.loads(moved.read_text("utf-8"))
-    _drop_ranges(module)
-    return FloatModel(module, equalization=pairs)
+    equalizing = CircleEqualizeChannelsPass(patterns=patterns, alpha=share_moved(kind), relu6="recorded")
+    pairs: list[Pair] = []
+    if not _changed(module, lambda: pairs.extend(equalizing.equalize(module, arrays))):
+        return None
+    for value in (*function.args, *(result for op in quant_ir.operators(function) for result in op.results)):
+        retype(value, quant_ir.without_range(value.type))
+    set_function_type(function)
+    return FloatModel(module, equalization=patterns_of(pairs))
 
 
 def normalized(model: FloatModel, samples: Sequence[Sequence[Array]], *, columns: bool = False) -> FloatModel | None:
@@ -335,20 +327,20 @@ def normalized(model: FloatModel, samples: Sequence[Sequence[Array]], *, columns
     for place, info in enumerate(model.graph.input_infos()) if columns else ():
         if len({np.shape(sample[place])[1:] for sample in samples if info.shape}) == 1:
             items = [np.abs(sample[place]).max(axis=0) for sample in samples if np.size(sample[place])]
-            sizes[info.name] = np.max(items, axis=0)
+            sizes[info.name] = np.max(items, axis=0).astype(np.float64)
     module = model.module.clone()
-    changed = bool(moments) and _changed(module, {"moments": moments}, "quant-normalize-inputs")
-    split = bool(sizes) and _changed(module, {"sizes": sizes}, "quant-split-columns")
-    mends = split or (
-        changed and far_apart(moments[info.name] for info in model.graph.input_infos() if info.name in moments)
-    )
+    changed = bool(moments) and _changed(module, lambda: normalize_inputs(module, moments))
+    split = bool(sizes) and _changed(module, lambda: split_columns(module, sizes))
+    of_inputs = [moments[info.name] for info in model.graph.input_infos() if changed and info.name in moments]
+    lives = [sizes[sizes > 0.0] for _, sizes in of_inputs]
+    mends = split or any(sizes.size and sizes.max() >= LEAST_RATIO * sizes.min() for sizes in lives)
     return FloatModel(module, mends_columns=mends) if changed or split else None
 
 
 def normalized_by_weights(model: FloatModel) -> FloatModel | None:
     """Return a copy that scales input channels by its first weights; None if these hardly differ."""
     module = model.module.clone()
-    changed = _changed(module, {}, "quant-normalize-inputs", sizes="weights")
+    changed = _changed(module, lambda: normalize_inputs(module, {}, by_weights=True))
     return FloatModel(module) if changed else None
 
 
@@ -376,18 +368,15 @@ def outputs_normalized(
     So do columns of layers that are moved to outputs named in ``moved`` only. ``statistics`` tell which columns differ
     in size, ``samples`` how far they may reach.
     """
-    asked = {name: axis for name, axis in axes.items() if axis != -1 or _channels_differ(name, statistics)}
+    channels = {name: statistics[name].channels for name in axes if name in statistics}
+    differ = {name for name, found in channels.items() if found is not None and sizes_differ(*_ends(found))}
+    asked = {name: axis for name, axis in axes.items() if axis != -1 or name in differ}
     layers = _moved_layers(model.module, moved, statistics)
     found = _ranges_of_columns(model.graph, asked | dict.fromkeys(layers, -1), samples)
-    asking = (("ranges", list(asked)), ("layers", layers))
-    files = {option: {name: found[name] for name in names} for option, names in asking if names}
+    of_outputs, of_layers = ({name: found[name] for name in names} for names in (asked, layers))
     module = model.module.clone()
-    return FloatModel(module) if files and _changed(module, files, "quant-normalize-outputs") else None
-
-
-def _channels_differ(name: str, statistics: Statistics) -> bool:
-    channels = statistics[name].channels if name in statistics else None
-    return channels is not None and sizes_differ(*_ends(channels))
+    changed = bool(found) and _changed(module, lambda: normalize_outputs(module, of_outputs, of_layers))
+    return FloatModel(module) if changed else None
 
 
 def _ends(channels: Channels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -419,7 +408,7 @@ def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[
     def see(index: int, array: Array) -> None:
         name = places.get(index)
         if name in found:
-            found[name].add(array)
+            found[name].add([array])
         elif name is not None:
             found[name], behind[name] = Columns.of([array], axes[name]), (-1 - axes[name]) % max(1, array.ndim)
 
@@ -430,14 +419,12 @@ def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[
     return {name: columns.wider_ranges.reshape(2, -1, *[1] * behind[name]) for name, columns in found.items()}
 
 
-def _changed(module: ModuleOp, files: Mapping[str, Mapping[str, Any]], name: str, **options: Any) -> bool:
-    """Run a pass with arrays by tensor name in the file of each option; return whether it changes ``module``."""
+def _changed(module: ModuleOp, change: Callable[[], object]) -> bool:
+    """Apply ``change``; return whether constants or assigned precisions of ``module`` then differ."""
     before = _told(module)
-    with tempfile.TemporaryDirectory(prefix="odc-channels-") as folder:
-        paths = {option: str(Path(folder) / f"{option}.npz") for option in files}
-        for option, arrays in files.items():
-            np.savez(paths[option], **arrays)
-        run_passes(make_context(), module, [make_pass(name, **paths, **options), dead_code_pass()])
+    with typed_errors(STAGE):
+        change()
+    run_passes(make_context(), module, ("dce",))
     return _told(module) != before
 
 
@@ -448,27 +435,14 @@ def _told(module: ModuleOp) -> list[str | None]:
     return [*digests, *(quant_ir.read_word(op, quant_ir.PRECISION) for op in ops if isinstance(op, CircleOp))]
 
 
-def _normalizing(function: FuncOp) -> set[str]:
-    """Return the results of operators that normalise columns in float."""
-    ops = quant_ir.operators(function)
-    return {op_name(op) for op in ops if quant_ir.read_word(op, quant_ir.PRECISION) == FLOAT}
-
-
 def _channel_magnitudes(statistics: Statistics) -> dict[str, Any]:
     result = {}
     for name, item in statistics.items():
         if item.channels is not None and item.count:
             low, high = item.channels.minima, item.channels.maxima
             # A channel without a value has inf and -inf: nothing is known of it.
-            result[name] = np.where(low <= high, np.maximum(np.abs(low), np.abs(high)), 0.0)
+            result[name] = np.where(low <= high, np.maximum(np.abs(low), np.abs(high)), 0.0).astype(np.float64)
     return result
-
-
-def _drop_ranges(module: ModuleOp) -> None:
-    function = main_of(module)
-    for value in (*function.args, *(result for op in quant_ir.operators(function) for result in op.results)):
-        retype(value, quant_ir.without_range(value.type))
-    set_function_type(function)
 
 
 def computing(module: ModuleOp) -> list[CircleOp]:
@@ -513,7 +487,7 @@ def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> Floa
         module = model.module.clone()
         clip_masks(module, seen)
         tell_apart(module)
-        run_passes(make_context(), module, [dead_code_pass()])
+        run_passes(make_context(), module, ("dce",))
         _, found = _run(graph_of(module), samples, set(), set(terms))
         wrong = {name for name in terms if name not in changed and not _same_shares(expected[name], found[name])}
         if not wrong:
@@ -568,7 +542,6 @@ _SQUARES = frozenset({"SQUARE", "SQUARED_DIFFERENCE", "MUL", "POW"})
 
 class _Makers:
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
         self._by_tensor = {index: item for item in graph.nodes for index in item.outputs}
 
     def of(self, index: int) -> GraphNode | None:
@@ -583,10 +556,6 @@ class _Makers:
         makers = () if item is None else (self.of(index) for index in item.inputs)
         return next((maker for maker in makers if maker is not None and maker.node.spec.name in names), None)
 
-    def name(self, item: GraphNode) -> str:
-        """The name of the first result."""
-        return self._graph.tensors[item.outputs[0]].name
-
 
 def _norms(makers: _Makers, item: GraphNode) -> Iterator[GraphNode]:
     """Yield the operators of a normalisation that ends in the root ``item``."""
@@ -595,13 +564,11 @@ def _norms(makers: _Makers, item: GraphNode) -> Iterator[GraphNode]:
     total = makers.operand(item, "ADD")
     variance = makers.operand(total if total is not None else item, "MEAN")
     squares = makers.operand(variance, *_SQUARES)
-    if variance is None or squares is None or not _is_square(squares):
+    if variance is None or squares is None:
+        return
+    if squares.node.spec.name == "MUL" and squares.inputs[0] != squares.inputs[1]:
         return
     yield from (squares, variance, *([total] if total is not None else []), item)
-
-
-def _is_square(item: GraphNode) -> bool:
-    return item.node.spec.name != "MUL" or item.inputs[0] == item.inputs[1]
 
 
 def _softmaxes(makers: _Makers, item: GraphNode) -> Iterator[GraphNode]:
@@ -627,5 +594,5 @@ PATTERNS: Mapping[str, Callable[[_Makers, GraphNode], Iterator[GraphNode]]] = {
 def layers_of(graph: Graph, pattern: str) -> list[str]:
     """Return the result names of the layers of a pattern that need more bits."""
     makers = _Makers(graph)
-    found = (makers.name(part) for item in graph.nodes for part in PATTERNS[pattern](makers, item))
+    found = (graph.tensors[part.outputs[0]].name for item in graph.nodes for part in PATTERNS[pattern](makers, item))
     return list(dict.fromkeys(found))

@@ -74,13 +74,10 @@ _KEEP_ORDER = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "DEQUANTIZ
 _PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # result that holds indices, by operator
 
 
-def _logarithms(shares: Array) -> Array:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.log(shares.astype(np.float64)))
-
-
-# Functions from results of an operator to logarithms of odds, up to a constant.
-NATS: dict[str, Callable[[Array], Array]] = {"SOFTMAX": _logarithms, "LOG_SOFTMAX": np.asarray}
+@np.errstate(divide="ignore", invalid="ignore")
+def nats_of(kind: str, shares: Array) -> Array:
+    """Return logarithms of odds, up to a constant, from the results of a SOFTMAX or LOG_SOFTMAX; others as they are."""
+    return np.asarray(np.log(shares.astype(np.float64))) if kind == "SOFTMAX" else shares
 
 
 def last_operator(graph: Graph, tensor: int, *, in_order: bool = True) -> GraphNode | None:
@@ -279,7 +276,7 @@ class Answering:
     best: bool = False
 
     def of(self, outputs: Sequence[Array]) -> Array:
-        """The answer; the best of several indices is the first, int64."""
+        """Return the answer; the best of several indices is the first, int64."""
         found = outputs[self.output]
         return found[..., :1].astype(np.int64) if self.best else found
 
@@ -304,17 +301,13 @@ class PlaceMeter:
         self._elements = self._differing = 0
         self._shares: list[float] = []
 
-    def add(self, reference: Array, other: Array) -> None:
-        """One more record."""
-        differing = int(np.count_nonzero(reference != other))
-        self._elements += reference.size
-        self._differing += differing
-        self._shares.append(1.0 - differing / max(1, reference.size))
-
     def add_all(self, references: Sequence[Array], others: Sequence[Array]) -> None:
-        """More records."""
+        """Add records."""
         for reference, other in zip(references, others, strict=True):
-            self.add(reference, other)
+            differing = int(np.count_nonzero(reference != other))
+            self._elements += reference.size
+            self._differing += differing
+            self._shares.append(1.0 - differing / max(1, reference.size))
 
     def errors(self) -> Errors:
         """The counts, and the share that is the same; a place has no distance."""
@@ -352,22 +345,18 @@ class Columns:
             return cls(np.empty(0), np.empty(0), axis)
         found = cls(np.full(width, np.inf), np.full(width, -np.inf), axis)
         for array in arrays:
-            found.add(array)
+            found.add([array])
         return found
 
     def rows(self, array: Array) -> Array:
         """Return the values of an output as [values, columns]."""
         return (np.moveaxis(array, self.axis, -1) if array.ndim else array).reshape(-1, len(self.low))
 
-    def add(self, array: Array, expected: Array | None = None) -> None:
-        """Add one sample of the output; nothing happens without such columns."""
-        self.add_all([array], None if expected is None else [expected])
-
-    def add_all(self, arrays: Sequence[Array], expected: Sequence[Array] | None = None) -> None:
-        """Add samples, with the same result as one by one; faster for small ones."""
+    def add(self, arrays: Sequence[Array], expected: Sequence[Array] | None = None) -> None:
+        """Add samples of the output, with the same result as one by one; nothing happens without such columns."""
         if len({array.shape for array in arrays}) > 1:
             for place, array in enumerate(arrays):
-                self.add(array, None if expected is None else expected[place])
+                self.add([array], None if expected is None else [expected[place]])
             return
         if not len(self.low) or arrays[0].size % len(self.low):
             return
@@ -388,13 +377,9 @@ class Columns:
 
     @property
     def are_single(self) -> bool:
-        """True if each column counts as a quantity: few columns, or most small beside the largest."""
-        return len(self.low) <= MOST_SINGLE or self.have_units
-
-    @property
-    def have_units(self) -> bool:
-        """True if most columns are too small beside others to be of one kind, such as logits."""
-        return self.values >= _FEWEST_VALUES and most_sizes_differ(self.low, self.high)
+        """True if each column counts as a quantity: few columns, or most too small beside the largest for one kind."""
+        has_units = self.values >= _FEWEST_VALUES and most_sizes_differ(self.low, self.high)
+        return len(self.low) <= MOST_SINGLE or has_units
 
     @property
     def are_of_kinds(self) -> bool:
@@ -658,8 +643,14 @@ def _scoring(graph: Graph) -> Iterator[tuple[str, GraphNode]]:
     producers = {index: node for node in graph.nodes for index in node.outputs}
     for output in dict.fromkeys(graph.outputs):
         for node in _sources(producers, [output]):
-            if node.node.spec.name == "LOGISTIC" and any(map(_has_both_signs, _sources(producers, node.inputs))):
-                yield graph.tensors[output].name, node
+            if node.node.spec.name == "LOGISTIC":
+                made = (
+                    source.node
+                    for source in _sources(producers, node.inputs)
+                    if source.node.spec.name in _OF_EITHER_SIGN
+                )
+                if any(str(of.options.get("fused_activation_function", "none")).lower() == "none" for of in made):
+                    yield graph.tensors[output].name, node
 
 
 def _sources(producers: Mapping[int, GraphNode], tensors: Sequence[int]) -> Iterator[GraphNode]:
@@ -676,24 +667,14 @@ def _sources(producers: Mapping[int, GraphNode], tensors: Sequence[int]) -> Iter
             yield node
 
 
-def _has_both_signs(node: GraphNode) -> bool:
-    fused = str(node.node.options.get("fused_activation_function", "none")).lower()
-    return node.node.spec.name in _OF_EITHER_SIGN and fused == "none"
-
-
 # Operators that keep the values of codes, and so their range.
 _SEEN_THROUGH = frozenset({"DEQUANTIZE", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE"})
 
 Interval = tuple[float, float]
 
 
-def output_ends(graph: Graph) -> list[Interval | None]:
-    """The range that each output cannot leave, which its codes have; None where it is none of these."""
-    return ends_of(graph, graph.outputs)
-
-
 def ends_of(graph: Graph, tensors: Iterable[int]) -> list[Interval | None]:
-    """The ranges that ``tensors`` cannot leave, as :func:`output_ends` has them."""
+    """Return the ranges that ``tensors`` cannot leave, those of their codes; None for a tensor without codes."""
     producers = {output: node for node in graph.nodes for output in node.outputs}
     return [_range_of(graph, producers, index) for index in tensors]
 

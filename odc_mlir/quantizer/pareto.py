@@ -1,14 +1,9 @@
 """Mixed precision as an optimisation: the Pareto front of output noise and cost over the precisions of layers.
 
-Each layer has a level: the model's scheme, a wider one, or float. Noise comes from roundings: of values, which are
-coarse while any layer that produces or reads them is narrow, and of weights. Noises are taken as independent, so they
-add up. Costs of layers at their levels, and of conversions between layers of different levels, add up too. The front is
-
-* exact, by enumeration, for few choices: up to twelve layers with three levels;
-* otherwise its convex hull. For each price of noise the best choice is a minimum cut (project selection, Rhys 1970 and
-  Picard 1976), found by Dinic's algorithm (1970).
-
-:mod:`odc_mlir.quantizer.precisions` measures points of the front on the whole model and chooses one.
+Noise comes from roundings: of values, which are coarse while any layer that produces or reads them is narrow, and of
+weights. Noises, taken as independent, add up; so do costs of layers and of conversions between them. The front is exact
+for up to twelve layers with three levels. Otherwise it is its convex hull: for each price of noise the best choice is a
+minimum cut (project selection, Rhys 1970 and Picard 1976), found by Dinic's algorithm (1970).
 """
 
 from __future__ import annotations
@@ -274,7 +269,11 @@ def _best(problem: Problem, price: float) -> Point:
         for i in rounding.layers:
             network.connect(number, nodes[i, level], math.inf)
     for border in problem.borders:
-        _connect_border(network, nodes, border)
+        for level, cost in enumerate(border.costs, 1):
+            places = (nodes.get((layer, level)) for layer in (border.first, border.second))
+            ends = [place for place in places if place is not None]
+            if ends:
+                network.connect(ends[0], (*ends, _SINK)[1], cost, cost if len(ends) == 2 else 0.0)
     side = network.source_side(_SOURCE, _SINK)
     levels = list(problem.plain)
     for i, row in rows.items():
@@ -291,15 +290,6 @@ def _filled(costs: Sequence[float]) -> list[float]:
         if not math.isfinite(found[level]):
             found[level] = found[level + 1]
     return found
-
-
-def _connect_border(network: Network, nodes: Mapping[tuple[int, int], int], border: Border) -> None:
-    for level, cost in enumerate(border.costs, 1):
-        first, second = nodes.get((border.first, level)), nodes.get((border.second, level))
-        if first is not None and second is not None:
-            network.connect(first, second, cost, cost)
-        elif (one := second if first is None else first) is not None:
-            network.connect(one, _SINK, cost)
 
 
 def first_good(count: int, good_enough: Callable[[int], bool], in_time: Callable[[], bool]) -> int | None:
@@ -341,7 +331,11 @@ class Pricing:
         precisions = self.examination.precisions(candidate.graph)
         weights, hiding = self.examination.weights(), self.examination.hiding()
         self._leaving = self._left(candidate)
-        rows = self._bytes() if self._counts_bytes else self._times(candidate)
+        if self._counts_bytes:
+            sizes = [(bits_of(name, True) or 32) / 8 for name in self.levels]
+            rows = [[weights.get(name, 0) * size for size in sizes] for name in self.names]
+        else:
+            rows = self._times(candidate)
         for row, gone in zip(rows, [] if host else self._leaving, strict=False):  # which is of all layers, or of none
             row[1:] = [math.inf if left else cost for cost, left in zip(row[1:], gone[1:], strict=True)]
         for name, row in zip(self.names, rows, strict=True):
@@ -376,11 +370,6 @@ class Pricing:
     def _counts_bytes(self) -> bool:
         """True if layers cost bytes of weights: weight-only schemes save nothing else."""
         return self.options.max_bytes is not None or self.options.definition.weights_only
-
-    def _bytes(self) -> list[list[float]]:
-        elements = self.examination.weights()
-        sizes = [(bits_of(name, True) or 32) / 8 for name in self.levels]
-        return [[elements.get(name, 0) * size for size in sizes] for name in self.names]
 
     def _times(self, candidate: Candidate) -> list[list[float]]:
         float_work = 8.0  # of a layer, where the scheme's is 1: no integer NPU takes it

@@ -1,15 +1,11 @@
 """Search for precisions of single layers: the cheapest model within the limits, or the best within a budget.
 
-Without a target every type is allowed. With one, layers that it runs keep types that it runs, unless limits or a budget
-cannot be met otherwise. :mod:`odc_mlir.quantizer.pareto` gives the front by estimate; along it whole models are
-measured:
-
-* By default the search takes the cheapest point that keeps the limits with a margin (errors half as large), because few
-  samples are checked. Where the target gives layers more bits within four times the time, outputs below 25 dB should
-  also gain 10 dB over plain quantising. If no point does, the search takes one within a decibel of the nearest, at
-  least within the limits.
-* With a budget of time or bytes it takes the most accurate point within the budget. A model that keeps the limits goes
-  before a more accurate one.
+:mod:`odc_mlir.quantizer.pareto` gives the front by estimate; along it whole models are measured. By default the search
+takes the cheapest point that keeps the limits with a margin (errors half as large), because few samples are checked.
+Where the target gives layers more bits within four times the time, outputs below 25 dB should also gain 10 dB over
+plain quantising. If no point does, it takes one within a decibel of the nearest, at least within the limits. With a
+budget it takes the most accurate point within it, preferably within the limits. Layers leave the target only if limits
+or a budget cannot be met otherwise.
 """
 
 from __future__ import annotations
@@ -18,21 +14,17 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field, replace
 
 from odc_mlir.quantizer import pareto
-from odc_mlir.quantizer.layers import Effect, Examination, effects, effects_told
+from odc_mlir.quantizer.evaluator import Evaluator
+from odc_mlir.quantizer.layers import Effect, effects, effects_told
 from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.models import Candidate
 from odc_mlir.quantizer.policy import schemes
 from odc_mlir.quantizer.policy.declarations import LITERT, ON
 from odc_mlir.quantizer.policy.options import Options, PrecisionChoice
 from odc_mlir.quantizer.policy.verdict import OF_ANSWERS, Limit
-
-if TYPE_CHECKING:
-    from odc_mlir.quantizer.target import Placement, TargetRules
-
 
 LOG = logging.getLogger(__name__)
 
@@ -43,15 +35,16 @@ _Key = tuple[bool, tuple[tuple[str, str], ...]]
 GAIN_DB = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Tried:
-    """One model that was measured."""
+    """One model that was measured; ``is_confirmed``: the limits hold by cross-validation, if that was asked."""
 
     precisions: Mapping[str, str]
     candidate: Candidate
     measures: Measures
     outputs_db: tuple[float, ...]
     lacking: int = 0  # samples for which it lacks numbers
+    is_confirmed: bool | None = field(default=None, init=False)
 
     def holds(self, limits: Iterable[Limit], aims: Sequence[float] = ()) -> bool:
         """Return whether limits hold, outputs have at least these SQNR, and no sample lacks numbers."""
@@ -69,23 +62,6 @@ def outputs_db(measured: Measurement) -> tuple[float, ...]:
 
 def _with_margin(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
     return tuple(limit.with_errors(0.5) for limit in limits)
-
-
-class ModelSource(Protocol):
-    """Builder of candidates with other precisions by layer, and queries about them.
-
-    ``refines``: with codes refined by samples. ``draft``: without refined codes, which hardly change placement and
-    time. ``holds_unseen``: whether limits hold by cross-validation. ``size``: bytes of the file. ``share``: coverage.
-    """
-
-    def build(self, precisions: Mapping[str, str], *, refines: bool = False) -> Candidate: ...
-    def draft(self, precisions: Mapping[str, str]) -> Candidate: ...
-    def measure(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried: ...
-    def holds_unseen(self, candidate: Candidate) -> bool: ...
-    def size(self, candidate: Candidate) -> int: ...
-    def share(self, candidate: Candidate) -> float: ...
-    def in_time(self) -> bool: ...
-    def say(self, text: str) -> None: ...
 
 
 LIMITS, TIME, BYTES = "limits", "time", "bytes"
@@ -110,32 +86,25 @@ class SearchAim:
 class PrecisionSearch:
     """Search for precisions of the layers called ``names``; ``fixed`` ones were chosen by the user.
 
-    ``plain``: placement of the model, None without a target; ``plain_db``: SQNR of its outputs without help.
-    ``may_refine``: refined codes may help. ``known_errors``: metric and errors by layer that replace measuring.
+    ``plain_db``: SQNR of its outputs without help. ``may_refine``: refined codes may help. ``known_errors``: metric and
+    errors by layer that replace measuring.
     """
 
-    options: Options
-    limits: tuple[Limit, ...]
+    evaluator: Evaluator
     fixed: Mapping[str, PrecisionChoice]
-    examination: Examination
-    models: ModelSource
-    least_share: float
-    rules: TargetRules | None
-    plain: Placement | None
-    plain_db: tuple[float, ...]
     names: list[str]
+    plain_db: tuple[float, ...]
     may_refine: bool
     known_errors: tuple[str, Mapping[str, float]] | None = None
-    steps: list[dict[str, Any]] = field(default_factory=list)
     tried: dict[_Key, Tried] = field(default_factory=dict, init=False)
     chosen: Tried | None = field(default=None, init=False)
     is_in_vain: bool = field(default=False, init=False)  # no allowed choice of precisions meets the limits
     _refines: bool = field(default=False, init=False)
     _slower: float = field(default=1.0, init=False)  # the last package than its estimate
-    _unseen: dict[int, bool] = field(default_factory=dict, init=False)  # by identity of what was tried and is kept
 
     def __post_init__(self) -> None:
-        self.aim = SearchAim.of(self.options)
+        self.options, self.limits = self.evaluator.options, self.evaluator.search_limits
+        self.rules, self.aim = self.evaluator.target, SearchAim.of(self.options)
 
     def run(self, candidate: Candidate) -> Candidate:
         """Return ``candidate``, or one with other precisions in some layers; see the module's docstring."""
@@ -150,45 +119,64 @@ class PrecisionSearch:
         self._levels = (scheme, *self._ladder)
         if self.aim.kind != LIMITS and scheme in schemes.NARROWER:
             self._levels = (schemes.NARROWER[scheme], *self._levels)
+        self._examination = self.evaluator.examination(candidate.model)
         self._pricing = pareto.Pricing(
             self.options,
             self.fixed,
-            self.examination,
-            self.models.draft,
+            self._examination,
+            lambda precisions: self._built(precisions, refines=False),
             self.rules,
-            self.plain,
+            self.evaluator.plain,
             self.names,
             self._levels,
         )
-        first = self.models.measure({}, candidate)
+        self._first = first = self.measured({}, candidate)
         aims = self._aims()
         if not self._ladder or not (self.aim.kind != LIMITS or self._has_need(first, aims)):
             return candidate
-        self._first = self.tried[False, ()] = self.chosen = first
-        self.models.say("looking for layers that need more bits")
+        self.tried[False, ()] = self.chosen = first
+        self.evaluator.say("looking for layers that need more bits")
         self._effects = self._sensitivity(candidate)
         found = self._found(candidate, aims)
         if found is not None:
             self.chosen = found
-            self.steps.append(
-                {"step": "mixed", "value": dict(found.precisions), "tried": len(self.tried), "kept": True}
-            )
+            step = {"step": "mixed", "value": dict(found.precisions), "tried": len(self.tried), "kept": True}
+            self.evaluator.steps.append(step)
         # As the verdict will say, which counts what the candidate does on samples that it does not know. A search that
         # was cut short has found nothing out.
-        if self.models.in_time() and not self.models.holds_unseen(self.chosen.candidate):
+        if self.evaluator.in_time() and not self.evaluator.holds_unseen(self.chosen.candidate):
             self.is_in_vain = True
             self._explore(self._problem(candidate, host=True))
         return self.chosen.candidate
 
-    def replace_chosen(self, tried: Tried) -> None:
-        """Let the model that was chosen be ``tried``, the same with something more."""
+    def takes(self, better: Candidate) -> bool:
+        """Choose ``better``, the chosen model with something more, unless it misses limits that hold without."""
+        assert self.chosen is not None
+        tried = self.measured(self.chosen.precisions, better)
+        if self.confirmed(self.chosen) and not self.confirmed(tried):
+            return False
         self.tried = {key: tried if item is self.chosen else item for key, item in self.tried.items()}
         self.chosen = tried
+        return True
+
+    def measured(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
+        """Return ``candidate``, which has these precisions, with its measures."""
+        measured = self.evaluator.measured(candidate)
+        metrics = self.evaluator.reference.metrics(measured)
+        return Tried(precisions, candidate, metrics, outputs_db(measured), measured.lacking)
+
+    def _built(self, precisions: Mapping[str, str], *, refines: bool | None = None) -> Candidate:
+        """Build a candidate with other precisions; ``refines``: with codes refined by samples, if not as the first."""
+        first = self._first.candidate
+        recipe = first.recipe.with_precisions(precisions, self.fixed)
+        if refines is not None:
+            recipe = replace(recipe, rounding=refines, correction=refines)
+        return self.evaluator.one_more(first.model, recipe)
 
     def _sensitivity(self, candidate: Candidate) -> list[Effect]:
         """Return the effect of each rounding on the outputs, measured or read from a file."""
         if self.known_errors is None:
-            return effects(self.examination, candidate.graph)
+            return effects(self._examination, candidate.graph)
         return effects_told(*self.known_errors, self.names, len(self.plain_db))
 
     # Aims.
@@ -210,20 +198,20 @@ class PrecisionSearch:
         """Return whether the limits hold by cross-validation as well."""
         if not tried.holds(self.limits):
             return False
-        if id(tried) not in self._unseen:
-            self._unseen[id(tried)] = self.models.holds_unseen(tried.candidate)
-        return self._unseen[id(tried)]
+        if tried.is_confirmed is None:
+            tried.is_confirmed = self.evaluator.holds_unseen(tried.candidate)
+        return tried.is_confirmed
 
     def is_known(self, tried: Tried) -> bool:
         """Return whether cross-validation was done, or is needless because the search misses limits."""
-        return id(tried) in self._unseen or not tried.holds(self.limits)
+        return tried.is_confirmed is not None or not tried.holds(self.limits)
 
     # Costs and noises.
 
     def _problem(self, candidate: Candidate, *, host: bool) -> pareto.Problem:
         """Return costs and noises of all layers; ``host``: layers may leave the target. Float layers add no noise."""
         costs = self._pricing.costs(candidate, host=host)
-        precisions = self.examination.precisions(candidate.graph)
+        precisions = self._examination.precisions(candidate.graph)
         places = {
             name: place for place, name in enumerate(self.names) if precisions.get(name, schemes.FLOAT) != schemes.FLOAT
         }
@@ -320,7 +308,7 @@ class PrecisionSearch:
 
     def _points(self, problem: pareto.Problem) -> list[pareto.Point]:
         """Return the front without the plain point and those that leave target or scheme almost entirely."""
-        points = [p for p in pareto.front(problem) if self._pricing.kept(p.levels) >= self.least_share]
+        points = [p for p in pareto.front(problem) if self._pricing.kept(p.levels) >= self.evaluator.min_coverage]
         if self.aim.kind != LIMITS:
             return points
         points = [point for point in points if any(point.levels)]
@@ -334,21 +322,21 @@ class PrecisionSearch:
     ) -> pareto.Levels | None:
         """Return the cheapest of ``points`` that, as measured, holds the limits and has the SQNR."""
         made = [functools.partial(self._made, point.levels) for point in points]
-        place = pareto.first_good(len(made), lambda place: made[place]().holds(limits, aims), self.models.in_time)
+        place = pareto.first_good(len(made), lambda place: made[place]().holds(limits, aims), self.evaluator.in_time)
         if place is None:
             return None
         # Models that do not know the samples are made for few points alone: each is several models.
         while not self.confirmed(made[place]()):
-            if place == len(points) - 1 or not self.models.in_time():
+            if place == len(points) - 1 or not self.evaluator.in_time():
                 return None
             place = (place + len(points)) // 2
         return points[place].levels if self._is_covered(made[place]()) else None
 
     def _is_covered(self, tried: Tried) -> bool:
         """Return whether enough of it, and anything at all, is quantised, to precisions that a budget may take."""
-        share = self.models.share(tried.candidate)
+        share = self.evaluator.share(tried.candidate)
         is_allowed = self.aim.kind == LIMITS or {*self._levels}.issuperset(tried.precisions.values())
-        return share > 0.0 and share >= self.least_share and is_allowed
+        return share > 0.0 and share >= self.evaluator.min_coverage and is_allowed
 
     def _explore(self, problem: pareto.Problem) -> None:
         """Measure other choices in equal steps of dB, until limits hold or most left the target."""
@@ -363,14 +351,14 @@ class PrecisionSearch:
         steps = [next((point for point in points if point.noise <= most), points[-1]).levels for most in wanted]
         may_leave = True
         for precisions in map(self._precisions, steps):
-            if not may_leave or not self.models.in_time():
+            if not may_leave or not self.evaluator.in_time():
                 break
             made = self._made_with(precisions)
-            may_leave = self.models.share(made.candidate) >= least_explored
+            may_leave = self.evaluator.share(made.candidate) >= least_explored
             if may_leave and self.confirmed(made):
                 return
         for precisions in (*self._of_most_bits(problem), *([self._precisions(points[-1].levels)] if may_leave else [])):
-            if not self.models.in_time() or self.confirmed(self._made_with(precisions)):
+            if not self.evaluator.in_time() or self.confirmed(self._made_with(precisions)):
                 return
 
     def _of_most_bits(self, problem: pareto.Problem) -> Iterator[dict[str, str]]:
@@ -401,8 +389,8 @@ class PrecisionSearch:
     def _made_with(self, precisions: dict[str, str]) -> Tried:
         key = self._key_of(precisions)
         if key not in self.tried:
-            self.tried[key] = self.models.measure(precisions, self.models.build(precisions, refines=self._refines))
-            self.models.say(f"{len(precisions)} layers in other precisions")
+            self.tried[key] = self.measured(precisions, self._built(precisions, refines=self._refines or None))
+            self.evaluator.say(f"{len(precisions)} layers in other precisions")
         return self.tried[key]
 
     # Within a budget.
@@ -456,7 +444,7 @@ class PrecisionSearch:
         most = problem.point(levels).cost
         left = [point for point in points if point.cost <= most and self._key(point.levels) not in self.tried]
         for point in left[:: -(-len(left) // most_cheaper)] if left else []:
-            if not self.models.in_time():
+            if not self.evaluator.in_time():
                 break
             self._made(point.levels)
         return self._holding() if left else None
@@ -478,7 +466,7 @@ class PrecisionSearch:
         for tried in among:
             if not self.is_known(tried):
                 left -= 1
-                if left < 0 or not self.models.in_time():
+                if left < 0 or not self.evaluator.in_time():
                     continue
             if self.confirmed(tried) and is_wanted(tried):
                 return tried
@@ -504,7 +492,7 @@ class PrecisionSearch:
             asked = found or min(
                 [plain, *(point.levels for point in points[-1:])], key=lambda levels: self._cost(self._made(levels))
             )
-            if asked in timed or not self.models.in_time():
+            if asked in timed or not self.evaluator.in_time():
                 return found
             self._compile(asked)
             timed.append(asked)
@@ -515,9 +503,11 @@ class PrecisionSearch:
         # If the budget does not decide which points are measured, a larger budget never gives a worse model.
         if (most := self._most_in_budget) and points:
             every = [point.levels for point in points[:: -(-len(points) // most)]]
-            within = [levels for levels in every if self.models.in_time() and self._is_affordable(levels)]
+            within = [levels for levels in every if self.evaluator.in_time() and self._is_affordable(levels)]
         else:
-            place = pareto.first_good(len(points), lambda i: self._is_affordable(points[i].levels), self.models.in_time)
+            place = pareto.first_good(
+                len(points), lambda i: self._is_affordable(points[i].levels), self.evaluator.in_time
+            )
             cheap = () if place is None else points[place:]
             within = [point.levels for point in cheap if self._key(point.levels) in self.tried]
             if self.aim.kind == TIME:  # as cheaper by estimate need not be faster
@@ -544,7 +534,7 @@ class PrecisionSearch:
         """Number of points to measure for a budget of bytes; 0: bisection finds more."""
         most_budget_macs = 1 << 28  # of all of these together
         most_in_budget, fewest_in_budget = 48, 12  # points that are measured
-        work = max(1, self.examination.macs * self.examination.samples)
+        work = max(1, self._examination.macs * self._examination.samples)
         most = min(most_in_budget, most_budget_macs // work)
         return 0 if self.aim.kind != BYTES or most < fewest_in_budget else most
 
@@ -570,7 +560,7 @@ class PrecisionSearch:
         return self.rules.time(tried.candidate.module, compiled=True).ns <= self.aim.budget
 
     def _cost_of(self, candidate: Candidate) -> float:
-        return self.models.size(candidate) if self.aim.kind == BYTES else self._time_ns(candidate)
+        return self.evaluator.size(candidate) if self.aim.kind == BYTES else self._time_ns(candidate)
 
     def _cost(self, tried: Tried) -> float:
         return self._cost_of(tried.candidate)

@@ -16,6 +16,7 @@ from odc_mlir import loading, targets
 from odc_mlir.calibration.record_files import RECORDS
 from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.calibration.records import RecordStore, is_minmax, read_minmax, write_minmax
+from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.dialects.odc import set_states, states_of
 from odc_mlir.errors import AccuracyError, InputError, ModelError, OptionError, RecordsError, parsing
 from odc_mlir.formats.cache import content_digest
@@ -27,14 +28,13 @@ from odc_mlir.formats.samples import Samples
 from odc_mlir.frontend.export_circle import ModelFile, export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.process_limits import one_blas_thread
-from odc_mlir.quantizer.advice import hint_of
-from odc_mlir.quantizer.candidates import Types, codes_brought, given_ranges, lost, scheme_of, taken_out
+from odc_mlir.quantizer.candidates import Types, codes_brought, lost, scheme_of, taken_out
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.models import limited_masks, prepare, recorded_ranges, statistics_of_ranges
+from odc_mlir.quantizer.models import limited_masks, prepare, recorded_ranges
 from odc_mlir.quantizer.policy.declarations import AUTO, CPU, EQUALIZE, OFF, OPTIONS, SWITCH
 from odc_mlir.quantizer.policy.options import Options, Progress, check_samples, make_options
 from odc_mlir.quantizer.policy.ranges import MINMAX
-from odc_mlir.quantizer.policy.verdict import FAILED, caution, describe, types_text
+from odc_mlir.quantizer.policy.verdict import FAILED, caution, describe, hint_of, types_text
 from odc_mlir.quantizer.samples import Calibration, Labels, LoadOptions, check_finite, make_data, units_that_differ
 from odc_mlir.quantizer.states import Rollout
 from odc_mlir.quantizer.verdict import verdict_of
@@ -44,7 +44,7 @@ from odc_mlir.runtime.recording import record
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.targets.cpu import is_cpu
 from odc_mlir.transforms.quant.common import ir as quant_ir
-from odc_mlir.transforms.quant.common.given import read_given
+from odc_mlir.transforms.quant.common.given import given_range, read_given
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges
 from odc_mlir.transforms.quant.quant_attach_ranges import ranges_of as ranges_by
 
@@ -173,7 +173,9 @@ def quantize(
     known, inputs = _known(records, ready, stored, _digest(model))
     rollout = Rollout.of(options.states, stored_states, stored, original)
     loading_options = LoadOptions(max_samples, pictures, rollout=rollout)
-    data = make_data(original, calibration, evaluation, labels, inputs, _input_ranges(known), loading_options)
+    seen = {} if known is None else known.statistics()
+    ranges = {name: (item.minimum, item.maximum) for name, item in seen.items() if item.runs}
+    data = make_data(original, calibration, evaluation, labels, inputs, ranges, loading_options)
     if rollout is not None and rollout.pairs:
         options = replace(options, states={pair.output: pair.input for pair in rollout.pairs})
     if not data.fit and not options.definition.weights_only:
@@ -194,9 +196,8 @@ def quantize(
         if not brought:  # codes that a model was trained with are what it is
             driver.findings += codes_brought(original)
         if data.fit and known is not None:
-            of_file = known.statistics()
             by, among = "the ranges that the model's file has", "calibration samples"
-            driver.findings += units_that_differ(original, of_file, data.fit, by=by, among=among).values()
+            driver.findings += units_that_differ(original, seen, data.fit, by=by, among=among).values()
         candidate = driver.run()
         driver.findings += lost(candidate.graph, brought)
         verdict = {"model": model_name(model), **verdict_of(driver, candidate)}
@@ -204,10 +205,10 @@ def quantize(
         LOG.warning("%s: %s", verdict["model"] or "the quantised model", text)
     found = joined((base.records, *base.held))
     found.digest = _digest(model)
-    finished = driver.finished(candidate.module)
+    finished = driver.evaluator.finished(candidate)
     if rollout is not None:
         set_states(finished, rollout.declared_in(candidate.graph))
-    return Quantized(finished, verdict, found, stored, driver.model.equalization)
+    return Quantized(finished, verdict, found, stored, candidate.model.equalization)
 
 
 def _check_sources(
@@ -287,24 +288,8 @@ def embed_ranges(
     return module, records
 
 
-def _input_ranges(records: Records | None) -> dict[str, tuple[float, float]]:
-    statistics = {} if records is None else records.statistics()
-    return {name: (item.minimum, item.maximum) for name, item in statistics.items() if item.runs}
-
-
 def _digest(model: Source) -> str:
     return "" if isinstance(model, ModuleOp) else content_digest(model)
-
-
-def _known(
-    records: RecordSource | None, module: ModuleOp, stored: Model, digest: str
-) -> tuple[Records | None, list[list[Array]]]:
-    """Return records from a file or from the types of ``module``, and recorded inputs; raise RecordsError."""
-    found, inputs = _found(records, module, stored)
-    if found is not None and records is not None:
-        where = None if isinstance(records, Records) else os.fspath(records)
-        check_of_model(found, stored, digest, where)
-    return found, inputs
 
 
 def check_of_model(records: Records, model: Model, digest: str, where: str | None = None) -> None:
@@ -321,19 +306,30 @@ def check_of_model(records: Records, model: Model, digest: str, where: str | Non
         raise RecordsError(f"the records have a tensor {other[1]!r}, the model has not", location=where, hint=hint)
 
 
-def _found(records: RecordSource | None, module: ModuleOp, stored: Model) -> tuple[Records | None, list[list[Array]]]:
+def _known(
+    records: RecordSource | None, module: ModuleOp, stored: Model, digest: str
+) -> tuple[Records | None, list[list[Array]]]:
+    """Return records from a file or from the types of ``module``, and recorded inputs; raise RecordsError."""
+    if records is None:
+        types = read_given(module)
+        known = ((name, given_range(types, name)) for name in types)
+        ranges = {name: range for name, range in known if range is not None} | recorded_ranges(module)
+        tensors = {(0, name): TensorStatistics.of_extremes([low], [high]) for name, (low, high) in ranges.items()}
+        return (Records(runs=1, tensors=tensors) if ranges else None), []
+    where, inputs = None, list[list[Array]]()
     if isinstance(records, Records):
-        return records, []
-    if records is not None:
-        path = Path(records)
+        found = records
+    else:
+        path, where = Path(records), os.fspath(records)
         try:
             with path.open("rb") as file:
                 head = file.read(4)
         except OSError as error:
             raise RecordsError(f"cannot read the records: {error.strerror}", location=str(path)) from None
         if is_minmax(head):
-            return read_minmax(path.read_bytes(), stored, location=str(path)), []
-        store = RecordStore(path, create=False)
-        return store.records(), store.inputs()
-    ranges = given_ranges(read_given(module)) | recorded_ranges(module)
-    return (statistics_of_ranges(ranges) if ranges else None), []
+            found = read_minmax(path.read_bytes(), stored, location=str(path))
+        else:
+            store = RecordStore(path, create=False)
+            found, inputs = store.records(), store.inputs()
+    check_of_model(found, stored, digest, where)
+    return found, inputs

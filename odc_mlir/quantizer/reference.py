@@ -22,7 +22,6 @@ from odc_mlir.quantizer.measurement import Measurement, Powers, constant_outputs
 from odc_mlir.quantizer.outputs import (
     DECIDED,
     LOGITS,
-    NATS,
     SHARE,
     SOFTMAX,
     UNDECIDED_NATS,
@@ -43,6 +42,7 @@ from odc_mlir.quantizer.outputs import (
     is_measurable,
     is_varied,
     last_operator,
+    nats_of,
     places_of,
     reached,
     share_of_ties,
@@ -55,16 +55,7 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.labels import check_answers, check_class_numbers, meant_for, misfit
 from odc_mlir.runtime.reporting.metrics import INTERVALS, ErrorMeter, Tolerance, interval_of
-from odc_mlir.runtime.reporting.scores import (
-    OF_NUMBERS,
-    Recall,
-    Scorer,
-    compared,
-    recall_drop,
-    recalls,
-    said,
-    yes_above,
-)
+from odc_mlir.runtime.reporting.scores import OF_NUMBERS, Scorer, compared, recall_drop, recalls, said, yes_above
 
 Samples = Sequence[Sequence[Array]]
 
@@ -72,8 +63,30 @@ Samples = Sequence[Sequence[Array]]
 _SLIGHT = 0.1
 
 
-class FloatOutputs:
-    """Outputs of the float model for ``samples``, and the kinds of its outputs.
+def _runner(graph: Graph, wanted: Iterable[int]) -> Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]:
+    """Return a function that runs ``graph`` on a sample with fresh state: outputs and ``wanted`` tensors."""
+    more = tuple(dict.fromkeys(wanted))
+    executor, count = HostExecutor(dataclasses.replace(graph, outputs=(*graph.outputs, *more))), len(graph.outputs)
+
+    def run(sample: Sequence[Array]) -> tuple[list[Array], dict[int, Array]]:
+        executor.reset()
+        found = executor.run(sample)
+        return found[:count], dict(zip(more, found[count:], strict=True))
+
+    return run
+
+
+_Run = tuple[list[Array], dict[int, Array]]  # of one sample outputs, and decisive tensors by index
+_MayRun = tuple[list[Array] | None, dict[int, Array]]  # None where it cannot be run
+_Runs = Iterator[_MayRun]
+
+# Squared error of a score of a half relative to that of its logit, by operator: the squared slope of the logistic
+# function at 0; SOFTMAX has it in two scores, each from two logits.
+_SQUARED_SLOPES = {"SOFTMAX": 1 / 4, "LOGISTIC": 1 / 16}
+
+
+class Reference:
+    """Outputs of the float model for ``samples``, their kinds, and the comparison of candidates with them.
 
     ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scores.score`. ``like``:
     outputs of the same model for other samples, which determine the kinds of outputs; labels are then checked already.
@@ -87,19 +100,21 @@ class FloatOutputs:
         samples: Samples,
         labels: Array | None = None,
         *,
-        like: FloatOutputs | None = None,
+        like: Reference | None = None,
         metric: str | None = None,
         rollout: Rollout | None = None,
     ) -> None:
         if not samples:
             raise InputError("there are no samples to compare the models on")
-        self.graph = graph
-        self.samples = samples
+        self.graph, self.samples = graph, samples
+        self.names = [info.name for info in graph.output_infos()]
         self._like = like
         self.rollout: Rollout | None = rollout if like is None else like.rollout
         self._asks_for_classes = metric is not None and metric_name(metric) in OF_ANSWERS - OF_LABELS
         self.places = {place: p for place, at in enumerate(graph.outputs) if (p := places_of(graph, at)) is not None}
         self._decisive = [decisive_tensor(graph, at, self.places.get(place)) for place, at in enumerate(graph.outputs)]
+        self._makers = [last_operator(graph, at) for at in graph.outputs]
+        self._kinds = ["" if node is None else node.node.spec.name for node in self._makers]  # operators behind outputs
         run = _runner(graph, {*self._decisive, *(places.searched for places in self.places.values())})
         self.outputs: list[list[Array]] = []
         self._expected: list[dict[int, Array]] = []  # decisive tensors by index, of each sample
@@ -115,7 +130,7 @@ class FloatOutputs:
         firsts: Sequence[Array] = self.answers(self.outputs)
         if labels is not None and like is None:
             self._yes_above = yes_above(firsts, labels)
-            with meant_for([info.name for info in graph.output_infos()], self._answering.output):
+            with meant_for(self.names, self._answering.output):
                 check_class_numbers(firsts, labels)
                 check_unit(
                     graph, samples, firsts, labels, lambda others: self.answers([run(sample)[0] for sample in others])
@@ -127,7 +142,10 @@ class FloatOutputs:
         self.misfit = None if labels is None else misfit(firsts, labels)
         self.spans = [self._span(place) for place in range(len(graph.outputs))]
         self._columns = [
-            columns_of(() if place in self.places else arrays, partial(self._are_channels_along, place))
+            columns_of(
+                () if place in self.places else arrays,
+                partial(ChannelAxes(graph).are_along, graph.outputs[place], self.outputs[0][place].shape),
+            )
             for place, arrays in enumerate(zip(*self.outputs, strict=True))
         ]
         self._parts = [part for place in range(len(graph.outputs)) for part in self._parts_of(place)]
@@ -194,9 +212,6 @@ class FloatOutputs:
             for place, real in zip(places, reals, strict=True)
         ]
 
-    def _are_channels_along(self, place: int, axis: int) -> bool | None:
-        return ChannelAxes(self.graph).are_along(self.graph.outputs[place], self.outputs[0][place].shape, axis)
-
     def columns(self, place: int) -> Columns:
         """The columns of output ``place`` that would be quantities of their own."""
         return self._columns[place][0]
@@ -234,8 +249,7 @@ class FloatOutputs:
 
     def is_bounded(self, place: int) -> bool:
         """Return whether output ``place`` has a range by its operator's definition."""
-        node = last_operator(self.graph, self.graph.outputs[place])
-        return node is not None and node.node.spec.name in INTERVALS
+        return self._kinds[place] in INTERVALS
 
     def varies_slightly(self, place: int) -> float | None:
         """Return the variation of a bounded output if it is a tenth of its range or less, else None."""
@@ -250,10 +264,9 @@ class FloatOutputs:
         if self._like is not None:
             return self._like.classifier
         other = "places" if self.places else None
-        node = last_operator(self.graph, self.graph.outputs[0]) if self.graph.outputs else None
-        if node is None or self.outputs[0][0].shape[-1:] in ((), (1,)):
+        if not any(self._kinds[:1]) or self.outputs[0][0].shape[-1:] in ((), (1,)):
             return other
-        if node.node.spec.name in SOFTMAX:
+        if self._kinds[0] in SOFTMAX:
             return "softmax"
         return "logits" if 0 in self.logits else other
 
@@ -279,19 +292,17 @@ class FloatOutputs:
         """Texts about outputs that may hold class scores or numbers, by place."""
         found = {}
         for place in range(len(self.graph.outputs)):
-            if self._may_have_scores(place) and not self._is_searched(place):
-                name = self.graph.tensors[self.graph.outputs[place]].name
-                found[place] = doubt_of_scores(name, self._rows(place), self._is_alone, place == 0)
+            # Places that are searched for in what the same operator gives are the answers.
+            is_searched = any(
+                last_operator(self.graph, self._decisive[at]) is self._makers[place] for at in self.places
+            )
+            if self._may_have_scores(place) and not is_searched:
+                found[place] = doubt_of_scores(self.names[place], self._rows(place), self._is_alone, place == 0)
         return {place: text for place, text in found.items() if text is not None}
 
     @property
     def _is_alone(self) -> bool:
         return len(self.graph.outputs) - len(self.places) <= 1
-
-    def _is_searched(self, place: int) -> bool:
-        """Return whether the operator behind output ``place`` is searched for places, which are the answers."""
-        node = last_operator(self.graph, self.graph.outputs[place])
-        return any(last_operator(self.graph, self._decisive[at]) is node for at in self.places)
 
     def _rows(self, place: int, classes: int | None = None) -> NDArray[np.float64]:
         """Return output ``place`` of all samples, [samples, elements], or its rows of ``classes``."""
@@ -300,14 +311,12 @@ class FloatOutputs:
 
     def classifies(self, place: int) -> bool:
         """Return whether output ``place`` holds classes or their scores."""
-        node = last_operator(self.graph, self.graph.outputs[place])
-        shares = node is not None and node.node.spec.name in SOFTMAX
-        return shares or place in self.places or place in self.logits
+        return self._kinds[place] in SOFTMAX or place in self.places or place in self.logits
 
     def classes(self, place: int) -> int | None:
         """Return the number of classes in each row of output ``place``; None: all its elements."""
-        node = last_operator(self.graph, self.graph.outputs[place])
-        if node is None or node.node.spec.name not in SOFTMAX:
+        node = self._makers[place]
+        if node is None or self._kinds[place] not in SOFTMAX:
             return self._width(place)
         found = [outputs[place] for outputs in self.outputs]
         is_direct = self.graph.outputs[place] == node.outputs[0]
@@ -330,22 +339,24 @@ class FloatOutputs:
         Of several rows, as pixels along an edge, some are always undecided; a single class with shares should agree
         exactly.
         """
-        return [self._answers_of_one(place) for place in self._deciding if self.classes(place) != 1]
-
-    def _answers_of_one(self, place: int) -> Answers:
-        width = 1 if place in self.places else self.classes(place)
-        sizes = [outputs[place].size for outputs in self.outputs]
-        count = 1.0 if width is None else sum(sizes) / len(sizes) / width
-        is_single = self._nats_of(place) is not None and count == 1.0
-        return Answers(self.graph.tensors[self.graph.outputs[place]].name, SHARE if is_single else DECIDED, count)
+        found = []
+        for place in self._deciding:
+            classes = self.classes(place)
+            if classes != 1:
+                width = 1 if place in self.places else classes
+                mean = sum(outputs[place].size for outputs in self.outputs) / len(self.outputs)
+                count = 1.0 if width is None else mean / width
+                is_single = self._kinds[place] in SOFTMAX and count == 1.0
+                found.append(Answers(self.names[place], SHARE if is_single else DECIDED, count))
+        return found
 
     def by_output(self, metric: str, shares: Mapping[int, float | None]) -> dict[str, float | None]:
         """Return the worst of ``shares`` and the share of each output of answers, by key."""
         known = [share for share in shares.values() if share is not None]
         found: dict[str, float | None] = {metric: min(known)} if known else {}
         if len(self._deciding) > 1:
-            names = {place: self.graph.tensors[self.graph.outputs[place]].name for place in self._deciding}
-            found |= {measure_key(metric, names[place]): shares[place] for place in names if place in shares}
+            told = (place for place in self._deciding if place in shares)
+            found |= {measure_key(metric, self.names[place]): shares[place] for place in told}
         return found
 
     @property
@@ -364,31 +375,24 @@ class FloatOutputs:
         """True if any output holds values, which have distances, and not indices."""
         return len(self.places) < len(self.graph.outputs)
 
-    def _nats_of(self, place: int) -> Callable[[Array], Array] | None:
-        """Return the function from shares to logarithms of odds for an output; None if it has no shares."""
-        node = last_operator(self.graph, self.graph.outputs[place])
-        return None if node is None else NATS.get(node.node.spec.name)
-
     def decides_alike(self, number: int, found: Array, place: int = 0) -> float:
         """Return 1 if scores of sample ``number`` choose a class with half the odds of the float model's, else 0.
 
         The mean over rows, with parts of 1 for ties: see :func:`odc_mlir.quantizer.outputs.share_of_ties`.
         """
-        array, nats = self.outputs[number][place], self._nats_of(place)
+        array = self.outputs[number][place]
         width = self.classes(place) or array.size
         if not width:
             return 1.0
-        expected, reals = (values.reshape(-1, width) for values in (array if nats is None else nats(array), found))
+        expected, reals = (values.reshape(-1, width) for values in (nats_of(self._kinds[place], array), found))
         least = expected.max(axis=-1) - UNDECIDED_NATS
         return float(share_of_ties(expected, least, reals, reals.max(axis=-1)).mean())
 
     def _may_have_rows(self, place: int) -> bool:
         """Return whether output ``place`` may hold logits: columns of one unit, and labels that are no numbers."""
-        node = last_operator(self.graph, self.graph.outputs[place])
         first = self.outputs[0][place]
         return not (
-            node is None
-            or node.node.spec.name not in LOGITS
+            self._kinds[place] not in LOGITS
             or (place == 0 and self.metric in OF_NUMBERS)
             or first.shape[-1:] in ((), (0,), (1,))
             or any(outputs[place].shape != first.shape for outputs in self.outputs)
@@ -406,11 +410,10 @@ class FloatOutputs:
 
         A constant output has its magnitude instead; None if that is zero.
         """
-        node = last_operator(self.graph, self.graph.outputs[place])
         if place in self.places:
             return None
-        if node is not None and node.node.spec.name in INTERVALS:
-            return INTERVALS[node.node.spec.name]
+        if self.is_bounded(place):
+            return INTERVALS[self._kinds[place]]
         values = [outputs[place] for outputs in self.outputs]
         if values[0].dtype.kind not in "iuf":
             return None
@@ -424,36 +427,6 @@ class FloatOutputs:
     @cached_property
     def _deciding(self) -> list[int]:
         return [place for place in range(len(self.graph.outputs)) if self.classifies(place)]
-
-
-def _runner(graph: Graph, wanted: Iterable[int]) -> Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]:
-    """Return a function that runs ``graph`` on a sample with fresh state: outputs and ``wanted`` tensors."""
-    more = tuple(dict.fromkeys(wanted))
-    executor, count = HostExecutor(dataclasses.replace(graph, outputs=(*graph.outputs, *more))), len(graph.outputs)
-
-    def run(sample: Sequence[Array]) -> tuple[list[Array], dict[int, Array]]:
-        executor.reset()
-        found = executor.run(sample)
-        return found[:count], dict(zip(more, found[count:], strict=True))
-
-    return run
-
-
-_Run = tuple[list[Array], dict[int, Array]]  # of one sample outputs, and decisive tensors by index
-_MayRun = tuple[list[Array] | None, dict[int, Array]]  # None where it cannot be run
-_Runs = Iterator[_MayRun]
-
-# Squared error of a score of a half relative to that of its logit, by operator: the squared slope of the logistic
-# function at 0; SOFTMAX has it in two scores, each from two logits.
-_SQUARED_SLOPES = {"SOFTMAX": 1 / 4, "LOGISTIC": 1 / 16}
-
-
-def _column(array: Array, place: int | None, axis: int) -> Array:
-    return array if place is None else np.take(array, place, axis)
-
-
-class Reference(FloatOutputs):
-    """The float model's answers, which candidates are compared with."""
 
     def measure(self, *graphs: Graph, keep: bool = False) -> Measurement:
         """Run ``graphs``, which take turns, on all samples and compare; ``keep`` their outputs. Raise ModelError."""
@@ -472,26 +445,23 @@ class Reference(FloatOutputs):
         """
         found = {}
         for part, (place, at) in enumerate(self._parts):
-            node = last_operator(self.graph, self.graph.outputs[place])
-            slope = 0.0 if node is None or at is not None else _SQUARED_SLOPES.get(node.node.spec.name, 0.0)
+            slope = 0.0 if at is not None else _SQUARED_SLOPES.get(self._kinds[place], 0.0)
             if slope:
                 size = self._expected[0][self._decisive[place]].size
                 found[place] = slope * float(np.median(measured.decisive.noise[part])) / max(1, size)
         return found
 
     @cached_property
-    def constant_measures(self) -> list[dict[str, float | None]]:
-        """Measures of constant outputs (:func:`constant_outputs`); none if the float model's outputs are constant."""
-        names = [info.name for info in self.graph.output_infos()]
-        every = list(zip(*self.outputs, strict=True))
-        made = [] if self.constant else constant_outputs(every, list(self.places))
-        return [self.metrics(self._compared([itertools.repeat((found, {}))], names, False)) for found in made]
+    def variation(self) -> list[NDArray[np.float64]]:
+        """Variation of each output and sample; see :func:`odc_mlir.quantizer.measurement.variation`."""
+        return variation(list(zip(*self.outputs, strict=True)), list(self.places))
 
     @cached_property
-    def _variation(self) -> list[float]:
-        """Variation of each output over all samples; see :func:`odc_mlir.quantizer.measurement.variation`."""
+    def constant_measures(self) -> list[dict[str, float | None]]:
+        """Measures of constant outputs (:func:`constant_outputs`); none if the float model's outputs are constant."""
         every = list(zip(*self.outputs, strict=True))
-        return [float(found.sum()) for found in variation(every, list(self.places))]
+        made = [] if self.constant else constant_outputs(every, list(self.places))
+        return [self.metrics(self._compared([itertools.repeat((found, {}))], self.names, False)) for found in made]
 
     def _compared(self, parts: Sequence[_Runs], names: list[str], keep: bool) -> Measurement:
         exact = Tolerance(0.0, 0.0)
@@ -512,7 +482,9 @@ class Reference(FloatOutputs):
             lacking += lacks
             exceeding += any(map(exceeds, expected, reals))
             for part, (place, at) in enumerate(self._parts):
-                a, b = (_column(found[place], at, self.columns(place).axis) for found in (expected, reals))
+                a, b = expected[place], reals[place]
+                if at is not None:
+                    a, b = (np.take(array, at, self.columns(place).axis) for array in (a, b))
                 own = signal_and_noise(a, b, place in self.places)
                 index = self._decisive[place]
                 # A model without a tensor of that name is compared by its outputs.
@@ -527,18 +499,20 @@ class Reference(FloatOutputs):
                 shares.append(self._share_decided(number, place, reals[place], kept.get(self._decisive[place])))
             found_reals.append(reals if keep else reals[: self._answering.output + 1])
         lost = [self._lost(place, found) for place, found in enumerate(columns)]
+        varying = [float(found.sum()) for found in self.variation]
+        answers = self.answers(found_reals)
         return Measurement(
             [meter.errors() for meter in meters],
             Powers(*powers),
             Powers(*results),
             names,
-            None if self.scorer is None else self.scorer.of(self.answers(found_reals)),
+            None if self.scorer is None else self.scorer.of(answers),
             {place: sum(shares) / len(shares) for place, shares in decided.items()},
-            [1.0 - float(a / b) if b else None for a, b in zip(noise, self._variation, strict=True)],
+            [1.0 - float(a / b) if b else None for a, b in zip(noise, varying, strict=True)],
             found_reals if keep else [],
             [gone for gone, _ in lost],
             [partly for _, partly in lost],
-            self._recalls(found_reals),
+            [] if self.labels is None else recalls(self._firsts, answers, self.labels),
             lacking,
             exceeding,
         )
@@ -564,12 +538,9 @@ class Reference(FloatOutputs):
                         raise ModelError(f"an output has the shape {b.shape}, the float model's {a.shape}")
                 meter.add_all(every, others)
                 for column in found_columns:
-                    column.add_all(others, every)
+                    column.add(others, every)
             lacks = [lacks for _, lacks in every_run]
             yield from zip(range(start, start + len(outputs)), outputs, found, lacks, strict=True)
-
-    def _recalls(self, found: Sequence[Sequence[Array]]) -> list[Recall]:
-        return [] if self.labels is None else recalls(self._firsts, self.answers(found), self.labels)
 
     def _lost(self, place: int, found: Sequence[Columns]) -> tuple[list[Lost], list[Lost]]:
         """Return the columns of output ``place`` that are lost, or in part, in a model with the columns ``found``."""
@@ -605,7 +576,7 @@ class Reference(FloatOutputs):
         extended = dataclasses.replace(graph, outputs=(*graph.outputs, *more))
         if self.rollout is None:
             coded = [list(map(to_codes, inputs, sample)) for sample in samples]
-            runs = BatchRunner(extended).run_where_it_can(coded)
+            runs = BatchRunner(extended).run(coded)
         else:
             runs = self.rollout.run(extended, samples)
         for found in runs:

@@ -80,7 +80,7 @@ def refine(
     found, known = Refinement(), known or RefinementCache()
     if not samples or not (rounding or correction):
         return found
-    layers = _layers(reference, quantised)
+    layers = layer_pairs(reference, quantised)
     try:
         learn(reference, [Learner(layers, range(len(samples)), known, rounding)], samples, damping=damping)
         real = Stepper(quantised, samples)
@@ -98,20 +98,14 @@ def refine(
         if layer.name not in known.means or layer.bias is None or layer.bias.is_shared:
             continue
         means = seen = known.means[layer.name]
-        if correction and _reaches(real, layer.quantised):
-            seen = _means(layer.product, list(real.reals(layer.quantised.inputs[0])))
+        if correction:
+            try:
+                real.go_to(layer.quantised)
+                seen = _means(layer.product, list(real.reals(layer.quantised.inputs[0])))
+            except InputError as error:  # a kernel refuses codes
+                LOG.info("layers behind are not corrected: %s", error)
         found.deltas[layer.name] = layer.correct(real, codes, means, seen)
     return found
-
-
-def _reaches(real: Stepper, item: GraphNode) -> bool:
-    """Return whether all operators before ``item`` run; a kernel may refuse codes."""
-    try:
-        real.go_to(item)
-    except InputError as error:
-        LOG.info("layers behind are not corrected: %s", error)
-        return False
-    return True
 
 
 @dataclass
@@ -128,13 +122,6 @@ class Learner:
     def __post_init__(self) -> None:
         new = [layer for layer in self.layers if self.rounding and layer.key not in self.known.codes]
         self._waiting = {layer.key: len(layer.sharing) for layer in new}
-
-    @classmethod
-    def of(
-        cls, reference: Graph, quantised: Graph, runs: Sequence[int], known: RefinementCache, *, rounding: bool = True
-    ) -> Learner:
-        """The learner that ``quantised`` is, made of ``reference``."""
-        return cls(_layers(reference, quantised), runs, known, rounding)
 
     def asks_for(self, layer: _LayerPair) -> bool:
         """Return whether anything of ``layer`` is unknown."""
@@ -275,22 +262,14 @@ class _LayerPair:
         variances = shifts.var(axis=0, ddof=1) if count > 1 else np.zeros(shifts.shape[1])
         old = self.bias.info
         shift = believable(shifts.mean(axis=0), variances, count)
-        return self._shift_bias(real, shift + self._real_bias() - to_reals(old, old.array()).reshape(-1))
-
-    def _shift_bias(self, real: Stepper, shift: Floats) -> Array:
-        """Apply ``shift`` to the running model's bias; return it in units of the bias's codes."""
-        assert self.bias is not None
-        info = self.bias.info
-        deltas: Array = shift.astype(np.float32)
-        if info.quant is not None:
-            deltas = bias_deltas(shift, np.zeros_like(shift), np.asarray(info.quant.scales))
-        self.bias.replace(real, corrected(info.array(), deltas)[0])
-        return deltas
-
-    def _real_bias(self) -> Floats:
         bias = self.reference.node.optional(2)
-        size = self.product.groups * self.product.outputs
-        return np.zeros(size) if bias is None else bias.array().astype(np.float64).reshape(-1)
+        wanted = np.zeros(len(shift)) if bias is None else bias.array().astype(np.float64).reshape(-1)
+        shift = shift + wanted - to_reals(old, old.array()).reshape(-1)
+        deltas: Array = shift.astype(np.float32)
+        if old.quant is not None:
+            deltas = bias_deltas(shift, np.zeros_like(shift), np.asarray(old.quant.scales))
+        self.bias.replace(real, corrected(old.array(), deltas)[0])
+        return deltas
 
 
 def _results(weights: Floats, means: Floats) -> Floats:
@@ -304,7 +283,7 @@ def _grid(product: Product, params: QuantParams, dtype: str) -> Grid:
     return Grid(scales, zero_points, least + (dtype in _SYMMETRIC_NARROW), most)
 
 
-def _layers(reference: Graph, quantised: Graph) -> list[_LayerPair]:
+def layer_pairs(reference: Graph, quantised: Graph) -> list[_LayerPair]:
     """Return the layers with float weights in one model and codes in the other, in order."""
     # Products over more inputs than this stay rounded to the nearest: their moments alone would take hundreds of MB.
     most_inputs = 2560

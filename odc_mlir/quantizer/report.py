@@ -22,14 +22,15 @@ from odc_mlir.pages.markup import (
     tag,
 )
 from odc_mlir.pages.markup import render as render_page
-from odc_mlir.quantizer.advice import cost_text, how_known
 from odc_mlir.quantizer.policy.verdict import (
     FAILED,
     PASSED,
     UNCHECKED,
     caution,
     check_name,
+    cost_text,
     describe,
+    how_known,
     reservation,
     types_text,
 )
@@ -79,7 +80,10 @@ def render(verdict: Mapping[str, Any]) -> str:
             _steps(verdict["steps"]),
             "Quality: the mean SQNR of what decides the outputs, by which choices are compared.",
         ),
-        Section("How it was made", pairs(_choices(verdict["choices"]), caption="choices")),
+        Section(
+            "How it was made",
+            pairs(((name, data(value)) for name, value in verdict["choices"].items()), caption="choices"),
+        ),
     ]
     return render_page(title, _figures(verdict), sections, note=caution(verdict) or describe(verdict))
 
@@ -211,10 +215,6 @@ def _over_steps(states: Mapping[str, Any] | None) -> Html:
         for step in (states or {}).get("steps", ())
     ]
     return table(columns, rows, caption="errors over steps") if rows else Html("")
-
-
-def _choices(choices: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    return ((name, data(value)) for name, value in choices.items())
 
 
 def _outputs(outputs: Sequence[Mapping[str, Any]]) -> Html:

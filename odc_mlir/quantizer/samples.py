@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,9 @@ def check_finite(graph: Graph) -> None:
     """
     makers = {index: item for item in graph.nodes for index in item.outputs}
     for item in graph.nodes:
-        learnt = _learnt(item)
+        rule = item.node.spec.quant
+        is_table = rule.kind is QuantKind.SAME  # that values, masks among them, are looked up in
+        learnt = () if is_table else (*rule.trained(item.node.options), *rule.biases)
         for place, index in enumerate(item.inputs):
             info = _constant(graph, makers, index)
             if info is None or info.info.kind != "float":
@@ -54,14 +55,6 @@ def check_finite(graph: Graph) -> None:
                     tensor=info.name,
                     hint="train or export the model again; float32 may hold what is infinite in float16",
                 )
-
-
-def _learnt(item: GraphNode) -> frozenset[int]:
-    """Return the places of the operands that hold weights and biases."""
-    rule = item.node.spec.quant
-    if rule.kind is QuantKind.SAME:  # tables that values, masks among them, are looked up in
-        return frozenset()
-    return frozenset(chain(rule.trained(item.node.options), rule.biases))
 
 
 def _constant(graph: Graph, makers: dict[int, GraphNode], index: int) -> TensorInfo | None:
@@ -250,7 +243,13 @@ def _without_samples(
     if labels is not None:
         raise OptionError("labels need the samples that they belong to", hint="give calibration or evaluation samples")
     # Others were run in other shapes, or on what no range can be made of.
-    fitting = [sample for sample in recorded if _fits(infos, sample) and is_finite(sample)]
+    shapes = [info.shape for info in infos]
+    fitting = [
+        sample
+        for sample in recorded
+        if is_finite(sample)
+        and (len(sample) != len(infos) or all(map(fits, shapes, [value.shape for value in sample])))
+    ]
     if fitting:
         held = check_samples(infos, fitting)
         held = [held[i] for i in distinct(held)]
@@ -270,24 +269,6 @@ def standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
         if np.isfinite(largest[first]) and largest[first] > far * largest[second] > 0:
             return int(first)
     return None
-
-
-def _fits(infos: Sequence[TensorInfo], sample: Sequence[Array]) -> bool:
-    return len(sample) != len(infos) or all(
-        fits(info.shape, value.shape) for info, value in zip(infos, sample, strict=True)
-    )
-
-
-def _check_finite(infos: Sequence[TensorInfo], samples: Sequence[Sequence[Array]]) -> None:
-    """Raise InputError that names the first sample and input that is not finite."""
-    odd = [number for number, sample in enumerate(samples) if not is_finite(sample)]
-    if odd:
-        name = next(info.name for info, value in zip(infos, samples[odd[0]], strict=True) if not is_finite([value]))
-        raise InputError(
-            f"sample {odd[0]} holds values that are not finite, as {len(odd)} of {len(samples)} samples do",
-            tensor=name,
-            hint="leave such samples out; masks do as well with a large negative number",
-        )
 
 
 def split(samples: list[list[Array]], labels: Array | None = None, *, are_frames: bool = False) -> Data:
@@ -345,7 +326,14 @@ def _load(
     read = partial(read_calibration, inputs=infos) if options.rollout is None else options.rollout.read
     found = read(source, most=options.most, pictures=options.pictures)
     samples = check_samples(infos, found.records)
-    _check_finite(infos, samples)
+    odd = [number for number, sample in enumerate(samples) if not is_finite(sample)]
+    if odd:
+        name = next(info.name for info, value in zip(infos, samples[odd[0]], strict=True) if not is_finite([value]))
+        raise InputError(
+            f"sample {odd[0]} holds values that are not finite, as {len(odd)} of {len(samples)} samples do",
+            tensor=name,
+            hint="leave such samples out; masks do as well with a large negative number",
+        )
     if options.rollout is not None:
         samples = options.rollout.through(samples)
     answers = _answers(labels, found.labels, len(samples)) if wanted and labels is not None else None
@@ -423,7 +411,10 @@ def check_unit(
     places = [place for place, info in enumerate(graph.input_infos()) if info.dtype == "float32"]
     if len(places) != 1 or len(labels) < least_labels or not labels.size:
         return
-    if by_chance(answers, labels) is None or (right := _percent(answers, labels)) >= least_right_percent:
+    if (
+        by_chance(answers, labels) is None
+        or (right := scores(answers, labels).get("top1_percent", 0.0)) >= least_right_percent
+    ):
         return
     (place,) = places
     better, best = 0.0, ""
@@ -432,7 +423,7 @@ def check_unit(
             [np.float32(factor) * a + np.float32(offset) if i == place else a for i, a in enumerate(sample)]
             for sample in samples
         ]
-        found = _percent(answer(others), labels)
+        found = scores(answer(others), labels).get("top1_percent", 0.0)
         if found > better:
             better, best = found, what
     if better >= max(least_right_percent, much_better * right):
@@ -457,10 +448,6 @@ def _other_units(arrays: Sequence[Array]) -> Iterator[tuple[str, float, float]]:
     elif low >= -1 and high <= 1:
         yield "times 127.5, plus 127.5", half, half
         yield "divided by 2, plus 0.5", 0.5, 0.5
-
-
-def _percent(answers: Sequence[Array], labels: Array) -> float:
-    return scores(answers, labels).get("top1_percent", 0.0)
 
 
 def units_that_differ(

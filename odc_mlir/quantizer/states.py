@@ -271,15 +271,15 @@ def found_pairs(model: Model, graph: Graph) -> tuple[StatePair, ...]:
             for found, (order, given) in zip(names, ends, strict=True):
                 for name, index in given.items():
                     found[order.index(index)].add(name)
+
+    def stem(name: str) -> tuple[str, ...]:
+        return tuple(word for word in findall(r"[a-z]+|\d+", name.lower()) if word not in _ENDS)
+
     outputs, inputs = (
-        {info.name: set(map(_stem, found)) - {()} for info, found in zip(infos, every, strict=True)}
+        {info.name: set(map(stem, found)) - {()} for info, found in zip(infos, every, strict=True)}
         for infos, every in zip((graph.output_infos(), graph.input_infos()), names, strict=True)
     )
     return _sole([pair for pair in possible_pairs(graph) if outputs[pair.output] & inputs[pair.input]])
-
-
-def _stem(name: str) -> tuple[str, ...]:
-    return tuple(word for word in findall(r"[a-z]+|\d+", name.lower()) if word not in _ENDS)
 
 
 def possible_pairs(graph: Graph) -> list[StatePair]:
@@ -308,11 +308,8 @@ def like_states(
     found = []
     for pair in possible_pairs(graph):
         ((output, input),) = positions([pair], graph.input_infos(), graph.output_infos())
-        a, b = (_range([values[place] for values in every]) for every, place in ((outputs, output), (samples, input)))
+        ends = ([values[place] for values in every] for every, place in ((outputs, output), (samples, input)))
+        a, b = ((min(float(v.min()) for v in end), max(float(v.max()) for v in end)) for end in ends)
         if not any(b) or min(a[1], b[1]) - max(a[0], b[0]) > _LIKE * (max(a[1], b[1]) - min(a[0], b[0])):
             found.append(pair)
     return found
-
-
-def _range(arrays: Sequence[Array]) -> tuple[float, float]:
-    return min(float(array.min()) for array in arrays), max(float(array.max()) for array in arrays)

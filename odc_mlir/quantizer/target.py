@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp
-from xdsl.passes import ModulePass
 
-from odc_mlir import compiler, pipelines, targets, transforms
+from odc_mlir import compiler, pipelines, targets
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.work import host_ns
@@ -30,9 +29,6 @@ from odc_mlir.universe import make_context
 
 LOG = logging.getLogger(__name__)
 
-_STAGE = "partition"
-_RULES = ("odc-fix-batch", "npu-mark-supported")
-_PLAN = ("npu-form-groups", "npu-choose-segments")
 _MOST_COMPILED_MACS = 1 << 30  # of a model that is compiled to know its time
 
 
@@ -89,8 +85,7 @@ class TargetRules:
     def __init__(self, name: str) -> None:
         self.name = name
         self._target = targets.load(name)
-        self._choice = OdcSetTargetPass(target=name)
-        self._memory: MemoryMode = "sram" if self._choice.memory == "sram" else "flash"
+        self._memory: MemoryMode = "sram" if OdcSetTargetPass(target=name).memory == "sram" else "flash"
         self._context = make_context()  # one for all: it keeps the tilings that were found, most layers stay the same
         self._judged: WeakKeyDictionary[ModuleOp, dict[bool, Placement]] = WeakKeyDictionary()  # by plan
         self._timed: WeakKeyDictionary[ModuleOp, Time] = WeakKeyDictionary()  # of those that were to be compiled
@@ -133,22 +128,24 @@ class TargetRules:
     def _judgements(self, module: ModuleOp, plan: bool) -> dict[bool, Placement]:
         """Return the placements without a plan and, if wanted, with one."""
         scratch = module.clone()
-        self._run(scratch, self._choice, *(transforms.load(name)() for name in _RULES))
+        self._run(scratch, pipelines.PLACE)
         found = {False: Placement(_layers(list(operators(main_function(scratch)))))}
         if plan:
-            self._run(scratch, *(transforms.load(name)() for name in _PLAN))
+            self._run(scratch, pipelines.PLAN)
             ops = list(operators(main_function(scratch)))
             found[True] = Placement(_layers(ops), self._time_ns(scratch, ops))
         return found
 
-    def _run(self, module: ModuleOp, *passes: ModulePass) -> None:
+    def _run(self, module: ModuleOp, names: Sequence[str]) -> None:
         """Run passes on a copy that nobody keeps, and so nobody has verified."""
-        pipelines.run_passes(self._context, module, ((_STAGE, item) for item in passes), verify=False)
+        options = {"odc-set-target": {"target": self.name}}
+        passes = (("partition", pipelines.find_pass(name)(**options.get(name, {}))) for name in names)
+        pipelines.run_passes(self._context, module, passes, verify=False)
 
     def priced(self, module: ModuleOp) -> Placement:
         """Return the layers of ``module`` that the target runs, and the time of each operator alone."""
         context, scratch = self._context, module.clone()
-        self._run(scratch, self._choice, *(transforms.load(name)() for name in _RULES))
+        self._run(scratch, pipelines.PLACE)
         found = list(operators(main_function(scratch)))
         layers = []
         for op, work in zip(found, npu_works(context, scratch, self._target, self._memory), strict=True):

@@ -16,14 +16,13 @@ import numpy as np
 
 from odc_mlir.calibration.recorded import unreal_inputs
 from odc_mlir.formats.quantities import listed, quality_text
-from odc_mlir.quantizer.advice import how_known, leaves_some, time_text
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.execution import float_names, same_inputs
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, wilson
 from odc_mlir.quantizer.layers import UNIT_NAMES, Coverage, coverage_of, leaked
 from odc_mlir.quantizer.measurement import Measurement, lost_places
-from odc_mlir.quantizer.models import Candidate, Recipe, float_reasons, precisions_before
-from odc_mlir.quantizer.outputs import lost_output_text, one_sided, output_ends, remedy_of_guess, unreached
+from odc_mlir.quantizer.models import Candidate, Recipe, float_reasons, layer_names, precisions_before
+from odc_mlir.quantizer.outputs import ends_of, lost_output_text, one_sided, remedy_of_guess, unreached
 from odc_mlir.quantizer.policy.declarations import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.options import Options, escaped, overrides_text
 from odc_mlir.quantizer.policy.schemes import FLOAT, NARROW, NARROWER, ladder_of, with_wide_weights
@@ -37,8 +36,11 @@ from odc_mlir.quantizer.policy.verdict import (
     R2_LIMIT,
     Limit,
     VerdictFinding,
+    how_known,
     kept_by_constants,
+    leaves_some,
     make_verdict,
+    time_text,
 )
 from odc_mlir.quantizer.precisions import LIMITS, PrecisionSearch, Tried
 from odc_mlir.quantizer.reference import Reference
@@ -56,18 +58,19 @@ class JudgedCandidate:
 
     def __init__(self, driver: Driver, candidate: Candidate) -> None:
         self.driver, self.candidate = driver, candidate
+        self.evaluator = evaluator = driver.evaluator
         self.options, self.data, self.reference = driver.options, driver.data, driver.reference
-        self.measured: Measurement = driver.evaluator.measured_unseen(driver.model, candidate)
-        self.metrics = driver.measures(candidate)
-        self.examination = driver.evaluator.examination(driver.model)
+        self.measured: Measurement = evaluator.measured_unseen(candidate)
+        self.metrics = evaluator.measures(candidate)
+        self.examination = evaluator.examination(candidate.model)
         self.layers = self.examination.layers(candidate.graph)
         weights = self.examination.weights()
         for layer in self.layers:
             if not weights.get(layer.name):
                 layer.precision = self.precision_name(layer.precision)
-        self.certainty: Certainty = driver.evaluator.intervals(driver.model, candidate)
-        self.missed = [limit for limit in driver.limits if not limit.holds(self.metrics)]
-        self.names = [self.reference.graph.tensors[index].name for index in self.reference.graph.outputs]
+        self.certainty: Certainty = evaluator.intervals(candidate)
+        self.missed = [limit for limit in evaluator.limits if not limit.holds(self.metrics)]
+        self.names = self.reference.names
 
     def precision_name(self, precision: str) -> str:
         """Return the name of the precision of a layer without weights: int16 layers belong to int16x8 there."""
@@ -77,7 +80,7 @@ class JudgedCandidate:
     @cached_property
     def itself(self) -> Measurement:
         """Measures of the candidate on all samples, those that its ranges were chosen by included."""
-        return self.driver.evaluator.measured_itself(self.candidate)
+        return self.evaluator.measured_itself(self.candidate)
 
     @cached_property
     def coverage(self) -> Coverage:
@@ -88,17 +91,17 @@ class JudgedCandidate:
     @cached_property
     def placement(self) -> dict[str, Any]:
         """Shares of products that the target runs, its layers on the host, and the time; empty without a target."""
-        driver, module = self.driver, self.candidate.module
-        if driver.target is None:
+        target, module = self.evaluator.target, self.candidate.module
+        if target is None:
             return {}
-        plan, placed = driver.target.judge(module, plan=True), driver.target.judge(module)
-        graph, known = self.candidate.graph, {info.name: i for i, info in enumerate(driver.model.graph.tensors)}
+        plan, placed = target.judge(module, plan=True), target.judge(module)
+        graph, known = self.candidate.graph, {info.name: i for i, info in enumerate(self.candidate.model.graph.tensors)}
         names = {graph.tensors[index].name: name for index, name in float_names(graph, known).items()}
-        time = driver.target.time(module, compiled=driver.options.max_time_ms is not None)
+        time, possible = target.time(module, compiled=self.options.max_time_ms is not None), self.evaluator.possible
         return {
-            "name": driver.target.name,
+            "name": target.name,
             "runs": placed.share(),
-            "runs_of_possible": None if driver.possible is None else placed.share(driver.possible),
+            "runs_of_possible": None if possible is None else placed.share(possible),
             "planned": plan.share(),
             "time_ns": time.ns,
             "modelled": time.modelled,
@@ -121,12 +124,12 @@ class JudgedCandidate:
         if not self.missed or (self.data.separate and self.data.held is not self.data.fit):
             return {}
         metrics = self.reference.metrics(self.itself)
-        return {limit.key: not limit.holds(metrics) for limit in self.driver.limits}
+        return {limit.key: not limit.holds(metrics) for limit in self.evaluator.limits}
 
     @cached_property
     def doubtful(self) -> list[Limit]:
         """Limits that hold, but not certainly on so few samples."""
-        return self.certainty.doubtful(self.driver.limits, self.metrics)
+        return self.certainty.doubtful(self.evaluator.limits, self.metrics)
 
     @property
     def misses_own_limits(self) -> bool:
@@ -175,15 +178,15 @@ class JudgedCandidate:
     @property
     def constants_keep_limits(self) -> list[str]:
         """The text for samples on which constant outputs would keep the limits."""
-        return [] if self.driver.outputs_vary else [kept_by_constants(follows=R2_LIMIT not in self.missed)]
+        return [] if self.evaluator.outputs_vary else [kept_by_constants(follows=R2_LIMIT not in self.missed)]
 
     @cached_property
     def over_budget(self) -> list[str]:
         """The text for a file that is larger, or an inference that is slower, than the budget."""
         options = self.options
-        if options.max_bytes is not None and (size := self.driver.size(self.candidate)) > options.max_bytes:
+        if options.max_bytes is not None and (size := self.evaluator.size(self.candidate)) > options.max_bytes:
             return [f"the file has {size:,} bytes, at most {options.max_bytes:,} wanted"]
-        if options.max_time_ms is not None and self.driver.over_budget(self.candidate):
+        if options.max_time_ms is not None and self.evaluator.over_budget(self.candidate):
             ns, how = self.placement["time_ns"], how_known(self.placement)
             text = time_text(ns)
             return [f"an inference takes {text} ({how}), at most {options.max_time_ms:g} ms wanted"]
@@ -204,13 +207,13 @@ class JudgedCandidate:
         ``search``: measures on held-back samples. Only ``confirmed`` models are cross-validated, which builds eight
         models.
         """
-        driver, search = self.driver, self.driver.precision_search
+        search, target = self.driver.precision_search, self.evaluator.target
         if search is None:
             return []
-        shown = dict.fromkeys([*(limit.key for limit in driver.limits), "sqnr_db"])
+        shown = dict.fromkeys([*(limit.key for limit in self.evaluator.limits), "sqnr_db"])
         points: list[dict[str, Any]] = []
         for tried in _spread(search):
-            module, target = tried.candidate.module, driver.target
+            module = tried.candidate.module
             time = None if target is None else target.time(module)
             is_confirmed = tried is search.chosen or search.is_known(tried) or search.is_in_vain
             holds = search.confirmed(tried) if is_confirmed else tried.holds(search.limits)
@@ -220,9 +223,9 @@ class JudgedCandidate:
                     "precisions": dict(tried.precisions),
                     "time_ns": None if time is None else time.ns,
                     "modelled": time is not None and time.modelled,
-                    "bytes": driver.size(tried.candidate),
+                    "bytes": self.evaluator.size(tried.candidate),
                     "runs": None if target is None else target.judge(module, plan=True).share(),
-                    "share": driver.share(tried.candidate),
+                    "share": self.evaluator.share(tried.candidate),
                     "search": {metric: tried.measures.get(metric) for metric in shown},
                     "holds": self.holds if tried is search.chosen else holds,
                     "confirmed": is_confirmed,
@@ -236,15 +239,15 @@ class JudgedCandidate:
 
         ``tight``: a larger budget has more to offer.
         """
-        driver, candidate = self.driver, self.candidate
+        search, candidate, target = self.driver.precision_search, self.candidate, self.evaluator.target
         holds, tight = self.holds and not (self.silent[0] or self.counted_lost), False
-        if driver.precision_search is not None and driver.precision_search.aim.kind != LIMITS:
-            candidate, holds = driver.precision_search.least(candidate, holds=holds)
-            tight = driver.precision_search.is_tight
-        if driver.options.max_bytes is not None:
-            return {"bytes": driver.size(candidate), "holds": holds, "tight": tight}
-        assert driver.target is not None
-        time = driver.target.time(candidate.module, compiled=True)
+        if search is not None and search.aim.kind != LIMITS:
+            candidate, holds = search.least(candidate, holds=holds)
+            tight = search.is_tight
+        if self.options.max_bytes is not None:
+            return {"bytes": self.evaluator.size(candidate), "holds": holds, "tight": tight}
+        assert target is not None
+        time = target.time(candidate.module, compiled=True)
         return {"time_ns": time.ns, "modelled": time.modelled, "holds": holds, "tight": tight}
 
     @cached_property
@@ -333,24 +336,28 @@ def _one_sample(o: JudgedCandidate) -> Iterator[str]:
 
 
 def _low_coverage(o: JudgedCandidate) -> Iterator[str]:
-    driver, scheme, found = o.driver, o.options.scheme, o.coverage
+    evaluator, scheme, found = o.evaluator, o.options.scheme, o.coverage
     # With a budget, every type that keeps it is allowed.
     others = (NARROWER.get(scheme, scheme), *with_wide_weights(scheme)[:-1])
-    wanted = f"at least {100 * driver.min_coverage:g} % wanted"
+    wanted = f"at least {100 * evaluator.min_coverage:g} % wanted"
     if not any(map(found.has, (scheme, *(others if o.options.has_budget else ())))):
         moving = " but operators that only move values" if scheme in found.by_precision else ""
         yield f"nothing{moving} is quantised to {scheme}"
-    elif driver.target is not None and driver.scheme_is_taken:
+    elif evaluator.target is not None and evaluator.scheme_is_taken:
         share = o.placement["runs_of_possible"]
         if share is None:
-            yield f"{driver.target.name} can run nothing of the model"
-        elif share < driver.min_coverage:
-            narrow = overrides_text(dict.fromkeys(driver.narrow_alone, NARROW))
+            yield f"{evaluator.target.name} can run nothing of the model"
+        elif share < evaluator.min_coverage:
+            assert evaluator.plain is not None
+            assert evaluator.possible is not None
+            names = layer_names(o.candidate.model.module)
+            runs = zip(names, evaluator.possible, evaluator.plain.taken(), strict=True)
+            narrow = overrides_text({name: NARROW for name, may_run, does in runs if may_run and not does})
             yield (
-                f"{driver.target.name} runs {100 * share:.1f} % of the products that it could, {wanted}"
+                f"{evaluator.target.name} runs {100 * share:.1f} % of the products that it could, {wanted}"
                 + (f"; --overrides {shlex.quote(narrow)} (in Python overrides) has it run more" if narrow else "")
             )
-    elif (share := found.share()) is None or share < driver.min_coverage:
+    elif (share := found.share()) is None or share < evaluator.min_coverage:
         text = "none" if share is None else f"{100 * share:.1f} %"
         yield f"{text} of the {UNIT_NAMES[found.unit]} are quantised, {wanted}"
 
@@ -387,11 +394,6 @@ def _partly_finite(o: JudgedCandidate) -> Iterator[str]:
         )
 
 
-def _cut_short(o: JudgedCandidate) -> Iterator[str]:
-    if o.driver.evaluator.is_cut_short:
-        yield f"not all improvements were tried within {o.options.max_seconds:g} s (--max-seconds)"
-
-
 def _guessed_scores(o: JudgedCandidate) -> Iterator[str]:
     """Yield a text for each missed limit on classes whose output may hold numbers."""
     reference = o.reference
@@ -422,11 +424,6 @@ def real_ends(options: Options, graph: Graph) -> Iterator[str]:
         yield f"real numbers stay in {' and '.join(texts)}: {what}"
 
 
-def _never_varied(o: JudgedCandidate) -> Iterator[str]:
-    for name in o.same_inputs:
-        yield f"give samples in which input {name!r} varies as it does in use: outputs depend on it"
-
-
 def _search_in_vain(o: JudgedCandidate) -> Iterator[str]:
     driver, options = o.driver, o.options
     if driver.precision_search is None or not driver.precision_search.is_in_vain or driver.evaluator.is_cut_short:
@@ -437,11 +434,11 @@ def _search_in_vain(o: JudgedCandidate) -> Iterator[str]:
         return
     schemes = {layer.name: layer.precision for layer in o.layers}
     what = f"leaves layers in {options.scheme}"
-    if options.has_budget and best["share"] >= driver.min_coverage:
+    if options.has_budget and best["share"] >= driver.evaluator.min_coverage:
         what = "is within the budget"
-    elif best["share"] < driver.min_coverage and leaves_some(best["precisions"], schemes, options.scheme):
-        done = "quantised" if driver.target is None else f"to {driver.target.name}"
-        what = f"leaves {100 * driver.min_coverage:g} % {done} (--min-coverage)"
+    elif best["share"] < driver.evaluator.min_coverage and leaves_some(best["precisions"], schemes, options.scheme):
+        done = "quantised" if driver.evaluator.target is None else f"to {driver.evaluator.target.name}"
+        what = f"leaves {100 * driver.evaluator.min_coverage:g} % {done} (--min-coverage)"
     yield f"no choice of precisions that {what} meets the limits, others do"
 
 
@@ -456,14 +453,14 @@ def _states(o: JudgedCandidate) -> Iterator[str]:
 
 def _classes(o: JudgedCandidate) -> Iterator[str]:
     """Yield texts for classes without samples, and for values that labels do not score."""
-    reference, driver = o.reference, o.driver
+    reference = o.reference
     for place, name in enumerate(o.measured.names):
-        is_guess = place in reference.logits and all(limit.metric not in OF_ANSWERS for limit in driver.limits)
+        is_guess = place in reference.logits and all(limit.metric not in OF_ANSWERS for limit in o.evaluator.limits)
         if reference.classifies(place) and place not in reference.places and not (o.data.made_up or is_guess):
             scores = [outputs[place] for outputs in reference.outputs]
             missing = never_answered(name, scores, reference.classes(place) or scores[0].size)
             yield from [] if missing is None else [missing]
-    if reference.metric in SHARES_OF_ANSWERS and all(limit.metric in OF_LABELS for limit in driver.limits):
+    if reference.metric in SHARES_OF_ANSWERS and all(limit.metric in OF_LABELS for limit in o.evaluator.limits):
         for name, r2 in zip(o.measured.names, o.measured.r2, strict=True):
             if r2 is not None and not R2_LIMIT.allows(r2):
                 yield (
@@ -485,8 +482,11 @@ def _causes(o: JudgedCandidate) -> Iterator[str]:
     if headroom > (widest_of_16_bits if options.has_codes_to_spare else widest_headroom):
         yield f"--headroom {headroom:g}, which leaves {100.0 / (1.0 + headroom):.2g} % of the codes to values"
     of_values = {name: (seen.minimum, seen.maximum) for name, seen in driver.statistics.items() if seen.runs}
-    seen = _ends_of_constants(o.reference.graph) | of_values
-    outputs = zip((info.name for info in graph.output_infos()), output_ends(graph), strict=True)
+    constants = (
+        (info.name, info.array()) for info in o.reference.graph.tensors if info.is_const and info.dtype == "float32"
+    )
+    seen = {name: (float(array.min()), float(array.max())) for name, array in constants if array.size} | of_values
+    outputs = zip((info.name for info in graph.output_infos()), ends_of(graph, graph.outputs), strict=True)
     ends = {name: found for name, found in outputs if found is not None} | dict(_ends_of_codes(graph))
     copies = {name: f"{escaped(name, '=')}={escaped(of, '=')}" for name, of in options.copied_parameters.items()}
     given = [(f"--parameters of {name!r}", name) for name in options.parameters]
@@ -510,11 +510,6 @@ def _misfit(option: str, ends: tuple[float, float] | None, seen: tuple[float, fl
         )
 
 
-def _ends_of_constants(graph: Graph) -> dict[str, tuple[float, float]]:
-    arrays = ((info.name, info.array()) for info in graph.tensors if info.is_const and info.dtype == "float32")
-    return {name: (float(array.min()), float(array.max())) for name, array in arrays if array.size}
-
-
 def _ends_of_codes(graph: Graph) -> Iterator[tuple[str, tuple[float, float]]]:
     for info in graph.tensors:
         if info.quant is not None and np.size(info.quant.scales) == 1:
@@ -532,21 +527,27 @@ class VerdictCheck:
     texts: Callable[[JudgedCandidate], Iterable[str]]
 
 
-def _only_r2_is_missed(o: JudgedCandidate) -> bool:
-    return o.missed == [R2_LIMIT]
-
-
-def _lost(o: JudgedCandidate) -> list[str]:
-    """Texts about lost outputs; problems only where no other limit is missed, which is reason enough."""
-    return [] if o.data.made_up else o.counted_lost
-
-
 CHECKS = (
     VerdictCheck("found before and during the search", NOTE, lambda o: o.driver.findings),
-    VerdictCheck("search cut short", NOTE, _cut_short),
+    VerdictCheck(
+        "search cut short",
+        NOTE,
+        lambda o: (
+            [f"not all improvements were tried within {o.options.max_seconds:g} s (--max-seconds)"]
+            if o.evaluator.is_cut_short
+            else ()
+        ),
+    ),
     VerdictCheck("outputs taken for scores", NOTE, _guessed_scores),
     VerdictCheck("real inputs and outputs", NOTE, lambda o: real_ends(o.options, o.candidate.graph)),
-    VerdictCheck("inputs that never vary", NOTE, _never_varied),
+    VerdictCheck(
+        "inputs that never vary",
+        NOTE,
+        lambda o: (
+            f"give samples in which input {name!r} varies as it does in use: outputs depend on it"
+            for name in o.same_inputs
+        ),
+    ),
     VerdictCheck("search in vain", NOTE, _search_in_vain),
     VerdictCheck("constant outputs that may be constant", NOTE, lambda o: o.silent[1]),
     VerdictCheck("lost outputs beside missed limits", NOTE, lambda o: o.lost_outputs[0] if o.misses_own_limits else ()),
@@ -554,16 +555,17 @@ CHECKS = (
     VerdictCheck("recall of classes", NOTE, lambda o: recall_findings(o.measured.recalls)),
     VerdictCheck("classes without samples", NOTE, _classes),
     VerdictCheck("samples without float outputs", NOTE, _partly_finite),
-    VerdictCheck("limits kept by constants", NOTE, lambda o: () if _only_r2_is_missed(o) else o.constants_keep_limits),
+    VerdictCheck("limits kept by constants", NOTE, lambda o: () if o.missed == [R2_LIMIT] else o.constants_keep_limits),
     VerdictCheck("one sample", PROBLEM, _one_sample),
     VerdictCheck("coverage", PROBLEM, _low_coverage),
     VerdictCheck("masked positions", PROBLEM, _leaked_attention),
-    VerdictCheck("lost outputs", PROBLEM, _lost),
+    # Only where no other limit is missed, which is reason enough.
+    VerdictCheck("lost outputs", PROBLEM, lambda o: () if o.data.made_up else o.counted_lost),
     VerdictCheck("silent outputs", PROBLEM, lambda o: o.silent[0]),
     VerdictCheck(
         "only R² missed",
         PROBLEM,
-        lambda o: o.constants_keep_limits if _only_r2_is_missed(o) and not o.counted_lost else (),
+        lambda o: o.constants_keep_limits if o.missed == [R2_LIMIT] and not o.counted_lost else (),
     ),
     VerdictCheck("numbers that are missing", PROBLEM, _not_finite),
     VerdictCheck("scores on one side of a half", PROBLEM, lambda o: unreached(o.candidate.graph)),
@@ -573,33 +575,29 @@ CHECKS = (
 )
 
 
-def findings_of(outcome: JudgedCandidate) -> list[VerdictFinding]:
-    """All findings, in the order of the table."""
-    return [VerdictFinding(check.severity, text) for check in CHECKS for text in check.texts(outcome)]
-
-
 _SEARCHED = "the search for precisions chose float"
 
 
 def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     """Return the verdict, a dictionary for JSON; see :func:`make_verdict`."""
-    outcome = JudgedCandidate(driver, candidate)
-    coverage = outcome.coverage.to_dict() | {"least": driver.min_coverage, "leaked_attention": outcome.leaked}
+    outcome, reasons = JudgedCandidate(driver, candidate), float_reasons(candidate.module)
+    chosen = {name for name, choice in candidate.recipe.precisions if choice.precision == FLOAT}
+    coverage = outcome.coverage.to_dict() | {"least": driver.evaluator.min_coverage, "leaked_attention": outcome.leaked}
     if outcome.placement:
         coverage["target"] = outcome.placement
     if outcome.over_budget or (outcome.missed and driver.options.has_budget):
         coverage["budget"] = outcome.least_cost()
     return make_verdict(
-        driver.limits,
+        driver.evaluator.limits,
         outcome.metrics,
         outputs=_outputs(driver.reference, outcome.measured),
         scores=_scores(driver, outcome.measured),
         layers=outcome.layers,
         scheme={layer.name: layer.precision for layer in outcome.layers},
-        float_reasons=_float_reasons(driver, candidate),
+        float_reasons=reasons | dict.fromkeys(reasons.keys() & chosen - driver.fixed.keys(), _SEARCHED),
         samples=_samples(outcome),
         saturated_biases=saturated_biases(candidate.graph),
-        findings=findings_of(outcome),
+        findings=[VerdictFinding(check.severity, text) for check in CHECKS for text in check.texts(outcome)],
         steps=driver.evaluator.steps,
         choices=_choices(driver, candidate),
         coverage=coverage,
@@ -619,7 +617,7 @@ def _samples(outcome: JudgedCandidate) -> dict[str, Any]:
     return {
         "chosen_by": data.known,
         "checked_on": reference.measurable,
-        "outputs_vary": driver.outputs_vary,
+        "outputs_vary": driver.evaluator.outputs_vary,
         "stands_out": data.stands_out,
         "made_up": data.made_up,
         "same_inputs": list(outcome.same_inputs),
@@ -643,13 +641,6 @@ def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]
         }
         for place, found in enumerate(measured.by_output())
     ]
-
-
-def _float_reasons(driver: Driver, candidate: Candidate) -> dict[str, str]:
-    """Return why operators stayed real, by name."""
-    found = float_reasons(candidate.module)
-    chosen = {name for name, choice in candidate.recipe.precisions if choice.precision == FLOAT}
-    return found | dict.fromkeys(found.keys() & chosen - driver.asked_for, _SEARCHED)
 
 
 def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:

@@ -265,8 +265,8 @@ def _measured(
 
 def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
     """Return lines about precisions, placement on the target, and the cost of more accuracy."""
-    from odc_mlir.quantizer.advice import how_known, time_text
     from odc_mlir.quantizer.layers import UNIT_NAMES
+    from odc_mlir.quantizer.policy.verdict import how_known, time_text
 
     units = ("layers", "weights", "macs")
     totals = {unit: sum(counts[unit] for counts in coverage["precisions"].values()) for unit in units}
@@ -291,7 +291,7 @@ def _front(points: Sequence[Mapping[str, Any]], least: float) -> Iterator[str]:
 
     ``least``: the minimum share of quantised products; without a target, models below it are marked.
     """
-    from odc_mlir.quantizer.advice import cost_text
+    from odc_mlir.quantizer.policy.verdict import cost_text
 
     if points:
         yield "  accuracy by cost, with layers in other precisions:"

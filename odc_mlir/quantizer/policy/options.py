@@ -312,9 +312,9 @@ class Options(QuantizeOptions):
     @property
     def equalizations(self) -> tuple[str, ...]:
         """Equalisations to try, the plain one first; none where parameters of tensors are given."""
-        if self.equalize == AUTO and self.gives_parameters:
-            return EQUALIZE[:1]
-        return self._tried(self.equalize, EQUALIZE)
+        if self.equalize != AUTO:
+            return (self.equalize,)
+        return EQUALIZE if self.help and not self.gives_parameters else EQUALIZE[:1]
 
     @property
     def chosen_headroom(self) -> float:
@@ -338,11 +338,6 @@ class Options(QuantizeOptions):
     def has_codes_to_spare(self) -> bool:
         """True if ranges may be much wider than values before steps show."""
         return self.definition.activations == "int16"
-
-    def _tried(self, value: str, allowed: Sequence[str]) -> tuple[str, ...]:
-        if value != AUTO:
-            return (value,)
-        return tuple(allowed) if self.help else (allowed[0],)
 
     def switched(self, value: str) -> tuple[bool, ...]:
         """The states of a switch that are to be tried, off first."""
@@ -495,19 +490,16 @@ def _plan(overrides: Any, config: Any) -> PrecisionPlan:
     plan = PrecisionPlan()
     if config is not None:
         plan = plan_of(config) if isinstance(config, Mapping) else read_config(config)
-    if overrides:
-        layers = _layers_of(overrides)
-        plan = PrecisionPlan(plan.scheme, plan.granularity, (*plan.layers, *layers))
-    return plan
-
-
-def _layers_of(overrides: Any) -> tuple[PrecisionEntry, ...]:
+    if not overrides:
+        return plan
     if isinstance(overrides, str):
-        return parse_overrides(overrides)
-    if not isinstance(overrides, Mapping):
+        layers = parse_overrides(overrides)
+    elif isinstance(overrides, Mapping):
+        entries = [{"name": name, "dtype": precision} for name, precision in overrides.items()]
+        layers = plan_of({"layers": entries}).layers
+    else:
         raise OptionError(f"overrides are {overrides!r}", hint="give NAME:PRECISION,… or a mapping")
-    layers = [{"name": name, "dtype": precision} for name, precision in overrides.items()]
-    return plan_of({"layers": layers}).layers
+    return PrecisionPlan(plan.scheme, plan.granularity, (*plan.layers, *layers))
 
 
 def _check(options: Options) -> None:

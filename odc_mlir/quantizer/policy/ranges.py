@@ -1,17 +1,10 @@
 """Ranges of codes from the statistics of a tensor.
 
-==================  =================================================================================
-``minmax``          all observed values
-``percentile``      percentiles over the minima and over the maxima of runs: ONE's record-minmax
-``moving-average``  moving average of the extremes of batches of runs: ONE's record-minmax
-==================  =================================================================================
-
 :func:`with_room` widens a range for values that no sample shows. The extreme of each run is one observation; the
 largest of them follow a generalised Pareto distribution (Pickands, "Statistical inference using extreme order
 statistics", 1975), fitted by probability-weighted moments (Hosking and Wallis, "Parameter and quantile estimation for
 the generalized Pareto distribution", 1987). The fit predicts the loss of one more run by clipping, the step predicts
-its loss by rounding, and the range minimises the sum. Tensors with many elements therefore get little room, single
-values with rare large ones get much.
+its loss by rounding, and the range minimises the sum.
 """
 
 from __future__ import annotations
@@ -81,8 +74,9 @@ def minmax(stats: TensorStatistics) -> Range:
 
 
 def percentile(stats: TensorStatistics, low: float = 1.0, high: float = 99.0) -> Range:
-    """Percentile ``low`` of the runs' minima and ``high`` of their maxima, interpolated linearly."""
-    _check_percentiles(low, high)
+    """Percentile ``low`` of the runs' minima and ``high`` of their maxima, interpolated linearly, as ONE's recorder."""
+    if not 0 <= low <= high <= 100:
+        raise OptionError(f"the percentiles are {low} and {high}, expected 0 <= low <= high <= 100")
     first = float(np.percentile(stats.minima.astype(np.float64), low))
     last = float(np.percentile(stats.maxima.astype(np.float64), high))
     # Runs that are each of one value can have a low percentile of minima above a high one of maxima.
@@ -110,11 +104,6 @@ def moving_average(stats: TensorStatistics, batch: int = 16, constant: float = 0
 
 MINMAX = "minmax"
 MODES: dict[str, Callable[..., Range]] = {MINMAX: minmax, "percentile": percentile, "moving-average": moving_average}
-
-
-def _check_percentiles(low: float, high: float) -> None:
-    if not 0 <= low <= high <= 100:
-        raise OptionError(f"the percentiles are {low} and {high}, expected 0 <= low <= high <= 100")
 
 
 _Reals = NDArray[np.float64]

@@ -91,7 +91,11 @@ def litert_refuses_form(node: Node) -> str | None:
         return "LiteRT has no kernel for operands that are no scalars here"
     if name == "ATAN2" and node.operand(0).shape != node.operand(1).shape:
         return "LiteRT has no kernel for operands of different shapes"
-    return _refused_types(node) or _refused_state(node) or _refused_values(node)
+    # Recurrent operators need their state between runs, though it may begin at zero.
+    held = [node.optional(place) for place, operand in enumerate(node.spec.operands) if operand.mutated]
+    if any(info is None or not info.is_variable for info in held):
+        return _refused_types(node) or "LiteRT has no kernel for state that no variable holds"
+    return _refused_types(node) or _refused_values(node)
 
 
 def litert_misreads(node: Node) -> bool:
@@ -107,21 +111,11 @@ def _refused_types(node: Node) -> str | None:
     if litert_misreads(node):
         return "LiteRT has no kernel for uint8 weights beside real inputs"
     if node.spec.name in _CONVERSIONS:
-        return _refused_conversion(node.operand(0).dtype, node.results[0].dtype)
+        source, result = node.operand(0).dtype, node.results[0].dtype
+        is_taken = result in _CONVERTED.get(source, (result,))
+        return None if is_taken else f"LiteRT has no kernel that converts {source} to {result}"
     x = node.optional(0) if node.spec.name in (*_PRODUCTS, "BATCH_MATMUL") else None
     return None if x is None or x.is_const or x.dtype != "int4" else "LiteRT has no kernel for computed codes of int4"
-
-
-def _refused_conversion(source: str, result: str) -> str | None:
-    is_taken = result in _CONVERTED.get(source, (result,))
-    return None if is_taken else f"LiteRT has no kernel that converts {source} to {result}"
-
-
-def _refused_state(node: Node) -> str | None:
-    """Recurrent operators need their state between runs, though it may begin at zero."""
-    held = [node.optional(place) for place, operand in enumerate(node.spec.operands) if operand.mutated]
-    is_lost = any(info is None or not info.is_variable for info in held)
-    return "LiteRT has no kernel for state that no variable holds" if is_lost else None
 
 
 def _refused_values(node: Node) -> str | None:
@@ -195,23 +189,10 @@ def _fits_sum(node: Node) -> bool:
     return _is_below_one(2 * max(_scales(node)), bits, _scale(node.results[0]))
 
 
-def _fits_squared_difference(node: Node) -> bool:
-    return _is_below_one((2 * max(_scales(node))) ** 2, 14, _scale(node.results[0]))
-
-
-def _fits_comparison(node: Node) -> bool:
-    return max(_scales(node)) < 1.0
-
-
 def _fits_softmax(node: Node) -> bool:
     """Differences of 8-bit codes are scaled by 2^26, which must not make them smaller."""
     wide = node.operand(0).dtype == "int16"
     return wide or float(node.options.get("beta", 1.0)) * _scale(node.operand(0)) * (1 << 26) > 1.0
-
-
-def _fits_table(node: Node) -> bool:
-    """Places of int16 codes in a table overflow with scales above 5; ours are of real arithmetic from 1 on."""
-    return node.operand(0).dtype != "int16" or _scale(node.operand(0)) < 1.0
 
 
 def _product_scale(node: Node) -> float:
@@ -220,11 +201,6 @@ def _product_scale(node: Node) -> float:
     for info in (node.operand(place) for place in FACTORS[node.spec.name]):
         found *= max(info.quant.scales) if info.quant is not None else 1.0
     return found / _scale(node.results[0])
-
-
-def _fits_product(node: Node) -> bool:
-    """Sums of 16-bit codes are not shifted left."""
-    return node.results[0].dtype != "int16" or _product_scale(node) < 1 << 14
 
 
 def _fits_connected(node: Node) -> bool:
@@ -242,12 +218,21 @@ FACTORS: Mapping[str, tuple[int, int]] = {
 }
 _REACH: Mapping[str, Callable[[Node], bool]] = {
     "FULLY_CONNECTED": _fits_connected,
-    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "BATCH_MATMUL"), _fits_product),
+    # Sums of 16-bit codes are not shifted left.
+    **dict.fromkeys(
+        ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "BATCH_MATMUL"),
+        lambda node: node.results[0].dtype != "int16" or _product_scale(node) < 1 << 14,
+    ),
     **dict.fromkeys(("ADD", "SUB"), _fits_sum),
-    "SQUARED_DIFFERENCE": _fits_squared_difference,
-    **dict.fromkeys(("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"), _fits_comparison),
+    "SQUARED_DIFFERENCE": lambda node: _is_below_one((2 * max(_scales(node))) ** 2, 14, _scale(node.results[0])),
+    **dict.fromkeys(
+        ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"), lambda node: max(_scales(node)) < 1.0
+    ),
     **dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), _fits_softmax),
-    **dict.fromkeys(("LOGISTIC", "TANH"), _fits_table),
+    # Places of int16 codes in a table overflow with scales above 5; ours are of real arithmetic from 1 on.
+    **dict.fromkeys(
+        ("LOGISTIC", "TANH"), lambda node: node.operand(0).dtype != "int16" or _scale(node.operand(0)) < 1.0
+    ),
 }
 _BOUNDED = ("RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
 

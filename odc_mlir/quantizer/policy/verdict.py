@@ -1,25 +1,8 @@
-"""Accuracy limits, the verdict over a quantised model, and its texts.
+"""Accuracy limits, the verdict over a quantised model, its texts, and advice for one that has not passed.
 
-Measures are those of :mod:`odc_mlir.runtime.reporting.metrics`. ``drop`` is the fall of a score with known answers:
-percentage points of right answers, dB of PSNR, or the growth of an RMSE in percent of the answers' range.
-
-Default limits, where the user names none:
-
-* With labels: a ``drop`` of at most one percentage point or percent, or half a dB. Where the float model gets no more
-  classes right than chance, ``mpeir`` is limited as well. No class may lose ten times as much recall
-  (``recall_drop``), and of many columns of numbers none may lose four times as much (``column_drop``): a frequent
-  class or column would otherwise hide a lost one.
-* Without labels: an ``mpeir`` of at most 0.1. The largest error of an output, averaged over samples, is at most a tenth
-  of the output's range. Softer measures hide a single wrong output, harder ones refuse noise that changes no decision.
-* Outputs of classes must agree with the float model in 99 % of the answers. One answer of ten or more may always
-  differ, because few answers cannot tell 99 % from 100 %. Logits, rows of shares and indices (ARG_MAX, TOPK_V2) may
-  also answer with a class to which the float model gives at least half the odds of its own (``top1_decided``).
-
-A limit that constant outputs keep checks nothing. A given one is refused. Where constant outputs keep all default
-limits, one more applies: an ``r2`` of at least 0.75 (errors at most half as large as the output's deviations).
-
-A model "passed" only on samples that were given or recorded. Schemes of weights alone and recorded ranges need no
-samples; the model then runs on random inputs, and its best status is "unchecked".
+Measures are those of :mod:`odc_mlir.runtime.reporting.metrics`; ``docs/quantisation.md`` explains the default limits.
+``drop`` is the fall of a score with known answers: percentage points of right answers, dB of PSNR, or the growth of an
+RMSE in percent of the answers' range. A limit that constant outputs keep checks nothing, and a given one is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +15,7 @@ from typing import Any, NamedTuple
 
 from odc_mlir.errors import OptionError, did_you_mean
 from odc_mlir.formats.quantities import counted, listed, quality_name, quality_text, share_text
-from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES
+from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, bits_of
 
 
 class UntoldError(OptionError):
@@ -225,9 +208,12 @@ def choose_limits(
         shares = tuple(item for item in others if item.metric in OF_ANSWERS)
         is_all = is_telling and not has_unscored
         chosen = (*chosen, *(others if not is_all else shares if score != "top1_percent" else ()))
-        chosen = (*chosen, *(_recall_limit(chosen[0]) if score == "top1_percent" else ()))
+        drop = chosen[0]
+        recall = RECALL_DROPS * (drop.bound if drop.of_many is None else drop.of_many)
+        if score == "top1_percent" and recall < _ALL:
+            chosen = (*chosen, Limit("recall_drop", recall, option=drop.option))
         if has_many_columns:
-            chosen = (*chosen, Limit("column_drop", COLUMN_DROPS * chosen[0].bound, option=chosen[0].option))
+            chosen = (*chosen, Limit("column_drop", COLUMN_DROPS * drop.bound, option=drop.option))
     return tuple(_checked(item, score) for item in chosen)
 
 
@@ -263,17 +249,15 @@ def _given_drop(max_drop: float | None) -> tuple[Limit, ...]:
 
 def _default_limits(answering: Sequence[Answers], has_values: bool) -> tuple[Limit, ...]:
     limits = [Limit("mpeir", _METRICS["mpeir"].default or 0.0)] if has_values else []
-    shares = [_agreement(answers) for answers in answering]
+    shares = []
+    for answers in answering:  # few answers may differ in one
+        of_many = _METRICS[answers.metric].default or 0.0
+        bound = min(of_many, 1.0 - min(1.0 / max(round(answers.count), 1), _LARGEST_FORGIVEN))
+        least = of_many if bound < of_many else None
+        shares.append(Limit(answers.metric, bound, least, OF_METRIC, answers.output))
     if len({replace(limit, output=None) for limit in shares}) == 1:  # one says it of all
         shares = [replace(shares[0], output=None)]
     return (*limits, *shares)
-
-
-def _agreement(answers: Answers) -> Limit:
-    """Return the limit on the share of an output's answers that agree, less for few answers."""
-    of_many = _METRICS[answers.metric].default or 0.0
-    bound = min(of_many, 1.0 - min(1.0 / max(round(answers.count), 1), _LARGEST_FORGIVEN))
-    return Limit(answers.metric, bound, of_many if bound < of_many else None, OF_METRIC, answers.output)
 
 
 def check_can_be_missed(
@@ -300,12 +284,6 @@ def check_can_be_missed(
                     hint="give one that can be missed, or another metric",
                 )
     return not any(all(limit.with_errors(nearly).holds(found) for limit in limits) for found in nothing)
-
-
-def _recall_limit(drop: Limit) -> tuple[Limit, ...]:
-    """Return the limit of the recall of a single class beside a limit of all classes."""
-    bound = RECALL_DROPS * (drop.bound if drop.of_many is None else drop.of_many)
-    return (Limit("recall_drop", bound, option=drop.option),) if bound < _ALL else ()
 
 
 def _default_drop(score: str | None, labels: int) -> Limit:
@@ -400,6 +378,11 @@ def make_verdict(
     ``inherent``: limits missed on calibration samples too, by key. ``made_up``: inputs are random; ``seen``: ranges
     were recorded on the same inputs. ``parts``: further entries.
     """
+    scored = scores or {}
+    columns = {
+        "drop": scored.get("column"),
+        "column_drop": next((of["column"] for of in scored.get("columns", ())), None),
+    }
     checks = [
         {
             "metric": limit.metric,
@@ -407,7 +390,7 @@ def make_verdict(
             "option": limit.option,
             "value": metrics.get(limit.key),
             "output": limit.output,
-            "column": _column_of(limit.metric, scores or {}),
+            "column": columns.get(limit.metric),
             "interval": list(intervals[limit.key]) if limit.key in intervals else None,
             "passed": limit.holds(metrics),
             "inherent": inherent.get(limit.key),
@@ -441,12 +424,6 @@ def make_verdict(
         **empty,
         **parts,
     }
-
-
-def _column_of(metric: str, scores: Mapping[str, Any]) -> int | None:
-    if metric == "column_drop":
-        return next((item["column"] for item in scores.get("columns", ())), None)
-    return scores.get("column") if metric == "drop" else None
 
 
 def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
@@ -566,3 +543,140 @@ def check_text(
     allowed = "at least" if HIGHER_IS_BETTER[metric] else "at most"
     seen = "unknown" if value is None else quality_text(metric, value, bound)
     return f"{quality_name(metric, column, output)} {seen} ({allowed} {quality_text(metric, bound)} allowed)"
+
+
+# Advice for a model that has not passed: samples, options, another scheme or a larger budget.
+
+_LONGER = "raise --max-seconds (in Python max_seconds), which cut the search short"
+_IN_USE = "in use"  # as samples should be, where a problem says what to give
+
+
+def hint_of(verdict: Mapping[str, Any]) -> str | None:
+    """Return the advice for a verdict that is not passed; None if its problems already give it."""
+    hint = _hint_of(verdict)
+    missed = not all(check["passed"] for check in verdict["limits"])
+    if hint is None or not (missed and verdict["samples"].get("made_up")):
+        return hint
+    return f"give samples (--calibration or --evaluation), as made-up inputs tell little, or {hint}"
+
+
+def _hint_of(verdict: Mapping[str, Any]) -> str | None:
+    if causes := verdict["causes"]:
+        return f"leave out {', and '.join(causes)}"
+    every = verdict["limits"]
+    budget = verdict["coverage"].get("budget")
+    if budget is not None and (budget["holds"] or verdict["problems"]):
+        missed = [check for check in every if not check["passed"]]
+        return _budget_hint(budget, _LONGER if _is_cut_short(verdict) else _allow_more(missed))
+    if len(every) > 1 and [check["metric"] for check in every if not check["passed"]] == [R2_LIMIT.metric]:
+        # A limit that nobody asked for, as constant outputs keep all others.
+        return None if any(_IN_USE in problem for problem in verdict["problems"]) else VARY_MORE
+    told = () if verdict["samples"].get("outputs_vary", True) else (R2_LIMIT.metric,)  # what to do about it
+    missed = [check for check in every if not check["passed"] and check["metric"] not in told]
+    front = () if _is_cut_short(verdict) else verdict["front"]
+    kept = (_of_point(verdict, point) for point in front if point["layers"] and point["holds"])
+    others = next(filter(None, kept), None)
+    return _remedies(verdict, missed, others) if missed else None
+
+
+def _is_cut_short(verdict: Mapping[str, Any]) -> bool:
+    return "max_seconds" in verdict["choices"]
+
+
+def leaves_some(precisions: Collection[str], schemes: Mapping[str, str], scheme: str) -> bool:
+    """Return whether a layer stays in ``scheme`` when some get other ``precisions``; ``schemes``: of all."""
+    return any(name not in precisions for name, type in schemes.items() if type == scheme)
+
+
+def _of_point(verdict: Mapping[str, Any], point: Mapping[str, Any]) -> str | None:
+    """Return the options that give a model of the front within the limits; None if they are given already."""
+    share = math.floor(100 * point["share"]) / 100
+    scheme, precisions = verdict["choices"]["scheme"], point["precisions"]
+    lacks = share < verdict["coverage"]["least"]
+    if not point["share"] and "target" not in verdict["coverage"]:  # nothing that computes is quantised
+        return None
+    cost, coverage = cost_text(point), f"--min-coverage {share:g} (in Python min_coverage)"
+    most_bytes, most_ms = (verdict["choices"].get(name) for name in ("max_bytes", "max_time_ms"))
+    exceeds = point["bytes"] > most_bytes if most_bytes is not None else most_ms and point["time_ns"] > 1e6 * most_ms
+    cost += ", which is beyond the budget" if exceeds else ""
+    if leaves_some(precisions, verdict["scheme"], scheme):
+        layers = counted(point["layers"], "layer")
+        return f"{coverage} lets {layers} have other precisions, which keeps the limits in {cost}" if lacks else None
+    found = sorted(set(precisions.values()) - {FLOAT}, key=lambda name: bits_of(name, of_weights=True))
+    if not found:
+        return None
+    if FLOAT in precisions.values():
+        flags = f"--scheme {found[-1]}" + (f" {coverage}" if lacks else "")
+        return f"{listed([*found, FLOAT])} layers keep the limits in about {cost}; {flags} looks for such"
+    if len(found) == 1:
+        return f"--scheme {found[0]} keeps the limits in about {cost}"
+    return (
+        f"{listed(found)} layers keep the limits in about {cost}; --scheme {found[-1]} has as many bits in all of them"
+    )
+
+
+def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], others: str | None) -> str:
+    """Return remedies for missed limits, the likeliest first, without those that were tried.
+
+    More samples help if the limits hold on calibration samples, ``others`` gives other precisions. Weaker limits come
+    last.
+    """
+    alone = verdict["samples"].get("stands_out")
+    found = [] if alone is None else [f"look at sample {alone}, whose values lie far from all others'"]
+    found += [_LONGER] if _is_cut_short(verdict) else []
+    found += [] if verdict["choices"]["help"] else ["let help find better choices"]
+    if is_kept := all(check["inherent"] is False for check in missed):
+        found.append("give more samples, as on those that ranges were chosen by the limit holds")
+    elif all(
+        not check["inherent"]
+        and check["interval"] is not None
+        and any(map(Limit(check["metric"], check["limit"]).allows, check["interval"]))
+        for check in missed
+    ):  # one end of each interval keeps the limit
+        found.append("give more samples, as these leave open whether the limit holds")
+    found += [] if others is None else [others]
+    if others is None and not is_kept and not _is_cut_short(verdict):
+        budget = verdict["coverage"].get("budget")
+        if budget is not None and budget["tight"]:
+            flag = "--max-size (in Python max_bytes)" if "bytes" in budget else "--max-time (in Python max_time_ms)"
+            found.append(f"raise {flag}")
+        found.append(_allow_more(missed))
+    return ", or ".join(found)
+
+
+def _allow_more(missed: Sequence[Mapping[str, Any]]) -> str:
+    """Return the advice to allow more loss, with the options of the ``missed`` limits."""
+    options = {OF_DROP: "--max-drop", OF_METRIC: "--metric {} --limit", OF_LIMIT: "--limit"}
+    flags = dict.fromkeys(options[check["option"]].format(check["metric"]) for check in missed)
+    return f"allow more loss ({', '.join(flags)})" if flags else "allow more loss"
+
+
+def _budget_hint(budget: Mapping[str, Any], otherwise: str) -> str:
+    """Return the least budget that was found, within the limits if any, or ``otherwise``."""
+    found = "found within the limits" if budget["holds"] else "found"
+    if "bytes" in budget:
+        size = budget["bytes"]
+        what, flag = f"the smallest file {found} has {size:,} bytes", f"--max-size {size} (in Python max_bytes)"
+    else:
+        what = f"the least {how_known(budget)} time {found} is {time_text(budget['time_ns'])}"
+        flag = f"--max-time {math.ceil(budget['time_ns']) / 1e6:.6f} (in Python max_time_ms)"
+    if budget["holds"]:
+        return f"{what}: {flag}"
+    return f"{what}, and no model found keeps the limits: {otherwise}"
+
+
+def time_text(ns: float) -> str:
+    """Return milliseconds with five significant digits, such as ``0.0937 ms``."""
+    return f"{ns / 1e6:.5g} ms"
+
+
+def cost_text(point: Mapping[str, Any]) -> str:
+    """Return the cost of a ``point`` of the front: modelled or estimated time, or bytes without a target."""
+    if point["time_ns"] is None:
+        return f"{point['bytes']:,} bytes"
+    return f"{time_text(point['time_ns'])} {how_known(point)}"
+
+
+def how_known(found: Mapping[str, Any]) -> str:
+    """Return "modelled" for the time of a package, "estimated" for the time of a plan."""
+    return "modelled" if found.get("modelled") else "estimated"

@@ -46,10 +46,10 @@ et al., "SmoothQuant: accurate and efficient post-training quantization for larg
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from xdsl.context import Context
@@ -97,10 +97,16 @@ class CircleEqualizeChannelsPass(ModulePass):
     """Stop when no factor differs from 1 by more than this."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        self._check()
         records = load_reals(self.ranges, "channel ranges", lambda array: np.abs(array).reshape(-1))
+        pairs = self.equalize(op, records)
+        if self.save:
+            write_patterns(self.save, pairs)
+
+    def equalize(self, module: ModuleOp, records: Mapping[str, Floats]) -> list[Pair]:
+        """Equalise channels with these largest magnitudes by tensor name; return the pairs of layers."""
+        self._check()
         balance = Balance(self.alpha, self.powers_of_two, self.tolerance)
-        fronts, pairs = self._found(op)
+        fronts, pairs = self._found(module)
         for front in fronts:
             front.take_record(records)
         for pair in pairs:
@@ -114,11 +120,10 @@ class CircleEqualizeChannelsPass(ModulePass):
                 break
         for pair in pairs:
             pair.settle()
-        note_factors(op, {name: row for pair in pairs for name, row in pair.moved_factors().items()})
+        note_factors(module, {name: row for pair in pairs for name, row in pair.moved_factors().items()})
         for front in fronts:
             front.write()
-        if self.save:
-            write_patterns(self.save, pairs)
+        return pairs
 
     def _found(self, module: ModuleOp) -> tuple[list[Front], list[Pair]]:
         """Everything that makes channels, the layers among them, and the pairs that begin with these."""
@@ -175,16 +180,20 @@ def _pattern(entry: object, path: str) -> EqualizedPair:
     return EqualizedPair(front, back, np.where(factors > 0, factors, 1.0))  # a channel of nothing has no scale
 
 
-def write_patterns(path: str, pairs: Sequence[Pair]) -> None:
-    """Write equalised pairs and factors for :func:`read_patterns`; raise OptionError."""
-    found = [
+def patterns_of(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
+    """Return equalised pairs and their factors as a file of patterns has them."""
+    return [
         {"front": pair.front.name, "back": pair.backs[0][0].name, "type": "ScaleOnly"}
         | {"act_scale": pair.front.factors.tolist()}
         for pair in pairs
         if pair.is_moved
     ]
+
+
+def write_patterns(path: str, pairs: Sequence[Pair]) -> None:
+    """Write equalised pairs and factors for :func:`read_patterns`; raise OptionError."""
     try:
-        Path(path).write_text(json.dumps(found), "utf-8")
+        Path(path).write_text(json.dumps(patterns_of(pairs)), "utf-8")
     except OSError as error:
         raise OptionError(f"cannot write the patterns: {error.strerror}", location=path) from None
 
@@ -216,31 +225,15 @@ def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[EqualizedPair], balan
     return list(dict.fromkeys(found))
 
 
-def drop_factors(module: ModuleOp) -> bool:
-    """Take the factors out of the model's metadata; whether there were any."""
+def drop_factors(module: ModuleOp) -> None:
+    """Remove the factors from the model's metadata."""
     entries = module.attributes.get(METADATA)
-    if not isinstance(entries, ArrayAttr):
-        return False
-    kept = [entry for entry in entries.data if not isinstance(entry, DictionaryAttr) or entry.data.get("name") != _NAME]
-    if len(kept) == len(entries.data):
-        return False
-    if kept:
-        module.attributes[METADATA] = ArrayAttr(kept)
-    else:
-        del module.attributes[METADATA]
-    return True
-
-
-@contextmanager
-def without_factors(module: ModuleOp) -> Iterator[bool]:
-    """The module without factors in its metadata for a while; whether it has any."""
-    entries = module.attributes.get(METADATA)
-    had_some = drop_factors(module)
-    try:
-        yield had_some
-    finally:
-        if entries is not None:
-            module.attributes[METADATA] = entries
+    if isinstance(entries, ArrayAttr):
+        kept = [e for e in entries.data if not isinstance(e, DictionaryAttr) or e.data.get("name") != _NAME]
+        if kept:
+            module.attributes[METADATA] = ArrayAttr(kept)
+        else:
+            del module.attributes[METADATA]
 
 
 def note_factors(module: ModuleOp, factors: Mapping[str, Floats]) -> None:

@@ -91,23 +91,29 @@ class QuantNormalizeInputsPass(ModulePass):
     """What tells the sizes of channels."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        function = main_function(op)
-        if function is None or not (self.moments or self.sizes == "weights"):
-            return
-        moments = load_reals(self.moments, "channel moments", lambda array: array.reshape(2, -1))
-        preparing_ops = preparing(function)
-        kept = _keep_real(preparing_ops, moments)
-        for value in (*function.args, *(result for op in preparing_ops for result in op.results)):
-            readers = _readers(value, kept, preparing_ops)
-            if self.sizes == "weights":
-                is_plain = not isinstance(value.owner, CircleOp) or joins_channels(value.owner)
-                known = _implied(readers, (shape_of(value) or ())[-1] or 0) if readers and is_plain else None
-            else:
-                known = _moments_of(value, moments)
-            others = _others(readers, moments, kept)
-            found = _normalisation(value, readers, known, others) if readers and known is not None else None
-            if found is not None:
-                _insert(value, readers, *found)
+        if self.moments or self.sizes == "weights":
+            moments = load_reals(self.moments, "channel moments", lambda array: array.reshape(2, -1))
+            normalize_inputs(op, moments, by_weights=self.sizes == "weights")
+
+
+def normalize_inputs(module: ModuleOp, moments: Mapping[str, Floats], *, by_weights: bool = False) -> None:
+    """Centre and scale the channels of inputs by ``moments``, [2, channels] by name, or by their first weights."""
+    function = main_function(module)
+    if function is None:
+        return
+    preparing_ops = preparing(function)
+    kept = _keep_real(preparing_ops, moments)
+    for value in (*function.args, *(result for op in preparing_ops for result in op.results)):
+        readers = _readers(value, kept, preparing_ops)
+        if by_weights:
+            is_plain = not isinstance(value.owner, CircleOp) or joins_channels(value.owner)
+            known = _implied(readers, (shape_of(value) or ())[-1] or 0) if readers and is_plain else None
+        else:
+            known = _moments_of(value, moments)
+        others = _others(readers, moments, kept)
+        found = _normalisation(value, readers, known, others) if readers and known is not None else None
+        if found is not None:
+            _insert(value, readers, *found)
 
 
 def measured_values(function: FuncOp) -> list[str]:

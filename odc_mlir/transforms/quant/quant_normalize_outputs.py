@@ -34,7 +34,7 @@ stay float too; what else reads some of its columns gets them in their units. Do
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,21 +94,25 @@ class QuantNormalizeOutputsPass(ModulePass):
     """An .npz file with such arrays [2, columns] by the name of a layer's result."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        function = main_function(op)
-        if function is None:
-            return
-        ranges, of_layers = (load_reals(file, "column ranges", _pairs) for file in (self.ranges, self.layers))
-        for made in list(function.body.block.ops):
-            if isinstance(made, CircleOp) and len(made.results) == 1:
-                known = of_layers.get(value_name(made.results[0]))
-                if known is not None and known.ndim == 2 and sizes_differ(*known):
-                    _normalise_moved(made.results[0], *known)
-        for value in list(function.body.block.last_op.operands if function.body.block.last_op else ()):
-            known = ranges.get(value_name(value))
-            if known is None or not sizes_differ(*known.reshape(2, -1)):
-                continue
-            if (columns := _columns_of(value, known.shape[1:])) is not None:
-                _normalise(value, columns, *known.reshape(2, -1))
+        normalize_outputs(op, *(load_reals(file, "column ranges", _pairs) for file in (self.ranges, self.layers)))
+
+
+def normalize_outputs(module: ModuleOp, ranges: Mapping[str, Floats], of_layers: Mapping[str, Floats]) -> None:
+    """Scale and move columns of outputs, and of layers, by their ranges; see :class:`QuantNormalizeOutputsPass`."""
+    function = main_function(module)
+    if function is None:
+        return
+    for made in list(function.body.block.ops):
+        if isinstance(made, CircleOp) and len(made.results) == 1:
+            known = of_layers.get(value_name(made.results[0]))
+            if known is not None and known.ndim == 2 and sizes_differ(*known):
+                _normalise_moved(made.results[0], *known)
+    for value in list(function.body.block.last_op.operands if function.body.block.last_op else ()):
+        known = ranges.get(value_name(value))
+        if known is None or not sizes_differ(*known.reshape(2, -1)):
+            continue
+        if (columns := _columns_of(value, known.shape[1:])) is not None:
+            _normalise(value, columns, *known.reshape(2, -1))
 
 
 def _pairs(array: Floats) -> Floats:

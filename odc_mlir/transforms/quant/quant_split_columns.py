@@ -64,15 +64,18 @@ class QuantSplitColumnsPass(ModulePass):
     """An .npz file with the largest magnitude of every element of an input, by input name."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        function = main_function(op)
-        if function is None or not self.sizes:
-            return
-        sizes = load_reals(self.sizes, "sizes of elements", np.abs)
-        for value, name in _images(function):
-            if name in sizes and (layers := _readers(value)):
-                factors = _factors(value, name, sizes[name])
-                if factors is not None:
-                    _split(value, layers, factors)
+        if self.sizes:
+            split_columns(op, load_reals(self.sizes, "sizes of elements", np.abs))
+
+
+def split_columns(module: ModuleOp, sizes: Mapping[str, Floats]) -> None:
+    """Move large columns of inputs to a channel of their own; ``sizes``: largest magnitude of elements by name."""
+    function = main_function(module)
+    for value, name in () if function is None else _images(function):
+        if name in sizes and (layers := _readers(value)):
+            factors = _factors(value, name, sizes[name])
+            if factors is not None:
+                _split(value, layers, factors)
 
 
 def _images(function: FuncOp) -> Iterator[tuple[SSAValue, str]]:

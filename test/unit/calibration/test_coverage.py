@@ -61,7 +61,6 @@ def test_the_number_of_runs() -> None:
         ([1e-31 * value for value in _normal()], "vanishing-inputs", "error"),
         ([np.append(value, np.nan) for value in _normal()], "not-a-number", "warning"),
         ([np.append(value, -np.inf) for value in _normal()], "infinite", "warning"),
-        ([np.append(value, LOWEST) for value in _normal()], "masked", "note"),
         ([np.full(3, np.nan)] * 10, "no-values", "warning"),
     ],
 )
@@ -83,26 +82,6 @@ def test_inputs_that_are_fine(inputs: list[np.ndarray]) -> None:
     assert _found(_records(inputs)) == {}
 
 
-@pytest.mark.parametrize(
-    ("inner", "kind"),
-    [
-        ([np.zeros(100)] * 10, "dead"),
-        ([np.full(100, 2.0)] * 10, "constant"),
-        ([np.minimum(np.abs(value) * 100, 6) for value in _normal()], "saturated"),
-        ([np.append(np.repeat(value, 100), 500) for value in _normal()], "outliers"),
-        (_normal(7), "not-in-all-runs"),
-    ],
-)
-def test_odd_activations(inner: list[np.ndarray], kind: str) -> None:
-    found = _found(_records(_normal(), inner))
-    assert set(found) == {kind}
-    assert (found[kind].severity, found[kind].tensor) == ("note", "inner")
-
-
-def test_zeros_of_a_relu_are_no_saturation() -> None:
-    assert _found(_records(_normal(), [np.maximum(value, 0) for value in _normal()])) == {}
-
-
 @pytest.mark.parametrize(("value", "is_constant"), [(np.finfo(np.float32).min, False), (0.0, True)])
 def test_a_mask_is_no_constant(value: float, is_constant: bool) -> None:
     """Statistics leave the lowest float out, which is a value of masks nevertheless."""
@@ -117,8 +96,8 @@ def test_tensors_that_no_run_computed() -> None:
 
 
 def test_errors_come_first_and_all_is_plain_data() -> None:
-    findings = coverage(_records([np.zeros(9)] * 2, [np.ones(9)] * 2), [INPUT], [INNER])
-    assert [finding.severity for finding in findings] == ["error", "warning", "note"]
+    findings = coverage(_records([np.zeros(9)] * 2), [INPUT])
+    assert [finding.severity for finding in findings] == ["error", "warning"]
     assert document(findings)[0] == {
         "severity": "error",
         "kind": "constant-input",
@@ -154,4 +133,3 @@ def test_elements_that_are_left_out_are_counted() -> None:
     found = _found(_records(_normal(), odd))
     assert found["not-a-number"].text.startswith("1 element is NaN; ")
     assert found["infinite"].text.startswith("3 elements are infinite; ")
-    assert found["masked"].text.startswith("1 element is the lowest float, ")

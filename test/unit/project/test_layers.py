@@ -95,9 +95,9 @@ QUANTIZER_ORDER: dict[str, tuple[str, ...]] = {
     "samples": ("states", "samples"),
     "measure": ("outputs", "execution", "measurement", "reference", "layers", "intervals"),
     "make": ("refinement", "models", "candidates"),
-    "search": ("evaluator", "help", "target", "pareto", "precisions"),
+    "search": ("target", "evaluator", "help", "pareto", "precisions"),
     "driver": ("driver",),
-    "verdict": ("advice", "verdict", "report", "quantize"),
+    "verdict": ("verdict", "report", "quantize"),
 }
 
 # The one module of the runtime that compiles on the device, by an import inside a function.

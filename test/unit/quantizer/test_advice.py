@@ -18,8 +18,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import TensorInfo
-from odc_mlir.quantizer.advice import hint_of, leaves_some
-from odc_mlir.quantizer.policy.verdict import Answers, choose_limits
+from odc_mlir.quantizer.policy.verdict import Answers, choose_limits, hint_of, leaves_some
 from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.quantizer.report import by_harm, render
 from odc_mlir.quantizer.verdict import _misfit, distinct

@@ -417,16 +417,16 @@ def test_verdicts_are_by_models_that_lack_few_samples_and_choices_by_two(
     evaluator = Evaluator(original, model, data, options, None)
     evaluator.record(model)
     built = evaluator.built(model, Recipe())
-    itself = built.measured.results.noise[0]
-    of_all = evaluator.measured_itself(built.candidate).results.noise[0]
-    found = evaluator.measured_unseen(model, built.candidate).results.noise[0]
+    itself = evaluator.measured(built).results.noise[0]
+    of_all = evaluator.measured_itself(built).results.noise[0]
+    found = evaluator.measured_unseen(built).results.noise[0]
     place = next(i for i, sample in enumerate(evaluator.judging.samples) if sample[0] is data.held[3][0])
     assert found[place] > 10 * of_all[place]
     knowing = np.arange(len(found)) % JUDGES != place % JUDGES
     assert (len(found), knowing.sum()) == (16, 14)
     assert np.all(found[knowing] > of_all[knowing] / 2)
     # choices are judged by two models: all of the half with the loud one is judged by what does not know it
-    halves = evaluator.measured_by_halves(model, built.candidate).results.noise[0]
+    halves = evaluator.measured_by_halves(built).results.noise[0]
     others = np.arange(len(halves)) != 3
     quiet = np.arange(len(halves)) % 2 == 1
     assert halves[3] > 10 * itself[3]

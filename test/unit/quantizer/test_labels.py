@@ -17,9 +17,8 @@ from odc_mlir.errors import InputError, OdcError, OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.advice import hint_of
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.policy.verdict import unshown
+from odc_mlir.quantizer.policy.verdict import hint_of, unshown
 from odc_mlir.quantizer.quantize import embed_ranges
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.quantizer.samples import split

@@ -472,9 +472,9 @@ def test_samples_taken_together_are_these_one_by_one(shape: tuple[int, ...], axi
     found = [a + np.float32(0.1) for a in expected]
     found[4].flat[0] = np.inf
     together, one_by_one = (Columns.of(expected, axis).like() for _ in range(2))
-    together.add_all(found, expected)
+    together.add(found, expected)
     for a, b in zip(found, expected, strict=True):
-        one_by_one.add(a, b)
+        one_by_one.add([a], [b])
     for name in ("low", "high", "values", "total", "squares", "noise"):
         np.testing.assert_array_equal(getattr(together, name), getattr(one_by_one, name))
 

@@ -39,7 +39,7 @@ from odc_mlir.quantizer.pareto import (
     first_good,
     front,
 )
-from odc_mlir.quantizer.policy.options import PrecisionChoice, make_options
+from odc_mlir.quantizer.policy.options import make_options
 from odc_mlir.quantizer.policy.schemes import LADDERS, NARROWER, ladder_of, values_of, wider_values, with_wide_weights
 from odc_mlir.quantizer.policy.verdict import Limit
 from odc_mlir.quantizer.precisions import GAIN_DB, PrecisionSearch, Tried
@@ -56,6 +56,11 @@ class _Search(PrecisionSearch):
     """A model of six layers that are worth the more bits the earlier they come, on a target that runs both widths."""
 
     hosts: list[bool]  # whether layers could leave the target, each time that was asked
+    figures: Callable[[int], tuple[float, float]]  # SQNR and error by the number of wide layers
+
+    def measured(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
+        db, mpeir = self.figures(len(precisions))
+        return Tried(precisions, candidate, {"mpeir": mpeir}, (db,))
 
     def _sensitivity(self, candidate: Candidate) -> list[Effect]:
         return []
@@ -82,50 +87,38 @@ def _search(
     """
     refined: list[bool] = []
 
-    def build(precisions: Mapping[str, str], *, refines: bool = False) -> Candidate:
-        refined.append(refines)
-        layers = tuple((name, PrecisionChoice(precision)) for name, precision in precisions.items())
-        return Candidate(Recipe(precisions=layers), module)
+    def build(model: Any, recipe: Recipe) -> Candidate:
+        refined.append(recipe.rounding)
+        return _candidate(recipe)
 
-    def measure(precisions: Mapping[str, str], candidate: Candidate) -> Tried:
-        wide = len(precisions)
-        return Tried(precisions, candidate, {"mpeir": mpeir(wide)}, (db(wide),))
-
-    module: Any = None
-    rules: Any = SimpleNamespace(takes=lambda scheme: True)
     weights = {f"layer{i}": 100 for i in range(LAYERS - 1)}
-    examination: Any = SimpleNamespace(macs=macs, samples=1, weights=lambda: weights)
-    models: Any = SimpleNamespace(
-        build=build,
-        draft=build,
-        measure=measure,
+    evaluator: Any = SimpleNamespace(
+        options=make_options(**{"scheme": "int8", **chosen}),
+        search_limits=(Limit("mpeir", 0.1),),
+        min_coverage=0.9,
+        target=SimpleNamespace(takes=lambda scheme: True),
+        plain=None,
+        steps=[],
+        examination=lambda model: SimpleNamespace(macs=macs, samples=1, weights=lambda: weights),
+        one_more=build,
         holds_unseen=lambda candidate: True,
         size=lambda candidate: sizes[len(candidate.recipe.precisions)],
         share=lambda candidate: 1.0,
         in_time=lambda: True,
         say=lambda text: None,
     )
-    options = make_options(**{"scheme": "int8", **chosen})
-    search = _Search(
-        options,
-        (Limit("mpeir", 0.1),),
-        {},
-        examination,
-        models,
-        least_share=0.9,
-        rules=rules,
-        plain=None,
-        plain_db=(PLAIN_DB,),
-        names=[f"layer{i}" for i in range(LAYERS)],
-        may_refine=may_refine,
-    )
-    search.hosts = []
+    search = _Search(evaluator, {}, [f"layer{i}" for i in range(LAYERS)], (PLAIN_DB,), may_refine)
+    search.hosts, search.figures = [], lambda wide: (db(wide), mpeir(wide))
     return search, refined
+
+
+def _candidate(recipe: Recipe, module: Any = None) -> Candidate:
+    return Candidate(None, recipe, module)  # type: ignore[arg-type]
 
 
 def _taken(search: _Search) -> int:
     """How many layers are wide in what the search takes; 0: it takes the plain model."""
-    plain = Candidate(Recipe(), None)  # type: ignore[arg-type]
+    plain = _candidate(Recipe())
     found = search.run(plain)
     assert search.chosen is not None
     assert (found is plain) == (not search.chosen.precisions)
@@ -172,7 +165,7 @@ def test_layers_are_taken_to_what_the_target_and_the_reader_run(
     scheme: str, reader: str | None, levels: tuple[str, ...]
 ) -> None:
     search, _ = _search(lambda count: PLAIN_DB, lambda count: 0.01, scheme=scheme, reader=reader)
-    search.run(Candidate(Recipe(), None))  # type: ignore[arg-type]
+    search.run(_candidate(Recipe()))
     assert search._levels == levels
 
 
@@ -180,7 +173,8 @@ def test_layers_are_taken_to_what_the_target_and_the_reader_run(
 def test_nothing_is_taken_of_which_nothing_is_quantised(budget: dict[str, int]) -> None:
     """Also where no coverage is asked for."""
     search, _ = _search(lambda count: PLAIN_DB + 5.0 * count, lambda count: 0.01, **budget)
-    search.models.share, search.least_share = lambda candidate: float(len(candidate.recipe.precisions) < 2), 0.0
+    evaluator: Any = search.evaluator
+    evaluator.share, evaluator.min_coverage = lambda candidate: float(len(candidate.recipe.precisions) < 2), 0.0
     assert _taken(search) == (1 if budget else 0)
 
 
@@ -237,7 +231,7 @@ def test_an_estimate_that_is_too_high_does_not_deny_what_keeps_limits(real: floa
     search._levels = ("int8", "int16x8", "float")
     search.rules = SimpleNamespace(time=time, is_timed=lambda module: False)  # type: ignore[assignment]
     chosen, other = (
-        Tried({}, Candidate(Recipe(), estimate), {"mpeir": error}, (10.0,))  # type: ignore[arg-type]
+        Tried({}, _candidate(Recipe(), estimate), {"mpeir": error}, (10.0,))
         for estimate, error in ((130.0, 0.2), (150.0, 0.01))
     )
     search.tried = {(False, (("layer", str(number)),)): tried for number, tried in enumerate((chosen, other))}
@@ -257,6 +251,18 @@ def test_bisection_measures_few_models(wide: int, monkeypatch: pytest.MonkeyPatc
     search, refined = _search(lambda count: PLAIN_DB + (GAIN_DB + 0.01 if count >= wide else 0.0), lambda count: 0.01)
     assert _taken(search) == wide
     assert len(refined) <= 1 + math.ceil(math.log2(LAYERS))
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_corrections_after_a_search_keep_what_it_confirmed(holds: bool) -> None:
+    search, _ = _search(lambda count: PLAIN_DB + 3.0 * count, lambda count: 0.01)
+    found = search.run(_candidate(Recipe()))
+    better, evaluator = _candidate(found.recipe), search.evaluator
+    evaluator.holds_unseen = lambda candidate: holds or candidate is not better  # type: ignore[method-assign]
+    assert search.takes(better) is holds
+    assert search.chosen is not None
+    assert search.chosen.candidate is (better if holds else found)
+    assert (search.chosen in search.tried.values()) is True
 
 
 def test_what_comes_near_but_misses_a_limit_is_not_taken() -> None:

@@ -33,7 +33,7 @@ from odc_mlir.quantizer.models import Candidate, FloatModel, Recipe, prepare
 from odc_mlir.quantizer.policy.options import make_options
 from odc_mlir.quantizer.policy.products import Product, with_all_states
 from odc_mlir.quantizer.policy.ranges import Statistics
-from odc_mlir.quantizer.refinement import Learner, RefinementCache, learn, refine
+from odc_mlir.quantizer.refinement import Learner, RefinementCache, layer_pairs, learn, refine
 from odc_mlir.quantizer.target import TargetRules
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -121,7 +121,8 @@ def test_what_is_learnt_together_is_what_each_learns_alone() -> None:
     reference, module = models()
     quantised, every = build_graph(export_model(module)), samples(30, 1)
     parts, known = [range(20), [0, 5, 29], range(10, 30)], [RefinementCache() for _ in range(3)]
-    learn(reference, [Learner.of(reference, quantised, *pair) for pair in zip(parts, known, strict=True)], every)
+    layers = layer_pairs(reference, quantised)
+    learn(reference, [Learner(layers, *pair, rounding=True) for pair in zip(parts, known, strict=True)], every)
     for part, shown in zip(parts, known, strict=True):
         alone = RefinementCache()
         refine(reference, quantised, [every[number] for number in part], known=alone)

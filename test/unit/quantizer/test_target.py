@@ -18,15 +18,13 @@ from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer import report, target
-from odc_mlir.quantizer.advice import cost_text
-from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.evaluator import Folds, MeasuredCandidate
+from odc_mlir.quantizer.evaluator import Folds
 from odc_mlir.quantizer.execution import float_names
 from odc_mlir.quantizer.help import OF_VALUES, OF_WEIGHTS, HelpSearch
 from odc_mlir.quantizer.layers import Examination, coded_constants, leaked, precision_of
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.models import FloatModel, Recipe, prepare
-from odc_mlir.quantizer.policy.verdict import LayerError
+from odc_mlir.quantizer.policy.verdict import LayerError, cost_text
 from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.quantizer.target import TargetRules
 from odc_mlir.runtime.execution.graph import Graph, build_graph
@@ -442,24 +440,6 @@ def _choices_kept() -> list[str]:
     """The steps that something else than what is tried first was kept in."""
     firsts = (False, "none", "minmax")
     return [step["step"] for step in quantised().verdict["steps"] if step["kept"] and step["value"] not in firsts]
-
-
-def _trial() -> Any:
-    return MeasuredCandidate(None, Recipe(), SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("holds", [True, False])
-def test_corrections_after_a_search_keep_what_it_confirmed(holds: bool) -> None:
-    found, better = _trial(), _trial()
-    driver: Any = object.__new__(Driver)
-    driver.options, driver.search_limits = SimpleNamespace(max_bytes=None, max_time_ms=None), ()
-    driver.evaluator = SimpleNamespace(steps=[{"kept": True}])
-    driver.precision_search = SimpleNamespace(chosen=SimpleNamespace(precisions={}), replace_chosen=lambda tried: None)
-    driver.tried = lambda precisions, candidate: SimpleNamespace(holds=lambda limits: True)
-    driver.holds_unseen = lambda candidate: holds or candidate is found.candidate
-    made = driver._corrected(SimpleNamespace(tried=lambda *given: better), found)
-    assert made is (better if holds else found).candidate
-    assert driver.evaluator.steps[-1]["kept"] is holds
 
 
 def test_rows_of_help_have_names_of_their_own() -> None:
