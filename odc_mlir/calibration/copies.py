@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from functools import cached_property
 from itertools import filterfalse, pairwise
 from random import Random
 from typing import TypeVar
@@ -111,7 +110,11 @@ def copied(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
     shapes = [tuple((np.shape(array), np.asarray(array).dtype.str) for array in sample) for sample in samples]
     with np.errstate(all="ignore"):  # of numbers too large for their sums, which are near nothing
         for alike in _by_key(range(len(samples)), shapes):
-            inputs = _real_inputs([samples[place] for place in alike])
+            inputs = [
+                _RealInput([np.ravel(samples[other][place]) for other in alike])
+                for place, array in enumerate(samples[alike[0]])
+                if _is_real(array) and np.size(array)
+            ]
             # Near copies share the inputs that are not real, and the label.
             others = [
                 digest([*filterfalse(_is_real, samples[place]), *([] if labels is None else [labels[place]])])
@@ -133,15 +136,6 @@ def _by_key(places: Sequence[int], keys: Sequence[_Key]) -> list[list[int]]:
 
 def _is_real(array: Array) -> bool:
     return np.asarray(array).dtype.kind == "f"
-
-
-def _real_inputs(samples: Sequence[Sample]) -> list[_RealInput]:
-    """The real inputs of ``samples``, all of the same shapes, that hold anything."""
-    return [
-        _RealInput([np.ravel(sample[place]) for sample in samples])
-        for place, array in enumerate(samples[0])
-        if _is_real(array) and np.size(array)
-    ]
 
 
 class _RealInput:
@@ -166,21 +160,12 @@ class _RealInput:
         starts = np.arange(min(count, _PARTS)) * count // min(count, _PARTS)
         return np.add.reduceat(value[self._varying].astype(np.float64), starts) / (count * self._typical)
 
-    def _rows(self, places: Places) -> Array:
-        if self._values[0].size * len(self._values) <= _AT_ONCE:
-            return self._table[places]
-        return np.stack([self._values[place] for place in places])
-
-    @cached_property
-    def _table(self) -> Array:
-        return np.stack(self._values)
-
     def distances(self, place: int, others: Places) -> Reals:
         """Distances of the samples at ``others`` from the sample at ``place``, relative to the elements' variation."""
         found = np.empty(len(others))
         step = max(1, _AT_ONCE // self._values[0].size)
         for start in range(0, len(others), step):
-            rows = self._rows(others[start : start + step])
+            rows = np.stack([self._values[other] for other in others[start : start + step]])
             found[start : start + step] = self._of_rows(
                 np.abs(np.subtract(rows, self._values[place], dtype=np.float64))
             )
@@ -244,13 +229,8 @@ class _Neighbours:
         others = self._order[slice(*np.searchsorted(self._sums, ends, sorter=self._order))]
         rough = np.abs(self._parts[others] - self._parts[place]).sum(axis=1)
         others = others[(rough <= most) & (others != place)]
-        distances = self._distances(place, others)
+        distances = np.zeros(len(others))  # the largest of all inputs
+        for item in self._inputs if len(others) else ():
+            own = item.distances(int(self._members[place]), self._members[others])
+            np.maximum(distances, own, out=distances)
         return others[distances <= reach], distances[distances <= reach]
-
-    def _distances(self, place: int, others: Places) -> Reals:
-        """Return the largest distance of two samples over all inputs."""
-        found = np.zeros(len(others))
-        for item in self._inputs:
-            if len(others):
-                np.maximum(found, item.distances(int(self._members[place]), self._members[others]), out=found)
-        return found

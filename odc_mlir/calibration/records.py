@@ -1,13 +1,11 @@
 """Record files of models: our store, onert's ``minmax.bin``, and their content as JSON data.
 
-The store is an SQLite database with a rollback journal: what a process adds is there as a whole or not at all, also
-when it is killed on the way, and several may add at a time. Each addition is a batch of its own; many of them are
-joined into one per set of input shapes. The last raw inputs are kept beside, within bounds, so that a quantised model
-can be checked on what the model really gets.
+The store is an SQLite database with a rollback journal, so that processes can add to it at a time and be killed. Each
+addition is a batch; many of them are joined into one per set of input shapes. The last raw inputs are kept as well.
 
 ``minmax.bin`` is little-endian: u32 magic, u32 version, u32 number of runs; then for each run u32 number of operators,
 u32 number of inputs, and for each of them, operators first, u32 model, u32 subgraph, u32 operator or input index, f32
-minimum, f32 maximum. An operator stands for its first result; further results have no place in the file.
+minimum, f32 maximum. An operator stands for its first result.
 """
 
 from __future__ import annotations
@@ -150,7 +148,8 @@ class RecordStore:
         # Not compressed: recording must not wait for that. Batches that are joined are.
         tensors = [(*key, statistics.to_bytes(level=0)) for key, statistics in records.tensors.items()]
         facts = json.dumps({name: asdict(found) for name, found in records.inputs.items()})
-        samples = [_packed_sample(sample) for sample in inputs[-self.max_inputs :] if all(map(can_pack, sample))]
+        kept = [sample for sample in inputs[-self.max_inputs :] if all(map(can_pack, sample))]
+        samples = [pack({}, {str(i): array for i, array in enumerate(sample)}, level=0) for sample in kept]
         key = _shapes_text(shapes)
         with self._open(write=True) as database:
             # The file may have been deleted meanwhile, and then is empty again.
@@ -182,15 +181,11 @@ class RecordStore:
     def records(self, shapes: Shapes | None = None) -> Records:
         """Return the runs on inputs of ``shapes`` (default: all) in order of insertion."""
         with self._open() as database, _content(self._where):
-            result = joined(self._batches(database, shapes))
+            rows = database.execute("SELECT id, shapes, runs, inputs FROM batches ORDER BY id").fetchall()
+            wanted = [row for row in rows if shapes is None or row[1] == _shapes_text(shapes)]
+            result = joined(_batch(database, i, runs, inputs, self._where) for i, _, runs, inputs in wanted)
         result.digest = self.digest
         return result
-
-    def _batches(self, database: sqlite3.Connection, shapes: Shapes | None) -> Iterator[Records]:
-        rows = database.execute("SELECT id, shapes, runs, inputs FROM batches ORDER BY id").fetchall()
-        for identity, key, runs, inputs in rows:
-            if shapes is None or key == _shapes_text(shapes):
-                yield _batch(database, identity, runs, inputs, self._where)
 
     def statistics(self, shapes: Shapes | None = None) -> dict[str, TensorStatistics]:
         """Statistics by tensor name, over all runs on inputs of ``shapes`` (default: of any)."""
@@ -376,10 +371,6 @@ def _damage(reason: str, where: str) -> RecordsDamagedError:
 
 def _not_ours(where: str) -> RecordsDamagedError:
     return RecordsDamagedError("this is not a file of records", location=where, hint=_NOT_OURS)
-
-
-def _packed_sample(sample: Sequence[NDArray[Any]]) -> bytes:
-    return pack({}, {str(index): array for index, array in enumerate(sample)}, level=0)
 
 
 def _shapes_text(shapes: Shapes) -> str:

@@ -57,12 +57,11 @@ class Driver:
             # Runs are counted over all samples that choose the final ranges.
             found = [*amount(data.known), *(found for found in base.records.findings if found.kind != FEW_RUNS)]
             self.findings += map(str, found)
-        self.statistics = self.evaluator.statistics_of(base)
         self.differing_units: dict[str, str] = {}
         if data.separate and not data.made_up:
             by = "calibration samples" if data.fit else "recorded ranges"
             self.differing_units = units_that_differ(
-                base.graph, self.statistics, data.held, by=by, among="the samples to check on"
+                base.graph, self.evaluator.statistics_of(base), data.held, by=by, among="the samples to check on"
             )
             self.findings += self.differing_units.values()
         self.precision_search: PrecisionSearch | None = None
@@ -100,7 +99,6 @@ class Driver:
         choosing = HelpSearch(evaluator, self.fixed, self.findings)
         best = found = choosing.run()
         weights_only = evaluator.builder.scheme.weights_only
-        self.statistics = {} if weights_only else evaluator.statistics_of(best.model)
         if evaluator.target is not None and not weights_only:
             evaluator.place(best, has_own=bool(self.fixed))
         # Made-up inputs do not show the accuracy that weights need, but a budget must be kept.

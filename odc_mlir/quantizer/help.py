@@ -18,6 +18,7 @@ from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.candidates import has_outputs_with_tails
 from odc_mlir.quantizer.evaluator import HALVES, JUDGES, Evaluator
 from odc_mlir.quantizer.layers import LEAST_COVERAGE
+from odc_mlir.quantizer.measurement import GOOD_DB
 from odc_mlir.quantizer.models import (
     Candidate,
     FloatModel,
@@ -171,7 +172,10 @@ class HelpSearch:
                 gains = not self.measured(best).better_than(self.measured(found), LEAST_GAIN_DB)
             else:  # ranges know the samples held back
                 gains = not self.is_worse_unseen(found, best)
-            return (gains and not self.loses_layers(found, best)) or self._reaches_coverage(found, best)
+            # Float layers are no accuracy: a model with the coverage to pass goes before one without.
+            least = LEAST_COVERAGE if self.options.min_coverage is None else self.options.min_coverage
+            ours, theirs = (self.evaluator.coverage(each).share() or 0.0 for each in (found, best))
+            return (gains and not self.loses_layers(found, best)) or theirs < least <= ours
         judge = self._gains_on_all if row.judged_on == ALL else self._gains_on_unseen
         return judge(change, found, best) and not self.loses_layers(found, best)
 
@@ -213,12 +217,6 @@ class HelpSearch:
         """Return whether ``found`` has more products in float, or lacks numbers of more samples."""
         ours, theirs = (self.evaluator.coverage(each).left("macs") for each in (found, best))
         return ours > theirs or self.measured(found).lacking > self.measured(best).lacking
-
-    def _reaches_coverage(self, found: Candidate, best: Candidate) -> bool:
-        """Return whether ``found`` has the coverage to pass and ``best`` has not: float layers are no accuracy."""
-        least = LEAST_COVERAGE if self.options.min_coverage is None else self.options.min_coverage
-        ours, theirs = (self.evaluator.coverage(each).share() or 0.0 for each in (found, best))
-        return theirs < least <= ours
 
     # Models and recipes.
 
@@ -293,18 +291,19 @@ class HelpSearch:
         moved = {info.name for place, info in enumerate(infos) if not reference.has_scores(place)} - kept
         return outputs_normalized(model, asked, moved, self.evaluator.statistics_of(model), self.data.fit)
 
-    def equalized(self, kind: str) -> FloatModel | None:
+    def equalized(self, kind: str, models: dict[str, FloatModel] | None = None) -> FloatModel | None:
         """Return the equalised model, recorded; None where nothing changes or there are no samples to record."""
-        if kind not in self.models:
-            root = self.models["none"]
+        models = self.models if models is None else models
+        if kind not in models:
+            root = models["none"]
             found = equalized(root, kind, root.fitted) if self.data.fit else None
             if found is None:
                 return None
             if self.options.max_bytes is not None:
                 drop_factors(found.module)
             self.evaluator.record(found)
-            self.models[kind] = found
-        return self.models[kind]
+            models[kind] = found
+        return models[kind]
 
     def _refit(self, best: Candidate) -> Candidate:
         """Return the trial with codes refined by all samples: where calibration samples are few, each one counts."""
@@ -354,6 +353,24 @@ def _equalizations(search: HelpSearch) -> Iterator[RecipeChange]:
     for kind in search.options.equalizations:
         if kind in search.models and kind != search.best.recipe.equalize:
             yield RecipeChange(kind, search.models[kind], replace(search.best.recipe, equalize=kind))
+
+
+def _all_alike(search: HelpSearch) -> Iterator[RecipeChange]:
+    """Inputs and outputs normalised together: mending one of several lost columns shows no gain."""
+    model, recipe = search.models["none"], search.best.recipe
+    for kind in NORMALIZED:
+        found = None if recipe.normalizes(kind) else search.normalized(model, kind)
+        if found is not None:
+            model, recipe = found, recipe.normalizing(kind, found)
+    if model is search.models["none"]:
+        return
+    models = {"none": model}
+    for kind in search.options.equalizations:
+        if (found := search.equalized(kind, models)) is not None:
+            search.evaluator.foreseen += 1
+            yield RecipeChange(kind, found, replace(recipe, equalize=kind))
+    if search.best.model in models.values():
+        search.models = models
 
 
 def _rounding(search: HelpSearch) -> Iterator[RecipeChange]:
@@ -410,8 +427,8 @@ def _may_switch(search: HelpSearch, option: str) -> bool:
 
 def _is_refined(search: HelpSearch) -> bool:
     assert search.plain is not None
-    ours, first = ((of.recipe.rounding, of.recipe.correction) for of in (search.best, search.plain))
-    return ours != first
+    first, best = search.plain.recipe, search.best.recipe
+    return (best.rounding, best.correction) != (first.rounding, first.correction)
 
 
 def _may_round(search: HelpSearch) -> bool:
@@ -440,6 +457,11 @@ def _may_make_output_room(search: HelpSearch) -> bool:
 
 OF_VALUES = (
     Help("equalize", lambda search: True, _equalizations),
+    Help(
+        "normalize and equalize",
+        lambda search: search.measured(search.best).quality_db < GOOD_DB or any(search.measured(search.best).lost),
+        _all_alike,
+    ),
     Help("rounding", _may_round, _rounding),
     Help("correction", _may_correct, lambda search: _switched(search, correction=True)),
     # Rounding nearly always helps small models; few held-back samples leave that in doubt.

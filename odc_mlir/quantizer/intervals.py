@@ -81,7 +81,10 @@ def intervals_of(
     count = reference.measurable
     result = _ends(reference, judged.reals, count, ends, reference.unsettled(judged))
     if itself is not None:
-        result = _bettered(result, _ends(reference, itself.reals, count))
+        better = _ends(reference, itself.reals, count)
+        for metric in result.keys() & better.keys():
+            (low, high), (least, most) = result[metric], better[metric]
+            result[metric] = (low, max(high, most)) if HIGHER_IS_BETTER[metric] else (min(low, least), high)
     pairs = list(zip(reference.outputs, judged.reals, strict=True))
     agreeing = {
         place: float(np.mean([top_match(a[place], b[place], 1, classes) if a[place].size else 1.0 for a, b in pairs]))
@@ -149,14 +152,6 @@ def _ends(
         if np.isfinite((low, high)).all():
             result[metric] = low, high
     return result
-
-
-def _bettered(one: dict[str, Interval], other: dict[str, Interval]) -> dict[str, Interval]:
-    found = dict(one)
-    for metric in set(one) & set(other):
-        (low, high), (least, most) = one[metric], other[metric]
-        found[metric] = (low, max(high, most)) if HIGHER_IS_BETTER[metric] else (min(low, least), high)
-    return found
 
 
 class CutOff(NamedTuple):

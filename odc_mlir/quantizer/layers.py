@@ -1,11 +1,9 @@
 """Errors of single layers and roundings, and the share of layers, weights and products in each precision.
 
-* *Isolated*: an operator of the quantised model gets the float model's values as codes; its results are compared with
-  the float model's. This is the error that the operator adds.
-* *Effect*: the isolated results replace the operator's in the float model, and the rest is computed anew. This is the
-  operator's error in the outputs.
-* *Rounding*: one tensor, or the constants of one operator, rounded to its codes in the float model. This predicts the
-  gain of wider codes: values gain only where all operators that produce and read them are wide.
+An *isolated* error is that of an operator's results for the float model's values as codes. Its *effect* is the error of
+the outputs if these results replace the operator's in the float model. A *rounding* of one tensor, or of the constants
+of one operator, predicts the gain of wider codes: values gain only where all operators that produce and read them are
+wide.
 """
 
 from __future__ import annotations
@@ -56,7 +54,12 @@ class Examination:
         self.graph = graph
         executor = HostExecutor(graph)
         self.runs, self._samples = [FloatRun(executor, samples[0])], [samples[0]]
-        most = self._count(len(samples))
+        # Effects take half the model per operator: seconds of a core, and bytes of float tensors that are kept. Means
+        # over eight samples rank layers.
+        most_samples, most_macs, most_bytes = 8, 4 << 30, 256 << 20
+        macs = self.macs * max(len(graph.nodes) // 2, 1)
+        nbytes = sum(value.nbytes for value in self.runs[0].values.values())
+        most = max(1, min(len(samples), most_samples, most_macs // max(macs, 1), most_bytes // max(nbytes, 1)))
         for sample in samples[1:]:
             if len(self.runs) == most:
                 break
@@ -83,14 +86,6 @@ class Examination:
     def macs(self) -> int:
         """The multiply-accumulates of one run."""
         return sum(node.macs for node in self.runs[0].shaped.nodes)
-
-    def _count(self, available: int) -> int:
-        """Return the number of samples that time and memory allow: effects take half the model per operator."""
-        # Seconds of a core, and bytes of float tensors that are kept. Means over eight samples rank layers.
-        most_samples, most_macs, most_bytes = 8, 4 << 30, 256 << 20
-        macs = self.macs * max(len(self.graph.nodes) // 2, 1)
-        nbytes = sum(value.nbytes for value in self.runs[0].values.values())
-        return max(1, min(available, most_samples, most_macs // max(macs, 1), most_bytes // max(nbytes, 1)))
 
     def layers(self, quantised: Graph) -> list[LayerError]:
         """Return the errors of every operator of ``quantised`` that is in the float model, in program order."""
@@ -387,7 +382,13 @@ class Effect:
     @property
     def noise(self) -> tuple[float, ...]:
         """Relative noise of each output."""
-        return tuple(_part(error, power) for error, power in self.sums)
+        # Noise of an output that is unrelated to the right one. Beside more, as a division by nearly zero gives,
+        # all other noise would vanish.
+        wrong = 2.0
+        return tuple(
+            wrong if not math.isfinite(error) else min(error / power, wrong) if power else float(error > 0)
+            for error, power in self.sums
+        )
 
     def add(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
         """Take in the outputs of one sample without and with the rounding."""
@@ -399,15 +400,6 @@ class Effect:
             signal, noise = signal_and_noise(a, b, counts=a.dtype.kind != "f")
             sums[0] += noise
             sums[1] += signal
-
-
-def _part(error: float, power: float) -> float:
-    # Noise of an output that is unrelated to the right one. More is limited to that: beside the result of a division by
-    # nearly zero all other noise would vanish.
-    wrong = 2.0
-    if not math.isfinite(error):
-        return wrong
-    return min(error / power, wrong) if power else float(error > 0)
 
 
 def effects(examination: Examination, quantised: Graph) -> list[Effect]:

@@ -46,7 +46,7 @@ from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.circle.circle_clip_masks import clip_masks
 from odc_mlir.transforms.circle.circle_equalize_channels import CircleEqualizeChannelsPass, patterns_of
 from odc_mlir.transforms.circle.circle_fold_constants import CircleFoldConstantsPass
-from odc_mlir.transforms.circle.equalizing.pairs import Pair
+from odc_mlir.transforms.circle.rewrites.equalizing import Pair
 from odc_mlir.transforms.common.masks import TermSource, argument_of, is_seen_beyond, may_be_limited, sources
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import WeightedLayer, real
@@ -489,7 +489,8 @@ def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> Floa
         tell_apart(module)
         run_passes(make_context(), module, ("dce",))
         _, found = _run(graph_of(module), samples, set(), set(terms))
-        wrong = {name for name in terms if name not in changed and not _same_shares(expected[name], found[name])}
+        pairs = {name: zip(expected[name], found[name], strict=True) for name in terms if name not in changed}
+        wrong = {name for name, every in pairs.items() if not all(_is_same(old, new) for old, new in every)}
         if not wrong:
             return FloatModel(module)
         changed |= wrong
@@ -528,12 +529,10 @@ def _run(
     return ranges, shares
 
 
-def _same_shares(expected: Sequence[Array], found: Sequence[Array]) -> bool:
-    for old, new in zip(expected, found, strict=True):
-        all_hidden = (old == old[..., :1]).all(axis=-1) if old.ndim else np.False_
-        if not ((old == new).all(axis=-1) | all_hidden).all():
-            return False
-    return True
+def _is_same(old: Array, new: Array) -> bool:
+    """Return whether shares are the same in all rows that are not hidden as a whole."""
+    all_hidden = (old == old[..., :1]).all(axis=-1) if old.ndim else np.False_
+    return bool(((old == new).all(axis=-1) | all_hidden).all())
 
 
 _MOVES = frozenset({"RESHAPE", "EXPAND_DIMS", "SQUEEZE", "BROADCAST_TO"})

@@ -251,21 +251,19 @@ def places_of(graph: Graph, output: int) -> Places | None:
     while (node := producers.get(tensor)) is not None:
         spec = node.node.spec
         if spec.name in _PLACES:
-            return _searching(graph, node, in_order) if tensor == node.outputs[_PLACES[spec.name]] else None
+            if tensor != node.outputs[_PLACES[spec.name]]:
+                return None
+            axis = -1
+            if spec.name != "TOPK_V2":
+                info = graph.tensors[node.inputs[1]]
+                axis, in_order = (int(info.array().reshape(-1)[0]), in_order) if info.is_const else (-1, False)
+            return Places(node.inputs[0], axis, spec.name != "ARG_MIN", in_order)
         keeps_order = spec.name in _KEEP_ORDER
         if not keeps_order and spec.quant.source is None:
             return None
         in_order &= keeps_order
         tensor = node.inputs[0 if keeps_order else spec.quant.source or 0]
     return None
-
-
-def _searching(graph: Graph, node: GraphNode, in_order: bool) -> Places:
-    name, axis = node.node.spec.name, -1
-    if name != "TOPK_V2":
-        info = graph.tensors[node.inputs[1]]
-        axis, in_order = (int(info.array().reshape(-1)[0]), in_order) if info.is_const else (-1, False)
-    return Places(node.inputs[0], axis, name != "ARG_MIN", in_order)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -132,12 +132,18 @@ class PrecisionSearch:
         )
         self._first = first = self.measured({}, candidate)
         aims = self._aims()
-        if not self._ladder or not (self.aim.kind != LIMITS or self._has_need(first, aims)):
+        limits = self.limits if self.options.mixed != ON else _with_margin(self.limits)
+        has_need = self.aim.kind != LIMITS or not (first.holds(limits, aims) and self.confirmed(first))
+        if not self._ladder or not has_need:
             return candidate
         self.tried[False, ()] = self.chosen = first
         self.evaluator.say("looking for layers that need more bits")
         self._effects = self._sensitivity(candidate)
-        found = self._found(candidate, aims)
+        if self.aim.kind != LIMITS:
+            found = self._best_within_budget(candidate)
+        else:
+            levels = self._accurate(candidate, aims)
+            found = None if levels is None else self._made(levels)
         if found is not None:
             self.chosen = found
             step = {"step": "mixed", "value": dict(found.precisions), "tried": len(self.tried), "kept": True}
@@ -190,10 +196,6 @@ class PrecisionSearch:
     def _runs(self, precision: str) -> bool:
         return self.rules is not None and precision != schemes.FLOAT and self.rules.takes(precision)
 
-    def _has_need(self, first: Tried, aims: Sequence[float]) -> bool:
-        limits = self.limits if self.options.mixed != ON else _with_margin(self.limits)
-        return not (first.holds(limits, aims) and self.confirmed(first))
-
     def confirmed(self, tried: Tried) -> bool:
         """Return whether the limits hold by cross-validation as well."""
         if not tried.holds(self.limits):
@@ -238,12 +240,6 @@ class PrecisionSearch:
         return tuple(by_bits[more] for more in bits)
 
     # Measuring along the front.
-
-    def _found(self, candidate: Candidate, aims: Sequence[float]) -> Tried | None:
-        if self.aim.kind != LIMITS:
-            return self._best_within_budget(candidate)
-        levels = self._accurate(candidate, aims)
-        return None if levels is None else self._made(levels)
 
     def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> pareto.Levels | None:
         """Return the cheapest accurate choice; None if there is none, or it is the plain one."""
@@ -363,14 +359,12 @@ class PrecisionSearch:
 
     def _of_most_bits(self, problem: pareto.Problem) -> Iterator[dict[str, str]]:
         """Yield the widest codes of each layer that the search allows, then 16-bit weights if no target prices them."""
-        widest = self._precisions(self._widest(problem))
+        codes = [level for level, step in enumerate(self._levels) if step != schemes.FLOAT]
+        finite = ([level for level in codes if math.isfinite(row[level])] for row in problem.costs)
+        widest = self._precisions(tuple(map(max, finite)))
         yield widest
         if self.rules is None and self.options.reader != LITERT and schemes.WIDE_VALUES in self._levels:
             yield dict.fromkeys(sorted({*widest, *(self.names[place] for place in problem.free)}), schemes.WIDE_WEIGHTS)
-
-    def _widest(self, problem: pareto.Problem) -> pareto.Levels:
-        codes = [level for level, step in enumerate(self._levels) if step != schemes.FLOAT]
-        return tuple(max(level for level in codes if math.isfinite(row[level])) for row in problem.costs)
 
     def _precisions(self, levels: pareto.Levels) -> dict[str, str]:
         named = sorted(zip(self.names, levels, strict=True))
@@ -378,16 +372,13 @@ class PrecisionSearch:
         return {name: step for name, step in steps if step != self.options.scheme}
 
     def _key(self, levels: pareto.Levels) -> _Key:
-        return self._key_of(self._precisions(levels))
-
-    def _key_of(self, precisions: Mapping[str, str]) -> _Key:
-        return self._refines, tuple(sorted(precisions.items()))
+        return self._refines, tuple(sorted(self._precisions(levels).items()))
 
     def _made(self, levels: pareto.Levels) -> Tried:
         return self._made_with(self._precisions(levels))
 
     def _made_with(self, precisions: dict[str, str]) -> Tried:
-        key = self._key_of(precisions)
+        key = self._refines, tuple(sorted(precisions.items()))
         if key not in self.tried:
             self.tried[key] = self.measured(precisions, self._built(precisions, refines=self._refines or None))
             self.evaluator.say(f"{len(precisions)} layers in other precisions")

@@ -159,7 +159,7 @@ def quantize(
     set_states(module, ())  # until the end they are inputs and outputs as others
     stored, ready = export_model(module), taken_out(module)
     brought = read_given(ready)
-    options = _with_brought(make_options(**_as_target_likes(_scheme_brought(chosen, brought))), brought)
+    options = _with_brought(make_options(**_completed(chosen, brought)), brought)
     _check_sources(calibration, evaluation, labels, records)
     if records is not None and calibration is not None:
         raise OptionError(
@@ -225,12 +225,6 @@ def _check_sources(
             np.asarray(labels)
 
 
-def _scheme_brought(chosen: Mapping[str, Any], brought: Types) -> Mapping[str, Any]:
-    """Return ``chosen`` with the scheme that a fake-quantised model was trained for, unless one is given."""
-    says = chosen.get("scheme") or chosen.get("config") or chosen.get("mixed") not in (None, *SWITCH, True, False)
-    return {**chosen, "scheme": scheme_of(brought)} if brought and not says else chosen
-
-
 def _with_brought(options: Options, brought: Types) -> Options:
     """Return plain options for fake-quantised models: they were trained with their parameters."""
     if not brought:
@@ -249,11 +243,16 @@ def _with_brought(options: Options, brought: Types) -> Options:
     return replace(options, **{name: value for name, value in plain.items() if getattr(options, name) == AUTO})
 
 
-def _as_target_likes(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with the form of weights that the target runs best; a CPU is a reader."""
+def _completed(chosen: dict[str, Any], brought: Types) -> dict[str, Any]:
+    """Return the options with the scheme that a fake-quantised model was trained for, unless one is given.
+
+    The form of weights is the one that the target runs best; a CPU is a reader.
+    """
+    says = chosen.get("scheme") or chosen.get("config") or chosen.get("mixed") not in (None, *SWITCH, True, False)
+    chosen |= {"scheme": scheme_of(brought)} if brought and not says else {}
     target = chosen.get("target")
     if target is None:
-        return dict(chosen)
+        return chosen
     if is_cpu(target):
         return {**chosen, "target": None, "reader": chosen.get("reader") or CPU}
     form = targets.load(target).weight_forms.get(chosen.get("scheme") or "")

@@ -148,7 +148,11 @@ class Reference:
             )
             for place, arrays in enumerate(zip(*self.outputs, strict=True))
         ]
-        self._parts = [part for place in range(len(graph.outputs)) for part in self._parts_of(place)]
+        self._parts: list[tuple[int, int | None]] = []  # outputs as a whole, or their columns if each has its own size
+        for place in range(len(graph.outputs)):
+            own = self.columns(place)
+            is_split = not self.has_scores(place) and own.differ and self.has_own_columns(place)
+            self._parts += [(place, column) for column in range(len(own.low))] if is_split else [(place, None)]
         self._undecided: set[int] = self._find_undecided() if like is None else like._undecided
 
     def answers(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
@@ -240,13 +244,6 @@ class Reference:
         varies_by, sizes = values.std(axis=0).max(axis=0), np.abs(values).max(axis=(0, 1))
         return bool(np.median(varies_by - _SLIGHT * sizes) > 0.0)
 
-    def _parts_of(self, place: int) -> list[tuple[int, int | None]]:
-        """Return output ``place`` as a whole, or its columns if each has its own size."""
-        columns = self.columns(place)
-        if not self.has_scores(place) and columns.differ and self.has_own_columns(place):
-            return [(place, column) for column in range(len(columns.low))]
-        return [(place, None)]
-
     def is_bounded(self, place: int) -> bool:
         """Return whether output ``place`` has a range by its operator's definition."""
         return self._kinds[place] in INTERVALS
@@ -275,13 +272,15 @@ class Reference:
         """The outputs whose values are taken for scores of classes, by place; a SOFTMAX says so itself."""
         if self._like is not None:
             return self._like.logits
-        return frozenset(place for place in range(len(self.graph.outputs)) if self._has_logits(place))
-
-    def _has_logits(self, place: int) -> bool:
-        if self._asks_for_classes and self._may_have_rows(place):
-            rows = self._rows(place, self.classes(place))
-            return is_varied(np.argmax(rows, axis=1).tolist(), rows.shape[1], 1.0)
-        return self._may_have_scores(place) and are_scores(self._rows(place), self._is_alone)
+        found = set()
+        for place in range(len(self.graph.outputs)):
+            if self._asks_for_classes and self._may_have_rows(place):
+                rows = self._rows(place, self.classes(place))
+                has_logits = is_varied(np.argmax(rows, axis=1).tolist(), rows.shape[1], 1.0)
+            else:
+                has_logits = self._may_have_scores(place) and are_scores(self._rows(place), self._is_alone)
+            found |= {place} if has_logits else set()
+        return frozenset(found)
 
     def has_scores(self, place: int) -> bool:
         """Return whether columns of output ``place`` are scores of one unit."""
@@ -317,20 +316,16 @@ class Reference:
         """Return the number of classes in each row of output ``place``; None: all its elements."""
         node = self._makers[place]
         if node is None or self._kinds[place] not in SOFTMAX:
-            return self._width(place)
+            sizes = {outputs[place].shape for outputs in self.outputs}
+            widths: set[int] = {shape[-1] for shape in sizes if shape}
+            length = widths.pop() if len(widths) == 1 else 0  # of each of several rows
+            return length if length > 1 and any(math.prod(shape) != length for shape in sizes) else None
         found = [outputs[place] for outputs in self.outputs]
         is_direct = self.graph.outputs[place] == node.outputs[0]
         shapes = {array.shape[-1:] for array in found} if is_direct else {self.graph.tensors[node.outputs[0]].shape}
         width = next(iter(shapes)) if len(shapes) == 1 else None  # rows of several lengths are no classes
         classes = (width[-1] if width else None) or 0
         return classes if classes > 0 and not any(array.size % classes for array in found) else None
-
-    def _width(self, place: int) -> int | None:
-        """Return the length of each of several rows of output ``place``; None for a single row."""
-        shapes = {outputs[place].shape for outputs in self.outputs}
-        widths: set[int] = {shape[-1] for shape in shapes if shape}
-        width = widths.pop() if len(widths) == 1 else 0
-        return width if width > 1 and any(math.prod(shape) != width for shape in shapes) else None
 
     @cached_property
     def answers_of_one(self) -> list[Answers]:

@@ -1,10 +1,9 @@
 """Refined codes of a quantised model: weights rounded by the inputs' moments, and corrected biases.
 
-Both models run on the same samples, operator by operator. At each layer with quantised weights, the moments of the
-float model's inputs choose codes of the weights (:mod:`odc_mlir.numerics.weight_rounding`). The difference between the
-means of the inputs of both models, with all layers before already refined, corrects the bias. Zero points and element
-types stay, and so do scales, except those of weights that are dequantised before use. Weights that several layers share
-stay one constant; its codes depend on the inputs of all these layers.
+Both models run on the same samples, operator by operator. The moments of the float model's inputs choose codes of the
+weights (:mod:`odc_mlir.numerics.weight_rounding`); the difference between the means of the inputs of both models, with
+all layers before already refined, corrects the bias. Scales stay, except those of weights that are dequantised before
+use. Codes of weights that several layers share depend on the inputs of all these layers.
 """
 
 from __future__ import annotations

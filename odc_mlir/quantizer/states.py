@@ -1,9 +1,8 @@
 """State of a model in use: outputs that the next run takes as inputs, and running over sequences of samples.
 
-Samples are consecutive frames, in the order of their source. The first frame of a sequence has the state that its
-sample gives, or zero; each later one has the state that the model itself made of the frame before, a quantised model
-its own, so that errors add up over the steps as they do in use. A sequence starts with the first sample, and wherever
-a sample's states are all zero or those of the first sample again; if those of all samples are, it is one sequence.
+Samples are consecutive frames. The first frame of a sequence has the state that its sample gives, or zero; each later
+one has the state that the model itself made of the frame before, a quantised model its own. A sequence starts with the
+first sample, and wherever a sample's states are all zero or those of the first sample again, but not everywhere.
 """
 
 from __future__ import annotations
@@ -234,15 +233,12 @@ class Rollout:
         for first, end in zip(ends, [*ends[1:], 1 << 62], strict=True):
             inside = (steps >= first) & (steps < end)
             if inside.any():
-                found.append({"first": first + 1, "last": int(steps[inside].max()) + 1} | _sqnr(signal, noise, inside))
+                of, by = signal[:, inside].sum(axis=1), noise[:, inside].sum(axis=1)
+                told = (of > 0) & (by > 0)
+                worst = float(10.0 * np.log10(np.min(of[told] / by[told]))) if told.any() else None
+                frames = {"first": first + 1, "last": int(steps[inside].max()) + 1, "frames": int(inside.sum())}
+                found.append(frames | {"sqnr_db": worst})
         return found
-
-
-def _sqnr(signal: NDArray[np.float64], noise: NDArray[np.float64], inside: NDArray[np.bool_]) -> dict[str, Any]:
-    of, by = signal[:, inside].sum(axis=1), noise[:, inside].sum(axis=1)
-    told = (of > 0) & (by > 0)
-    worst = float(10.0 * np.log10(np.min(of[told] / by[told]))) if told.any() else None
-    return {"frames": int(inside.sum()), "sqnr_db": worst}
 
 
 def initial_value(pair: StatePair, info: TensorInfo) -> Array:

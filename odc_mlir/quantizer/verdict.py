@@ -22,12 +22,11 @@ from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, wilson
 from odc_mlir.quantizer.layers import UNIT_NAMES, Coverage, coverage_of, leaked
 from odc_mlir.quantizer.measurement import Measurement, lost_places
 from odc_mlir.quantizer.models import Candidate, Recipe, float_reasons, layer_names, precisions_before
-from odc_mlir.quantizer.outputs import ends_of, lost_output_text, one_sided, remedy_of_guess, unreached
+from odc_mlir.quantizer.outputs import lost_output_text, one_sided, remedy_of_guess, unreached
 from odc_mlir.quantizer.policy.declarations import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
-from odc_mlir.quantizer.policy.options import Options, escaped, overrides_text
+from odc_mlir.quantizer.policy.options import Options, overrides_text
 from odc_mlir.quantizer.policy.schemes import FLOAT, NARROW, NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.policy.verdict import (
-    CAUSE,
     DOUBT,
     NOTE,
     OF_ANSWERS,
@@ -469,55 +468,6 @@ def _classes(o: JudgedCandidate) -> Iterator[str]:
                 )
 
 
-def _causes(o: JudgedCandidate) -> Iterator[str]:
-    """Yield options and samples that leave few codes to values or clip them, if limits are missed."""
-    # The widest headroom that still leaves enough codes, with 8 and with 16 bits: it costs 1 and 3 bits.
-    widest_headroom, widest_of_16_bits = 1.0, 7.0
-    if not (o.missed or o.silent[0] or o.counted_lost):
-        return
-    driver, options, graph = o.driver, o.options, o.candidate.graph
-    if driver.differing_units:
-        yield "the samples to check on, which seem to be in another unit than the model was calibrated in"
-    headroom = options.headroom or 0.0
-    if headroom > (widest_of_16_bits if options.has_codes_to_spare else widest_headroom):
-        yield f"--headroom {headroom:g}, which leaves {100.0 / (1.0 + headroom):.2g} % of the codes to values"
-    of_values = {name: (seen.minimum, seen.maximum) for name, seen in driver.statistics.items() if seen.runs}
-    constants = (
-        (info.name, info.array()) for info in o.reference.graph.tensors if info.is_const and info.dtype == "float32"
-    )
-    seen = {name: (float(array.min()), float(array.max())) for name, array in constants if array.size} | of_values
-    outputs = zip((info.name for info in graph.output_infos()), ends_of(graph, graph.outputs), strict=True)
-    ends = {name: found for name, found in outputs if found is not None} | dict(_ends_of_codes(graph))
-    copies = {name: f"{escaped(name, '=')}={escaped(of, '=')}" for name, of in options.copied_parameters.items()}
-    given = [(f"--parameters of {name!r}", name) for name in options.parameters]
-    for option, name in [*given, *((f"--copy-parameters {text}", name) for name, text in copies.items())]:
-        yield from _misfit(option, ends.get(name), seen.get(name))
-
-
-def _misfit(option: str, ends: tuple[float, float] | None, seen: tuple[float, float] | None) -> Iterator[str]:
-    """Yield the text for an ``option`` with the range ``ends`` where values cover ``seen``."""
-    # Codes that clip more than this part of the values' span, or that are filled by less than the second part of their
-    # range (two bits are lost), are a likely cause of low accuracy.
-    most_clipped, least_filled = 0.05, 0.25
-    if ends is None or seen is None:
-        return
-    (least, most), (low, high) = ends, seen
-    whole = max(high, 0.0) - min(low, 0.0)  # codes hold zero
-    clipped = max(least - low, high - most)
-    if whole > 0.0 and (clipped > most_clipped * whole or whole < least_filled * (most - least)):
-        yield (
-            f"{option}, whose codes reach from {least:.3g} to {most:.3g} where values lie from {low:.3g} to {high:.3g}"
-        )
-
-
-def _ends_of_codes(graph: Graph) -> Iterator[tuple[str, tuple[float, float]]]:
-    for info in graph.tensors:
-        if info.quant is not None and np.size(info.quant.scales) == 1:
-            scale, zero = (float(np.ravel(of)[0]) for of in (info.quant.scales, info.quant.zero_points))
-            low, high = info.info.range
-            yield info.name, (scale * (low - zero), scale * (high - zero))
-
-
 @dataclass(frozen=True, slots=True)
 class VerdictCheck:
     """A row of the findings table: its severity, and the function that yields a text for each finding."""
@@ -571,7 +521,6 @@ CHECKS = (
     VerdictCheck("scores on one side of a half", PROBLEM, lambda o: unreached(o.candidate.graph)),
     VerdictCheck("budget", PROBLEM, lambda o: o.over_budget),
     VerdictCheck("few samples", DOUBT, _few_samples),
-    VerdictCheck("likely causes", CAUSE, _causes),
 )
 
 

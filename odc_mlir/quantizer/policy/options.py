@@ -1,14 +1,8 @@
 """Options of the quantiser: their text forms, their defaults and the schemes that they apply to.
 
-Precisions of single layers come from text or from a JSON file in the format of ONE's quantiser::
-
-    {"default_quantization_dtype": "uint8", "default_granularity": "channel",
-     "layers": [{"name": "conv1", "dtype": "int16", "granularity": "channel"},
-                {"names": ["a", "b"], "dtype": "float"},
-                {"name": "c", "dtype": "int16", "alternate": {"fused": ["c;relu"]}}]}
-
-Names are those of results; in option texts a backslash makes a separator part of a name. A layer with ``alternate`` has
-several name variants, of which exactly one must be in the graph. ``dtype`` is the name of a scheme, or ``float``.
+Precisions of single layers come from text or from a JSON file in the format of ONE's quantiser. Names are those of
+results; in option texts a backslash makes a separator part of a name. A layer with ``alternate`` has several name
+variants, of which exactly one must be in the graph. ``dtype`` is the name of a scheme, or ``float``.
 """
 
 from __future__ import annotations
@@ -505,7 +499,10 @@ def _plan(overrides: Any, config: Any) -> PrecisionPlan:
 def _check(options: Options) -> None:
     for name, declared in OPTIONS.items():
         value = getattr(options, name)
-        value = _kind(value) if name == "equalize" else value
+        if name == "equalize":  # a file of pairs, or a share, which is checked
+            share_moved(value)
+            kind = "activations" if value.startswith("activations:") else value
+            value = AUTO if is_pattern_file(value) else kind
         if declared.choices and declared.applies_to in SCHEMES_OF and value not in (*declared.choices, None):
             raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(declared.choices)}")
     if options.range_options and options.ranges == AUTO:
@@ -560,14 +557,6 @@ def _check_numbers(options: Options) -> None:
         if most is not None and number is not None and not (0 <= number <= most and number < math.inf):
             allowed = "of at least 0 that is finite" if most == math.inf else f"from 0 to {most:g}"
             raise OptionError(f"{name} is {number}, expected a number {allowed}")
-
-
-def _kind(equalize: str) -> str:
-    """Return the kind of equalisation of a pairs file or a share; raise OptionError for a bad share."""
-    if is_pattern_file(equalize):
-        return AUTO
-    share_moved(equalize)
-    return "activations" if equalize.startswith("activations:") else equalize
 
 
 def _check_given(options: Options) -> None:

@@ -78,7 +78,13 @@ def litert_refuses_node(node: Node) -> str | None:
     weights = next((info for info in coded if info.is_const and info.info.bits <= 16), None)
     several = weights is not None and weights.quant is not None and not weights.quant.per_tensor
     seen = litert_refuses(node.spec.name, moving[0], None if weights is None else weights.dtype, per_channel=several)
-    return seen or _wide_computed_weights(node) or _wide_bias(node) or _scales_out_of_reach(node)
+    if seen is None and node.spec.name in _IMAGE_FILTERS:  # computed filters over images are read as if they had 8 bits
+        filters = [node.optional(place) for place in node.spec.quant.weights]
+        seen = WIDE_WEIGHTS if any(info is not None and info.dtype == "int16" for info in filters) else None
+    if seen is None and node.spec.name == "FULLY_CONNECTED":  # beside such weights a bias is read as 32-bit codes
+        types = [None if info is None else info.dtype for info in (node.optional(1), node.optional(2))]
+        seen = "LiteRT has no kernel for this bias beside weights of int16" if types == ["int16", "int64"] else None
+    return seen or _scales_out_of_reach(node)
 
 
 def litert_refuses_form(node: Node) -> str | None:
@@ -145,20 +151,6 @@ _SCALARS: Mapping[str, tuple[int, ...]] = {
     "NON_MAX_SUPPRESSION_V5": (2, 3, 4, 5),
 }
 _IMAGE_FILTERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"})
-
-
-def _wide_computed_weights(node: Node) -> str | None:
-    """FULLY_CONNECTED takes computed weights of 16 bits, filters over images are read as if they had 8."""
-    filters = [node.optional(place) for place in node.spec.quant.weights] if node.spec.name in _IMAGE_FILTERS else []
-    return WIDE_WEIGHTS if any(info is not None and info.dtype == "int16" for info in filters) else None
-
-
-def _wide_bias(node: Node) -> str | None:
-    """Beside computed weights of 16 bits a bias is read as 32-bit codes, whatever its type."""
-    if node.spec.name != "FULLY_CONNECTED":
-        return None
-    types = [None if info is None else info.dtype for info in (node.optional(1), node.optional(2))]
-    return "LiteRT has no kernel for this bias beside weights of int16" if types == ["int16", "int64"] else None
 
 
 def _scales_out_of_reach(node: Node) -> str | None:

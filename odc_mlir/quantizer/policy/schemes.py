@@ -273,19 +273,16 @@ def _params(least: Reals, most: Reals, dtype: str, symmetric: bool, bounds: Real
     least, most = np.minimum(least, 0.0), np.maximum(most, 0.0)
     middle = 0 if low < 0 else (high + 1) // 2
     steps = np.maximum(-least, most) / (high - middle) if symmetric else (most - least) / (high - low)
-    scales = np.maximum(_with_zeros_among(steps, least == most), np.maximum(bounds, SMALLEST_SCALE))
+    # Channels of zeros have the smallest scale of the others, so that their sums fit as well.
+    is_zero = least == most
+    of_zeros = steps[~is_zero].min(initial=np.inf) if not is_zero.all() else SCALE_OF_ZEROS
+    scales = np.maximum(np.where(is_zero, of_zeros, steps), np.maximum(bounds, SMALLEST_SCALE))
     if symmetric:
         zeros = np.full(len(scales), middle)
     else:
         zeros = np.clip(round_half_away(-least / scales), 0, high - low).astype(np.int64) + low
     stored = np.clip(scales, SMALLEST_SCALE, _LARGEST).astype(np.float32)
     return QuantParams(tuple(stored.tolist()), tuple(zeros.tolist()), axis)
-
-
-def _with_zeros_among(scales: Reals, is_zero: Reals) -> Reals:
-    """Return ``scales`` where channels of zeros have the smallest of the others, so that their sums fit as well."""
-    others = scales[~is_zero]
-    return np.where(is_zero, others.min() if len(others) else SCALE_OF_ZEROS, scales)
 
 
 def least_weight_scales(bias: Reals, input_scale: float, largest: int) -> Reals:

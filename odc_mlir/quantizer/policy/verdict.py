@@ -347,8 +347,8 @@ KEPT_BY_CONSTANTS = "constant outputs would keep all limits but R² as well, or 
 
 
 # Severities of findings. A problem fails the model, and so does doubt: the limits hold, but too few samples show that
-# they hold on others. A cause explains a failure; a note changes no status.
-PROBLEM, DOUBT, CAUSE, NOTE = "problem", "doubt", "cause", "note"
+# they hold on others. A note changes no status.
+PROBLEM, DOUBT, NOTE = "problem", "doubt", "note"
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +398,7 @@ def make_verdict(
         }
         for limit in limits
     ]
-    texts = {kind: [item.text for item in findings if item.severity == kind] for kind in (PROBLEM, DOUBT, CAUSE, NOTE)}
+    texts = {kind: [item.text for item in findings if item.severity == kind] for kind in (PROBLEM, DOUBT, NOTE)}
     holds = all(check["passed"] for check in checks) and not texts[PROBLEM]
     status = FAILED if not holds or texts[DOUBT] else UNCHECKED if made_up else PASSED
     main = next((check for check in checks if not check["passed"]), checks[0])
@@ -413,7 +413,6 @@ def make_verdict(
         "limits": checks,
         "too_few_samples": holds and bool(texts[DOUBT]),
         "problems": [*texts[PROBLEM], *texts[DOUBT]],
-        "causes": texts[CAUSE],
         "metrics": dict(metrics),
         "intervals": {metric: list(ends) for metric, ends in intervals.items()},
         "scores": scores,
@@ -561,8 +560,6 @@ def hint_of(verdict: Mapping[str, Any]) -> str | None:
 
 
 def _hint_of(verdict: Mapping[str, Any]) -> str | None:
-    if causes := verdict["causes"]:
-        return f"leave out {', and '.join(causes)}"
     every = verdict["limits"]
     budget = verdict["coverage"].get("budget")
     if budget is not None and (budget["holds"] or verdict["problems"]):

@@ -25,7 +25,7 @@ columns, or else rows, of which a minority is larger than all others by a factor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np

@@ -23,7 +23,7 @@ TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
     "transforms/npu": 11_150,
-    "quantizer": 12_080,
+    "quantizer": 11_300,
     "transforms/circle": 6_545,
     "transforms/native": 6_290,
     "runtime/kernels": 5_960,
@@ -42,7 +42,7 @@ LINE_BUDGETS = {
     "runtime": 2_674,
     "runtime/session": 2_617,
     "runtime/execution": 2_490,
-    "calibration": 2_030,
+    "calibration": 1_910,
     "plugins": 1_714,
     "transforms": 1_505,
     "support": 1_064,

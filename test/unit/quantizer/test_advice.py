@@ -14,15 +14,12 @@ import pytest
 import odc_mlir
 from helpers.float_models import squeeze_excite, two_layers
 from odc_mlir.errors import AccuracyError
-from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.quantizer.policy.verdict import Answers, choose_limits, hint_of, leaves_some
 from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.quantizer.report import by_harm, render
-from odc_mlir.quantizer.verdict import _misfit, distinct
-from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.quantizer.verdict import distinct
 from odc_mlir.tools.odc_quantize import summary
 from odc_mlir.tools.quantizing import COMMON_FLAGS, in_flags
 
@@ -91,52 +88,6 @@ def test_limits_of_several_options_name_each_once() -> None:
     assert hint.endswith("allow more loss (--max-drop, --limit, --metric top1_match --limit)")
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"headroom": 255.0}, "leave out --headroom 255, which leaves 0.39 % of the codes to values"),
-        ({"parameters": {"hidden": (1e-4, 0)}}, "leave out --parameters of 'hidden', whose codes reach from -0.0128"),
-        ({"parameters": {"hidden": (50.0, 0)}}, "leave out --parameters of 'hidden', whose codes reach from -6.4e+03"),
-        ({"copied_parameters": {"hidden": "x"}}, "leave out --copy-parameters hidden=x, whose codes reach from -"),
-    ],
-)
-def test_an_option_that_does_the_harm_is_named_alone(options: dict[str, Any], said: str) -> None:
-    made = _made(**options, limit=0.01)
-    assert made.failed
-    hint = hint_of(made.verdict)
-    assert hint is not None
-    assert hint.startswith(said)
-    assert "allow more" not in hint
-
-
-@pytest.mark.parametrize(
-    ("ends", "seen", "fits"),
-    [
-        ((0.0, 4.0), (1.0, 1.2), True),
-        ((0.0, 5.0), (1.0, 1.2), False),
-        ((-4.0, 0.0), (-1.2, -1.0), True),
-        ((0.0, 2.0), (1.0, 2.1), True),
-        ((0.0, 2.0), (1.0, 2.2), False),
-        (None, (1.0, 2.0), True),
-    ],
-)
-def test_codes_hold_zero_beside_the_values(
-    ends: tuple[float, float] | None, seen: tuple[float, float], fits: bool
-) -> None:
-    assert (not list(_misfit("--parameters of 'x'", ends, seen))) == fits
-
-
-def test_an_option_that_does_the_harm_is_written_as_commands_take_it() -> None:
-    file, samples = model()
-    renamed = read_model(file)
-    for tensor in renamed.subgraphs[0].tensors:
-        tensor.name = {"hidden": "a=b"}.get(tensor.name, tensor.name)
-    given: dict[str, Any] = {"calibration": samples, "help": False, "limit": 0.01, "copied_parameters": {"a=b": "x"}}
-    hint = hint_of(odc_mlir.quantize(bytes(write_model(renamed)), **given).verdict)
-    assert hint is not None
-    assert hint.startswith("leave out --copy-parameters a\\=b=x, whose codes")
-
-
 def test_a_value_that_misses_its_limit_does_not_look_as_if_it_kept_it() -> None:
     verdict = _made().verdict
     (check,) = verdict["limits"]
@@ -144,19 +95,6 @@ def test_a_value_that_misses_its_limit_does_not_look_as_if_it_kept_it() -> None:
     said = "  top1_match 94.3 % to 99.8 % (95 %), 98.96 % on 24 samples (limit 99.0 %)  <- not kept"
     assert said in summary("m.circle", verdict)
     assert ">98.96 %<" in render(verdict)
-
-
-@pytest.mark.parametrize("options", [{"headroom": 0.5}, {"parameters": {"hidden": (0.12, 0)}}, {}])
-def test_an_option_that_does_no_harm_is_not_blamed(options: dict[str, Any]) -> None:
-    made = _made(**options, limit=1e-9)
-    assert made.failed
-    assert made.verdict["causes"] == []
-
-
-def test_what_passes_has_no_causes() -> None:
-    made = _made(headroom=1.5, limit=0.15)
-    assert made.passed
-    assert made.verdict["causes"] == []
 
 
 @pytest.mark.parametrize(("precisions", "left"), [((), True), (("a",), True), (("a", "b"), False), (("b",), True)])
@@ -304,24 +242,6 @@ def test_no_two_points_of_the_front_say_the_same(chosen: int, kept: list[int]) -
         for layers, sqnr in enumerate((31.01, 31.02, 35.0))
     ]
     assert [item["layers"] for item in distinct(points)] == kept
-
-
-def test_parameters_of_outputs_and_of_weights_are_named_as_causes() -> None:
-    made = _made()
-    (name,) = (info.name for info in made_graph(made).output_infos())
-    weights = next(info.name for info in _constants() if len(info.shape or ()) == 2)
-    for tensor in (name, weights):
-        found = _made(parameters={tensor: (1e-4, 0)}, help=True)
-        assert not found.passed
-        assert any(cause.startswith(f"--parameters of {tensor!r}, whose codes") for cause in found.verdict["causes"])
-
-
-def made_graph(made: Quantized) -> Graph:
-    return build_graph(read_model(made.to_circle()))
-
-
-def _constants() -> list[TensorInfo]:
-    return [info for info in build_graph(read_model(model()[0])).tensors if info.is_const]
 
 
 def _cut_short(**options: Any) -> Quantized:

@@ -656,7 +656,7 @@ def test_only_columns_that_vary_are_lost() -> None:
     coded[:, 3] = 0.25
     columns = Columns.of([row[np.newaxis] for row in expected])
     found = columns.like()
-    found.add_all([row[np.newaxis] for row in coded], [row[np.newaxis] for row in expected])
+    found.add([row[np.newaxis] for row in coded], [row[np.newaxis] for row in expected])
     assert columns.lost(found) == ([2, 3], [1])
     assert columns.lost(found, single=False) == ([3], [])
 

@@ -8,7 +8,6 @@ import pytest
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.intervals import wilson
 from odc_mlir.quantizer.policy.verdict import (
-    CAUSE,
     DEFAULT_DROP_DB,
     DOUBT,
     FAILED,
@@ -258,12 +257,12 @@ def test_made_up_inputs_pass_nothing(made_up: bool, value: float, status: str) -
 
 @pytest.mark.parametrize(
     ("severity", "status", "key"),
-    [(PROBLEM, FAILED, "problems"), (DOUBT, FAILED, "problems"), (CAUSE, PASSED, "causes"), (NOTE, PASSED, "findings")],
+    [(PROBLEM, FAILED, "problems"), (DOUBT, FAILED, "problems"), (NOTE, PASSED, "findings")],
 )
 def test_the_status_follows_from_the_severities_of_findings(severity: str, status: str, key: str) -> None:
     verdict = make_verdict((Limit("mpeir", 0.1),), {"mpeir": 0.0}, findings=[VerdictFinding(severity, "a text")])
     assert verdict["status"] == status
-    assert {name: verdict[name] for name in ("problems", "causes", "findings") if verdict[name]} == {key: ["a text"]}
+    assert {name: verdict[name] for name in ("problems", "findings") if verdict[name]} == {key: ["a text"]}
     assert verdict["too_few_samples"] is (severity == DOUBT)
 
 
