@@ -155,31 +155,27 @@ def _body(arguments: argparse.Namespace) -> int:
 
 def _steps(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the commands with their arguments; raise OptionError for a float model without samples."""
+    from odc_mlir.runtime import api
+    from odc_mlir.runtime.auto.aim import is_quantized
+
     model, target = arguments.model, ["--target", arguments.target]
     more = ["--overwrite"] if arguments.overwrite else []
     yield "odc-lint", [model, *target]
-    is_quantized = _is_quantized(model)
-    if not is_quantized and not arguments.calibration:
+    is_float = not is_quantized(api.open_executor(model, backend="host").graph)
+    if is_float and not arguments.calibration:
         raise OptionError(
             "the model is float, and quantising it needs samples of its inputs",
             hint="give --calibration DATA (docs/quantisation.md lists the formats)",
             location=arguments.model,
         )
     folder.mkdir(parents=True, exist_ok=True)
-    if not is_quantized:
+    if is_float:
         quantized = str(folder / "quantized.circle")
         yield "odc-quantize", [model, "--calibration", arguments.calibration, "-o", quantized, *target, *more]
         model = quantized
     package, page = str(folder / "package"), str(folder / "report.html")
     yield "odc-compile", [model, "-o", package, "--report-html", page, *target, *more]
     yield "odc-diff", [model, package]
-
-
-def _is_quantized(model: str) -> bool:
-    from odc_mlir.runtime import api
-    from odc_mlir.runtime.auto.aim import is_quantized
-
-    return is_quantized(api.open_executor(model, backend="host").graph)
 
 
 _main_of_model = tool(build_parser, _body)

@@ -64,9 +64,12 @@ def _body(arguments: argparse.Namespace) -> int | None:
     flow = read_flow(arguments.flow, arguments.codegen_target)
     for note in flow.notes:
         logging.getLogger(__name__).warning("%s", note)
-    for step in flow.steps:
-        if code := _usage(step.command, step.words):
-            return code
+    for step in flow.steps:  # no step runs before the options of all are known
+        try:
+            _tool(step.command).build_parser().parse_args(step.words)
+        except SystemExit as stop:  # the parser has said why
+            if stop.code:
+                return int(stop.code)
     if arguments.dry_run:
         for step in flow.steps:
             print(step.text)
@@ -92,15 +95,6 @@ def _body(arguments: argparse.Namespace) -> int | None:
 
 def _tool(command: str) -> Any:
     return importlib.import_module(f"odc_mlir.tools.{command.replace('-', '_')}")
-
-
-def _usage(command: str, arguments: Sequence[str]) -> int:
-    """Parse the arguments of a step, so that no step runs before the options of all are known; return an exit code."""
-    try:
-        _tool(command).build_parser().parse_args(arguments)
-    except SystemExit as stop:  # the parser has said why
-        return int(stop.code or 0)
-    return 0
 
 
 def call_command(command: str, arguments: Sequence[str]) -> int:

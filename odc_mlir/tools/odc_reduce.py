@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +71,13 @@ def _body(arguments: argparse.Namespace) -> None:
             save_module(candidate, path, overwrite=True, any_reader=True)
             return _run(arguments.check, path, arguments.timeout)
 
+        def fails(candidate: ModuleOp) -> bool:
+            try:
+                ended, printed = run(candidate)
+            except OdcError:  # what cannot be written is not a model
+                return False
+            return ended == code and (arguments.match is None or arguments.match in printed)
+
         code, text = run(module)
         if code == 0:
             raise OptionError("the command succeeds on the whole model", hint="it has to fail; see --help")
@@ -82,12 +88,7 @@ def _body(arguments: argparse.Namespace) -> None:
             raise OptionError(f"the command fails on the whole model, but does not print {arguments.match!r}")
         path.write_bytes(b"")
         is_blind = _run(arguments.check, path, arguments.timeout) == (code, text)
-        found = reduce(
-            module,
-            _check(run, code, arguments.match),
-            most_checks=arguments.max_checks,
-            zeros=not arguments.keep_weights,
-        )
+        found = reduce(module, fails, most_checks=arguments.max_checks, zeros=not arguments.keep_weights)
     # What another program fails on need not be what LiteRT runs.
     save_module(found.model, arguments.output, overwrite=arguments.overwrite, any_reader=True)
     if is_blind:
@@ -98,19 +99,6 @@ def _body(arguments: argparse.Namespace) -> None:
         )
     operators = f"{counted(found.before, 'operator')} before, {found.after} after"
     arguments.files.tell([f"{operators} {counted(found.checks, 'check')}"])
-
-
-def _check(run: Callable[[ModuleOp], tuple[int, str]], code: int, match: str | None) -> Callable[[ModuleOp], bool]:
-    """Return whether the command still fails in the same way."""
-
-    def check(candidate: ModuleOp) -> bool:
-        try:
-            found, text = run(candidate)
-        except OdcError:  # what cannot be written is not a model
-            return False
-        return found == code and (match is None or match in text)
-
-    return check
 
 
 def _run(command: str, path: Path, timeout: float) -> tuple[int, str]:

@@ -278,7 +278,7 @@ def _reshaped(text: str, outputs: list[list[Array]]) -> list[list[Array]]:
 
 def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int, tuple[int, ...]] | None) -> Samples:
     """Return the inputs of every sample: loaded, or one random sample."""
-    from odc_mlir.formats.samples import Samples, random_inputs, read_raw, read_samples
+    from odc_mlir.formats.samples import Samples, random_inputs, read_labels, read_raw, read_samples
     from odc_mlir.runtime.execution.binding import to_codes
     from odc_mlir.runtime.execution.graph import index_limits
 
@@ -292,23 +292,15 @@ def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int
     elif arguments.load:
         ranks = [None if info.shape is None else len(info.shape) for info in infos]
         samples = read_samples(arguments.load, ranks, sample_axis=arguments.samples or arguments.labels is not None)
-        samples = _labelled(arguments, samples)
+        if arguments.labels:
+            samples = Samples(samples.records, samples.layout, read_labels(arguments.labels))
+        elif arguments.labels is not None and samples.labels is None:
+            raise InputError("the file has no labels (an array y)", location=arguments.load)
     else:
         return Samples([random_inputs(_wanted(infos, shapes), _SEED, index_limits(executor.graph))], "single")
     if arguments.force_float:
         pairs = [list(map(to_codes, infos, record)) for record in samples.records]
         samples = Samples(pairs, samples.layout, samples.labels)
-    return samples
-
-
-def _labelled(arguments: argparse.Namespace, samples: Samples) -> Samples:
-    """Return the samples with the requested labels; raise InputError if there are none."""
-    from odc_mlir.formats.samples import Samples, read_labels
-
-    if arguments.labels:
-        return Samples(samples.records, samples.layout, read_labels(arguments.labels))
-    if arguments.labels is not None and samples.labels is None:
-        raise InputError("the file has no labels (an array y)", location=arguments.load)
     return samples
 
 
