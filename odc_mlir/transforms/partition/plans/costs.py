@@ -28,11 +28,11 @@ from odc_mlir.support.locations import names_loc, op_name
 from odc_mlir.targets import MemoryMode, MemoryPort, Target
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import NPU, main_function, operators, placed
-from odc_mlir.transforms.common.rewriting import ByKind
+from odc_mlir.transforms.common.rewriting import ByKind, apply_patterns
 from odc_mlir.transforms.npu.convert_circle_to_npu import ConvertCircleToNpuPass
 from odc_mlir.transforms.npu.npu_alias_moves import mark_views
-from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
-from odc_mlir.transforms.npu.npu_swap_axes import NpuSwapAxesPass
+from odc_mlir.transforms.npu.npu_fuse_padding import FusePadding, PadByConvolution
+from odc_mlir.transforms.npu.npu_swap_axes import SwapAxes
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import ports, transfer_bytes
 from odc_mlir.transforms.npu.schedule.layer_plan import layer_choices, planned_layers
@@ -134,8 +134,7 @@ def npu_works(
         labels.append((op.SPEC.name, op_name(op)))
         if placed(op) == NPU:
             found[index] = _guarded(*labels[index], partial(_lower, op, index, patterns))
-    NpuFusePaddingPass().apply(ctx, scratch)
-    NpuSwapAxesPass().apply(ctx, scratch)
+    apply_patterns(scratch, [FusePadding(), PadByConvolution(), SwapAxes()])
     mark_views(main_function(scratch).body.block)
     choice = target_of(module)
     quick = choice is not None and choice.prefer == "compile-time"
