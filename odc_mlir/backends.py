@@ -83,7 +83,7 @@ class DefectError(errors.CompileError):
 class CompilerBackend(ABC):
     """One kind of target, for the driver.
 
-    ``partitioned`` is the stage that ends with segments; :meth:`passes` configures passes up to there and after it.
+    ``partitioned`` is the stage that ends with segments; :meth:`passes` configures passes of this and earlier stages.
     ``lowered``: the stage to which all segments are taken together before binaries are made, if any.
     """
 
@@ -369,7 +369,8 @@ def backend_of(module: ModuleOp) -> CompilerBackend:
             f"the IR is partitioned for {choice.target!r}, a target of another package",
             hint="compile the model itself for it: odc-compile MODEL --target NAME",
         )
-    return NpuBackend(choice.target, choice.memory, choice.prefer, choice.sram_limit, choice.allow_host)
+    placement = NpuChooseSegmentsPass(choice.strategy, choice.min_operators, choice.min_macs, choice.max_segments)
+    return NpuBackend(choice.target, choice.memory, choice.prefer, choice.sram_limit, choice.allow_host, (placement,))
 
 
 def segments(module: ModuleOp) -> list[SegmentOp]:

@@ -22,7 +22,7 @@ of the input that gets its value in the next run::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -67,14 +67,20 @@ WORDS = {
     "memory": ("flash", "sram"),
     "prefer": ("performance", "memory", "compile-time"),
     "numerics": ("fixed", "litert"),
+    "strategy": ("cost", "supported"),
 }
+LEAST = {"sram_limit": 1, "min_operators": 0, "min_macs": 0, "max_segments": 0}
+"""Numbers of a choice, with the smallest value allowed."""
+
+_ALWAYS_PRINTED = ("memory", "prefer", "numerics")
 
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
     """Compilation target: ``target`` is a shipped name or a .toml file, ``sram_limit`` bytes (None: all there is).
 
-    ``allow_host``: operators that do not fit in the SRAM limit may go to the host.
+    ``allow_host``: operators that do not fit in the SRAM limit may go to the host. The last four fields are the options
+    of ``npu-choose-segments``, for passes that form segments again.
     """
 
     target: str
@@ -83,13 +89,17 @@ class TargetChoice:
     sram_limit: int | None = None
     numerics: str = "fixed"
     allow_host: bool = False
+    strategy: str = "cost"
+    min_operators: int = 1
+    min_macs: int = 0
+    max_segments: int | None = None
 
 
 @irdl_attr_definition
 class TargetAttr(Data[TargetChoice]):
     """``#odc.target<"npu-256", memory = flash, prefer = performance, sram_limit = 65536, numerics = fixed>``.
 
-    Everything behind the name may be left out; ``allow_host = true`` is the only other field.
+    All fields of :class:`TargetChoice` after the name are optional.
     """
 
     name = "odc.target"
@@ -101,43 +111,42 @@ class TargetAttr(Data[TargetChoice]):
         for field, words in WORDS.items():
             if getattr(choice, field) not in words:
                 raise VerifyException(f"{field} is {getattr(choice, field)!r}, allowed: {', '.join(words)}")
-        if choice.sram_limit is not None and choice.sram_limit <= 0:
-            raise VerifyException(f"sram_limit is {choice.sram_limit}, must be a positive number of bytes")
+        for field, least in LEAST.items():
+            if (value := getattr(choice, field)) is not None and value < least:
+                raise VerifyException(f"{field} is {value}, must be at least {least}")
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> TargetChoice:
-        fields: dict[str, str | int] = {}
-        known = (*WORDS, "sram_limit", "allow_host")
+        found: dict[str, str | int] = {}
+        known = [item.name for item in fields(TargetChoice)][1:]
         with parser.in_angle_brackets():
             target = parser.parse_str_literal(" of a target's name")
             while parser.parse_optional_punctuation(",") is not None:
                 key = parser.parse_identifier(" of a target option")
-                if key in fields or key not in known:
+                if key in found or key not in known:
                     parser.raise_error(f"unexpected {key}, allowed once each: {', '.join(known)}")
                 parser.parse_punctuation("=")
-                if key == "sram_limit":
-                    fields[key] = parser.parse_integer(allow_boolean=False, allow_negative=False)
-                elif key == "allow_host":
-                    fields[key] = parser.parse_boolean()
+                if key in LEAST:
+                    found[key] = parser.parse_integer(allow_boolean=False, allow_negative=False)
+                elif key in WORDS:
+                    found[key] = parser.parse_identifier_or_str_literal(f" as {key}")
                 else:
-                    fields[key] = parser.parse_identifier_or_str_literal(f" as {key}")
-        return TargetChoice(target, **fields)  # type: ignore[arg-type]
+                    found[key] = parser.parse_boolean()
+        return TargetChoice(target, **found)  # type: ignore[arg-type]
 
     def print_parameter(self, printer: Printer) -> None:
         choice = self.data
         with printer.in_angle_brackets():
             printer.print_string_literal(choice.target)
-            for field in ("memory", "prefer", "sram_limit", "numerics"):
-                value = getattr(choice, field)
-                if value is None:
+            for item in fields(choice)[1:]:
+                value = getattr(choice, item.name)
+                if value == item.default and item.name not in _ALWAYS_PRINTED:
                     continue
-                printer.print_string(f", {field} = ")
-                if isinstance(value, int):
-                    printer.print_string(str(value))
-                else:
+                printer.print_string(f", {item.name} = ")
+                if item.name in WORDS:
                     printer.print_identifier_or_string_literal(value)
-            if choice.allow_host:
-                printer.print_string(", allow_host = true")
+                else:
+                    printer.print_string(str(value).lower())
 
 
 def target_of(module: ModuleOp) -> TargetChoice | None:

@@ -17,6 +17,7 @@ from odc_mlir.errors import AllocationError, CompileError, OptionError
 from odc_mlir.isa import container
 from odc_mlir.runtime.package import Package
 from odc_mlir.support.locations import op_name
+from odc_mlir.support.text import module_text
 from odc_mlir.targets.costs import parse_host
 
 ALL = {"strategy": "supported"}  # whatever it costs
@@ -134,6 +135,20 @@ def test_all_of_memory_is_found_operator_by_operator() -> None:
     assert "npu" in found.values()
     assert all(place == "npu" or "bytes" in place for place in found.values()), found
     check_bits(package)
+
+
+@pytest.mark.parametrize("placement", [ALL, {**ALL, "min_operators": 2}, {**ALL, "max_segments": 1}])
+def test_packages_of_partitioned_ir_are_placed_with_its_options(
+    placement: dict[str, Any], refuse: Callable[[str, Exception], None]
+) -> None:
+    """The options are in the IR: segments are formed again after ``b`` does not compile."""
+    refuse("b", CompileError("no way", tensor="b"))
+    options: dict[str, Any] = {"placement": placement, "sram_limit": 4000, "allow_host": True}
+    lowered = odc_mlir.lower(odc_mlir.load(CHAIN.encode()), "partition", **options)
+    made = odc_mlir.package(odc_mlir.load(module_text(lowered).encode()))
+    assert placements(made)["b"].startswith("compile: no way")
+    assert made.plan == odc_mlir.compile(CHAIN.encode(), **options).plan
+    assert placements(made) != placements(odc_mlir.compile(CHAIN.encode(), sram_limit=4000, allow_host=True))
 
 
 def test_users_place_operators(tmp_path: Any) -> None:

@@ -13,13 +13,14 @@ and the module records which plan was chosen and the estimated times of the othe
 An operator whose layers do not fit the target's local memories with any tiling goes to the host too. Groups stay
 together, and operators with ``odc.place = "npu"`` stay on the NPU. The target's preference applies: ``memory`` takes
 the plan with the fewest bytes among those nearly as fast as the fastest, ``compile-time`` only compares everything with
-nothing.
+nothing. The options of this pass become part of ``odc.target``: the compiler runs it again with them when operators of
+a segment turn out not to compile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
@@ -28,7 +29,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir import targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, info_of, is_known, node_of
-from odc_mlir.dialects.odc import TargetChoice, target_of
+from odc_mlir.dialects.odc import LEAST, TARGET, WORDS, TargetAttr, TargetChoice, target_of
 from odc_mlir.errors import CompileError, OptionError
 from odc_mlir.ops.work import host_ns, tensor_bytes
 from odc_mlir.support.deadline import checkpoint
@@ -72,6 +73,7 @@ class NpuChooseSegmentsPass(ModulePass):
         if choice is None:
             raise CompileError("no target is chosen", hint="run odc-set-target first")
         bounds = self.bounds()
+        op.attributes[TARGET] = TargetAttr(replace(choice, **asdict(self)))
         found = list(placement.operators(placement.main_function(op)))
         if not any(placement.placed(item) == placement.NPU for item in found):
             op.attributes.pop(placement.PARTITION, None)
@@ -83,15 +85,12 @@ class NpuChooseSegmentsPass(ModulePass):
 
     def bounds(self) -> Bounds:
         """The options as bounds; raises OptionError."""
-        if self.strategy not in ("cost", "supported"):
-            raise OptionError(f"strategy is {self.strategy!r}, allowed: cost, supported")
-        for name, value, least in (
-            ("min-operators", self.min_operators, 0),
-            ("min-macs", self.min_macs, 0),
-            ("max-segments", self.max_segments, 0),
-        ):
+        if self.strategy not in WORDS["strategy"]:
+            raise OptionError(f"strategy is {self.strategy!r}, allowed: {', '.join(WORDS['strategy'])}")
+        for field in ("min_operators", "min_macs", "max_segments"):
+            value, least = getattr(self, field), LEAST[field]
             if value is not None and value < least:
-                raise OptionError(f"{name} is {value}, it must be at least {least}")
+                raise OptionError(f"{field.replace('_', '-')} is {value}, it must be at least {least}")
         return Bounds(self.min_operators, self.min_macs, self.max_segments)
 
     def problem(

@@ -47,9 +47,9 @@ class OdcSetTargetPass(ModulePass):
 
     def choice(self) -> TargetChoice:
         """The options as the attribute holds them; raises OptionError or TargetError for one that is not allowed."""
-        for field, words in WORDS.items():
-            if (value := getattr(self, field)) not in words:
-                raise OptionError(f"{field} is {value!r}, allowed: {', '.join(words)}")
+        for field in ("memory", "prefer", "numerics"):
+            if (value := getattr(self, field)) not in WORDS[field]:
+                raise OptionError(f"{field} is {value!r}, allowed: {', '.join(WORDS[field])}")
         capacity = targets.load(self.target).sram.capacity_bytes
         if self.sram_limit is not None and not 0 < self.sram_limit <= capacity:
             raise OptionError(f"the SRAM limit is {self.sram_limit} bytes, allowed: 1 to {capacity} ({self.target})")

@@ -36,7 +36,7 @@ LINE_BUDGETS = {
     "dialects": 4_590,
     "simulator": 3_990,
     "runtime/reporting": 3_630,
-    TOP_LEVEL: 4_018,
+    TOP_LEVEL: 4_019,
     "transforms/partition": 3_505,
     "isa": 2_950,
     "runtime": 2_674,

@@ -63,7 +63,7 @@ func.func @isolated(%x: tensor<8xf32>) {
 
 // -----
 
-// CHECK: sram_limit is 0, must be a positive number of bytes
+// CHECK: sram_limit is 0, must be at least 1
 "test.op"() {t = #odc.target<"npu-256", sram_limit = 0>} : () -> ()
 
 // -----
@@ -73,5 +73,10 @@ func.func @isolated(%x: tensor<8xf32>) {
 
 // -----
 
-// CHECK: unexpected speed, allowed once each: memory, prefer, numerics, sram_limit, allow_host
+// CHECK: unexpected speed, allowed once each: memory, prefer, sram_limit, numerics, allow_host, strategy, min_operators, min_macs, max_segments
 "test.op"() {t = #odc.target<"npu-256", speed = high>} : () -> ()
+
+// -----
+
+// CHECK: strategy is 'all', allowed: cost, supported
+"test.op"() {t = #odc.target<"npu-256", strategy = all>} : () -> ()

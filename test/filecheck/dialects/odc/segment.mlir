@@ -22,6 +22,10 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram, pr
     ^bb0(%a: tensor<1x8xf32>):
       odc.yield %a : tensor<1x8xf32>
     } attributes {test.note}
+    // CHECK: "test.op"() {t = #odc.target<"a", memory = flash, prefer = performance, numerics = fixed, allow_host = true, strategy = supported, min_operators = 0, min_macs = 5, max_segments = 0>}
+    "test.op"() {t = #odc.target<"a", max_segments = 0, min_macs = 5, min_operators = 0, strategy = supported, allow_host = true>} : () -> ()
+    // CHECK: "test.op"() {t = #odc.target<"a", memory = flash, prefer = performance, numerics = fixed>}
+    "test.op"() {t = #odc.target<"a", allow_host = false, min_operators = 1, min_macs = 0, strategy = cost>} : () -> ()
     func.return %s, %t : tensor<1x8xf32>, tensor<1x8xf32>
   }
 }
