@@ -51,7 +51,6 @@ from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 from odc_mlir.transforms.partition.plans.plans import Bounds, OperatorCost, choose
 from odc_mlir.transforms.partition.rules.edges import memory_reason
 from odc_mlir.transforms.quant.common.ir import SCHEME, read_word
-from odc_mlir.trials import scheduled_program
 from odc_mlir.universe import make_context
 
 SINGLE_EVICTIONS = 12  # failures of a module after which whole segments go to the host instead of single operators
@@ -156,7 +155,9 @@ class NpuBackend(CompilerBackend):
         choice = target_of(module)
         assert choice is not None, "a partitioned module has a target"
         try:
-            program = scheduled_program(context, module, segment)
+            alone = ModuleOp([make_program(segment)], dict(module.attributes))
+            pipelines.run(context, alone, self.last, after=self.partitioned)
+            (program,) = programs(alone).values()
             tell(context, "package: emitting")
             made = _emit(segment, program, choice)
         except errors.AllocationError as error:

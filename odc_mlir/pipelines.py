@@ -104,6 +104,7 @@ STAGES = (
     Stage(
         "npu-sched",
         (
+            "npu-search-plans",
             "npu-cut-stripes",
             "npu-alias-moves",
             "npu-choose-tiles",

@@ -41,6 +41,8 @@ RECOMPUTED_MACS = "npu.recomputed_macs"
 RESULT_NAMES = "npu.result_names"
 # Attribute of a program of tensor operations: the chains to cut, (first layer, last layer, rows) one after the other.
 CHAINS = "npu.chains"
+# Attribute of a program before constants are prefetched: how, as a dictionary.
+PREFETCH = "npu.prefetch"
 # Attribute of a program: operations that are computed with each tile of another one: that one's name by theirs.
 FUSED = "npu.fused"
 _DECLARED = ("sym_name", "function_type")

@@ -10,8 +10,8 @@ import pytest
 
 import odc_mlir
 from cycle_table import model_path
-from odc_mlir import trials
 from odc_mlir.errors import AllocationError
+from odc_mlir.transforms.npu import npu_search_plans
 
 MODELS = (
     "ad01_int8", "kws_ref_model", "mobilenet_v1_0.25_128_quant", "mobilenet_v2_1.0_224_quant", "pretrainedResnet_quant",
@@ -37,11 +37,19 @@ def test_a_larger_limit_makes_no_program_slower(test_data: Path) -> None:
     check(model_path(test_data, "kws_ref_model"), [12_000, 16_000, 20_000], "flash")
 
 
+@pytest.mark.parametrize("stage", ["partition", "npu", "npu-sched", "npu-alloc"])
+def test_every_stage_leads_to_the_program_of_compiling(stage: str, test_data: Path) -> None:
+    path = model_path(test_data, "kws_ref_model")
+    package = odc_mlir.compile(path, sram_limit=12_000)
+    lowered = odc_mlir.lower(odc_mlir.load(path), stage, sram_limit=12_000)
+    assert odc_mlir.package(lowered).files == package.files
+
+
 def test_large_programs_are_tried_less(test_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The instructions of all programs tried are limited; a program is found whatever the limit is."""
 
     def plans_tried(limit: int) -> int:
-        monkeypatch.setattr(trials, "INSTRUCTIONS", limit)
+        monkeypatch.setattr(npu_search_plans, "INSTRUCTIONS", limit)
         told: list[str] = []
         path = model_path(test_data, "pretrainedResnet_quant")
         odc_mlir.compile(path, sram_limit="40K", progress=lambda activity, *_: told.append(activity))

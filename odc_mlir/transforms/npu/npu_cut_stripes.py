@@ -17,8 +17,8 @@ multiply-accumulates by operation name. The chains and their numbers of stripes 
 all that fit. Without a limit, nothing is cut that fits in the SRAM. If the target was chosen with ``prefer = memory``,
 more chains are cut as long as the estimate stays within a tenth of the fastest. The estimate covers the work of
 operations, not how long they wait for constants: a smaller arena has less room for prefetched ones. If a program has
-``npu.chains``, triples (first layer, last layer, rows of a stripe), it is cut accordingly; the compiler uses this to
-try several plans.
+``npu.chains``, triples (first layer, last layer, rows of a stripe), it is cut accordingly: ``npu-search-plans`` chooses
+such plans.
 
 If no plan fits, the one with the least memory is used instead of an error: instructions can need less memory than
 operations, because a result may reuse the bytes of an operand that has been loaded. ``npu-allocate-memory`` decides.

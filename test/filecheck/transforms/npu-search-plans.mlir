@@ -1,0 +1,41 @@
+// RUN: odc-opt %s --split-input-file -p npu-search-plans | filecheck %s
+// RUN: odc-opt %s --split-input-file -p npu-sched,npu-alloc --verify-each=run | filecheck %s --check-prefix=DONE
+
+// The tensor in the middle does not fit beside the others: the fastest of the programs that fit is cut.
+builtin.module attributes {odc.target = #odc.target<"npu-256", sram_limit = 58000>} {
+  npu.program @segment_0(%x: tensor<1x64x64x8xi8>) -> tensor<1x32x32x8xi8> {
+    %t = npu.pool max %x kernel [1, 1] clamp(-128, 127) : tensor<1x64x64x8xi8> -> tensor<1x64x64x8xi8>
+    %y = npu.pool max %t kernel [3, 3] stride [2, 2] pads [1, 1, 0, 0] clamp(-128, 127) : tensor<1x64x64x8xi8> -> tensor<1x32x32x8xi8>
+    odc.yield %y : tensor<1x32x32x8xi8>
+  }
+}
+// CHECK: npu.chains = array<i64: 0, 1,
+// CHECK: %t = npu.pool max %x
+// DONE: npu.program @segment_0
+// DONE-NOT: npu.chains
+// DONE: npu.isa.
+
+// -----
+
+// What fits needs no choice.
+builtin.module attributes {odc.target = #odc.target<"npu-256">} {
+  npu.program @segment_1(%x: tensor<1x64x64x8xi8>) -> tensor<1x32x32x8xi8> {
+    %y = npu.pool max %x kernel [3, 3] stride [2, 2] pads [1, 1, 0, 0] clamp(-128, 127) : tensor<1x64x64x8xi8> -> tensor<1x32x32x8xi8>
+    odc.yield %y : tensor<1x32x32x8xi8>
+  }
+}
+// CHECK-LABEL: npu.program @segment_1
+// CHECK-NOT: npu.chains
+// CHECK: odc.yield
+
+// -----
+
+// A plan that is given is kept.
+builtin.module attributes {odc.target = #odc.target<"npu-256", sram_limit = 58000>} {
+  npu.program @segment_2(%x: tensor<1x64x64x8xi8>) -> tensor<1x32x32x8xi8> attributes {npu.chains = array<i64: 0, 1, 2>} {
+    %t = npu.pool max %x kernel [1, 1] clamp(-128, 127) : tensor<1x64x64x8xi8> -> tensor<1x64x64x8xi8>
+    %y = npu.pool max %t kernel [3, 3] stride [2, 2] pads [1, 1, 0, 0] clamp(-128, 127) : tensor<1x64x64x8xi8> -> tensor<1x32x32x8xi8>
+    odc.yield %y : tensor<1x32x32x8xi8>
+  }
+}
+// CHECK: npu.chains = array<i64: 0, 1, 2>
