@@ -33,6 +33,7 @@ from odc_mlir.errors import OdcError, SimulationError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.package import zip_bytes
 from odc_mlir.runtime import Session, api
+from odc_mlir.runtime.auto import controller
 from odc_mlir.runtime.auto.artefacts import SCHEMA_VERSION, entries
 from odc_mlir.runtime.auto.jobs import Milestone
 from odc_mlir.runtime.auto.settings import Level, Phase
@@ -384,6 +385,7 @@ def test_a_process_ends_with_the_last_session_that_wants_its_result(
     fault: str, made: Made, run: Any, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
     use_worker(monkeypatch, made, fault)
+    monkeypatch.setattr(controller, "RETRY_SECONDS", 1.0)
     first, second = run(), run()
     first.infer(RECORDS)
 
@@ -391,7 +393,7 @@ def test_a_process_ends_with_the_last_session_that_wants_its_result(
         first.infer()  # as applications do: a process that could not start for want of memory is tried again
         return len(compile_processes(cache)) == 1
 
-    assert happens(one_works), (first.status, compile_processes(cache))
+    assert happens(one_works, 180.0), (first.status.reason, compile_processes(cache), first.status)
     second.infer(RECORDS)
     assert happens(lambda: "another compile process" in (second.status.reason or ""))
     (working,) = compile_processes(cache)

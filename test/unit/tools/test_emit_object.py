@@ -40,7 +40,7 @@ def test_the_object_computes_what_the_header_says(tmp_path: Path) -> None:
     source, result, arena = (aligned(number(text, f"DIGITS_{name}_BYTES")) for name in ("INPUT0", "OUTPUT0", "ARENA"))
     random = np.random.default_rng(0).integers(-128, 128, (1, 8, 8, 1)).astype(np.int8)
     source[: random.size] = random.reshape(-1).view(np.uint8)
-    call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(loaded.address)
+    call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(*loaded.addresses)
     assert call(source.ctypes.data, result.ctypes.data, arena.ctypes.data) == 0
     (expected,) = odc_mlir.run(DIGITS, [random])
     count = number(text, "DIGITS_OUTPUT0_ELEMENTS")

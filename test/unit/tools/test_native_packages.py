@@ -124,7 +124,7 @@ def test_what_code_may_call() -> None:
     """Names are not looked for among all that the process has."""
     target = resolve("cpu")
     text = "declare void @{0}(ptr)\ndefine void @f(ptr %p) {{\n  call void @{0}(ptr %p)\n  ret void\n}}\n"
-    assert LoadedObject(emit_object(text.format("memset"), target), "f").address
+    assert LoadedObject(emit_object(text.format("memset"), target), "f").addresses
     code = emit_object(text.format("system"), target)
     with pytest.raises(PackageError, match="calls 'system'"):
         LoadedObject(code, "f")
