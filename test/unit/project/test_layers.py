@@ -115,6 +115,7 @@ USES_XDSL = frozenset(
         "lowering",
         "optimizer",
         "quantizer",
+        "transforms.npu.npu_search_plans",
         "validation",
         "viewer",
     }

@@ -22,7 +22,7 @@ LONGEST_FUNCTION_LINES = 90
 TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
-    "transforms/npu": 11_150,
+    "transforms/npu": 11_390,
     "quantizer": 11_300,
     "transforms/circle": 6_545,
     "transforms/native": 6_290,
@@ -36,7 +36,7 @@ LINE_BUDGETS = {
     "dialects": 4_590,
     "simulator": 3_990,
     "runtime/reporting": 3_630,
-    TOP_LEVEL: 4_019,
+    TOP_LEVEL: 3_865,
     "transforms/partition": 3_505,
     "isa": 2_950,
     "runtime": 2_674,
