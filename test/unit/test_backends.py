@@ -83,7 +83,7 @@ def test_an_eviction_compiles_the_programs_again_that_it_changes(
     run = pipelines.run
 
     def counting(context: Any, module: Any, stage: str, **options: Any) -> None:
-        for program in programs(module).values() if stage == "npu" else ():
+        for program in programs(module).values() if stage == "npu-alloc" else ():
             made.append([op_name(op) for op in program.body.walk() if isinstance(op, CircleOp)])
         run(context, module, stage, **options)
 
