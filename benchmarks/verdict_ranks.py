@@ -1,4 +1,4 @@
-"""Whether verdicts are honest: their measures of held-back samples among draws of samples that the quantiser never saw.
+"""Whether verdicts are honest: their measures of held-out samples among draws of samples that the quantiser never saw.
 
     python benchmarks/verdict_ranks.py [--data DIR] [--subsets 40] [--samples 48] [--scheme int8] [--plain] [MODEL ...]
 

@@ -147,7 +147,7 @@ def npu_types() -> str:
 
 
 def npu_rules() -> str:
-    """What must hold for an operator to run on the NPU."""
+    """Return the constraints on operators of the NPU."""
     from odc_mlir.transforms.partition.rules.table import BY_TABLE, GENERIC, GENERIC_LAST, OPERATORS
 
     lines = [
@@ -160,7 +160,7 @@ def npu_rules() -> str:
     for name, rules in sorted(OPERATORS.items()):
         alike.setdefault(tuple(f"- {code(rule.name)}: {rule.text}" for rule in rules), []).append(code(name))
     for texts, names in alike.items():
-        lines += [f"{', '.join(names)}:", "", *texts, ""]
+        lines += [f"{', '.join(names)}:", "", *(texts or ["- no further constraints"]), ""]
     lines += ["Every other element-wise operator:", "", *(f"- {code(r.name)}: {r.text}" for r in BY_TABLE)]
     return "\n".join(lines).rstrip()
 

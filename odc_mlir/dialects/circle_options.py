@@ -1,8 +1,8 @@
-"""An operator's options as typed properties: between schema fields, Python values, attributes and text.
+"""Options of operators as typed properties: conversion between schema fields, Python values, attributes and text.
 
-One :class:`OptionProperty` per schema field, made from its kind. Integers keep the schema's width, enums and element
-types are words (``"same"``, ``"float32"``), subgraph indices become symbols. In text, height and width of one thing
-stand together: ``stride = [2, 2]``.
+Each schema field has one :class:`OptionProperty`, whose class follows from the field's kind. Integers keep the schema's
+width, enums and element types are words (``"same"``, ``"float32"``), subgraph indices become symbols. In text, height
+and width are one list: ``stride = [2, 2]``.
 """
 
 from __future__ import annotations
@@ -253,8 +253,8 @@ class RawOption(OptionProperty):
         return attribute
 
 
-# Fields of an operator record that are not in its options table. `options_table` says which table a file used where
-# that is not the operator's own.
+# Fields of an operator record outside of its options table. `options_table` names the table in the file if it is not
+# the operator's own.
 RECORD_OPTIONS: tuple[OptionProperty, ...] = (
     IntOption("version"),
     TextOption("custom_code"),
@@ -265,14 +265,14 @@ RECORD_OPTIONS: tuple[OptionProperty, ...] = (
 )
 RECORD_NAMES = frozenset(option.name for option in RECORD_OPTIONS)
 
-# Two schema fields that people read as one, and names shorter than the schema's.
+# Names in text: of two schema fields that are printed as one list, and shorter names of single fields.
 PAIRS: Mapping[str, tuple[str, str]] = {
     "stride": ("stride_h", "stride_w"),
     "dilation": ("dilation_h_factor", "dilation_w_factor"),
     "filter": ("filter_height", "filter_width"),
 }
 SHORT_NAMES: Mapping[str, str] = {"fused_activation_function": "activation"}
-# Printed even at its default: a window without its padding rule would be a riddle.
+# Printed also if it has its default value, because the result's shape depends on it.
 ALWAYS_PRINTED = frozenset({"padding"})
 
 
@@ -297,7 +297,7 @@ def _option(field: SchemaField, *, is_subgraph: bool) -> OptionProperty:
         return _scalar_option(field.name, field.type, field.default)
     if field.kind == "string":
         return TextOption(field.name, "")
-    raise ValueError(f"options field {field.name} is a {field.kind}, which no operator needs")
+    raise ValueError(f"options field {field.name} has the unsupported kind {field.kind}")
 
 
 def _vector_option(field: SchemaField) -> OptionProperty:

@@ -166,7 +166,7 @@ def _counts(shape: tuple[int, ...], windows: PoolWindows) -> NDArray[np.int64]:
 
 
 def max_pool(x: NDArray[Any], windows: PoolWindows, low: float | None, high: float | None) -> NDArray[Any]:
-    """Return maxima ``[N, *output, C]`` of codes or floats ``x``, clamped; NaN is passed over."""
+    """Return maxima ``[N, *output, C]`` of codes or floats ``x``, clamped; NaN is ignored."""
     start = np.array(-np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min, x.dtype)
     result = np.empty((x.shape[0], *windows.output, x.shape[3]), x.dtype)
     for place, maxima in _pool(x, np.fmax, start, windows):

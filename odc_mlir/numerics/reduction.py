@@ -105,7 +105,7 @@ def _products(source: NDArray[Any], multiplier: int, exponent: int, in_zero: int
 
 
 def extreme(x: NDArray[Any], axes: tuple[int, ...], *, largest: bool, keep_dims: bool = True) -> NDArray[Any]:
-    """Return the largest or smallest elements over ``axes``. NaN is passed over.
+    """Return the largest or smallest elements over ``axes``. NaN is ignored.
 
     Without a number the result is the lowest (highest) value: minus (plus) infinity for floats.
     """

@@ -151,7 +151,7 @@ SPECS = (
     _op(
         "CONV_2D",
         "input filter bias?",
-        "2-D convolution of NHWC images with filters [O, kh, kw, I], in C / I groups",
+        "2-D convolution of images [N, H, W, C] with filters [O, kh, kw, I], in C / I groups",
         version=8,
         quant=product(axis=0),
         macs="product",

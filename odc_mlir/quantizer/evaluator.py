@@ -1,4 +1,4 @@
-"""Evaluation of candidates: measures on held-back samples, and cross-validation over all samples.
+"""Evaluation of candidates: measures on held-out samples, and cross-validation over all samples.
 
 A model has seen the samples that its ranges were chosen by; on them nothing is clipped. Cross-validation therefore
 builds models by the same recipe, each without a part of the samples, and measures each on the part it lacks.
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 # Numbers of models in cross-validation: for choices, and for verdicts, where each model knows more of what the result
-# knows. The held-back samples are divided into halves.
+# knows. The held-out samples are divided into halves.
 FOLDS, JUDGES, HALVES = 4, 8, 2
 _MOST_JUDGING_MACS = 1 << 30  # of all samples: cross-validation of larger models takes minutes
 
@@ -64,7 +64,7 @@ class _Shown:
 class Folds:
     """Cross-validation over the samples of ``reference``, calibration samples included.
 
-    Each model lacks the samples that it is measured on. This tells more than the held-back samples, and takes longer.
+    Each model lacks the samples that it is measured on. This tells more than the held-out samples, and takes longer.
     """
 
     reference: Reference
@@ -123,7 +123,7 @@ class Folds:
 class Evaluator:
     """Builder and judge of candidates of ``original``, optimised as ``base``.
 
-    ``reference`` holds the held-back samples of ``data``, by which choices are made. ``judging`` holds the samples of
+    ``reference`` holds the held-out samples of ``data``, by which choices are made. ``judging`` holds the samples of
     the verdict: all, unless the model is large. ``search_limits`` and ``limits`` are the limits on both;
     ``outputs_vary``: constant outputs would miss the latter. ``plain`` and ``possible``: placement of the model on the
     target, and which layers the target could run, known after :meth:`place`. ``steps``: log of the search;
@@ -200,7 +200,7 @@ class Evaluator:
         return self.built(model, recipe)
 
     def measured(self, candidate: Candidate) -> Measurement:
-        """Return the errors of the candidate on the held-back samples."""
+        """Return the errors of the candidate on the held-out samples."""
         if candidate.measured is None:
             candidate.measured = self.reference.measure(candidate.graph)
         return candidate.measured
@@ -239,9 +239,9 @@ class Evaluator:
         return candidate.measured_itself
 
     def measured_by_halves(self, candidate: Candidate) -> Measurement:
-        """Measure models without half of the held-back samples on that half; outputs are kept.
+        """Measure models without half of the held-out samples on that half; outputs are kept.
 
-        Two such models are worse than the result will be, by what half of the held-back samples tell: in choosing,
+        Two such models are worse than the result will be, by what half of the held-out samples tell: in choosing,
         prudence is worth more than the truth. The candidate itself is measured where samples take no part in building
         it, or cannot be left out.
         """
@@ -255,7 +255,7 @@ class Evaluator:
         model, recipe, parts = candidate.model, candidate.recipe, len(candidate.model.held)
         if not self.data.fit or self.data.separate:
             return []
-        if self._folds_builder.scheme.weights_only:  # refined without the held-back samples
+        if self._folds_builder.scheme.weights_only:  # refined without the held-out samples
             refines = recipe.rounding or recipe.correction
             return [self._folds_builder.build(model, recipe, {})] if refines else []
         if parts < 2:

@@ -1,4 +1,4 @@
-"""Help for a model: optional quantisation steps, each kept if a paired test on held-back samples confirms it.
+"""Help for a model: optional quantisation steps, each kept if a paired test on held-out samples confirms it.
 
 A row of the table is one kind of help. Its changes are tried in turn on top of the best trial so far, and
 :meth:`HelpSearch.accepts` decides on each by the row's samples and tolerance. Rows that do not apply cost nothing.
@@ -180,7 +180,7 @@ class HelpSearch:
         return judge(change, found, best) and not self.loses_layers(found, best)
 
     def is_worse_unseen(self, found: Candidate, best: Candidate) -> bool:
-        """Return whether ``found`` is worse, beyond chance, on held-back samples that did not choose its ranges."""
+        """Return whether ``found`` is worse, beyond chance, on held-out samples that did not choose its ranges."""
         self.evaluator.foreseen += 2 * HALVES
         theirs, ours = (self.evaluator.measured_by_halves(each) for each in (best, found))
         return theirs.better_than(ours, LEAST_GAIN_DB)
@@ -464,7 +464,7 @@ OF_VALUES = (
     ),
     Help("rounding", _may_round, _rounding),
     Help("correction", _may_correct, lambda search: _switched(search, correction=True)),
-    # Rounding nearly always helps small models; few held-back samples leave that in doubt.
+    # Rounding nearly always helps small models; few held-out samples leave that in doubt.
     Help(
         "rounding unless worse",
         lambda search: (

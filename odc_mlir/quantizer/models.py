@@ -149,7 +149,7 @@ class Recipe:
 class FloatModel:
     """A float model ready to be quantised, without ranges in ``module``.
 
-    ``records``: of the calibration samples, ``held``: of each part of the held-back samples; ``known``: refined codes
+    ``records``: of the calibration samples, ``held``: of each part of the held-out samples; ``known``: refined codes
     by the number of samples; ``equalization``: pairs of layers in the format of ONE's fm-equalize; ``mends_columns``:
     small columns of inputs, which hardly had codes, were scaled or separated.
     """
@@ -189,7 +189,7 @@ class FloatModel:
 class Candidate:
     """A quantised model, made of ``model`` by ``recipe``, and its measures.
 
-    ``measured``: on the held-back samples; ``measured_itself``: on all samples; ``unseen``, ``by_halves``: of models of
+    ``measured``: on the held-out samples; ``measured_itself``: on all samples; ``unseen``, ``by_halves``: of models of
     the same recipe that do not know the samples.
     """
 

@@ -82,11 +82,11 @@ _RECORDED = "the model is checked on inputs that ranges were recorded of, which 
 
 @dataclass(slots=True)
 class Data:
-    """Calibration samples ``fit`` and held-back samples ``held``, without repeats, with their labels if known.
+    """Calibration samples ``fit`` and held-out samples ``held``, without repeats, with their labels if known.
 
-    ``separate``: held-back samples take no part in choosing ranges. ``stands_out``: number of a calibration sample with
+    ``separate``: held-out samples take no part in choosing ranges. ``stands_out``: number of a calibration sample with
     far larger values than all others. ``rollout``: sequences of which all samples are frames, if the model has states.
-    ``made_up``: held-back samples are random; ``seen``: ranges were recorded on
+    ``made_up``: held-out samples are random; ``seen``: ranges were recorded on
     them. ``left_out``: number of samples without finite outputs of the float model.
     """
 
@@ -131,7 +131,7 @@ class Data:
 
     @property
     def known(self) -> int:
-        """Number of samples that choose the result's ranges, held-back ones included."""
+        """Number of samples that choose the result's ranges, held-out ones included."""
         return len(self.fit) + (0 if self.separate else len(self.held))
 
 

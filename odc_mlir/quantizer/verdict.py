@@ -203,7 +203,7 @@ class JudgedCandidate:
     def front(self) -> list[dict[str, Any]]:
         """Measured models with other precisions: accuracy, time and bytes; empty without a search.
 
-        ``search``: measures on held-back samples. Only ``confirmed`` models are cross-validated, which builds eight
+        ``search``: measures on held-out samples. Only ``confirmed`` models are cross-validated, which builds eight
         models.
         """
         search, target = self.driver.precision_search, self.evaluator.target

@@ -44,10 +44,10 @@ def build_parser() -> argparse.ArgumentParser:
     resized = _editor(commands, "resize", "change the shapes of inputs", _resize)
     resized.add_argument("--shapes", metavar="SHAPES", required=True, help="one for each input, such as [1,3],[4]")
 
-    cut = _editor(commands, "extract", "extract a part, by tensors or by operators", _extract)
+    cut = _editor(commands, "extract", "extract a subgraph, given by tensors or by operators", _extract)
     cut.add_argument("--inputs", metavar="NAME", nargs="+", default=[], help="tensors that become inputs")
     cut.add_argument("--outputs", metavar="NAME", nargs="+", default=[], help="tensors that become outputs")
-    cut.add_argument("--operators", metavar="NUMBERS", help="operators by number instead")
+    cut.add_argument("--operators", metavar="NUMBERS", help="numbers of the operators of the subgraph, such as 1,3-5")
 
     parts = _command(commands, "partition", "split a model into parts, and write how they are connected", _partition)
     add_input(
@@ -60,10 +60,16 @@ def build_parser() -> argparse.ArgumentParser:
 
     planted = _editor(commands, "implant", "set quantisation parameters of tensors", _implant)
     add_input(
-        planted, "--parameters", metavar="FILE.json", required=True, stdin=False, help="in the format of q-implant"
+        planted,
+        "--parameters",
+        metavar="FILE.json",
+        required=True,
+        stdin=False,
+        help="types, scales, zero points and codes by tensor name, in the format of ONE's q-implant",
     )
 
-    turned = _editor(commands, "requantize", "convert int8 values to uint8 or the reverse", _requantize)
+    summary = "store int8 codes as uint8 or the reverse; represented numbers stay the same"
+    turned = _editor(commands, "requantize", summary, _requantize)
     turned.add_argument("--to", choices=("int8", "uint8"), required=True, help="element type of the result")
 
     _editor(commands, "fake-quantize", "convert to a float model that rounds where the model quantises", _fake)
@@ -188,7 +194,7 @@ def _extract(arguments: argparse.Namespace, module: ModuleOp) -> ModuleOp:
 
     if bool(arguments.operators) == bool(arguments.inputs or arguments.outputs):
         raise OptionError(
-            "specify a part either by tensors or by operators", hint="give --inputs and --outputs, or --operators"
+            "specify a subgraph either by tensors or by operators", hint="give --inputs and --outputs, or --operators"
         )
     if arguments.operators:
         return keep_operators(module, _numbers(arguments.operators, len(main_operators(module))))

@@ -1,4 +1,4 @@
-"""``odc-plugin``: list targets, plugins and devices, and run the conformance suite against one."""
+"""``odc-plugin``: list targets, plugins and devices, and run the conformance suite against a target or plugin."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from odc_mlir.tools.files import add_switch
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-plugin``."""
-    parser = base_parser("odc-plugin", "List targets, codegen plugins and devices, or check one.")
+    parser = base_parser("odc-plugin", "List targets, plugins and devices, print rules, or check a target or plugin.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    add_command(commands, "list", "list all, with their origin", _list)
+    add_command(commands, "list", "list targets, codegen plugins and devices with their origin", _list)
     rules = add_command(commands, "rules", "print a target's rules for each operator", _rules)
     check = add_command(
         commands,
         "check",
-        "run the conformance suite against a plugin",
+        "run the conformance suite against a target or plugin",
         _check,
-        description="Compiles small models, runs them beside host kernels, damages files. The status is 1 when "
-        "something does not hold.",
+        description="Compile small models with it, compare their results with host kernels, and load damaged "
+        "files. The exit status is 1 if a check fails.",
     )
     for parser_of_name in (rules, check):
         parser_of_name.add_argument("name", metavar="NAME", help="a target, or a plugin such as npu-gen")

@@ -480,7 +480,7 @@ def native(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
         ("right", None),
         ("wrong", "native code computes something else than the simulator"),
         ("damaged", "its digest is not the one in"),
-        (None, "host kernels stand in for the simulator: .*there is no native twin"),
+        (None, "host kernels run in place of the simulator: .*there is no native twin"),
     ],
 )
 def test_native_code_stands_in_for_the_simulator(

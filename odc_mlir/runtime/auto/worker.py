@@ -39,8 +39,8 @@ from odc_mlir.runtime.auto.settings import Level
 _BUSY_SHARE = 0.5
 _PLUGIN_FACTS = len(("plugin", "version", "files"))  # of the facts of a target; those of the machine follow
 _NICENESS = 10  # the application's runs come first
-# Messages of the system about full, broken and read-only disks, in any error.
-_PASSING = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES))
+# System messages of transient disk errors (full, over quota, read-only, damaged, no access), in errors of any class.
+_TRANSIENT = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES))
 # A process without a session goes on for a moment: it may be about to end, or another session may want its result.
 _RELEASED_SECONDS = 0.5
 _INTEREST_SECONDS = 0.25
@@ -53,7 +53,7 @@ class _OutOfTimeError(Exception):
 
 
 class _UnwantedError(BaseException):
-    """Nobody wants the result any more."""
+    """No session wants the result any more."""
 
 
 class _ChangedError(errors.ModelError):
@@ -61,10 +61,10 @@ class _ChangedError(errors.ModelError):
 
 
 class SlowerError(errors.OdcError):
-    """The result is slower than the executor that serves."""
+    """The result is not significantly faster than the active executor."""
 
 
-# Errors that are not caused by the model: changed files, unfit inputs, damaged records or cache.
+# Errors that the model does not cause: changed files, unsuitable inputs, damaged records or cache.
 _NOT_OF_MODEL = (_ChangedError, errors.InputError, errors.SessionError, errors.RecordsError, errors.CacheError)
 
 
@@ -104,15 +104,15 @@ class Worker:
             except (errors.TimeLimitError, errors.MemoryLimitError) as error:
                 self._refuse("time" if isinstance(error, errors.TimeLimitError) else "memory", str(error))
             except SlowerError as error:
-                self.result.level = None  # host kernels are slower still
+                self.result.level = None  # the quantised model is slower on host kernels, too
                 self._refuse(artefacts.SLOWER, error.message)
             except CoverageError as error:
                 self._refuse(artefacts.COVERAGE, error.message)
-                # With as many recorded runs as this, another try is pointless.
+                # The failure is final until twice as many runs are recorded, or as many as the session waits for.
                 runs, patience = max(1, 2 * self.job.runs - 1), self.job.patience_runs
                 self.result.budget["runs"] = float(min(runs, patience - 1) if self.job.runs < patience else runs)
             except errors.OdcError as error:
-                self._refuse(artefacts.PASSING if _is_passing(error) else _kind_of(error), str(error))
+                self._refuse(artefacts.PASSING if _is_transient(error) else _kind_of(error), str(error))
             except OSError as error:  # the disk is full, or another process has deleted a file
                 self._refuse(artefacts.PASSING, str(error))
             if self.result.kind == artefacts.PASSING and self.result.level is None:
@@ -125,7 +125,7 @@ class Worker:
             self.artefacts.sweep(self.job.key)
 
     def _refuse(self, kind: str, reason: str) -> None:
-        """Note why nothing better was made."""
+        """Record the reason for the failure."""
         result = self.result
         result.kind, result.reason = kind, reason
         result.attempts, result.failed_at = (1, time.time()) if kind == artefacts.PASSING else (0, 0.0)
@@ -239,13 +239,13 @@ class Worker:
         )
 
     def _compile_twin(self, source: Path, work: Path, plugin: str) -> str | None:
-        """Compile native code that may answer in place of the simulator; without it, host kernels answer."""
+        """Compile native code that may run in place of the simulator; without it, host kernels run."""
         made = work / f"{artefacts.TWIN_STEM}.{extension_of(plugin)}"
         limits = Limits(max(0.1, self._deadline - time.monotonic()) / 2, self.job.memory_bytes)
         try:
             return codegen.generate(source, plugin, made, preference=self.job.preference, limits=limits).name
         except errors.OdcError as error:
-            self.result.notes.append(f"host kernels stand in for the simulator: {error}")
+            self.result.notes.append(f"host kernels run in place of the simulator: {error}")
             return None
 
     def _commit(self, work: Path) -> None:
@@ -276,9 +276,9 @@ class Worker:
             self.result.seconds[name] = round(time.perf_counter() - start, 3)
 
 
-def _is_passing(error: errors.OdcError) -> bool:
-    """Return whether another try of the same job may succeed."""
-    return error.passing or isinstance(error, _NOT_OF_MODEL) or any(text in str(error) for text in _PASSING)
+def _is_transient(error: errors.OdcError) -> bool:
+    """Return whether the same job may succeed later."""
+    return error.passing or isinstance(error, _NOT_OF_MODEL) or any(text in str(error) for text in _TRANSIENT)
 
 
 def _used_seconds() -> float:
@@ -326,7 +326,7 @@ def end_when_unwanted(job: Job) -> None:
 
 
 def read_job() -> Job:
-    """Read the job from standard input, whose first line it is; more is read by :func:`end_when_unwanted`."""
+    """Read the job, the first line of standard input; :func:`end_when_unwanted` reads the rest."""
     text = b""
     while not text.endswith(b"\n") and (byte := os.read(0, 1)):
         text += byte
@@ -356,7 +356,7 @@ def main() -> int:
         return 1
     except (errors.OdcError, MemoryError) as error:
         text = str(error) or "it ran out of memory"
-        announce("failed", reason=text, passing=isinstance(error, errors.OdcError) and _is_passing(error))
+        announce("failed", reason=text, passing=isinstance(error, errors.OdcError) and _is_transient(error))
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""``circle-fold-constants``: evaluate operators on constant operands, with the kernels that would run them later.
+"""``circle-fold-constants``: evaluate operators on constant operands, with the kernels of the host.
 
 Before::
 
@@ -8,9 +8,10 @@ Before::
 After: ``%1`` is ``circle.const [1] : tensor<i32>``, as is everything computed from such values.
 
 Not folded: operators with side effects, function results (an output stays the result of an operator), results over the
-size limit or much larger than their operands, element types without whole bytes, and anything the kernel rejects.
-DEQUANTIZE of a constant that is not small is kept too, unless ``decode`` is set: the quantised constant is smaller, and
-whatever runs the model decodes it once.
+size limit, element types without whole bytes, and anything the kernel rejects. Results of more than 4096 bytes are not
+folded either if they are much larger than their operands, nor is DEQUANTIZE unless ``decode`` is set: the quantised
+constant is smaller, and is decoded only once when the model runs. Operators with ``odc.known``, a result that holds for
+the fixed shapes only, are kept, and so are their users.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, a
 
 GROWTH = 4  # a folded constant may be this much larger than the constants it replaces
 ALWAYS_BYTES = 4096  # results up to this size are folded whatever their operands' sizes
+LIMIT_BYTES = 16 << 20
 
 # Operators that read their operand's shape, not its contents.
 SHAPE_READERS = frozenset({"SHAPE", "RANK"})
@@ -45,11 +47,11 @@ class CircleFoldConstantsPass(PatternPass):
 
     name = "circle-fold-constants"
 
-    limit_bytes: int = 16 << 20
+    limit_bytes: int = LIMIT_BYTES
     """Size limit of folded results, in bytes: larger ones are cheaper to compute than to store."""
 
     decode: bool = False
-    """Whether to decode quantised and half-precision constants of any size, as requantising a model requires."""
+    """Decode quantised and half-precision constants of any size, as requantising a model requires."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -67,8 +69,8 @@ class FoldConstants(OperatorPattern):
     """Replace an operator, one of ``names``, on constants by the constants that its kernel computes."""
 
     names: frozenset[str] = field(default_factory=lambda: frozenset(all_specs()))
-    limit_bytes: int = 16 << 20
-    decode: bool = True
+    limit_bytes: int = LIMIT_BYTES
+    decode: bool = False
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         results = self.results_of(op)
@@ -76,10 +78,10 @@ class FoldConstants(OperatorPattern):
             rewriter.replace(op, (made := constants_like(op, results)), [c.result for c in made])
 
     def results_of(self, op: CircleOp) -> Sequence[Array] | None:
-        """The results where they can be computed now and are worth keeping, None elsewhere."""
+        """Return the results if they can be computed now and are worth storing, else None."""
         if not is_candidate(op) or any(map(is_returned, op.results)):
             return None
-        if is_known(op) or any(is_known(operand.owner) for operand in op.operands):  # for the shapes that are fixed
+        if is_known(op) or any(is_known(operand.owner) for operand in op.operands):  # for the fixed shapes only
             return None
         node = node_of(op)
         arrays = operand_arrays(node)
@@ -108,7 +110,7 @@ def is_candidate(op: CircleOp) -> bool:
 
 
 def operand_arrays(node: Node) -> list[Array | None] | None:
-    """Values of all operands (None where one is left out), or None when some are known only at run time."""
+    """Return the values of all operands, None for an omitted one; None if some are known only at run time."""
     arrays: list[Array | None] = []
     for operand in node.operands:
         if operand is None:
@@ -126,7 +128,7 @@ def operand_arrays(node: Node) -> list[Array | None] | None:
 
 
 def _nbytes(result: ResultType) -> float:
-    """Size of a result, infinite where it is not known or has no whole bytes per element."""
+    """Return the size of a result; infinite if it is unknown or elements are not whole bytes."""
     info = TensorInfo("", result.dtype, result.shape).info
     if result.shape is None or None in result.shape or info.bits != 8 * info.numpy.itemsize:
         return math.inf
@@ -134,7 +136,7 @@ def _nbytes(result: ResultType) -> float:
 
 
 def evaluate(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array] | None:
-    """The results by the host kernel, None where it refuses."""
+    """Return the results of the host kernel, None if it rejects the operands."""
     try:
         with np.errstate(all="ignore"):
             return node.spec.kernel_function(node)(arrays)
@@ -143,7 +145,7 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array] | No
 
 
 def constants_like(op: CircleOp, arrays: Sequence[Array]) -> list[ConstOp]:
-    """Constants with the results' names, to put in the place of ``op``."""
+    """Return constants with the names of the results of ``op``, to replace it."""
     constants = []
     for result, array in zip(op.results, arrays, strict=True):
         assert isinstance(result.type, TensorType | UnrankedTensorType)

@@ -1,15 +1,16 @@
-"""``circle-fuse-activation``: an activation that is the only user of a result becomes part of its operator.
+"""``circle-fuse-activation``: fuse activations into the operators that produce their operands.
 
 Before::
 
     %0 = circle.conv_2d(%x, %w, %b) {padding = same, stride = [1, 1]} : … -> tensor<1x8x8x4xf32>
     %1 = circle.relu6(%0) : (tensor<1x8x8x4xf32>) -> tensor<1x8x8x4xf32>
 
-After: ``%1 = circle.conv_2d(%x, %w, %b) {…, activation = relu6}``, with the name of the activation.
+After: ``%1 = circle.conv_2d(%x, %w, %b) {…, activation = relu6}``, with the name of the activation's result.
 
-RELU, RELU6 and RELU_N1_TO_1 are fused, also into an operator that already has such an activation if the combination is
-one of them; TANH only on request. Quantised values are fused if operand and result have the same parameters, because
-the clamp is then the same. Results are bit-exact.
+RELU, RELU6 and RELU_N1_TO_1 are fused if they are the only user of their operand; TANH only on request. An operator
+that has an activation already is fused with a second one if one activation has the effect of both. A quantised
+activation is fused if its operand and result have the same scale and zero point: it then only clamps. Results are
+bit-exact.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ PRODUCERS = (
 )
 CLAMPS = frozenset({"RELU", "RELU6", "RELU_N1_TO_1"})
 
-# What two clamps in a row are, where that is one clamp.
+# Pairs of different activations with the effect of one.
 _TOGETHER = {("relu", "relu6"): "relu6", ("relu6", "relu"): "relu6"}
 
 
@@ -81,14 +82,14 @@ class FuseActivation(OperatorPattern):
 
 
 def together(first: str, second: str) -> str | None:
-    """The one activation that is ``first``, then ``second``; None where there is none."""
+    """Return the activation with the effect of ``first``, then ``second``; None if there is none."""
     if first in ("none", second):
         return second if first == "none" or second != "tanh" else None
     return _TOGETHER.get((first, second))
 
 
 def _keeps_codes(op: CircleOp) -> bool:
-    """Return whether the activation neither rescales nor, on codes, does more than clamp."""
+    """Return whether the activation does not requantise: it is float, or clamps codes of one scale and zero point."""
     if is_real(op.operands[0]):
         return is_real(op.results[0])
     source, result = (tensor_facts(value.type) for value in (op.operands[0], op.results[0]))

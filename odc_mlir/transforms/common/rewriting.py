@@ -197,7 +197,7 @@ def erase_unused(ops: Iterable[CircleOp], rewriter: PatternRewriter) -> None:
 
 
 def is_real(value: SSAValue) -> bool:
-    """Return whether ``value`` is a tensor of float32 numbers, not of codes."""
+    """Return whether ``value`` is a float32 tensor without quantisation parameters."""
     facts = tensor_facts(value.type)
     return facts.dtype == "float32" and facts.quant is None
 

@@ -11,12 +11,16 @@ holds the bytes of all constants, with weights packed as their kernel reads them
     builtin.module @segment_0 attributes {native.constants = #circle.blob<…>} {
       func.func @segment_0(%in0: memref<?xi8>, %out0: memref<?xi8>, %arena: memref<?xi8>, %constants: …) -> i32 {
         %1 = memref.alloc(%c512) : memref<?xi8>
+        func.call @flip_sign(%in0, %1, …) : …
         %2 = memref.view %constants[%c0][%c1152] : memref<?xi8> to memref<?xi8>
-        func.call @convolve_rows8_vectors1_offset0(%0, %2, …, %1, …) : …
+        func.call @convolve_rows8_vectors1_offset0(%1, %2, …, %3, …) : …
+        func.call @flip_sign(%3, %out0, …) : …
+        func.return %status : i32
       }
       func.func private @convolve_rows8_vectors1_offset0(…) attributes {native.kernel = "convolve", …}
 
-Inside a segment, signed 8-bit values are stored as unsigned ones with an offset of 128.
+Inside a segment, signed 8-bit values are stored as unsigned ones with an offset of 128: ``flip_sign`` converts inputs
+and outputs.
 
 Rejects operators without a native kernel.
 """

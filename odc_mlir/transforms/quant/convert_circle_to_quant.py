@@ -60,7 +60,7 @@ from odc_mlir.transforms.quant.common.conversion import QuantizedElement
 from odc_mlir.transforms.quant.common.given import moved_to, write_given
 from odc_mlir.transforms.quant.common.ir import (
     IO,
-    is_real,
+    is_float32,
     main_function,
     range_of,
     read_word,
@@ -185,7 +185,7 @@ class CastOutputs(RewritePattern):
         returned = outputs_of(function)
         self.casts = casts
         self.codes = types.codes("output", returned, [conversion.assigned_codes(value) for value in returned])
-        self.real = [is_real(value) for value in returned]
+        self.real = [is_float32(value) for value in returned]
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ReturnOp, rewriter: PatternRewriter, /) -> None:
@@ -249,7 +249,7 @@ class BoundaryTypes:
 def _crossing(
     what: str, value: SSAValue, inside: QuantizedElement | None, wanted: str, *, asked: bool
 ) -> QuantizedElement | None:
-    if not is_real(value):
+    if not is_float32(value):
         if asked:
             raise OptionError(
                 f"{what} is {tensor_facts(value.type).dtype}, not float, and cannot be changed", hint="omit its type"

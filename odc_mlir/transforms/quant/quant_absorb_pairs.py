@@ -83,7 +83,7 @@ def _rounding(op: CircleOp) -> Attribute | None:
     """Return the type that ``op`` and its successors round to, None for other operators."""
     if op.SPEC.name == "FAKE_QUANT":
         return _of_fake_quant(op) if op.unverified is None else None
-    if op.SPEC.name != "QUANTIZE" or not ir.is_real(op.operands[0]):
+    if op.SPEC.name != "QUANTIZE" or not ir.is_float32(op.operands[0]):
         return None
     found = ir.params_of(getattr(op.results[0].type, "element_type", None))
     users = [use.operation for use in op.results[0].uses]

@@ -117,7 +117,7 @@ def _keep_from_zero(op: CircleOp) -> None:
     if not isinstance(guard, CircleOp) or guard.SPEC.name not in _GUARDS:
         return
     if any(ir.constant_of(operand) is not None for operand in guard.operands):
-        ir.keep_real(guard, f"{op.SPEC.name} of it stays float, and is infinite at 0", guard.SPEC.quant.left)
+        ir.keep_float(guard, f"{op.SPEC.name} of it stays float, and is infinite at 0", guard.SPEC.quant.left)
 
 
 class _StaysReal(Exception):
@@ -158,20 +158,20 @@ class Assignment:
             ir.write_word(op, ir.PRECISION, choice.precision)
         if ir.read_word(op, ir.PRECISION) == FLOAT:
             told = None if choice is not None else ir.read_word(op, ir.REASON)
-            ir.keep_real(op, told or "float was asked for", rule.left)
+            ir.keep_float(op, told or "float was asked for", rule.left)
         elif rule.kind is QuantKind.FLOAT:
-            ir.keep_real(op, rule.reason, rule.left)
+            ir.keep_float(op, rule.reason, rule.left)
         elif op.unverified is not None:
-            ir.keep_real(op, op.unverified)
+            ir.keep_float(op, op.unverified)
         else:
             try:
                 used = self._as_reader_takes(op, self._scheme(choice))
                 operands = [self._operand(op, index, used) for index in range(len(op.operands))]
                 results = [
-                    self._by_range(result, used) if ir.is_real(result) else ir.LEFT_ALONE for result in op.results
+                    self._by_range(result, used) if ir.is_float32(result) else ir.LEFT_ALONE for result in op.results
                 ]
             except _StaysReal as reason:
-                ir.keep_real(op, str(reason), rule.left)
+                ir.keep_float(op, str(reason), rule.left)
                 return
             ir.assign(op, ir.OPERANDS, operands)
             ir.assign(op, ir.RESULTS, results)
@@ -270,7 +270,7 @@ class Assignment:
 
     def _argument(self, value: SSAValue) -> Attribute:
         """Assign an argument the type that all its users want, or the default if they differ."""
-        if not ir.is_real(value):
+        if not ir.is_float32(value):
             return ir.LEFT_ALONE
         demands = ((ir.operand_types(use.operation), use.index) for use in value.uses)
         asked: set[Attribute] = {types[index] for types, index in demands if types is not None}

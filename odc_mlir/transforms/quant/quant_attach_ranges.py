@@ -38,7 +38,7 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.masks import ShownRanges, argument_of, terms
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import real_constant
-from odc_mlir.transforms.quant.common.ir import constant_of, is_real, main_function, range_of, with_range
+from odc_mlir.transforms.quant.common.ir import constant_of, is_float32, main_function, range_of, with_range
 
 if TYPE_CHECKING:
     from odc_mlir.calibration.statistics import TensorStatistics
@@ -125,7 +125,7 @@ def attach_ranges(function: FuncOp, ranges: Mapping[str, Range]) -> frozenset[st
     results = (result for op in function.walk() if isinstance(op, CircleOp | VariableOp) for result in op.results)
     for value in (*function.args, *results):
         found = ranges.get(value_name(value))
-        if found is not None and is_real(value) and isinstance(value.type, TensorType):
+        if found is not None and is_float32(value) and isinstance(value.type, TensorType):
             retype(value, with_range(value.type, *found))
     spared = _spare_hidden(function)
     set_function_type(function)

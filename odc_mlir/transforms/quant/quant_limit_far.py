@@ -34,7 +34,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import part, real
-from odc_mlir.transforms.quant.common.ir import is_real, main_function, operators
+from odc_mlir.transforms.quant.common.ir import is_float32, main_function, operators
 from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _seen(found: TensorStatistics) -> Range:
 def _limited(function: FuncOp, seen: Mapping[str, Range]) -> Iterator[tuple[CircleOp, list[Limit]]]:
     """Each QUANTIZE of a value that is too far out, with what limits that."""
     for op in operators(function):
-        if op.SPEC.name == "QUANTIZE" and is_real(op.operands[0]) and value_name(op.operands[0]) in seen:
+        if op.SPEC.name == "QUANTIZE" and is_float32(op.operands[0]) and value_name(op.operands[0]) in seen:
             codes = info_of(op.results[0])
             assert codes.quant is not None
             scale, zero = codes.quant.scale, codes.quant.zero_point

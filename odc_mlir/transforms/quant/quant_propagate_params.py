@@ -6,14 +6,14 @@
    ``quant.given`` are kept, and propagate from results of data movement to their operands.
 2. Operators that move data (reshape, pooling, slices …) pass their operand's parameters on to their results.
 3. Operators that combine several values (concatenation, padding with a value, maximum …) pass the result's parameters
-   back to operands without other users, but not through averages of what these do not cover; if all others agree, the
-   result adopts theirs. Remaining operands are requantised for this operator alone.
-4. Each operator requires its operands in the resulting types, or in its own precision if that differs.
-5. Each operator's kernel is asked whether it supports these types. If not, the operator stays float, and so do
-   operators that only move values between such operators. ``quant.reason`` says why.
-6. Weight scales are increased if a bias would overflow its type, or sums the accumulator of the file's reader, and
-   scales of results where sums of any codes, scaled to so fine steps, would overflow 32 bits, or the reader has no such
-   multipliers.
+   back to operands without other users, except to averages that would be clipped. If all other operands agree, the
+   result adopts their parameters. The remaining operands are requantised for this operator alone.
+4. Scales of results are increased where sums, divided by the scale, could overflow 32 bits, or where the file's reader
+   does not support the factor.
+5. Each operator requires its operands in the resulting types, or in its own precision if that differs.
+6. Operators whose kernel does not support these types stay float, and so do operators that only move values between
+   float operators. ``quant.reason`` says why.
+7. Scales of weights are increased if a bias would overflow its type, or a sum the accumulator of the file's reader.
 
 Before (scales of ``%1`` and ``%2`` from their own ranges)::
 
@@ -68,13 +68,13 @@ from odc_mlir.transforms.quant.common.operators import (
     role_of,
 )
 
-_LEAST_KEPT = 3 / 4  # of a range: averages have smaller ends, which another rounding costs more than
-_MOST_COARSER = 1.5  # than those of its range codes of a result may be that save another rounding
+_LEAST_KEPT = 3 / 4  # share of an average's range that shared parameters must cover: clipping costs less than rounding
+_MOST_COARSER = 1.5  # a result may adopt a scale larger by this factor, which saves another rounding
 
 
 @dataclass(frozen=True)
 class QuantPropagateParamsPass(ModulePass):
-    """Make assigned element types fit together; see the module's text."""
+    """Make the assigned element types consistent; see the module's text."""
 
     name = "quant-propagate-params"
 
@@ -97,12 +97,12 @@ class Propagation:
         ]
 
     def run(self) -> None:
-        """Bring all assignments together and write them."""
+        """Make all assignments consistent and write them to the IR."""
         self._form_groups()
         self._write()
         for op in self._ops:
             self._ask_kernel(op)
-        self._stay_real_between()
+        self._keep_float_between()
         for op in self._ops:
             if ir.REASON in op.attributes:
                 continue
@@ -160,7 +160,7 @@ class Propagation:
         types = {group.type for group in others}
         if len(types) == 1 and not own.settled and not own.fixed:
             found = types.pop()
-            # What is cut off here alone has far finer codes than what it was averaged from.
+            # Where only this operator clips the operand, the result's own scale may be far finer.
             alone = not others[0].fixed and self._only_feeds(others[0], op)
             is_fine = not alone or _scale(found) <= _MOST_COARSER * _scale(own.type)
             if is_fine and all(self._covers(found, value) for value in met):
@@ -168,7 +168,7 @@ class Propagation:
         own.settled = True
 
     def _only_feeds(self, group: Group, op: CircleOp) -> bool:
-        """Whether nobody but ``op`` sees the values of ``group``, directly or moved within the group."""
+        """Return whether only ``op`` uses values of ``group``, directly or moved; ``Role.LEFT`` does not count."""
         for value in group.values:
             for use in value.uses:
                 user = use.operation
@@ -180,13 +180,13 @@ class Propagation:
         return True
 
     def _may_have(self, type: Attribute, group: Group) -> bool:
-        """Return whether ``group`` may have codes of ``type`` without clipping much of averaged values."""
+        """Return whether ``type`` covers enough of the range of each value of ``group`` that is averaged."""
         users = ((value, use.operation) for value in group.values for use in value.uses)
         mixed = {value for value, user in users if isinstance(user, CircleOp) and user.SPEC.name in MIXING}
         return all(self._covers(type, value, _LEAST_KEPT) for value in mixed)
 
     def _covers(self, type: Attribute, value: SSAValue, part: float = 1.0) -> bool:
-        """Whether ``value`` has codes of ``type`` all over its range, or this part of it, but for half a step."""
+        """Return whether ``type`` represents the range of ``value``, or ``part`` of it, up to half a step."""
         found, element = self._ranges.of(value), ir.params_of(type)
         if found is None or element is None:
             return False
@@ -213,14 +213,14 @@ class Propagation:
         return [self._demand(op, index, type) for index, type in enumerate(_needs(op))]
 
     def _demand(self, op: CircleOp, index: int, by_range: Attribute) -> Attribute:
-        """Operand ``index`` as the others in its group, else as it is if it has the right codes, else by its range."""
+        """Return the result's type if operand ``index`` shares it, else its own if supported, else ``by_range``."""
         role = role_of(op, index)
         if role is Role.STATE and op.SPEC.quant.states[index] is StateParameters.OUTPUT:
             return self._groups.type_of(op.results[0], by_range)
         if role is not Role.ACTIVATION:
             return by_range
         if index == op.SPEC.quant.source or _is_joined(op, index):
-            return self._groups.type_of(next(filter(ir.is_real, op.results)), by_range)
+            return self._groups.type_of(next(filter(ir.is_float32, op.results)), by_range)
         group, wanted = self._groups.of(op.operands[index]), ir.params_of(by_range)
         if index in op.SPEC.quant.weights and group is not None and not _may_be_weights(group.type):
             return by_range
@@ -230,17 +230,17 @@ class Propagation:
         seen = refusal(op, _needs(op), ir.result_types(op) or (), self._scheme(op), self._ranges)
         group = self._groups.of(op.results[0])
         if seen is None and group is not None and self._coarse_enough(op, group) is None:
-            seen = "its sums may be so far beyond its result that no kernel scales them; scale it in the float model"
+            seen = "its sums may exceed its result's range by more than kernels scale; rescale it in the float model"
         if seen is not None:
-            ir.keep_real(op, seen, op.SPEC.quant.left)
+            ir.keep_float(op, seen, op.SPEC.quant.left)
 
-    def _stay_real_between(self) -> None:
-        """Operators that move values between real ones stay real: nothing is gained by codes."""
+    def _keep_float_between(self) -> None:
+        """Keep operators float that only move values between float operators: quantising them gains nothing."""
         among = {op for op in self._ops if ir.REASON not in op.attributes and op.SPEC.quant.kind is QuantKind.SAME}
-        while apart := [op for op in among if not _is_among_real(op, among)]:
+        while apart := [op for op in among if not _is_among_float(op, among)]:
             among.difference_update(apart)
         for op in among:
-            ir.keep_real(op, "all that it takes from and gives to stays real", op.SPEC.quant.left)
+            ir.keep_float(op, "all operators before and after it stay float", op.SPEC.quant.left)
 
     def _type_states(self, op: CircleOp) -> None:
         """Assign variables the type of their operator's state."""
@@ -252,7 +252,7 @@ class Propagation:
         op.properties["intermediates"] = ArrayAttr(_sums_of_gates(op))
 
     def _make_result_coarser(self, op: CircleOp) -> bool:
-        """Let kernels scale whatever ``op`` may compute; whether the scale of its result had to grow for that."""
+        """Increase the scale of the result of ``op`` if kernels cannot scale its sums; return whether it changed."""
         group = self._groups.of(op.results[0])
         wanted = None if group is None else self._coarse_enough(op, group)
         if group is None or wanted is None or wanted == group.type:
@@ -261,7 +261,7 @@ class Propagation:
         return True
 
     def _coarse_enough(self, op: CircleOp, group: Group) -> Attribute | None:
-        """The type of its result to which kernels scale whatever ``op`` may compute, None where there is none."""
+        """Return the type of ``group``, with a larger scale if kernels cannot scale the sums; None if none works."""
         own = ir.params_of(group.type)
         if not is_scaled(op) or group.fixed or own is None:
             return group.type
@@ -269,20 +269,20 @@ class Propagation:
         params = coarse_enough(op, needs, own, used.most_steps)
         if params is None:
             return None
-        # What LiteRT does not run as it is stays real, which loses nothing.
+        # An operator that LiteRT cannot run with the larger scale stays float, which loses no accuracy.
         grows = params != own[1]
         stays = grows and used.reader == LITERT and refusal(op, needs, [group.type], used, self._ranges) is not None
         return ir.quantised(own[0], params) if grows and not stays else group.type
 
     def _with_room_for_sums(self, op: CircleOp, needs: Sequence[Attribute]) -> list[Attribute]:
-        """``needs`` with scales of weights that leave room for biases and sums."""
+        """Return ``needs`` with scales of weights so large that biases and sums cannot overflow."""
         found, used = list(needs), self._scheme(op)
         for index, bias in op.SPEC.quant.biases.items():
             x, weights = ir.params_of(found[bias.input]), ir.params_of(found[bias.weights])
             if x is None or weights is None or role_of(op, bias.weights) is not Role.WEIGHTS:
                 continue
             largest = used.largest_bias
-            if used.bias == "int32":  # and so sums of products with it
+            if used.bias == "int32":  # sums of products with the bias have 32 bits, too
                 largest = largest_beside_products(op, x, weights, largest)
             least = schemes.least_weight_scales(contents_of_bias(op, index), x[1].scale, largest)
             if used.largest_sum is not None:
@@ -305,7 +305,7 @@ class Propagation:
 
 
 def _sums_of_gates(op: CircleOp) -> list[TensorAttr]:
-    """What files say of the values inside a cell: the gates' sums in Q3.12, and hidden values, which are the result."""
+    """Return the intermediate tensors of a cell: the gates' four sums in Q3.12, then its hidden values."""
     sums = ir.quantised("int16", QuantParams((2.0**-12,), (0,)))
     inside = [*([sums] * 4), *(ir.result_types(op) or ())]
     return [
@@ -327,13 +327,13 @@ def _needs(op: CircleOp) -> list[Attribute]:
 
 
 def _may_be_weights(type: Attribute) -> bool:
-    """Whether kernels take codes of ``type`` as weights: signed ones are symmetric."""
+    """Return whether kernels support weights of ``type``: signed ones must be symmetric."""
     found = ir.params_of(type)
     return found is None or DTYPES[found[0]].kind != "int" or not found[1].zero_point
 
 
 def _is_given(given: Types, value: SSAValue, type: Attribute) -> bool:
-    """Whether ``type`` was given for ``value``, not chosen by its range."""
+    """Return whether ``type`` was given for ``value``, not chosen by its range."""
     found = ir.params_of(type)
     return found is not None and given_type(given, value, found[0]) == type
 
@@ -342,16 +342,16 @@ def _is_joined(op: CircleOp, index: int) -> bool:
     return op.SPEC.quant.is_joined(index) and role_of(op, index) is Role.ACTIVATION
 
 
-def _is_among_real(op: CircleOp, among: Set[Operation]) -> bool:
-    """Whether ``op`` takes from and gives to nothing but real operators and those in ``among``."""
-    taken = [value for value in op.operands if ir.is_real(value) and ir.constant_of(value) is None]
+def _is_among_float(op: CircleOp, among: Set[Operation]) -> bool:
+    """Return whether all operators before and after ``op`` are float or in ``among``."""
+    taken = [value for value in op.operands if ir.is_float32(value) and ir.constant_of(value) is None]
     if not taken or any(value.owner not in among and ir.assigned_type(value) != ir.REAL for value in taken):
         return False
     uses = (use for result in op.results for use in result.uses)
-    return all(use.operation in among or _takes_real(use.operation, use.index) for use in uses)
+    return all(use.operation in among or _takes_float(use.operation, use.index) for use in uses)
 
 
-def _takes_real(user: Operation, index: int) -> bool:
+def _takes_float(user: Operation, index: int) -> bool:
     if not isinstance(user, CircleOp):
         return isinstance(user, ReturnOp)
     types = ir.operand_types(user)
@@ -362,8 +362,8 @@ def _takes_real(user: Operation, index: int) -> bool:
 class Group:
     """Values of one element type.
 
-    ``fixed``: an operator fixes the type, or it was given. ``settled``: it was taken over from an operator further
-    down, and does not change any more.
+    ``fixed``: an operator fixes the type, or it was given. ``settled``: a later operator chose the type, which does not
+    change any more.
     """
 
     type: Attribute
@@ -373,7 +373,7 @@ class Group:
 
     @property
     def dtype(self) -> str:
-        """Element type of quantised weights."""
+        """Storage type of the values' codes."""
         found = params_of(self.type)
         assert found is not None
         return found[0]
@@ -391,11 +391,11 @@ class Groups:
             self._of[value] = Group(type, [value], fixed)
 
     def of(self, value: SSAValue) -> Group | None:
-        """The group of ``value``, None for one that is not quantised."""
+        """Return the group of ``value``, None if it is not quantised."""
         return self._of.get(value)
 
     def type_of(self, value: SSAValue, otherwise: Attribute) -> Attribute:
-        """The element type of ``value``; ``otherwise`` where it is in no group."""
+        """Return the element type of ``value``; ``otherwise`` if it is in no group."""
         group = self._of.get(value)
         return otherwise if group is None else group.type
 
@@ -410,7 +410,7 @@ class Groups:
             self._of[value] = into
 
     def join_results(self, group: Group | None, results: Sequence[SSAValue], otherwise: Attribute) -> None:
-        """Put ``results`` into ``group``; where there is none, into one of their own of type ``otherwise``."""
+        """Put ``results`` into ``group``, or into one of their own of type ``otherwise`` without a ``group``."""
         for result in results:
             own = self._of.get(result)
             if own is None:

@@ -58,7 +58,7 @@ from odc_mlir.transforms.common.placement import functions
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_once, make_constant, operator
 from odc_mlir.transforms.common.tensor_names import named, names_in
 from odc_mlir.transforms.quant.common.conversion import conversion
-from odc_mlir.transforms.quant.common.ir import PRECISION, constant_of, is_real, operators, read_word
+from odc_mlir.transforms.quant.common.ir import PRECISION, constant_of, is_float32, operators, read_word
 
 _WIDE = "int16"
 DIRECT = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
@@ -178,7 +178,7 @@ def _weights(function: FuncOp, default: str) -> Iterator[_Use]:
             continue
         for index, axis in op.SPEC.quant.trained(node_of(op).options).items():
             constant = constant_of(op.operands[index]) if index < len(op.operands) else None
-            if constant is None or not is_real(constant.result) or not is_real(op.results[0]):
+            if constant is None or not is_float32(constant.result) or not is_float32(op.results[0]):
                 continue
             shape = info_of(constant.result).static_shape
             if takes_codes(op, index, dtype) and not takes_rows(op, dtype):

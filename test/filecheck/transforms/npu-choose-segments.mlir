@@ -2,11 +2,14 @@
 // RUN: odc-opt %s --split-input-file -p 'odc-set-target,npu-mark-supported,npu-choose-segments{min-operators=2}' | filecheck %s --check-prefix TWO
 // RUN: odc-opt %s --split-input-file -p 'odc-set-target,npu-mark-supported,npu-choose-segments{max-segments=0}' | filecheck %s --check-prefix NONE
 
-// What takes the host long pays.
+// An operator that the host takes long for is worth a segment. The options become part of the target.
 func.func @main(%x: tensor<1x64x64x16x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x64x64x16x!quant.uniform<i8:f32, 0.00390625:-128>> {
   %0 = circle.softmax(%x) {beta = 1.0} : (tensor<1x64x64x16x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x64x64x16x!quant.uniform<i8:f32, 0.00390625:-128>>
   func.return %0 : tensor<1x64x64x16x!quant.uniform<i8:f32, 0.00390625:-128>>
 }
+// TWO: odc.target = #odc.target<"npu-256", {{.*}}, min_operators = 2>
+// NONE: odc.target = #odc.target<"npu-256", {{.*}}, max_segments = 0>
+// CHECK: odc.target = #odc.target<"npu-256", memory = flash, prefer = performance, numerics = fixed>
 // CHECK: odc.partition = {
 // CHECK-NEXT: chosen = {name = "all-supported", estimate_ns = {{[0-9]+}} : i64, segments = 1 : i64, npu_operators = 1 : i64},
 // CHECK-NEXT: runner_up = {name = "all-host", estimate_ns

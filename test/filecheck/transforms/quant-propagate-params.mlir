@@ -62,7 +62,7 @@ builtin.module attributes {quant.scheme = "int8"} {
 
 // -----
 
-// What no kernel can run stays real, and so does what only moves values around it. The weight scale of a channel that
+// What no kernel can run stays float, and so do operators that only move values around it. The weight scale of a channel that
 // is switched off grows until the bias fits.
 builtin.module attributes {quant.scheme = "int8"} {
   func.func @main(%x: tensor<1x2xf32>, %n: tensor<2xi32>) -> tensor<2x1xf32> attributes {
@@ -85,7 +85,7 @@ builtin.module attributes {quant.scheme = "int8"} {
 }
 // CHECK: circle.fully_connected({{.*}} !quant.uniform<i8:f32:0, {2.0000{{[0-9]*}}, 0.01}>
 // CHECK: circle.sign({{.*}} attributes {quant.operands = [f32], quant.results = [f32], quant.reason = "{{.*}}int8{{.*}}"}
-// CHECK: circle.reshape({{.*}} attributes {quant.operands = [f32, unit], quant.results = [f32], quant.reason = "all that it takes from and gives to stays real"}
+// CHECK: circle.reshape({{.*}} attributes {quant.operands = [f32, unit], quant.results = [f32], quant.reason = "all operators before and after it stay float"}
 
 // -----
 
@@ -109,7 +109,7 @@ builtin.module attributes {quant.scheme = "int8"} {
 
 // -----
 
-// Where not even the end would have a code the operator stays real.
+// If not even the end of the range has a code, the operator stays float.
 builtin.module attributes {quant.scheme = "int8"} {
   func.func @main(%x: tensor<1x2xf32>) -> tensor<1x1xf32> attributes {quant.arguments = [!quant.uniform<i8:f32, 1.0e+05>]} {
     %w = circle.const [1000.0, 0.0] : tensor<1x2xf32>
@@ -120,7 +120,7 @@ builtin.module attributes {quant.scheme = "int8"} {
     func.return %0 : tensor<1x1xf32>
   }
 }
-// CHECK: circle.fully_connected({{.*}}quant.reason = "its sums may be so far beyond its result
+// CHECK: circle.fully_connected({{.*}}quant.reason = "its sums may exceed its result's range by more than kernels scale
 
 // -----
 

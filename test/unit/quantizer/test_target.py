@@ -448,7 +448,7 @@ def test_rows_of_help_have_names_of_their_own() -> None:
 
 
 def test_changes_that_help_too_little_alone_are_tried_together() -> None:
-    """Neither scales nor corrections help enough alone for the held-back samples to show it."""
+    """Neither scales nor corrections help enough alone for the held-out samples to show it."""
     module, samples = squeeze_excite(branches=2)
     made = odc_mlir.quantize(bytes(write_model(export_model(module))), calibration=samples, scheme="int8_wo")
     kept = {step["step"]: step["kept"] for step in made.verdict["steps"]}

@@ -181,7 +181,7 @@ def test_sums_that_no_scale_brings_down_stay_real() -> None:
     rng = np.random.default_rng(2)
     made = quantised(dense(rng, (6, 5, 3), (1e5, 1.0), 1.0), drawn(lambda: 1e6 * rng.normal(size=(1, 6)), 8), "int8")
     assert made.verdict["float_reasons"] == {
-        "y0": "its sums may be so far beyond its result that no kernel scales them; scale it in the float model"
+        "y0": "its sums may exceed its result's range by more than kernels scale; rescale it in the float model"
     }
 
 

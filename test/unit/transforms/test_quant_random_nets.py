@@ -12,7 +12,14 @@ from xdsl.ir import SSAValue
 
 from helpers.float_nets import FloatNet, assign, quantised_results, run_pass
 from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.transforms.quant.common.ir import REASON, is_real, main_function, operand_types, operators, result_types
+from odc_mlir.transforms.quant.common.ir import (
+    REASON,
+    is_float32,
+    main_function,
+    operand_types,
+    operators,
+    result_types,
+)
 
 Step = Callable[[FloatNet, SSAValue, SSAValue], SSAValue]
 I32 = "int32"
@@ -107,7 +114,7 @@ def test_random_networks(scheme: str, seed: int, steps: list[str]) -> None:
         assert needs is not None
         assert gives is not None
         if op.SPEC.quant.kind is QuantKind.SAME and REASON not in op.attributes:
-            moved = [need for operand, need in zip(op.operands, needs, strict=True) if is_real(operand)]
+            moved = [need for operand, need in zip(op.operands, needs, strict=True) if is_float32(operand)]
             assert len({*moved, *gives}) == 1  # codes are moved as they are
     found = quantised_results(module, net.inputs)
     run_pass(module, "quant-verify-params")

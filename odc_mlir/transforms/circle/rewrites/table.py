@@ -54,7 +54,7 @@ def _fold(name: str, *operators: str) -> RewriteRule:
         name,
         f"fold {listed} of constants",
         "circle_fold_constants:FoldConstants",
-        {"names": frozenset(operators)},
+        {"names": frozenset(operators), "decode": True},
         is_early=True,  # weights as codes or half-precision numbers are constants before layers are looked at
     )
 

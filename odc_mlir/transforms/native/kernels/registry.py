@@ -52,7 +52,7 @@ def kernel_by_options(parameters: Callable[[Options], Parameters]) -> Callable[[
     return lambda write: Kernel(write.__name__, parameters, write)
 
 
-BY_PIXEL = ("places", "owners")
+BY_PIXEL = ("starts", "owners")
 """Parameters with one word per pixel."""
 
 

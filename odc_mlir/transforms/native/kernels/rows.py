@@ -362,7 +362,7 @@ TYPES = ("float32", "int16", "int32", "int64", "uint8")  # the last one also sta
 
 
 def _combination(w: Loops, name: str, dtype: str) -> tuple[Combine, float]:
-    """Return how elements are combined, and the first value. Maxima and minima of floats pass over NaN."""
+    """Return how elements are combined, and the first value. Maxima and minima of floats ignore NaN."""
     if name == "SUM":
         return w.add, 0
     if name == "REDUCE_PROD":
@@ -435,7 +435,7 @@ def sum_rows(w: Loops, helpers: Helpers) -> None:
 
 @kernel_by_options(lambda options: {**_parameters(options), "output": buffer(i64 if options["long"] else i32)})
 def place_of_extreme(w: Loops, helpers: Helpers, *, largest: int, kind: int, long: int) -> None:
-    """Place of the first of the largest (or smallest) elements; NaN is passed over."""
+    """Return the index of the first of the largest (or smallest) elements; NaN is ignored."""
     dtype, order = TYPES[kind], "gt" if largest else "lt"
 
     def better(value: SSAValue, best: SSAValue) -> SSAValue:

@@ -53,12 +53,12 @@ _HALF = LANES // 2
 _LONG = lanes(_HALF, i64)
 
 _TILES: dict[str, Attribute] = {
-    "places": WORDS,
+    "starts": WORDS,
     "runs": WORDS,
     **dict.fromkeys(("pixels", "channels", "blocks", "run_count", "run_length"), INDEX),
 }
 WINDOWS: dict[str, Attribute] = {
-    "places": WORDS,
+    "starts": WORDS,
     "taps": WORDS,
     **dict.fromkeys(("pixels", "channels", "blocks", "tap_count"), INDEX),
 }
@@ -126,7 +126,7 @@ def _each_tile(
 ) -> None:
     """Add up whole windows for ``rows`` pixels by ``16 * vectors`` channels at a time.
 
-    ``places`` has the offset of the first input of each pixel, ``runs`` the offset of each run of neighbouring inputs
+    ``starts`` has the offset of the first input of each pixel, ``runs`` the offset of each run of neighbouring inputs
     from there on: a row of the window. Weights are packed ``[block of channels][run][unit inputs][channel][unit]``, and
     zero where a window is shorter than whole units. ``strided``: they have distances of their own instead, between
     inputs and between blocks: also a matrix as it is.
@@ -149,11 +149,11 @@ def _each_tile(
 
         def tile(pixel: SSAValue) -> None:
             start = w.least(pixel, last)
-            places = [w.to_index(w.load(w["places"], w.add(start, i))) for i in range(rows)]
+            starts = [w.to_index(w.load(w["starts"], w.add(start, i))) for i in range(rows)]
 
             def run(index: SSAValue, state: Values) -> Values:
                 distance = w.to_index(w.load(w["runs"], index))
-                begins = [w.add(place, distance) for place in places]
+                begins = [w.add(first, distance) for first in starts]
 
                 def step(k: SSAValue, inner: Values) -> Values:
                     weight, *sums = inner
@@ -214,7 +214,7 @@ def each_window(
 ) -> None:
     """Combine the taps of ``rows`` windows at a time, each of 16 channels by itself.
 
-    ``places`` has the offset of the first input of each pixel, ``taps`` the offset of each tap from there on.
+    ``starts`` has the offset of the first input of each pixel, ``taps`` the offset of each tap from there on.
     ``combine(sums, inputs, weights)``; ``weights`` loads them from ``[tap][channel]``, padded to whole blocks.
     ``in_blocks``: float sums are added up in blocks, see :meth:`Loops.sum_in_blocks`.
     """
@@ -226,7 +226,7 @@ def each_window(
 
         def tile(pixel: SSAValue) -> None:
             start = pixel if rows == 1 else w.least(pixel, last)
-            begins = [w.add(w.to_index(w.load(w["places"], w.add(start, i))), channel) for i in range(rows)]
+            begins = [w.add(w.to_index(w.load(w["starts"], w.add(start, i))), channel) for i in range(rows)]
 
             def tap(index: SSAValue, state: Values) -> Values:
                 distance = w.to_index(w.load(w["taps"], index))
@@ -445,7 +445,7 @@ class _Pooling:
 
 
 def _float_pooling(w: Loops, how: int, clamp: int) -> _Pooling:
-    """Return the combination of floats. A maximum passes over NaN."""
+    """Return the combination of floats. A maximum ignores NaN."""
     limited = limit(w, clamp)
     if how == MAX:
         lowest = w.constant(float("-inf"), _REAL)

@@ -26,7 +26,7 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
     SegmentFunction,
     Write,
     count,
-    is_real,
+    has_float_result,
     planned,
     raised,
     refusal,
@@ -96,7 +96,7 @@ class LowerFloatBinaryToKernels(KernelPattern):
         "ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "LEAKY_RELU", "PRELU", "SQUARE"
     )  # fmt: skip
 
-    applies = staticmethod(is_real)
+    applies = staticmethod(has_float_result)
 
     @classmethod
     def plan(cls, node: Node) -> Write:
@@ -136,7 +136,7 @@ class LowerFloatUnaryToKernels(KernelPattern):
                  "FLOOR", "CEIL", "ROUND", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "SIGN", "SIN", "COS", "GELU",
                  "CUSTOM(Erf)")  # fmt: skip
 
-    applies = staticmethod(is_real)
+    applies = staticmethod(has_float_result)
 
     @classmethod
     def plan(cls, node: Node) -> Write:
@@ -149,7 +149,7 @@ class LowerAddNToKernels(KernelPattern):
 
     operators = ("ADD_N",)
 
-    applies = staticmethod(is_real)
+    applies = staticmethod(has_float_result)
 
     @classmethod
     def plan(cls, node: Node) -> Write:
@@ -179,7 +179,7 @@ class LowerCodesArithmeticToKernels(KernelPattern):
 
     @staticmethod
     def applies(node: Node) -> bool:
-        return not is_real(node) and (node.operand(0).dtype == "int16" or node.results[0].dtype not in _PLAIN)
+        return not has_float_result(node) and (node.operand(0).dtype == "int16" or node.results[0].dtype not in _PLAIN)
 
     @classmethod
     def plan(cls, node: Node) -> Write:
@@ -245,7 +245,7 @@ class LowerElementsToKernels(KernelPattern):
         name, wide = node.spec.name, node.operand(0).dtype == "int16"
         if name in ("ADD", "SUB", "MUL", "ABS"):
             return node.results[0].dtype in _PLAIN and not wide
-        return name in _ANY_TYPES or not (is_real(node) or (name == "NEG" and wide))
+        return name in _ANY_TYPES or not (has_float_result(node) or (name == "NEG" and wide))
 
     @classmethod
     def plan(cls, node: Node) -> Write:
@@ -314,7 +314,7 @@ class LowerByTableToKernels(KernelPattern):
 
     @staticmethod
     def applies(node: Node) -> bool:
-        return not is_real(node)
+        return not has_float_result(node)
 
     @classmethod
     def plan(cls, node: Node) -> Write:
@@ -359,7 +359,13 @@ class LowerDequantizeToKernels(KernelPattern):
     @classmethod
     def plan(cls, node: Node) -> Write:
         x, out = node.operand(0), node.results[0]
-        if x.dtype not in CODE_DTYPES or x.quant is None or not x.quant.per_tensor or x.is_const or not is_real(node):
+        if (
+            x.dtype not in CODE_DTYPES
+            or x.quant is None
+            or not x.quant.per_tensor
+            or x.is_const
+            or not has_float_result(node)
+        ):
             raise refusal(node, f"an input of {x.dtype} has no native kernel")
         if x.dtype in _EIGHT_BIT:
             return _look_up(node)

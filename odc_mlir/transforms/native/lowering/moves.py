@@ -393,7 +393,7 @@ class Windows:
         """The number of windows."""
         return self.shape[0] * self.output[0] * self.output[1]
 
-    def places(self) -> Array:
+    def starts(self) -> Array:
         """Return the offset of the first element of each window in the padded input."""
         height, width = self.padded
         images = np.arange(self.shape[0])[:, None, None] * height

@@ -41,13 +41,13 @@ PATTERNS: tuple[type[KernelPattern], ...] = (
     moves.LowerGatherToKernels,
     moves.LowerFillToKernels,
 )
-"""For an operator with several patterns, the first one that applies counts."""
+"""For an operator with several patterns, the first one that matches is used."""
 
 
 def reason_against(node: Node) -> str | None:
     """Return the reason why an operator stays on the host; None if a pattern lowers it."""
     for pattern in PATTERNS:
-        if pattern.lowers(node):
+        if pattern.matches_node(node):
             try:
                 pattern.checked(node)
             except OdcError as error:

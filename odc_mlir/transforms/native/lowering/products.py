@@ -25,7 +25,7 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
     SegmentFunction,
     Write,
     count,
-    is_real,
+    has_float_result,
     refusal,
     size_bytes,
 )
@@ -37,14 +37,14 @@ _WHOLE_BYTES = ("int8", "uint8", "int16", "float32")
 
 def _arithmetic(node: Node, axis: int) -> Arithmetic:
     """Return the arithmetic of constant weights with output channels along ``axis``."""
-    if node.operand(0).dtype == "int16" or not is_real(node):
+    if node.operand(0).dtype == "int16" or not has_float_result(node):
         return Codes.of(node, node.operand(1).static_shape[axis], axis)
     return Floats.of(node, axis)
 
 
 def _product(node: Node, windows: Windows) -> Write:
     """Plan a product of whole windows with weights ``[O, ...]``."""
-    if is_real(node) and node.operand(0).dtype != "int16" and not node.operand(1).is_const:
+    if has_float_result(node) and node.operand(0).dtype != "int16" and not node.operand(1).is_const:
         return _computed(node, windows)
     arithmetic = _arithmetic(node, 0)
     return arithmetic.convolve(windows, arithmetic.weights.reshape(len(arithmetic.weights), -1))
@@ -241,7 +241,7 @@ class LowerBatchMatMulToKernels(KernelPattern):
 
     operators = ("BATCH_MATMUL",)
 
-    applies = staticmethod(is_real)
+    applies = staticmethod(has_float_result)
 
     @classmethod
     def plan(cls, node: Node) -> Write:

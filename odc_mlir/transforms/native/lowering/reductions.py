@@ -33,7 +33,7 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
     SegmentFunction,
     Write,
     count,
-    is_real,
+    has_float_result,
     planned,
     raised,
     refusal,
@@ -84,7 +84,7 @@ def _pool(
     taps, channels = windows.taps(), windows.shape[3]
     options = {**options, "taps": 0 if options["how"] == MAX else len(taps)}  # maxima share their code
     sizes = {"pixels": windows.pixels, "channels": channels, "blocks": -(-channels // LANES), "tap_count": len(taps)}
-    tables = {"places": windows.places(), "taps": taps}
+    tables = {"starts": windows.starts(), "taps": taps}
     return planned(node, "pool", options, source, output=node.results[0], **tables, **sizes, **limits)
 
 
@@ -220,7 +220,7 @@ class LowerMeanToKernels(KernelPattern):
     def plan(cls, node: Node) -> Write:
         x, middle = node.operand(0), Middle.of_axes(node)
         windows = Windows.of_rows(middle.outer, middle.count, middle.inner)
-        if not is_real(node) or x.dtype == "int16":
+        if not has_float_result(node) or x.dtype == "int16":
             arithmetic = Codes.of_mean(node, middle.count, middle.inner)
             write_sums = arithmetic.by_channel(windows, arithmetic.weights)
             return lambda segment: segment.emit_for(write_sums, (middle.source(segment),))
@@ -270,7 +270,7 @@ class LowerSoftmaxToKernels(KernelPattern):
     @classmethod
     def plan(cls, node: Node) -> Write:
         x, out, beta = node.operand(0), node.results[0], float(option(node, "beta"))
-        if is_real(node) and x.dtype != "int16":
+        if has_float_result(node) and x.dtype != "int16":
             return _by_rows(node, "softmax_reals", "classes", beta=beta)
         if x.dtype not in CODE_DTYPES or out.dtype != x.dtype:
             raise refusal(node, f"an input of {x.dtype} with a result of {out.dtype} has no native kernel")
@@ -291,7 +291,7 @@ class LowerLogSoftmaxToKernels(KernelPattern):
 
     operators = ("LOG_SOFTMAX",)
 
-    applies = staticmethod(is_real)
+    applies = staticmethod(has_float_result)
 
     @classmethod
     def plan(cls, node: Node) -> Write:
@@ -303,7 +303,7 @@ class LowerL2NormalizationToKernels(KernelPattern):
 
     operators = ("L2_NORMALIZATION",)
 
-    applies = staticmethod(is_real)
+    applies = staticmethod(has_float_result)
 
     @classmethod
     def plan(cls, node: Node) -> Write:
@@ -313,7 +313,7 @@ class LowerL2NormalizationToKernels(KernelPattern):
 def _by_rows(node: Node, kernel: str, size: str, **arguments: Argument) -> Write:
     """Plan a kernel on rows along the last axis, whose parameter for their length is ``size``."""
     x = node.operand(0)
-    if is_real(node) and (x.dtype != "float32" or fused_activation(node) != "none"):
+    if has_float_result(node) and (x.dtype != "float32" or fused_activation(node) != "none"):
         raise refusal(node, f"an input of {x.dtype} or a fused activation has no native kernel")
     length = x.static_shape[-1]
     return planned(node, kernel, {}, rows=count(x) // length, **{size: length}, **arguments)

@@ -259,8 +259,8 @@ Write = Callable[[SegmentFunction], object]
 class KernelPattern(LoweringPattern[CircleOp]):
     """A pattern that lowers circle operators to calls of kernels.
 
-    ``operators`` are names of the operator table. Several patterns of one operator differ by element types: the first
-    one that applies lowers it.
+    ``operators`` are names of the operator table; custom operators have their code in it: ``CUSTOM(Erf)``. Several
+    patterns of one operator differ by element types: the first one that matches lowers it.
     """
 
     def __init__(self, segment: SegmentFunction) -> None:
@@ -270,14 +270,14 @@ class KernelPattern(LoweringPattern[CircleOp]):
         return issubclass(kind, CircleOp) and kind.SPEC.name in {name.partition("(")[0] for name in self.operators}
 
     def matches(self, op: CircleOp, /) -> bool:
-        return self.lowers(node_of(op))
+        return self.matches_node(node_of(op))
 
     def lower(self, op: CircleOp, rewriter: PatternRewriter, /) -> None:
         self.segment.lower(op, rewriter, self.checked(node_of(op)))
 
     @classmethod
-    def lowers(cls, node: Node) -> bool:
-        """Return whether the pattern is the one for ``node``."""
+    def matches_node(cls, node: Node) -> bool:
+        """Return whether the pattern lowers ``node``."""
         return node.spec.name in cls.operators and cls.applies(node)
 
     @classmethod
@@ -321,6 +321,6 @@ def planned(
     return lambda segment: segment.call(kernel, options, **{"input": source(segment), **arguments, "output": out})
 
 
-def is_real(node: Node) -> bool:
+def has_float_result(node: Node) -> bool:
     """Return whether the result of an operator is float32."""
     return bool(node.results) and node.results[0].dtype == "float32"

@@ -250,7 +250,7 @@ def bias(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("sums")
 def sums(node: Node, _: PlacementLimits) -> str | None:
-    """Sums of 16-bit products fit an accumulator and are scaled by less than 127."""
+    """Sums of 16-bit products fit an accumulator, and their scale is below 127 times the result's."""
     source, filters, values = next(activations(node)), node.operand(1), node.optional(bias_operand(node))
     if not adds_in_64_bits(node, source, filters, values):
         return None
@@ -518,7 +518,7 @@ def lstm_integers(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("matrix-sums")
 def matrix_sums(node: Node, _: PlacementLimits) -> str | None:
-    """Sums of 16-bit products fit an accumulator and are scaled by less than 127."""
+    """Sums of 16-bit products fit an accumulator, and their scale is below 127 times the result's."""
     left, right, result = node.operand(0), node.operand(1), node.results[0]
     if left.dtype != "int16":
         return None if right.dtype != "int16" else f"{right.name!r} is int16, {left.name!r} {left.dtype}"

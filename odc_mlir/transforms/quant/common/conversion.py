@@ -123,7 +123,7 @@ def demands(function: FuncOp) -> list[Demand]:
 def _wishes(op: Operation) -> Iterator[Demand]:
     types = ir.operand_types(op) or [ir.REAL] * len(op.operands)
     for index, (value, assigned) in enumerate(zip(op.operands, types, strict=True)):
-        if isinstance(assigned, UnitAttr) or not ir.is_real(value):
+        if isinstance(assigned, UnitAttr) or not ir.is_float32(value):
             continue
         codes = _codes_of(assigned, op)
         if isinstance(value.owner, circle.VariableOp) and codes is not None and ir.assigned_type(value) != assigned:
@@ -138,7 +138,7 @@ def _wishes(op: Operation) -> Iterator[Demand]:
 
 def _bias_demands(op: circle.CircleOp, wanted: dict[int, Demand]) -> Iterator[Demand]:
     for index, bias in op.SPEC.quant.biases.items():
-        if index >= len(op.operands) or not ir.is_real(op.operands[index]) or index in wanted:
+        if index >= len(op.operands) or not ir.is_float32(op.operands[index]) or index in wanted:
             continue
         value = op.operands[index]
         source, weights = (_codes_used(op, place, wanted) for place in (bias.input, bias.weights))
@@ -230,7 +230,7 @@ class ConvertedConstants:
         The first copy is inserted before the real constant, which :meth:`clean_up` removes. Further copies are inserted
         before their first user, as in imported models, so demands must come in program order.
         """
-        constant = ir.constant_of(demand.value) if ir.is_real(demand.value) else None
+        constant = ir.constant_of(demand.value) if ir.is_float32(demand.value) else None
         if constant is None or demand.codes is None:
             return None
         siblings = self._made.setdefault(constant, {})

@@ -1,12 +1,12 @@
 """IR of the quantising passes: ranges on types, and assigned element types.
 
-* The range of a real value stands in its type: ``tensor<1x4xf32, #circle.qparams<min = [-1.0], max = [1.0]>>``.
+* The range of a float value is part of its type: ``tensor<1x4xf32, #circle.qparams<min = [-1.0], max = [1.0]>>``.
 * ``quant.results`` of an operator and ``quant.arguments`` of the function say which element type each value gets;
-  ``quant.operands`` of an operator says which type it needs each operand in. Where a value has another one, a
-  conversion goes between. An entry is ``f32`` (the value stays real), a quantised element type, or ``unit``: left
-  alone, as whole numbers are, and biases, whose parameters follow from those of input and weights.
-* ``quant.precision`` names the scheme of one operator where it is not the module's, ``quant.reason`` says why an
-  operator stays real. ``quant.scheme`` and ``quant.io`` of the module say what it is quantised to.
+  ``quant.operands`` of an operator says which types it requires of its operands. A value of another type is converted.
+  An entry is ``f32`` (the value stays float), a quantised element type, or ``unit`` (no change), as for integers, and
+  for biases, whose parameters follow from those of input and weights.
+* ``quant.precision`` names the scheme of one operator if it differs from the module's, ``quant.reason`` says why an
+  operator stays float. ``quant.scheme`` and ``quant.io`` of the module name its scheme and its boundary types.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def operators(function: FuncOp) -> Iterator[CircleOp]:
     return (op for op in function.walk() if isinstance(op, CircleOp))
 
 
-def is_real(value: SSAValue) -> bool:
-    """Whether ``value`` is a float32 tensor."""
+def is_float32(value: SSAValue) -> bool:
+    """Return whether ``value`` is a float32 tensor, with or without quantisation parameters."""
     return getattr(value.type, "element_type", None) == REAL
 
 
@@ -62,7 +62,7 @@ def constant_of(value: SSAValue) -> ConstOp | None:
 
 
 def coded_weights(value: SSAValue) -> Attribute | None:
-    """The quantised element type that a constant has already, as in models whose activations alone are real."""
+    """The quantised element type that a constant has already, as in models with float activations only."""
     element = getattr(value.type, "element_type", None)
     return element if isinstance(element, UniformQuantizedType) and constant_of(value) is not None else None
 
@@ -71,7 +71,7 @@ def coded_weights(value: SSAValue) -> Attribute | None:
 
 
 def range_of(type: Attribute) -> tuple[float, float] | None:
-    """The recorded range of a real tensor type, None where there is none."""
+    """Return the recorded range of a float tensor type, or None."""
     if not isinstance(type, TensorType) or type.element_type != REAL or not isinstance(type.encoding, QParamsAttr):
         return None
     record = type.encoding.data
@@ -189,11 +189,11 @@ def stay_float(op: Operation, reason: str) -> None:
     write_word(op, REASON, reason)
 
 
-def keep_real(op: Operation, reason: str, left: Sequence[int] = ()) -> None:
-    """Let ``op`` stay with real values: it needs real operands (not those in ``left``) and gives real results."""
+def keep_float(op: Operation, reason: str, left: Sequence[int] = ()) -> None:
+    """Keep ``op`` float: it requires float operands, except those in ``left``, and returns float results."""
     needs = [
-        REAL if is_real(operand) and index not in left else LEFT_ALONE for index, operand in enumerate(op.operands)
+        REAL if is_float32(operand) and index not in left else LEFT_ALONE for index, operand in enumerate(op.operands)
     ]
     assign(op, OPERANDS, needs)
-    assign(op, RESULTS, [REAL if is_real(result) else LEFT_ALONE for result in op.results])
+    assign(op, RESULTS, [REAL if is_float32(result) else LEFT_ALONE for result in op.results])
     write_word(op, REASON, reason)

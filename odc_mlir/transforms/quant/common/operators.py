@@ -38,14 +38,14 @@ from odc_mlir.quantizer.policy.schemes import (
 )
 from odc_mlir.runtime.kernels import conditions
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.quant.common.ir import constant_of, info_as, is_real, params_of, range_of
+from odc_mlir.transforms.quant.common.ir import constant_of, info_as, is_float32, params_of, range_of
 
 _ACTIVATION = "fused_activation_function"
 _TABLES_BY = "int8"  # the element type whose fixed parameters tell the bounds of a result
 
 
 class Role(StrEnum):
-    LEFT = "left"  # not real, left out, or without influence: stays as it is
+    LEFT = "left"  # not float, left out, or without influence on results: does not change
     BIAS = "bias"
     WEIGHTS = "weights"  # constants with their own element type and channels
     STATE = "state"  # kept from run to run
@@ -55,7 +55,7 @@ class Role(StrEnum):
 def role_of(op: CircleOp, index: int) -> Role:
     """The role of operand ``index``. Weights that are computed are activations."""
     rule, operand = op.SPEC.quant, op.operands[index]
-    if rule.kind is QuantKind.NONE or index in rule.left or not is_real(operand):
+    if rule.kind is QuantKind.NONE or index in rule.left or not is_float32(operand):
         return Role.LEFT
     if index in rule.states:
         return Role.STATE
@@ -65,17 +65,17 @@ def role_of(op: CircleOp, index: int) -> Role:
 
 
 def concerns_reals(op: CircleOp) -> bool:
-    """Whether ``op`` takes or gives real values at all."""
-    return any(is_real(value) for value in (*op.operands, *op.results))
+    """Return whether ``op`` has float operands or results."""
+    return any(is_float32(value) for value in (*op.operands, *op.results))
 
 
 def contents_of(value: SSAValue) -> Array:
-    """The real values of a constant; raises ModelError where its bytes are not at hand."""
+    """Return the float values of a constant; raise ModelError if its bytes are not available."""
     return info_of(value).array()
 
 
 def contents_of_bias(op: CircleOp, index: int) -> Array:
-    """The real values of bias ``index`` of ``op``, a zero where there is none; raises ModelError as above."""
+    """Return the float values of bias ``index`` of ``op``, a zero without one; raise ModelError as above."""
     has_bias = index < len(op.operands) and role_of(op, index) is Role.BIAS
     return contents_of(op.operands[index]) if has_bias else np.zeros(1)
 
@@ -147,7 +147,9 @@ class Ranges:
         if rule.source is not None:
             return self.of(op.operands[rule.source])
         parts = [
-            self.of(operand) for index, operand in enumerate(op.operands) if rule.is_joined(index) and is_real(operand)
+            self.of(operand)
+            for index, operand in enumerate(op.operands)
+            if rule.is_joined(index) and is_float32(operand)
         ]
         known = [part for part in parts if part is not None]
         if not known or len(known) < len(parts):
@@ -188,7 +190,7 @@ def _within_activation(op: CircleOp, found: tuple[float, float]) -> tuple[float,
 
 def _range_of_constant(value: SSAValue) -> tuple[float, float] | None:
     """Return the smallest and largest element, without stand-ins for infinity, which any type clips."""
-    if constant_of(value) is None or not is_real(value):
+    if constant_of(value) is None or not is_float32(value):
         return None
     array = contents_of(value).astype(np.float64)
     finite = array[np.abs(array) < np.finfo(np.float32).max]
@@ -397,7 +399,7 @@ def _vanishing_product(op: CircleOp, operands: Sequence[Attribute]) -> str | Non
 def _shared_state(op: CircleOp) -> str | None:
     """Return whether other operators see state that is to become codes."""
     for index in op.SPEC.quant.states:
-        if index < len(op.operands) and len(list(op.operands[index].uses)) > 1 and is_real(op.operands[index]):
+        if index < len(op.operands) and len(list(op.operands[index].uses)) > 1 and is_float32(op.operands[index]):
             return f"its state {op.SPEC.operand_name(index)} is used by other operators"
     return None
 
