@@ -80,7 +80,7 @@ def _references(plain: Sequence[bytes], table: NDArray[np.uint8], history_bytes:
     best = _change_bytes(words) + 1  # the length of one without a reference
     chosen = np.zeros(count, np.int64)
     kinds = table[:, 0].astype(np.int64) << 8 | sizes // GRANULE_BYTES
-    for kind in np.unique(kinds):
+    for kind in sorted(set(kinds.tolist())):  # np.unique would import numpy.ma
         members = np.flatnonzero(kinds == kind)
         rows = words[members, : (kind & 0xFF) * GRANULE_BYTES // WORD_BYTES]
         first, least = starts[members], best[members]
