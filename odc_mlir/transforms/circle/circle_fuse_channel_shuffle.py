@@ -75,7 +75,6 @@ _MOST_LABELS = 1 << 24  # that float32 tells apart
 _LAST = ("CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")  # layers whose channels are the last dimension
 
 
-@dataclass(frozen=True)
 class CircleFuseChannelShufflePass(PatternPass):
     """Give layers the channels in an order that needs no shuffle; see the module's text."""
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from xdsl.context import Context
@@ -38,7 +37,6 @@ from odc_mlir.transforms.common.rewriting import PatternPass, apply_once, static
 SHAPE_BYTES = 512  # of a value that counts as a shape, at eight bytes an element
 
 
-@dataclass(frozen=True)
 class CircleInferShapesPass(PatternPass):
     """Refine result types in every function; see the module's text."""
 

@@ -32,7 +32,6 @@ TRANSPOSED = "Convolution2DTransposeBias"
 CODES = frozenset({*ALIASES, TRANSPOSED})
 
 
-@dataclass(frozen=True)
 class CircleResolveCustomsPass(rewriting.PatternPass):
     """Replace custom operators by the builtin ones that they are; see the module's text."""
 

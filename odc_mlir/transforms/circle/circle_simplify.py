@@ -26,7 +26,6 @@ bit-exact. A function result stays the result of its operator.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -53,7 +52,6 @@ from odc_mlir.transforms.common.rewriting import (
 )
 
 
-@dataclass(frozen=True)
 class CircleSimplifyPass(PatternPass):
     """Drop and merge operators that only move values; see the module's text."""
 

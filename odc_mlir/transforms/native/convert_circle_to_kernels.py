@@ -28,7 +28,6 @@ Rejects operators without a native kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnrealizedConversionCastOp
@@ -71,7 +70,6 @@ class LowerYield(LoweringPattern[YieldOp]):
         rewriter.erase(op)
 
 
-@dataclass(frozen=True)
 class ConvertCircleToKernelsPass(PatternPass):
     """Lower a copy of every segment; see the module's text."""
 

@@ -23,7 +23,6 @@ Rejects operations without a form in the llvm dialect, and buffers of more than 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects import arith, cf, func, llvm, memref, vector
@@ -306,7 +305,6 @@ class LowerReduction(LoweringPattern[vector.ReductionOp]):
         )
 
 
-@dataclass(frozen=True)
 class ConvertNativeToLlvmPass(PatternPass):
     """Lower every function; see the module's text."""
 

@@ -51,7 +51,6 @@ class PlaceBuffer(LoweringPattern[memref.AllocOp]):
         rewriter.replace(op, [offset, view])
 
 
-@dataclass(frozen=True)
 class NativeAllocateMemoryPass(PatternPass):
     """Assign offsets; see the module's text."""
 

@@ -15,7 +15,6 @@ functions called by control flow stay on the host.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -27,7 +26,6 @@ from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.native.lowering.operators import reason_against
 
 
-@dataclass(frozen=True)
 class NativeMarkSupportedPass(PatternPass):
     """Mark every operator with its place and, where that is the host, the reason."""
 

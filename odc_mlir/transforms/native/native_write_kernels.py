@@ -49,7 +49,6 @@ class WriteKernel(LoweringPattern[FuncOp]):
         rewriter.replace(op, written)
 
 
-@dataclass(frozen=True)
 class NativeWriteKernelsPass(PatternPass):
     """Write the loops of every declared kernel; see the module's text."""
 

@@ -26,7 +26,6 @@ with one that refuses it, is an error.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -62,7 +61,6 @@ class EraseUnusedConstant(LoweringPattern[ConstOp | NoneOp]):
         rewriter.erase(op)
 
 
-@dataclass(frozen=True)
 class ConvertCircleToNpuPass(PatternPass):
     """Create programs and lower their operators; see the module's text."""
 

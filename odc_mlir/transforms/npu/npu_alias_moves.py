@@ -13,7 +13,6 @@ else remains a move, as does a slice that is an output.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import UnitAttr
@@ -52,7 +51,6 @@ class AliasConcatenation(RewritePattern):
             _mark(op, rewriter)
 
 
-@dataclass(frozen=True)
 class NpuAliasMovesPass(ProgramPatternPass):
     """Mark; see the module's text."""
 

@@ -39,7 +39,6 @@ from odc_mlir.transforms.npu.schedule.residents import gaps, place_residents
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
 
-@dataclass(frozen=True)
 class NpuAllocateLocalPass(ProgramPass):
     """Allocate; see the module's text."""
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, StringAttr, i64
@@ -39,7 +38,6 @@ from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
 _REGIONS = (Space.CONSTANTS, Space.INPUTS, Space.OUTPUTS)  # regions with places that follow from their contents
 
 
-@dataclass(frozen=True)
 class NpuAllocateMemoryPass(ProgramPass):
     """Allocate; see the module's text."""
 

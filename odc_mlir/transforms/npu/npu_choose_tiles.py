@@ -21,8 +21,6 @@ Rejects windows for which not even one result pixel fits in the local memories, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, i64
 
@@ -32,7 +30,6 @@ from odc_mlir.transforms.npu.schedule.layer_plan import chosen_tiles
 from odc_mlir.transforms.npu.schedule.residents import largest_gap
 
 
-@dataclass(frozen=True)
 class NpuChooseTilesPass(ProgramPass):
     """Choose tilings; see the module's text."""
 

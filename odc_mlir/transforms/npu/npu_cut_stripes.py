@@ -50,7 +50,6 @@ from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis
 from odc_mlir.transforms.npu.schedule.tensor_ir import has_tilings
 
 
-@dataclass(frozen=True)
 class NpuCutStripesPass(ProgramPass):
     """Cut; see the module's text."""
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from xdsl.ir import OpResult, SSAValue
@@ -98,7 +97,6 @@ def _repeats(move: npu.MoveOp, size: int, each: int, times: int) -> bool:
     return np.array_equal(target, np.arange(len(wanted))) and np.array_equal(source, wanted)
 
 
-@dataclass(frozen=True)
 class NpuElideReshapesPass(PatternPass):
     """Shorten chains of views; see the module's text."""
 

@@ -15,7 +15,6 @@ whose windows in the padding yield the zero point.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
@@ -49,7 +48,6 @@ class PadByConvolution(RewritePattern):
         rewriter.replace(op, as_convolution(op))
 
 
-@dataclass(frozen=True)
 class NpuFusePaddingPass(PatternPass):
     """Move padding into convolutions; see the module's text."""
 

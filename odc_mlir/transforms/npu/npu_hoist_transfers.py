@@ -28,7 +28,6 @@ bytes limit hoisting.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 
@@ -38,7 +37,6 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, Prog
 from odc_mlir.transforms.npu.schedule.program import Command
 
 
-@dataclass(frozen=True)
 class NpuHoistTransfersPass(ProgramPass):
     """Order; see the module's text."""
 

@@ -20,7 +20,6 @@ one semaphore are posted and taken in the same order, so counting is enough to t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 
@@ -31,7 +30,6 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, Prog
 from odc_mlir.transforms.npu.schedule.program import Command, sync
 
 
-@dataclass(frozen=True)
 class NpuInsertSyncPass(ProgramPass):
     """Insert semaphores; see the module's text."""
 

@@ -31,7 +31,6 @@ operations of another level, and softmax over rows that do not fit in the tile b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from xdsl.context import Context
@@ -307,7 +306,6 @@ class EndProgram(LoweringPattern[YieldOp]):
         self.emission.end(op, rewriter)
 
 
-@dataclass(frozen=True)
 class NpuLowerToTilesPass(ProgramPatternPass):
     """Lower; see the module's text."""
 

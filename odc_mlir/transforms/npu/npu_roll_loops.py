@@ -25,7 +25,6 @@ unused buffers of local memories are removed. Needs addresses of all buffers; ex
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -45,7 +44,6 @@ from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
 
 
-@dataclass(frozen=True)
 class NpuRollLoopsPass(ProgramPass):
     """Roll; see the module's text."""
 

@@ -43,7 +43,6 @@ INSTRUCTIONS = 300_000  # of all programs tried, after which no more are: an ins
 LIMIT_STEP = 1.2  # from one SRAM limit to the next of those that constants are prefetched for
 
 
-@dataclass(frozen=True)
 class NpuSearchPlansPass(ModulePass):
     """Search; see the module's text."""
 

@@ -21,7 +21,6 @@ value there, that value is computed there from the start, if nothing reads bytes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import DenseArrayBase, i32
@@ -38,7 +37,6 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, Prog
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, spans
 
 
-@dataclass(frozen=True)
 class NpuShareArenaPass(ProgramPatternPass):
     """Share; see the module's text."""
 

@@ -19,7 +19,6 @@ images and results are one pixel wide and at least one of them is higher. Result
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from xdsl.context import Context
@@ -34,7 +33,6 @@ from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns
 _PAIRS = ("kernel", "stride", "dilation")
 
 
-@dataclass(frozen=True)
 class NpuSwapAxesPass(PatternPass):
     """Swap; see the module's text."""
 

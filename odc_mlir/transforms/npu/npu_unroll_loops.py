@@ -23,7 +23,6 @@ verification before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
@@ -33,7 +32,6 @@ from odc_mlir.transforms.common.rewriting import apply_patterns_to
 from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPatternPass, TargetedProgram
 
 
-@dataclass(frozen=True)
 class NpuUnrollLoopsPass(ProgramPatternPass):
     """Unroll; see the module's text."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 
@@ -28,7 +27,6 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command, local_size
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, region_bytes
 
 
-@dataclass(frozen=True)
 class NpuVerifyMemoryPass(ProgramPass):
     """Verify; see the module's text."""
 

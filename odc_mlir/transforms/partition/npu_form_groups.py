@@ -11,8 +11,6 @@ longest first; operators that the NPU does not support are in no group.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.passes import ModulePass
@@ -21,7 +19,6 @@ from odc_mlir.transforms.common.placement import GROUP, NPU, main_function, oper
 from odc_mlir.transforms.partition.plans.plans import groups
 
 
-@dataclass(frozen=True)
 class NpuFormGroupsPass(ModulePass):
     """Mark groups; see the module's text."""
 

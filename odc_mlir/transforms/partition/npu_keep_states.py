@@ -18,8 +18,6 @@ outside of the segment reads or computes them, or if they need more than half of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.context import Context
 from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, i64
 from xdsl.dialects.func import ReturnOp
@@ -35,7 +33,6 @@ from odc_mlir.support.locations import names_loc, value_name
 from odc_mlir.transforms.common.placement import main_function
 
 
-@dataclass(frozen=True)
 class NpuKeepStatesPass(ModulePass):
     """Keep states; see the module's text."""
 

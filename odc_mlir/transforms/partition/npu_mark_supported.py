@@ -33,7 +33,6 @@ from odc_mlir.transforms.partition.rules.edges import edge_bytes, memory_reason
 from odc_mlir.transforms.partition.rules.table import verdict
 
 
-@dataclass(frozen=True)
 class NpuMarkSupportedPass(PatternPass):
     """Mark every operator with its place and, where that is the host, the reason."""
 

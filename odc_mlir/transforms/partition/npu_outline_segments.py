@@ -25,7 +25,6 @@ that only passes through, runs on the host instead, where it is free too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from xdsl.context import Context
@@ -51,7 +50,6 @@ from odc_mlir.transforms.common.placement import (
 VIEW_REASON = "segment-result: a view of a value that leaves the segment"
 
 
-@dataclass(frozen=True)
 class NpuOutlineSegmentsPass(ModulePass):
     """Make segments of marked runs of operators; see the module's text."""
 

@@ -46,7 +46,6 @@ from odc_mlir.transforms.common.retyping import set_function_type
 _HANDLE, _READ, _ASSIGN, _ONCE = "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"
 
 
-@dataclass(frozen=True)
 class OdcLiftVariablesPass(ModulePass):
     """Lift variables; see the module's text."""
 

@@ -21,7 +21,6 @@ Rejects types that no operator converts, unknown shapes, and tensors without a s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -41,7 +40,6 @@ from odc_mlir.transforms.partition.rules.checks import CODES, quant_text, shape_
 CAST_REASON = "boundary: converts between a segment and the host"
 
 
-@dataclass(frozen=True)
 class OdcVerifyBoundariesPass(ModulePass):
     """Verify edges of segments; see the module's text."""
 

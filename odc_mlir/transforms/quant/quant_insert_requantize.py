@@ -44,7 +44,6 @@ from odc_mlir.transforms.common.tensor_names import named, names_in, rename
 from odc_mlir.transforms.quant.common.conversion import conversion
 
 
-@dataclass(frozen=True)
 class QuantInsertRequantizePass(PatternPass):
     """Replace casts by operators; see the module's text."""
 

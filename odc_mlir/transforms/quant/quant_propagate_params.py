@@ -72,7 +72,6 @@ _LEAST_KEPT = 3 / 4  # share of an average's range that shared parameters must c
 _MOST_COARSER = 1.5  # a result may adopt a scale larger by this factor, which saves another rounding
 
 
-@dataclass(frozen=True)
 class QuantPropagateParamsPass(ModulePass):
     """Make the assigned element types consistent; see the module's text."""
 

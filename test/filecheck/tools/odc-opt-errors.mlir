@@ -1,5 +1,5 @@
-// RUN: not odc-opt %s --no-such-pass 2>&1 | filecheck %s --check-prefix=FLAG
-// RUN: not odc-opt %s -p no-such-pass 2>&1 | filecheck %s --check-prefix=PASS
+// RUN: not odc-opt %s --unheard-of 2>&1 | filecheck %s --check-prefix=FLAG
+// RUN: not odc-opt %s -p unheard-of 2>&1 | filecheck %s --check-prefix=PASS
 // RUN: not odc-opt %s -p 'dce{' 2>&1 | filecheck %s --check-prefix=PIPELINE
 // RUN: not odc-opt %s --stage no-such-stage 2>&1 | filecheck %s --check-prefix=STAGE
 // RUN: not odc-opt %s --circle-infer-shapes=fast=true 2>&1 | filecheck %s --check-prefix=OPTION
@@ -11,8 +11,8 @@
 // RUN: not odc-opt --help=npu-allocate-locl 2>&1 | filecheck %s --check-prefix=NEAR-HELP
 
 // Each is one line that says what is wrong and what is allowed.
-// FLAG: odc-opt: error: unrecognized arguments: --no-such-pass
-// PASS: odc-opt: error: unknown pass 'no-such-pass'; odc-opt --list-passes lists them
+// FLAG: odc-opt: error: unrecognized arguments: --unheard-of
+// PASS: odc-opt: error: unknown pass 'unheard-of'; odc-opt --list-passes lists them
 // PIPELINE: odc-opt: error: cannot read the pipeline 'dce{': Expected argument name here
 // STAGE: odc-opt: error: unknown stage 'no-such-stage'; use one of circle, circle-opt,
 // OPTION: odc-opt: error: pass 'circle-infer-shapes': provided arguments ["fast"] not found in expected arguments

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from xdsl.context import Context
@@ -266,7 +265,6 @@ def set_semaphores(op: npu_isa.InstructionOp, command: Command) -> None:
             del properties[name]
 
 
-@dataclass(frozen=True)
 class ProgramPass(ModulePass):
     """A pass that runs on each program of a module, and leaves all other operations alone."""
 
@@ -280,6 +278,5 @@ class ProgramPass(ModulePass):
         """Run on one program."""
 
 
-@dataclass(frozen=True)
 class ProgramPatternPass(ProgramPass, PatternPass):
     """A pass that applies patterns to each program of a module."""
