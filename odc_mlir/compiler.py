@@ -29,13 +29,13 @@ from odc_mlir.emitter.program import plain_data
 from odc_mlir.errors import CompileError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.formats.package import MODEL_NAME, PackageFiles, build_package
+from odc_mlir.formats.package import MODEL_NAME, ModelSource, PackageFiles, build_package
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.formats.states import States, check_types, others, pairs_of
 from odc_mlir.formats.trust import compiled_here
 from odc_mlir.frontend import export_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
-from odc_mlir.loading import ModelSource, copied, load
+from odc_mlir.loading import copied, load
 from odc_mlir.ops.work import kernel_names
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import seldom_collected

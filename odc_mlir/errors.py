@@ -187,7 +187,7 @@ class TimeLimitError(CompileError):
 
 
 class TranslationError(CompileError):
-    """Outputs after a stage that differ from the outputs before it, on drawn inputs."""
+    """Outputs after a stage that differ from the outputs before it, on random inputs."""
 
 
 class ForeignPassError(CompileError):

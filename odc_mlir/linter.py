@@ -18,6 +18,7 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from odc_mlir import loading, ops, targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of, tensor_facts
+from odc_mlir.formats.package import ModelSource
 from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.plugins.target import Chosen, Rules, choose, reason_against
 from odc_mlir.runtime.package import Package
@@ -107,7 +108,7 @@ class LintedModel:
         return tuple(last.operands) if isinstance(last, ReturnOp) else ()
 
 
-def lint(model: loading.ModelSource | Package | ModuleOp, *, target: str | None = None) -> list[Finding]:
+def lint(model: ModelSource | Package | ModuleOp, *, target: str | None = None) -> list[Finding]:
     """Return the findings in ``model``, by kind.
 
     ``target``: the hardware to check operators against: an NPU, ``cpu``, or a plugin's target; by default all shipped
@@ -157,7 +158,7 @@ def _rewritable(model: LintedModel) -> Iterator[Finding]:
     if folded:
         yield Finding(
             "batch-norm",
-            f"products and sums with constants behind layers that could hold them: {folded}",
+            f"products and sums with constants after layers that could hold them: {folded}",
             "odc-optimize --O1 folds them; odc-quantize does so itself",
         )
     if before:

@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.formats.circle.reader import identify, read_model
+from odc_mlir.formats.package import ModelSource
 from odc_mlir.frontend import import_circle
 from odc_mlir.runtime.package import Package, model_of
 from odc_mlir.support.cloning import clone_module
@@ -22,9 +23,6 @@ from odc_mlir.universe import make_context
 
 # A line that begins as some of IR text does: a value, an operation, an alias, a comment.
 _IR = re.compile(rb"^\s*(%\S+|[a-z_]\w*\.[a-z]\w*|\"[a-z_]\w*\.[a-z]\w*\"\s*\(|module|[#!]\w+\s*=|//)", re.MULTILINE)
-
-ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
-"""A .circle, .tflite or .mlir file, an nnpackage directory or zip, or the bytes of a file."""
 
 
 def import_model(source: ModelSource | Package) -> ModuleOp:

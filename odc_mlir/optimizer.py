@@ -15,6 +15,7 @@ from odc_mlir import loading
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.odc import state_places
 from odc_mlir.errors import InputError, ModelError, OptionError
+from odc_mlir.formats.package import ModelSource
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.frontend.export_circle import ModelFile, export_model
 from odc_mlir.ops.spec import Array
@@ -33,7 +34,7 @@ from odc_mlir.transforms.common.tensor_names import keep_output_names, tell_apar
 from odc_mlir.universe import make_context
 
 TOLERANCE = 1e-5  # of the largest output, for real numbers; codes and integers are equal
-OPEN = 2  # extent of open dimensions when results are compared: 1 would hide their order
+DYNAMIC = 2  # extent of dynamic dimensions when results are compared: 1 would hide their order
 _SAMPLES = 3
 _STAGE = "optimize"
 
@@ -51,7 +52,7 @@ class Difference:
     codes: int
 
     @property
-    def is_none(self) -> bool:
+    def within_tolerance(self) -> bool:
         """Return whether outputs are equal within :data:`TOLERANCE`."""
         return self.relative <= TOLERANCE and self.codes == 0
 
@@ -75,7 +76,7 @@ class Optimized(ModelFile):
 
 @seldom_collected()
 def optimize(
-    model: loading.ModelSource | Package | ModuleOp,
+    model: ModelSource | Package | ModuleOp,
     *,
     level: str | None = O1,
     rewrites: Iterable[str] = (),
@@ -102,11 +103,11 @@ def optimize(
         tell_apart(module)
         module.verify()
     found = None if original is None else difference(original, module, layouts.inputs, layouts.outputs)
-    turned_names = [
-        tuple(value_name(values[number]) for number in turned)
-        for values, turned in zip(_interface(module), (layouts.inputs, layouts.outputs), strict=True)
+    transposed_names = [
+        tuple(value_name(values[number]) for number in numbers)
+        for values, numbers in zip(_interface(module), (layouts.inputs, layouts.outputs), strict=True)
     ]
-    return Optimized(module, dict(counts), before, count_operators(module), found, *turned_names)
+    return Optimized(module, dict(counts), before, count_operators(module), found, *transposed_names)
 
 
 def _interface(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
@@ -131,8 +132,8 @@ def difference(
 ) -> Difference:
     """Run both models on the same random inputs and compare outputs.
 
-    The inputs and outputs at the given positions are channels last in ``after``. Dimensions that both leave open are
-    :data:`OPEN`. Raises OptionError for inputs of unknown rank or that one model rejects, and errors of running.
+    The inputs and outputs at the given positions are channels last in ``after``. Dimensions dynamic in both are
+    :data:`DYNAMIC`. Raises OptionError for inputs of unknown rank or that one model rejects, and errors of running.
     """
     # Variables of one may be states of the other.
     lifted = len(state_places(before)) != len(state_places(after))
@@ -142,15 +143,15 @@ def difference(
     for seed in range(samples):
         given = random_inputs(static, seed, limits)
         try:
-            old = turned(runs[0].run(given), outputs)
-            new = runs[1].run(turned(given, inputs))
+            old = transposed(runs[0].run(given), outputs)
+            new = runs[1].run(transposed(given, inputs))
         except (InputError, ModelError) as error:
             shapes = ", ".join(str(shape) for _, shape in static)
             raise OptionError(
                 f"the models cannot be compared on random inputs of shapes {shapes}: {error.message}",
                 op=error.op,
                 tensor=error.tensor,
-                hint="omit the comparison (--verify), or give inputs fixed shapes first",
+                hint="leave out --verify (in Python verify=True), or give inputs fixed shapes first",
             ) from error
         if lifted:
             states = [run.get_states() for run in runs]
@@ -175,12 +176,12 @@ def _drawn(before: Graph, after: Graph, inputs: Collection[int]) -> list[tuple[n
             )
         back = [new.shape[NHWC.index(axis)] for axis in range(len(NHWC))] if number in inputs else new.shape
         pairs = zip(old.shape, back, strict=True)
-        found.append((old.info.numpy, tuple(next((e for e in pair if e is not None), OPEN) for pair in pairs)))
+        found.append((old.info.numpy, tuple(next((e for e in pair if e is not None), DYNAMIC) for pair in pairs)))
     return found
 
 
-def turned(arrays: Sequence[Array], numbers: Collection[int]) -> list[Array]:
-    """Return ``arrays`` with the ones at these positions channels last."""
+def transposed(arrays: Sequence[Array], numbers: Collection[int]) -> list[Array]:
+    """Return ``arrays`` with the ones at these positions transposed to channels last."""
     return [
         np.ascontiguousarray(array.transpose(NHWC)) if number in numbers else array
         for number, array in enumerate(arrays)

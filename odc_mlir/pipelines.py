@@ -167,7 +167,7 @@ _EXTERNAL_STAGE = Stage(
 
 # Stages of instructions, which are verified and checked only where every pass is: a program has ten thousands of them.
 # What would be wrong by then is a defect of ours, and the emitter refuses fields that cannot be encoded.
-ON_REQUEST = frozenset({"npu-sched", "npu-alloc"})
+CHECKED_ON_REQUEST = frozenset({"npu-sched", "npu-alloc"})
 
 # What a float model goes through after stage ``circle-opt`` and before its ranges are recorded, to be quantised.
 # Results stay within float32's accuracy, not bit for bit; no stage of the compiler does this.
@@ -350,7 +350,7 @@ def passes_of(pipeline: str) -> list[tuple[str, ModulePass]]:
 def passes_until(
     name: str, *, after: str | None = None, options: Sequence[ModulePass] = ()
 ) -> Iterator[tuple[str, ModulePass]]:
-    """Yield stage and pass for every pass from the first stage (or the one behind ``after``) to the end of ``name``.
+    """Yield stage and pass for every pass from the first stage (or the one after ``after``) to the end of ``name``.
 
     ``options``: configured passes that stand in for the stages' default ones of the same name.
     """
@@ -378,7 +378,7 @@ def run(
     """Run the stages up to ``name`` on ``module`` in place, with the verification of :func:`run_passes`.
 
     Raises OptionError for an unknown stage and other OdcErrors, naming the stage, for what a pass refuses, and for IR
-    that is behind the first stage already.
+    that is past the first stage already.
     """
     if after is None:
         refuse_lowered(module)
@@ -454,7 +454,7 @@ def run_passes(
     """Run (stage, pass) pairs on ``module`` in place; verify it and check legality after each stage.
 
     Without ``verify``, the caller does so later. If ``context`` has ``verify_each``, the module is verified after each
-    pass, which shows the wrong one, and stages of :data:`ON_REQUEST` are checked too. With an active
+    pass, which shows the wrong one, and stages of :data:`CHECKED_ON_REQUEST` are checked too. With an active
     validation they are as well, and the end is run and compared with the beginning.
     """
     each, validation = getattr(context, "verify_each", False), validation_of(context)
@@ -471,7 +471,7 @@ def run_passes(
                     module.verify()
             if observe is not None:
                 observe(stage, item, module)
-        if not (each or validation.is_active) and (stage in ON_REQUEST or not verify):
+        if not (each or validation.is_active) and (stage in CHECKED_ON_REQUEST or not verify):
             continue
         with typed_errors(stage):
             if not each:

@@ -485,7 +485,7 @@ def read_runs(data: bytes, location: str | None = None) -> list[tuple[NDArray[np
         operators, inputs = take(_RUN, 1)[0].tolist()
         runs.append((take(_ENTRY, operators), take(_ENTRY, inputs)))
     if offset < len(data):
-        raise RecordsError(f"minmax.bin has {len(data) - offset} bytes behind its {count} runs", location=location)
+        raise RecordsError(f"minmax.bin has {len(data) - offset} bytes after its {count} runs", location=location)
     return runs
 
 

@@ -177,7 +177,7 @@ class Histogram:
         self.counts = self.counts + other.counts
 
     def span(self) -> tuple[int, int]:
-        """The first bin that holds anything, and the one behind the last; twice the same where none does."""
+        """The first bin that holds anything, and the one after the last; twice the same where none does."""
         used = self.counts != 0
         first = int(used.argmax())
         return (first, BINS - int(used[::-1].argmax())) if used[first] else (0, 0)

@@ -82,7 +82,7 @@ def print_named_blob(printer: Printer, blob: Blob, dialect: str) -> None:
 
 
 def parse_named_blob(parser: AttrParser, handle: str) -> Blob:
-    """Parse comma and size of a named blob, behind its handle."""
+    """Parse comma and size of a named blob, after its handle."""
     parser.parse_punctuation(",")
     size = parser.parse_integer(allow_boolean=False, allow_negative=False)
     try:

@@ -1,4 +1,4 @@
-"""Names of the attributes that passes on the way to native code leave for those behind them, and for the emitter."""
+"""Names of the attributes that passes on the way to native code leave for later ones, and for the emitter."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _problem(immediates: Immediates) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _words(immediates: Immediates) -> tuple[str, ...]:
-    """Return the text before each address field, and behind the last one."""
+    """Return the text before each address field, and after the last one."""
     found: list[str] = []
     current: list[str] = []
     codes = {field.name: code for field, code in zip(immediates.spec.immediates, immediates.codes, strict=True)}
@@ -126,7 +126,7 @@ def _words(immediates: Immediates) -> tuple[str, ...]:
 
 
 def print_fields(printer: Printer, fields: Fields, print_operand: Callable[[], None]) -> None:
-    """Print the fields in the order of the table; ``print_operand`` is called behind the name of each address."""
+    """Print the fields in the order of the table; ``print_operand`` is called after the name of each address."""
     words, steps = _words(fields.immediates), fields.step_of()
     for field, offset, before in zip(fields.immediates.spec.places, fields.offsets, words, strict=False):
         if offset is None:

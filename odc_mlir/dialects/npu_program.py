@@ -151,7 +151,7 @@ def distinct_names(block: Block) -> list[tuple[str, ...]]:
     """Names of the results of each operator in ``block``, in order, no two alike.
 
     They are the tensors' own. One that has none is called after its operator, and one whose name an earlier one has
-    gets that operator's number behind it: models need no names, and programs know layers by them.
+    gets that operator's number after it: models need no names, and programs know layers by them.
     """
     found = [(number, op, result) for number, op in enumerate(_operators(block)) for result in op.results]
     own = [value_name(result) for _, _, result in found]

@@ -34,7 +34,7 @@ Shapes = Sequence[tuple[int, ...]]
 
 
 def resize(module: ModuleOp, shapes: Shapes) -> ModuleOp:
-    """A copy whose inputs have ``shapes``, one for each in order, and everything behind them what follows.
+    """A copy whose inputs have ``shapes``, one for each in order, and everything after them the shapes that follow.
 
     Raises OptionError for another number or rank of shapes, ModelError where operators cannot work on them.
     """

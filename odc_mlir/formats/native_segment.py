@@ -19,7 +19,7 @@ MAGIC = b"ODCCPU\x00\x02"
 SUFFIX = ".cpu"
 BARRIER = "odc_barrier"  # what parts of a segment call to wait for one another; its body is in the object code
 ALIGNMENT_BYTES = 64  # of all buffers: one cache line, and the longest register
-SLACK_BYTES = 256  # behind every buffer, where a row of registers may read and write
+SLACK_BYTES = 256  # after every buffer, where a row of registers may read and write
 _HEADER = len(MAGIC) + 8 + 32
 _SIZES = ("arena_bytes", "scratch_bytes", "alignment_bytes", "slack_bytes")
 _BODY = ("code", "constants")  # fields that follow the header
@@ -43,7 +43,7 @@ class NativeSegment:
     """One segment: object code, constants and calling convention.
 
     ``entry`` takes pointers to inputs, outputs, arena and constants, aligned to ``alignment_bytes``. ``slack_bytes``
-    behind each may be read, and behind outputs and arena written. ``part_entry``, empty if nothing is divided, is for
+    after each may be read, and after outputs and arena written. ``part_entry``, empty if nothing is divided, is for
     several threads: it also takes pointers to ``scratch_bytes`` for each thread and to a 64-bit zero, and number and
     count of callers.
     """

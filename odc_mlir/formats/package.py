@@ -49,6 +49,9 @@ from odc_mlir.formats.manifest import (
 from odc_mlir.formats.outputs import check_output, entries, is_unchanged, sync_folder, unknown_entries, write_file
 from odc_mlir.formats.plan import Plan, parse_plan
 
+ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
+"""A .circle, .tflite or .mlir file, an nnpackage directory or zip, or the bytes of a file."""
+
 MODEL_NAME = "model.circle"
 """What the model of a package that we make is called."""
 

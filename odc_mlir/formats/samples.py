@@ -3,7 +3,7 @@
 NPZ: ``in_J`` is tensor J of the only sample, or of all samples along a leading axis when the caller says so (labels are
 then in ``y``); ``in_K_J`` is tensor J of sample K. Outputs are written the same way as ``out_J`` or ``out_K_J``.
 NPY: the only input, of one sample or all. HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many. Other tensors
-stand beside the outputs under their names: in NPZ as they are, or behind ``K/`` where samples are numbered, in HDF5
+stand beside the outputs under their names: in NPZ as they are, or after ``K/`` where samples are numbered, in HDF5
 below ``/tensor`` or ``/tensor/K``; one whose name is a folder of others is ``NAME/value`` there.
 """
 

@@ -82,7 +82,7 @@ def _slots(fields: Sequence[Field], shift: int) -> tuple[_BitField, ...]:
 
 
 def _end(slots: tuple[_BitField, ...], start: int) -> int:
-    """The first bit behind ``slots``, which begin at bit ``start``."""
+    """The first bit after ``slots``, which begin at bit ``start``."""
     return slots[-1].shift + slots[-1].mask.bit_length() if slots else start
 
 

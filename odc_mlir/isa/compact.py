@@ -167,7 +167,7 @@ class _ProgramExpander:
                 raise malformed(start, f"it is {len(base)} bytes long")
         words = sum(self._take(start) << 8 * byte for byte in range(-(-len(base) // (8 * WORD_BYTES))))
         if words >> len(base) // WORD_BYTES:
-            raise malformed(start, "it changes bytes behind its end")
+            raise malformed(start, "it changes bytes after its end")
         for word in range(len(base) // WORD_BYTES):
             if words >> word & 1:
                 self._change(base, WORD_BYTES * word, start)

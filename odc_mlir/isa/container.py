@@ -282,7 +282,7 @@ def _read_sections(view: memoryview, count: int, table_end: int) -> dict[int, me
         elif not flags & OPTIONAL:
             raise PackageError(f"section kind {kind} is not known to this version", hint="use a newer version")
     if end != len(view):
-        raise PackageError(f"{len(view) - end} bytes behind the last section")
+        raise PackageError(f"{len(view) - end} bytes after the last section")
     for kind in _REQUIRED:
         if kind not in sections:
             raise PackageError(f"the {kind.name.lower()} section is missing")
@@ -334,7 +334,7 @@ def _read_tensors(data: bytes) -> tuple[tuple[TensorRecord, ...], tuple[TensorRe
     except (struct.error, UnicodeDecodeError) as error:
         raise PackageError(f"the tensors section is malformed: {error}") from None
     if offset != len(data):
-        raise PackageError("the tensors section has bytes behind its last record")
+        raise PackageError("the tensors section has bytes after its last record")
     return tuple(records[:input_count]), tuple(records[input_count:])
 
 

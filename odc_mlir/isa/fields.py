@@ -83,7 +83,7 @@ def item_bytes(v: Values, field: str) -> int:
     return TYPE_BYTES[v.get(field, 0)]
 
 
-# Cycles before the phase, least cycles of it, cycles behind it.
+# Cycles before the phase, least cycles of it, cycles after it.
 DELAYS = ("start", "shortest", "drain")
 # Units of shared resources that the phase needs, and how many there are a cycle.
 WIDTHS = {

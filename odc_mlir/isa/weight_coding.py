@@ -317,7 +317,7 @@ def _pack(code: _Code, symbols: NDArray[np.int64]) -> bytes:
 def decode(coding: str, data: bytes, count: int) -> Bytes:
     """Decode ``count`` weights from ``data``; raise SimulationError for a malformed stream.
 
-    Bits behind the last codeword are zero.
+    Bits after the last codeword are zero.
     """
     if coding == "raw":
         if len(data) != count:
@@ -333,11 +333,11 @@ def decode(coding: str, data: bytes, count: int) -> Bytes:
     if last >= len(total) or total[last] != count:
         given = int(total[-1]) if len(total) else 0
         if given > count:
-            raise SimulationError(f"a run of coded weights ends behind the last of {count}")
+            raise SimulationError(f"a run of coded weights ends after the last of {count}")
         raise SimulationError(f"{len(data)} coded bytes give {given} weights, not {count}")
     end = int(places[last] + 1)
     if int.from_bytes(data[end // 8 :], "big") & ((1 << (8 * (len(data) - end // 8) - end % 8)) - 1):
-        raise SimulationError(f"bits behind the last of {count} coded weights are set")
+        raise SimulationError(f"bits after the last of {count} coded weights are set")
     found = found[: last + 1]
     values = np.where(found < RANKS, _DISTANCES[found % RANKS], 0).astype(np.uint8)
     return np.repeat(values + np.uint8(centre), repeats[: last + 1])

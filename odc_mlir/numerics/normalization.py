@@ -48,7 +48,7 @@ LOW, HIGH = code_range("int16")
 WIDENING = 128  # of 8-bit codes, so that their differences fill 16 bits
 OF_ROWS, OF_SQUARES, ONE, HALF = (1 << 30, -6), (1 << 30, -14), (1 << 30, 1), (1 << 30, 0)  # factors
 SHIFT = 14  # of sums of codes with the zero point LOW, to the left
-BACK = (1 << 30, 2 - SHIFT)  # behind halves that were shifted
+BACK = (1 << 30, 2 - SHIFT)  # after halves that were shifted
 
 _STEP = 128  # codes between entries of a table
 _ZERO = 256  # the entry of code 0

@@ -289,7 +289,7 @@ def graph(nodes: Sequence[DiagramNode], *, title: str) -> Html:
 
 
 def _node_text(node: DiagramNode, label: Html, left: int, y: int) -> Html:
-    """Return the name of a node behind its mark, with a link if there is one."""
+    """Return the name of a node after its mark, with a link if there is one."""
     shift = 14 if node.shade else 0
     parts = [tag("text", label, x=left + 6 + shift, y=y + 13)]
     if node.shade:

@@ -35,7 +35,7 @@ _PASSED = frozenset(
     | {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}
     | {"SYSTEMROOT", "TEMP", "TMP", "USERPROFILE", "LOCALAPPDATA"}
 )
-# Our own folder comes before installed packages, among which may be another version of this one. It comes behind the
+# Our own folder comes before installed packages, among which may be another version of this one. It comes after the
 # folders of Python's own modules, as do all others, so that nothing hides one of these.
 _BOOT = (
     "import sys; module, ours, *folders = sys.argv[1:]; del sys.argv[1:]; "

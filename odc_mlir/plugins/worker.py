@@ -105,7 +105,7 @@ def _failure(kind: str, text: str) -> dict[str, Any]:
 
 
 def _load(job: Mapping[str, Any]) -> Any:
-    """Load the plugin, if any; its folders come before installed packages, but behind Python's own modules."""
+    """Load the plugin, if any; its folders come before installed packages, but after Python's own modules."""
     if job["file"] is None and job["reference"] is None:
         return None
     installed = (i for i, place in enumerate(sys.path) if Path(place).name in ("site-packages", "dist-packages"))

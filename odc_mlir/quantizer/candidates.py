@@ -173,7 +173,7 @@ _OTHER_LAYERS = frozenset({"TRANSPOSE_CONV", "BATCH_MATMUL"})
 def with_output_room(
     function: FuncOp, ranges: Mapping[str, Range], statistics: Statistics, bits: int
 ) -> dict[str, tuple[float, float]]:
-    """Return ``ranges`` with room for rare values in outputs and in values behind the last layer."""
+    """Return ``ranges`` with room for rare values in outputs and in values after the last layer."""
     # The logit of a score of 0.9.
     clear = math.log(9.0)
     found = dict(ranges)
@@ -196,7 +196,7 @@ def with_output_room(
 
 
 def has_outputs_with_tails(module: ModuleOp, statistics: Statistics) -> bool:
-    """Return whether outputs, or the values behind them, have tails that may need room."""
+    """Return whether outputs, or the values that they are made of, have tails that may need room."""
     function = main_function(module)
     if function is None:
         return False

@@ -544,7 +544,7 @@ class _Makers:
         self._by_tensor = {index: item for item in graph.nodes for index in item.outputs}
 
     def of(self, index: int) -> GraphNode | None:
-        """Return the producer of a tensor's values, behind operators that move them; None for inputs and constants."""
+        """Return the producer of a tensor's values, seen through moves of them; None for inputs and constants."""
         found = self._by_tensor.get(index)
         while found is not None and found.node.spec.name in _MOVES:
             found = self._by_tensor.get(found.inputs[0])

@@ -81,7 +81,7 @@ def nats_of(kind: str, shares: Array) -> Array:
 
 
 def last_operator(graph: Graph, tensor: int, *, in_order: bool = True) -> GraphNode | None:
-    """Return the operator behind a tensor, seen through operators that move values, ``in_order``, or convert them."""
+    """Return the producer of a tensor, seen through operators that move values, ``in_order``, or convert them."""
     tensor = _source(graph, tensor, _KEEP_ORDER if in_order else _KEEP_ORDER | {"TRANSPOSE"})
     return next((node for node in graph.nodes if tensor in node.outputs), None)
 
@@ -637,7 +637,7 @@ def _score(graph: Graph, node: GraphNode, logit: float) -> float:
 
 
 def _scoring(graph: Graph) -> Iterator[tuple[str, GraphNode]]:
-    """Yield the LOGISTIC operators behind outputs whose operands may have both signs, each with the output's name."""
+    """Yield the LOGISTIC producers of outputs whose operands may have both signs, each with the output's name."""
     producers = {index: node for node in graph.nodes for index in node.outputs}
     for output in dict.fromkeys(graph.outputs):
         for node in _sources(producers, [output]):

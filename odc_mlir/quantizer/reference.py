@@ -114,7 +114,7 @@ class Reference:
         self.places = {place: p for place, at in enumerate(graph.outputs) if (p := places_of(graph, at)) is not None}
         self._decisive = [decisive_tensor(graph, at, self.places.get(place)) for place, at in enumerate(graph.outputs)]
         self._makers = [last_operator(graph, at) for at in graph.outputs]
-        self._kinds = ["" if node is None else node.node.spec.name for node in self._makers]  # operators behind outputs
+        self._kinds = ["" if node is None else node.node.spec.name for node in self._makers]  # producers of outputs
         run = _runner(graph, {*self._decisive, *(places.searched for places in self.places.values())})
         self.outputs: list[list[Array]] = []
         self._expected: list[dict[int, Array]] = []  # decisive tensors by index, of each sample

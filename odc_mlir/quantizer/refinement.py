@@ -102,7 +102,7 @@ def refine(
                 real.go_to(layer.quantised)
                 seen = _means(layer.product, list(real.reals(layer.quantised.inputs[0])))
             except InputError as error:  # a kernel refuses codes
-                LOG.info("layers behind are not corrected: %s", error)
+                LOG.info("later layers are not corrected: %s", error)
         found.deltas[layer.name] = layer.correct(real, codes, means, seen)
     return found
 
@@ -378,7 +378,7 @@ def _readers(graph: Graph, tensor: int) -> int:
 
 
 def _codes(graph: Graph, item: GraphNode, index: int, makers: Mapping[int, GraphNode]) -> _RefinedConstant | None:
-    """Return operand ``index`` if it is constant codes, perhaps behind a DEQUANTIZE."""
+    """Return operand ``index`` if it is constant codes, perhaps through a DEQUANTIZE."""
     if index >= len(item.inputs) or item.inputs[index] < 0:
         return None
     read = item.inputs[index]

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from odc_mlir.codegen.machine import has_code_generator, resolve, why_not_here
-from odc_mlir.errors import OdcError, OptionError, UnsupportedError
+from odc_mlir.errors import OdcError, OptionError, UnsupportedError, did_you_mean
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model, Signature
 from odc_mlir.formats.circle.reader import identify, read_model
-from odc_mlir.formats.package import is_package
+from odc_mlir.formats.package import ModelSource, is_package
 from odc_mlir.formats.quantities import bytes_of, model_name
 from odc_mlir.formats.states import States
 from odc_mlir.ops.context import BinaryCodes, Context
@@ -44,9 +44,6 @@ _log = logging.getLogger(__name__)
 Backend = Literal["auto", "host", "npu", "native", "litert", "onert"]
 BACKENDS: tuple[Backend, ...] = ("auto", "host", "npu", "native", "litert", "onert")
 NUMERICS = ("fixed", "litert")
-
-ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
-"""A .circle, .tflite or .mlir file, an nnpackage directory or zip, or the bytes of a file."""
 
 Module = Any
 """xDSL's ``ModuleOp``; the runtime knows nothing of IR and only hands it on."""
@@ -105,6 +102,10 @@ def run(
     model whose values are returned beside the outputs, as ``(outputs, {name: value})``. Raises InputError for arrays
     that do not fit, and other OdcErrors.
     """
+    if unknown := options.keys() - RunOptions.__annotations__.keys():
+        name = min(unknown)
+        hint = did_you_mean(name, RunOptions.__annotations__)
+        raise TypeError(f"run() got an unexpected keyword argument {name!r}; {hint}see help(odc_mlir.run)")
     executor = open_executor(model, all_tensors=tensors is not None, **options)
     executor.reset()
     if tensors is None:
@@ -281,22 +282,24 @@ def compile(
     before: Mapping[str, Sequence[Any]] | None = None,
     **quantizing: Any,
 ) -> Package:
-    """Compile a model for an NPU: a quantised model, or a float model with ``quantize``.
+    """Compile a quantised model, or a float model with ``quantize``, for an NPU, a processor or a plugin's target.
 
-    ``target``: a shipped target or a .toml file; ``memory``: where constants are stored, flash or sram; ``prefer``:
-    performance, memory or compile-time; ``sram_limit``: in bytes, or ``"100K"`` (default: the target's capacity); with
-    ``allow_host`` operators that do not fit in it go to the host. Operators that the target cannot run, or that cost
-    less on the host, stay there with the reason; ``strict`` makes that an error. ``placement``: where operators should
-    run, and limits on segments, with the keys of :func:`odc_mlir.compiler.compile`.
+    ``target``: a shipped NPU or a .toml file, ``cpu`` (this machine) or a shipped processor, or a codegen plugin's
+    ``NAME`` or ``NAME-gen``, for which options that it cannot follow are errors; ``memory``: where constants are
+    stored, flash or sram; ``prefer``: performance, memory or compile-time; ``sram_limit``: in bytes, or ``"100K"``
+    (default: the target's capacity); with ``allow_host`` operators that do not fit in it go to the host. Operators that
+    the target cannot run, or that cost less on the host, stay there with the reason; ``strict`` makes that an error.
+    ``placement``: where operators should run, and limits on segments, with the keys of
+    :func:`odc_mlir.compiler.compile`.
 
     ``quantize``: a scheme; ``quantizing`` takes the other options of :func:`quantize` (``calibration``, ``labels`` …).
     A model that misses its accuracy limits raises AccuracyError unless ``allow_accuracy_loss``.
 
     ``time_limit``: seconds for everything, after which TimeLimitError is raised and there is no package; the quantiser
     stops trying after half of them, or after its own ``max_seconds``. ``progress`` is called with the current activity,
-    how far it is, and the total if known. ``remember``: use the cache of tilings, which affects only compile time.
-    ``states``: outputs that are inputs of the next run, kept and not shown: ``{"out": "in"}``; ``verify`` and
-    ``before`` are those of :func:`odc_mlir.compiler.compile`. Raises OdcError.
+    how far it is, and the total if known. ``remember``: use the cache of tilings, which affects only compile time, for
+    NPUs. ``states``: outputs that are inputs of the next run, kept and not shown: ``{"out": "in"}``;
+    ``verify`` and ``before`` are those of :func:`odc_mlir.compiler.compile`. Raises OdcError.
     """
     from odc_mlir import compiler
 
@@ -321,7 +324,10 @@ def compile(
             raise OptionError(f"{name} is for NPUs, the target is {target!r}", hint="leave it out")
     plugin = None if native else plugin_for(target)
     if plugin is not None:
-        not_for_plugins(target, **npu_only, allow_host=allow_host, strict=strict, before=before, states=states)
+        more = {"before": before, "states": states, "verify": None if verify == "stages" else verify}
+        not_for_plugins(target, **npu_only, allow_host=allow_host, strict=strict, **more)
+        if progress is not None:
+            progress(f"compiling with {plugin.codegen}", 0, None)
         files = compile_by(plugin, compiler.model_bytes(source), prefer=prefer, memory=memory, time_limit=time_limit)
     else:
         files = compiler.compile(

@@ -306,7 +306,7 @@ def _nodes() -> list[Node]:
 
 
 class _ChainBuilder:
-    """Builder of a chain of operators, each with constants behind its first operand."""
+    """Builder of a chain of operators, each with constants after its first operand."""
 
     def __init__(self, shape: Sequence[int], dtype: str = "float32") -> None:
         self._dtype = dtype

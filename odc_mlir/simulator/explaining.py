@@ -62,7 +62,7 @@ def live_bytes(trace: Trace, run_cycles: int, columns: int) -> dict[str, Any]:
     ``held``: bytes by owner, largest first. Owners are inputs and operators (results, and what they keep for
     themselves) by name, and :data:`PREFETCHED`. The run of ``run_cycles`` cycles is cut into at most ``columns`` equal
     parts. ``cycles`` are the first, the fullest and the last instant of each at which something changes; an owner has
-    its ``bytes`` at them from the one numbered ``first`` on, none before and behind. Empty for a program that keeps
+    its ``bytes`` at them from the one numbered ``first`` on, none before and after. Empty for a program that keeps
     nothing in SRAM.
     """
     lives = _lives(trace, run_cycles)

@@ -1,7 +1,7 @@
 """The fetch engine: reads the program through its port, issues to queues in program order, runs loops and halt.
 
 Program bytes arrive in requests of half the prefetch buffer, two at most under way. Issuing takes a fixed time; an
-instruction whose queue is full blocks everything behind it. A loop body that fits in the loop buffer is fetched once.
+instruction whose queue is full blocks everything after it. A loop body that fits in the loop buffer is fetched once.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Beyond xDSL's own, the printer names long types and encodings once at the top (``!per_axis0 = …``), leaves unknown
 locations out, writes readable non-ASCII text as it is, and ends a file with the bytes of its constants, as hexadecimal
-digits behind an alignment of four bytes in MLIR's resource section.
+digits after an alignment of four bytes in MLIR's resource section.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ class OdcParser(Parser):
         return type
 
     def _only_blanks_since(self, position: int) -> bool:
-        """Return whether the current token is the first one at or behind ``position``."""
+        """Return whether the current token is the first one at or after ``position``."""
         start = self._current_token.span.start
         return position <= start and not self.lexer.input.content[position:start].strip()
 

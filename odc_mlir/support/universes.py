@@ -1,7 +1,8 @@
-"""Dialects, passes and formats of other packages, as they declare them for xDSL: entry points ``xdsl.universe``.
+"""Dialects, passes and formats of other packages, found by the entry points ``xdsl.universe`` that xDSL defines.
 
-They are imported when a name is looked up that neither we nor xDSL have, or when names are listed. A package that
-cannot be imported is left out with a warning.
+A format is a translation target of xDSL: a form of output that ``--emit`` names. Additions are imported when a name is
+looked up that neither we nor xDSL have, or when names are listed. A package that cannot be imported is left out with a
+warning.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _universes() -> tuple[tuple[str, str, Any], ...]:
             found.append((package, _root(entry.module), entry.load()))
         except Exception as error:
             text = bounded(f"{type(error).__name__}: {error}")
-            _log.warning("the passes and dialects of package %s are left out: %s", package, text)
+            _log.warning("the dialects, passes and formats of package %s are left out: %s", package, text)
     return tuple(found)
 
 

@@ -70,7 +70,7 @@ def nearest(parser: argparse.ArgumentParser, message: str, others: Iterable[str]
     from difflib import get_close_matches
 
     known = [option for action in parser._actions for option in action.option_strings] + list(others)
-    words = re.findall(r"(?<!\S)--[\w-]+", message)  # without what stands behind them, such as values or a comma
+    words = re.findall(r"(?<!\S)--[\w-]+", message)  # without values or commas after them
     close = (match for word in words if word not in known for match in get_close_matches(word, known, n=1))
     found = [match for match in dict.fromkeys(close) if match not in words]
     return f"; did you mean {', '.join(found)}?" if found else ""
@@ -227,7 +227,8 @@ def _outcome(
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
 
 
-_BARE = {"--verify-each": "--verify-each=passes"}  # flags whose value may be left out, which argparse looks for behind
+# Flags with an optional value, which argparse would look for in the next word.
+_BARE = {"--verify-each": "--verify-each=passes"}
 
 
 def add_verify_each(parser: argparse.ArgumentParser) -> None:
@@ -237,8 +238,8 @@ def add_verify_each(parser: argparse.ArgumentParser) -> None:
         default="stages",
         choices=("passes", "run"),
         metavar="passes|run",
-        help="verify the IR after every pass, not only after every stage; --verify-each=run: run what stages make on "
-        "drawn inputs, and fail where results change",
+        help="verify the IR after every pass, not only after every stage; --verify-each=run: also run the IR on "
+        "random inputs, and fail where results change",
     )
 
 

@@ -216,7 +216,7 @@ def _native(document: Document) -> Iterator[str]:
         f"code: {document['code_bytes']:,} bytes, constants {document['constants_bytes']:,} bytes, arena "
         f"{document['arena_bytes']:,} bytes"
     )
-    yield f"buffers: aligned to {document['alignment_bytes']} bytes, {document['slack_bytes']} bytes more behind each"
+    yield f"buffers: aligned to {document['alignment_bytes']} bytes, {document['slack_bytes']} bytes more after each"
     for end in ("inputs", "outputs"):
         rows = [
             (text(port["name"]), f"{text(port['dtype'])}[{','.join(map(str, port['shape']))}]")

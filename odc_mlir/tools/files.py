@@ -68,7 +68,7 @@ def add_switch(container: Container, flag: str, help: str) -> None:
 
 def add_overwrite(container: Container) -> None:
     """Add the flag that every command with outputs has."""
-    add_switch(container, "--overwrite", "also replace files that odc-mlir did not write, but none that is read")
+    add_switch(container, "--overwrite", "also replace files that odc-mlir did not write; inputs are never replaced")
 
 
 def add_trust_code(container: Container) -> None:

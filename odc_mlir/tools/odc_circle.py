@@ -78,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _command(commands: Any, name: str, help: str, body: Body) -> argparse.ArgumentParser:
     parser = add_command(commands, name, help, body)
-    add_input(parser, "model", metavar="MODEL")
+    add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     return parser
 
 

@@ -49,7 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="An operator that the NPU cannot run stays on the host; the summary and the reports say why. "
         "The summary simulates one inference; -q skips it.",
     )
-    add_input(parser, "model", metavar="MODEL")
+    add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     add_output(
         parser,
         "-o",

@@ -20,7 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
         "Say what will hurt in a model (.circle, .tflite, .mlir, nnpackage): what is left to fold, what no NPU takes, "
         "what loses accuracy as codes. Each finding comes with its remedy; the model is neither changed nor run.",
     )
-    add_input(parser, "model", metavar="MODEL")
+    add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     add_input(
         parser,
         "--target",

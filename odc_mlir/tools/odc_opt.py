@@ -56,12 +56,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_overwrite(parser)
     parser.add_argument(
-        *("-t", "--emit", "--target"),
+        *("-t", "--emit"),
         dest="format",
         default="mlir",
         metavar="FORMAT",
-        help="what to write: mlir (default), circle, npu-listing, …",
+        help="output format: mlir (default), circle, npu-listing, …; see --list-targets",
     )
+    parser.add_argument("--target", dest="format", default="mlir", metavar="FORMAT", help=argparse.SUPPRESS)
     run = parser.add_argument_group("what to run")
     add_input(run, "--npu", metavar="NAME|FILE.toml", stdin=False, help="the NPU to compile for (default: npu-256)")
     run.add_argument(
@@ -72,7 +73,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--PASS-NAME[=OPTIONS]", dest="_", action="store_true", help="run one pass; see --list-passes")
     run.add_argument(
-        "--before", action="append", default=[], metavar="PASS=PIPELINE", help="run more passes before one of a stage"
+        "--before",
+        action="append",
+        default=[],
+        metavar="PASS=PIPELINE",
+        help="run PIPELINE before PASS wherever a stage runs it",
     )
     run.add_argument("--run-pass", dest="steps", action=_Collect, help=argparse.SUPPRESS)
     add_switch(run, "--run-reproducer", "run the passes named in the input, a reproducer written after a crash")
@@ -95,7 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
         kind=PAGE,
         help="write a page that shows what each pass and rewrite changed",
     )
-    read = parser.add_argument_group("reading")
+    read = parser.add_argument_group("input, verification and errors")
     add_switch(read, "--split-input-file", "process the parts between // ----- lines separately")
     add_switch(read, "--allow-unregistered-dialect", "accept operations of any dialect")
     add_switch(read, "--disable-verify", "do not verify the input or output of passes")

@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
         "Rewrite a model (.circle, .tflite, .mlir, nnpackage) into an equivalent, cheaper one.",
         epilog="Without a rewrite's flag: --O1. Exit code 1, and OUT is not written, if --verify finds a difference.",
     )
-    add_input(parser, "model", metavar="MODEL")
+    add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     add_output(parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, help="rewritten model: .circle or .tflite")
     add_overwrite(parser)
     add_any_reader(parser)
@@ -70,7 +70,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
         max_rewrites=arguments.max_rewrites,
         verify=arguments.verify,
     )
-    differs = made.difference is not None and not made.difference.is_none
+    differs = made.difference is not None and not made.difference.within_tolerance
     if arguments.output and not differs:
         with arguments.files.writing(arguments.output):
             made.save(arguments.output, overwrite=arguments.overwrite, any_reader=arguments.any_reader)
@@ -117,7 +117,7 @@ def summary(made: Optimized, named: Sequence[str] = ()) -> Iterator[str]:
     last += [f"output {name!r}" for name in made.channels_last_outputs]
     if last:
         yield f"channels last now: {', '.join(last)}"
-    if made.difference is not None and made.difference.is_none:
+    if made.difference is not None and made.difference.within_tolerance:
         apart = (
             f"apart by at most {made.difference.relative:.1e} of the largest" if made.difference.relative else "equal"
         )

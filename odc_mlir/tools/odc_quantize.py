@@ -59,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="If the accuracy limit is missed, the exit code is 1 and OUT is not written, "
         "unless --allow-accuracy-loss is given.",
     )
-    add_input(parser, "model", metavar="MODEL")
+    add_input(parser, "model", metavar="MODEL", help="float model file or nnpackage")
     add_output(
         parser,
         "-o",

@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="The command runs in a shell; {} stands for the model's file, which is appended if {} is missing. "
         "To search for something other than a failure, make the command fail on it.",
     )
-    add_input(parser, "model", metavar="MODEL")
+    add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     parser.add_argument("--check", metavar="COMMAND", required=True, help="command that fails on the model")
     add_output(
         parser,

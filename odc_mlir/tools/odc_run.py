@@ -35,7 +35,7 @@ _MOST_DIGITS = 9  # of a number of runs
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-run``."""
     parser = base_parser("odc-run", "Run a .circle or .tflite model, or an nnpackage directory or zip.")
-    add_input(parser, "model", metavar="MODEL_OR_PACKAGE")
+    add_input(parser, "model", metavar="MODEL_OR_PACKAGE", help="model file or package")
     add_overwrite(parser)
     where = parser.add_argument_group("where to run")
     where.add_argument(

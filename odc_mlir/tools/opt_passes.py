@@ -282,7 +282,7 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
             f"--print-ir-{when}", action="append", default=[], metavar="PASS", help=f"print the IR {when} this pass"
         )
         watch.add_argument(f"--print-ir-{when}-all", action="store_true", help=f"print the IR {when} each pass")
-    add_switch(watch, "--print-ir-after-change", "print the IR after passes that changed it, of all or of PASS")
+    add_switch(watch, "--print-ir-after-change", "print only changed IR: after each pass, or those of --print-ir-after")
     watch.add_argument(
         "--print-between-passes", action="store_true", help=argparse.SUPPRESS
     )  # xDSL's name of after-all

@@ -20,7 +20,7 @@ from helpers.float_nets import FloatNet, assign, run_pass
 from helpers.rewrite_cases import CASES, CHANGE_RESULTS
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.optimizer import turned
+from odc_mlir.optimizer import transposed
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
@@ -284,14 +284,14 @@ def check_real(seed: int) -> Counter[str]:
         make_context(), module
     )
     module.verify()
-    (found,) = _results(module, [turned(given, layouts.inputs)])
+    (found,) = _results(module, [transposed(given, layouts.inputs)])
     # What cancels leaves roundings of what it was made of.
     lost = _ROUNDING * max(float(np.abs(array).max(initial=0.0)) for array in n.values.values())
     spreads = [
         max(float(np.abs(near[number].astype(float) - array).max(initial=0.0)) for near in moved)
         for number, array in enumerate(expected)
     ]
-    for spread, old, new in zip(spreads, turned(expected, layouts.outputs), found, strict=True):
+    for spread, old, new in zip(spreads, transposed(expected, layouts.outputs), found, strict=True):
         assert (new.dtype, new.shape) == (old.dtype, old.shape)
         if old.dtype != np.float32:
             np.testing.assert_array_equal(new, old)
@@ -310,8 +310,8 @@ def check_codes(seed: int) -> Counter[str]:
         make_context(), module
     )
     module.verify()
-    (found,) = _results(module, [turned(n.inputs, layouts.inputs)])
-    for old, new in zip(turned(expected, layouts.outputs), found, strict=True):
+    (found,) = _results(module, [transposed(n.inputs, layouts.inputs)])
+    for old, new in zip(transposed(expected, layouts.outputs), found, strict=True):
         np.testing.assert_array_equal(new, old)
     return counts
 

@@ -178,7 +178,10 @@ CASES: Mapping[str, Cases] = {
     ),
     "fuse_rsqrt": Cases(
         [lambda n: n.add("DIV", n.const(1.0), n.add("SQRT", n.real(3, low=1.0, high=2.0)))],
-        [lambda n: n.add("DIV", n.const(1.0), n.add("EXP", n.real(3)))],
+        [
+            lambda n: n.add("DIV", n.const(1.0), n.add("EXP", n.real(3))),
+            lambda n: n.add("DIV", n.real(3), n.add("SQRT", n.real(3, low=1.0, high=2.0))),
+        ],
     ),
     "forward_reshape_to_unaryop": Cases(
         [
@@ -215,7 +218,10 @@ CASES: Mapping[str, Cases] = {
     ),
     "transform_min_max_to_relu6": Cases(
         [lambda n: n.add("MAXIMUM", n.add("MINIMUM", n.real(9, low=-9, high=9), n.const(6.0)), n.const(0.0))],
-        [lambda n: n.add("MAXIMUM", n.add("MINIMUM", n.real(9, low=-9, high=9), n.const(6.5)), n.const(-0.5))],
+        [
+            lambda n: n.add("MAXIMUM", n.add("MINIMUM", n.real(9, low=-9, high=9), n.const(6.5)), n.const(-0.5)),
+            lambda n: n.add("RELU", n.add("MINIMUM", n.real(9, low=-9, high=9), n.const(6.0))),
+        ],
     ),
     "transform_min_relu_to_relu6": Cases(
         [lambda n: n.add("RELU", n.add("MINIMUM", n.real(9, low=-9, high=9), n.const(6.0)))],
@@ -223,7 +229,10 @@ CASES: Mapping[str, Cases] = {
     ),
     "transform_sqrt_div_to_rsqrt_mul": Cases(
         [lambda n: n.add("DIV", n.real(3), n.add("SQRT", n.real(3, low=1.0, high=2.0)))],
-        [lambda n: n.add("DIV", n.add("SQRT", n.real(3, low=1.0, high=2.0)), n.real(3, low=1.0, high=2.0))],
+        [
+            lambda n: n.add("DIV", n.add("SQRT", n.real(3, low=1.0, high=2.0)), n.real(3, low=1.0, high=2.0)),
+            lambda n: n.add("DIV", n.const(1.0), n.add("SQRT", n.real(3, low=1.0, high=2.0))),
+        ],
     ),
     "fuse_prelu": Cases([lambda n: prelu(n, 0.2)], [lambda n: n.add("ADD", n.add("RELU", n.real(3)), n.real(3))]),
     "fuse_gelu": Cases([lambda n: gelu(n, 0.044715)], [lambda n: gelu(n, 0.05)]),

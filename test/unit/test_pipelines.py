@@ -190,7 +190,7 @@ def test_a_broken_pass_is_found_at_the_end_of_its_stage(monkeypatch: pytest.Monk
     assert (caught.value.stage, seen) == ("npu", ["noting"])
 
 
-@pytest.mark.parametrize("stage", sorted(pipelines.ON_REQUEST))
+@pytest.mark.parametrize("stage", sorted(pipelines.CHECKED_ON_REQUEST))
 @pytest.mark.parametrize("asked", [False, True])
 def test_stages_of_instructions_are_verified_on_request(
     stage: str, asked: bool, monkeypatch: pytest.MonkeyPatch

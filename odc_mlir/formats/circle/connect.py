@@ -200,7 +200,7 @@ class _Joint:
 
 
 def _placed(tensor: Tensor, buffers: int) -> Tensor:
-    """``tensor`` with its buffer behind ``buffers`` others."""
+    """``tensor`` with its buffer after ``buffers`` others."""
     return replace(tensor, buffer=tensor.buffer + buffers if tensor.buffer else 0)
 
 

@@ -522,7 +522,7 @@ class _RecordReader:
         return data if data is not None else self._outside(record["offset"], record["size"])
 
     def _outside(self, offset: int, size: int) -> memoryview:
-        """Bytes of a large model, which lie behind the flatbuffer; offsets count from the start of the file."""
+        """Bytes of a large model, which lie after the flatbuffer; offsets count from the start of the file."""
         if offset == 0:
             return EMPTY
         if offset == _UNFINISHED_OFFSET:

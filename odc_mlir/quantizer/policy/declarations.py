@@ -78,7 +78,7 @@ _MIXED: Mapping[str, Any] = {
 _SWITCHED: Mapping[str, Any] = {"idle": (AUTO, OFF), "needs_samples": True, "is_chosen": True}
 _NO_TYPES = _of_values("values have no types or parameters", {})
 _NO_RANGES = "values have no ranges"
-_BOUNDARY = "of one {0}, or of all: float, quantized, int8, uint8 or int16 (as --io says); repeatable"
+_BOUNDARY = "type of one {0}, or of all: float, quantized, int8, uint8 or int16 (default: as --io); repeatable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +98,9 @@ class QuantizeOptions:
     )
     min_coverage: float | None = option(
         None,
-        "smallest allowed share of products that are quantised (0.5) or, with a target, that run on it (0.95)",
+        "smallest allowed fraction of MACs that are quantised (0.5) or, with a target, run on it (0.95)",
         COMMON,
-        metavar="SHARE",
+        metavar="FRACTION",
         most=1.0,
     )
     granularity: str | None = option(
@@ -180,12 +180,12 @@ class QuantizeOptions:
     )
     target: str | None = option(
         None,
-        "machine whose rules restrict types: npu-128, npu-256, npu-512 or a .toml file "
-        "(default: $ODC_TARGET unless auto, else all types)",
+        "machine whose rules restrict types: cpu, npu-128, npu-256, npu-512 or a .toml file "
+        "(default: $ODC_TARGET, unless it is auto; else no restriction)",
         TYPES,
         metavar="NAME",
     )
-    help: bool = option(True, "quantise without trying to improve accuracy", ACCURACY, flag="--no-help")
+    help: bool = option(True, "do not search for better accuracy", ACCURACY, flag="--no-help")
     ranges: str = option(
         AUTO,
         "method to choose ranges (auto: minmax)",
@@ -194,11 +194,16 @@ class QuantizeOptions:
         **_of_values(_NO_RANGES, AUTO, is_chosen=True),
     )
     range_options: Mapping[str, Any] = option(
-        dict, "such as high=99.9", ACCURACY, flag="--range-option", metavar="NAME=NUMBER", **_of_values(_NO_RANGES, {})
+        dict,
+        "parameter of --ranges: low or high of percentile (high=99.9), batch or constant of moving-average; repeatable",
+        ACCURACY,
+        flag="--range-option",
+        metavar="NAME=NUMBER",
+        **_of_values(_NO_RANGES, {}),
     )
     scales: str = option(
         AUTO,
-        "scales of weights alone: of their range, or of the least error",
+        "scales in weight-only schemes: from the range of the weights, or with the least error of results",
         ACCURACY,
         choices=(AUTO, RANGE, FITTED),
         applies_to=OF_WEIGHTS,
@@ -210,13 +215,13 @@ class QuantizeOptions:
         None,
         "widen ranges by this fraction",
         ACCURACY,
-        metavar="PART",
+        metavar="FRACTION",
         most=math.inf,
         **_of_values(_NO_RANGES, None, is_chosen=True),
     )
     output_room: str = option(
         AUTO,
-        "widen ranges of outputs by how far rare values of theirs are likely to lie",
+        "widen ranges of outputs to hold rare values, estimated from the samples",
         ACCURACY,
         choices=SWITCH,
         **_of_values(_NO_RANGES, AUTO, OFF, is_chosen=True),
@@ -230,10 +235,10 @@ class QuantizeOptions:
     )
     equalize: str = option(
         AUTO,
-        "cross-layer equalisation of all pairs, or of those in a file of ONE's fm-equalize; SHARE: the part of the "
-        "activations' ranges that moves to weights (0.5)",
+        "cross-layer equalisation of all pairs, or of those in a file of ONE's fm-equalize; FRACTION of the "
+        "activations' ranges moves to weights (0.5)",
         ACCURACY,
-        metavar="auto|none|weights|activations[:SHARE]|FILE.json",
+        metavar="auto|none|weights|activations[:FRACTION]|FILE.json",
         choices=(AUTO, *EQUALIZE),
         is_file=True,
         **_of_values("scales move between no layers", AUTO, EQUALIZE[0], needs_samples=True, is_chosen=True),

@@ -385,7 +385,7 @@ def share_moved(equalize: str) -> float:
     except ValueError:
         share = math.nan
     if not 0 <= share <= 1:
-        raise OptionError(f"equalize is {equalize!r}", hint="give activations:SHARE, a number from 0 to 1")
+        raise OptionError(f"equalize is {equalize!r}", hint="give activations:FRACTION, a number from 0 to 1")
     return share
 
 

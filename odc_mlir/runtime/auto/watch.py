@@ -350,7 +350,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# Saturation. Which tensors have saturated codes by nature, as behind a ReLU, is known from the samples of the verdict.
+# Saturation. Which tensors have saturated codes by nature, as after a ReLU, is known from the samples of the verdict.
 
 
 @dataclass(frozen=True, slots=True)

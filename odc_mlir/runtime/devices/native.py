@@ -120,7 +120,7 @@ def _port_bytes(port: NativePort) -> int:
 
 
 def _buffer(size: int, segment: NativeSegment) -> Array:
-    """Return zeroed, aligned bytes with the slack behind them that kernels may access."""
+    """Return zeroed, aligned bytes with the slack after them that kernels may access."""
     raw = np.zeros(size + segment.slack_bytes + segment.alignment_bytes, np.uint8)
     first = -raw.ctypes.data % segment.alignment_bytes
     return raw[first : first + size + segment.slack_bytes]

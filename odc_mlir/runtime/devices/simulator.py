@@ -26,15 +26,15 @@ class SimulatorProgram:
         self._kept: tuple[Array, ...] = ()
 
     def write_states(self, values: Sequence[Array]) -> None:
-        """Copy the states to the simulated memory."""
+        """Set the states that the next run takes as inputs."""
         self._kept = tuple(value.copy() for value in values)
 
     def read_states(self) -> tuple[Array, ...]:
-        """Copy the states from the simulated memory."""
+        """Return copies of the current states."""
         return tuple(value.copy() for value in self._kept)
 
     def run_kept(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
-        """Execute once on inputs and outputs without states, which stay in the arena; raises SimulationError."""
+        """Execute once with the current states as further inputs, and keep the new ones; raises SimulationError."""
         sources, results = zip(*self.states, strict=True)
         given, kept = iter(inputs), dict(zip(sources, self._kept, strict=True))
         values = [kept[place] if place in kept else next(given) for place in range(len(self.inputs))]
@@ -61,7 +61,7 @@ class SimulatorProgram:
 
 
 class SimulatorDevice:
-    """Loads ``.npu`` binaries of every shipped target."""
+    """Loads ``.npu`` binaries of all targets: binaries contain the description of their machine."""
 
     name = "simulator"
     simulated = True
@@ -75,7 +75,7 @@ class SimulatorDevice:
         stamps = read_stamps(data)
         if (stamps.major, stamps.isa_version) != (MAJOR, ISA_VERSION):
             versions = f"container {stamps.major}, instruction set {stamps.isa_version}"
-            return f"it is of {versions}, known here are {MAJOR} and {ISA_VERSION}"
+            return f"it has {versions}; this simulator runs {MAJOR} and {ISA_VERSION}"
         name = machine or plan.target or ""
         if machine is None and name not in targets.names():
             check_whole(data)
@@ -84,7 +84,7 @@ class SimulatorDevice:
             return f"it was compiled for {plan.target}, not for {name}"
         digest = targets.load(name).digest("sram" if plan.memory == "sram" else "flash")
         if hardware_id(digest) != stamps.hardware_id:
-            return f"{name} was described otherwise when it was compiled"
+            return f"the description of {name} has changed since it was compiled"
         check_whole(data)
         return None
 

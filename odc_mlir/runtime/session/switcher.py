@@ -50,7 +50,7 @@ _STATUS_SECONDS = 1.0
 
 
 class LazyCompiler:
-    """The compiler of a session, opened behind the first answers, which the model itself gives and which are recorded.
+    """The compiler of a session, opened after the first answers, which the model itself gives and which are recorded.
 
     A thread calls ``make``, which imports the compiler and finds the target; then it looks for stored results. ``auto``
     is the compiler once it is open; it stays None where ``make`` returns None.
@@ -188,7 +188,7 @@ class Switcher:
         self._lazy = self._problem = None
 
     def compile_for(self, target: str, preference: Preference) -> None:
-        """Compile for ``target`` behind the runs, unless something is compiled already."""
+        """Compile for ``target`` in the background, unless something is compiled already."""
         if self._lazy is None and self._original is not None and not self._is_compiled:
             self._lazy = self._lazy_compiler(target, preference)
 

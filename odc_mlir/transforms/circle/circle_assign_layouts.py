@@ -16,8 +16,9 @@ After, with ``gamma`` permuted accordingly::
 Element-wise operators, reductions, concatenation, splits, slices, padding, gathering, batched products and RESHAPE work
 in any order that keeps the dimensions they depend on in place; softmax keeps the last dimension. The chosen orders
 leave the fewest TRANSPOSEs and, among those, move the fewest bytes: integers before DEQUANTIZE or after QUANTIZE, not
-real numbers on the other side. The search is exact, by variable elimination, unless a graph is so dense that some
-variables have to be fixed first. A TRANSPOSE that moves only dimensions of extent 1 counts as a RESHAPE.
+real numbers on the other side. A TRANSPOSE between layers counts 4 MiB more than one at the model's interface. The
+search is exact, by variable elimination, unless a graph is so dense that some variables have to be fixed first. A
+TRANSPOSE that moves only dimensions of extent 1 counts as a RESHAPE.
 
 Unchanged: tensors that are quantised along an axis, sparse, or of unknown rank. Quantised results are bit-exact; float
 sums may be added in another order.
@@ -47,10 +48,10 @@ from odc_mlir.transforms.circle.rewrites.layout import (
     LayoutGraph,
     LayoutNode,
     Order,
+    equal_in_memory,
     identity,
     moves,
     permuted,
-    same_elements,
 )
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import behind, make_constant, shape_of
@@ -174,7 +175,7 @@ class _Rewrite:
                 op.operands[place] = self._in_order(value, order)
 
     def _in_order(self, value: SSAValue, order: Order) -> SSAValue:
-        """``value`` stored in ``order``: as it is there already, or moved right behind where it is made."""
+        """``value`` stored in ``order``: as it is there already, or transposed right after its definition."""
         found = self.stored[value]
         if order not in found:
             first, source = next(iter(found.items()))
@@ -201,7 +202,7 @@ def _moved(value: SSAValue, source: SSAValue, given: Order, wanted: Order) -> li
     called = name if wanted == _natural(value) else f"{name}/order_{suffix}"
     result = _type_in(value.type, wanted)
     extents = None if shape is None else permuted(shape, wanted)
-    if extents is not None and None not in extents and same_elements(shape, given, wanted):
+    if extents is not None and None not in extents and equal_in_memory(shape, given, wanted):
         target = make_constant(np.array(extents, np.int32), "int32", f"{called}/shape")
         made = op_class("RESHAPE").make(
             [source, target.result], [result], {"new_shape": list(extents)}, location=name_loc(called)
@@ -212,7 +213,7 @@ def _moved(value: SSAValue, source: SSAValue, given: Order, wanted: Order) -> li
 
 
 def _changed(op: CircleOp, operands: Sequence[SSAValue], change: Change, given: Sequence[Order]) -> list[Operation]:
-    """``op`` on operands in other orders, behind the constants that it needs for that."""
+    """``op`` on operands in other orders, after the constants that it needs for that."""
     types = [_type_in(result.type, order) for result, order in zip(op.results, given, strict=True)]
     names = [value_name(result) for result in op.results]
     if change.reshape_to is not None:

@@ -10,7 +10,7 @@ After: ``%m = circle.const [0.0, -2048.0, 0.0, 0.0]``, so that the quantised ran
 
 Entries below -2048 are raised to that (divided by beta, if below 1). Results are bit-exact as long as
 no score exceeds the largest of its row by 1900 (divided likewise): the exponential of less than -104 is zero in
-float32. Masks are found behind ADD, SUB, NEG, products with a constant of at most 64, and whatever only moves, selects
+float32. Masks are found through ADD, SUB, NEG, products with a constant of at most 64, and whatever only moves, selects
 or limits values, such as SELECT, RESHAPE, BROADCAST_TO, GATHER and MINIMUM, in any order. They are
 
 * constants;

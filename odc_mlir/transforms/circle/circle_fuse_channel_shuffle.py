@@ -479,7 +479,7 @@ class _Writer:
         return self.pieces[run]
 
     def _take(self, op: Operation, order: list[int]) -> None:
-        """Let ``op`` take the channels of its operand in ``order``, and what lies behind it up to layers."""
+        """Let ``op`` take the channels of its operand in ``order``, and the operators after it up to layers."""
         if _layer(op, self.region.axis) is not None:
             self._reorder(op, None, lambda weights: weights[..., order])
             return

@@ -13,7 +13,7 @@ After: ``%3 = circle.hard_swish(%x)``, with one range to quantise instead of fou
 * RELU, RELU6 and RELU_N1_TO_1 from MAXIMUM and MINIMUM with constants;
 * LEAKY_RELU from ``max(x, a * x)``, PRELU from ``relu(x) + a * (x - |x|) / 2`` or ``relu(x) - a * relu(-x)``;
 * ``x / sqrt(y)`` becomes ``x * rsqrt(y)``, ``1 / sqrt(y)`` becomes ``rsqrt(y)``;
-* with ``circle``, RMS_NORM from a product with the root of a mean square, and a factor for each channel behind it.
+* with ``circle``, RMS_NORM from a product with the root of a mean square, and a factor for each channel after it.
 
 Float only; results agree to float32 accuracy. Intermediate values with other users are kept.
 """
@@ -68,7 +68,7 @@ class CircleFusePatternsPass(PatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RmsNorm, ScaleOfRmsNorm)
+        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RsqrtProduct, RmsNorm, ScaleOfRmsNorm)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         patterns = self.patterns() if self.circle else self.patterns()[:-2]
@@ -317,17 +317,30 @@ def _negative_part(value: SSAValue, x: SSAValue) -> float | None:
 
 
 class Rsqrt(_RealPattern):
-    """Division by SQRT, to RSQRT and a product."""
+    """Quotient of 1 and SQRT, to RSQRT."""
 
     names = frozenset({"DIV"})
 
     def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        root = producer(op.operands[1], "SQRT")
-        if root is None or not is_used_once(root.results[0]):
-            return
-        source = root.operands[0]
-        if real_scalar(op.operands[0]) == 1.0:
-            return self.replace(op, rewriter, "RSQRT", [source])
-        inverse = operator("RSQRT", [source], root.results[0])
-        product = operator("MUL", [op.operands[0], inverse.results[0]], op.results[0])
-        rewriter.replace(op, [inverse, product])
+        root = _divisor_root(op)
+        if root is not None and real_scalar(op.operands[0]) == 1.0:
+            self.replace(op, rewriter, "RSQRT", root.operands)
+
+
+class RsqrtProduct(_RealPattern):
+    """Quotient of any other value and SQRT, to a product with RSQRT."""
+
+    names = frozenset({"DIV"})
+
+    def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        root = _divisor_root(op)
+        if root is not None and real_scalar(op.operands[0]) != 1.0:
+            inverse = operator("RSQRT", root.operands, root.results[0])
+            product = operator("MUL", [op.operands[0], inverse.results[0]], op.results[0])
+            rewriter.replace(op, [inverse, product])
+
+
+def _divisor_root(division: CircleOp) -> CircleOp | None:
+    """Return the SQRT that only ``division`` uses, as its divisor."""
+    root = producer(division.operands[1], "SQRT")
+    return root if root is not None and is_used_once(root.results[0]) else None

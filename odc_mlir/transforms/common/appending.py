@@ -56,7 +56,7 @@ def _appended_axis(source: SSAValue, rows: SSAValue) -> int | None:
 
 
 def _joined(source: SSAValue, rows: SSAValue, axis: int, last: ReturnOp) -> SSAValue:
-    """Return ``source`` without as many first rows as ``rows`` has, and ``rows`` behind.
+    """Return ``source`` without as many first rows as ``rows`` has, and ``rows`` at the end.
 
     They are joined first, as models do that read all of them, so that this is done once.
     """

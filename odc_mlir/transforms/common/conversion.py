@@ -1,12 +1,11 @@
 """Dialect conversion: lowering patterns, applied to illegal operations until only legal ones are left.
 
 A conversion is a pass with lowering patterns and a :class:`~odc_mlir.legality.ConversionTarget`. xDSL's walker visits
-every operation once, in program order. An operation that the target calls legal stays; any other one is given to the
-patterns of its kind, and the first that matches lowers it. A pattern creates legal operations only: they are not
-visited again.
+every operation once, in program order. A legal operation stays. An illegal one is lowered by the first of its patterns
+that *matches*. Patterns create only legal operations, which are not visited again.
 
-A pattern refuses an operation by raising CompileError with a reason. An operation that no pattern matches is a
-CompileError too. The skeleton of a conversion::
+A pattern that matches may *refuse* the operation: it raises CompileError with the reason, which ends the conversion. An
+operation that no pattern matches is a CompileError too. The skeleton of a conversion::
 
     class LowerSoftmax(LoweringPattern[CircleOp]):
         operators = ("SOFTMAX",)
@@ -89,11 +88,11 @@ class LoweringPattern(KindPattern, Generic[OpT]):
             rewriter.operation_insertion_handler.remove(place)
 
     def matches(self, op: OpT, /) -> bool:
-        """Return whether the pattern applies to ``op``, an operation of its kind."""
+        """Return whether the pattern lowers ``op``, an operation of its kind; if not, the next pattern is tried."""
         return True
 
     def lower(self, op: OpT, rewriter: PatternRewriter, /) -> None:
-        """Replace ``op``; raise CompileError with the reason if that cannot be done."""
+        """Replace ``op``, or refuse it: raise CompileError with the reason."""
         raise NotImplementedError
 
 

@@ -62,7 +62,7 @@ def argument_of(softmax: CircleOp) -> tuple[SSAValue, float] | None:
 
 
 def terms(value: SSAValue, bound: float) -> tuple[CircleOp, Bounds] | None:
-    """The operator behind a term, and which of its operands are terms in turn; None for one that is none."""
+    """The producer of a term, and which of its operands are terms in turn; None for one that is none."""
     op = value.owner
     if not isinstance(op, CircleOp) or op.unverified is not None or not is_real(value):
         return None

@@ -15,7 +15,7 @@ from odc_mlir.errors import ModelError
 from odc_mlir.ops.spec import Trait
 from odc_mlir.transforms.common.rewriting import apply_patterns_to
 
-PLACED = "odc.placed"  # "npu", "cpu" (native code) or "host"
+PLACED = "odc.placed"  # "npu" (also a target of another package), "cpu" (native code) or "host"
 REASON = "odc.reason"  # why on the host
 PLACE = "odc.place"  # "npu" or "host": where the user wants it
 GROUP = "odc.group"  # number of the pattern group: operators that are placed together
@@ -44,7 +44,7 @@ def operators(root: Operation | Block) -> Iterator[CircleOp]:
 
 
 def placed(op: Operation) -> str | None:
-    """``npu``, ``host`` or None before ``npu-mark-supported``."""
+    """Return where ``op`` runs: ``npu``, ``cpu`` or ``host``; None before a pass has placed it."""
     attribute = op.attributes.get(PLACED)
     return attribute.data if isinstance(attribute, StringAttr) else None
 

@@ -182,7 +182,7 @@ def apply_patterns_to(patterns: Sequence[RewritePattern], ops: Iterable[Operatio
 
 
 def behind(value: SSAValue) -> InsertPoint:
-    """The place right behind the operation or the start of the block that defines ``value``."""
+    """The place right after the operation or the start of the block that defines ``value``."""
     owner = value.owner
     return InsertPoint.after(owner) if isinstance(owner, Operation) else InsertPoint.at_start(owner)
 
@@ -356,7 +356,7 @@ def operator(
 
 
 def reshaped(source: SSAValue, like: SSAValue) -> list[ConstOp | CircleOp]:
-    """RESHAPE of ``source`` to the static shape of ``like``, which it is to replace, behind the constant it reads."""
+    """RESHAPE of ``source`` to the static shape of ``like``, which it is to replace, and before it its constant."""
     shape = list(static_shape_of(like) or ())
     wanted = indices(shape, f"{value_name(like)}/shape")
     return [wanted, operator("RESHAPE", [source, wanted.result], like, {"new_shape": shape})]

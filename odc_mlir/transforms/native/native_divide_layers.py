@@ -94,12 +94,12 @@ class _DivisibleCall:
     pixels: int
     channels: int
     item_bytes: int
-    beyond: int  # elements that are written behind the last channel of a pixel
+    beyond: int  # elements that are written after the last channel of a pixel
     products: int
 
     @property
     def tail(self) -> int:
-        """The last pixels of a part, in whole tiles: elements written behind the pixel before them stay within them."""
+        """The last pixels of a part, in whole tiles: elements written after the pixel before them stay within them."""
         reached = -(-self.beyond // self.channels)
         return -(-reached // self.rows) * self.rows
 

@@ -11,7 +11,7 @@ After::
         %0 = vector.load %input[%i] : memref<?xi8>, vector<64xi8>
         …
 
-Small functions that kernels call are added behind them, marked ``native.inline``.
+Small functions that kernels call are added after them, marked ``native.inline``.
 """
 
 from __future__ import annotations

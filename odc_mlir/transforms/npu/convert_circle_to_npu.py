@@ -9,18 +9,23 @@ Before::
       odc.yield %y : …
     }
 
-After: the segment is unchanged, and the module has a program of its name. Scales have become multipliers, padding rules
-numbers, constants properties::
+After: the segment keeps its body, and the module has a program of its name. Scales have become multipliers, padding
+rules numbers, constants properties::
 
+    %r = odc.segment @segment_0(%0) : … circle {
+      … as before …
+    }
     npu.program @segment_0(%x: tensor<1x8x8x1x…>) -> tensor<1x8x8x8x…> {
       %y = npu.conv %x kernel [3, 3] pads [1, 1, 1, 1] weights <…> i8 zeros (-128, 0, 3) … : …
       odc.yield %y : …
     }
 
-In an existing program, only ``circle`` operations are lowered. Tensor names stay on the locations.
+Tensor names stay on the locations. In a program that exists already, the pass lowers the ``circle`` operations that are
+left. The partitioner applies the same patterns to single operators of a copy, to estimate their costs
+(:mod:`odc_mlir.transforms.partition.plans.costs`).
 
-The placement rules guarantee that some pattern matches every operator of a segment. An operator without a pattern, or
-with one that refuses it, is an error.
+The placement rules guarantee that some pattern matches every operator of a segment. An operator that no pattern
+matches, or that a pattern refuses, is an error.
 """
 
 from __future__ import annotations

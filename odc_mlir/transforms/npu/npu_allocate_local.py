@@ -109,7 +109,7 @@ def _has_address(op: BufferOp, space: Space) -> CompileError:
     return CompileError(
         f"buffer {op.label.data!r}{of} in memory {space} has the address {op.address.value.data} already",
         op=op.name,
-        hint="leave it out where npu-allocate-local is to run, or run only the passes behind that one",
+        hint="leave it out where npu-allocate-local is to run, or run only the passes after that one",
     )
 
 

@@ -1,4 +1,4 @@
-"""``npu-fuse-padding``: fuse ``npu.pad`` into convolutions, which pad while they load, or replace it by a copy.
+"""``npu-fuse-padding``: fuse ``npu.pad`` into convolutions, which pad while they load, or replace it by one.
 
 Before::
 
@@ -8,8 +8,10 @@ Before::
 After: ``%2 = npu.conv %0 kernel [3, 3] stride [2, 2] pads [0, 0, 1, 1] …``: a padded tap is the zero point in both
 forms, so it adds nothing to the sums.
 
-Any other user (a pool ignores padding, a pad does not) reads a depthwise 1x1 convolution with weights and scale of one,
-whose windows in the padding yield the zero point.
+For other users, such as a pool, whose windows leave padding out, another ``npu.pad``, or a convolution with another
+zero point, the pad becomes a depthwise 1x1 convolution with weights and scale of one; its windows in the padding yield
+the zero point. A pad without users left is erased by the walker. ``npu.pad`` comes from PAD of images; any other PAD is
+an ``npu.move`` already.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ IDENTITY = (1 << 30, 1)  # multiplier and exponent of the factor 1
 
 
 class FusePadding(RewritePattern):
-    """A convolution that reads a pad of its zero point reads the source, with the sum of both paddings."""
+    """Let a convolution that reads a pad of its own zero point read the source, with the sum of both paddings."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.PadOp, rewriter: PatternRewriter) -> None:
@@ -41,7 +43,7 @@ class FusePadding(RewritePattern):
 
 
 class PadByConvolution(RewritePattern):
-    """Any other pad is a depthwise 1x1 convolution."""
+    """Replace a pad with other users by a depthwise 1x1 convolution."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.PadOp, rewriter: PatternRewriter) -> None:
@@ -49,7 +51,7 @@ class PadByConvolution(RewritePattern):
 
 
 class NpuFusePaddingPass(PatternPass):
-    """Move padding into convolutions; see the module's text."""
+    """Fuse padding into convolutions; see the module's text."""
 
     name = "npu-fuse-padding"
 

@@ -101,7 +101,7 @@ class _KnownResults:
         self._on_host: dict[CircleOp, CircleOp] = {}
 
     def of_host(self, group: Sequence[Operation]) -> list[CircleOp]:
-        """Return the operators of ``group``, each behind those with known results that it uses."""
+        """Return the operators of ``group``, each after those with known results that it uses."""
         order: list[CircleOp] = []
         for op in group:
             for index, value in enumerate(op.operands):
@@ -176,7 +176,7 @@ def dependencies(operators: Sequence[CircleOp]) -> list[set[int]]:
 
 
 def reorder(block: Block, order: Iterable[Operation]) -> None:
-    """Move the operators into ``order`` behind everything else (constants), in front of the terminator."""
+    """Move the operators into ``order`` after everything else (constants), in front of the terminator."""
     last = block.last_op
     assert last is not None, "a verified function has a terminator"
     for op in order:

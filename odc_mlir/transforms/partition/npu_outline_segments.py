@@ -91,7 +91,7 @@ def _used_outside(value: SSAValue, group: set[Operation]) -> bool:
 def _without_outer_views(members: list[CircleOp]) -> list[CircleOp]:
     """``members`` without the views that are better made outside; those stay behind as host operators.
 
-    Uses outside of a view's result are given copies of the views behind the group; a view without other users goes.
+    Uses outside of a view's result are given copies of the views after the group; a view without other users goes.
     """
     group: set[Operation] = set(members)
     shapes: dict[SSAValue, list[OpResult]] = {}
@@ -115,7 +115,7 @@ def _without_outer_views(members: list[CircleOp]) -> list[CircleOp]:
 
 
 def _view_behind(last: Operation, root: SSAValue, value: OpResult, group: set[Operation]) -> None:
-    """Give the outside users of ``value`` copies, behind ``last``, of the views that lead from ``root`` to it."""
+    """Give the outside users of ``value`` copies, after ``last``, of the views that lead from ``root`` to it."""
     chain: list[Operation] = []
     seen: SSAValue = value
     while seen is not root:
@@ -135,7 +135,7 @@ def _view_behind(last: Operation, root: SSAValue, value: OpResult, group: set[Op
 
 
 def _known_behind(value: SSAValue, last: Operation) -> tuple[SSAValue, Operation]:
-    """Return a copy of ``value`` for the host, behind ``last``, and what is last now; other values as they are."""
+    """Return a copy of ``value`` for the host, after ``last``, and what is last now; other values as they are."""
     if not isinstance(value, OpResult) or not is_known(value.op):
         return value, last
     copy = value.op.clone()

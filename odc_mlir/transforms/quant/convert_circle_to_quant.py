@@ -116,7 +116,7 @@ class Casts:
     last: dict[SSAValue, Operation] = field(default_factory=dict)
 
     def of(self, value: SSAValue, codes: conversion.QuantizedElement | None, rewriter: PatternRewriter) -> SSAValue:
-        """Return ``value`` with the element type ``codes`` (None: float32), behind a cast if it has another one."""
+        """Return ``value`` with the element type ``codes`` (None: float32), after a cast if it has another one."""
         wanted = tensor_type("float32", tensor_facts(value.type).shape) if codes is None else codes.type_for(value)
         if wanted == value.type:
             return value

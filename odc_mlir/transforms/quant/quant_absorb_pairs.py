@@ -15,7 +15,7 @@ After::
       %0 = circle.fully_connected(%x, %w1, %b) : … -> tensor<1x2xf32>                             // "y"
 
 Consecutive QUANTIZE and DEQUANTIZE are removed, as is FAKE_QUANT with 8 or 16 bits; the values that they rounded will
-be quantised with their parameters (``quant.given``). Of several in a row, the last counts. A constant behind DEQUANTIZE
+be quantised with their parameters (``quant.given``). Of several in a row, the last counts. A constant before DEQUANTIZE
 passes on its parameters too, and is left to constant folding. A function result keeps the name that it had after the
 rounding.
 

@@ -18,7 +18,7 @@ After::
 
 QUANTIZE also converts between quantised types. A converted value is called ``<tensor>_quantized`` or
 ``<tensor>_dequantized``, numbered if the name is taken. A function result keeps the name that users know; the quantised
-value behind it gets the other one. A cast back to the type before the previous cast is removed together with it.
+value after it gets the other one. A cast back to the type before the previous cast is removed together with it.
 
 Rejects casts between types that no operator converts.
 """

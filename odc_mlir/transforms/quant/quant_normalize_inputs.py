@@ -134,7 +134,7 @@ def measured_values(function: FuncOp) -> list[str]:
 def _keep_real(ops: Sequence[CircleOp], moments: Mapping[str, Floats]) -> set[CircleOp]:
     """Keep operators of ``ops`` in float that change or cut input channels of different sizes.
 
-    Also those that are on the way from inputs to these, and behind them.
+    Also those that are on the way from inputs to these, and after them.
     """
     kept = set[CircleOp]()
     for op in ops:
@@ -151,7 +151,7 @@ def _keep_real(ops: Sequence[CircleOp], moments: Mapping[str, Floats]) -> set[Ci
 
 
 def _is_of_use(op: CircleOp) -> bool:
-    """Whether codes behind ``op`` may say more than codes before it: what only moves all channels keeps them."""
+    """Return whether codes after ``op`` may say more than codes before it: what only moves all channels keeps them."""
     name = op.SPEC.name
     if name in ("CAST", "CONCATENATION", "TRANSPOSE") or Trait.VIEW in op.SPEC.traits:
         return False

@@ -19,11 +19,11 @@ After: the layer gives columns from -1 to 1, which share a scale well::
 An output of several quantities, each in its unit, has one scale for all its columns, which leaves nothing of the small
 ones. Units that a model gives its answers by operators of its own are folded into the last layer before, so that this
 is where they come back. Both operators stay float; the last one takes the output's name, and the layer that with
-``/normalised`` behind it. Columns that RELU has cut off at zero get a factor only.
+``/normalised`` after it. Columns that RELU has cut off at zero get a factor only.
 
 Applies only to outputs of layers with constant weights and no other activation that nothing else reads, and whose
 columns differ in size by more than a factor of sixteen, or one column from what its scale must hold, which is zero too.
-Columns may be along any axis of the output: TRANSPOSE, RESHAPE, SQUEEZE, EXPAND_DIMS, PACK and CONCATENATION behind the
+Columns may be along any axis of the output: TRANSPOSE, RESHAPE, SQUEEZE, EXPAND_DIMS, PACK and CONCATENATION after the
 layers stay float, where each of a layer's own columns is in one column of the output.
 
 With ``layers``, columns of a layer that is no output itself are normalised by their own ranges where some of them are
@@ -180,7 +180,7 @@ def _known_shape(value: SSAValue) -> tuple[int, ...]:
 
 
 def _normalise(value: SSAValue, columns: Indices, low: Floats, high: Floats) -> bool:
-    """Whether the layers behind ``value`` were normalised; what joins or moves their results stays float.
+    """Return whether the layers after ``value`` were normalised; what joins or moves their results stays float.
 
     ``columns``: of each of its elements that which ``low`` and ``high`` are of.
     """

@@ -8,9 +8,9 @@ Before, with a file that says ``{"dense": [[13, -7], [0, 127]]}``::
 After: ``%w`` is ``[13, -7, 0, 127]`` of the same type.
 
 Only the rounding of weights changes, to what calibration data shows to be best, and with ``scales`` the scales of
-weights behind a DEQUANTIZE; scales that operators compute with stay. Layers are named by their results, one of several
-matrices of a recurrent operator by ``RESULT:OPERAND``. Weights that operators share stay shared if all of these are
-named with the same codes. Does nothing without ``codes``. Rejects unknown names, layers without constant weights,
+weights read through a DEQUANTIZE; scales that operators compute with stay. Layers are named by their results, one of
+several matrices of a recurrent operator by ``RESULT:OPERAND``. Weights that operators share stay shared if all of these
+are named with the same codes. Does nothing without ``codes``. Rejects unknown names, layers without constant weights,
 arrays of another shape, values outside the type; scales that are not positive, are given without codes, or belong to
 weights that operators read quantised.
 """
@@ -42,7 +42,7 @@ class QuantRoundWeightsPass(ModulePass):
     """An .npz file with the quantised weights of each layer, by the name of its result."""
 
     scales: str = ""
-    """An .npz file with new scales of weights behind a DEQUANTIZE, one for each of the old, by the same names."""
+    """An .npz file with new scales of weights read through a DEQUANTIZE, one for each of the old, by the same names."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.codes:

@@ -18,7 +18,7 @@ layer has twice the products.
 The factor is a power of two, at most half of what columns differ by: results stay the same but for the order of sums,
 values that are larger than those seen have room, and the weights of small columns keep more bits.
 
-Applies to inputs [N, height, width, 1], also behind a RESHAPE, that CONV_2D with constant weights read alone, with
+Applies to inputs [N, height, width, 1], also after a RESHAPE, that CONV_2D with constant weights read alone, with
 columns, or else rows, of which a minority is larger than all others by a factor of four or more. Does nothing without
 ``sizes``.
 """

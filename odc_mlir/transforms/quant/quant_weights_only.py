@@ -98,7 +98,7 @@ class QuantWeightsOnlyPass(PatternPass):
 
 
 class QuantizeWeights(RewritePattern):
-    """Replace constant weights of an operator by codes, behind a DEQUANTIZE unless the operator reads codes.
+    """Replace constant weights of an operator by codes, with a DEQUANTIZE unless the operator reads codes.
 
     Each constant is converted once for each axis of channels (None: one scale) and element type.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -163,6 +164,12 @@ def test_lower_leaves_its_argument_alone(model: Path) -> None:
 def test_options_of_run(model: Path, options: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         odc_mlir.run(model, [A, B], **options)
+
+
+@pytest.mark.parametrize(("name", "hint"), [("bakend", "did you mean 'backend'?"), ("resize_to", "see help")])
+def test_an_unknown_option_of_run_is_named(model: Path, name: str, hint: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"run() got an unexpected keyword argument {name!r}; {hint}")):
+        odc_mlir.run(model, [A, B], **{name: "npu"})  # type: ignore[arg-type]
 
 
 def test_quantising(model: Path) -> None:

@@ -86,7 +86,7 @@ def test_description_by_address() -> None:
         (_file(version=2), "minmax.bin is of version 2, expected 1"),
         (_file(([(0, 0, 0, 0, 1)], []))[:-1], "ends after 39 bytes, within run 0"),
         (struct.pack("<3I", 0x4F4D4D44, 1, 2**31), "ends after 12 bytes, within run 0"),
-        (_file() + b"\0\0", "has 2 bytes behind its 0 runs"),
+        (_file() + b"\0\0", "has 2 bytes after its 0 runs"),
         (_file(([(0, 0, 2, 0, 1)], [])), "operator 2 in subgraph 0 of model 0"),
         (_file(([(0, 1, 0, 0, 1)], [])), "operator 0 in subgraph 1 of model 0"),
         (_file(([(1, 0, 0, 0, 1)], [])), "operator 0 in subgraph 0 of model 1"),

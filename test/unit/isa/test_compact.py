@@ -87,7 +87,7 @@ def test_damage_is_named_or_gives_a_program(seed: int, data: st.DataObject) -> N
         (HEADER + HALT[:-1], "it is cut off"),
         (HEADER + b"\x00\x00", "it is 0 bytes long"),
         (HEADER + b"\x00\x06", "it is 96 bytes long"),
-        (HEADER + b"\x00\x01\x04", "it changes bytes behind its end"),
+        (HEADER + b"\x00\x01\x04", "it changes bytes after its end"),
         (HEADER + b"\x00\x01\x01\x00", "a word that changes has no byte that does"),
         (HEADER + b"\x00\x01\x01\x01\x00", "byte 0 changes to what it is"),
         (HEADER + b"\x00\x02\x01\x02\x01", "halt is 16 bytes long|halt expands to 32 bytes, not 16"),

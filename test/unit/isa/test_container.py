@@ -155,7 +155,7 @@ TENSOR = struct.pack("<HHBBBxIdiHH", 0, 1, 1, 1, 3, 0, 0.5, 0, 1, 0) + struct.pa
     ("kind", "body", "message"),
     [
         (SectionKind.TENSORS, b"", "tensors section is malformed"),
-        (SectionKind.TENSORS, TENSOR + b"x", "bytes behind its last record"),
+        (SectionKind.TENSORS, TENSOR + b"x", "bytes after its last record"),
         (SectionKind.TENSORS, TENSOR[:-1], "tensors section is cut off"),
         (SectionKind.TENSORS, TENSOR[:-1] + b"\xff", "tensors section is malformed: 'utf-8'"),
         (SectionKind.TENSORS, TENSOR[:4] + b"\x09" + TENSOR[5:], "type code 9"),

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -302,6 +303,18 @@ def test_a_model_of_real_values_is_not_what_npu_gen_wants(tmp_path: Path, caplog
         caplog.clear()
         generate(path, "npu-gen")
         assert (wanted in caplog.text) is told
+
+
+@pytest.mark.parametrize("option", [{"verify": "run"}, {"verify": "passes"}, {"strict": True}, {"states": {"y": "x"}}])
+def test_options_that_plugins_do_not_know_are_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=f"^{next(iter(option))} does not apply to 'npu-gen', a plugin"):
+        odc_mlir.compile(RELU.encode(), target="npu-gen", **option)
+
+
+def test_progress_names_the_plugin() -> None:
+    told: list[tuple[str, int, int | None]] = []
+    odc_mlir.compile(RELU.encode(), target="npu-gen", verify="stages", progress=lambda *state: told.append(state))
+    assert told == [("compiling with npu-gen", 0, None)]
 
 
 def test_npu_gen_fixes_shapes(tmp_path: Path) -> None:

@@ -77,4 +77,4 @@ def test_verifying_a_model_with_a_small_table() -> None:
     rows = net.add("GATHER", net.weights(3, 4), _index(net, 5), axis=0)
     made = odc_mlir.optimize(net.module(net.add("ADD", rows, net.const(0.0))), verify=True)
     assert made.difference is not None
-    assert made.difference.is_none
+    assert made.difference.within_tolerance

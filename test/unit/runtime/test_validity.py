@@ -77,9 +77,9 @@ def test_what_was_compiled_here_runs(kind: str, packages: dict[str, PackageFiles
 STAMPS = [
     ("npu", "plan.json", plan_with(schema_version=99), "cannot", "plan schema version 99 is newer"),
     ("npu", "plan.json", plan_with(compiler_version="0.0.1"), "rebuild", "compiled by version 0.0.1, this is"),
-    ("npu", ".npu", byte_at(4), "rebuild", "container 91, instruction set 1, known here are 1 and 1"),
+    ("npu", ".npu", byte_at(4), "rebuild", "container 91, instruction set 1; this simulator runs 1 and 1"),
     ("npu", ".npu", byte_at(0), "rebuild", "not an NPU program"),
-    ("npu", ".npu", byte_at(8), "rebuild", "npu-256 was described otherwise"),
+    ("npu", ".npu", byte_at(8), "rebuild", "the description of npu-256 has changed"),
     ("npu", ".npu", lambda data: data[:-1], "rebuild", "the header says"),
     ("npu", ".npu", lambda data: data[: len(data) // 2], "rebuild", "the header says"),
     ("npu", ".npu", byte_at(-1), "rebuild", "checksum of the section"),

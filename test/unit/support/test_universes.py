@@ -137,7 +137,7 @@ def test_what_cannot_be_imported_is_left_out(lab: Path, caplog: pytest.LogCaptur
     install(lab, "broken", "import nosuchmodule")
     importlib.invalidate_caches()
     assert list(universes.additions("passes")) == ["lab-note"]
-    assert "the passes and dialects of package broken are left out: ModuleNotFoundError" in caplog.text
+    assert "the dialects, passes and formats of package broken are left out: ModuleNotFoundError" in caplog.text
     with pytest.raises(OptionError, match="did you mean 'lab-note'"):
         pipelines.find_pass("lab-nots")
 

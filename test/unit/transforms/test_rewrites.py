@@ -88,6 +88,12 @@ def test_a_level_can_be_added_to_and_taken_from() -> None:
     assert "fold_mul" not in names
 
 
+def test_names_with_one_effect_would_hide_each_other() -> None:
+    """``without`` of one would change nothing, and only the first would be counted."""
+    effects = [(rule.pattern, repr(sorted(rule.arguments.items(), key=repr))) for rule in RULES if rule.pattern]
+    assert len(effects) == len(set(effects))
+
+
 @pytest.mark.parametrize("arguments", [(O1, ["fold_nothing"]), (O1, [], ["fold_nothing"]), ("O2",)])
 def test_unknown_names_are_refused(arguments: tuple[object, ...]) -> None:
     with pytest.raises(OptionError, match="unknown"):

@@ -155,7 +155,7 @@ class ConstantOperand:
 
 @dataclass(eq=False)
 class Affine(Front):
-    """A product with a constant for each channel, perhaps a sum behind it: ``gamma`` and ``beta`` of normalisations.
+    """A product with a constant for each channel, perhaps a sum after it: ``gamma`` and ``beta`` of normalisations.
 
     They are operands of RMS_NORM and INSTANCE_NORM, or of MUL and ADD.
     """
@@ -165,7 +165,7 @@ class Affine(Front):
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
-        """Return the front that ``op`` ends: a normalisation, MUL with a constant per channel, or ADD behind it."""
+        """Return the front that ``op`` ends: a normalisation, MUL with a constant per channel, or ADD after it."""
         if op.unverified is not None or len(op.results) != 1 or not rewriting.is_real(op.results[0]):
             return None
         slots = _slots_of_norm(op) if op.SPEC.name in _NORMS else _slots_of_products(op)
@@ -207,7 +207,7 @@ def _slots_of_norm(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | Non
 
 
 def _slots_of_products(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | None] | None:
-    """Return the slots of MUL, or of ADD behind it. A MUL that only such an ADD reads is a part of it."""
+    """Return the slots of MUL, or of ADD after it. A MUL that only such an ADD reads is a part of it."""
     if op.SPEC.name == "ADD":
         beta = _constant_slot(op)
         product = None if beta is None else rewriting.producer(op.operands[1 - beta.index], "MUL")

@@ -202,7 +202,7 @@ class DepthToSpace(rewriting.OperatorPattern):
     """TRANSPOSE that makes pixels of blocks of channels is DEPTH_TO_SPACE of the channels in another order.
 
     That is ``[N, H, W, C, r, r]`` turned to ``[N, H, r, W, r, C]``, and ``[N, C, r, r, H, W]`` turned to
-    ``[N, C, H, r, W, r]`` where a convolution's result was turned channels first before: then it is so again behind.
+    ``[N, C, H, r, W, r]`` where a convolution's result was transposed to channels first: it is so again after it.
     With one channel they are in the operator's order; otherwise the convolution takes the order into its weights.
     """
 
@@ -274,7 +274,7 @@ def _is_order(op: CircleOp, wanted: tuple[int, ...]) -> bool:
 
 
 def _blocks(view: CircleOp, order: NDArray[Any], form: _Form) -> tuple[int, int] | None:
-    """Block size and channels behind, where ``order`` makes pixels of blocks of channels; extents of 1 are nowhere."""
+    """Block size, then channels, where ``order`` makes pixels of blocks of channels; extents of 1 are nowhere."""
     image, parts = rewriting.static_shape_of(view.operands[0]), rewriting.static_shape_of(view.results[0])
     if image is None or parts is None or len(image) != 4 or 0 in image:
         return None

@@ -1,16 +1,15 @@
 """Orders of dimensions in a function: possible orders of operators, the cost of changes, and the cheapest choice.
 
-``order[i]`` is the dimension of a tensor that is stored as its i-th. A tensor stored in order ``p`` is what
-``TRANSPOSE(tensor, p)`` gives; the identity is how the model wrote it. :func:`rule_of` gives an operator's
-:class:`LayoutRule`; an operator without one takes and gives every tensor as the model wrote it. A rule numbers the ways
-in which the operator can work by *choices*: mostly the order of its main operand.
+An *order* is a permutation: a tensor in order ``p`` has the layout of ``TRANSPOSE(tensor, p)``. The identity is the
+model's own order. :func:`rule_of` returns the :class:`LayoutRule` of an operator: the *choices* that the operator has,
+mostly the orders of its main operand. An operator without a rule has all tensors in the model's order.
 
-Every operator is a node with choices. A TRANSPOSE does no work itself: the cost is a tensor that is given in one order
-and wanted in another. Choices spread from operator to operator, from the orders that those without a rule insist on.
-The cheapest are found by bucket elimination: a factor is a table of costs over a few variables; the total is the sum of
-all factors. Variables are eliminated one by one, the one with the smallest table first; a table that would be too large
-is bounded by fixing a variable first. Exact unless that happens (R. Dechter, "Bucket elimination: a unifying framework
-for reasoning", 1999).
+Every operator is a node with choices. A TRANSPOSE costs nothing as an operator; a tensor costs something wherever its
+producer and its user choose different orders. Choices spread from operator to operator, beginning at operators without
+a rule. Bucket elimination finds the cheapest ones: a factor is a table of costs over a few variables; the total is the
+sum of all factors. Variables are eliminated one by one, the one with the smallest table first. A table that would be
+too large is avoided by fixing a variable first; otherwise the result is exact (R. Dechter, "Bucket elimination: a
+unifying framework for reasoning", 1999).
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ def permuted(shape: Shape, order: Order) -> Shape:
     return tuple(shape[dimension] for dimension in order)
 
 
-def same_elements(shape: Shape | None, stored: Order, wanted: Order) -> bool:
-    """Return True if two orders differ only in dimensions of extent 1, so that a RESHAPE converts one to the other."""
+def equal_in_memory(shape: Shape | None, stored: Order, wanted: Order) -> bool:
+    """Return whether a tensor has equal bytes in both orders: they differ only in dimensions of extent 1."""
     if stored == wanted:
         return True
     if shape is None:
@@ -60,23 +59,23 @@ def same_elements(shape: Shape | None, stored: Order, wanted: Order) -> bool:
 
 
 def without(order: Order, removed: frozenset[int]) -> Order:
-    """The order of the dimensions that are left when some go, numbered anew."""
+    """Return the order of the remaining dimensions, renumbered."""
     left = [dimension for dimension in order if dimension not in removed]
     numbers = {dimension: number for number, dimension in enumerate(sorted(left))}
     return tuple(numbers[dimension] for dimension in left)
 
 
 def with_removed(order: Order, removed: frozenset[int], rank: int) -> Order:
-    """An order whose :func:`without` is ``order``: the removed dimensions stay at their own places."""
+    """Insert removed dimensions at their own places into ``order``: the inverse of :func:`without`."""
     kept = [dimension for dimension in range(rank) if dimension not in removed]
     rest = iter(kept[number] for number in order)
     return tuple(place if place in removed else next(rest) for place in range(rank))
 
 
 def blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """The smallest groups of neighbouring dimensions with equal products, of a shape before and after RESHAPE.
+    """Return the smallest groups of adjacent dimensions with equal products, before and after a RESHAPE.
 
-    Dimensions of extent 1 that nothing stands for on the other side are groups of their own.
+    A dimension of extent 1 without a counterpart is a group of its own.
     """
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
@@ -104,9 +103,9 @@ def blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int],
 
 
 def through_reshape(order: Order, groups: Sequence[tuple[list[int], list[int]]], side: int) -> Order | None:
-    """The order behind RESHAPE (``side`` 0), or before it (1), of data that stay in their places.
+    """Return the order after a RESHAPE (``side`` 0) or before it (1) that moves no data, for ``order`` on that side.
 
-    None where ``order`` takes a group of dimensions apart or turns it round.
+    None if ``order`` separates or reorders the dimensions of a group.
     """
     whole = {group[side][0]: group for group in groups if group[side]}
     found: list[int] = []
@@ -118,7 +117,7 @@ def through_reshape(order: Order, groups: Sequence[tuple[list[int], list[int]]],
         found += group[1 - side]
         place += len(group[side])
     loose = [dimension for group in groups if not group[side] for dimension in group[1 - side]]
-    for dimension in loose:  # extents of 1 that are on one side only go where their number puts them
+    for dimension in loose:  # extents of 1 without a counterpart stay at their own places
         found.insert(min(dimension, len(found)), dimension)
     return tuple(found)
 
@@ -162,7 +161,7 @@ def rule_of(op: CircleOp) -> LayoutRule | None:
     values = [*(v for v in op.operands if not isinstance(v.owner, NoneOp | ConstOp)), *op.results]
     if any(not is_simple(value) for value in values):
         return None
-    builder = _ELEMENTWISE if Trait.ELEMENTWISE in op.SPEC.traits else _RULES.get(op.SPEC.name)
+    builder = _elementwise if Trait.ELEMENTWISE in op.SPEC.traits else _RULES.get(op.SPEC.name)
     return None if builder is None else builder(op)
 
 
@@ -210,7 +209,7 @@ def _same_order(
     )
 
 
-def _ELEMENTWISE(op: CircleOp) -> LayoutRule | None:
+def _elementwise(op: CircleOp) -> LayoutRule | None:
     rank = _rank(op.results[0])
     moved = []
     constants: dict[int, NDArray[Any]] = {}
@@ -436,13 +435,13 @@ _RULES: Mapping[str, Builder] = {
 
 
 Costs = NDArray[np.int64]
-FORBIDDEN = 1 << 59  # twice that is a number still
+FORBIDDEN = 1 << 59  # the sum of two still fits in int64
 LARGEST_TABLE = 1 << 16  # entries
 
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """``table`` has one axis for each variable, in the order of ``variables``, which differ."""
+    """Costs by the values of ``variables``, which are distinct: one axis of ``table`` for each, in order."""
 
     variables: tuple[int, ...]
     table: Costs
@@ -521,7 +520,7 @@ def cheapest(sizes: Sequence[int], factors: Sequence[CostTable]) -> list[int]:
 
 
 def _joined(buckets: _Buckets, variable: int, others: tuple[int, ...]) -> Costs:
-    """The sum of all factors over ``variable``, which is the last axis behind ``others``."""
+    """The sum of all factors over ``variable``, which is the last axis, after ``others``."""
     axes = {other: axis for axis, other in enumerate((*others, variable))}
     total = np.zeros([buckets.sizes[v] for v in (*others, variable)], np.int64)
     for factor in buckets.take(variable):
@@ -544,8 +543,8 @@ def _alone(buckets: _Buckets, variable: int) -> int:
 
 
 ONE_TRANSPOSE = 1 << 42  # one TRANSPOSE less is worth more than any number of bytes moved
-_INSIDE = 1 << 22  # among equals it stands at the model's interface, where it keeps no layers apart
-_PASSING = ("QUANTIZE", "DEQUANTIZE", "TRANSPOSE")  # what stands between the interface and the layers
+_BETWEEN_LAYERS = 1 << 22  # bytes added to a TRANSPOSE between layers; at the interface it separates none
+_PASSING = ("QUANTIZE", "DEQUANTIZE", "TRANSPOSE")  # operators between the interface and the layers
 _MOST_CHOICES = 8  # of one operator
 NHWC: Order = (0, 2, 3, 1)  # of an image that the model wrote channels first
 
@@ -586,7 +585,7 @@ class Edge:
 
     @property
     def is_at_interface(self) -> bool:
-        """Whether the tensor is an argument, or something returned, or that once it is converted or transposed."""
+        """Return whether only conversions and TRANSPOSEs separate the tensor from an argument or a returned value."""
         return _is_argument(self.source.op) or any(_is_returned(use.node.op) for use in self.uses)
 
     def given(self, choice: int) -> Order:
@@ -600,11 +599,11 @@ class Edge:
         if given == wanted:
             return 0
         shape = shape_of(self.value)
-        if same_elements(shape, given, wanted):
+        if equal_in_memory(shape, given, wanted):
             return 1
         elements = math.prod(extent or 1 for extent in shape or ())
         size = elements * DTYPES[tensor_facts(self.value.type).dtype].bits // 8
-        return ONE_TRANSPOSE + size + _INSIDE * (not self.is_at_interface)
+        return ONE_TRANSPOSE + size + _BETWEEN_LAYERS * (not self.is_at_interface)
 
 
 def _is_argument(op: Operation | BlockArgument) -> bool:

@@ -1,7 +1,7 @@
 """Normalisations written as several operators: distances from a mean, divided by the root of their mean square.
 
 Recognised are ``(x - mean) * rsqrt(variance + epsilon)``, divisions by the square root, and the form that multiplies
-``x`` and the mean apart (``x * k + (beta - mean * k)``), each with or without constants behind it; without the mean it
+``x`` and the mean apart (``x * k + (beta - mean * k)``), each with or without constants after it; without the mean it
 is RMSNorm.
 """
 
@@ -116,7 +116,7 @@ def _with_gamma(inverse: SSAValue) -> tuple[SSAValue, rewriting.Reals | None]:
 def _scaled(
     spread: Spread, scale: SSAValue, gamma: rewriting.Reals | None, op: CircleOp | None
 ) -> Normalisation | None:
-    """``op`` as a product or quotient of a distance and ``scale``, with the constants behind it, through views."""
+    """``op`` as a product or quotient of a distance and ``scale``, with the constants after it, through views."""
     if op is None or not any(a in spread.distances and b is scale for a, b in rewriting.pairs(op)):
         return None
     if op.SPEC.name == "DIV" and op.operands[1] is not scale:
@@ -301,7 +301,7 @@ def _on_groups(
 
 
 class ScaleOfRmsNorm(rewriting.OperatorPattern):
-    """A product with one number for each channel behind RMS_NORM goes into its gamma."""
+    """A product with one number for each channel after RMS_NORM goes into its gamma."""
 
     names = frozenset({"MUL"})
 

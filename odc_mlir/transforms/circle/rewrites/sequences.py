@@ -383,7 +383,7 @@ class _Sequence(rewriting.OperatorPattern):
         rewriting.erase_unused(members, rewriter)
 
     def make(self, found: Unrolled, batch: int) -> list[Operation]:
-        """The operator, last, behind its constants."""
+        """The constants of the operator, then the operator."""
         raise NotImplementedError
 
 

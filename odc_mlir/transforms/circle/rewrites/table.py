@@ -1,7 +1,7 @@
 """Rewrites of Circle models by name: one table that the pass ``circle-optimize``, the command and the docs derive from.
 
-The names are those of ONE's ``circle2circle``, with ``_`` for ``-``. Level ``O1`` holds what keeps results: bit for bit
-on codes, and on real numbers up to the order of sums and the rounding of folded constants.
+Names follow ONE's ``circle2circle`` where it has an equivalent, with ``_`` for ``-``. Level ``O1`` holds the rewrites
+that preserve results: codes bit for bit, real numbers up to the order of sums and the rounding of folded constants.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ ON_REQUEST = "on request"
 
 @dataclass(frozen=True, slots=True)
 class RewriteRule:
-    """A rewrite by name. ``pattern`` is ``module:class``, of a pass of circle or a module of rewrites.
+    """A rewrite by name.
 
-    ``arguments`` restrict the pattern to the operators of the name. ``undoes`` names rewrites with the opposite effect:
-    the two would never end. One that ``is_early`` is applied before orders of dimensions are chosen as well as after:
-    it opens ways for them. One that ``is_late`` is applied where no other applies any more: it looks at layers with all
-    that goes into them. The pass ``circle-optimize`` performs rewrites without a pattern itself.
+    ``pattern``: ``module:class`` in ``transforms.circle`` for modules named ``circle_…``, else in its ``rewrites``; ""
+    for a rewrite that the pass ``circle-optimize`` performs itself. ``arguments`` restrict the pattern to the operators
+    of the name. ``undoes`` names rewrites with the opposite effect: with both, rewriting would never end. ``is_early``:
+    also applied before dimension orders are chosen, because it allows more orders. ``is_late``: applied once no other
+    rewrite applies, because it needs layers with everything else fused into them.
     """
 
     name: str
@@ -167,15 +168,24 @@ RULES: tuple[RewriteRule, ...] = (
         "circle_simplify:OrderOfRows",
     ),
     RewriteRule("fuse_mul_with_div", "(a / x) * b becomes (a * b) / x", "operators:ProductOfQuotient"),
-    RewriteRule("transform_min_max_to_relu6", "MINIMUM and MAXIMUM become a clamp", "circle_fuse_patterns:Clamp"),
+    RewriteRule(
+        "transform_min_max_to_relu6",
+        "MINIMUM and MAXIMUM become a clamp",
+        "circle_fuse_patterns:Clamp",
+        {"names": frozenset({"MAXIMUM", "MINIMUM"})},
+    ),
     RewriteRule(
         "transform_min_relu_to_relu6",
         "MINIMUM and RELU become a clamp",
         "circle_fuse_patterns:Clamp",
         {"names": frozenset({"RELU"})},
     ),
-    RewriteRule("transform_sqrt_div_to_rsqrt_mul", "x / sqrt(y) becomes x * rsqrt(y)", "circle_fuse_patterns:Rsqrt"),
-    RewriteRule("fuse_rsqrt", "1 / sqrt(y) becomes rsqrt(y), x / sqrt(y) a product", "circle_fuse_patterns:Rsqrt"),
+    RewriteRule(
+        "transform_sqrt_div_to_rsqrt_mul",
+        "x / sqrt(y) becomes x * rsqrt(y), unless x is 1",
+        "circle_fuse_patterns:RsqrtProduct",
+    ),
+    RewriteRule("fuse_rsqrt", "1 / sqrt(y) becomes rsqrt(y)", "circle_fuse_patterns:Rsqrt"),
     RewriteRule("fuse_prelu", "fuse operators into PRELU", "circle_fuse_patterns:Prelu"),
     RewriteRule("fuse_gelu", "fuse operators into GELU", "circle_fuse_patterns:Gelu"),
     RewriteRule("fuse_hardswish", "fuse operators into HARD_SWISH", "circle_fuse_patterns:Swish"),

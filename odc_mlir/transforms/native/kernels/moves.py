@@ -1,6 +1,6 @@
 """Kernels that move elements: fills and copies of bytes, and moves by index maps.
 
-Fills, copies and paddings may write beyond an end: these bytes are written later, or are in the gap behind a buffer.
+Fills, copies and paddings may write beyond an end: these bytes are written later, or are in the gap after a buffer.
 Moves by index maps write nothing beside their elements.
 """
 

@@ -89,7 +89,7 @@ def _pool(
 
 
 def _inside(windows: Windows, axis: int) -> Array:
-    """Return the first element of each window inside the image and the one behind its last."""
+    """Return the first element of each window inside the image and the one after its last."""
     before = (windows.rows, windows.columns)[axis][0]
     first = np.arange(windows.output[axis]) * windows.stride[axis] - before
     size = windows.shape[1 + axis]

@@ -25,7 +25,7 @@ from odc_mlir.transforms.partition.rules.table import works_by_table
 
 LOW, HIGH = code_range("int16")
 _LARGEST_SHIFTS = {"LOGISTIC": 0, "TANH": 1}  # of scales that are powers of two
-_UNSHIFTED = npu.ScaleAttr.of(1 << 30, -14)  # behind a shift to the left by 15
+_UNSHIFTED = npu.ScaleAttr.of(1 << 30, -14)  # after a shift to the left by 15
 _LEFT_SHIFT = 15
 
 

@@ -18,7 +18,7 @@ from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering import wide_weights
 from odc_mlir.transforms.npu.lowering.decompositions import transposed_components
-from odc_mlir.transforms.npu.lowering.products import of_channels, requantisation, single_product, weight_codes
+from odc_mlir.transforms.npu.lowering.products import of_channels, requantisation, weight_codes
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of
 from odc_mlir.transforms.partition.rules.operator_checks import channel_groups, runs_of
 
@@ -78,11 +78,10 @@ def _interleave(site: Site, source: SSAValue, groups: Sequence[_Channels]) -> No
     components = transposed_components(site.node)
     assert not isinstance(components, str), "the placement rules require components"
     batch, height, width, channels = site.result.static_shape
-    single = single_product(site.info(2), site.info(1))
     values: list[SSAValue] = []
     copies = []
     for chosen, weights, zero in groups:
-        integers = of_channels(requantisation(site, zero, single_product=single, operands=(2, 3)), chosen)
+        integers = of_channels(requantisation(site, zero, operands=(2, 3)), chosen)
         for row, column in ((row, column) for row in components[0] for column in components[1]):
             made = npu.ConvOp(
                 source,

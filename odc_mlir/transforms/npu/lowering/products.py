@@ -20,7 +20,7 @@ from odc_mlir.numerics.elementwise import mul_params
 from odc_mlir.numerics.fixed import quantize_multipliers
 from odc_mlir.ops.bias import adds_in_64_bits
 from odc_mlir.ops.infer.common import axis_window, window_options
-from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.spec import Node
 from odc_mlir.support.blob import Blob
 from odc_mlir.transforms.npu.lowering.decompositions import Matrices, matrices
 from odc_mlir.transforms.npu.lowering.site import (
@@ -76,7 +76,7 @@ class LowerGroupedConv2D(LowerToNpu):
         groups = total // taken
         each = channels // groups
         window, (weights, _) = window_of(site.node, (height, width)), weight_codes(site.node)
-        integers, (_, out_rows, out_columns, _) = convolution_integers(site), site.result.static_shape
+        integers, (_, out_rows, out_columns, _) = requantisation(site, weight_zero(site.node)), site.result.static_shape
         values = []
         for group in range(groups):
             kind = with_shape(tensor_of(site.operand(0)), (batch, rows, columns, taken))
@@ -121,7 +121,7 @@ class LowerFullyConnected(LowerToNpu):
         outputs, inputs = filters.static_shape
         rows = elements(site.info(0)) // inputs
         line = site.reshape(site.operand(0), (1, 1, rows, inputs))
-        integers = requantisation(site, weight_zero(site.node), single_product=quant_of(filters).per_tensor)
+        integers = requantisation(site, weight_zero(site.node))
         result = site.result_of_shape(1, 1, rows, outputs)
         site.finish(pointwise(line, result, stored_weights(site), **integers))
 
@@ -193,23 +193,22 @@ def window_of(node: Node, kernel: Pair) -> dict[str, tuple[int, ...]]:
     return {"kernel": kernel, "stride": options.stride, "dilation": options.dilation, "pads": pads}
 
 
-def requantisation(
-    site: Site, weight_zero: int, *, single_product: bool, operands: tuple[int, int] = (0, 2)
-) -> dict[str, Any]:
+def requantisation(site: Site, zero: int, *, operands: tuple[int, int] = (0, 2)) -> dict[str, Any]:
     """Return the integers of a product: zero points, clamp, bias and multipliers per channel.
 
-    ``operands``: input and bias among the operator's operands.
+    ``zero``: zero point of the weights as stored; ``operands``: input and bias among the operator's operands.
     """
     source, filters, result = site.info(operands[0]), site.info(1), site.result
     channels = result.static_shape[-1]
-    real = real_multipliers(
-        quant_of(source).scale, quant_of(filters).scales, quant_of(result).scale, single_product=single_product
-    )
+    is_matrix = site.node.spec.name in ("FULLY_CONNECTED", "BATCH_MATMUL")
+    single = quant_of(filters).per_tensor if is_matrix else source.dtype == filters.dtype == "uint8"
+    scales = quant_of(source).scale, quant_of(filters).scales, quant_of(result).scale
+    real = real_multipliers(*scales, single_product=single)
     multiplier, exponent = quantize_multipliers(real)
     bias = site.node.optional(operands[1])
     return {
         "in_zero": quant_of(source).zero_point,
-        "weight_zero": weight_zero,
+        "weight_zero": zero,
         "out_zero": quant_of(result).zero_point,
         "clamp": site.clamp(),
         "bias": per_channel(np.zeros(1) if bias is None else bias_codes(site.node, source, filters, bias), channels),
@@ -218,16 +217,6 @@ def requantisation(
         "weight_type": CODE_TYPES[filters.info.numpy.name],
         "wide": adds_in_64_bits(site.node, source, filters, bias),
     }
-
-
-def single_product(source: TensorInfo, filters: TensorInfo) -> bool:
-    """Return whether the product of the scales is rounded to float32, as in uint8 convolutions."""
-    return source.dtype == filters.dtype == "uint8"
-
-
-def convolution_integers(site: Site) -> dict[str, Any]:
-    """Return the integers of a convolution; see :func:`requantisation`."""
-    return requantisation(site, weight_zero(site.node), single_product=single_product(site.info(0), site.info(1)))
 
 
 def weight_zero(node: Node) -> int:
@@ -260,7 +249,7 @@ def stored_weights(site: Site) -> BlobAttr:
 
 def _finish_convolution(site: Site, kernel: Pair, weights: BlobAttr, *, depthwise: bool) -> None:
     """Replace the operator by one convolution with its window and integers."""
-    window, integers = window_of(site.node, kernel), convolution_integers(site)
+    window, integers = window_of(site.node, kernel), requantisation(site, weight_zero(site.node))
     source = site.operand(0)
     site.finish(npu.ConvOp(source, site.result_type, depthwise=depthwise, weights=weights, **window, **integers))
 
@@ -280,14 +269,14 @@ class LowerMatmulByConstant(LowerToNpu):
         return narrow and node.operand(1).is_const and _matrices(node).images == 1
 
     def rewrite(self, site: Site) -> None:
-        found, filters = _matrices(site.node), site.info(1)
+        found = _matrices(site.node)
         a = _matrix(site, found, 0, (1, 1, found.rows, found.depth))
         codes, zero = weight_codes(site.node)
         values = codes.reshape(-1)
         if found.maps[1] is not None:
             values = values[found.maps[1]]
         weights = np.ascontiguousarray(values.reshape(found.depth, found.columns).T)
-        integers = requantisation(site, zero, single_product=quant_of(filters).per_tensor)
+        integers = requantisation(site, zero)
         result = site.result_of_shape(1, 1, found.rows, found.columns)
         site.finish(pointwise(a, result, blob_of(weights), **integers))
 

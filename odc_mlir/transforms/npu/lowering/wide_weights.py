@@ -6,7 +6,7 @@ points too far apart for that. There are two remedies:
 - Channel groups: result channels are divided into groups with one zero point each. Each group is a convolution, and
   moves restore the order of the channels. Depthwise, the group's input channels are copied first.
 - Weight parts: every weight is the sum of two or three codes, ``sum(x * w) = sum(x * first) + sum(x * second)``. The
-  product has twice (three times) the taps, and its input holds everything twice: channels behind each other, or, for
+  product has twice (three times) the taps, and its input holds everything twice: channels one after the other, or, for
   depthwise convolutions, which do not add channels up, each row twice.
 
 Weight parts are chosen if channels cannot be divided, or only into many groups.
@@ -47,7 +47,7 @@ class LowerConv2DInParts(LowerToNpu):
             parts = operator_checks.WeightParts(parts.first[0].transpose(2, 0, 1)[..., None], parts.others, parts.zero)
         kernel = (site.info(1).static_shape[1], site.info(1).static_shape[2])
         source, weights = repeated_channels(site, site.operand(0), parts.count), blob_of(repeated_weights(parts))
-        window, integers = products.window_of(site.node, kernel), _integers(site, parts)
+        window, integers = products.window_of(site.node, kernel), products.requantisation(site, parts.zero)
         site.finish(npu.ConvOp(source, site.result_type, weights=weights, **window, **integers))
 
 
@@ -68,7 +68,7 @@ class LowerDepthwiseInParts(LowerToNpu):
         batch, height, width, channels = npu.shape_of(site.operand(0))
         shape = (batch, count * height, width, channels)
         source, weights = _repeated(site, site.operand(0), shape, width * channels, count), _repeated_taps(parts)
-        values = {"depthwise": True, "weights": blob_of(weights), **window, **_integers(site, parts)}
+        values = {"depthwise": True, "weights": blob_of(weights), **window, **products.requantisation(site, parts.zero)}
         site.finish(npu.ConvOp(source, site.result_type, **values))
 
 
@@ -84,7 +84,7 @@ class LowerFullyConnectedInParts(LowerToNpu):
         outputs, inputs = site.info(1).static_shape
         rows, parts = elements(site.info(0)) // inputs, parts_of(site.node)
         line = repeated_channels(site, site.reshape(site.operand(0), (1, 1, rows, inputs)), parts.count)
-        integers = products.requantisation(site, parts.zero, single_product=False)
+        integers = products.requantisation(site, parts.zero)
         weights = blob_of(repeated_weights(parts))
         site.finish(products.pointwise(line, site.result_of_shape(1, 1, rows, outputs), weights, **integers))
 
@@ -101,7 +101,6 @@ class LowerInChannelGroups(LowerToNpu):
         filters, depthwise = site.info(1), site.node.spec.name == "DEPTHWISE_CONV_2D"
         values = operator_checks.centred(filters)
         source, shape = site.operand(0), site.result.static_shape
-        single = False
         if site.node.spec.name == "FULLY_CONNECTED":
             outputs, inputs = filters.static_shape
             rows = elements(site.info(0)) // inputs
@@ -110,7 +109,6 @@ class LowerInChannelGroups(LowerToNpu):
             window: dict[str, tuple[int, ...]] = {"kernel": (1, 1)}
         else:
             window = products.window_of(site.node, (filters.static_shape[1], filters.static_shape[2]))
-            single = products.single_product(site.info(0), filters)
         parts: list[SSAValue] = []
         groups = operator_checks.channel_groups(filters, operator_checks.result_axis(site.node))
         for group in groups:
@@ -121,7 +119,7 @@ class LowerInChannelGroups(LowerToNpu):
                 depthwise=depthwise and len(group) > 1,
                 weights=blob_of(codes),
                 **window,
-                **products.of_channels(products.requantisation(site, zero, single_product=single), group),
+                **products.of_channels(products.requantisation(site, zero), group),
             )
             parts.append(site.emit(made))
         pixels, channels = math.prod(shape[:3]), shape[3]
@@ -175,7 +173,7 @@ def repeated_channels(site: Site, source: SSAValue, count: int) -> SSAValue:
 
 
 def repeated_weights(parts: operator_checks.WeightParts) -> NDArray[Any]:
-    """Return weights ``[O, ..., C]`` and behind them, for the same channels again, the other codes."""
+    """Return weights ``[O, ..., C]`` and after them, for the same channels again, the other codes."""
     shape = parts.first.shape
     others = [np.broadcast_to(codes.reshape(-1, *[1] * (len(shape) - 1)), shape) for codes in parts.others]
     return np.concatenate([parts.first, *others], axis=-1)
@@ -183,10 +181,6 @@ def repeated_weights(parts: operator_checks.WeightParts) -> NDArray[Any]:
 
 def _is_depthwise(node: Node) -> bool:
     return node.spec.name == "DEPTHWISE_CONV_2D" and node.operand(0).static_shape[3] > 1
-
-
-def _integers(site: Site, parts: operator_checks.WeightParts) -> dict[str, Any]:
-    return products.requantisation(site, parts.zero, single_product=products.single_product(site.info(0), site.info(1)))
 
 
 def _picked(site: Site, source: SSAValue, group: list[int]) -> SSAValue:

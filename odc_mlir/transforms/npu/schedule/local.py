@@ -131,7 +131,7 @@ def _padded_load(
 ) -> Immediates:
     """Return the fields of a load of ``pixel`` bytes from each of some pixels.
 
-    ``down``, ``across``: rows and columns of padding before, of pixels, and of padding behind.
+    ``down``, ``across``: rows and columns of padding before, of pixels, and of padding after them.
     """
     above, rows, below = down
     left, cols, right = across

@@ -5,7 +5,7 @@ one matrix product. Then, step by step, the recurrent weights of a group of unit
 ``gates`` computes cell state and output.
 
 For a block, the tile buffer holds inputs ``[step][batch][feature]``, their products
-``[step][batch][group][gate][unit]`` (i16), outputs ``[step][batch][unit]`` behind the output of the step before the
+``[step][batch][group][gate][unit]`` (i16), outputs ``[step][batch][unit]`` after the output of the step before the
 block, and the cell state ``[batch][unit]`` (i16), which ``gates`` updates.
 """
 

@@ -71,7 +71,7 @@ Place = tuple[Buffer, int]
 """A buffer and an offset into it."""
 
 BufferRange = tuple[Buffer, int, int]
-"""A buffer, and the first unit and the one behind the last of it; a plain tuple, as programs have very many."""
+"""A buffer, and the first unit and the one after the last of it; a plain tuple, as programs have very many."""
 
 
 @dataclass(eq=False, slots=True)

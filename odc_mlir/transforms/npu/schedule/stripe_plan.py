@@ -175,7 +175,7 @@ class StripePlanner:
         return found
 
     def _is_chain(self, first: int, last: int) -> bool:
-        """Return whether only the last of these layers is used behind them, and they need every other one."""
+        """Return whether only the last of these layers is used after them, and they need every other one."""
         for number in range(first, last):
             value = self.graph.layers[number].op.results[0]
             if number in self.graph.escapes or not number < self.graph.last_use[value] <= last:
@@ -390,7 +390,7 @@ class RowGraph:
 
     layers: list[RowLayer] = field(default_factory=list)
     sizes: dict[SSAValue, int] = field(default_factory=dict)  # bytes of inputs and results, by root
-    last_use: dict[SSAValue, int] = field(default_factory=dict)  # the layer; behind the last one for outputs
+    last_use: dict[SSAValue, int] = field(default_factory=dict)  # the layer; after the last one for outputs
     defined: dict[SSAValue, int] = field(default_factory=dict)  # the layer; -1 for inputs
     readers: dict[SSAValue, set[int]] = field(default_factory=dict)  # the layers
     escapes: set[int] = field(default_factory=set)  # layers whose result is an output or has views

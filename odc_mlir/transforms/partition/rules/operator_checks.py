@@ -413,7 +413,7 @@ _HIGHEST = field_range("reduce", "width")[1]
 class ReductionShape:
     """A reduction as ``outer`` images of ``height`` x ``width`` pixels with ``inner`` channels.
 
-    ``order``: the axes of the operand as they then lie behind each other.
+    ``order``: the axes of the operand in memory order.
     """
 
     outer: int

@@ -37,7 +37,7 @@ def load_reals(path: str, what: str, form: Callable[[Array], Array]) -> Mapping[
 
 @dataclass(frozen=True)
 class LayerConstant:
-    """Operand ``index`` of ``op``: a constant, perhaps behind a DEQUANTIZE."""
+    """Operand ``index`` of ``op``: a constant, perhaps through a DEQUANTIZE."""
 
     op: CircleOp
     index: int
@@ -50,7 +50,7 @@ class LayerConstant:
 
     @property
     def readers(self) -> int:
-        """How many operands have this constant, those behind a DEQUANTIZE included."""
+        """How many operands have this constant, those of its DEQUANTIZEs included."""
         uses = list(self.constant.result.uses)
         behind = [use.operation for use in uses if _is_dequantize(use.operation)]
         return len(uses) - len(behind) + sum(len(list(op.results[0].uses)) for op in behind)
