@@ -92,20 +92,20 @@ def lower(
     time_limit: float | None = None,
     states: States | None = None,
     after: str | None = None,
-    before: Mapping[str, Sequence[ModulePass]] | None = None,
+    before: Mapping[str, ModulePass | str | Sequence[ModulePass | str]] | None = None,
     verify: Verify = "stages",
 ) -> ModuleOp:
     """Lower a copy of ``module`` to a stage of ``odc-opt --list-stages``, with the options of :func:`compile`.
 
-    ``after``: the stage that the module is at (default: before all). ``before``: additional passes, by the name of the
-    pass that they run before. Raises OdcError, and TimeLimitError after ``time_limit`` seconds.
+    ``after``: the stage that the module is at (default: before all). ``before``: additional passes or names of passes,
+    by the name of the pass that they run before. Raises OdcError, and TimeLimitError after ``time_limit`` seconds.
     """
-    pipelines.stages_until(stage, after)
-    pipelines.check_positions(before or {})
+    added = pipelines.added_passes(before)
+    pipelines.check_reached(added, _passes_in(pipelines.stages_until(stage, after)))
     options = _backend(target, memory, prefer, sram_limit, allow_host, placement).passes()
     lowered = clone_module(module)
     declare_states(lowered, states)
-    context = _context(verify, time_limit=time_limit, before=before)
+    context = _context(verify, time_limit=time_limit, before=added)
     pipelines.run(context, lowered, stage, after=after, options=options)
     return lowered
 
@@ -126,7 +126,7 @@ def compile(
     verify: Verify = "stages",
     remember: bool = False,
     states: States | None = None,
-    before: Mapping[str, Sequence[ModulePass]] | None = None,
+    before: Mapping[str, ModulePass | str | Sequence[ModulePass | str]] | None = None,
 ) -> PackageFiles:
     """Compile a model for an NPU or a processor; the same model and options give the same bytes.
 
@@ -145,12 +145,14 @@ def compile(
     verify the IR after ``stages`` or after ``passes``, or ``run`` what stages make, too, and raise TranslationError
     where results change. ``remember``: use the user's cache of tilings, which affects only compile time. ``states``:
     inputs by the output that they get their next value from, or texts OUT=IN; by default the pairs that the model
-    declares, and with none of them all are ordinary inputs and outputs. ``before``: additional passes, by the name of
-    the pass that they run before; they run again whenever that pass does.
+    declares, and with none of them all are ordinary inputs and outputs. ``before``: additional passes or names of
+    passes, by the name of the pass that they run before; they run again whenever that pass does.
+
+    A program that is given as IR runs once in the simulator, which must not fail.
     """
-    pipelines.check_positions(before or {})
+    added = pipelines.added_passes(before)
     backend = _backend(target, memory, prefer, sram_limit, allow_host, placement)
-    context = _context(verify, time_limit=time_limit, progress=progress, remember=remember, before=before)
+    context = _context(verify, time_limit=time_limit, progress=progress, remember=remember, before=added)
     made = compile_with(backend, context, model, strict=strict, states=states)
     if context.tilings is not None:
         context.tilings.save()
@@ -184,12 +186,24 @@ def compile_with(
     tell(context, "reading the model")
     module = copied(model)
     if pipelines.first_segment(module) is not None:
-        return _package_lowered(context, module, strict=strict)
+        return _package_lowered(context, module, strict=strict, run=has_programs(module))
+    _check_added(context, backend.last)
     declare_states(module, states)
     pipelines.run(context, module, backend.partitioned, options=options)
     if strict:
         refuse_host_operators(module)
     return package_of(context, module, backend, strict=strict)
+
+
+def _check_added(context: Context, last: str, after: str | None = None) -> None:
+    """Raise OptionError for an additional pass of ``context`` before one that does not run up to stage ``last``."""
+    before: Mapping[str, Sequence[ModulePass]] = getattr(context, "before", {})
+    if last:
+        pipelines.check_reached(before, _passes_in(pipelines.stages_until(last, after)))
+
+
+def _passes_in(stages: Sequence[pipelines.Stage]) -> list[str]:
+    return [spec.name for stage in stages for spec in stage.specs]
 
 
 def declare_states(module: ModuleOp, states: States | None) -> None:
@@ -224,13 +238,17 @@ def package(module: ModuleOp, *, time_limit: float | None = None) -> PackageFile
     return _package_lowered(make_context(time_limit=time_limit), clone_module(module))
 
 
-def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = False) -> PackageFiles:
-    """Make the package of a module with segments, and destroy it; ``strict``: no operator may stay on the host."""
+def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = False, run: bool = False) -> PackageFiles:
+    """Make the package of a module with segments, and destroy it.
+
+    ``strict``: no operator may stay on the host. ``run``: raise CompileError if an NPU program fails when it runs.
+    """
     backend, stage = backends.backend_of(lowered), pipelines.stage_of(lowered)
     if stage is None:
         raise CompileError("the IR is between stages", hint="run the other passes of the stage first, with run_passes")
     if strict:
         refuse_host_operators(lowered)
+    _check_added(context, backend.last, backend.last if stage.name == PACKAGED else stage.name)
     if stage.name == backend.partitioned:
         return package_of(context, lowered, backend, strict=strict)
     validation = pipelines.validation_of(context)
@@ -240,20 +258,28 @@ def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = Fals
         binaries = {segment: backend.emit(lowered, segment) for segment in backends.segments(lowered)}
         for segment, binary in binaries.items():
             validation.check_binary(segment, backend.suffix, binary)
+            if run and isinstance(backend, backends.NpuBackend):
+                from odc_mlir.validation import check_runs  # the simulator, which other compilations need not
+
+                check_runs(segment, backend.suffix, binary)
     return _write(backends.Compiled(lowered, binaries), backend)
 
 
 def run_passes(
-    module: ModuleOp, pipeline: str, *, time_limit: float | None = None, verify: Verify = "passes"
+    module: ModuleOp,
+    pipeline: str | ModulePass | Sequence[ModulePass | str],
+    *,
+    time_limit: float | None = None,
+    verify: Verify = "passes",
 ) -> ModuleOp:
-    """Run a textual ``pipeline`` such as ``canonicalize,npu-choose-tiles`` on a copy of ``module``; return the copy.
+    """Run passes on a copy of ``module``, and return the copy.
 
-    Names of stages mean their passes. ``verify``: see :func:`compile`. Raises OdcError, and TimeLimitError after
-    ``time_limit`` seconds.
+    ``pipeline``: text such as ``canonicalize,npu-choose-tiles``, or passes. Names of stages mean their passes.
+    ``verify``: see :func:`compile`. Raises OdcError, and TimeLimitError after ``time_limit`` seconds.
     """
     copy = clone_module(module)
     context = _context(verify, time_limit=time_limit)
-    pipelines.run_passes(context, copy, pipelines.passes_of(pipeline))
+    pipelines.run_passes(context, copy, pipelines.passes_given(pipeline))
     return copy
 
 

@@ -385,13 +385,45 @@ def run(
     run_passes(context, module, passes_until(name, after=after, options=options), observe=observe)
 
 
-def check_positions(names: Iterable[str]) -> None:
-    """Raise OptionError for the name of a pass that no stage runs."""
-    known = [name for stage in (*STAGES, *NATIVE_STAGES) for name in stage.passes]
-    for name in names:
+def added_passes(
+    before: Mapping[str, ModulePass | str | Sequence[ModulePass | str]] | None,
+) -> dict[str, list[ModulePass]]:
+    """Return additional passes by the name of the pass that they run before; raise OptionError.
+
+    Each is a pass, a textual pipeline, or a sequence of these.
+    """
+    known = [spec.name for stage in (*STAGES, *NATIVE_STAGES) for spec in stage.specs]
+    added: dict[str, list[ModulePass]] = {}
+    for name, given in (before or {}).items():
         if name not in known:
             raise OptionError(
                 f"no stage runs a pass {name!r}", hint=f"{did_you_mean(name, known)}see odc-opt --list-stages"
+            )
+        added[name] = [item for _, item in passes_given(given)]
+    return added
+
+
+def passes_given(given: ModulePass | str | Sequence[ModulePass | str]) -> list[tuple[str, ModulePass]]:
+    """Return the passes of a pass, a textual pipeline or a sequence of these, as :func:`passes_of` does."""
+    if isinstance(given, ModulePass):
+        return [(type(given).name, given)]
+    if isinstance(given, str):
+        return passes_of(given)
+    other: object = given
+    if not isinstance(other, Sequence):
+        hint = f"write {other.__name__}()" if isinstance(other, type) else "give passes, or names of passes"
+        raise OptionError(f"{bounded(repr(other))} is not a pass", hint=hint)
+    return [found for item in other for found in passes_given(item)]
+
+
+def check_reached(names: Iterable[str], reached: Iterable[str]) -> None:
+    """Raise OptionError for the first of ``names`` that is not among the passes that are ``reached``."""
+    known = list(reached)
+    for name in names:
+        if name not in known:
+            raise OptionError(
+                f"nothing can be added before {name!r}: that pass does not run here",
+                hint=f"the passes that run are {', '.join(dict.fromkeys(known)) or 'none'}",
             )
 
 
@@ -460,12 +492,13 @@ def run_passes(
     each, validation = getattr(context, "verify_each", False), validation_of(context)
     validation.start(module)
     before: Mapping[str, Sequence[ModulePass]] = getattr(context, "before", {})  # additional passes
+    added = {id(extra) for extras in before.values() for extra in extras}
     passes = ((stage, each) for stage, item in passes for each in (*before.get(item.name, ()), item))
     for stage, members in groupby(passes, key=itemgetter(0)):
         for _, item in members:
             checkpoint(context)
             tell(context, f"{stage}: {item.name}")
-            with typed_errors(stage):
+            with typed_errors(stage, pass_name=item.name if id(item) in added else None):
                 apply_pass(item, context, module)
                 if each:
                     module.verify()

@@ -23,7 +23,7 @@ from odc_mlir.dialects.circle import info_of
 from odc_mlir.dialects.npu_program import ProgramOp
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols, target_of
 from odc_mlir.emitter.program import emit_program
-from odc_mlir.errors import InputError, PackageError, SimulationError, TranslationError
+from odc_mlir.errors import CompileError, InputError, PackageError, SimulationError, TranslationError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.interpreters.module import make_interpreter
@@ -193,3 +193,15 @@ def _binary(backend: CompilerBackend, module: ModuleOp, segment: SegmentOp) -> b
 
 def _run_binary(binary: bytes, suffix: str, inputs: Sequence[Array]) -> Sequence[Array]:
     return open_device(suffix.removeprefix(".")).load(binary).run(inputs).outputs
+
+
+def check_runs(segment: SegmentOp, suffix: str, binary: bytes) -> None:
+    """Raise CompileError if the binary of ``segment`` fails on drawn inputs, whatever its outputs are."""
+    infos = [info_of(value) for value in segment.circle_block.args]
+    try:
+        _run_binary(binary, suffix, random_inputs([(info.info.numpy, info.static_shape) for info in infos], 0))
+    except SimulationError as error:
+        raise CompileError(
+            f"the program of segment @{segment.sym_name.data} fails: {error.message}",
+            hint="correct the IR; odc-opt --verify-each=run finds the pass that makes it wrong",
+        ) from error

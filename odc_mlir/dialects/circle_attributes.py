@@ -67,17 +67,17 @@ class BlobAttr(Data[Blob]):
         if blob.size <= INLINE_BYTES and blob.is_resolved:
             printer.print_string(f'<"0x{blob.data.hex()}">')
         else:
-            print_named_blob(printer, blob, "circle")
+            print_named_blob(printer, blob)
 
 
-def print_named_blob(printer: Printer, blob: Blob, dialect: str) -> None:
-    """Print handle and size of a blob whose bytes are in the resource section of ``dialect``."""
+def print_named_blob(printer: Printer, blob: Blob) -> None:
+    """Print handle and size of a blob. Its bytes are a resource of ``circle``: xDSL reads those of one dialect only."""
     with printer.in_angle_brackets():
         if isinstance(printer, OdcPrinter):
-            printer.print_blob(blob, dialect)
+            printer.print_blob(blob)
         else:
             record_printed(blob)
-            printer.print_resource_handle(dialect, blob.handle)
+            printer.print_resource_handle("circle", blob.handle)
         printer.print_string(f", {blob.size}")
 
 

@@ -14,6 +14,9 @@ ARENA_BYTES = "native.arena_bytes"
 PART, SCRATCH_BYTES = "native.part", "native.scratch_bytes"
 """Of a divided segment's module: the function for one of several threads, and what each needs of scratch."""
 
+THREAD_PARAMETERS = ("scratch", "barrier", "part", "parts")
+"""Further parameters of that function."""
+
 INLINE = "native.inline"
 """Of a function whose body takes the place of every call."""
 

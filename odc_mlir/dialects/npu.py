@@ -63,7 +63,6 @@ from odc_mlir.dialects.npu_layers import (
     ResizeOp,
 )
 from odc_mlir.isa.fields import LARGEST_SHIFT, LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
-from odc_mlir.support.blob import BlobResources
 
 __all__ = [
     "ArgMaxOp",
@@ -393,6 +392,4 @@ def dialect() -> Dialect:
     from odc_mlir.dialects.npu_program import ProgramOp
 
     operations: list[type[Operation]] = [*TENSOR_OPS, *npu_isa.OPS, ProgramOp]
-    return Dialect(
-        "npu", operations, [ScaleAttr, ChannelsAttr, *KINDS.values(), *npu_isa.ATTRIBUTES], [BlobResources()]
-    )
+    return Dialect("npu", operations, [ScaleAttr, ChannelsAttr, *KINDS.values(), *npu_isa.ATTRIBUTES])

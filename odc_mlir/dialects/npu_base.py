@@ -189,7 +189,7 @@ class ChannelsAttr(Data[Blob]):
         if len(self) <= _INLINE_CHANNELS and self.data.is_resolved:
             printer.print_string(f"<{', '.join(map(str, self.values))}>")
         else:
-            print_named_blob(printer, self.data, "npu")
+            print_named_blob(printer, self.data)
 
 
 def ints(values: Iterable[int]) -> Ints:

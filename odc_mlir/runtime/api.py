@@ -279,7 +279,7 @@ def compile(
     verify: Literal["stages", "passes", "run"] = "stages",
     remember: bool = False,
     states: States | None = None,
-    before: Mapping[str, Sequence[Any]] | None = None,
+    before: Mapping[str, Any] | None = None,
     **quantizing: Any,
 ) -> Package:
     """Compile a quantised model, or a float model with ``quantize``, for an NPU, a processor or a plugin's target.

@@ -12,8 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
-from itertools import groupby
-from operator import itemgetter
 from typing import IO, Any, Literal
 
 from xdsl.context import Context
@@ -59,14 +57,14 @@ class OdcPrinter(Printer):
 
     def __init__(self, stream: IO[str] | None, *, generic: bool = False, locations: bool = True) -> None:
         super().__init__(stream=stream, print_generic_format=generic, print_debuginfo=locations)
-        self.blobs: dict[tuple[str, Blob], None] = {}  # resources by dialect, in order
+        self.blobs: dict[Blob, None] = {}  # in order
         self.aliases: dict[Attribute, tuple[str, str]] = {}  # attribute -> (alias, definition)
         self._short: set[Attribute] = set()
         self._counts: Counter[str] = Counter()  # of aliases by the start of their names
 
-    def print_blob(self, blob: Blob, dialect: str) -> None:
+    def print_blob(self, blob: Blob) -> None:
         """Print the handle of a blob, and remember that the file has to end with its bytes."""
-        self.blobs[dialect, blob] = None
+        self.blobs[blob] = None
         self.print_string(blob.handle)
 
     def print_attribute(self, attribute: Attribute) -> None:
@@ -378,7 +376,7 @@ def write_module(
     printer = OdcPrinter(body, generic=generic, locations=locations)
     printer.print_properties_as_attributes = not properties
     printer.print_op(module)
-    written = [item for item in printer.blobs if constants == "keep" or item[1].is_resolved]
+    written = [blob for blob in printer.blobs if constants == "keep" or blob.is_resolved]
     if constants == "elide":
         written = []
     if left_out := len(printer.blobs) - len(written):
@@ -398,14 +396,11 @@ def module_text(module: Operation, **options: Any) -> str:
     return text.getvalue()
 
 
-def _write_resources(blobs: Sequence[tuple[str, Blob]], stream: IO[str]) -> None:
-    """Write the resource section with blobs of dialects; raises ModelError if the bytes of one are unknown."""
-    stream.write("\n{-#\n  dialect_resources: {")
-    for number, (dialect, group) in enumerate(groupby(sorted(blobs, key=itemgetter(0)), key=itemgetter(0))):
-        stream.write(f"{',' if number else ''}\n    {dialect}: {{")
-        separator = "\n      "
-        for _, blob in group:
-            stream.write(f'{separator}{blob.handle}: "{resource_text(blob)}"')
-            separator = ",\n      "
-        stream.write("\n    }")
-    stream.write("\n  }\n#-}\n")
+def _write_resources(blobs: Sequence[Blob], stream: IO[str]) -> None:
+    """Write the resource section with ``blobs``; raises ModelError if the bytes of one are unknown."""
+    stream.write("\n{-#\n  dialect_resources: {\n    circle: {")
+    separator = "\n      "
+    for blob in blobs:
+        stream.write(f'{separator}{blob.handle}: "{resource_text(blob)}"')
+        separator = ",\n      "
+    stream.write("\n    }\n  }\n#-}\n")

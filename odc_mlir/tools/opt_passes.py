@@ -158,18 +158,18 @@ class Step:
 
 def steps_of(arguments: argparse.Namespace) -> Iterator[Step]:
     """Return the steps in order; raise OdcError for invalid names, options and reproducers."""
-    from odc_mlir.pipelines import build_pass, check_positions, expand_stages
+    from odc_mlir.pipelines import added_passes, check_reached
 
     before: dict[str, list[ModulePass]] = {}
     for text in arguments.before:
         name, _, pipeline = text.partition("=")
-        check_positions([name])
         if not pipeline:
             raise OptionError(f"--before {text} names no pass to add", hint=f"write --before {name}=PIPELINE")
-        added = before.setdefault(name, [])
-        added += [build_pass(spec) for _, spec in expand_stages(pipeline) if spec is not None]
-    for step in _requested(arguments):
-        yield from (Step(item, step.stage) for item in before.get(step.item.name, ()))
+        before.setdefault(name, []).extend(added_passes({name: pipeline})[name])
+    steps = list(_requested(arguments))
+    check_reached(before, (step.item.name for step in steps))
+    for step in steps:
+        yield from map(Step, before.get(step.item.name, ()))
         yield step
 
 

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.parser import Parser
 from xdsl.passes import ModulePass
+from xdsl.printer import Printer
+from xdsl.rewriter import Rewriter
 
 import odc_mlir
 from helpers.data import REPOSITORY
-from odc_mlir import pipelines
+from odc_mlir import compiler, pipelines
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.npu_tiling import TILING, Tiling, TilingAttr
 from odc_mlir.dialects.odc import TARGET, TargetAttr, TargetChoice
-from odc_mlir.errors import CompileError, OptionError, PackageError, SimulationError, TimeLimitError, UnsupportedError
+from odc_mlir.errors import (
+    CompileError,
+    ModelError,
+    OptionError,
+    PackageError,
+    SimulationError,
+    TimeLimitError,
+    UnsupportedError,
+)
 from odc_mlir.isa import container
 from odc_mlir.isa.assembly import write_listing
+from odc_mlir.support.text import module_text
 from odc_mlir.tools import odc_sim
+from odc_mlir.universe import make_context
 
 DIGITS = str(REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle")
 F = "tensor<4xf32>"
@@ -120,6 +135,80 @@ def test_passes_are_added_by_position() -> None:
     assert len(seen) == 1
     with pytest.raises(OptionError, match="no stage runs a pass 'npu-choose-tile'"):
         odc_mlir.lower(partitioned, "npu", before={"npu-choose-tile": []})
+
+
+@dataclass(frozen=True)
+class Breaking(ModulePass):
+    """Take the options of the first operator away."""
+
+    name = "breaking"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        next(item for item in op.walk() if isinstance(item, CircleOp)).properties.clear()
+
+
+def test_an_invalid_result_names_the_pass_that_was_added() -> None:
+    with pytest.raises(ModelError, match="padding") as raised:
+        odc_mlir.lower(odc_mlir.load(DIGITS), "circle-opt", before={"circle-simplify": [Breaking()]}, verify="passes")
+    assert raised.value.pass_name == "breaking"
+
+
+def test_passes_are_objects_names_or_sequences_of_these() -> None:
+    seen: list[int] = []
+    module, counting = odc_mlir.lower(odc_mlir.load(DIGITS), "npu"), Counting(seen)
+    for given in (counting, [counting], ["cse,dce", counting]):
+        odc_mlir.run_passes(module, given)
+        odc_mlir.lower(module, "npu-sched", after="npu", before={"npu-choose-tiles": given})
+    assert len(seen) == 6
+    for wrong in (Counting, [Counting], 5):
+        with pytest.raises(OptionError, match="is not a pass"):
+            odc_mlir.run_passes(module, wrong)  # type: ignore[arg-type]
+        with pytest.raises(OptionError, match="is not a pass"):
+            odc_mlir.lower(module, "npu-sched", after="npu", before={"npu-choose-tiles": wrong})  # type: ignore[dict-item]
+
+
+def test_a_pass_before_one_that_does_not_run_is_refused() -> None:
+    module = odc_mlir.load(DIGITS)
+    before = {"npu-mark-supported": [Counting([])]}
+    with pytest.raises(OptionError, match="nothing can be added before 'npu-mark-supported'"):
+        odc_mlir.lower(module, "circle", before=before)
+    with pytest.raises(OptionError, match="nothing can be added before 'npu-mark-supported'"):
+        odc_mlir.compile(DIGITS, target="cpu", before=before)
+    with pytest.raises(OptionError, match="nothing can be added before 'npu-mark-supported'"):
+        compiler.compile(odc_mlir.lower(module, "npu"), before=before)
+
+
+@pytest.mark.parametrize("stage", ["partition", "npu", "npu-sched", "npu-alloc"])
+@pytest.mark.parametrize("host", [[], ["MAX_POOL_2D"]])
+def test_text_of_any_stage_compiles_to_the_package_of_the_model(stage: str, host: list[str]) -> None:
+    """With an operator on the host there are two segments, one of which reads what the other computes."""
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), stage, placement={"host": host})
+    assert compiler.compile(module_text(lowered).encode()) == compiler.compile(DIGITS, placement={"host": host})
+
+
+def test_text_of_native_stages_compiles_to_the_package_of_the_model() -> None:
+    for stage in ("native-partition", "native-alloc"):
+        lowered = odc_mlir.lower(odc_mlir.load(DIGITS), stage, target="x86-64-avx2")
+        assert compiler.compile(module_text(lowered).encode()) == compiler.compile(DIGITS, target="x86-64-avx2")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_xdsl_prints_and_reads_constants_of_any_stage(stage: str) -> None:
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), stage)
+    context, stream = make_context(), StringIO()
+    module = Parser(context, module_text(lowered)).parse_module()
+    printer = Printer(stream, print_debuginfo=True)
+    printer.print_op(module)
+    printer.print_metadata(context.loaded_dialects)
+    Parser(make_context(), stream.getvalue()).parse_module()
+    assert module_text(odc_mlir.load(stream.getvalue().encode())) == module_text(lowered)
+
+
+def test_a_program_that_fails_is_not_compiled() -> None:
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), "npu-sched")
+    Rewriter.erase_op(next(op for op in lowered.walk() if op.name == "npu.isa.param"))
+    with pytest.raises(CompileError, match=r"the program of segment @segment_0 fails: .* never written"):
+        compiler.compile(lowered)
 
 
 def edited_listing(module: ModuleOp) -> str:

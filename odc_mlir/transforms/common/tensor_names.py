@@ -9,6 +9,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects.circle import ConstOp, NoneOp
+from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.formats.quantities import Names, tensor_names
 from odc_mlir.support.locations import hint_of, name_loc, names_loc, value_name
 
@@ -44,17 +45,38 @@ def keep_output_names(function: FuncOp, names: Sequence[str]) -> None:
 def tell_apart(module: ModuleOp) -> None:
     """Give the values of each function names where they have none, or one that another value has as well.
 
-    Inputs and outputs keep theirs, which users know; then what is computed, in program order, and constants last.
+    Inputs and outputs keep theirs, which users know; then what is computed, in program order, and constants last. The
+    values of a segment and those that it takes and gives are the same tensors, and have the same names.
     """
     for function in module.body.block.ops:
         if isinstance(function, FuncOp):
-            values = [value for value in values_of(function) if not isinstance(value.owner, NoneOp)]
-            ends = {value for value in (*function.args, *outputs_of(function)) if value_name(value)}
+            same = _passed_on(function)
+            values = [
+                value for value in values_of(function) if value not in same and not isinstance(value.owner, NoneOp)
+            ]
+            ends = {same.get(value, value) for value in (*function.args, *outputs_of(function))}
+            ends = {value for value in ends if value_name(value)}
             values.sort(key=lambda value: 0 if value in ends else 2 if isinstance(value.owner, ConstOp) else 1)
             own = [value_name(value) for value in values]
             for value, before, name in zip(values, own, tensor_names(own), strict=True):
                 if before != name:
                     rename(value, name)
+            for value, source in same.items():
+                if value_name(value) != value_name(source):
+                    rename(value, value_name(source))
+
+
+def _passed_on(function: FuncOp) -> dict[SSAValue, SSAValue]:
+    """Return arguments and results of segments in ``function``, each with the value that is the same tensor."""
+    found: dict[SSAValue, SSAValue] = {}
+    for segment in function.walk():
+        if isinstance(segment, SegmentOp):
+            block, last = segment.circle_block, segment.circle_block.last_op
+            outer = list(zip(block.args, segment.operands, strict=True))
+            inner = list(zip(segment.results, last.operands if isinstance(last, YieldOp) else (), strict=True))
+            for value, source in (*outer, *inner):
+                found[value] = found.get(source, source)
+    return found
 
 
 def rename(value: SSAValue, name: str) -> None:

@@ -46,7 +46,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import SymbolTable
 
-from odc_mlir.dialects.native_attributes import PART, SCRATCH_BYTES
+from odc_mlir.dialects.native_attributes import PART, SCRATCH_BYTES, THREAD_PARAMETERS
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER
 from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, Loops
 from odc_mlir.transforms.native.kernels.registry import BY_PIXEL, LANES
@@ -60,7 +60,7 @@ from odc_mlir.transforms.native.native_allocate_memory import (
 
 _COPY = "copy_rows"
 _RESULT = "first_result"  # a parameter of kernels that write into the middle of a buffer
-_EXTRA: dict[str, Attribute] = {"scratch": BYTES, "barrier": BYTES, "part": INDEX, "parts": INDEX}
+_EXTRA: dict[str, Attribute] = dict(zip(THREAD_PARAMETERS, (BYTES, BYTES, INDEX, INDEX), strict=True))
 
 
 @dataclass(frozen=True)

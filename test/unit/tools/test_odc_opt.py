@@ -9,6 +9,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.transforms.common_subexpression_elimination import CommonSubexpressionElimination
 
 from helpers.source import REPOSITORY
 from odc_mlir.formats.circle.model import Model, Operator, SubGraph, Tensor
@@ -167,11 +169,25 @@ def test_passes_are_added_by_position(model: Path, words: tuple[str, ...], capsy
         ("circle-simplfy=cse", "no stage runs a pass 'circle-simplfy'; did you mean 'circle-simplify'?"),
         ("circle-simplify", "write --before circle-simplify=PIPELINE"),
         ("circle-simplify=nothing", "nothing"),
+        ("npu-choose-tiles=cse", "nothing can be added before 'npu-choose-tiles': that pass does not run here"),
     ],
 )
 def test_a_position_that_is_none(model: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _main(model, "--stage", "circle-opt", "--before", text) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("--stage", "circle-opt"), ("-p", "circle,circle-opt")])
+def test_an_added_pass_is_named_in_errors(
+    model: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def undo(self: object, ctx: object, module: ModuleOp) -> None:
+        for op in module.walk():
+            op.properties.clear()
+
+    monkeypatch.setattr(CommonSubexpressionElimination, "apply", undo)
+    assert _main(model, *words, "--before", "circle-simplify=cse", "--verify-each=passes") == 1
+    assert "pass cse" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("--stage", "partition"), ("-p", "partition"), ("--odc-set-target",)])

@@ -10,6 +10,7 @@ import pytest
 import odc_mlir
 from helpers.data import REPOSITORY
 from odc_mlir.errors import CompileError
+from odc_mlir.support.text import module_text
 from odc_mlir.transforms.native import native_allocate_memory
 from odc_mlir.transforms.native.native_allocate_memory import segment_function, segment_modules, verify_arena
 
@@ -43,3 +44,28 @@ def test_every_move_of_a_buffer_onto_its_neighbour_is_noticed() -> None:
             verify_arena(function)
         view.operands[1] = place
     verify_arena(function)
+
+
+@pytest.mark.parametrize(
+    ("stage", "before", "after", "found"),
+    [
+        ("native-alloc", "arena_bytes = 3648", "arena_bytes = 64", "of the arena are used, which has 64"),
+        ("native-divide", "arena_bytes = 3648", "arena_bytes = 3647", "to 3648 of the arena are used, which has 3647"),
+        ("native-alloc", "constant 320 : index", "constant -64 : index", "bytes -64 to .* of the arena are used"),
+        (
+            "native",
+            "constant 17152 : index",
+            "constant 1171520000 : index",
+            "of the constants are used, which has 19200",
+        ),
+        ("native-loops", "constant 17152 : index", "constant 117152 : index", "bytes 117152 to .* of the constants"),
+    ],
+)
+def test_views_beyond_their_buffers_are_refused_before_code_is_made(
+    stage: str, before: str, after: str, found: str
+) -> None:
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), stage, target="x86-64-vnni")
+    text = module_text(lowered)
+    assert text.count(before) == 1
+    with pytest.raises(CompileError, match=found):
+        odc_mlir.package(odc_mlir.load(text.replace(before, after).encode()))
