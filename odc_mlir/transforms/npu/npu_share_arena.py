@@ -14,8 +14,9 @@ The host writes inputs before the program starts and reads outputs after it has 
 are free after its last use, and those of an output before its first; in regions of their own they would not be. Unused
 inputs have no buffer and stay in their region.
 
-A state that is kept from run to run is an input and an output in one buffer. Where the program ends by copying its next
-value there, that value is computed there from the start, if nothing reads bytes of the state after they are replaced.
+A state that is kept from run to run is an input and an output in one buffer. If the program computes the next value
+elsewhere and copies it there at the end, the value is computed there from the start instead, unless the program reads
+bytes of the state after their replacement.
 """
 
 from __future__ import annotations
@@ -52,8 +53,14 @@ class NpuShareArenaPass(ProgramPatternPass):
         apply_patterns_to([ShareArena()], [item for item in job.block.ops if type(item) is BufferOp])
 
 
+_COMPUTED = (Space.ARENA, Space.OUTPUTS)  # spaces of the tensors that a program computes; an input is written before it
+
+
 def _update_in_place(block: Block) -> None:
-    """Replace values that are copied to states by the states themselves, where possible."""
+    """Compute the next values of states in the buffers of the states, instead of copying them there, if possible.
+
+    Inputs, other states and constants are copied: no instruction of the program computes them.
+    """
     program = DecodedProgram(block)
     ops = [op for op in block.ops if is_instruction(op)]
     buffers = dict(zip(program.buffers, (op for op in block.ops if type(op) is BufferOp), strict=True))
@@ -61,7 +68,9 @@ def _update_in_place(block: Block) -> None:
         if command.mnemonic != "copy" or not command.places["target"][0].takes:
             continue
         (value, _), (state, _) = command.places["source"], command.places["target"]
-        if value.takes or value.size != state.size or not _is_read_before(state, value, program.commands[:index]):
+        if value.space not in _COMPUTED or value.takes or value.size != state.size:
+            continue
+        if not _can_merge(state, value, program.commands[:index]):
             continue
         Rewriter.erase_op(ops[index])
         for other in program.commands:
@@ -72,8 +81,11 @@ def _update_in_place(block: Block) -> None:
         Rewriter.erase_op(buffers[value])
 
 
-def _is_read_before(state: Buffer, value: Buffer, commands: Sequence[Command]) -> bool:
-    """Return whether ``commands`` read no byte of ``state`` once that byte of ``value`` has been written."""
+def _can_merge(state: Buffer, value: Buffer, commands: Sequence[Command]) -> bool:
+    """Return whether ``commands``, which end with ``value`` computed, may compute it in the buffer ``state``.
+
+    They must not write ``state`` themselves, nor read a byte of it after they have written that byte of ``value``.
+    """
     written: list[tuple[int, int]] = []
     for command in commands:
         reads, writes = (

@@ -45,7 +45,7 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 
 // -----
 
-// What a state held goes to another one before the first is replaced.
+// One state takes the old value of another one, which is copied before that one is replaced.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @segment_0(%g: tensor<1x4xi8> loc("g"), %h: tensor<1x4xi8> loc("h")) -> (tensor<1x4xi8>, tensor<1x4xi8>) attributes {odc.kept_states = array<i64: 0, 0, 1, 1>} {
     %0 = npu.elementwise max %g, %h clamp(-128, 127) : tensor<1x4xi8>, tensor<1x4xi8> -> tensor<1x4xi8> loc("next")
@@ -56,4 +56,50 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // CHECK-DAG: %[[H:.*]] = npu.buffer "h" takes [1] gives [1]
 // CHECK: npu.isa.copy source %[[H]] target %[[G]] bytes 4
 // CHECK-NEXT: npu.isa.copy source %{{.*}} target %[[H]] bytes 4
+// CHECK-NEXT: npu.isa.halt
+
+// -----
+
+// The next state is an input: it is copied, and the state is not read as the input.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x4xi8> loc("x"), %h: tensor<1x4xi8> loc("h")) -> (tensor<1x4xi8>, tensor<1x4xi8>) attributes {odc.kept_states = array<i64: 1, 1>} {
+    %0 = npu.elementwise max %x, %h clamp(-128, 127) : tensor<1x4xi8>, tensor<1x4xi8> -> tensor<1x4xi8> loc("y")
+    odc.yield %0, %x : tensor<1x4xi8>, tensor<1x4xi8>
+  } loc(fused["y", "next"])
+}
+// CHECK-DAG: %[[X:.*]] = npu.buffer "x" takes [0] : !npu.buffer<arena, 1x4xi8>
+// CHECK-DAG: %[[H:.*]] = npu.buffer "h" takes [1] gives [1] : !npu.buffer<arena, 1x4xi8>
+// CHECK: npu.isa.load source %[[X]]
+// CHECK: npu.isa.load source %[[H]]
+// CHECK: npu.isa.copy source %[[X]] target %[[H]] bytes 4
+// CHECK-NEXT: npu.isa.halt
+
+// -----
+
+// The next state is a constant: it is copied in every run.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x4xi8> loc("x"), %h: tensor<1x4xi8> loc("h")) -> (tensor<1x4xi8>, tensor<1x4xi8>) attributes {odc.kept_states = array<i64: 1, 1>} {
+    %0 = npu.elementwise max %x, %h clamp(-128, 127) : tensor<1x4xi8>, tensor<1x4xi8> -> tensor<1x4xi8> loc("y")
+    %1 = npu.constant <"0x01020304"> : tensor<1x4xi8>
+    odc.yield %0, %1 : tensor<1x4xi8>, tensor<1x4xi8>
+  } loc(fused["y", "next"])
+}
+// CHECK-DAG: %[[C:.*]] = npu.buffer "{{.*}}" {{.*}}: !npu.buffer<constants, 1x4xi8>
+// CHECK-DAG: %[[H:.*]] = npu.buffer "h" takes [1] gives [1] : !npu.buffer<arena, 1x4xi8>
+// CHECK: npu.isa.copy source %[[C]] target %[[H]] bytes 4
+// CHECK-NEXT: npu.isa.halt
+
+// -----
+
+// Two states swap: one old value is copied aside before the states are replaced.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%g: tensor<1x4xi8> loc("g"), %h: tensor<1x4xi8> loc("h")) -> (tensor<1x4xi8>, tensor<1x4xi8>) attributes {odc.kept_states = array<i64: 0, 0, 1, 1>} {
+    odc.yield %h, %g : tensor<1x4xi8>, tensor<1x4xi8>
+  } loc(fused["h", "next"])
+}
+// CHECK-DAG: %[[G:.*]] = npu.buffer "g" takes [0] gives [0]
+// CHECK-DAG: %[[H:.*]] = npu.buffer "h" takes [1] gives [1]
+// CHECK: npu.isa.copy source %[[H]] target %[[ASIDE:.*]] bytes 4
+// CHECK-NEXT: npu.isa.copy source %[[G]] target %[[H]] bytes 4
+// CHECK-NEXT: npu.isa.copy source %[[ASIDE]] target %[[G]] bytes 4
 // CHECK-NEXT: npu.isa.halt
