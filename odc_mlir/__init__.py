@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from odc_mlir.compiler import lower, run_passes
     from odc_mlir.errors import OdcError
+    from odc_mlir.ir_api import package, simulate
     from odc_mlir.linter import lint
     from odc_mlir.loading import from_torch, import_model, load
-    from odc_mlir.lowering import package, simulate
     from odc_mlir.ops.registry import register_custom_op
     from odc_mlir.optimizer import optimize
     from odc_mlir.runtime.api import compile, load_package, quantize, run
@@ -34,7 +34,7 @@ _HOME = {
     "OdcError": "errors",
     "register_custom_op": "ops.registry",
     **dict.fromkeys(("lower", "run_passes"), "compiler"),
-    **dict.fromkeys(("package", "simulate"), "lowering"),
+    **dict.fromkeys(("package", "simulate"), "ir_api"),
 }
 
 __all__ = [

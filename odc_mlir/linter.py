@@ -344,7 +344,7 @@ def _reason(op: CircleOp, held: Sequence[LintTarget]) -> str | None:
     reasons: list[str | None] = []
     for target in held:
         if target.is_npu and (op.SPEC.name == "CUSTOM" or rules_of(ops.get(op.SPEC.name)) is None):
-            reasons.append(f"{op.SPEC.name} has no NPU form")
+            reasons.append(f"{op.SPEC.name} is not supported by the NPU")
         elif is_real_op and not target.takes_floats:
             return None
         else:

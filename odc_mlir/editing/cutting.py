@@ -13,29 +13,22 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, VariableOp
-from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError, did_you_mean
+from odc_mlir.errors import OdcError, OptionError, UnsupportedError, did_you_mean
 from odc_mlir.formats.one import PartitionFile
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.locations import name_loc, op_name, value_name
+from odc_mlir.transforms.common.placement import main_function
 
-_OF_INTERFACE = ("circle.signatures",)  # what a module says of inputs and outputs that a part has no more
-
-
-def main_function(module: ModuleOp) -> FuncOp:
-    """The function that a model runs; raises ModelError where there is none."""
-    for op in module.body.block.ops:
-        if isinstance(op, FuncOp) and not op.is_declaration:
-            return op
-    raise ModelError("the model has no subgraph")
+_OF_INTERFACE = ("circle.signatures",)  # attributes of a module that name its inputs and outputs
 
 
 def main_operators(module: ModuleOp) -> list[CircleOp]:
-    """The operators of the function that a model runs, in order."""
+    """Return the operators of the main function, in order."""
     return [op for op in main_function(module).body.block.ops if isinstance(op, CircleOp)]
 
 
 def named_values(module: ModuleOp) -> dict[str, SSAValue]:
-    """Inputs and results by name, of equal names the first; constants are among them."""
+    """Return inputs, constants and results by name; the first of those with equal names."""
     block = main_function(module).body.block
     found: dict[str, SSAValue] = {}
     for value in (*block.args, *(result for op in block.ops for result in op.results)):
@@ -130,7 +123,7 @@ def _is_wanted(result: SSAValue, members: Collection[Operation], *, for_others: 
 
 
 def _stand_in(block: Block, value: SSAValue) -> None:
-    """Let an input with the name and type of ``value`` take its place."""
+    """Replace ``value`` by a new input with its name and type."""
     argument = block.insert_arg(value.type, len(block.args))
     argument.location = name_loc(value_name(value))
     value.replace_all_uses_with(argument)
@@ -143,7 +136,7 @@ def _give_back(block: Block, values: Sequence[SSAValue]) -> None:
 
 
 def _tidy(module: ModuleOp, gone: Collection[CircleOp] = ()) -> None:
-    """Drop what nothing needs any more: operators, constants, inputs, functions, and what names the old interface."""
+    """Drop unused operators, constants, inputs and functions, and attributes that name the old interface."""
     function = main_function(module)
     block = function.body.block
     for op in reversed(list(block.ops)):
@@ -180,7 +173,7 @@ def _drop_functions(module: ModuleOp, main: FuncOp) -> None:
 
 @dataclass(frozen=True)
 class ModelPart:
-    """``operators``: their numbers in the main function; ``model``: they alone."""
+    """A part of a model: ``operators`` by number in the main function, and a ``model`` of these alone."""
 
     backend: str
     operators: tuple[int, ...]
@@ -205,7 +198,8 @@ def _given(block: Block) -> list[str]:
 def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
     """Return the parts in execution order; raise UnsupportedError for models with control flow.
 
-    An operator joins the part of what it reads where that has its backend, and no way leads out of the part and back.
+    An operator joins the part of one of its operands if that part has its backend and no path would leave the part and
+    re-enter it.
     """
     if sum(1 for _ in module.body.block.ops) > 1:
         raise UnsupportedError(
@@ -214,7 +208,7 @@ def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
     ops = main_operators(module)
     backend = [_backend(op, rules) for op in ops]
     part_of: dict[CircleOp, int] = {}
-    reaches: list[set[int]] = []  # the parts that each part reads of, directly or not
+    reaches: list[set[int]] = []  # the parts that each part depends on, directly or not
     members: list[list[int]] = []
     for number, op in enumerate(ops):
         sources = {part_of[v.owner] for v in op.operands if isinstance(v.owner, CircleOp) and v.owner in part_of}
@@ -263,12 +257,12 @@ def recipe(module: ModuleOp, parts: list[ModelPart], source: str, files: list[st
 
 
 Check = Callable[[ModuleOp], bool]
-_LARGE_BYTES = 64  # constants from here on are worth zeros
+_LARGE_BYTES = 64  # smaller constants are not set to zero
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """``model``: the smallest found. ``checks``: how often was tried. ``before`` and ``after`` count operators."""
+    """Result of a reduction: the smallest model, the number of checks, and operators ``before`` and ``after``."""
 
     model: ModuleOp
     checks: int
@@ -285,7 +279,7 @@ class _Tries:
         return self.count < self.most
 
     def __call__(self, make: Callable[[], ModuleOp]) -> ModuleOp | None:
-        """The model that ``make`` gives, if it is one and the check holds on it."""
+        """Return the model that ``make`` returns; None if it is invalid or the check fails on it."""
         if not self.are_left:
             return None
         try:
@@ -311,7 +305,7 @@ def reduce(module: ModuleOp, check: Check, *, most_checks: int = 1000, zeros: bo
 
 
 def _fewer_outputs(module: ModuleOp, tries: _Tries) -> ModuleOp:
-    """One output, where one is enough."""
+    """Return a part with one output on which the check holds, or else ``module``."""
     names = _given(main_function(module).body.block)
     for name in names if len(names) > 1 else ():
         made = tries(lambda name=name: extract(module, [], [name]))  # type: ignore[misc]
@@ -321,7 +315,7 @@ def _fewer_outputs(module: ModuleOp, tries: _Tries) -> ModuleOp:
 
 
 def _fewer_operators(module: ModuleOp, tries: _Tries) -> ModuleOp:
-    """No run of operators, of half of them down to one, can go any more."""
+    """Remove runs of operators, half of them first, until none can be removed."""
     size = max(len(main_operators(module)) // 2, 1)
     while tries.are_left:
         count = len(main_operators(module))
@@ -345,7 +339,7 @@ def _smaller(module: ModuleOp, count: int, size: int, tries: _Tries) -> Iterator
 
 
 def _zeros(module: ModuleOp, tries: _Tries) -> ModuleOp:
-    """Zeros in the place of every large constant whose contents do not matter: nobody has to give weights away."""
+    """Set large constants to zero if the check still holds, so that the result reveals no weights."""
     blobs = [(n, op.value.data) for n, op in enumerate(_constants(module)) if isinstance(op.value, BlobAttr)]
     places = [n for n, blob in blobs if blob.size >= _LARGE_BYTES and any(blob.data)]
 

@@ -15,7 +15,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, op_class, tensor_facts, tensor_type
 from odc_mlir.dialects.circle_types import with_shape
-from odc_mlir.editing.cutting import find_values, main_function
+from odc_mlir.editing.cutting import find_values
 from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError, parsing
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.dtypes import DTYPES
@@ -24,7 +24,7 @@ from odc_mlir.quantizer.policy.schemes import dequantize_constant
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.circle.circle_infer_shapes import CircleInferShapesPass
-from odc_mlir.transforms.common.placement import functions
+from odc_mlir.transforms.common.placement import functions, main_function
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import constant
 from odc_mlir.transforms.common.tensor_names import values_of

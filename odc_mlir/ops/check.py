@@ -1,7 +1,7 @@
-"""Checks of an operator against the table, for records of files and for IR.
+"""Checks of an operator, read from a file or from IR, against its :class:`~odc_mlir.ops.spec.OpSpec`.
 
-The :class:`~odc_mlir.ops.spec.OpSpec` gives counts, omitted operands and element types; then the operator's verifier
-runs, and its shape function is compared with the declared result types.
+They compare the numbers of operands and results, omitted operands and element types. Then the operator's verifier runs,
+and the declared result types are compared with those that the operator's shape function infers.
 """
 
 from __future__ import annotations
@@ -45,19 +45,20 @@ def check_counts(node: Node, described: Sequence[Operand], found: int, what: str
         return
     names = ", ".join(operand.name for operand in described) or "none"
     limits = f"at least {least}" if most is None else str(least) if most == least else f"{least} to {most}"
-    raise node.error(f"takes {limits} {what}{'' if limits == '1' else 's'} ({names}), found {found}")
+    plural = "" if (least if most is None else most) == 1 else "s"
+    raise node.error(f"takes {limits} {what}{plural} ({names}), found {found}")
 
 
 def check_result_types(node: Node) -> None:
     """Raise ModelError if a declared result type contradicts the inferred one."""
     if not node.spec.infer:
         return
-    inferred = node.spec.infer_function(node)
-    if len(inferred) != len(node.results):
-        raise node.error(f"has {len(node.results)} results; its operands and options imply {len(inferred)}")
-    for declared, real in zip(node.results, inferred, strict=True):
-        if declared.dtype != real.dtype or not compatible(declared.shape, real.shape):
-            expected, found = type_text(real), type_text(ResultType(declared.dtype, declared.shape))
+    types = node.spec.infer_function(node)
+    if len(types) != len(node.results):
+        raise node.error(f"result count is {len(node.results)}; operands and options imply {len(types)}")
+    for declared, inferred in zip(node.results, types, strict=True):
+        if declared.dtype != inferred.dtype or not compatible(declared.shape, inferred.shape):
+            expected, found = type_text(inferred), type_text(ResultType(declared.dtype, declared.shape))
             raise node.error(f"result must be {expected}, found {found}", tensor=declared.name)
 
 

@@ -36,7 +36,7 @@ from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.common.tensor_names import outputs_of, values_of
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.common.given import moved_to, read_given, write_given
-from odc_mlir.transforms.quant.common.ir import main_function
+from odc_mlir.transforms.quant.common.ir import quantized_function
 from odc_mlir.transforms.quant.quant_absorb_pairs import QuantAbsorbPairsPass
 from odc_mlir.transforms.quant.quant_assign_params import Assignment
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
@@ -116,8 +116,8 @@ def _is_same(info: TensorInfo, wanted: QuantParams | None) -> bool:
 
 def taken_out(module: ModuleOp) -> ModuleOp:
     """``module`` without the rounding that it was trained with, whose parameters it then brings; itself without any."""
-    function = quant_ir.main_function(module)
-    if function is None or not any(op.SPEC.name in _ROUNDING for op in quant_ir.operators(function)):
+    function = quant_ir.quantized_function(module)
+    if function is None or not any(op.SPEC.name in _ROUNDING for op in quant_ir.all_ops(function)):
         return module
     made = module.clone()
     QuantAbsorbPairsPass().apply(make_context(), made)
@@ -197,7 +197,7 @@ def with_output_room(
 
 def has_outputs_with_tails(module: ModuleOp, statistics: Statistics) -> bool:
     """Return whether outputs, or the values that they are made of, have tails that may need room."""
-    function = main_function(module)
+    function = quantized_function(module)
     if function is None:
         return False
     owners = (value.owner for value in _behind_layers(function, statistics))
@@ -324,7 +324,7 @@ class CandidateBuilder:
         module = model.module.clone()
         if self.scheme.weights_only:
             precisions = dict(recipe.precisions)
-            for op in quant_ir.operators(models.main_of(module)):
+            for op in quant_ir.all_ops(models.main_of(module)):
                 if (choice := precisions.get(op_name(op))) is not None:
                     quant_ir.write_word(op, quant_ir.PRECISION, choice.precision)
             name, fitted = "quant-weights-only", {"scales": "fitted"} if recipe.fitted else {}

@@ -52,7 +52,7 @@ from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import WeightedLayer, real
 from odc_mlir.transforms.common.tensor_names import keep_output_names, outputs_of, tell_apart
 from odc_mlir.transforms.quant.common import ir as quant_ir
-from odc_mlir.transforms.quant.common.ir import main_function
+from odc_mlir.transforms.quant.common.ir import quantized_function
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.transforms.quant.quant_normalize_inputs import LEAST_RATIO as LEAST_INPUT_RATIO
 from odc_mlir.transforms.quant.quant_normalize_inputs import measured_values, normalize_inputs
@@ -70,7 +70,7 @@ def moments_of(module: ModuleOp, graph: Graph, samples: Sequence[Sequence[Array]
     infos = enumerate(graph.input_infos())
     of_inputs = {info.name: [sample[place] for sample in samples] for place, info in infos if info.dtype == "float32"}
     found = {name: _moments(values) for name, values in of_inputs.items() if _have_channels(values)}
-    function = main_function(module)
+    function = quantized_function(module)
     names = set() if function is None else set(measured_values(function))
     if names and len({tuple(map(np.shape, sample)) for sample in samples}) == 1:
         try:
@@ -216,7 +216,7 @@ def graph_of(module: ModuleOp) -> Graph:
 
 def main_of(module: ModuleOp) -> FuncOp:
     """Return the main function of a module that has one."""
-    function = main_function(module)
+    function = quantized_function(module)
     assert function is not None
     return function
 
@@ -241,7 +241,7 @@ def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
     factors of inputs stay out of the weights. Outputs keep their names.
     """
     context, ready = make_context(), module.clone()
-    function = main_function(ready)
+    function = quantized_function(ready)
     if function is None:
         raise ModelError("the model has no main function to quantise")
     _refuse_quantised(module)
@@ -261,7 +261,7 @@ def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
 
 def _refuse_quantised(module: ModuleOp) -> None:
     function = main_of(module)
-    for op in quant_ir.operators(function):
+    for op in quant_ir.all_ops(function):
         for result in op.results:
             if quant_ir.params_of(getattr(result.type, "element_type", None)) is not None:
                 raise ModelError(
@@ -274,7 +274,7 @@ def _refuse_quantised(module: ModuleOp) -> None:
 
 def _decode_weights(function: FuncOp, kept: str | None) -> None:
     """Dequantise constants that float operators read, except constants of type ``kept``."""
-    for op in quant_ir.operators(function):
+    for op in quant_ir.all_ops(function):
         for index, operand in enumerate(op.operands):
             constant = quant_ir.constant_of(operand)
             if constant is None or op.SPEC.name == "DEQUANTIZE":
@@ -289,10 +289,10 @@ def _decode_weights(function: FuncOp, kept: str | None) -> None:
 
 def recorded_ranges(module: ModuleOp) -> dict[str, tuple[float, float]]:
     """The ranges that a model brings along, by tensor name, as other recorders write them into files."""
-    function = main_function(module)
+    function = quantized_function(module)
     if function is None:
         return {}
-    values = [*function.args, *(result for op in quant_ir.operators(function) for result in op.results)]
+    values = [*function.args, *(result for op in quant_ir.all_ops(function) for result in op.results)]
     found = ((value_name(value), quant_ir.range_of(value.type)) for value in values)
     return {name: range for name, range in found if range is not None}
 
@@ -305,14 +305,14 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
     patterns = kind if is_pattern_file(kind) else ""
     arrays = _channel_magnitudes(statistics)
     if kind == "weights":  # factors of raw columns say nothing of what they give, but where these are normalised
-        ops = quant_ir.operators(function)
+        ops = quant_ir.all_ops(function)
         kept = {op_name(op) for op in ops if quant_ir.read_word(op, quant_ir.PRECISION) == FLOAT}
         arrays = {name: found for name, found in arrays.items() if name in kept}
     equalizing = CircleEqualizeChannelsPass(patterns=patterns, alpha=share_moved(kind), relu6="recorded")
     pairs: list[Pair] = []
     if not _changed(module, lambda: pairs.extend(equalizing.equalize(module, arrays))):
         return None
-    for value in (*function.args, *(result for op in quant_ir.operators(function) for result in op.results)):
+    for value in (*function.args, *(result for op in quant_ir.all_ops(function) for result in op.results)):
         retype(value, quant_ir.without_range(value.type))
     set_function_type(function)
     return FloatModel(module, equalization=patterns_of(pairs))
@@ -447,7 +447,7 @@ def _channel_magnitudes(statistics: Statistics) -> dict[str, Any]:
 
 def computing(module: ModuleOp) -> list[CircleOp]:
     """The operators of the main function that do not convert types, in order."""
-    return [op for op in quant_ir.operators(main_of(module)) if op.SPEC.name not in CASTS]
+    return [op for op in quant_ir.all_ops(main_of(module)) if op.SPEC.name not in CASTS]
 
 
 def layer_names(module: ModuleOp) -> list[str]:
@@ -457,10 +457,10 @@ def layer_names(module: ModuleOp) -> list[str]:
 
 def float_reasons(module: ModuleOp) -> dict[str, str]:
     """Return the reasons for operators of a quantised module that stayed float, by result name."""
-    function = main_function(module)
+    function = quantized_function(module)
     if function is None:
         return {}
-    found = ((op_name(op), quant_ir.read_word(op, quant_ir.REASON)) for op in quant_ir.operators(function))
+    found = ((op_name(op), quant_ir.read_word(op, quant_ir.REASON)) for op in quant_ir.all_ops(function))
     return {name: reason for name, reason in found if reason}
 
 
@@ -500,7 +500,7 @@ def _terms(model: FloatModel) -> dict[str, list[TermSource]]:
     """Return the possible masks by the name of their SOFTMAX."""
     function = main_of(model.module)
     result = {}
-    for op in quant_ir.operators(function):
+    for op in quant_ir.all_ops(function):
         argument = argument_of(op)
         found = [] if argument is None else [source for source in sources(*argument) if may_be_limited(source)]
         if found:

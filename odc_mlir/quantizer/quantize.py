@@ -273,7 +273,7 @@ def embed_ranges(
     ``auto`` takes percentiles over runs, as record-minmax does. Raises OdcError.
     """
     module = loading.copied(model)
-    function = quant_ir.main_function(module)
+    function = quant_ir.quantized_function(module)
     if function is None:
         raise InputError("the model has no main function")
     graph = build_graph(export_model(module))

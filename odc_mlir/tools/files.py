@@ -79,17 +79,23 @@ def add_trust_code(container: Container) -> None:
 def add_execution_flags(group: Container) -> None:
     """Add the flags of commands that compile and run models."""
     add_input(
-        group, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help="for compiling (%(default)s)"
+        group,
+        "--target",
+        default="npu-256",
+        metavar="NAME|FILE.toml",
+        stdin=False,
+        help="the NPU that a model is compiled for, such as by the backend npu (%(default)s)",
     )
-    group.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
+    text = "where the compiled model stores constants (%(default)s)"
+    group.add_argument("--memory", default="flash", choices=("flash", "sram"), help=text)
     add_switch(group, "--strict", "fail instead of falling back to the host")
     add_trust_code(group)
     group.add_argument(
         "--numerics",
         default="fixed",
         choices=("fixed", "litert"),
-        help="where the two differ: fixed: integer arithmetic only, as on the NPU; litert: as LiteRT's reference "
-        "kernels, on the host (%(default)s)",
+        help="fixed: integer arithmetic, as on the NPU; litert: as LiteRT's reference kernels, only on the host "
+        "(%(default)s)",
     )
 
 

@@ -25,11 +25,11 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-build``."""
     parser = base_parser(
         "odc-build",
-        "Import, optimise, quantise, compile, profile and package a model in the steps that FLOW declares: a .toml of "
-        "ours, or a .cfg or workflow .json of ONE's onecc. Prints each single command; steps whose inputs, options and "
-        "outputs are as they were are left out.",
+        "Run the steps of FLOW: they import, optimise, quantise, compile, profile or package a model. Steps whose "
+        "inputs, options and outputs have not changed are skipped.",
     )
-    add_input(parser, "flow", metavar="FLOW", stdin=False)
+    text = "a .toml file, or a .cfg or workflow .json file of ONE's onecc"
+    add_input(parser, "flow", metavar="FLOW", stdin=False, help=text)
     add_switch(parser, "--dry-run", "print the commands and run none")
     add_switch(parser, "--force", "run every step")
     parser.add_argument(

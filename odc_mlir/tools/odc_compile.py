@@ -89,7 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_verify_each(parser)
     add_switch(parser, "--no-cache", "search every tiling again instead of looking it up in the cache")
-    add_switch(parser, "--strict", "fail if a segment would fall back to the host")
+    add_switch(parser, "--strict", "fail if any operator stays on the host")
     parser.add_argument(
         "--emit", metavar="STAGE", help="print the IR after this stage and stop; object: write object code for firmware"
     )

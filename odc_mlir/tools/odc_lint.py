@@ -17,8 +17,8 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-lint``."""
     parser = base_parser(
         "odc-lint",
-        "Say what will hurt in a model (.circle, .tflite, .mlir, nnpackage): what is left to fold, what no NPU takes, "
-        "what loses accuracy as codes. Each finding comes with its remedy; the model is neither changed nor run.",
+        "Find properties of a model (.circle, .tflite, .mlir, nnpackage) that cost accuracy or speed, such as "
+        "operators that no NPU supports. Each finding has a remedy. The model is neither changed nor run.",
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     add_input(
@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
         stdin=False,
         help="check operators against an NPU, cpu, or a plugin's target (all NPUs)",
     )
-    add_switch(parser, "--fail", "exit code 1 when there are findings")
+    add_switch(parser, "--fail", "exit with 1 if there are findings")
     parser.add_argument(
         "--ignore", metavar="KIND", action="append", default=[], help="suppress a kind of finding; repeatable"
     )

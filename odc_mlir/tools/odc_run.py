@@ -42,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--backend",
         default="auto",
         choices=("auto", "host", "npu", "native", "litert", "onert"),
-        help="auto (default): host for a model, the compiled target for a package; npu compiles a model first",
+        help="auto (default): host for a model, the compiled target for a package; npu and native compile first",
     )
     add_execution_flags(where)
     where.add_argument("--signature", metavar="NAME", help="run the subgraph of this signature")
@@ -66,7 +66,7 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
         nargs="?",
         const="",
         metavar="FILE.npz",
-        help="measure accuracy: labels are array y of the loaded file, or of this one; implies --samples",
+        help="measure accuracy, with array y of this file or the one of --load as labels; implies --samples",
     )
     add_output(group, "--dump", "-d", metavar="FILE", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
     for flag, name, text in (
@@ -81,23 +81,25 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
         metavar="NAME[,NAME]",
         help="tensors inside the model, written to the file of --dump (default: a summary on stdout)",
     )
-    add_switch(group, "--fixed_input", "the same random inputs in every run")
+    add_switch(group, "--fixed_input", "use the same random inputs in every run")
     add_switch(group, "--force_float", "use float32 values for inputs and outputs of quantised models")
     shapes = "'[0,[1,2],2,[]]': input 0 is 1x2, input 2 a scalar; or h5: as loaded"
     group.add_argument("--shape_prepare", metavar="SHAPES", default="", help=f"input shapes, {shapes}")
     group.add_argument(
-        "--shape_run", metavar="SHAPES", default="", help="the same; takes precedence over --shape_prepare"
+        "--shape_run", metavar="SHAPES", default="", help="input shapes; takes precedence over --shape_prepare"
     )
     group.add_argument(
         "--output_sizes", metavar="SIZES", default="", help="'[0,40,2,80]': capacity of output buffers, in bytes"
     )
-    group.add_argument("--output_shape", metavar="SHAPES", default="", help="shapes of dumped outputs, as above")
+    group.add_argument(
+        "--output_shape", metavar="SHAPES", default="", help="shapes of dumped outputs, in the same form"
+    )
 
 
 def _add_measuring_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--num_runs", "-r", type=_natural, default=1, metavar="N", help="timed runs (%(default)s)")
     group.add_argument(
-        "--warmup_runs", "-w", type=_natural, default=0, metavar="N", help="runs before them (%(default)s)"
+        "--warmup_runs", "-w", type=_natural, default=0, metavar="N", help="untimed runs before (%(default)s)"
     )
     group.add_argument("--run_delay", "--t", type=int, default=-1, metavar="US", help="sleep between timed runs")
     group.add_argument("--gpumem_poll", "-g", action="store_true", help=argparse.SUPPRESS)

@@ -53,7 +53,11 @@ def add_stage_flags(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--codegen", "-c", metavar="EXT-gen", help="compile the model with this plugin first")
     add_output(
-        group, "--cpath", metavar="FILE", kind=_compiled_kind, help="path of the compiled model (default: the same)"
+        group,
+        "--cpath",
+        metavar="FILE",
+        kind=_compiled_kind,
+        help="path of the compiled model (default: beside the model, or in the cache)",
     )
 
 

@@ -19,7 +19,7 @@ from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.runtime.recording import record
-from odc_mlir.transforms.quant.common.ir import main_function
+from odc_mlir.transforms.quant.common.ir import quantized_function
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.universe import make_context
 
@@ -38,7 +38,7 @@ def quantised(path: Path, scheme: str, calibration: Sequence[Array], io: str) ->
     context, module = make_context(), import_model(read_model(path))
     pipelines.run(context, module, "circle-opt")
     statistics = record(export_model(module), [[x] for x in calibration]).statistics()
-    function = main_function(module)
+    function = quantized_function(module)
     assert function is not None
     attach_ranges(function, ranges_of(statistics, "minmax"))
     for name, options in (

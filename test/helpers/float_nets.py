@@ -25,7 +25,7 @@ from odc_mlir.ops.spec import Node
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.support.locations import name_loc, names_loc, op_name
-from odc_mlir.transforms.quant.common.ir import main_function, operators
+from odc_mlir.transforms.quant.common.ir import all_ops, quantized_function
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges
 from odc_mlir.universe import make_context
 
@@ -174,9 +174,9 @@ def assign(module: ModuleOp, scheme: str, **options: Any) -> ModuleOp:
 
 def operator(module: ModuleOp, name: str) -> CircleOp:
     """The operator whose first result is called ``name``."""
-    function = main_function(module)
+    function = quantized_function(module)
     assert function is not None
-    return next(op for op in operators(function) if op_name(op) == name)
+    return next(op for op in all_ops(function) if op_name(op) == name)
 
 
 def quantised_results(module: ModuleOp, inputs: Sequence[Array]) -> list[Array]:

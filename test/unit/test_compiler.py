@@ -64,7 +64,7 @@ def test_host_and_npu_take_turns() -> None:
     assert isinstance(second, SegmentStep)
     assert ([names[i] for i in second.inputs], [names[i] for i in second.outputs]) == (["b", "c"], ["e"])
     assert [step.file for step in plan.segments] == ["segment-0.npu", "segment-1.npu"]
-    assert plan.host_reasons[host.operators[0]] == "operator: DEQUANTIZE has no NPU form"
+    assert plan.host_reasons[host.operators[0]] == "operator: DEQUANTIZE is not supported by the NPU"
     assert plan.host_reasons[host.operators[1]] == "element-type: 'f' is float32"
     expected = odc_mlir.run(package, [codes()], backend="host")
     for found, wanted in zip(odc_mlir.run(package, [codes()], strict=True), expected, strict=True):
@@ -88,7 +88,7 @@ def test_strict_names_the_operators_that_stay_and_why() -> None:
     with pytest.raises(UnsupportedError) as caught:
         compiler.compile(MIXED.encode(), strict=True)
     assert str(caught.value) == (
-        "3 operators stay on the host: DEQUANTIZE 'f' (operator: DEQUANTIZE has no NPU form), "
+        "3 operators stay on the host: DEQUANTIZE 'f' (operator: DEQUANTIZE is not supported by the NPU), "
         "TANH 'g' (element-type: 'f' is float32), QUANTIZE 'c' (element-type: 'g' is float32); "
         "compile without strict to allow that"
     )

@@ -19,9 +19,9 @@ otherwise the layer must not have padding, which would contribute 0 instead. A c
 that multiply it are 0, or all results that depend on it are removed themselves.
 
 Channels are tracked through depthwise layers, pools, pads and views. Inputs and function results keep all channels, as
-does anything that another operator reads. Every value keeps at
-least one. A layer that would lose fewer than one in 16 keeps all: a row of 144 codes takes no longer than one of 143,
-and is better aligned in memory. Applies to 8-bit and 16-bit codes with one scale per tensor. Results are bit-exact.
+do values that other operators read. Every value keeps at least one. A layer that would lose fewer than one in 16 keeps
+all: a row of 144 codes takes no longer than one of 143, and is better aligned in memory. Applies to 8-bit and 16-bit
+codes with one scale per tensor. Results are bit-exact.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp, tensor_facts
 from odc_mlir.transforms.circle.rewrites.channels import (
+    ChannelIntervals,
     ChannelKind,
-    ChannelRange,
     Depthwise,
     Mask,
     Places,
     ProductKind,
     channels_of,
-    full_span,
+    full_intervals,
     kind_of,
 )
 from odc_mlir.transforms.common.placement import functions
@@ -55,7 +55,7 @@ from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 
 @dataclass(frozen=True)
 class CircleRemoveChannelsPass(PatternPass):
-    """Take out channels that are constant or that nothing needs; see the module's text."""
+    """Remove channels that are constant or unused; see the module's text."""
 
     name = "circle-remove-channels"
 
@@ -69,7 +69,7 @@ class CircleRemoveChannelsPass(PatternPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in functions(op):
             if function.body.blocks and self.share > 0:
-                jobs = jobs_of(CodeRanges.of_function(function), self.share)
+                jobs = jobs_of(FunctionIntervals.of_function(function), self.share)
                 apply_patterns_to([NarrowOperator(jobs)], jobs)
 
 
@@ -79,25 +79,25 @@ class ChannelRemoval(NamedTuple):
     kind: ChannelKind
     kept: Mask
     inputs: Mask | None
-    source: ChannelRange | None
+    source: ChannelIntervals | None
 
 
-def jobs_of(ranges: CodeRanges, share: int) -> dict[Operation, ChannelRemoval]:
-    """The operators that change, in program order."""
-    kept = unneeded_channels(ranges, share)
+def jobs_of(intervals: FunctionIntervals, share: int) -> dict[Operation, ChannelRemoval]:
+    """Return the operators that change, in program order."""
+    kept = unneeded_channels(intervals, share)
     jobs = {}
-    for op, kind in ranges.kinds.items() if kept else ():
+    for op, kind in intervals.kinds.items() if kept else ():
         value = kind.input if isinstance(kind, ProductKind) else None
         inputs = None if value is None else kept.get(value.owner) if isinstance(value.owner, Operation) else None
         if op in kept or inputs is not None:
             mask = kept.get(op, np.ones(kind.channels, np.bool_))
-            jobs[op] = ChannelRemoval(kind, mask, inputs, None if value is None else ranges(value))
+            jobs[op] = ChannelRemoval(kind, mask, inputs, None if value is None else intervals(value))
     return jobs
 
 
 @dataclass(frozen=True)
 class NarrowOperator(RewritePattern):
-    """An operator that loses channels; those before it have lost theirs."""
+    """Remove channels of an operator; earlier operators have lost theirs already."""
 
     jobs: Mapping[Operation, ChannelRemoval]
 
@@ -108,31 +108,31 @@ class NarrowOperator(RewritePattern):
 
 
 @dataclass(frozen=True)
-class CodeRanges:
-    """The codes of every channel in a function; ``kinds``: its operators that are no barriers, in program order."""
+class FunctionIntervals:
+    """Intervals of every channel in a function; ``kinds``: its operators except for barriers, in program order."""
 
     kinds: Mapping[Operation, ChannelKind]
-    spans: dict[SSAValue, ChannelRange] = field(default_factory=dict)
+    of_values: dict[SSAValue, ChannelIntervals] = field(default_factory=dict)
 
     @classmethod
-    def of_function(cls, function: FuncOp) -> CodeRanges:
-        """Return the full range of codes for an unknown value."""
-        found = ((op, kind_of(op)) for op in function.body.block.ops if isinstance(op, CircleOp))
-        ranges = cls({op: kind for op, kind in found if kind is not None})
-        for kind in ranges.kinds.values():
-            span = kind.span(ranges)
-            if span is not None:
-                ranges.spans[kind.result] = span
-        return ranges
+    def of_function(cls, function: FuncOp) -> FunctionIntervals:
+        """Compute the intervals of the results in ``function``."""
+        kinds = ((op, kind_of(op)) for op in function.body.block.ops if isinstance(op, CircleOp))
+        known = cls({op: kind for op, kind in kinds if kind is not None})
+        for kind in known.kinds.values():
+            found = kind.intervals(known)
+            if found is not None:
+                known.of_values[kind.result] = found
+        return known
 
-    def __call__(self, value: SSAValue) -> ChannelRange:
-        """The codes of ``value``, a tensor that has channels."""
-        found = self.spans.get(value)
+    def __call__(self, value: SSAValue) -> ChannelIntervals:
+        """Return the intervals of ``value``, a tensor that has channels: of all codes if nothing is known."""
+        found = self.of_values.get(value)
         if found is None:
             channels = channels_of(value)
             assert channels is not None
-            found = full_span(tensor_facts(value.type).dtype, channels)
-            self.spans[value] = found
+            found = full_intervals(tensor_facts(value.type).dtype, channels)
+            self.of_values[value] = found
         return found
 
     @property
@@ -143,32 +143,28 @@ class CodeRanges:
         ]
 
 
-def unneeded_channels(ranges: CodeRanges, share: int) -> dict[Operation, Mask]:
-    """Return a mask of kept channels, ``[C]``, for the operators of ``ranges`` that lose some.
-
-    A layer loses some where that is at least one in ``share``.
-    """
-    if not any(layer.may_shrink(ranges(layer.input)) for layer in ranges.layers):
+def unneeded_channels(intervals: FunctionIntervals, share: int) -> dict[Operation, Mask]:
+    """Return masks of kept channels, ``[C]``, by operator. A layer loses at least one in ``share``, or none."""
+    if not any(layer.may_shrink(intervals(layer.input)) for layer in intervals.layers):
         return {}
-    classes = _Classes(ranges)
+    classes = _Classes(intervals)
     kept = classes.kept(share)
-    found = {op: kept[classes.of(kind.result)] for op, kind in ranges.kinds.items()}
+    found = {op: kept[classes.of(kind.result)] for op, kind in intervals.kinds.items()}
     return {op: mask for op, mask in found.items() if not mask.all()}
 
 
 class _Classes:
-    """Consecutive numbers of all values' channels, and the class of each.
+    """Classes of channels that can only be removed together, such as operand and result of a depthwise layer.
 
-    Channels that have to go together (of the operand and of the result of a depthwise layer) are one class. A class is
-    needed when a result of the function, or a barrier, reads one of it, or a layer some needed result of which depends
-    on it. All others can go.
+    All channels of all values have consecutive numbers. A class is needed if a result of the function or a barrier
+    reads one of its channels, or if a needed result of a layer depends on one.
     """
 
-    def __init__(self, ranges: CodeRanges) -> None:
-        self.ranges = ranges
+    def __init__(self, intervals: FunctionIntervals) -> None:
+        self.intervals = intervals
         self.first: dict[SSAValue, int] = {}
         total = 0
-        for kind in ranges.kinds.values():
+        for kind in intervals.kinds.values():
             inputs = (kind.input,) if isinstance(kind, ProductKind) else ()
             for value in (*(tie.value for tie in kind.ties()), *inputs, kind.result):
                 if value not in self.first:
@@ -181,14 +177,14 @@ class _Classes:
         return self.first[value] + np.arange(channels_of(value) or 0)
 
     def of(self, value: SSAValue) -> Places:
-        """The classes of the channels of ``value``."""
+        """Return the classes of the channels of ``value``."""
         return self.labels[self.places(value)]
 
     def _joined(self, labels: Places) -> Places:
-        """The smallest number of each class, for every channel."""
+        """Return for every channel the smallest number in its class."""
         ties = [
             (self.first[tie.value] + tie.of_value, self.first[kind.result] + tie.of_result)
-            for kind in self.ranges.kinds.values()
+            for kind in self.intervals.kinds.values()
             for tie in kind.ties()
         ]
         if not ties:
@@ -206,7 +202,7 @@ class _Classes:
     def kept(self, share: int) -> Mask:
         """Return a mask of needed classes; every value keeps at least one channel, and all if too few would go."""
         needed = np.zeros(len(self.labels), np.bool_)
-        known = self.ranges.kinds
+        known = self.intervals.kinds
         results = [kind.result for kind in known.values() if isinstance(kind, ProductKind)]
         for value in self.first:
             if value.owner not in known or any(use.operation not in known for use in value.uses):
@@ -224,12 +220,12 @@ class _Classes:
 
     def _spread(self, needed: Mask) -> None:
         """Propagate needed channels from results of layers to their operands, to a fixed point."""
-        pairs = [(layer, self.of(layer.input), self.of(layer.result)) for layer in reversed(self.ranges.layers)]
+        pairs = [(layer, self.of(layer.input), self.of(layer.result)) for layer in reversed(self.intervals.layers)]
         seen = -1
         while (count := int(needed.sum())) != seen:
             seen = count
             for layer, inputs, results in pairs:
-                needed[inputs[layer.needs(needed[results], self.ranges(layer.input))]] = True
+                needed[inputs[layer.needs(needed[results], self.intervals(layer.input))]] = True
 
 
 def _is_little(kept: Mask, share: int) -> bool:

@@ -26,12 +26,12 @@ NPU, CPU, HOST = "npu", "cpu", "host"
 
 
 def functions(module: ModuleOp) -> Iterator[FuncOp]:
-    """The functions of a module: one per subgraph, the model's main one first."""
+    """Yield the functions of a module: one per subgraph, the model's main one first."""
     return (op for op in module.body.block.ops if isinstance(op, FuncOp))
 
 
 def main_function(module: ModuleOp) -> FuncOp:
-    """The function of the first subgraph; raises ModelError for a module without functions."""
+    """Return the function of the first subgraph; raise ModelError for a module without functions."""
     found = next(functions(module), None)
     if found is None or not found.body.blocks:
         raise ModelError("the module has no function")
@@ -39,7 +39,7 @@ def main_function(module: ModuleOp) -> FuncOp:
 
 
 def operators(root: Operation | Block) -> Iterator[CircleOp]:
-    """Every operator below ``root`` in program order, without constants and what counts as such (``odc.known``)."""
+    """Yield the operators below ``root`` in program order, without constants and those with ``odc.known`` values."""
     return (op for op in root.walk() if isinstance(op, CircleOp) and not is_known(op))
 
 

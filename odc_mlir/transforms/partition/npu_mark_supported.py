@@ -6,7 +6,7 @@ Before::
 
 After::
 
-    %1 = circle.floor %0 {odc.placed = "host", odc.reason = "operator: FLOOR has no NPU form"} : …
+    %1 = circle.floor %0 {odc.placed = "host", odc.reason = "operator: FLOOR is not supported by the NPU"} : …
 
 The rules are those of :mod:``odc_mlir.transforms.partition.rules.table``. They are not applied to operators that the
 user wants on the host (``odc.place = "host"``). Only the main function is divided into segments; operators in functions

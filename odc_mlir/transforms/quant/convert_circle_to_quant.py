@@ -61,7 +61,7 @@ from odc_mlir.transforms.quant.common.given import moved_to, write_given
 from odc_mlir.transforms.quant.common.ir import (
     IO,
     is_float32,
-    main_function,
+    quantized_function,
     range_of,
     read_word,
     without_range,
@@ -89,7 +89,7 @@ class ConvertCircleToQuantPass(PatternPass):
         return (QuantizeConstants, ConvertArguments, ConvertResults, CastOperands, CastOutputs, UpdateCastOptions)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        function = main_function(op)
+        function = quantized_function(op)
         if function is None or not conversion.is_assigned(function):
             return
         io = self.io or read_word(op, IO) or "float"

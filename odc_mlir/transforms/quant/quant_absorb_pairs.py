@@ -53,7 +53,7 @@ class QuantAbsorbPairsPass(ModulePass):
     name = "quant-absorb-pairs"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        function = ir.main_function(op)
+        function = ir.quantized_function(op)
         if function is not None and (found := absorb(function)):
             write_given(op, read_given(op) | found)
 
@@ -61,7 +61,7 @@ class QuantAbsorbPairsPass(ModulePass):
 def absorb(function: FuncOp) -> dict[str, Attribute]:
     """Take rounding out of ``function``, in place; the types that it gave to values, by their names."""
     types: dict[SSAValue, Attribute] = {}
-    for op in list(ir.operators(function)):
+    for op in list(ir.all_ops(function)):
         type = _rounding(op)
         if type is None:
             continue
@@ -107,7 +107,7 @@ def _of_fake_quant(op: CircleOp) -> Attribute | None:
 def _of_constants(function: FuncOp) -> dict[SSAValue, Attribute]:
     """The codes of constants that DEQUANTIZE makes real."""
     found: dict[SSAValue, Attribute] = {}
-    for op in ir.operators(function):
+    for op in ir.all_ops(function):
         if op.SPEC.name == "DEQUANTIZE" and ir.constant_of(op.operands[0]) is not None:
             codes = ir.params_of(getattr(op.operands[0].type, "element_type", None))
             if codes is not None and codes[0] in CODE_DTYPES:

@@ -80,7 +80,7 @@ class QuantAssignParamsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         plan = PrecisionPlan() if self.config is None else read_config(self.config)
-        name, function = self.scheme or plan.scheme, ir.main_function(op)
+        name, function = self.scheme or plan.scheme, ir.quantized_function(op)
         if name is None or function is None:
             return
         chosen = (
@@ -90,7 +90,7 @@ class QuantAssignParamsPass(ModulePass):
         )
         if chosen.weights_only:
             raise OptionError(f"scheme {name!r} quantises weights only", hint="run quant-weights-only instead")
-        results = (result for op in ir.operators(function) for result in op.results)
+        results = (result for op in ir.all_ops(function) for result in op.results)
         names = [value_name(value) for value in (*function.args, *results)]
         choices = plan.resolve(names) | PrecisionPlan(layers=parse_overrides(self.overrides)).resolve(names)
         Assignment(function, chosen, choices).run()
@@ -144,11 +144,11 @@ class Assignment:
 
     def run(self) -> None:
         """Write all assignments."""
-        for op in ir.operators(self._function):
+        for op in ir.all_ops(self._function):
             if concerns_reals(op):
                 self._assign(op)
         if self._default.reader == LITERT:
-            for op in ir.operators(self._function):
+            for op in ir.all_ops(self._function):
                 _keep_from_zero(op)
         ir.assign(self._function, ir.ARGUMENTS, [self._argument(value) for value in self._function.args])
 

@@ -38,7 +38,7 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.masks import ShownRanges, argument_of, terms
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import real_constant
-from odc_mlir.transforms.quant.common.ir import constant_of, is_float32, main_function, range_of, with_range
+from odc_mlir.transforms.quant.common.ir import constant_of, is_float32, quantized_function, range_of, with_range
 
 if TYPE_CHECKING:
     from odc_mlir.calibration.statistics import TensorStatistics
@@ -73,7 +73,7 @@ class QuantAttachRangesPass(ModulePass):
     """Weight of a new batch in the moving average."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        function = main_function(op)
+        function = quantized_function(op)
         if self.records is None or function is None:
             return
         if not os.path.isfile(self.records):

@@ -34,7 +34,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import part, real
-from odc_mlir.transforms.quant.common.ir import is_float32, main_function, operators
+from odc_mlir.transforms.quant.common.ir import all_ops, is_float32, quantized_function
 from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class QuantLimitFarPass(ModulePass):
     """A JSON file with [least, largest] by tensor name: of all values, also of those that no range is made for."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        function = main_function(op)
+        function = quantized_function(op)
         if function is not None and self.ranges:
             limit_far(function, read_ranges(self.ranges))
 
@@ -76,11 +76,11 @@ def limit_far(function: FuncOp, seen: Mapping[str, Range]) -> None:
 def limited(module: ModuleOp, statistics: Mapping[str, TensorStatistics]) -> ModuleOp:
     """Return a copy of ``module`` with far values limited, or ``module`` if there are none."""
     seen = {name: _seen(found) for name, found in statistics.items() if found.runs_seen}
-    function = main_function(module)
+    function = quantized_function(module)
     if function is None or next(_limited(function, seen), None) is None:
         return module
     module = module.clone()
-    function = main_function(module)
+    function = quantized_function(module)
     assert function is not None
     limit_far(function, seen)
     return module
@@ -96,7 +96,7 @@ def _seen(found: TensorStatistics) -> Range:
 
 def _limited(function: FuncOp, seen: Mapping[str, Range]) -> Iterator[tuple[CircleOp, list[Limit]]]:
     """Each QUANTIZE of a value that is too far out, with what limits that."""
-    for op in operators(function):
+    for op in all_ops(function):
         if op.SPEC.name == "QUANTIZE" and is_float32(op.operands[0]) and value_name(op.operands[0]) in seen:
             codes = info_of(op.results[0])
             assert codes.quant is not None

@@ -65,7 +65,7 @@ from odc_mlir.transforms.common.rewriting import (
     shape_of,
     stack_inputs,
 )
-from odc_mlir.transforms.quant.common.ir import constant_of, main_function, operators, stay_float
+from odc_mlir.transforms.quant.common.ir import all_ops, constant_of, quantized_function, stay_float
 from odc_mlir.transforms.quant.common.layers import load_reals
 
 LEAST_RATIO = 4.0  # of sizes: two bits
@@ -98,7 +98,7 @@ class QuantNormalizeInputsPass(ModulePass):
 
 def normalize_inputs(module: ModuleOp, moments: Mapping[str, Floats], *, by_weights: bool = False) -> None:
     """Centre and scale the channels of inputs by ``moments``, [2, channels] by name, or by their first weights."""
-    function = main_function(module)
+    function = quantized_function(module)
     if function is None:
         return
     preparing_ops = preparing(function)
@@ -123,7 +123,7 @@ def measured_values(function: FuncOp) -> list[str]:
     joins = {use.operation for value in prepared for use in value.uses if use.operation not in ops}
     joined = (
         value
-        for op in operators(function)
+        for op in all_ops(function)
         if op in joins and joins_channels(op)
         for value in op.operands
         if constant_of(value) is None
@@ -347,7 +347,7 @@ def preparing(function: FuncOp) -> list[CircleOp]:
     operators that do more read them in the end.
     """
     known, found = set[SSAValue](function.args), dict[CircleOp, bool]()
-    for op in operators(function):
+    for op in all_ops(function):
         if _prepares(op, known):
             found[op] = False
             known.update(op.results)

@@ -62,7 +62,7 @@ from odc_mlir.transforms.common.rewriting import (
     real,
 )
 from odc_mlir.transforms.common.tensor_names import named
-from odc_mlir.transforms.quant.common.ir import main_function, stay_float
+from odc_mlir.transforms.quant.common.ir import quantized_function, stay_float
 from odc_mlir.transforms.quant.common.layers import load_reals
 
 _MOVING = frozenset(
@@ -99,7 +99,7 @@ class QuantNormalizeOutputsPass(ModulePass):
 
 def normalize_outputs(module: ModuleOp, ranges: Mapping[str, Floats], of_layers: Mapping[str, Floats]) -> None:
     """Scale and move columns of outputs, and of layers, by their ranges; see :class:`QuantNormalizeOutputsPass`."""
-    function = main_function(module)
+    function = quantized_function(module)
     if function is None:
         return
     for made in list(function.body.block.ops):

@@ -78,7 +78,7 @@ class QuantPropagateParamsPass(ModulePass):
     name = "quant-propagate-params"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        name, function = ir.read_word(op, ir.SCHEME), ir.main_function(op)
+        name, function = ir.read_word(op, ir.SCHEME), ir.quantized_function(op)
         if name is not None and function is not None and ir.argument_types(function) is not None:
             symmetric = ir.read_word(op, ir.WEIGHTS) != "asymmetric"
             used = schemes.scheme(name).read_by(ir.read_word(op, ir.READER) or "")
@@ -92,7 +92,7 @@ class Propagation:
         self._function, self._default, self._symmetric_weights = function, default, symmetric_weights
         self._groups, self._ranges = Groups(), Ranges()
         self._ops = [
-            op for op in ir.operators(function) if ir.operand_types(op) is not None and ir.REASON not in op.attributes
+            op for op in ir.all_ops(function) if ir.operand_types(op) is not None and ir.REASON not in op.attributes
         ]
 
     def run(self) -> None:

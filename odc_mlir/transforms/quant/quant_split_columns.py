@@ -43,7 +43,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.policy.schemes import dequantize_constant
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import WeightedLayer, behind, constant, is_real, part, real, shape_of
-from odc_mlir.transforms.quant.common.ir import main_function, stay_float
+from odc_mlir.transforms.quant.common.ir import quantized_function, stay_float
 from odc_mlir.transforms.quant.common.layers import load_reals
 
 LEAST_RATIO = 4.0  # of sizes: one bit that is gained, and one of room
@@ -70,7 +70,7 @@ class QuantSplitColumnsPass(ModulePass):
 
 def split_columns(module: ModuleOp, sizes: Mapping[str, Floats]) -> None:
     """Move large columns of inputs to a channel of their own; ``sizes``: largest magnitude of elements by name."""
-    function = main_function(module)
+    function = quantized_function(module)
     for value, name in () if function is None else _images(function):
         if name in sizes and (layers := _readers(value)):
             factors = _factors(value, name, sizes[name])

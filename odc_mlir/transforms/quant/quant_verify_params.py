@@ -28,7 +28,7 @@ from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo, Trait
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme, bias_params, scheme
 from odc_mlir.transforms.quant.common.conversion import bias_dtype
-from odc_mlir.transforms.quant.common.ir import PRECISION, READER, SCHEME, main_function, operators, read_word
+from odc_mlir.transforms.quant.common.ir import PRECISION, READER, SCHEME, all_ops, quantized_function, read_word
 
 _WIDE = "int16"
 _TOLERANCE = 1e-6  # of scales, relative: what float32 leaves of products
@@ -44,12 +44,12 @@ class QuantVerifyParamsPass(ModulePass):
     """The scheme to check against, if not the one the module was quantised with."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        name, function = self.scheme or read_word(op, SCHEME), main_function(op)
+        name, function = self.scheme or read_word(op, SCHEME), quantized_function(op)
         if name is None or function is None:
             return
         reader = read_word(op, READER) or ""
         default = scheme(name).read_by(reader)
-        for item in operators(function):
+        for item in all_ops(function):
             node = node_of(item)
             if any(info is not None and is_coded(info) for info in (*node.operands, *node.results)):
                 precision = read_word(item, PRECISION)

@@ -58,7 +58,7 @@ from odc_mlir.transforms.common.placement import functions
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_once, make_constant, operator
 from odc_mlir.transforms.common.tensor_names import named, names_in
 from odc_mlir.transforms.quant.common.conversion import conversion
-from odc_mlir.transforms.quant.common.ir import PRECISION, constant_of, is_float32, operators, read_word
+from odc_mlir.transforms.quant.common.ir import PRECISION, all_ops, constant_of, is_float32, read_word
 
 _WIDE = "int16"
 DIRECT = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
@@ -169,7 +169,7 @@ class _Use:
 
 
 def _weights(function: FuncOp, default: str) -> Iterator[_Use]:
-    for op in operators(function):
+    for op in all_ops(function):
         weights, precision = op.SPEC.quant.weights, read_word(op, PRECISION)
         if precision == FLOAT:
             continue

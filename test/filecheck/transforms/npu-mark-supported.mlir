@@ -8,7 +8,7 @@ func.func @main(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4xf3
   func.return %2 : tensor<1x4xf32>
 }
 // CHECK: circle.relu({{.*}}) attributes {odc.placed = "npu"}
-// CHECK: circle.dequantize({{.*}}) attributes {odc.placed = "host", odc.reason = "operator: DEQUANTIZE has no NPU form"}
+// CHECK: circle.dequantize({{.*}}) attributes {odc.placed = "host", odc.reason = "operator: DEQUANTIZE is not supported by the NPU"}
 // CHECK: circle.relu({{.*}}) attributes {odc.placed = "host", odc.reason = "element-type: '' is float32"}
 
 // -----

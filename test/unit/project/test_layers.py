@@ -70,7 +70,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "editing": IR | {"frontend", "transforms", "universe", "quantizer.policy"},
     # Of the rewrites only their names; which steps there are, not what they do.
     "flow": frozenset({"errors", "targets", "transforms.circle.rewrites.table"}),
-    "lowering": IR | {"compiler", "runtime", "simulator"},
+    "ir_api": IR | {"compiler", "runtime", "simulator"},
     "viewer": IR | {"transforms", "pages"},
     "linter": IR | {"frontend", "transforms", "loading", "universe", "plugins", "runtime"},
     "optimizer": IR | {"frontend", "transforms", "loading", "universe", "runtime"},
@@ -109,10 +109,10 @@ USES_XDSL = frozenset(
     | {
         "backends",
         "editing",
+        "ir_api",
         "legality",
         "linter",
         "loading",
-        "lowering",
         "optimizer",
         "quantizer",
         "transforms.npu.npu_search_plans",

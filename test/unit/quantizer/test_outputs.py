@@ -30,7 +30,7 @@ from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.quant.common.ir import main_function, operators
+from odc_mlir.transforms.quant.common.ir import all_ops, quantized_function
 
 COUNT, INPUTS = 64, 12
 
@@ -610,10 +610,10 @@ def test_what_saturates_gets_no_room_beyond(kind: str, scores: float, most: floa
     """Codes of 0 to 1 are the same from a logit of 6.2 on; 5 was seen. SOFTMAX has one scale, but no more to tell where
     many scores are nearly one."""
     module = _scored([kind])
-    function = main_function(module)
+    function = quantized_function(module)
     assert function is not None
-    (name,) = (value_name(op.results[0]) for op in operators(function) if op.SPEC.name == "FULLY_CONNECTED")
-    (result,) = (value_name(op.results[0]) for op in operators(function) if op.SPEC.name == kind)
+    (name,) = (value_name(op.results[0]) for op in all_ops(function) if op.SPEC.name == "FULLY_CONNECTED")
+    (result,) = (value_name(op.results[0]) for op in all_ops(function) if op.SPEC.name == kind)
     largest = np.array([0.1] * 12 + [0.5, 1.0, 2.0, 5.0])
     seen = {name: TensorStatistics.of_extremes(-largest / 5, largest), result: _seen_scores(scores)}
     found = with_output_room(function, {name: (-1.0, 5.0)}, seen, 8)
@@ -627,9 +627,9 @@ def test_what_saturates_gets_no_room_beyond(kind: str, scores: float, most: floa
 )
 def test_scores_of_softmax_alone_ask_for_no_room(kinds: tuple[str, ...], score: float, takes: bool) -> None:
     module = _scored(kinds)
-    function = main_function(module)
+    function = quantized_function(module)
     assert function is not None
-    seen = {value_name(op.results[0]): _seen_scores(score) for op in operators(function)}
+    seen = {value_name(op.results[0]): _seen_scores(score) for op in all_ops(function)}
     assert has_outputs_with_tails(module, seen) is takes
     assert has_outputs_with_tails(module, {})
 

@@ -120,6 +120,13 @@ def test_wrong_operand_count() -> None:
         build_graph(model)
 
 
+def test_too_few_operands_of_an_operator_with_any_number() -> None:
+    model = add_model()
+    model.subgraphs[0].operators[0] = Operator("IF", inputs=(), outputs=(2,))
+    with pytest.raises(ModelError, match=r"takes at least 1 operand \(condition, arguments\), found 0 \(op IF"):
+        build_graph(model)
+
+
 def test_parts_of_a_newer_schema() -> None:
     model = add_model()
     model.unknown.append("Tensor.shiny")

@@ -19,7 +19,7 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.transforms.circle.circle_clip_masks import clip_masks
 from odc_mlir.transforms.common.masks import argument_of, is_beyond, sources
-from odc_mlir.transforms.quant.common.ir import main_function
+from odc_mlir.transforms.quant.common.ir import quantized_function
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -230,7 +230,7 @@ def _attach_seen(module: ModuleOp, inputs: list[Array]) -> None:
     graph, values = build_graph(export_model(module)), dict[str, Any]()
     HostExecutor(graph).run(inputs, watch=lambda i, value: values.update({graph.tensors[i].name: value}))
     values |= {graph.tensors[i].name: value for i, value in zip(graph.inputs, inputs, strict=True)}
-    function = main_function(module)
+    function = quantized_function(module)
     assert function is not None
     reals = {name: value for name, value in values.items() if value.dtype == np.float32}
     attach_ranges(function, {name: (float(value.min()), float(value.max())) for name, value in reals.items()})

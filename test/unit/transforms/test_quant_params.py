@@ -23,9 +23,9 @@ from odc_mlir.transforms.quant.common.ir import (
     REASON,
     SCHEME,
     argument_types,
-    main_function,
     operand_types,
     params_of,
+    quantized_function,
     read_word,
     result_types,
 )
@@ -151,7 +151,7 @@ def test_an_argument_is_what_its_users_ask_for() -> None:
     wide = net.add("NEG", x, name="wide")
     both = [net.add("ABS", y, name="narrow"), net.add("NEG", y, name="wide too"), net.add("NEG", z, name="real")]
     module = assign(net.module(wide, *both), "int8", overrides="wide:int16,wide too:int16,real:float")
-    function = main_function(module)
+    function = quantized_function(module)
     assert function is not None
     types = argument_types(function)
     assert types is not None

@@ -14,10 +14,10 @@ from helpers.float_nets import FloatNet, assign, quantised_results, run_pass
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.transforms.quant.common.ir import (
     REASON,
+    all_ops,
     is_float32,
-    main_function,
     operand_types,
-    operators,
+    quantized_function,
     result_types,
 )
 
@@ -107,9 +107,9 @@ def test_random_networks(scheme: str, seed: int, steps: list[str]) -> None:
     net, outputs = _network(seed, steps)
     names = [net.name(output) for output in outputs]
     module = assign(net.module(*outputs), scheme)
-    function = main_function(module)
+    function = quantized_function(module)
     assert function is not None
-    for op in operators(function):
+    for op in all_ops(function):
         needs, gives = operand_types(op), result_types(op)
         assert needs is not None
         assert gives is not None

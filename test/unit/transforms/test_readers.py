@@ -24,7 +24,7 @@ from odc_mlir.quantizer.policy.readers import litert_refuses, litert_refuses_for
 from odc_mlir.quantizer.policy.schemes import SCHEMES as SCHEME_TYPES
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.execution.graph import build_graph
-from odc_mlir.transforms.quant.common.ir import REASON, main_function
+from odc_mlir.transforms.quant.common.ir import REASON, quantized_function
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges
 from unit.transforms.test_quantised_operators import CASES, NO_KERNEL, Make
 
@@ -305,7 +305,7 @@ def test_sums_of_ranges_that_are_powers_of_two(name: str, ranges: tuple[float, f
     operands = [net.input(np.linspace(-reach, reach, 24, dtype=np.float32)) for reach in (left, right)]
     total = net.add(name, *operands)
     module = net.module(total)
-    function = main_function(module)
+    function = quantized_function(module)
     assert function is not None
     attach_ranges(function, {net.name(total): (-most, most), "in0": (-left, left), "in1": (-right, right)})
     assign(module, "int16x8", reader="litert")

@@ -18,7 +18,7 @@ from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
-from odc_mlir.transforms.circle.circle_remove_channels import CodeRanges
+from odc_mlir.transforms.circle.circle_remove_channels import FunctionIntervals
 from odc_mlir.transforms.circle.rewrites.channels import channels_of
 from odc_mlir.transforms.common.placement import main_function, operators
 
@@ -46,15 +46,15 @@ def samples(module: ModuleOp, seed: int) -> Iterator[list[Array]]:
         yield [draw(shape).astype(np.float32) for shape in shapes]
 
 
-def code_bounds(value: SSAValue, ranges: CodeRanges) -> tuple[Array, Array]:
+def code_bounds(value: SSAValue, intervals: FunctionIntervals) -> tuple[Array, Array]:
     """The smallest and the largest real number of each channel of an output."""
     assert isinstance(value.owner, CircleOp)
     codes = value.owner.operands[0]
     assert value.owner.SPEC.name == "DEQUANTIZE"
     quant = tensor_facts(codes.type).quant
     assert quant is not None
-    span = ranges(codes)
-    low, high = (dequantize_codes(end, quant.scale, quant.zero_point) for end in (span.low, span.high))
+    found = intervals(codes)
+    low, high = (dequantize_codes(end, quant.scale, quant.zero_point) for end in (found.low, found.high))
     return low, high
 
 
@@ -83,10 +83,10 @@ def test_every_code_is_within_its_bounds() -> None:
     for seed in range(_NETWORKS):
         module = channel_net(seed, all_values=True)
         function = main_function(module)
-        ranges = CodeRanges.of_function(function)
+        intervals = FunctionIntervals.of_function(function)
         block = function.body.block
         assert block.last_op is not None
-        bounds = [code_bounds(value, ranges) for value in block.last_op.operands]
+        bounds = [code_bounds(value, intervals) for value in block.last_op.operands]
         constant += sum(int((low == high).sum()) for low, high in bounds)
         for numerics in ("fixed", "litert"):
             run = executor(module, numerics)

@@ -1,9 +1,9 @@
-"""Channels of quantised tensors: the codes that each may hold, and kinds of operators by their effect on channels.
+"""Channels of quantised tensors: intervals of their codes, and kinds of operators by their effect on channels.
 
-Channels are the elements of the last dimension. Their ranges hold for any input of the model, by the arithmetic that
-runs: what is monotone is computed at both ends. There is one class for each kind of operator and one entry of
-:data:`KINDS` for each operator; any other is a barrier: it reads all channels of its operands, and its results may hold
-every code.
+A channel is an index of the last dimension. The interval of its codes holds for all inputs of the model. Intervals of
+results are computed with the arithmetic of the kernels, at both ends where that is monotone. Each kind of operator has
+a class, and each operator an entry of :data:`KINDS`. Operators without an entry are barriers: they read all channels of
+their operands, and their results may have any code.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from odc_mlir.transforms.common import rewriting
 from odc_mlir.transforms.common.retyping import retype
 
 _BLOCK = 1 << 15  # weights that are made float64 at a time: they should stay in the cache
-_NUMERICS = ("fixed", "litert")  # what a run may ask of fully connected layers
+_NUMERICS = ("fixed", "litert")  # arithmetics of fully connected layers; a run chooses one
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelRange:
-    """Smallest and largest code of each channel, ``[C]``."""
+class ChannelIntervals:
+    """Intervals of codes: the smallest and the largest code of each channel, ``[C]``."""
 
     low: Ints
     high: Ints
@@ -52,31 +52,31 @@ class ChannelRange:
         """Return a mask of channels that hold one code only."""
         return np.asarray(self.low == self.high)
 
-    def with_code(self, code: int | Ints) -> ChannelRange:
-        """The channels where ``code`` may stand, too."""
-        return ChannelRange(np.minimum(self.low, code), np.maximum(self.high, code))
+    def with_code(self, code: int | Ints) -> ChannelIntervals:
+        """Return the intervals, widened to contain ``code``."""
+        return ChannelIntervals(np.minimum(self.low, code), np.maximum(self.high, code))
 
-    def within(self, low: int, high: int) -> ChannelRange:
-        """The channels after a clamp."""
-        return ChannelRange(self.low.clip(low, high), self.high.clip(low, high))
+    def within(self, low: int, high: int) -> ChannelIntervals:
+        """Return the intervals after a clamp."""
+        return ChannelIntervals(self.low.clip(low, high), self.high.clip(low, high))
 
-    def tiled(self, count: int) -> ChannelRange:
-        """The channels ``count`` times in a row."""
-        return self if count == 1 else ChannelRange(np.tile(self.low, count), np.tile(self.high, count))
+    def tiled(self, count: int) -> ChannelIntervals:
+        """Return the intervals repeated ``count`` times."""
+        return self if count == 1 else ChannelIntervals(np.tile(self.low, count), np.tile(self.high, count))
 
-    def joined(self, other: ChannelRange) -> ChannelRange:
-        """Return the union of both spans."""
-        return ChannelRange(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
+    def joined(self, other: ChannelIntervals) -> ChannelIntervals:
+        """Return the smallest intervals that contain both."""
+        return ChannelIntervals(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
 
-def full_span(dtype: str, channels: int) -> ChannelRange:
-    """Every code of the type."""
+def full_intervals(dtype: str, channels: int) -> ChannelIntervals:
+    """Return intervals of all codes of the type."""
     low, high = code_range(dtype)
-    return ChannelRange(np.full(channels, low, np.int64), np.full(channels, high, np.int64))
+    return ChannelIntervals(np.full(channels, low, np.int64), np.full(channels, high, np.int64))
 
 
 def channels_of(value: SSAValue) -> int | None:
-    """The last extent of a tensor of codes with one scale; None for any other."""
+    """Return the last extent of a tensor of codes with one scale; None for other tensors, and if unknown or 0."""
     facts = tensor_facts(value.type)
     if facts.dtype not in CODE_DTYPES or facts.quant is None or not facts.quant.per_tensor or not facts.shape:
         return None
@@ -130,45 +130,46 @@ class ChannelWeights:
         """Return a mask of columns of ``[O, taps, I]`` that hold a weight other than 0."""
         return np.asarray(self.is_used.any(axis=0))
 
-    def results(self, source: ChannelRange) -> ChannelRange:
-        """The codes of the result's channels for an input of these."""
+    def results(self, source: ChannelIntervals) -> ChannelIntervals:
+        """Return the intervals of the result's channels from those of the input's."""
         zero = self.how.in_zero
         low, high = source.low - zero, source.high - zero
         if self.is_padded:
             low, high = np.minimum(low, 0), np.maximum(high, 0)
         ends = self._ends(low, high)
-        found = self._codes(ends, self.how)
+        found = self._rescaled(ends, self.how)
         if self.node.spec.name == "FULLY_CONNECTED":
             for numerics in _NUMERICS[1:]:
                 other = replace(self.node, context=Context(numerics=numerics))
-                found = found.joined(self._codes(ends, _how(self.layer, other)))
+                found = found.joined(self._rescaled(ends, _how(self.layer, other)))
         return self._without_overflow(found, self.largest_sum)
 
     def _ends(self, low: Ints, high: Ints) -> Ints:
-        """Smallest and largest sums without bias, ``[2, O]``: each product is at one of its ends.
+        """Return the smallest and largest sums without bias, ``[2, O]``, from the intervals of the input.
 
-        Exact: half of integers that float64 holds, for sums of 32 bits and of the 46 that bound others.
+        Sums are computed doubled and are exact up to 2^46, as float64 represents these integers. Larger ones do not
+        matter: :meth:`_without_overflow` discards their intervals.
         """
         if self.codes.ndim == 2:
             low, high = (np.repeat(end, self.codes.shape[1] // len(low)) for end in (low, high))
         middle, width = self.sums((low + high).astype(np.float64), (high - low).astype(np.float64))
         return np.asarray((np.stack([middle - width, middle + width]) / 2).astype(np.int64))
 
-    def _codes(self, ends: Ints, how: Accumulation) -> ChannelRange:
+    def _rescaled(self, ends: Ints, how: Accumulation) -> ChannelIntervals:
         assert how.rescale is not None  # of codes
         low, high = how.rescale((ends + self.bias).astype(how.sums)).astype(np.int64)
-        return ChannelRange(low, high)
+        return ChannelIntervals(low, high)
 
-    def _without_overflow(self, found: ChannelRange, limit: Ints) -> ChannelRange:
-        """``found`` where no sum, and nothing that requantising makes of it, leaves its type: it wraps around there."""
+    def _without_overflow(self, found: ChannelIntervals, limit: Ints) -> ChannelIntervals:
+        """Return ``found``, but all codes for channels whose sums or rescaled sums may overflow, and so wrap around."""
         out, x = self.node.results[0], self.node.operand(self.layer.input)
         scales = np.asarray(weight_scales(self.node, self.node.operand(self.layer.weights), len(limit)), np.float64)
         assert out.quant is not None
         assert x.quant is not None
         grown = limit * np.maximum(2 * x.quant.scale * scales / out.quant.scale, 1)
         safe = grown < (1 << 31) if self.how.sums == "int32" else (limit < 1 << 46) & (grown < 1 << 31)
-        every = full_span(out.dtype, len(limit))
-        return ChannelRange(np.where(safe, found.low, every.low), np.where(safe, found.high, every.high))
+        every = full_intervals(out.dtype, len(limit))
+        return ChannelIntervals(np.where(safe, found.low, every.low), np.where(safe, found.high, every.high))
 
 
 def _how(layer: rewriting.WeightedLayer, node: Node) -> Accumulation:
@@ -178,7 +179,7 @@ def _how(layer: rewriting.WeightedLayer, node: Node) -> Accumulation:
 
 
 def weights_of(layer: rewriting.WeightedLayer, node: Node, is_padded: bool) -> ChannelWeights | None:
-    """The weights of a layer on codes; None where they, or the bias, are not constants, or their sums are refused."""
+    """Return the weights of a layer on codes; None if they or the bias are not constant, or sums are not supported."""
     operands = layer.op.operands
     stored = rewriting.constant(operands[layer.weights])
     bias = rewriting.constant(layer.bias_value)
@@ -199,7 +200,7 @@ def weights_of(layer: rewriting.WeightedLayer, node: Node, is_padded: bool) -> C
 
 
 def _is_in_units(layer: rewriting.WeightedLayer, node: Node) -> bool:
-    """Return whether the bias, where there is one, counts in units of sums and says so."""
+    """Return whether the scale of the bias, if it has one, is the scale of the sums."""
     x, bias = node.operand(layer.input), node.optional(layer.bias)
     if bias is None or bias.quant is None:
         return True
@@ -210,7 +211,7 @@ def _is_in_units(layer: rewriting.WeightedLayer, node: Node) -> bool:
 
 # --- kinds of operators
 
-Ranges = Callable[[SSAValue], ChannelRange]
+IntervalsOf = Callable[[SSAValue], ChannelIntervals]
 Mask = NDArray[np.bool_]
 Places = NDArray[np.int64]
 
@@ -224,14 +225,14 @@ class Tie(NamedTuple):
 
 
 class ChannelKind:
-    """One operator by how it treats channels. It has one result, a tensor of codes with one scale."""
+    """An operator and its effect on channels. It has one result, a tensor of codes with one scale."""
 
     def __init__(self, op: CircleOp) -> None:
         self.op = op
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
-        """``op`` as one of this kind; None where it is none."""
+        """Return ``op`` as an instance of this kind, None if it is of another kind."""
         raise NotImplementedError
 
     @property
@@ -243,18 +244,18 @@ class ChannelKind:
         """Return the channels of the result."""
         return count_channels(self.result)
 
-    def span(self, ranges: Ranges) -> ChannelRange | None:
-        """The codes of the result; None where any may be."""
+    def intervals(self, intervals_of: IntervalsOf) -> ChannelIntervals | None:
+        """Return the intervals of the result; None if it may have any code."""
         raise NotImplementedError
 
     def ties(self) -> Iterator[Tie]:
         """Return the correspondence of operands' channels, without constants, to the result's."""
         return iter(())
 
-    def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelRange | None) -> None:
-        """Make the operator one of the channels ``kept``; its operands are narrow already.
+    def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelIntervals | None) -> None:
+        """Reduce the operator to the result channels ``kept``; its operands are reduced already.
 
-        ``inputs``, ``source``: which channels of a layer's input are left, None for all, and the codes of all.
+        ``inputs``: the remaining channels of a layer's input, None for all; ``source``: the intervals of all of them.
         """
         shape = rewriting.shape_of(self.result)
         assert shape is not None
@@ -262,14 +263,14 @@ class ChannelKind:
 
 
 def count_channels(value: SSAValue) -> int:
-    """The channels of a value that has some."""
+    """Return the number of channels of a value that has channels."""
     found = channels_of(value)
     assert found is not None
     return found
 
 
 def replace_constant(op: CircleOp, index: int, array: NDArray[np.generic], role: str, kept: Mask | None = None) -> None:
-    """Give operand ``index``, a constant, these elements; ``kept``: which of its scales stay, where it has several."""
+    """Replace the elements of the constant operand ``index``; ``kept``: the remaining scales, if it has several."""
     old = op.operands[index]
     facts = tensor_facts(old.type)
     quant = facts.quant
@@ -286,7 +287,7 @@ def replace_constant(op: CircleOp, index: int, array: NDArray[np.generic], role:
 
 
 def put_operand(op: CircleOp, index: int, made: ConstOp) -> None:
-    """Make a new constant operand ``index``; the old one goes where nothing else reads it."""
+    """Replace operand ``index`` by a new constant; erase the old one if it has no other use."""
     old = op.operands[index]
     Rewriter.insert_op(made, InsertPoint.before(op))
     op.operands[index] = made.result
@@ -337,37 +338,37 @@ class ProductKind(ChannelKind):
         """Return whether the weights lie ``[O, taps, I]``."""
         return self.weights.codes.ndim == 3
 
-    def span(self, ranges: Ranges) -> ChannelRange | None:
-        source = ranges(self.input)
+    def intervals(self, intervals_of: IntervalsOf) -> ChannelIntervals | None:
+        source = intervals_of(self.input)
         return self.weights.results(source.tiled(self._repeats(source)) if self.is_dense else source)
 
-    def _repeats(self, source: ChannelRange) -> int:
+    def _repeats(self, source: ChannelIntervals) -> int:
         """Return how many times a row of dense weights repeats over the input's channels."""
         return int(self.weights.codes.shape[2]) // len(source.low)
 
-    def may_shrink(self, source: ChannelRange) -> bool:
+    def may_shrink(self, source: ChannelIntervals) -> bool:
         """Return whether some channel of the input is not needed for all results."""
         if not self.is_dense:
             return False
         used = self.weights.used_columns.reshape(-1, len(source.low)).any(axis=0)
         return bool((~used | self._absorbed(source)).any())
 
-    def needs(self, kept: Mask, source: ChannelRange) -> Mask:
-        """The channels of the input on which the results ``kept`` depend: of varying codes, with a weight but 0."""
+    def needs(self, kept: Mask, source: ChannelIntervals) -> Mask:
+        """Return a mask of input channels that the results ``kept`` need: with a weight but 0, and not absorbed."""
         if not self.is_dense:
             return np.ones(len(source.low), np.bool_)
         used = self.weights.used_columns if kept.all() else self.weights.is_used[kept].any(axis=0)
         needed: Mask = used.reshape(-1, len(source.low)).any(axis=0) & ~self._absorbed(source)
         return needed
 
-    def _absorbed(self, source: ChannelRange) -> Mask:
+    def _absorbed(self, source: ChannelIntervals) -> Mask:
         """Return the channels of the input that add the same to every sum, so that the bias can replace them."""
         weights = self.weights
         if weights.is_padded or weights.layer.bias_value is None or weights.largest_sum.max(initial=0) >= 1 << 31:
             return np.asarray(source.is_constant & (source.low == weights.how.in_zero))
         return source.is_constant
 
-    def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelRange | None) -> None:
+    def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelIntervals | None) -> None:
         layer, bias = self.weights.layer, self.weights.bias
         stored = rewriting.constant(self.op.operands[layer.weights])
         assert stored is not None
@@ -410,7 +411,7 @@ def _is_padded(node: Node) -> bool:
 
 
 class Depthwise(ProductKind):
-    """DEPTHWISE_CONV_2D: some results for each channel."""
+    """DEPTHWISE_CONV_2D: each result channel reads one input channel."""
 
     @classmethod
     def _fits(cls, layer: rewriting.WeightedLayer) -> bool:
@@ -425,11 +426,11 @@ class Depthwise(ProductKind):
         yield Tie(self.input, np.repeat(np.arange(channels), self.channels // channels), np.arange(self.channels))
 
 
-# --- what keeps each channel at its place
+# --- operators that sum over no channels
 
 
 class Moves(ChannelKind):
-    """Operators whose result holds codes of the same channel of the operand, or something between them."""
+    """Operators whose result lies in the interval of the same channel of the operand, such as pooling."""
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
@@ -441,11 +442,11 @@ class Moves(ChannelKind):
     def _keeps_channels(cls, op: CircleOp) -> bool:
         return True
 
-    def span(self, ranges: Ranges) -> ChannelRange | None:
+    def intervals(self, intervals_of: IntervalsOf) -> ChannelIntervals | None:
         op = self.op
         if not rewriting.is_same_element(op.operands[0], self.result):
             return None
-        found = ranges(op.operands[0])
+        found = intervals_of(op.operands[0])
         if rewriting.activation(op) == "none":
             return found
         node = node_of(op)
@@ -460,15 +461,15 @@ class Moves(ChannelKind):
 
 
 class Pads(Moves):
-    """PAD and its kin, around the image."""
+    """PAD, PADV2 and MIRROR_PAD of any dimension but the channels."""
 
     @classmethod
     def _keeps_channels(cls, op: CircleOp) -> bool:
         widths = rewriting.constant(op.operands[1])
         return widths is not None and widths.ndim == 2 and not widths[-1].any()
 
-    def span(self, ranges: Ranges) -> ChannelRange | None:
-        found, op = super().span(ranges), self.op
+    def intervals(self, intervals_of: IntervalsOf) -> ChannelIntervals | None:
+        found, op = super().intervals(intervals_of), self.op
         if found is None or op.SPEC.name == "MIRROR_PAD":
             return found
         if op.SPEC.name == "PAD":
@@ -479,7 +480,7 @@ class Pads(Moves):
 
 
 class Views(ChannelKind):
-    """RESHAPE where the last dimension stays, takes in others, or gives some up."""
+    """RESHAPE whose last extent stays, or is multiplied or divided by an integer."""
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
@@ -491,18 +492,20 @@ class Views(ChannelKind):
             cls(op) if rewriting.is_same_element(*values) and (source % result == 0 or result % source == 0) else None
         )
 
-    def span(self, ranges: Ranges) -> ChannelRange | None:
-        found, channels = ranges(self.op.operands[0]), self.channels
+    def intervals(self, intervals_of: IntervalsOf) -> ChannelIntervals | None:
+        found, channels = intervals_of(self.op.operands[0]), self.channels
         if channels >= len(found.low):
             return found.tiled(channels // len(found.low))
-        return ChannelRange(found.low.reshape(-1, channels).min(axis=0), found.high.reshape(-1, channels).max(axis=0))
+        return ChannelIntervals(
+            found.low.reshape(-1, channels).min(axis=0), found.high.reshape(-1, channels).max(axis=0)
+        )
 
     def ties(self) -> Iterator[Tie]:
         source = count_channels(self.op.operands[0])
         both = np.arange(max(source, self.channels))
         yield Tie(self.op.operands[0], both % source, both % self.channels)
 
-    def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelRange | None) -> None:
+    def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelIntervals | None) -> None:
         op, shape = self.op, rewriting.static_shape_of(self.result)
         assert shape is not None
         extents = [*shape[:-1], int(kept.sum())]

@@ -3,8 +3,9 @@
 Three choices depend on each other and are searched together:
 
 - Residents: a result that stays in the tile buffer is neither stored nor loaded, and leaves less room for tiles.
-- Tilings: fast ones have long programs. If constants and program have a port of their own, both overlap with the work
-  of the layers, and the slower of the two decides: bytes of program may be worth more than cycles of a layer.
+- Tilings: a faster tiling often needs a longer program. If constants and program are fetched through a port of their
+  own, fetching overlaps with computing, and the slower of both determines the time. Then a slower tiling with a shorter
+  program may be better. Each layer therefore has a Pareto front of tilings, by cycles and bytes of program.
 - Fused operations: apart, a convolution stores its result, and the element-wise operation after it loads that result
   and the other operand. Fused, only the other operand is loaded while the array is busy.
 
@@ -58,7 +59,7 @@ from odc_mlir.transforms.npu.schedule.window_search import (
 )
 
 ROOM_STEP = 256  # bytes: rooms are rounded down to this, so that searches are shared between similar plans
-WORTHWHILE = 0.999  # of the score that a change must at least reach
+WORTHWHILE = 0.999  # largest new score of a change that is worth making, as a share of the old one
 
 
 @dataclass(slots=True)
@@ -72,10 +73,11 @@ class ResidentCandidate:
 
 @dataclass(slots=True)
 class LayerGraph:
-    """A segment as the planner sees it.
+    """Layers of a segment and the candidates for residents between them.
 
-    ``sources``, ``results``: for each layer the candidates among its operands and its result, as indices; None stays in
-    memory. ``uncopied``: bytes of weights without room in SRAM. ``constant_bytes``: weights and parameters of all.
+    ``sources``, ``results``: indices of the candidates that each layer reads and writes; None for a tensor that stays
+    in memory. ``uncopied``: bytes of a layer's weights that have no room in SRAM. ``constant_bytes``: weights and
+    parameters of all layers.
     """
 
     ops: list[Operation]
@@ -104,9 +106,10 @@ class ResidentPlanner:
         self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[TilingChoice, ...] | CompileError] = {}
 
     def plan(self, check: Callable[[], None], *, improve: bool) -> ResidencyPlan:
-        """Return the best plan: all candidates that fit together; with ``improve``, without those that do not pay.
+        """Return a plan, found greedily: with the residents that fit together, or without any if better.
 
-        ``check`` is called repeatedly and may raise. Raises CompileError if a layer does not fit.
+        ``improve``: also drop single residents, large ones first, if that makes the plan better. ``check`` is called
+        repeatedly and may raise. Raises CompileError if a layer does not fit.
         """
         best: ResidencyPlan | None = None
         failure: NotResidentError | None = None
@@ -160,8 +163,8 @@ class ResidentPlanner:
         residents = {
             index: Resident(c.layout, c.first, c.last) for index, c in enumerate(self.candidates) if index in kept
         }
-        if place_residents(list(residents.values())) > total:
-            raise CompileError("resident tensors overlap")
+        if (placed := place_residents(list(residents.values()))) > total:
+            raise CompileError(f"resident tensors exceed the tile buffer ({placed} > {total} bytes)")
         alive: list[list[Resident]] = [[] for _ in self.graph.ops]
         for resident in residents.values():
             for layer in range(resident.first, resident.last + 1):
@@ -175,7 +178,7 @@ class ResidentPlanner:
         return ResidencyPlan(residents, *self._balancer.choose(fronts))
 
     def _front(self, layer: int, room: int, sources: tuple[bool, ...], result: bool) -> tuple[TilingChoice, ...]:
-        """Return the choices of a layer, the same object for the same arguments: plans mostly share them."""
+        """Return the Pareto front of a layer: the same object for the same arguments, as plans mostly share it."""
         key, op = (layer, room, sources, result), self.graph.ops[layer]
         if key not in self._fronts:
             uncopied = self.graph.uncopied.get(op, 0)
@@ -189,27 +192,27 @@ class ResidentPlanner:
         return found
 
 
-# Cycles that a cycle of program fetch is taken to be worth, from "hidden" to "all that matters".
+# Prices of a cycle of program fetch, in cycles of computing. Low: fetching is hidden. High: fetching limits the speed.
 PRICES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
-EXPOSED = 0.2  # share of the faster side that the slower one does not hide: start and end of the segment
+EXPOSED = 0.2  # share of the shorter of computing and fetching that does not overlap: start and end of the segment
 
 
 class Balancer:
-    """Choice of one tiling per layer, repeatedly for plans that differ in few layers."""
+    """Choice of one tiling per layer from its Pareto front. Only layers whose front has changed are searched again."""
 
     def __init__(self, constant_bytes: int, target: Target, memory: MemoryMode) -> None:
         """``constant_bytes``: weights and parameters of all layers."""
         self.constant_bytes = constant_bytes
         self._port = ports(target, memory)
-        self._fronts: list[tuple[TilingChoice, ...]] = []  # of the plan before
+        self._fronts: list[tuple[TilingChoice, ...]] = []  # of the previous plan
         self._chosen: list[list[TilingChoice]] = [[] for _ in PRICES]
         self._cycles: list[list[float]] = [[] for _ in PRICES]
         self._program: list[list[float]] = [[] for _ in PRICES]
 
     def choose(self, fronts: Sequence[tuple[TilingChoice, ...]]) -> tuple[list[TilingChoice], float]:
-        """Return the best choice from each layer's ``fronts``, and their cost."""
+        """Return one choice per layer from its front, by the price with the lowest total cost, and that cost."""
         width = self._port.constants.bytes_per_cycle
-        self._take(fronts, width)
+        self._update(fronts, width)
         best, best_score = 0, float("inf")
         for number in range(len(PRICES)):
             cycles, program = sum(self._cycles[number]), sum(self._program[number]) / width
@@ -222,8 +225,8 @@ class Balancer:
                 best, best_score = number, score
         return list(self._chosen[best]), best_score
 
-    def _take(self, fronts: Sequence[tuple[TilingChoice, ...]], width: int) -> None:
-        """Choose for every price in the layers whose front differs from the last one."""
+    def _update(self, fronts: Sequence[tuple[TilingChoice, ...]], width: int) -> None:
+        """Choose a tiling for every price in the layers whose front has changed."""
         if len(self._fronts) != len(fronts):
             self._fronts = [()] * len(fronts)
             for lists in (self._chosen, self._cycles, self._program):
@@ -273,7 +276,7 @@ def read_graph(layers: Sequence[Operation], target: Target, uncopied: Mapping[Op
 
 
 def _aliases(value: SSAValue) -> Iterator[SSAValue]:
-    """Return ``value`` and all views of it."""
+    """Yield ``value`` and all reshapes of it."""
     yield value
     for use in value.uses:
         if isinstance(use.operation, npu.ReshapeOp):
@@ -288,12 +291,12 @@ def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Re
         return None
     uses = [(use.operation, value) for value in _aliases(result) for use in value.uses]
     readers = [(user, value) for user, value in uses if not isinstance(user, npu.ReshapeOp)]
-    if image is None or not readers or not _may_touch(op) or isinstance(op, npu.ArgMaxOp):
+    if image is None or not readers or not _supports_residents(op) or isinstance(op, npu.ArgMaxOp):
         return None
     border, fills = PaddingBorder(), set()
     needs_dense = isinstance(op, npu.ReduceOp | npu.SoftmaxOp) or _broadcasts(op)
     for user, value in readers:
-        if user not in index or not _may_touch(user):
+        if user not in index or not _supports_residents(user):
             return None
         if (given := given_tiling(user)) is not None and given.in_slots:
             return None
@@ -312,8 +315,8 @@ def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Re
     return ResidentCandidate(op, Resident(layout, index[op], last), fills.pop() if fills else None)
 
 
-def _may_touch(op: Operation) -> bool:
-    """Return whether ``op`` can read and write resident tensors."""
+def _supports_residents(op: Operation) -> bool:
+    """Return whether ``op`` can read resident tensors and, except for ARG_MAX, write one."""
     return isinstance(op, _RESIDENT) and image_shape(npu.shape_of(op.results[0])) is not None
 
 
@@ -470,7 +473,7 @@ def held_bytes(block: Block, layers: Sequence[Operation]) -> list[int]:
 
 
 def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[LayerGraph, ResidencyPlan]:
-    """Return the tensor operations of a program and the best plan; raise CompileError if a layer does not fit.
+    """Return the tensor operations of a program and their plan; raise CompileError if a layer does not fit.
 
     If the target was chosen with ``prefer = compile-time``, few plans are tried.
     """
@@ -489,7 +492,7 @@ def planned_layers(
     quick: bool = False,
     uncopied: Mapping[Operation, int] = MappingProxyType({}),
 ) -> tuple[LayerGraph, ResidencyPlan]:
-    """Return ``layers`` of one program, in order, and the best plan; raise CompileError if a layer does not fit.
+    """Return ``layers`` of one program, in order, and their plan; raise CompileError if a layer does not fit.
 
     ``uncopied``: bytes of weights without room in SRAM, by layer. ``check`` may raise too.
     """

@@ -1,8 +1,8 @@
 """The table of placement rules of the NPU.
 
-Each rule looks at one thing and says what it saw when that thing is in the way. ``npu-mark-supported`` asks
-:func:`verdict` for every operator; compile reports and the generated documentation read the same table. Rules see
-operators as :class:`odc_mlir.ops.spec.Node`, so the table needs no IR.
+Each rule checks one property of an operator, and returns the value that it found if this value keeps the operator from
+the NPU. ``npu-mark-supported`` calls :func:`verdict` for every operator; compile reports and the generated
+documentation read the same table. Rules take an :class:`odc_mlir.ops.spec.Node`, so the table needs no IR.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Verdict:
 
 
 def rules_of(spec: OpSpec) -> tuple[Rule, ...] | None:
-    """The rules of an operator beside :data:`GENERIC`, None for one that has no NPU form."""
+    """Return the rules of one operator, without :data:`GENERIC` and :data:`GENERIC_LAST`; None if unsupported."""
     if spec.name in OPERATORS:
         return OPERATORS[spec.name]
     return BY_TABLE if works_by_table(spec) else None
@@ -45,7 +45,7 @@ def verdict(node: Node, limits: PlacementLimits) -> Verdict:
     """Check all rules for ``node``; return the first violation and the offending value."""
     rules = rules_of(node.spec)
     if rules is None:
-        return Verdict(False, f"operator: {node.spec.name} has no NPU form")
+        return Verdict(False, f"operator: {node.spec.name} is not supported by the NPU")
     for rule in (*GENERIC, *rules, *GENERIC_LAST):
         if seen := rule(node, limits):
             return Verdict(False, f"{rule.name}: {seen}")
@@ -53,7 +53,7 @@ def verdict(node: Node, limits: PlacementLimits) -> Verdict:
 
 
 def rules_text() -> Iterator[str]:
-    """Yield the table and the pattern groups as text; an operator without a line has no NPU form."""
+    """Yield the table and the pattern groups as text; operators without a line are not supported."""
     yield "every operator"
     yield from _lines((*GENERIC, *GENERIC_LAST))
     for name, rules in OPERATORS.items():
@@ -81,7 +81,7 @@ GENERIC: tuple[Rule, ...] = (
     check.fits_sram,
 )
 
-# Rules of every operator that are asked last, for what is left.
+# Rules of every operator that run last, after its own rules.
 GENERIC_LAST: tuple[Rule, ...] = (check.understood,)
 
 
@@ -163,10 +163,10 @@ MOVERS = (
     "UNPACK",
 )
 
-# Rules of every element-wise operator without an entry of its own: a table of 256 codes says what it does.
+# Rules of element-wise operators without an entry in OPERATORS, which become lookup tables (interpolated for 16 bits).
 BY_TABLE: tuple[Rule, ...] = (check.one_input, check.same_shape, operator_checks.by_table)
 
-# What each operator needs beyond the generic rules; one without an entry that is not element-wise stays on the host.
+# Rules of each operator beside the generic ones. Operators without an entry stay on the host or are element-wise.
 OPERATORS: dict[str, tuple[Rule, ...]] = {
     "CONV_2D": (check.rank4, *_PRODUCT, check.kernel_in_field, _WINDOW, operator_checks.weight_axis(0), check.groups),
     "TRANSPOSE_CONV": (
@@ -201,7 +201,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "SQUARED_DIFFERENCE": _ARITHMETIC,
     "MAXIMUM": _SELECTION,
     "MINIMUM": _SELECTION,
-    "SELECT": _SELECTION,  # its condition is not a code, so one that is computed is refused as such
+    "SELECT": _SELECTION,  # a generic rule refuses a computed condition, as booleans are not codes
     "SELECT_V2": _SELECTION,
     "CONCATENATION": (check.joined_quant, check.moves),
     "PRELU": (check.same_type, check.quantised_constants, operator_checks.slopes, check.broadcastable),

@@ -40,14 +40,14 @@ REAL = Float32Type()
 LEFT_ALONE = UnitAttr()
 
 
-def main_function(module: ModuleOp) -> FuncOp | None:
-    """The function of the first subgraph, the only one that is quantised; None where there is none with a body."""
+def quantized_function(module: ModuleOp) -> FuncOp | None:
+    """Return the function that is quantised: the first subgraph's, or None if it is missing or has no body."""
     found = next((op for op in module.body.block.ops if isinstance(op, FuncOp)), None)
     return found if found is not None and found.body.blocks else None
 
 
-def operators(function: FuncOp) -> Iterator[CircleOp]:
-    """The operators of a function (no constants), in program order."""
+def all_ops(function: FuncOp) -> Iterator[CircleOp]:
+    """Yield all operators of a function in program order, without constants."""
     return (op for op in function.walk() if isinstance(op, CircleOp))
 
 

@@ -17,7 +17,7 @@ from odc_mlir.formats.samples import read_npz
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.spec import Array, QuantParams, TensorInfo
 from odc_mlir.support.locations import name_loc, op_name, value_name
-from odc_mlir.transforms.quant.common.ir import constant_of, main_function, operators
+from odc_mlir.transforms.quant.common.ir import all_ops, constant_of, quantized_function
 
 
 def load_arrays(path: str, option: str) -> dict[str, Array]:
@@ -93,8 +93,8 @@ def layer_constants(module: ModuleOp, arrays: Mapping[str, Array], role: str) ->
     ``RESULT:OPERAND`` names one of several weights by what the operator table calls the operand. Raises ModelError for
     a name that no layer with such a constant has.
     """
-    function = main_function(module)
-    found = {op_name(op): op for op in operators(function)} if function is not None else {}
+    function = quantized_function(module)
+    found = {op_name(op): op for op in all_ops(function)} if function is not None else {}
     for name, array in arrays.items():
         op, operand = found.get(name), ""
         if op is None:

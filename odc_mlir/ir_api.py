@@ -1,6 +1,6 @@
-"""The lowering API for research: make packages of IR of any stage, and simulate it.
+"""Functions of the Python API on IR: make a package of a module of any stage, or simulate it.
 
-Modules go through ``odc_mlir.lower`` to a stage, are changed by passes or by hand, and go on from there.
+A module can be lowered to a stage with ``odc_mlir.lower``, changed by passes or by hand, and then be given to these.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from odc_mlir.simulator.run import simulate as simulate_program
 
 
 def package(module: ModuleOp, *, time_limit: float | None = None) -> Package:
-    """Lower a copy of ``module`` from its stage to the end, and make the package of it.
+    """Lower a copy of ``module`` from its stage to the end, and return its package.
 
-    Target and options are those in the IR. Programs are taken as they are: passes of earlier stages do not run again.
+    Target and options are those in the IR. Passes of earlier stages do not run again.
     Raises CompileError for IR between stages, and other OdcErrors.
     """
     return Package(compiler.package(module, time_limit=time_limit))
@@ -31,7 +31,7 @@ def package(module: ModuleOp, *, time_limit: float | None = None) -> Package:
 
 @dataclass(frozen=True)
 class Simulation:
-    """One simulated inference. ``cycles``: of all segments; ``segments``: counters of each; ``outputs``: or None."""
+    """One simulated inference: cycles of all segments, counters of each, and outputs if there were inputs."""
 
     cycles: int
     segments: tuple[Counters, ...]
@@ -39,7 +39,7 @@ class Simulation:
 
 
 def simulate(module: ModuleOp, inputs: Sequence[Any] | None = None) -> Simulation:
-    """Simulate the NPU programs of ``module``, at any stage: cycles alone, or with ``inputs`` values too.
+    """Simulate the NPU programs of ``module``, at any stage: count cycles and, with ``inputs``, compute the outputs.
 
     Cycles do not depend on values. Host operators run on host kernels and take no cycles. Raises UnsupportedError for
     a module without NPU programs, and other OdcErrors.

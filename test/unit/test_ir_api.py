@@ -1,4 +1,4 @@
-"""The lowering API: passes by position, packages and simulation of IR from any stage."""
+"""The Python API on IR: passes by position, packages and simulation of modules of any stage."""
 
 from __future__ import annotations
 
