@@ -1,8 +1,7 @@
 """Shared parts of all commands: common flags, log output, and conversion of exceptions to one line and an exit code.
 
-Exit codes: 0 success; 1 an error of the user's (any OdcError, a file that cannot be read or written) or a negative
-result; 2 wrong usage; 3 a defect of ours, with a reproducer file; 130 an interrupt. Imports stay light, as ``--help``
-has to be immediate.
+Exit codes: 0 success; 1 an error of the user's (any OdcError or OSError) or a negative result; 2 wrong usage; 3 a
+defect of ours, with a reproducer file; 130 an interrupt. Imports stay light: ``--help`` has to be immediate.
 """
 
 from __future__ import annotations

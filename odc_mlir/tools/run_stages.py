@@ -52,13 +52,8 @@ def add_stage_flags(group: argparse._ArgumentGroup) -> None:
         help="number of random samples to record ranges on, without --load",
     )
     group.add_argument("--codegen", "-c", metavar="EXT-gen", help="compile the model with this plugin first")
-    add_output(
-        group,
-        "--cpath",
-        metavar="FILE",
-        kind=_compiled_kind,
-        help="path of the compiled model (default: beside the model, or in the cache)",
-    )
+    text = "path of the compiled model (default: beside the model, or in the cache)"
+    add_output(group, "--cpath", metavar="FILE", kind=_compiled_kind, help=text)
 
 
 def _compiled_kind(arguments: argparse.Namespace) -> OutputKind:
