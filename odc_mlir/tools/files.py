@@ -84,9 +84,9 @@ def add_execution_flags(group: Container) -> None:
         default="npu-256",
         metavar="NAME|FILE.toml",
         stdin=False,
-        help="the NPU that a model is compiled for, such as by the backend npu (%(default)s)",
+        help="NPU that the backend npu compiles for (%(default)s)",
     )
-    text = "where the compiled model stores constants (%(default)s)"
+    text = "where it stores constants (%(default)s)"
     group.add_argument("--memory", default="flash", choices=("flash", "sram"), help=text)
     add_switch(group, "--strict", "fail instead of falling back to the host")
     add_trust_code(group)
