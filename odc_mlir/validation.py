@@ -25,6 +25,7 @@ from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols, target_of
 from odc_mlir.emitter.program import emit_program
 from odc_mlir.errors import CompileError, InputError, PackageError, SimulationError, TranslationError
 from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.interpreters.module import make_interpreter
 from odc_mlir.ops.spec import Array
@@ -104,7 +105,9 @@ class Validator(pipelines.Validation):
         if any(isinstance(op, FuncOp) for op in module.body.block.ops):
             found = optimizer.difference(before, module, samples=1)
             if found.relative > TOLERANCE or found.codes:
-                return f"outputs differ by up to {found.codes} codes, or {found.relative:.1e} of the largest value"
+                codes = [counted(found.codes, "code")] if found.codes else []
+                reals = [f"{found.relative:.1e} of the largest value"] if found.relative else []
+                return f"outputs differ by up to {' or '.join(codes + reals)}"
             segments |= {op.sym_name.data: op for op in module.walk() if isinstance(op, SegmentOp)}
         stage = pipelines.stage_of(module)
         for name, lowered in lowered_symbols(module).items() if stage is not None else ():

@@ -176,6 +176,12 @@ def test_the_commands_notice_edited_text(stage: str, tmp_path: Path, capsys: pyt
     assert odc_compile.main([str(text), "--verify-each", "-q", "-o", str(tmp_path / "unseen")]) == 0
 
 
+def test_a_difference_of_codes_is_in_codes() -> None:
+    before = {"circle-simplify": [Planting(PLANTS["circle-opt"][0])]}
+    with pytest.raises(TranslationError, match=r"outputs differ by up to \d+ codes? \("):
+        odc_mlir.lower(odc_mlir.load(DIGITS), "circle-opt", before=before, verify="run")
+
+
 def test_every_stage_has_plants() -> None:
     assert tuple(PLANTS) == pipelines.stage_names()
 
