@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 
@@ -132,6 +131,8 @@ def own_entries(group: str) -> list[PluginSource]:
 
 def unreadable_metadata() -> Iterator[tuple[Path, str, bool]]:
     """Yield the metadata folders that Python cannot parse, the reason, and whether they mention our groups."""
+    from importlib import metadata  # slow to import
+
     for folder in (*_variable_folders(), *sys.path):
         for info in map(Path, _metadata_folders(folder or os.curdir)):
             concerns_us = False

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, Literal, NamedTuple
 
 from odc_mlir.errors import bounded
@@ -31,6 +30,8 @@ class Addition(NamedTuple):
 @cache
 def _universes() -> tuple[tuple[str, str, Any], ...]:
     """Return (package, its module, universe) of other packages."""
+    from importlib.metadata import entry_points  # slow to import, and seldom needed
+
     found = []
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         package = entry.name if entry.dist is None else entry.dist.name

@@ -7,7 +7,6 @@ target. The two are never mixed, and every number names its clock.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,6 +108,8 @@ class LatencyProfile:
 
     def execute_ms(self) -> dict[str, float]:
         """Return mean, largest, smallest and geometric mean time of a run in milliseconds."""
+        import statistics  # slow to import, and compiling has no runs
+
         times = [1000 * seconds for seconds in self.run_seconds] or [0.0]
         geometric = math.exp(statistics.fmean(math.log(max(time, 1e-9)) for time in times))
         return {"mean": statistics.fmean(times), "max": max(times), "min": min(times), "geomean": geometric}
