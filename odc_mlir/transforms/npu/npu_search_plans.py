@@ -39,7 +39,7 @@ from odc_mlir.transforms.npu.schedule.stripe_plan import StripePlan, StripePlann
 
 LOWERED, SCHEDULED = "npu", "npu-alloc"  # stages between which a program becomes instructions
 MISSES = 3  # plans in a row that are no better, after which no more are tried
-INSTRUCTIONS = 300_000  # of all programs tried, after which no more are: an instruction takes about 0.1 ms
+INSTRUCTIONS = 200_000  # of all programs tried, after which no more are: an instruction takes about 0.1 ms
 LIMIT_STEP = 1.2  # from one SRAM limit to the next of those that constants are prefetched for
 
 
