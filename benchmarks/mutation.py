@@ -100,6 +100,11 @@ class Mutant:
         """Identity of a mutant, which survives changes elsewhere in the file."""
         return self.file, self.function, self.before, self.after
 
+    @property
+    def area(self) -> str:
+        """The area of :data:`AREAS` that the mutant is in."""
+        return area_of(self.file.split("/", 1)[1])
+
 
 def _line_starts(source: bytes) -> list[int]:
     return [0, *itertools.accumulate(map(len, source.splitlines(keepends=True)))]
@@ -449,27 +454,37 @@ class Run:
             name = (self.folder / "current").read_text()
             self._activate(-1)
             if code in (0, 5):
+                if code == 0 and own is None:
+                    self._keep_reach(_file_of(tests[0]))
                 break
             item = next((item for item in tests if item.nodeid == name), None)
-            if item is None or (self._fork([item], 60, -1) == 0 and self._fails_again(item, number)):
+            if item is None or (self._fork([item], 60, -1) == 0 and self._fails_again(item, number, own)):
                 return "timeout" if code == -signal.SIGXCPU else "killed", name or f"exit status {code}"
             self.failing.add(name)
             tests = [other for other in tests if other is not item]
         return "survived", ""
 
-    def _fails_again(self, item: pytest.Item, number: int) -> bool:
+    def _fails_again(self, item: pytest.Item, number: int, own: Attempt | None) -> bool:
         """Repeat a test of whole programs, which may fail on a busy machine."""
+        if "/e2e/" not in item.nodeid:
+            return True
         self._activate(number)
-        fails = "/e2e/" not in item.nodeid or self._fork([item], 300, number) != 0
+        code = own([item]) if own else self._fork([item], 300, number)
         self._activate(-1)
-        return fails
+        return code not in (0, 5)
+
+    def _keep_reach(self, file: str) -> None:
+        """Keep what the tests of a whole file reach, which have just passed."""
+        if file not in self.reach:
+            self.reach[file] = {record.pop("test"): record for record in _records(self.folder / "part.jsonl")}
+            self._append("reach.jsonl", {"file": file, "tests": self.reach[file]})
 
     def _activate(self, number: int) -> None:
         (self.folder / "active").write_text(str(number))
         (self.folder / "current").write_text("")
 
     def _fork(self, tests: list[pytest.Item], cpu_seconds: int, number: int) -> int:
-        """Run tests in a child process with its own caches and so much CPU time. Keep what a whole file reaches."""
+        """Run tests in a child process with its own caches and so much CPU time."""
         scratch, part = self.folder / "scratch", self.folder / "part.jsonl"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
@@ -490,10 +505,6 @@ class Run:
         _, status = os.waitpid(process, 0)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process, signal.SIGKILL)
-        file = _file_of(tests[0])
-        if status == 0 and number >= 0 and file not in self.reach:
-            self.reach[file] = {record.pop("test"): record for record in _records(part)}
-            self._append("reach.jsonl", {"file": file, "tests": self.reach[file]})
         return os.waitstatus_to_exitcode(status)
 
     def report(self) -> None:
@@ -507,7 +518,7 @@ class Run:
                 if status == "survived":
                     status = "equivalent" if mutant.key in equivalent else status
                     survivors += [(*mutant.key, mutant.line, mutant.kind, self.results[mutant.key]["reached"], status)]
-                counts[area_of(mutant.file.split("/", 1)[1])][status] += 1
+                counts[mutant.area][status] += 1
         counts["all"] = sum(counts.values(), Counter())
         print("| area | mutants | noticed | equivalent | survived | score |\n| --- | --- | --- | --- | --- | --- |")
         for area in (*AREAS, "all"):
@@ -689,7 +700,7 @@ def main() -> int:
         numbers = [
             (number, [file for file in near_files(run.tree, mutant) if file in tests])
             for number, mutant in enumerate(run.mutants)
-            if run.survived(number) and options.area in (None, area_of(mutant.file.split("/", 1)[1]))
+            if run.survived(number) and options.area in (None, mutant.area)
         ]
         random.Random(options.seed).shuffle(numbers)  # an interrupted run has mutants of all areas
         if near:

@@ -165,18 +165,22 @@ def _disagreeing(found: Array, expected: Array) -> int:
     return int(np.count_nonzero(~np.isclose(found, expected, rtol=0.0, atol=TOLERANCE * size, equal_nan=True)))
 
 
-def _samples_of(segment: SegmentOp) -> list[_Sample]:
-    """Draw inputs of a segment, and run its circle body on them."""
+def _drawn_inputs(segment: SegmentOp, count: int) -> list[list[Array]]:
+    """Draw ``count`` sets of inputs of a segment, with indices in range."""
     infos = [info_of(value) for value in segment.circle_block.args]
     limits: Sequence[int | None] = ()
     if any(info.info.is_integer and info.info.numpy.itemsize > 2 for info in infos):
         limits = index_limits(build_graph(read_model(segment_model(segment).model)))
+    return [random_inputs([(i.info.numpy, i.static_shape) for i in infos], seed, limits) for seed in range(count)]
+
+
+def _samples_of(segment: SegmentOp) -> list[_Sample]:
+    """Draw inputs of a segment, and run its circle body on them."""
     root, name = segment.get_toplevel_object(), segment.sym_name.data
     assert isinstance(root, ModuleOp), "segments are in modules"
     interpreter = make_interpreter(root)
     found = []
-    for seed in range(SAMPLES):
-        inputs = random_inputs([(info.info.numpy, info.static_shape) for info in infos], seed, limits)
+    for inputs in _drawn_inputs(segment, SAMPLES):
         copies = tuple(value.copy() for value in inputs)
         outputs = interpreter.run_ssacfg_region(segment.circle, copies, name)
         found.append(_Sample(inputs, [value.copy() for value in outputs]))
@@ -200,9 +204,9 @@ def _run_binary(binary: bytes, suffix: str, inputs: Sequence[Array]) -> Sequence
 
 def check_runs(segment: SegmentOp, suffix: str, binary: bytes) -> None:
     """Raise CompileError if the binary of ``segment`` fails on drawn inputs, whatever its outputs are."""
-    infos = [info_of(value) for value in segment.circle_block.args]
+    (inputs,) = _drawn_inputs(segment, 1)
     try:
-        _run_binary(binary, suffix, random_inputs([(info.info.numpy, info.static_shape) for info in infos], 0))
+        _run_binary(binary, suffix, inputs)
     except SimulationError as error:
         raise CompileError(
             f"the program of segment @{segment.sym_name.data} fails: {error.message}",

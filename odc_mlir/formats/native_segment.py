@@ -104,7 +104,8 @@ def parse_native_segment(data: bytes) -> NativeSegment:
         header = json.loads(bytes(body[:length]))
         sizes: dict[str, Any] = {key: _as(int, header[key]) for key in (*_SIZES, "code_bytes", "constants_bytes")}
         end = length + sizes.pop("code_bytes")
-        if len(body) != end + sizes.pop("constants_bytes") or end < length or min(sizes.values()) < 0:
+        whole = end + sizes.pop("constants_bytes")
+        if len(body) != whole or not length <= end <= whole or min(sizes.values()) < 0:
             raise ValueError("its parts do not add up")
         alignment_bytes, slack_bytes = sizes["alignment_bytes"], sizes["slack_bytes"]
         if alignment_bytes & (alignment_bytes - 1) or not ALIGNMENT_BYTES <= alignment_bytes <= _MAX_ALIGNMENT_BYTES:

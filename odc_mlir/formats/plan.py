@@ -175,7 +175,7 @@ def _plan(document: Any) -> Plan:
         "compiler_version": _text,
         "options": _options,
         "host_reasons": _reasons,
-        "partition": _object,
+        "partition": _partition,
     }
     values = _record(document, "", required, optional)
     del values["schema_version"]
@@ -192,6 +192,13 @@ def _object(value: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise PackageError(f"{path} must be an object, not {_kind(value)}")
     return value
+
+
+def _partition(value: Any, path: str) -> dict[str, Any]:
+    found = _object(value, path)
+    with parsing(f"{path} holds what JSON cannot express", PackageError):  # NaN, infinity, lone surrogates
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+    return found
 
 
 def _record(

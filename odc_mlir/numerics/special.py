@@ -73,7 +73,11 @@ def _gelu(x: Array) -> Array:
 
 def erf(x: Array) -> NDArray[np.float32]:
     """Return the error function of float32, rounded once."""
-    return np.array([math.erf(v) for v in x.ravel().tolist()], np.float32).reshape(x.shape)
+
+    def compute(x: Array) -> Array:
+        return np.array([math.erf(v) for v in x.ravel().tolist()], np.float32).reshape(x.shape)
+
+    return in_pieces(compute, x, np.float32)
 
 
 def gelu_exact(x: Array) -> NDArray[np.float32]:

@@ -314,7 +314,9 @@ class HelpSearch:
         if not evaluator.builder.add_samples(self.data.held) or not (best.recipe.rounding or best.recipe.correction):
             return best  # a search for precisions may refine codes by them
         found = evaluator.built(best.model, best.recipe)
-        found.unseen, found.by_halves = best.unseen, best.by_halves
+        found.unseen = best.unseen
+        if self.weights_only or len(best.model.held) > 1:  # measures of one part are those of the candidate itself
+            found.by_halves = best.by_halves
         evaluator.say("refined by all samples", made=1)
         return found
 

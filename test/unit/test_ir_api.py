@@ -211,6 +211,21 @@ def test_a_program_that_fails_is_not_compiled() -> None:
         compiler.compile(lowered)
 
 
+GATHER = """
+!q = !quant.uniform<i8:f32, 0.05>
+func.func @main(%x: tensor<40x8x!q>, %z: tensor<4xi32>) -> tensor<4x8x!q> {
+  %y = circle.gather(%x, %z) : (tensor<40x8x!q>, tensor<4xi32>) -> tensor<4x8x!q>
+  func.return %y : tensor<4x8x!q>
+}
+"""
+
+
+def test_a_program_runs_on_indices_that_are_in_range() -> None:
+    module = odc_mlir.load(GATHER.encode())
+    lowered = odc_mlir.lower(module, "npu-alloc", placement={"strategy": "supported"})
+    assert compiler.compile(lowered) == odc_mlir.package(lowered).files
+
+
 def edited_listing(module: ModuleOp) -> str:
     """Return the listing of the digits model with one field changed."""
     files = odc_mlir.package(module).files

@@ -355,11 +355,15 @@ def operator(
     return build(name, operands, [like.type], options or {}, name_loc(value_name(like)))
 
 
-def reshaped(source: SSAValue, like: SSAValue) -> list[ConstOp | CircleOp]:
-    """RESHAPE of ``source`` to the static shape of ``like``, which it is to replace, and before it its constant."""
-    shape = list(static_shape_of(like) or ())
-    wanted = indices(shape, f"{value_name(like)}/shape")
-    return [wanted, operator("RESHAPE", [source, wanted.result], like, {"new_shape": shape})]
+def reshaped(source: SSAValue, like: SSAValue, shape: Sequence[int] | None = None) -> list[ConstOp | CircleOp]:
+    """RESHAPE of ``source`` to ``like``, which it is to replace, and before it the constant of its ``shape``.
+
+    The default is the shape of ``like``, which must then be static.
+    """
+    extents = static_shape_of(like) if shape is None else shape
+    assert extents is not None, "the shape of a RESHAPE is known"
+    wanted = indices(extents, f"{value_name(like)}/shape")
+    return [wanted, operator("RESHAPE", [source, wanted.result], like, {"new_shape": list(extents)})]
 
 
 def part(

@@ -22,6 +22,18 @@ func.func @chain(%x: tensor<1x2x2x4xi8>) -> tensor<4x4xi8> {
 
 // -----
 
+// The extents of a view are those of its operand, whatever the type of the result leaves open.
+func.func @open(%x: tensor<1x2x3x4xf32>) -> tensor<?x1x3x4xf32> {
+  %p = circle.const [1, 0, 2, 3] : tensor<4xi32>
+  %0 = circle.transpose(%x, %p) : (tensor<1x2x3x4xf32>, tensor<4xi32>) -> tensor<?x1x3x4xf32>
+  func.return %0 : tensor<?x1x3x4xf32>
+}
+// CHECK-LABEL: func.func @open(
+// CHECK: circle.const [2, 1, 3, 4]
+// CHECK-NEXT: circle.reshape({{.*}}) {new_shape = [2, 1, 3, 4]}
+
+// -----
+
 // Two permutations in a row are one; one that moves extents of 1 only is a view.
 func.func @transposes(%x: tensor<1x2x3x4xf32>) -> (tensor<4x1x3x2xf32>, tensor<2x3x1x4xf32>) {
   %p = circle.const [0, 2, 1, 3] : tensor<4xi32>

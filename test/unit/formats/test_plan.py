@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -106,6 +107,14 @@ def test_rejections(path: str, value: Any, text: str) -> None:
     with pytest.raises(PackageError, match=text) as raised:
         parse_plan(_with(path, value), "p/plan.json")
     assert raised.value.location == "p/plan.json"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "\ud800"])
+def test_records_of_partitioning_are_json(value: object) -> None:
+    document = _document()
+    document["partition"] = {"plans": [value]}
+    with pytest.raises(PackageError, match="partition holds what JSON cannot express"):
+        parse_plan(json.dumps(document).encode())
 
 
 @pytest.mark.parametrize("key", ["schema_version", "model", "inputs", "outputs", "steps"])

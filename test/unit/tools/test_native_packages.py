@@ -91,6 +91,14 @@ def test_headers_of_others(package: Path, changed: dict[str, object]) -> None:
         parse_native_segment(with_header(package, changed))
 
 
+def test_sizes_of_parts_that_cancel_out(package: Path) -> None:
+    (segment,) = package.glob("odc/*/*.cpu")
+    parsed = parse_native_segment(segment.read_bytes())
+    sizes: dict[str, object] = {"code_bytes": len(parsed.code) + len(parsed.constants) + 1, "constants_bytes": -1}
+    with pytest.raises(PackageError, match="malformed"):
+        parse_native_segment(with_header(package, sizes))
+
+
 def with_header(package: Path, changed: dict[str, object]) -> bytes:
     """The segment of ``package`` with another header, and a checksum that is right."""
     (segment,) = package.glob("odc/*/*.cpu")

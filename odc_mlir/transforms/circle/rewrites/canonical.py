@@ -83,7 +83,7 @@ class TransposeToReshape(rewriting.OperatorPattern):
         is_identity = list(order) == sorted(order)
         if is_identity or moved != sorted(moved) or (facts.quant is not None and not facts.quant.per_tensor):
             return
-        rewriter.replace(op, rewriting.reshaped(source, result))
+        rewriter.replace(op, rewriting.reshaped(source, result, [shape[int(axis)] for axis in order]))
 
 
 def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | None]:
@@ -104,7 +104,7 @@ def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | No
 
 def _end_of_codes(op: CircleOp) -> SSAValue | None:
     """Return the operand beside the lowest code for MAXIMUM, or the highest for MINIMUM."""
-    for value, other in (op.operands, reversed(op.operands)):
+    for value, other in rewriting.pairs(op):
         codes = rewriting.constant(other)
         if codes is None or tensor_facts(other.type).quant is None or not rewriting.is_same_element(value, other):
             continue

@@ -221,7 +221,7 @@ class DepthToSpace(rewriting.OperatorPattern):
             ):
                 return
         shape = rewriting.static_shape_of(image)
-        if found is None or shape is None:
+        if found is None or shape is None or rewriting.static_shape_of(op.results[0]) is None:
             return
         block, channels = found
         is_last = image is view.operands[0]
