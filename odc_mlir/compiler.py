@@ -92,7 +92,7 @@ def lower(
     time_limit: float | None = None,
     states: States | None = None,
     after: str | None = None,
-    before: Mapping[str, ModulePass | str | Sequence[ModulePass | str]] | None = None,
+    before: Mapping[str, pipelines.Passes] | None = None,
     verify: Verify = "stages",
 ) -> ModuleOp:
     """Lower a copy of ``module`` to a stage of ``odc-opt --list-stages``, with the options of :func:`compile`.
@@ -100,12 +100,11 @@ def lower(
     ``after``: the stage that the module is at (default: before all). ``before``: additional passes or names of passes,
     by the name of the pass that they run before. Raises OdcError, and TimeLimitError after ``time_limit`` seconds.
     """
-    added = pipelines.added_passes(before)
-    pipelines.check_reached(added, _passes_in(pipelines.stages_until(stage, after)))
+    context = _context(verify, time_limit=time_limit, before=pipelines.added_passes(before))
+    _check_added(context, stage, after)
     options = _backend(target, memory, prefer, sram_limit, allow_host, placement).passes()
     lowered = clone_module(module)
     declare_states(lowered, states)
-    context = _context(verify, time_limit=time_limit, before=added)
     pipelines.run(context, lowered, stage, after=after, options=options)
     return lowered
 
@@ -126,7 +125,7 @@ def compile(
     verify: Verify = "stages",
     remember: bool = False,
     states: States | None = None,
-    before: Mapping[str, ModulePass | str | Sequence[ModulePass | str]] | None = None,
+    before: Mapping[str, pipelines.Passes] | None = None,
 ) -> PackageFiles:
     """Compile a model for an NPU or a processor; the same model and options give the same bytes.
 
@@ -150,8 +149,8 @@ def compile(
 
     A program that is given as IR runs once in the simulator, which must not fail.
     """
-    added = pipelines.added_passes(before)
     backend = _backend(target, memory, prefer, sram_limit, allow_host, placement)
+    added = pipelines.added_passes(before)
     context = _context(verify, time_limit=time_limit, progress=progress, remember=remember, before=added)
     made = compile_with(backend, context, model, strict=strict, states=states)
     if context.tilings is not None:
@@ -199,11 +198,8 @@ def _check_added(context: Context, last: str, after: str | None = None) -> None:
     """Raise OptionError for an additional pass of ``context`` before one that does not run up to stage ``last``."""
     before: Mapping[str, Sequence[ModulePass]] = getattr(context, "before", {})
     if last:
-        pipelines.check_reached(before, _passes_in(pipelines.stages_until(last, after)))
-
-
-def _passes_in(stages: Sequence[pipelines.Stage]) -> list[str]:
-    return [spec.name for stage in stages for spec in stage.specs]
+        stages = pipelines.stages_until(last, after)
+        pipelines.check_reached(before, (spec.name for stage in stages for spec in stage.specs))
 
 
 def declare_states(module: ModuleOp, states: States | None) -> None:
@@ -267,7 +263,7 @@ def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = Fals
 
 def run_passes(
     module: ModuleOp,
-    pipeline: str | ModulePass | Sequence[ModulePass | str],
+    pipeline: pipelines.Passes,
     *,
     time_limit: float | None = None,
     verify: Verify = "passes",

@@ -244,6 +244,7 @@ def without_validation(context: Context) -> Iterator[None]:
         setattr(context, _VALIDATOR, found)
 
 
+Passes = ModulePass | str | Sequence[ModulePass | str]  # a pass, a textual pipeline, or a sequence of these
 Observer = Callable[[str, ModulePass, ModuleOp], None]  # stage, the pass that has just run, the module
 
 
@@ -385,9 +386,7 @@ def run(
     run_passes(context, module, passes_until(name, after=after, options=options), observe=observe)
 
 
-def added_passes(
-    before: Mapping[str, ModulePass | str | Sequence[ModulePass | str]] | None,
-) -> dict[str, list[ModulePass]]:
+def added_passes(before: Mapping[str, Passes] | None) -> dict[str, list[ModulePass]]:
     """Return additional passes by the name of the pass that they run before; raise OptionError.
 
     Each is a pass, a textual pipeline, or a sequence of these.
@@ -403,7 +402,7 @@ def added_passes(
     return added
 
 
-def passes_given(given: ModulePass | str | Sequence[ModulePass | str]) -> list[tuple[str, ModulePass]]:
+def passes_given(given: Passes) -> list[tuple[str, ModulePass]]:
     """Return the passes of a pass, a textual pipeline or a sequence of these, as :func:`passes_of` does."""
     if isinstance(given, ModulePass):
         return [(type(given).name, given)]

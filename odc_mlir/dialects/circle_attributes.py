@@ -71,7 +71,7 @@ class BlobAttr(Data[Blob]):
 
 
 def print_named_blob(printer: Printer, blob: Blob) -> None:
-    """Print handle and size of a blob. Its bytes are a resource of ``circle``: xDSL reads those of one dialect only."""
+    """Print handle and size of a blob, a resource of ``circle`` always: xDSL reads resources of one dialect only."""
     with printer.in_angle_brackets():
         if isinstance(printer, OdcPrinter):
             printer.print_blob(blob)

@@ -205,8 +205,6 @@ def read_package(path: str | os.PathLike[str]) -> PackageFiles:
 
 def open_members(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
     """The files in the directory or zip at ``path``, none of them looked at; raises PackageError."""
-    from odc_mlir.formats.circle.schema import schema_of
-
     file = Path(path)
     with located(str(path)):
         if not file.exists():
@@ -215,10 +213,13 @@ def open_members(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
             return DirectoryMembers(file)
         with parsing("cannot read the file", PackageError), file.open("rb") as stream:
             head = stream.read(8)
-        if head[:4] not in _ZIP_MAGICS and schema_of(head[4:]):  # asked first: a model may carry a zip archive
-            raise PackageError("it is a model, not a package", hint="compile it into one")
-        if head[:4] not in _ZIP_MAGICS and not zipfile.is_zipfile(file):
-            raise PackageError("it is not a package: neither a folder nor a zip file")
+        if head[:4] not in _ZIP_MAGICS:
+            from odc_mlir.formats.circle.schema import schema_of
+
+            if schema_of(head[4:]):  # asked first: a model may carry a zip archive
+                raise PackageError("it is a model, not a package", hint="compile it into one")
+            if not zipfile.is_zipfile(file):
+                raise PackageError("it is not a package: neither a folder nor a zip file")
         return ZipMembers(file)
 
 

@@ -46,7 +46,7 @@ def prelu(node: Node) -> list[ResultType]:
     x, alpha = common.shape_of(node, 0), common.shape_of(node, 1)
     if x is not None and alpha is not None:
         both = common.broadcast(node, x, alpha)
-        if len(both) != len(x) or any(a is not None and b is not None and a != b for a, b in zip(x, both, strict=True)):
+        if not common.compatible(x, both):
             raise node.error(
                 f"alpha has the shape {common.shape_text(alpha)}; it must broadcast to {common.shape_text(x)}"
             )

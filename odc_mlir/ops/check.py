@@ -24,7 +24,9 @@ def check_node(node: Node, *, own_rules: bool = True, result_types: bool = True)
             _check_dtype(node, _described(node.spec.operands, index), info, f"operand {index}")
     for index, result in enumerate(node.results):
         _check_dtype(node, _described(node.spec.results, index), result, f"result {index}")
-    if own_rules and (verify := node.spec.verify_function) is not None:
+    spec = node.spec
+    verify = spec.check_function if result_types else spec.verify_function  # result types are inferred below
+    if own_rules and verify is not None:
         verify(node)
     if result_types:
         check_result_types(node)

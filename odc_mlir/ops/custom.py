@@ -88,8 +88,8 @@ def as_builtin(node: Node) -> Sequence[ResultType]:
 def verify_as_builtin(node: Node) -> None:
     """Run the verifier of the equivalent builtin operator."""
     builtin = builtin_node(node)
-    if builtin.spec.verify_function is not None:
-        builtin.spec.verify_function(builtin)
+    if builtin.spec.check_function is not None:
+        builtin.spec.check_function(builtin)
 
 
 def macs_as_builtin(node: Node) -> int:

@@ -54,7 +54,7 @@ def unsorted_segment(node: Node) -> list[ResultType]:
 
 def check_segments(node: Node, x: Shape, ids: Shape) -> None:
     """Raise ModelError unless segment ids have the shape of the operand's first axes."""
-    if len(ids) > len(x) or any(None not in (a, b) and a != b for a, b in zip(x, ids, strict=False)):
+    if not common.compatible(x[: len(ids)], ids):
         raise node.error(f"segment ids have the shape {common.shape_text(ids)}, the operand {common.shape_text(x)}")
 
 

@@ -279,11 +279,16 @@ class OpSpec:
         return prepare
 
     @cached_property
+    def check_function(self) -> Callable[[Node], None] | None:
+        """The verifier alone, for callers that infer the shape themselves."""
+        return _resolve(self.verify) if self.verify else None
+
+    @cached_property
     def verify_function(self) -> Callable[[Node], None] | None:
         """The verifier, followed by the shape function; None without verifier."""
-        if not self.verify:
+        check = self.check_function
+        if check is None:
             return None
-        check = _resolve(self.verify)
 
         def verify(node: Node) -> None:
             check(node)

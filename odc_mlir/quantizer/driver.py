@@ -42,6 +42,7 @@ class Driver:
         told = data.without(self.evaluator.judging.silent)  # samples without finite outputs have no measure
         if told is not data:
             self.evaluator = Evaluator(original, base, told, options, progress)
+        self.evaluator.settle()
         self.data = data = self.evaluator.data
         self.reference = reference = self.evaluator.judging
         if reference.misfit is not None:

@@ -142,15 +142,18 @@ class Evaluator:
         self._start, self._made = time.monotonic(), 0
         self._examinations: dict[int, Examination] = {}
         self.judging, self.reference = self._references()
-        self.limits, self.outputs_vary = self._limits(len(self.judging.samples))
-        self.search_limits, _ = self._limits(len(data.held))
         self.target: TargetRules | None = None
-        if options.target is not None:
-            from odc_mlir.quantizer.target import TargetRules  # imports the NPU's back end
-
-            self.target = TargetRules(options.target)
         self.plain: Placement | None = None
         self.possible: list[bool] | None = None
+
+    def settle(self) -> None:
+        """Find limits and target, once samples without measures are left out; raise OptionError."""
+        self.limits, self.outputs_vary = self._limits(len(self.judging.samples))
+        self.search_limits, _ = self._limits(len(self.data.held))
+        if self.options.target is not None:
+            from odc_mlir.quantizer.target import TargetRules  # imports the NPU's back end
+
+            self.target = TargetRules(self.options.target)
 
     def _references(self) -> tuple[Reference, Reference]:
         """Return the references of verdicts and of choices; raise InputError for labels that cannot be right."""

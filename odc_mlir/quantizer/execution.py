@@ -263,7 +263,8 @@ def same_inputs(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[str]:
     if not same:
         return []
     names = [graph.tensors[index].name for index in graph.inputs]
-    return [names[place] for place in same if _decides(HostExecutor(graph), samples[0], place)]
+    executor = HostExecutor(graph)
+    return [names[place] for place in same if _decides(executor, samples[0], place)]
 
 
 def _decides(executor: HostExecutor, sample: Sequence[Array], place: int) -> bool:

@@ -672,7 +672,7 @@ Interval = tuple[float, float]
 
 
 def ends_of(graph: Graph, tensors: Iterable[int]) -> list[Interval | None]:
-    """Return the ranges that ``tensors`` cannot leave, those of their codes; None for a tensor without codes."""
+    """Return the range of each tensor's codes as numbers, through operators that move them; None without codes."""
     producers = {output: node for node in graph.nodes for output in node.outputs}
     return [_range_of(graph, producers, index) for index in tensors]
 

@@ -40,9 +40,11 @@ def _body(arguments: argparse.Namespace) -> None:
     sources = [_opened(path) for path in arguments.reports]
     reports = [source if isinstance(source, dict) else dict(build_report(source)) for source in sources]
     if arguments.output:
-        first = sources[0]
-        code = {} if isinstance(first, dict) else report_html.operator_code(first)
-        page = report_html.render(reports[0], code) if len(reports) == 1 else report_compare.render(reports)
+        if len(reports) > 1:
+            page = report_compare.render(reports)
+        else:
+            code = {} if isinstance(sources[0], dict) else report_html.operator_code(sources[0])
+            page = report_html.render(reports[0], code)
         arguments.files.write("output", lambda: page)
     arguments.files.write("csv", lambda: report_table.network_csv(reports))
     arguments.files.write("csv_operators", lambda: report_table.layer_csv(reports))

@@ -174,7 +174,7 @@ def steps_of(arguments: argparse.Namespace) -> Iterator[Step]:
 
 
 def _requested(arguments: argparse.Namespace) -> Iterator[Step]:
-    """Return the steps without those of ``--before``."""
+    """Return the requested steps, before passes are added by position."""
     from odc_mlir import pipelines
     from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 

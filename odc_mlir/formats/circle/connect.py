@@ -16,6 +16,7 @@ from odc_mlir.errors import PackageError, located
 from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import called_subgraphs, default_options, subgraph_fields
 from odc_mlir.formats.manifest import IoIndex, Manifest
+from odc_mlir.ops.infer.common import compatible
 
 
 def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model:
@@ -164,7 +165,7 @@ class _Joint:
     def _converted(self, made: int, wanted: Tensor) -> int:
         """The tensor ``made`` in the type of ``wanted``."""
         source = self._main.tensors[made]
-        if not _shapes_agree(source, wanted):
+        if not compatible(source.effective_shape, wanted.effective_shape):
             raise PackageError(
                 f"{source.name!r} has the shape {source.shape}, but {wanted.name!r}, which it feeds, {wanted.shape}"
             )
@@ -233,14 +234,4 @@ def _moved(operator: Operator, tensors: dict[int, int], subgraphs: dict[int, int
         outputs=indices(operator.outputs),
         intermediates=indices(operator.intermediates),
         options=options,
-    )
-
-
-def _shapes_agree(source: Tensor, wanted: Tensor) -> bool:
-    """Return whether both can have one shape."""
-    first, second = source.effective_shape, wanted.effective_shape
-    if first is None or second is None:
-        return True
-    return len(first) == len(second) and all(
-        a is None or b is None or a == b for a, b in zip(first, second, strict=True)
     )

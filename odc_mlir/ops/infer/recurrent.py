@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import named, option, position, result, same_dim, shape_of, shape_text
+from odc_mlir.ops.infer.common import compatible, named, option, position, result, same_dim, shape_of, shape_text
 from odc_mlir.ops.recurrent import GATES, PEEPHOLE_GATES
 from odc_mlir.ops.spec import Node, ResultType, Shape
 
@@ -29,9 +29,8 @@ def _check(node: Node, name: str, *sizes: int | None) -> None:
     if node.optional(index) is None:
         return
     shape = shape_of(node, index, len(sizes))
-    for found, expected in zip(shape or (), sizes, strict=False):
-        if found is not None and expected is not None and found != expected:
-            raise node.error(f"{name} has the shape {shape_text(shape)}, expected {shape_text(sizes)}")
+    if not compatible(shape, sizes):
+        raise node.error(f"{name} has the shape {shape_text(shape)}, expected {shape_text(sizes)}")
 
 
 def _matrix(node: Node, name: str) -> Shape:

@@ -145,6 +145,7 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
     on_npu = [layer for layer in layers if layer["placed"] == "npu"]
     cycles = sum(segment.parity["cycles"] for segment in segments)
     peak = segments[0].target.array.macs_per_cycle if segments else 0
+    floors = [segment.model_floor_cycles(work) for segment in segments]
     report: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "model": package.name,
@@ -161,8 +162,8 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
         "modelled": clock.to_dict(),
         "macs": sum(item.macs for item in work.works),
         "mac_utilization": sum(layer["macs"] for layer in on_npu) / (peak * cycles) if cycles else 0.0,
-        "model_floor_cycles": sum(segment.model_floor_cycles(work) for segment in segments),
-        "ideal_cycles": sum(segment.ideal_cycles(work) for segment in segments),
+        "model_floor_cycles": sum(floors),
+        "ideal_cycles": sum(segment.ideal_cycles(work, least) for segment, least in zip(segments, floors, strict=True)),
         "sram_peak_bytes": max((segment.parity["sram_peak_bytes"] for segment in segments), default=0),
         "sram_peak": _sram_peak(package, segments),
         "sram_live": live_in_segments(
@@ -267,12 +268,12 @@ class _SegmentCounters:
         lanes = math.ceil(results / self.target.vector.requant_lanes)
         return max(lanes, *self._least_cycles(work, weights, macs))
 
-    def ideal_cycles(self, work: Measured) -> int:
-        """Return the bound of our program."""
+    def ideal_cycles(self, work: Measured, floor_cycles: int) -> int:
+        """Return the bound of our program; ``floor_cycles``: that of the model's operators."""
         counters = self.parity
         read = min(counters["constant_bytes"], counters["constant_bytes_read"])  # of tables a few rows
         macs: int = sum(operator["macs"] for operator in counters["operators"])
-        return max(self.model_floor_cycles(work), *self._least_cycles(work, read + counters["program_bytes"], macs))
+        return max(floor_cycles, *self._least_cycles(work, read + counters["program_bytes"], macs))
 
     def _least_cycles(self, work: Measured, fixed_bytes: float, macs: int) -> tuple[int, int, int]:
         """Return the least cycles of the array, the off-chip and the SRAM port; ``fixed_bytes``: constants and code."""

@@ -202,15 +202,12 @@ def _explained(key: tuple[str, ...], reason: str, target: str | None, of_reals: 
         return f"SRAM is too small for {name}, which {way} the NPU as a whole: {detail}", _SMALLER[way]
     if key[0] != "type":
         return reason, ""
-    takes = _types(target)
-    named = f"{target or 'the target'} takes {listed(takes)}" if takes else "the target does not take that"
+    takes = listed(targets.ELEMENT_TYPES)
+    named = f"{target} takes {takes}" if target is not None else "the target does not take that"
     if key[1] == "real":
         example = reason.rpartition(" ")[2]
         return f"they compute {example}, but {named}", of_reals
-    able = [name for name in targets.names() if key[1] in _types(name)]
-    if able:
-        return f"they compute {key[1]}, but {named}", f"{', '.join(able)} can run it"
-    return f"they compute {key[1]}, which no target runs ({', '.join(targets.names())} take {listed(takes)})", (
+    return f"they compute {key[1]}, which no target runs ({', '.join(targets.names())} take {takes})", (
         "quantise the float model to int8 or uint8"
     )
 
@@ -227,10 +224,6 @@ _SMALLER = {
 _QUANTISE = "quantise the model: --quantize int8 --calibration DATA.npz"
 _SEE_VERDICT = "quantising left them so, see its verdict"
 _REST = "the rest of the model is quantised: quantise the float model as a whole (odc-quantize)"
-
-
-def _types(target: str | None) -> Sequence[str]:
-    return () if target is None else targets.ELEMENT_TYPES
 
 
 def host_warning(package: Package) -> str | None:

@@ -54,7 +54,7 @@ from odc_mlir.transforms.circle.rewrites.layout import (
     permuted,
 )
 from odc_mlir.transforms.common.retyping import retype, set_function_type
-from odc_mlir.transforms.common.rewriting import behind, make_constant, shape_of
+from odc_mlir.transforms.common.rewriting import behind, indices, make_constant, shape_of
 
 _KEEP, _NHWC = "keep", "nhwc"
 
@@ -208,7 +208,7 @@ def _moved(value: SSAValue, source: SSAValue, given: Order, wanted: Order) -> li
             [source, target.result], [result], {"new_shape": list(extents)}, location=name_loc(called)
         )
         return [target, made]
-    order = make_constant(np.array(moves(given, wanted), np.int32), "int32", f"{called}/perm")
+    order = indices(moves(given, wanted), f"{called}/perm")
     return [order, op_class("TRANSPOSE").make([source, order.result], [result], location=name_loc(called))]
 
 
@@ -217,7 +217,7 @@ def _changed(op: CircleOp, operands: Sequence[SSAValue], change: Change, given: 
     types = [_type_in(result.type, order) for result, order in zip(op.results, given, strict=True)]
     names = [value_name(result) for result in op.results]
     if change.reshape_to is not None:
-        shape = make_constant(np.array(change.reshape_to, np.int32), "int32", f"{names[0]}/shape")
+        shape = indices(change.reshape_to, f"{names[0]}/shape")
         view = op_class("RESHAPE").make(
             [operands[0], shape.result], types, {"new_shape": list(change.reshape_to)}, location=names_loc(names)
         )

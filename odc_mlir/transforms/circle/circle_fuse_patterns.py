@@ -92,8 +92,8 @@ def product_of(value: SSAValue, *, is_root: bool = True) -> ScaledProduct:
     array = real_constant(value)
     if array is not None:
         return ScaledProduct(array.astype(np.float64), ())
-    op = producer(value, "MUL", "DIV", "NEG")
-    if op is None or activation(op) != "none" or not (is_root or is_used_once(value)):
+    op = plain(value, "MUL", "DIV", "NEG")
+    if op is None or not (is_root or is_used_once(value)):
         return ScaledProduct(np.ones(()), (value,))
     first = product_of(op.operands[0], is_root=False)
     if op.SPEC.name == "NEG":
@@ -212,8 +212,8 @@ def _power(value: SSAValue, x: SSAValue) -> int:
     """n where ``value`` is ``x`` to the power n of 1 to 3, 0 elsewhere."""
     if value is x:
         return 1
-    op = producer(value, "SQUARE", "POW", "MUL")
-    if op is None or op.operands[0] is not x or activation(op) != "none":
+    op = plain(value, "SQUARE", "POW", "MUL")
+    if op is None or op.operands[0] is not x:
         return 0
     if op.SPEC.name == "POW":
         exponent = real_scalar(op.operands[1])

@@ -24,6 +24,7 @@ from odc_mlir.transforms.common.rewriting import (
     activation,
     behind,
     is_real,
+    pairs,
     part,
     real,
     real_constant,
@@ -90,7 +91,7 @@ def _is_limited(op: CircleOp, bound: float) -> bool:
     """Return whether ``op`` keeps values other than sums within their bound."""
     if op.SPEC.name != ("MAXIMUM" if bound < 0 else "MINIMUM"):
         return False
-    for value, limit in (op.operands, reversed(op.operands)):
+    for value, limit in pairs(op):
         numbers = real_constant(limit)
         if numbers is not None and not _beyond(numbers, bound).any():
             return real_constant(value) is None and terms(value, bound) is None

@@ -57,6 +57,7 @@ class NpuSearchPlansPass(ModulePass):
             alone = ModuleOp([job.program.clone()], dict(op.attributes))
             with pipelines.without_validation(ctx):
                 plan, prefetch = _Trials(ctx, alone, job, planner).fastest(room)
+            _free(alone)
             job.program.attributes[CHAINS] = chains_attribute(plan.chains)
             if prefetch != Prefetch():
                 job.program.attributes[PREFETCH] = prefetch.attribute

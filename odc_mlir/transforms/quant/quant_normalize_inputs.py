@@ -358,7 +358,7 @@ def preparing(function: FuncOp) -> list[CircleOp]:
 
 
 def _prepares(op: CircleOp, known: Set[SSAValue]) -> bool:
-    """Whether ``op`` makes real values of ``known`` ones and constants, without computing with several elements."""
+    """Return whether ``op`` prepares an input: float results of ``known`` values and constants, element by element."""
     varying = [operand for operand in op.operands if constant_of(operand) is None]
     if (
         op.unverified is not None

@@ -52,6 +52,7 @@ from odc_mlir.ops.spec import Trait
 from odc_mlir.quantizer.policy.ranges import sizes_differ
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import (
+    VIEWS,
     WeightedLayer,
     activation,
     constant,
@@ -195,7 +196,7 @@ def _normalise(value: SSAValue, columns: Indices, low: Floats, high: Floats) -> 
 
 def _sources(value: SSAValue, columns: Indices) -> Iterator[tuple[SSAValue, Indices]]:
     """Return the operands that an operator moves to make ``value``, with their columns; nothing for other operators."""
-    if (op := producer(value, "RESHAPE", "SQUEEZE", "EXPAND_DIMS")) is not None:
+    if (op := producer(value, *VIEWS)) is not None:
         shape = _known_shape(op.operands[0])
         if math.prod(shape) == columns.size:
             yield op.operands[0], columns.reshape(shape)

@@ -38,7 +38,6 @@ from math import prod
 from operator import attrgetter
 from typing import Literal
 
-import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
@@ -55,7 +54,7 @@ from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.policy.schemes import FLOAT, fitted, on_grid, quantize_constant, scheme, weight_params
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.placement import functions
-from odc_mlir.transforms.common.rewriting import PatternPass, apply_once, make_constant, operator
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_once, indices, operator
 from odc_mlir.transforms.common.tensor_names import named, names_in
 from odc_mlir.transforms.quant.common.conversion import conversion
 from odc_mlir.transforms.quant.common.ir import PRECISION, all_ops, constant_of, is_float32, read_word
@@ -268,7 +267,7 @@ def _look_up_rows(op: CircleOp, codes: SSAValue, names: Names) -> None:
     label, dtype, made = value_name(result), info_of(ids).dtype, list[Operation]()
     count = prod(info_of(ids).static_shape)
     if is_shaped := len(info_of(ids).static_shape) != 1:
-        flat = make_constant(np.array([count], np.int32), "int32", names.fresh(f"{label}/ids_shape"))
+        flat = indices([count], names.fresh(f"{label}/ids_shape"))
         view = op_class("RESHAPE").make([ids, flat.result], [tensor_type(dtype, (count,))], {"new_shape": [count]})
         made += [flat, named(view, names.fresh(f"{label}/ids"))]
         ids = view.results[0]
@@ -281,7 +280,7 @@ def _look_up_rows(op: CircleOp, codes: SSAValue, names: Names) -> None:
     type = tensor_type("float32", (count, *row)) if is_shaped else result.type
     rows = cls.make([ids, codes], [type], default_options(cls.SPEC.options))
     if is_shaped:
-        whole = make_constant(np.array(shape, np.int32), "int32", names.fresh(f"{label}/shape"))
+        whole = indices(shape, names.fresh(f"{label}/shape"))
         named(rows, names.fresh(f"{label}/rows"))
         made += [rows, whole, operator("RESHAPE", [rows.results[0], whole.result], result, {"new_shape": list(shape)})]
     else:

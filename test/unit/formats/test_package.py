@@ -218,8 +218,9 @@ def test_packages_of_other_tools(test_data: Path) -> None:
     read = read_package(folder / "v1.1.0" / "one_op_in_tflite")
     assert (read.plan, read.config, read.manifest.models) == (None, {"BACKENDS": "cpu"}, ("add.tflite",))
     assert read.model[4:8] == b"TFL3"
-    with pytest.raises(PackageError, match="metadata/MANIFEST is not valid JSON"):
+    with pytest.raises(PackageError, match="metadata/MANIFEST is not valid JSON") as raised:
         read_package(folder / "v1.0.0" / "add_invalid_manifest")
+    assert raised.value.location == str(folder / "v1.0.0" / "add_invalid_manifest")
 
 
 def test_zip_of_a_folder(files: PackageFiles, tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_corrections_after_a_search_keep_what_it_confirmed(holds: bool) -> None:
     assert search.takes(better) is holds
     assert search.chosen is not None
     assert search.chosen.candidate is (better if holds else found)
-    assert (search.chosen in search.tried.values()) is True
+    assert search.chosen in search.tried.values()
 
 
 def test_what_comes_near_but_misses_a_limit_is_not_taken() -> None:

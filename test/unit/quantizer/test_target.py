@@ -25,6 +25,7 @@ from odc_mlir.quantizer.layers import Examination, coded_constants, leaked, prec
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.models import FloatModel, Recipe, prepare
 from odc_mlir.quantizer.policy.verdict import LayerError, cost_text
+from odc_mlir.quantizer.precisions import PrecisionSearch
 from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.quantizer.target import TargetRules
 from odc_mlir.runtime.execution.graph import Graph, build_graph
@@ -190,11 +191,14 @@ def test_a_budget_is_kept_without_samples() -> None:
     assert [text for text in made.verdict["findings"] if text.startswith("made-up inputs say which layers")]
 
 
-def test_the_front_has_what_became_of_the_model_that_was_chosen() -> None:
+@pytest.mark.parametrize("taken", [True, False])
+def test_the_front_has_what_became_of_the_model_that_was_chosen(taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not taken:
+        monkeypatch.setattr(PrecisionSearch, "takes", lambda self, better: False)
     module, samples = squeeze_excite()
     options: dict[str, Any] = {"metric": "sqnr", "limit": 40.0, "max_bytes": 1 << 20}
     made = odc_mlir.quantize(module, calibration=samples[:24], **{**only("correction"), **options, "mixed": "on"})
-    assert [step["kept"] for step in made.verdict["steps"] if step["step"] == "mixed, correction"] == [True]
+    assert [step["kept"] for step in made.verdict["steps"] if step["step"] == "mixed, correction"] == [taken]
     assert _chosen(made)["bytes"] == len(made.to_circle())
 
 

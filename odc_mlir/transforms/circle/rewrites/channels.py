@@ -131,7 +131,7 @@ class ChannelWeights:
         return np.asarray(self.is_used.any(axis=0))
 
     def results(self, source: ChannelIntervals) -> ChannelIntervals:
-        """Return the intervals of the result's channels from those of the input's."""
+        """Map intervals of input channels to intervals of result channels."""
         zero = self.how.in_zero
         low, high = source.low - zero, source.high - zero
         if self.is_padded:
@@ -511,7 +511,7 @@ class Views(ChannelKind):
         extents = [*shape[:-1], int(kept.sum())]
         if len(op.operands) > 1:
             name = rewriting.constant_name(op.operands[1], value_name(self.result), "shape")
-            put_operand(op, 1, rewriting.make_constant(np.array(extents, np.int32), "int32", name))
+            put_operand(op, 1, rewriting.indices(extents, name))
         op.properties["new_shape"] = op.OPTIONS["new_shape"].encode(extents)
         super().narrow(kept, inputs, source)
 

@@ -210,8 +210,8 @@ def _slots_of_products(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand |
     """Return the slots of MUL, or of ADD after it. A MUL that only such an ADD reads is a part of it."""
     if op.SPEC.name == "ADD":
         beta = _constant_slot(op)
-        product = None if beta is None else rewriting.producer(op.operands[1 - beta.index], "MUL")
-        if product is None or rewriting.activation(product) != "none" or not rewriting.is_used_once(product.results[0]):
+        product = None if beta is None else rewriting.plain(op.operands[1 - beta.index], "MUL")
+        if product is None or not rewriting.is_used_once(product.results[0]):
             return None
         gamma = _constant_slot(product)
         return None if gamma is None else (gamma, beta)
@@ -468,7 +468,7 @@ _CROSSING: Mapping[str, TraceRule] = {
     "BATCH_MATMUL": _matrix_product,
     **dict.fromkeys(
         (
-            *("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V"),
+            *(*rewriting.VIEWS, "TRANSPOSE", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V"),
             *("UNPACK", "PACK", "CONCATENATION", "GATHER", "BROADCAST_TO", "TILE", "SPACE_TO_DEPTH"),
             *("DEPTH_TO_SPACE", "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND"),
         ),

@@ -29,7 +29,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, tensor_facts
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Shape, Trait
-from odc_mlir.transforms.common.rewriting import constant, shape_of, static_shape_of
+from odc_mlir.transforms.common.rewriting import VIEWS, constant, shape_of, static_shape_of
 
 Order = tuple[int, ...]
 
@@ -415,9 +415,7 @@ def _batch_matmul(op: CircleOp) -> LayoutRule | None:
 
 _RULES: Mapping[str, Builder] = {
     "TRANSPOSE": _transpose,
-    "RESHAPE": _reshape,
-    "SQUEEZE": _reshape,
-    "EXPAND_DIMS": _reshape,
+    **dict.fromkeys(VIEWS, _reshape),
     "BATCH_MATMUL": _batch_matmul,
     **dict.fromkeys(_REDUCTIONS, _along_axes(0, 1, removes=lambda op: not op.option("keep_dims"))),
     **dict.fromkeys(("ARG_MAX", "ARG_MIN"), _along_axes(0, 1, removes=lambda op: True)),

@@ -18,6 +18,7 @@ from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.circle.circle_fuse_batch_norm import per_channel
 from odc_mlir.transforms.common import rewriting
 
 _ROOTS = frozenset({"RSQRT", "SQRT", "POW"})
@@ -156,11 +157,7 @@ def _apart(spread: Spread, scale: SSAValue, gamma: rewriting.Reals | None) -> No
 
 def _vector(array: rewriting.Reals | None, channels: int, neutral: float) -> rewriting.Reals | None:
     """One number for each channel of the last dimension; ``neutral`` where there is no constant."""
-    if array is None:
-        return np.full(channels, neutral, np.float32)
-    if array.size == 1:
-        return np.full(channels, array.reshape(-1)[0], np.float32)
-    return array.reshape(-1) if array.ndim and array.shape[-1] == channels == array.size else None
+    return np.full(channels, neutral, np.float32) if array is None else per_channel(array, channels)
 
 
 def _put(rewriter: PatternRewriter, found: Normalisation, end: CircleOp, made: list[CircleOp | ConstOp]) -> None:

@@ -89,9 +89,9 @@ class ProductOfQuotient(rewriting.OperatorPattern):
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         for value, factor in rewriting.pairs(op):
-            quotient, number = rewriting.producer(value, "DIV"), rewriting.real_constant(factor)
+            quotient, number = rewriting.plain(value, "DIV"), rewriting.real_constant(factor)
             above = None if quotient is None else rewriting.real_constant(quotient.operands[0])
-            if quotient is None or number is None or above is None or rewriting.activation(quotient) != "none":
+            if quotient is None or number is None or above is None:
                 continue
             if not rewriting.is_used_once(value) or number.size != 1:
                 continue
@@ -364,9 +364,9 @@ class GatherGuard(rewriting.OperatorPattern):
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         remainder = rewriting.producer(op.operands[1], "FLOOR_MOD")
-        total = None if remainder is None else rewriting.producer(remainder.operands[0], "ADD")
+        total = None if remainder is None else rewriting.plain(remainder.operands[0], "ADD")
         shape = rewriting.shape_of(op.operands[0])
-        if remainder is None or total is None or not shape or rewriting.activation(total) != "none":
+        if remainder is None or total is None or not shape:
             return
         extent = shape[int(op.option("axis") or 0) % len(shape)]
         for index, other in rewriting.pairs(total):

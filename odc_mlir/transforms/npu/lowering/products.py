@@ -75,8 +75,8 @@ class LowerGroupedConv2D(LowerToNpu):
         channels, height, width, taken = filters.static_shape
         groups = total // taken
         each = channels // groups
-        window, (weights, _) = window_of(site.node, (height, width)), weight_codes(site.node)
-        integers, (_, out_rows, out_columns, _) = requantisation(site, weight_zero(site.node)), site.result.static_shape
+        window, (weights, zero) = window_of(site.node, (height, width)), weight_codes(site.node)
+        integers, (_, out_rows, out_columns, _) = requantisation(site, zero), site.result.static_shape
         values = []
         for group in range(groups):
             kind = with_shape(tensor_of(site.operand(0)), (batch, rows, columns, taken))

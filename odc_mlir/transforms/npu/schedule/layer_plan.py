@@ -336,10 +336,8 @@ def layer_choices(
     try:
         if not isinstance(op, npu.ConvOp | npu.PoolOp | npu.MatmulOp):
             return (_only_choice(op, target, room, sources, result=result),)
-        window, weighted = (
-            window_of(op, source_resident=sources[0], result_resident=result),
-            not isinstance(op, npu.PoolOp),
-        )
+        window = window_of(op, source_resident=sources[0], result_resident=result)
+        weighted = not isinstance(op, npu.PoolOp)
         place = Room(room, sources[0], result, tilings.quick, uncopied_bytes=uncopied)
         if given_tiling(op) is not None:
             return given_choices(window, target, place, tiling_of(op, target, window), weighted=weighted)

@@ -140,10 +140,10 @@ class StripePlanner:
                 low = middle
         return best
 
-    def _plain_chain(self, number: int) -> CostedChain:
+    def _plain_chain(self, number: int, needed_bytes: int = 0) -> CostedChain:
         """Return a layer that is not cut."""
-        layer, chain = self.graph.layers[number], Chain(number, number)
-        return CostedChain(chain, self._live(chain), layer.row_cycles * max(layer.rows, 1) + START_CYCLES)
+        layer = self.graph.layers[number]
+        return CostedChain(Chain(number, number), needed_bytes, layer.row_cycles * max(layer.rows, 1) + START_CYCLES)
 
     @cached_property
     def _fronts(self) -> list[list[list[CostedChain]]]:
@@ -165,7 +165,7 @@ class StripePlanner:
         """Return chains by their first layer, from the fastest to the one with the least memory."""
         found: list[list[CostedChain]] = []
         for first in range(len(self.graph.layers)):
-            options = [self._plain_chain(first)]
+            options = [self._plain_chain(first, self._live(Chain(first, first)))]
             for last in range(first, min(first + LONGEST_CHAIN, len(self.graph.layers))):
                 if not self.graph.layers[last].rows:
                     break

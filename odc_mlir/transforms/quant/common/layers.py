@@ -50,7 +50,7 @@ class LayerConstant:
 
     @property
     def readers(self) -> int:
-        """How many operands have this constant, those of its DEQUANTIZEs included."""
+        """Number of operands that read this constant, directly or through its DEQUANTIZEs."""
         uses = list(self.constant.result.uses)
         behind = [use.operation for use in uses if _is_dequantize(use.operation)]
         return len(uses) - len(behind) + sum(len(list(op.results[0].uses)) for op in behind)

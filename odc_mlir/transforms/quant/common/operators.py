@@ -124,7 +124,7 @@ class Ranges:
         return None
 
     def _as_factor(self, value: SSAValue) -> tuple[float, float] | None:
-        """What ``value``, if it is the factor of a product, may have for the product to have the unit of the result."""
+        """Return a range for ``value`` that makes its product fit the unit of the result; None if it is no factor."""
         for use in value.uses:
             op = use.operation
             factors = FACTORS.get(op.SPEC.name, ()) if isinstance(op, CircleOp) else ()
@@ -200,7 +200,6 @@ def _range_of_constant(value: SSAValue) -> tuple[float, float] | None:
 _LARGEST = 1 << 30  # that a sum may be scaled to: shifts to the left, before multipliers, may double it
 _WIDE = 1 << 15  # the largest magnitude of 16-bit codes
 _BOUNDED = frozenset({"RELU6", "RELU_N1_TO_1", "RELU_0_TO_1"})
-_FUSED = "fused_activation_function"
 # How large a result without limits can be, by the largest magnitudes of operands; products have more to them.
 _REACH: Mapping[str, Callable[[Sequence[float]], float]] = {
     **dict.fromkeys(("ADD", "SUB"), sum),
@@ -211,7 +210,7 @@ _REACH: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def is_scaled(op: CircleOp) -> bool:
-    """Whether kernels scale what ``op`` computes of its operands to the result."""
+    """Return whether kernels rescale the sums or products of ``op`` to its result."""
     return op.SPEC.name in _REACH or op.SPEC.name in FACTORS
 
 
@@ -235,7 +234,7 @@ def coarse_enough(
 def _cut_off(op: CircleOp) -> float:
     """Return the magnitude at which the activation of ``op``, fused or alone, cuts off; infinite without one."""
     alone = op.SPEC.name in _BOUNDED
-    bounds = activation_bounds(op.SPEC.name.lower() if alone else str(node_of(op).options.get(_FUSED, "none")))
+    bounds = activation_bounds(op.SPEC.name.lower() if alone else str(node_of(op).options.get(_ACTIVATION, "none")))
     return max((abs(bound) for bound in bounds if bound), default=math.inf)
 
 
@@ -361,7 +360,7 @@ def _linear_cell(op: CircleOp) -> str | None:
     """Return whether the cell of an LSTM has another activation than TANH, which kernels for codes always compute."""
     if StateParameters.CELL not in op.SPEC.quant.states.values():
         return None
-    activation = str(node_of(op).options["fused_activation_function"]).lower()
+    activation = str(node_of(op).options[_ACTIVATION]).lower()
     return None if activation == "tanh" else f"its cell has the activation {activation}; codes know tanh only"
 
 

@@ -267,7 +267,7 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
   %0 = npu.pool max %x kernel [1, 1] clamp (0, 1) : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.pool keeps element type, batch and channels,
+// CHECK: npu.pool keeps element type, batch and channels, tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> became tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
 
 // -----
 
