@@ -363,21 +363,23 @@ def test_a_closed_session_leaves_nothing_to_the_cycle_collector(
 
 def compile_processes(cache: Path) -> list[int]:
     """Compile processes at work for this cache, by the lock that they keep open."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            is_ours = any(str(cache) in os.readlink(file) for file in (process / "fd").iterdir())
-            if is_ours and int(process.name) != os.getpid():
-                found.append(int(process.name))
-    return found
+
+    def opened(process: Path) -> Iterator[str]:
+        with suppress(OSError):  # it ends
+            for file in (process / "fd").iterdir():
+                with suppress(OSError):  # it is closed meanwhile
+                    yield os.readlink(file)
+
+    others = (process for process in Path("/proc").glob("[0-9]*") if int(process.name) != os.getpid())
+    return [int(process.name) for process in others if any(str(cache) in file for file in opened(process))]
 
 
 def happens(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Return whether the condition comes true in good time, on however slow a machine."""
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not (happened := condition()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return condition()
+    return happened
 
 
 @pytest.mark.parametrize("fault", ["hang@compiling", "stuck@quantizing"])
@@ -398,7 +400,7 @@ def test_a_process_ends_with_the_last_session_that_wants_its_result(
     assert happens(lambda: "another compile process" in (second.status.reason or ""))
     (working,) = compile_processes(cache)
     first.session.close()
-    assert not happens(lambda: compile_processes(cache) != [working], 2.0)
+    assert not happens(lambda: working not in compile_processes(cache), 2.0)
     second.session.close()
     assert happens(lambda: compile_processes(cache) == [])
     use_worker(monkeypatch, made)
@@ -415,10 +417,10 @@ def test_a_process_ends_with_an_application_that_is_killed(
         monkeypatch.setenv(key, value)
     app = App(made, model, tmp_path)
     app.command.append("hang@quantizing")
-    process = app.start()
-    assert happens(lambda: set(compile_processes(cache)) > {process.pid})
-    process.kill()
-    process.communicate()
+    with app.start() as process:
+        has_begun = happens(lambda: bool(set(compile_processes(cache)) - {process.pid}))
+        process.kill()
+    assert has_begun
     assert happens(lambda: compile_processes(cache) == [])
 
 
