@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from helpers.auto import (
     open_session,
     use_worker,
 )
+from helpers.waiting import happens
 from odc_mlir import Package
 from odc_mlir.errors import OdcError, SimulationError
 from odc_mlir.formats.cache import content_digest
@@ -372,14 +373,6 @@ def compile_processes(cache: Path) -> list[int]:
 
     others = (process for process in Path("/proc").glob("[0-9]*") if int(process.name) != os.getpid())
     return [int(process.name) for process in others if any(str(cache) in file for file in opened(process))]
-
-
-def happens(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    """Return whether the condition comes true in good time, on however slow a machine."""
-    deadline = time.monotonic() + seconds
-    while not (happened := condition()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return happened
 
 
 @pytest.mark.parametrize("fault", ["hang@compiling", "stuck@quantizing"])

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import sys
-import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 
 from helpers.auto import RECORDS, Made, open_session, use_worker
 from helpers.data import REPOSITORY
+from helpers.waiting import happens
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.manifest import MANIFEST_PATH
 from odc_mlir.formats.package import ORIGINAL_PATH, roll_back, zip_bytes
@@ -198,11 +197,11 @@ def test_a_plugin_that_hangs_ends_with_the_process_that_runs_it(made: Made, plug
     with open_session(made.model, ODC_TARGET="circle-gen") as session:
         for index in range(RECORDS):
             session.infer(made.sample(index))
-        assert wait_for(lambda: mark.exists() and mark.read_text() != "")
+        assert happens(lambda: mark.exists() and mark.read_text() != "")
         auto = session._switcher.auto
         assert auto is not None
         auto.stop()  # kills the background process
-        assert wait_for(lambda: not is_running(int(mark.read_text())))
+        assert happens(lambda: not is_running(int(mark.read_text())))
 
 
 def is_running(process_id: int) -> bool:
@@ -210,13 +209,6 @@ def is_running(process_id: int) -> bool:
         return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
 
 
 def test_the_plugin_that_is_asked_for_must_be_there(made: Made) -> None:

@@ -102,12 +102,33 @@ def test_no_search_takes_all_from_the_scheme(precisions: tuple[str, ...], left: 
     assert leaves_some(precisions, {"a": "int8", "b": "int8", "c": "float"}, "int8") is left
 
 
-def test_more_coverage_is_spoken_of_only_where_it_decides() -> None:
+def _conclusions(made: Quantized) -> list[str]:
+    return [text for text in made.verdict["findings"] if text.startswith("no choice of precisions")]
+
+
+def test_a_whole_search_in_vain_is_told_once_and_asks_for_neither_coverage_nor_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """What keeps the limit has no layer in the scheme, which no coverage allows."""
-    made = _made(help=True, metric="mae", limit=1e-9)
-    (told,) = [text for text in made.verdict["findings"] if text.startswith("no choice of precisions")]
-    assert "leaves layers in int8" in told
-    assert "--min-coverage" not in (hint_of(made.verdict) or "")
+    made = _made(help=True, metric="mae", limit=1e-9, max_seconds=600.0)
+    told = "no choice of precisions that leaves layers in int8 meets the limits, others do"
+    assert _conclusions(made) == [told]
+    assert not caplog.records
+    assert "max_seconds" not in made.verdict["choices"]
+    hint = hint_of(made.verdict) or ""
+    assert "--min-coverage" not in hint
+    assert "--max-seconds" not in hint
+
+
+@pytest.mark.parametrize("budget", [{}, {"max_bytes": 10}])
+def test_a_search_that_was_cut_short_concludes_nothing(budget: dict[str, int]) -> None:
+    made = _made(help=True, metric="mae", limit=1e-9, max_seconds=0.0, **budget)
+    assert made.failed
+    assert made.verdict["choices"]["max_seconds"] == 0.0
+    assert not _conclusions(made)
+    hint = hint_of(made.verdict) or ""
+    assert "raise --max-seconds" in hint
+    assert "allow more" not in hint
 
 
 @pytest.mark.parametrize(
@@ -242,34 +263,6 @@ def test_no_two_points_of_the_front_say_the_same(chosen: int, kept: list[int]) -
         for layers, sqnr in enumerate((31.01, 31.02, 35.0))
     ]
     assert [item["layers"] for item in distinct(points)] == kept
-
-
-def _cut_short(**options: Any) -> Quantized:
-    return _made(help=True, max_seconds=0.0, **options)
-
-
-def test_a_search_that_was_cut_short_concludes_nothing() -> None:
-    made = _cut_short(metric="mae", limit=1e-9)
-    assert made.failed
-    assert made.verdict["choices"]["max_seconds"] == 0.0
-    assert not [text for text in made.verdict["findings"] if text.startswith("no choice of precisions")]
-    hint = hint_of(made.verdict)
-    assert hint is not None
-    assert "raise --max-seconds" in hint
-    assert "allow more" not in hint
-
-
-def test_a_budget_that_a_short_search_missed_asks_for_more_time() -> None:
-    hint = hint_of(_cut_short(metric="mae", limit=1e-9, max_bytes=10).verdict)
-    assert hint is not None
-    assert "raise --max-seconds" in hint
-    assert "allow more" not in hint
-
-
-def test_a_whole_search_does_not_speak_of_its_time() -> None:
-    made = _made(help=True, metric="mae", limit=1e-9, max_seconds=600.0)
-    assert "max_seconds" not in made.verdict["choices"]
-    assert "--max-seconds" not in (hint_of(made.verdict) or "")
 
 
 def _figures(page: str) -> dict[str, tuple[str, str]]:

@@ -124,19 +124,13 @@ def test_labels_of_few_samples_do_not_take_the_place_of_other_limits() -> None:
     assert {check["metric"] for check in more.verdict["limits"]} == {"drop", "recall_drop"}
 
 
-def _mpeir_as_it_is(file: bytes, samples: list[list[np.ndarray]]) -> float:
-    """The mpeir of the model itself on the samples held back, which its ranges know."""
-    made = odc_mlir.quantize(file, calibration=samples, help=False).to_circle()
-    pairs = [[odc_mlir.run(model, list(sample))[0] for model in (file, made)] for sample in split(samples).held]
-    return float(np.mean([np.abs(a - b).max() for a, b in pairs]) / np.ptp([a for a, _ in pairs]))
-
-
 def test_what_samples_leave_open_asks_for_more_of_them() -> None:
     file, samples = regressor()
-    low, high = odc_mlir.quantize(file, calibration=samples, help=False).verdict["intervals"]["mpeir"]
-    value = odc_mlir.quantize(file, calibration=samples, help=False).verdict["value"]
-    # Of what it was made by the model has this much: more samples help above it alone.
-    known = _mpeir_as_it_is(file, samples)
+    first = odc_mlir.quantize(file, calibration=samples, help=False)
+    (low, high), value = first.verdict["intervals"]["mpeir"], first.verdict["value"]
+    # The mpeir of the model itself on the samples held back, which its ranges know: more samples help above it alone.
+    pairs = [[odc_mlir.run(model, list(x))[0] for model in (file, first.to_circle())] for x in split(samples).held]
+    known = float(np.mean([np.abs(a - b).max() for a, b in pairs]) / np.ptp([a for a, _ in pairs]))
     assert low < known < value
     help_first = "let help find better choices, or "
     for limit, said, inherent in (

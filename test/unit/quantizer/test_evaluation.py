@@ -222,23 +222,21 @@ def test_right_labels_of_one_class_are_no_wrong_ones() -> None:
         check_answers(list(np.eye(2)[np.where(np.arange(50) == 49, 0, 1)][::-1][:, None]), labels)
 
 
-def test_quantised_inputs_and_outputs_are_compared_as_reals() -> None:
+def test_quantised_inputs_and_outputs_are_compared_as_reals_and_beside_what_they_are_squashed_from() -> None:
     module, samples = squeeze_excite()
-    reference = Reference(build_graph(export_model(module)), samples[:8])
+    samples = samples[:16]
+    reference = Reference(build_graph(export_model(module)), samples)
     both = [
         reference.measure(build_graph(export_model(quantize(module, calibration=samples, io=io, help=False).model)))
         for io in ("float", "quantized")
     ]
     assert both[0].outputs == both[1].outputs
     assert both[0].quality_db == both[1].quality_db
-
-
-def test_noise_shows_before_the_softmax() -> None:
-    module, samples = squeeze_excite()
-    reference = Reference(build_graph(export_model(module)), samples[:8])
-    found = reference.measure(build_graph(export_model(quantize(module, calibration=samples, help=False).model)))
+    found = both[0]
     assert found.outputs[0].sqnr_db is not None
-    assert abs(found.quality_db - found.outputs[0].sqnr_db) > 0.1
+    assert abs(found.quality_db - found.outputs[0].sqnr_db) > 0.1, "noise shows before the softmax"
+    assert found.results.quality_db == pytest.approx(found.worst()["sqnr_db"])
+    assert found.results.quality_db != pytest.approx(found.decisive.quality_db, abs=0.1)
 
 
 def test_refusals() -> None:
@@ -282,14 +280,6 @@ def test_what_is_kept_gains_in_logits_or_outputs_and_loses_in_neither(
 ) -> None:
     found, best = _measurement(decisive_db, output_db, spread=spread), _measurement(40.0, 30.0)
     assert found.better_than(best, 0.1) == kept
-
-
-def test_outputs_are_measured_beside_what_they_are_squashed_from() -> None:
-    module, samples = squeeze_excite()
-    reference = Reference(build_graph(export_model(module)), samples)
-    found = reference.measure(build_graph(export_model(quantize(module, calibration=samples, help=False).model)))
-    assert found.results.quality_db == pytest.approx(found.worst()["sqnr_db"])
-    assert found.results.quality_db != pytest.approx(found.decisive.quality_db, abs=0.1)
 
 
 def test_a_few_loud_samples_leave_no_doubt_of_what_nearly_all_samples_gain() -> None:

@@ -122,14 +122,6 @@ def test_what_only_a_sample_far_from_others_shows_is_lost_without_it(factor: flo
     assert not made["samples"]["telling"]
 
 
-def test_a_search_in_vain_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    file, samples = dense()
-    made = odc_mlir.quantize(file, calibration=samples, metric="mae", limit=0.0)
-    (told,) = (text for text in made.verdict["findings"] if text.startswith("no choice of precisions"))
-    assert told == "no choice of precisions that leaves layers in int8 meets the limits, others do"
-    assert not caplog.records
-
-
 def test_what_is_not_quantised_is_said_in_products() -> None:
     file, samples = dense()
     made = odc_mlir.quantize(file, calibration=samples, help=False, overrides={"hidden": "float"})

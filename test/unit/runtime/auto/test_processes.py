@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.waiting import happens
 from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult, is_locked, try_lock, unlock
 from odc_mlir.runtime.auto.jobs import QUEUED, Ending, Job, Supervisor
 
@@ -53,13 +53,6 @@ def job(tmp_path: Path, number: int = 0, **facts: Any) -> Job:
         cache_bytes=1 << 30,
         **facts,
     )
-
-
-def happens(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 def log(tmp_path: Path) -> list[str]:

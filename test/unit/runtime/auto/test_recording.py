@@ -8,7 +8,6 @@ import sqlite3
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from threading import current_thread
@@ -19,6 +18,7 @@ import pytest
 
 from helpers.float_models import squeeze_excite
 from helpers.models import add_model
+from helpers.waiting import happens
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import RecordsError
@@ -40,14 +40,6 @@ def recorder(path: Path, executor: HostExecutor = EXECUTOR, root: Path | None = 
 
 def inputs(value: float, rows: int = 1) -> list[np.ndarray]:
     return [np.full((rows, 4), value, np.float32)] * 2
-
-
-def happens(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    """Whether that comes true in good time, on however slow a machine."""
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 def test_runs_are_counted_by_shapes_and_kept(tmp_path: Path) -> None:
