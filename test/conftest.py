@@ -7,10 +7,12 @@ import os
 # Products are small, and the workers of a parallel run would fight for cores: numpy reads this when it loads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import faulthandler
 import gc
 import shutil
 import signal
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -23,6 +25,7 @@ from hypothesis import settings
 from helpers.data import MISSING, data_folder
 
 DEFAULT_TIMEOUT_SECONDS = 120.0
+STUCK_SECONDS = 400.0
 
 # Tests with such a part in their name verify IR after every pass. The others verify it after every stage, as users do:
 # verification takes a third of a compilation.
@@ -46,9 +49,28 @@ def test_data() -> Path:
     return folder
 
 
+class _Watch:
+    """Ends the run with a stack dump when a test is stuck inside native code, where its time limit does not reach.
+
+    pytest's own option starts a thread for each test, which takes a millisecond.
+    """
+
+    stderr = 2
+    begun = 0.0
+
+    @classmethod
+    def begin(cls, seconds: float) -> None:
+        """Expect the end of a test within ``seconds`` from now."""
+        now = time.monotonic()
+        if seconds > STUCK_SECONDS or now > cls.begun + STUCK_SECONDS / 10:
+            cls.begun = now
+            faulthandler.dump_traceback_later(max(seconds, STUCK_SECONDS), exit=True, file=cls.stderr)
+
+
 def pytest_configure() -> None:
     """Make a cache for this run of the tests, which neither depend on the user's cache nor fill it."""
     os.environ["ODC_CACHE_DIR"] = tempfile.mkdtemp(prefix="odc-test-cache-")
+    _Watch.stderr = os.dup(2)  # output is not captured yet
     gc.disable()  # until all tests are collected: what is made then stays
 
 
@@ -59,6 +81,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
+    faulthandler.cancel_dump_traceback_later()
     shutil.rmtree(os.environ["ODC_CACHE_DIR"], ignore_errors=True)
 
 
@@ -90,11 +113,15 @@ def _name_groups(config: pytest.Config, items: list[pytest.Item]) -> None:
             item._id = item.parent.id.child(f"{item.name}@{mark.args[0]}")
 
 
+def _limit(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker else DEFAULT_TIMEOUT_SECONDS
+
+
 @contextmanager
 def _time_limit(item: pytest.Item) -> Generator[None]:
     """Fail what runs inside when it takes longer than the test's limit; the traceback shows where it was."""
-    marker = item.get_closest_marker("timeout")
-    seconds = float(marker.args[0]) if marker else DEFAULT_TIMEOUT_SECONDS
+    seconds = _limit(item)
 
     def expired(_signal: int, _frame: FrameType | None) -> None:
         pytest.fail(f"took longer than {seconds:g} s; a slower test needs @pytest.mark.timeout(seconds)")
@@ -110,6 +137,7 @@ def _time_limit(item: pytest.Item) -> Generator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    _Watch.begin(2 * _limit(item) + 60)  # set up and run
     os.environ["ODC_VERIFY_EACH"] = "1" if any(part in item.nodeid for part in VERIFYING_EACH_PASS) else "0"
     with _time_limit(item):
         return (yield)
