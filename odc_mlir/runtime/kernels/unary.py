@@ -185,13 +185,14 @@ def sqrt(node: Node) -> Execute:
     require_dtype(node, out, *CODES)
     scales = scale_of(node, x), scale_of(node, out)
     wide = _sum_of_tables(node, _square_root) if out.dtype == "int16" else None
-    return wide or _root(node, lambda codes: sqrt_codes(codes, *scales))
+    return wide or _root(node, coded(node, lambda codes: sqrt_codes(codes, *scales)))
 
 
 def rsqrt(node: Node) -> Execute:
     """Compute one over the square root; codes up to zero give the largest code.
 
-    16-bit codes without zero points use tables with an error of at most two codes.
+    16-bit codes without zero points use tables with an error of at most two codes; with LiteRT's numerics its single
+    table, which errs more near zero.
     """
     x, out = node.operand(0), node.results[0]
     if not out.info.is_integer:
@@ -200,9 +201,12 @@ def rsqrt(node: Node) -> Execute:
     (in_scale, in_zero), (out_scale, out_zero) = scale_of(node, x), scale_of(node, out)
     if out.dtype in EIGHT_BIT:
         params = rsqrt_params((in_scale, in_zero), (out_scale, out_zero))
-        return _root(node, lambda codes: rsqrt_codes(codes, in_zero, out_zero, *params))
+        return _root(node, coded(node, lambda codes: rsqrt_codes(codes, in_zero, out_zero, *params)))
+    if node.context.numerics == "litert":
+        largest = np.float32((code_range(out.info.numpy)[1] - out_zero) * np.float32(out_scale))
+        return _root(node, function_of_codes16(node, lambda v: np.where(v > 0, _inverse_root(v), largest)))
     exact = real_codes16(_inverse_root, (in_scale, in_zero), (out_scale, out_zero))
-    return _sum_of_tables(node, _inverse_root) or _root(node, exact)
+    return _sum_of_tables(node, _inverse_root) or coded(node, exact)
 
 
 def _square_root(v: Array) -> Array:
@@ -213,9 +217,9 @@ def _inverse_root(v: Array) -> Array:
     return np.asarray(np.float32(1) / _square_root(v))
 
 
-def _root(node: Node, compute: Function) -> Execute:
-    """Return the kernel of a root of codes; LiteRT's numerics refuse negative codes, which rounding may give."""
-    zero, table, x_of = scale_of(node, node.operand(0))[1], coded(node, compute), fetch(node, 0)
+def _root(node: Node, table: Execute) -> Execute:
+    """Return the kernel of a root by ``table``; LiteRT's numerics refuse negative codes, which rounding may give."""
+    zero, x_of = scale_of(node, node.operand(0))[1], fetch(node, 0)
     if node.context.numerics != "litert":
         return table
 

@@ -357,7 +357,7 @@ def _refused_by_processors(node: Node, real: Node) -> str | None:
 
 
 def _linear_cell(op: CircleOp) -> str | None:
-    """Return whether the cell of an LSTM has another activation than TANH, which kernels for codes always compute."""
+    """Return why codes cannot compute an LSTM, or None; their kernels always use TANH in the cell."""
     if StateParameters.CELL not in op.SPEC.quant.states.values():
         return None
     activation = str(node_of(op).options[_ACTIVATION]).lower()
