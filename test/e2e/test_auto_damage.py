@@ -10,7 +10,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import sqlite3
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ import numpy as np
 import pytest
 
 from helpers.auto import RECORDS, Made, open_session, use_worker
+from helpers.damage import make_socket
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import RecordsError
 from odc_mlir.formats.cache import content_digest
@@ -142,11 +142,7 @@ class Case:
         elif kind == "file":
             place.write_bytes(b"in the way")
         elif kind == "socket":
-            here = Path.cwd()
-            os.chdir(place.parent)  # addresses are short
-            with socket.socket(socket.AF_UNIX) as made:
-                made.bind(place.name)
-            os.chdir(here)
+            make_socket(place)
         else:
             place.symlink_to({"link": elsewhere, "dangling": "nowhere", "device": "/dev/zero"}[kind])
 

@@ -394,6 +394,7 @@ def test_a_process_ends_with_the_last_session_that_wants_its_result(
     (working,) = compile_processes(cache)
     first.session.close()
     assert not happens(lambda: working not in compile_processes(cache), 2.0)
+    assert happens(lambda: compile_processes(cache) == [working])
     second.session.close()
     assert happens(lambda: compile_processes(cache) == [])
     use_worker(monkeypatch, made)

@@ -10,11 +10,13 @@ import io
 import json
 import random
 import re
+import socket
 import sqlite3
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -281,3 +283,9 @@ def _packed_damage(data: bytes, rng: Rng) -> bytes:
     else:
         body = bytes_damage(body, rng) if body else b"\0" * 8
     return zlib.compress(struct.pack("<I", len(head)) + head + body, 1)
+
+
+def make_socket(path: Path) -> None:
+    """Put a socket there; its address is relative, as a whole path may be too long for one."""
+    with socket.socket(socket.AF_UNIX) as made, chdir(path.parent):
+        made.bind(path.name)

@@ -162,13 +162,24 @@ def log(node: Node) -> Execute:
     if out.dtype == "int16":
         is_litert = node.context.numerics == "litert"
         return real_function(node, np.log if is_litert else _logarithm_from(scale_of(node, node.operand(0))[0] / 2))
+    return real_function(node, _of_positive(np.log, _end(node, 0)))
+
+
+def _end(node: Node, which: int) -> np.float32:
+    """Return the number that the lowest (0) or largest (1) code of the result represents."""
+    out = node.results[0]
     scale, zero = scale_of(node, out)
-    lowest = np.float32((code_range(out.info.numpy)[0] - zero) * np.float32(scale))
+    return np.float32((code_range(out.info.numpy)[which] - zero) * np.float32(scale))
 
-    def logarithm(x: Array) -> Array:
-        return np.where(x > 0, np.log(np.where(x > 0, x, np.float32(1))), lowest)
 
-    return real_function(node, logarithm)
+@lru_cache(maxsize=256)
+def _of_positive(function: Function, otherwise: np.float32) -> Function:
+    """Return ``function``, and ``otherwise`` up to zero: cached, because its tables are cached by function."""
+
+    def compute(x: Array) -> Array:
+        return np.where(x > 0, function(np.where(x > 0, x, np.float32(1))), otherwise)
+
+    return compute
 
 
 @lru_cache(maxsize=256)
@@ -203,10 +214,8 @@ def rsqrt(node: Node) -> Execute:
         params = rsqrt_params((in_scale, in_zero), (out_scale, out_zero))
         return _root(node, coded(node, lambda codes: rsqrt_codes(codes, in_zero, out_zero, *params)))
     if node.context.numerics == "litert":
-        largest = np.float32((code_range(out.info.numpy)[1] - out_zero) * np.float32(out_scale))
-        return _root(node, function_of_codes16(node, lambda v: np.where(v > 0, _inverse_root(v), largest)))
-    exact = real_codes16(_inverse_root, (in_scale, in_zero), (out_scale, out_zero))
-    return _sum_of_tables(node, _inverse_root) or coded(node, exact)
+        return _root(node, function_of_codes16(node, _of_positive(_inverse_root, _end(node, 1))))
+    return function_of_codes16(node, _inverse_root, interpolated=False)
 
 
 def _square_root(v: Array) -> Array:

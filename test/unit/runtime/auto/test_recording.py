@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 import sqlite3
 import stat
 import time
 from collections import Counter
-from contextlib import chdir, closing
+from contextlib import closing
 from pathlib import Path
 from threading import current_thread
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.damage import make_socket
 from helpers.float_models import squeeze_excite
 from helpers.models import add_model
 from helpers.waiting import happens
@@ -243,11 +243,6 @@ def test_runs_that_turn_out_to_be_of_no_use_are_dropped(tmp_path: Path) -> None:
     assert (kept.runs(ONE), kept.runs(TWO)) == (0, 1)
     assert kept.flush(60)
     assert RecordStore(tmp_path / "ranges.sqlite", DIGEST, create=False).shapes() == {TWO: 1}
-
-
-def make_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as made, chdir(path.parent):
-        made.bind(path.name)  # a whole path may be too long
 
 
 @pytest.mark.parametrize("fault", ["newer", "locked", "pipe", "folder", "symbolic link", "socket", "full"])
