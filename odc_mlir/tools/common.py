@@ -243,6 +243,28 @@ def add_verify_each(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_before(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the flag ``--before PASS=PIPELINE``; see :func:`passes_before`."""
+    parser.add_argument(
+        "--before",
+        action="append",
+        default=[],
+        metavar="PASS=PIPELINE",
+        help="run PIPELINE before PASS wherever a stage runs it",
+    )
+
+
+def passes_before(arguments: argparse.Namespace) -> dict[str, list[str]]:
+    """Return the pipelines of ``--before`` by pass, the argument ``before`` of ``odc_mlir.compile``."""
+    found: dict[str, list[str]] = {}
+    for text in arguments.before:
+        name, _, pipeline = text.partition("=")
+        if not pipeline:
+            raise OptionError(f"--before {text} names no pass to add", hint=f"write --before {name}=PIPELINE")
+        found.setdefault(name, []).append(pipeline)
+    return found
+
+
 def add_time_limit(parser: argparse.ArgumentParser) -> None:
     """Add the flag for a time limit that :func:`run_tool` enforces."""
     parser.add_argument("--time-limit", type=float, metavar="S", help="fail when this takes longer than S seconds")

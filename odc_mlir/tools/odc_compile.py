@@ -17,10 +17,12 @@ from odc_mlir.quantizer.policy.declarations import SCHEME_NAMES
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import (
     UsageError,
+    add_before,
     add_verify_each,
     base_parser,
     idle_option,
     limited_time,
+    passes_before,
     size,
     tool,
 )
@@ -88,6 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--time-limit", type=float, metavar="S", help="fail, and write nothing, when compiling takes longer (seconds)"
     )
     add_verify_each(parser)
+    add_before(parser)
     add_switch(parser, "--no-cache", "search every tiling again instead of looking it up in the cache")
     add_switch(parser, "--strict", "fail if any operator stays on the host")
     parser.add_argument(
@@ -176,6 +179,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
         "placement": _placement(arguments),
         "states": () if arguments.state == ["none"] else arguments.state,
         "verify": arguments.verify_each,
+        "before": passes_before(arguments),
     }
 
 

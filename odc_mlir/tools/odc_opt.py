@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import OdcError, OptionError, did_you_mean
 from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, OutputKind, starts_with
 from odc_mlir.tools import opt_passes
-from odc_mlir.tools.common import EXIT_USER, UsageError, add_time_limit, add_verify_each, base_parser, tool
+from odc_mlir.tools.common import EXIT_USER, UsageError, add_before, add_time_limit, add_verify_each, base_parser, tool
 from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
@@ -72,13 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--stage", dest="steps", action=_Collect, metavar="NAME", help="run every pass up to the end of this stage"
     )
     run.add_argument("--PASS-NAME[=OPTIONS]", dest="_", action="store_true", help="run one pass; see --list-passes")
-    run.add_argument(
-        "--before",
-        action="append",
-        default=[],
-        metavar="PASS=PIPELINE",
-        help="run PIPELINE before PASS wherever a stage runs it",
-    )
+    add_before(run)
     run.add_argument("--run-pass", dest="steps", action=_Collect, help=argparse.SUPPRESS)
     add_switch(run, "--run-reproducer", "run the passes named in the input, a reproducer written after a crash")
     add_time_limit(parser)

@@ -16,8 +16,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odc_mlir.errors import ModelError, OdcError, OptionError
-from odc_mlir.tools.common import write_crash_file
+from odc_mlir.errors import ModelError, OdcError
+from odc_mlir.tools.common import passes_before, write_crash_file
 from odc_mlir.tools.files import add_switch
 
 if TYPE_CHECKING:
@@ -160,12 +160,7 @@ def steps_of(arguments: argparse.Namespace) -> Iterator[Step]:
     """Return the steps in order; raise OdcError for invalid names, options and reproducers."""
     from odc_mlir.pipelines import added_passes, check_reached
 
-    before: dict[str, list[ModulePass]] = {}
-    for text in arguments.before:
-        name, _, pipeline = text.partition("=")
-        if not pipeline:
-            raise OptionError(f"--before {text} names no pass to add", hint=f"write --before {name}=PIPELINE")
-        before.setdefault(name, []).extend(added_passes({name: pipeline})[name])
+    before = added_passes(passes_before(arguments))
     steps = list(_requested(arguments))
     check_reached(before, (step.item.name for step in steps))
     for step in steps:

@@ -51,7 +51,8 @@ from odc_mlir.support.locations import name_inside
 from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
 from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.native.kernels.loops import scalar_of, suffix
-from odc_mlir.transforms.native.native_allocate_memory import segment_modules, verify_views
+from odc_mlir.transforms.native.lowering.memory_bounds import verify_bounds
+from odc_mlir.transforms.native.native_allocate_memory import segment_modules
 
 POINTER = llvm.LLVMPointerType()
 
@@ -333,7 +334,7 @@ class ConvertNativeToLlvmPass(PatternPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for module in segment_modules(op):
-            verify_views(module)
+            verify_bounds(module)
             convert_functions(ctx, module)
 
 

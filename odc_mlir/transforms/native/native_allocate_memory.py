@@ -27,8 +27,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from odc_mlir.dialects.circle_attributes import BlobAttr
-from odc_mlir.dialects.native_attributes import ARENA_BYTES, CONSTANTS, KERNEL, PART, THREAD_PARAMETERS
+from odc_mlir.dialects.native_attributes import ARENA_BYTES, KERNEL
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import value_name
@@ -143,41 +142,6 @@ def verify_arena(function: FuncOp) -> None:
                     tensor=value_name(value),
                 )
         alive.append(value)
-
-
-def verify_views(module: ModuleOp) -> None:
-    """Raise CompileError for a view in a segment's functions beyond the end of the arena, of constants or of a view.
-
-    The emitter refuses a segment without constants or arena. Offsets into the scratch of threads are not constant.
-    """
-    constants, arena = module.attributes.get(CONSTANTS), module.attributes.get(ARENA_BYTES)
-    if not isinstance(constants, BlobAttr) or not isinstance(arena, IntegerAttr):
-        return
-    part = module.attributes.get(PART)
-    for function in module.ops:
-        if isinstance(function, FuncOp) and function.sym_visibility is None and len(function.args) > 1:
-            args = function.args[: -len(THREAD_PARAMETERS)] if function.sym_name == part else function.args
-            _verify_views(function, {args[-2]: arena.value.data, args[-1]: constants.data.size}, args[-2])
-
-
-def _verify_views(function: FuncOp, sizes: dict[SSAValue, int], arena: SSAValue) -> None:
-    """Check views of the buffers with known ``sizes``, and views of these; behind each in ``arena`` there is a gap."""
-    names = dict(zip(sizes, ("the arena", "the constants"), strict=True))
-    for op in function.walk():
-        if not isinstance(op, memref.ViewOp) or op.source not in sizes:
-            continue
-        if not all(isinstance(value.owner, arith.ConstantOp) for value in (op.byte_shift, *op.sizes)):
-            continue
-        start, count = known_number(op.byte_shift), known_number(op.sizes[0])
-        sizes[op.result] = count * item_bytes(op.result)
-        end = start + sizes[op.result] + (SLACK if op.source is arena else 0)
-        if start < 0 or count < 0 or end > sizes[op.source]:
-            raise CompileError(
-                f"bytes {start} to {end} of {names.get(op.source, 'a buffer')} are used, which has {sizes[op.source]}",
-                op=op.name,
-                tensor=value_name(op.result) or None,
-                hint="correct the view" + (f", or {ARENA_BYTES}" if op.source is arena else ""),
-            )
 
 
 def known_number(value: SSAValue) -> int:

@@ -192,6 +192,8 @@ def test_strict(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--target", "npu256"], "unknown target 'npu256'; did you mean 'npu-256'? use one of"),
         (["--sram-limit", "0"], "--sram-limit is 0, expected a positive number of bytes"),
         (["--emit", "no-such-stage"], "unknown stage 'no-such-stage'; use one of circle,"),
+        (["--emit", "quant", "--before", "circle-simplfy=cse"], "did you mean 'circle-simplify'?"),
+        (["--emit", "quant", "--before", "npu-insert-sync=cse"], "that pass does not run here"),
         (["--emit", "objekt"], "unknown stage 'objekt'; did you mean 'object'? use one of circle,"),
     ],
 )

@@ -6,6 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from xdsl.dialects import arith, func, memref
+from xdsl.dialects.builtin import IndexType, IntegerAttr
+from xdsl.rewriter import InsertPoint, Rewriter
 
 import odc_mlir
 from helpers.data import REPOSITORY
@@ -69,3 +72,18 @@ def test_views_beyond_their_buffers_are_refused_before_code_is_made(
     assert text.count(before) == 1
     with pytest.raises(CompileError, match=found):
         odc_mlir.package(odc_mlir.load(text.replace(before, after).encode()))
+
+
+@pytest.mark.parametrize("stage", ["native", "native-alloc", "native-divide", "native-loops"])
+def test_accesses_beyond_their_buffers_are_refused_before_code_is_made(stage: str) -> None:
+    """The result of the first convolution is made smaller; in later stages, the view of the arena that holds it."""
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), stage, target="x86-64-vnni")
+    (function,) = map(segment_function, segment_modules(lowered))
+    calls = [op for op in function.walk() if isinstance(op, func.CallOp) and "convolve" in op.callee.string_value()]
+    result = calls[0].operands[-4].owner
+    assert isinstance(result, memref.AllocOp | memref.ViewOp)
+    small = arith.ConstantOp(IntegerAttr(10, IndexType()))
+    Rewriter.insert_op(small, InsertPoint.before(result))
+    result.operands[len(result.operands) - 1] = small.result
+    with pytest.raises(CompileError, match=r"@convolve\w+ uses bytes .* of 'conv1', which has 10"):
+        odc_mlir.package(odc_mlir.load(module_text(lowered).encode()))

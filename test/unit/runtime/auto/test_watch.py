@@ -278,12 +278,13 @@ def test_a_single_bad_answer_is_looked_into_at_once(clock: Clock) -> None:
     assert (reference.runs, len(left)) == (4, 1)
 
 
-def test_chance_is_no_reason(clock: Clock) -> None:
-    found, left = watching(Reference(), verdict={"limits": [{"metric": "top1_match", "limit": 0.9}]}, share=1.0)
+@pytest.mark.parametrize(("limit", "wrong_of_20"), [(0.9, 1), (1.5, 0)])  # a verdict may come from a damaged file
+def test_chance_is_no_reason(limit: float, wrong_of_20: int, clock: Clock) -> None:
+    found, left = watching(Reference(), verdict={"limits": [{"metric": "top1_match", "limit": limit}]}, share=1.0)
     rng = np.random.default_rng(5)
     for number in range(400):
         right = rng.random(SHAPE, np.float32)
-        found.answered([right], [np.roll(right, 1) if number % 20 == 7 else right], 1.0)
+        found.answered([right], [np.roll(right, 1) if number % 20 < wrong_of_20 else right], 1.0)
     assert not left
     for _ in range(40):
         right = rng.random(SHAPE, np.float32)

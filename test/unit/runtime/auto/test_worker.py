@@ -19,7 +19,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.quantizer.policy.verdict import PROBLEM, Limit, VerdictFinding, make_verdict
 from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.aim import aim_at
-from odc_mlir.runtime.auto.artefacts import Artefacts
+from odc_mlir.runtime.auto.artefacts import RECORD_NAME, Artefacts
 from odc_mlir.runtime.auto.jobs import Job
 from odc_mlir.runtime.auto.worker import Worker
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -165,3 +165,18 @@ def test_recorded_inputs_are_samples_to_check_on(tmp_path: Path) -> None:
     for scheme, given in (("int8", samples), ("int8", samples[:3]), ("int8_wo", samples[:3]), ("int8_wo", [])):
         made = build.quantize(model, scheme, samples=given, records=tmp_path / "minmax.db")
         assert made.verdict["samples"]["made_up"] is (not given)
+
+
+def test_of_the_files_of_a_job_those_that_its_result_names_are_kept(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def generate(source: Path, plugin: str, made: Path, **_: object) -> Path:
+        made.write_bytes(b"code")
+        made.with_name("scratch.o").write_bytes(b"")
+        return made
+
+    monkeypatch.setattr("odc_mlir.plugins.codegen.generate", generate)
+    record(job, SHAPES, 10)
+    Worker(replace(job, quantized=True, runs=10), lambda *_, **__: None).run()
+    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    assert found is not None
+    assert found.compiled is not None
+    assert {file.name for file in found.compiled.parent.iterdir()} == {found.compiled.name, RECORD_NAME}

@@ -1,0 +1,196 @@
+"""Verifier of the memory that native code uses: views and accesses lie inside their buffers.
+
+Functions are followed from the segment's into the kernels that they call, with the numbers that calls pass. Of a loop
+only the last iteration is followed, where the indices of our kernels are largest. Numbers that depend on data or on the
+thread are unknown; what depends on them is not checked.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from xdsl.dialects import arith, func, memref, scf, vector
+from xdsl.dialects.builtin import FixedBitwidthType, IndexType, IntegerAttr, ModuleOp, VectorType
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.native_attributes import ARENA_BYTES, CONSTANTS, PART, THREAD_PARAMETERS
+from odc_mlir.errors import CompileError
+from odc_mlir.formats.native_segment import SLACK_BYTES
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.native.native_allocate_memory import item_bytes
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Memory of ``size`` bytes; ``in_arena``: a gap follows that vectors may overrun into."""
+
+    name: str
+    size: int
+    in_arena: bool = False
+
+
+Value = int | Extent | None
+Values = dict[SSAValue, Value]
+
+
+def verify_bounds(module: ModuleOp) -> None:
+    """Raise CompileError for a view or an access of a segment's code beyond the end of its buffer.
+
+    The emitter refuses a segment without constants or arena.
+    """
+    constants, arena = module.attributes.get(CONSTANTS), module.attributes.get(ARENA_BYTES)
+    if not isinstance(constants, BlobAttr) or not isinstance(arena, IntegerAttr):
+        return
+    functions = {item.sym_name.data: item for item in module.ops if isinstance(item, func.FuncOp)}
+    part = module.attributes.get(PART)
+    for function in functions.values():
+        if function.sym_visibility is None and len(function.args) > 1:
+            args = function.args[: -len(THREAD_PARAMETERS)] if function.sym_name == part else function.args
+            buffers = Extent("the arena", arena.value.data, in_arena=True), Extent("the constants", constants.data.size)
+            _Follower(functions).follow(function, dict(zip(args[-2:], buffers, strict=True)))
+
+
+class _Follower:
+    """Follows functions; ``call`` is the call of the segment's function that is followed."""
+
+    def __init__(self, functions: Mapping[str, func.FuncOp]):
+        self.functions = functions
+        self.call: func.CallOp | None = None
+
+    def follow(self, function: func.FuncOp, values: Values) -> None:
+        """Check a function for the known ``values`` of its parameters."""
+        self._block(list(function.body.block.ops) if function.body.blocks else (), values)
+
+    def _block(self, operations: Sequence[Operation], values: Values) -> None:
+        for op in operations:
+            kind = type(op)
+            if kind in _NUMBERS:
+                _compute(op, values)
+            elif isinstance(op, scf.ForOp):
+                self._loop(op, values)
+            elif isinstance(op, scf.IfOp):
+                self._branch(op, values)
+            elif isinstance(op, func.CallOp):
+                self._follow_call(op, values)
+            elif isinstance(op, memref.ViewOp):
+                self._view(op, values)
+            elif isinstance(op, memref.LoadOp | memref.StoreOp):
+                self._access(op, op.memref, op.indices, values)
+            elif isinstance(op, vector.LoadOp | vector.StoreOp):
+                self._access(op, op.base, op.indices, values)
+
+    def _loop(self, op: scf.ForOp, values: Values) -> None:
+        """Follow the last iteration; all of a loop with unknown bounds, without its index."""
+        start, end, step = (values.get(value) for value in (op.lb, op.ub, op.step))
+        if isinstance(start, int) and isinstance(end, int) and isinstance(step, int) and step > 0:
+            if start >= end:
+                return
+            values = {**values, op.body.block.args[0]: start + (end - start - 1) // step * step}
+        self._block(list(op.body.block.ops), values)
+
+    def _branch(self, op: scf.IfOp, values: Values) -> None:
+        """Follow the branch that is taken; none if that is unknown, as conditions guard accesses."""
+        taken = values.get(op.cond)
+        region = op.true_region if taken else op.false_region
+        if taken is not None and region.blocks:
+            self._block(list(region.block.ops), values)
+
+    def _follow_call(self, op: func.CallOp, values: Values) -> None:
+        callee = self.functions.get(op.callee.root_reference.data)
+        if callee is None or not callee.body.blocks:
+            return
+        outer, self.call = self.call, self.call or op
+        given = [values.get(value) for value in op.operands]
+        if outer is None:
+            given = [
+                replace(item, name=repr(value_name(value))) if isinstance(item, Extent) else item
+                for item, value in zip(given, op.operands, strict=True)
+            ]
+        self.follow(callee, dict(zip(callee.args, given, strict=True)))
+        self.call = outer
+
+    def _view(self, op: memref.ViewOp, values: Values) -> None:
+        buffer, start, count = values.get(op.source), values.get(op.byte_shift), values.get(op.sizes[0])
+        if not isinstance(buffer, Extent) or not isinstance(start, int) or not isinstance(count, int):
+            return
+        size = count * item_bytes(op.result)
+        end = start + size + (SLACK_BYTES if buffer.in_arena else 0)
+        if self.call is None and (start < 0 or count < 0 or end > buffer.size):
+            raise CompileError(
+                f"bytes {start} to {end} of {buffer.name} are used, which has {buffer.size}",
+                op=op.name,
+                tensor=value_name(op.result) or None,
+                hint="correct the view" + (f", or {ARENA_BYTES}" if buffer.in_arena else ""),
+            )
+        values[op.result] = Extent("a buffer", size)
+
+    def _access(self, op: Operation, memory: SSAValue, indices: Sequence[SSAValue], values: Values) -> None:
+        buffer, index = values.get(memory), values.get(indices[0])
+        if not isinstance(buffer, Extent) or not isinstance(index, int):
+            return
+        moved = op.results[0].type if op.results else op.operands[0].type
+        start = index * item_bytes(memory)
+        end = start + (_vector_bytes(moved) or item_bytes(memory))
+        if start < 0 or end > buffer.size + SLACK_BYTES:
+            callee = f"@{self.call.callee.root_reference.data} uses" if self.call else f"{op.name} uses"
+            raise CompileError(
+                f"{callee} bytes {start} to {end} of {buffer.name}, which has {buffer.size}",
+                op=self.call.name if self.call else op.name,
+                tensor=(value_name(self.call.operands[-1]) if self.call else value_name(memory)) or None,
+                hint="make the buffer larger, or correct the numbers that the call passes",
+            )
+
+
+def _vector_bytes(type: Attribute) -> int:
+    """Return the size of a vector in bytes, 0 for another type."""
+    if not isinstance(type, VectorType) or not isinstance(type.element_type, FixedBitwidthType):
+        return 0
+    return type.element_count() * type.element_type.size
+
+
+_COMPARISONS: Sequence[Callable[[int, int], bool]] = (
+    *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+    *(operator.lt, operator.le, operator.gt, operator.ge),
+)
+"""By the number of the predicate of ``arith.cmpi``; numbers of indices are not negative."""
+
+_NUMBERS: Mapping[type[Operation], Callable[..., int] | None] = {
+    arith.ConstantOp: None,
+    arith.CmpiOp: None,
+    arith.IndexCastOp: int,
+    arith.AddiOp: operator.add,
+    arith.SubiOp: operator.sub,
+    arith.MuliOp: operator.mul,
+    arith.DivUIOp: operator.floordiv,
+    arith.DivSIOp: operator.floordiv,
+    arith.RemUIOp: operator.mod,
+    arith.MinSIOp: min,
+    arith.MinUIOp: min,
+    arith.MaxSIOp: max,
+    arith.MaxUIOp: max,
+    arith.AndIOp: operator.and_,
+    arith.ShLIOp: operator.lshift,
+    arith.ShRSIOp: operator.rshift,
+    arith.SelectOp: lambda condition, yes, no: yes if condition else no,
+}
+
+
+def _compute(op: Operation, values: Values) -> None:
+    """Set the number that ``op`` gives, if it is an index or a condition and its operands are known."""
+    if isinstance(op, arith.ConstantOp):
+        values[op.result] = op.value.value.data if isinstance(op.value, IntegerAttr) else None
+        return
+    if not isinstance(op.results[0].type, IndexType) and not isinstance(op, arith.CmpiOp):
+        return
+    operands = [found for value in op.operands if isinstance(found := values.get(value), int)]
+    if len(operands) < len(op.operands):
+        return
+    function = _COMPARISONS[op.predicate.value.data] if isinstance(op, arith.CmpiOp) else _NUMBERS[type(op)]
+    assert function is not None
+    try:
+        values[op.results[0]] = function(*operands)
+    except (ZeroDivisionError, ValueError):
+        return  # a division that is not performed
