@@ -20,7 +20,7 @@ from xdsl.rewriter import Rewriter
 from odc_mlir import errors, pipelines, targets
 from odc_mlir.codegen.machine import resolve
 from odc_mlir.dialects.circle import CircleOp, node_of
-from odc_mlir.dialects.npu_program import ProgramOp, distinct_names, make_program, programs
+from odc_mlir.dialects.npu_program import ProgramOp, create_programs, distinct_names, make_program, programs
 from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp, target_of
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.native_segment import SUFFIX
@@ -87,7 +87,7 @@ class CompilerBackend(ABC):
     """
 
     partitioned: ClassVar[str]
-    last: ClassVar[str] = ""  # the stage from which binaries are emitted, for IR that others have lowered
+    last: ClassVar[str] = ""  # the stage that binaries are emitted from; "" if binaries are made from segments
     lowered: ClassVar[str | None] = None
     reuses: ClassVar[bool] = False  # whether a segment may get the binary of an equal one, by :meth:`renamed`
 
@@ -155,7 +155,8 @@ class NpuBackend(CompilerBackend):
         choice = target_of(module)
         assert choice is not None, "a partitioned module has a target"
         try:
-            alone = ModuleOp([make_program(segment)], dict(module.attributes))
+            alone = ModuleOp([], dict(module.attributes))
+            create_programs(alone, [segment])
             pipelines.run(context, alone, self.last, after=self.partitioned)
             (program,) = programs(alone).values()
             tell(context, "package: emitting")

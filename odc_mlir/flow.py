@@ -14,6 +14,7 @@ import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from glob import escape, glob
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,16 +162,35 @@ _STEPS = {
     "profile": _StepCommand("odc-run", (), "--profile", ".profile.json", is_last=True, reads_package=True),
     "package": _StepCommand("odc-package", ("pack",), "-o", ".nnpackage.zip", is_last=True),
 }
-_FILES = frozenset(
-    {"calibration", "evaluation", "records", "partition", "load", "config", "parameters", "target", "mixed"}
-)
-_WRITTEN = frozenset(
-    {"report-json", "report-html", "save-records", "save-equalization", "save-precisions", "dump", "trace", "header"}
-)
 
 
-def read_toml(path: str) -> Flow:
-    """Read the flow in a TOML file; raise OptionError for an invalid flow."""
+class StepOption(NamedTuple):
+    """An option of a command: its flag, and if its value is a file. ``suffix``: of files, if it takes other words too.
+
+    ``is_prefix``: the value is the beginning of file names, before a dot and a number.
+    """
+
+    flag: str
+    is_read: bool = False
+    is_written: bool = False
+    suffix: str = ""
+    is_prefix: bool = False
+
+    def is_path(self, text: str, path: str) -> bool:
+        """Return whether the value ``text``, as the path ``path``, is a file: ``npu-256`` of ``--target`` is none."""
+        if text in ("", "-") or not (self.is_read or self.is_written):
+            return False
+        return text.endswith(self.suffix) or (bool(Path(text).suffix) and os.path.isfile(path))
+
+
+StepOptions = Callable[[str, Sequence[str]], Mapping[str, StepOption]]
+
+
+def read_toml(path: str, options_of: StepOptions) -> Flow:
+    """Read the flow in a TOML file; raise OptionError for an invalid flow.
+
+    ``options_of`` returns the options of a command with certain first words, by their names with hyphens.
+    """
     with parsing("not a flow", OptionError, location=path):
         document = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     head = document.pop("flow", None)
@@ -194,7 +214,7 @@ def read_toml(path: str) -> Flow:
         if not isinstance(options, dict):
             raise OptionError(f"{name!r} is not a table", location=path)
         source = package if kind.reads_package and package is not None else model
-        step = _step(name, kind, options, source, stem, base)
+        step = _step(name, kind, options, options_of(kind.command, kind.words), source, stem, base)
         steps.append(step)
         if name == "compile":
             package = step.writes[0]
@@ -203,7 +223,15 @@ def read_toml(path: str) -> Flow:
     return Flow(tuple(steps))
 
 
-def _step(name: str, kind: _StepCommand, options: Mapping[str, Any], source: str, stem: str, base: str) -> FlowStep:
+def _step(
+    name: str,
+    kind: _StepCommand,
+    options: Mapping[str, Any],
+    known: Mapping[str, StepOption],
+    source: str,
+    stem: str,
+    base: str,
+) -> FlowStep:
     given = {key.replace("_", "-"): value for key, value in options.items()}
     for key in ("input", "output"):
         if not isinstance(given.get(key, ""), str):
@@ -212,21 +240,23 @@ def _step(name: str, kind: _StepCommand, options: Mapping[str, Any], source: str
     output = os.path.join(base, given.pop("output")) if "output" in given else f"{stem}{kind.suffix}"
     words, reads, writes = [*kind.words, source, kind.output, output], [source], [output]
     for key, value in given.items():
+        option = known.get(key, StepOption(f"--{key}"))
         for item in value if isinstance(value, list) else [value]:
             if item is False:
                 continue
             if item is True:
-                words.append(f"--{key}")
+                words.append(option.flag)
                 continue
             if isinstance(item, dict | list):
                 raise OptionError(f"{key!r} of step {name!r} has the value {item!r}, expected a string or number")
             text = str(item)
-            beside = os.path.join(base, text)
-            if key in _FILES and (Path(text).suffix or os.path.exists(beside)):  # "npu-256" is no file
-                reads.append(text := beside)
-            elif key in _WRITTEN:
-                writes.append(text := beside)
-            words += [f"--{key}", text] if text in (*reads, *writes) else option_words(f"--{key}", text)
+            if option.is_path(text, beside := os.path.join(base, text)):
+                text = beside
+                if option.is_read:
+                    reads += sorted(glob(f"{escape(text)}.[0-9]*")) if option.is_prefix else [text]
+                elif not option.is_prefix:
+                    writes.append(text)
+            words += [option.flag, text] if text in (*reads, *writes) else option_words(option.flag, text)
     return FlowStep(name, kind.command, tuple(words), tuple(reads), tuple(writes))
 
 

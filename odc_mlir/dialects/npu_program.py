@@ -22,11 +22,12 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, Region
 from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def, region_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
+from xdsl.rewriter import Rewriter
 from xdsl.traits import IsolatedFromAbove, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle import CircleOp, freeze_known
-from odc_mlir.dialects.odc import KEPT_STATES, SegmentOp, YieldOp
+from odc_mlir.dialects.odc import KEPT_STATES, SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.formats.quantities import distinct
 from odc_mlir.support.locations import location_names, names_loc, value_name
 
@@ -134,6 +135,17 @@ class ProgramOp(IRDLOperation):
                 raise VerifyException(
                     f"program @{self.sym_name.data}: the body {verb} ({seen}), declared is ({wanted})"
                 )
+
+
+def create_programs(module: ModuleOp, segments: Iterable[SegmentOp]) -> None:
+    """Add to ``module`` a program for each of ``segments`` without one, in place of code for another target."""
+    known = lowered_symbols(module)
+    for segment in segments:
+        if isinstance(other := known.get(segment.sym_name.data), ProgramOp):
+            continue
+        if other is not None:
+            Rewriter.erase_op(other)
+        module.body.block.add_op(make_program(segment))
 
 
 def make_program(segment: SegmentOp) -> ProgramOp:

@@ -44,7 +44,7 @@ def write_file(path: str | os.PathLike[str], *chunks: bytes | bytearray | memory
 
 
 def _write_special(target: Path, chunks: Sequence[bytes | bytearray | memoryview]) -> None:
-    # Opening a pipe without this flag would wait for a reader, and nobody may come.
+    # Without O_NONBLOCK, opening a pipe that has no reader would block.
     try:
         descriptor = os.open(target, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:

@@ -13,10 +13,10 @@ from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.start import EXIT_INTERRUPTED
 from odc_mlir.tools.common import base_parser, tool
-from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_switch
+from odc_mlir.tools.files import Input, Output, add_input, add_output, add_overwrite, add_switch, role_of
 
 if TYPE_CHECKING:
-    from odc_mlir.flow import Flow
+    from odc_mlir.flow import Flow, StepOption
 
 STATE = json_kind("a state of odc-build", "odc_build", "steps")
 
@@ -97,6 +97,23 @@ def _tool(command: str) -> Any:
     return importlib.import_module(f"odc_mlir.tools.{command.replace('-', '_')}")
 
 
+def options_of(command: str, words: Sequence[str]) -> dict[str, StepOption]:
+    """Return the options of a command by name, as its parser declares them; ``words`` name its subcommand."""
+    from odc_mlir.flow import StepOption
+
+    parser = _tool(command).build_parser()
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    (chosen,) = [group.choices[word] for group in groups for word in words if word in group.choices] or [parser]
+    found = {}
+    for action in chosen._actions:
+        role, metavar = role_of(action), str(action.metavar)
+        suffix = metavar.rpartition("|FILE")[2] if "|FILE" in metavar else ""
+        for flag in action.option_strings:
+            option = StepOption(flag, isinstance(role, Input), isinstance(role, Output), suffix, metavar == "PREFIX")
+            found[flag.lstrip("-").replace("_", "-")] = option
+    return found
+
+
 def call_command(command: str, arguments: Sequence[str]) -> int:
     """Run one of our commands in this process and return its exit code; raise KeyboardInterrupt."""
     code = int(_tool(command).main(list(arguments)))
@@ -111,7 +128,7 @@ def read_flow(path: str, target: str) -> Flow:
 
     suffix = Path(path).suffix.lower()
     if suffix == ".toml":
-        return read_toml(path)
+        return read_toml(path, options_of)
     if suffix == ".cfg":
         return read_cfg(path, target=target)
     if suffix == ".json":

@@ -21,10 +21,10 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-report``."""
     parser = base_parser(
         "odc-report",
-        "Show compile reports: JSON files of odc-compile --report-json, or compiled packages. Several are compared "
-        "with the first.",
+        "Show a compile report as a table, a page or CSV. Given several, compare each with the first.",
     )
-    add_input(parser, "reports", metavar="REPORT", nargs="+", help="JSON file, package folder or zip")
+    text = "file of odc-compile --report-json, or package"
+    add_input(parser, "reports", metavar="REPORT", nargs="+", help=text)
     add_output(parser, "-o", "--output", metavar="FILE.html", kind=PAGE, help="write a page")
     add_output(parser, "--csv", metavar="FILE", kind=NETWORK_CSV, help="write one line per report, in Vela's columns")
     add_output(parser, "--csv-operators", metavar="FILE", kind=LAYER_CSV, help="write one line per operator")

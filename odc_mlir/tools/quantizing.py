@@ -53,7 +53,7 @@ def add_options(container: argparse.ArgumentParser | argparse._ArgumentGroup, na
         if declared.metavar is not None:
             more["metavar"] = declared.metavar
         if declared.is_file:
-            add_input(container, flag_of(name), **{"stdin": default != AUTO, **more})
+            add_input(container, flag_of(name), stdin="|" not in (declared.metavar or ""), **more)
         else:
             if declared.choices:
                 more["choices"] = declared.choices
@@ -121,7 +121,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 def in_flags(flags: frozenset[str] | None = None) -> Iterator[None]:
     """Rename options in errors of this block to flags.
 
-    ``flags``: the flags of a command without all of ``odc-quantize``; advice about other flags names that command.
+    ``flags``: the flags of a command without some of ``odc-quantize``; advice about a missing one says so.
     """
     try:
         yield
@@ -136,7 +136,7 @@ def in_flags(flags: frozenset[str] | None = None) -> Iterator[None]:
 
 
 def _in_flags(text: str) -> str:
-    """Return ``text`` with flags for names of options that no word of a sentence is."""
+    """Replace names of options in ``text`` by their flags, except names that are ordinary words."""
     flags = {name: flag_of(name) for name in OPTIONS if "_" in name} | {"max_samples": "--max-samples"}
     return re.sub(rf"\b({'|'.join(flags)})\b", lambda found: flags[found.group()], text)
 
@@ -144,7 +144,7 @@ def _in_flags(text: str) -> str:
 def flags_of(choices: Mapping[str, Any]) -> Iterator[str]:
     """Yield the flags that ask for the choices of a verdict."""
     for name, declared in OPTIONS.items():
-        if not declared.is_chosen or name not in choices:  # ranges of weights alone, or scales of these otherwise
+        if not declared.is_chosen or name not in choices:  # schemes of weights only have no ranges, others no scales
             continue
         value = choices[name]
         text = ("off", "on")[value] if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else value
@@ -214,9 +214,9 @@ def _numbers(flag: str, text: str | None) -> tuple[float, ...]:
 
 
 def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None], None] | None:
-    """Report progress: the current work, and the remaining time estimated from models made and still to make.
+    """Return a function that shows progress in one line of the terminal; None if ``quiet``, or without a terminal.
 
-    One line that changes on a terminal; in a pipe nothing, where ``-v`` logs it.
+    The remaining time is estimated from the number of models made and still to make. ``-v`` logs progress anywhere.
     """
     if quiet or not sys.stderr.isatty():
         return None

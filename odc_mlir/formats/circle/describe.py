@@ -1,4 +1,4 @@
-"""A model's records as a document of plain JSON values, for tools that show them."""
+"""Conversion of a model to plain JSON values, for tools that display models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Document = dict[str, Any]
 
 
 def describe_model(model: Model) -> Document:
-    """Return everything in ``model`` but the bytes of constants; keys are stable, bytes appear as hexadecimal text."""
+    """Return the contents of ``model`` without its constants; keys are stable, other bytes are hexadecimal text."""
     return {
         "format": model.schema,
         "version": model.version,

@@ -28,8 +28,8 @@ LITERT, CPU = "litert", "cpu"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Schemes that an option applies to: all, those with quantised values, those of weights only, those with a wider scheme
-# for values, those with any other scheme for single layers. BY_SCHEME: the scheme itself checks the option.
+# Schemes that an option applies to: all; those that quantise values; those of weights only; those with a wider scheme
+# for values; those that can be mixed with another scheme. BY_SCHEME: the scheme itself checks the option.
 ANY, OF_VALUES, OF_WEIGHTS, OF_WIDER, OF_MIXED, BY_SCHEME = "any", "values", "weights", "wider", "mixed", "by scheme"
 # Groups of flags. Options without a group have no flag of their own.
 COMMON, TYPES, ACCURACY, BUDGET, LIMITS = "common", "types", "accuracy", "budget", "limits"
@@ -39,9 +39,9 @@ COMMON, TYPES, ACCURACY, BUDGET, LIMITS = "common", "types", "accuracy", "budget
 class OptionDeclaration:
     """Declaration of an option beside its name, type and default.
 
-    ``idle``: values that ask for nothing, and fit all schemes. ``why``: reason in the message for a scheme that the
+    ``idle``: values without effect, which all schemes accept. ``why``: reason in the message for a scheme that the
     option does not apply to. ``needs_samples``: recorded ranges do not replace calibration samples. ``most``: largest
-    number; None: not checked. ``is_chosen``: the verdict's choices hold the value that was chosen.
+    number; None: not checked. ``is_file``: the value can be a file. ``is_chosen``: the verdict records the value.
     """
 
     help: str = ""
@@ -183,8 +183,10 @@ class QuantizeOptions:
         "machine whose rules restrict types: cpu, npu-128, npu-256, npu-512 or a .toml file "
         "(default: $ODC_TARGET, unless it is auto; else no restriction)",
         TYPES,
-        metavar="NAME",
+        metavar="NAME|FILE.toml",
+        is_file=True,
     )
+    # The flag sets it to False.
     help: bool = option(True, "do not search for better accuracy", ACCURACY, flag="--no-help")
     ranges: str = option(
         AUTO,
@@ -266,7 +268,7 @@ class QuantizeOptions:
     limit: float | None = option(None, "worst allowed value of --metric", LIMITS, metavar="X")
     reader: str | None = option(
         None,
-        "reader of the file: litert or cpu keeps operators in float whose codes LiteRT, or object code, does not run",
+        "program that runs the file, litert or cpu (object code): operators that it does not run on codes stay float",
         choices=(LITERT, CPU),
     )
 

@@ -7,21 +7,21 @@ that *matches*. Patterns create only legal operations, which are not visited aga
 A pattern that matches may *refuse* the operation: it raises CompileError with the reason, which ends the conversion. An
 operation that no pattern matches is a CompileError too. The skeleton of a conversion::
 
-    class LowerSoftmax(LoweringPattern[CircleOp]):
-        operators = ("SOFTMAX",)
+    class LowerReshape(LoweringPattern[CircleOp]):
+        operators = ("SQUEEZE", "EXPAND_DIMS")
 
         def lower(self, op: CircleOp, rewriter: PatternRewriter, /) -> None:
-            rewriter.replace(op, npu.SoftmaxOp(op.operands[0], op.results[0].type, …))
+            rewriter.replace(op, npu.ReshapeOp(op.operands[0], op.results[0].type))
 
-    class ConvertCircleToNpuPass(PatternPass):
-        name = "convert-circle-to-npu"
+    class ConvertViewsPass(PatternPass):
+        name = "convert-views"
 
         @classmethod
         def patterns(cls) -> Sequence[type[RewritePattern]]:
-            return (LowerSoftmax, …)
+            return (LowerReshape,)
 
         def apply(self, ctx: Context, op: ModuleOp) -> None:
-            target = ConversionTarget(self.name, ("npu.",))
+            target = ConversionTarget(self.name, ("func.", "circle.const", "npu."))
             apply_conversion(ctx, op.body, target, [kind() for kind in self.patterns()])
 """
 

@@ -1,6 +1,6 @@
 """Descriptions of passes, their options and their patterns, from docstrings.
 
-``odc-opt --list-passes``, ``--list-patterns``, ``--help=PASS`` and the documentation are made of these.
+``odc-opt --list-passes``, ``--list-patterns``, ``--help=PASS`` and the documentation show them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PACKAGE = Path(__file__).parents[2]
 
 
 class Option(NamedTuple):
-    """An option by the name of the command line; ``default`` None: it must be given."""
+    """An option of a pass, named as on the command line; ``default`` is None for a required option."""
 
     name: str
     type: str

@@ -156,7 +156,10 @@ class PatternPass(ModulePass):
     @classmethod
     @abstractmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        """Return the classes of the patterns in order of application."""
+        """Return the classes of the patterns in order: the first one that matches an operation is applied.
+
+        So a general pattern follows the special ones for the same operation, and need not exclude their conditions.
+        """
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         apply_patterns(op, [kind() for kind in self.patterns()])

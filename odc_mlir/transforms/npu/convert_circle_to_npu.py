@@ -35,11 +35,10 @@ from collections.abc import Sequence
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
-from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import ConstOp, NoneOp
-from odc_mlir.dialects.npu_program import ProgramOp, make_program, programs
-from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
+from odc_mlir.dialects.npu_program import create_programs, programs
+from odc_mlir.dialects.odc import SegmentOp
 from odc_mlir.legality import NPU_TENSORS
 from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
 from odc_mlir.transforms.common.rewriting import PatternPass
@@ -73,7 +72,7 @@ class ConvertCircleToNpuPass(PatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        """Return the patterns; of several for one operator, a general one follows the special ones."""
+        """Return the patterns, general ones after the special ones for the same operator."""
         return (
             wide_weights.LowerConv2DInParts,
             wide_weights.LowerDepthwiseInParts,
@@ -126,19 +125,7 @@ class ConvertCircleToNpuPass(PatternPass):
         )
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        _create_programs(op)
+        create_programs(op, [item for item in op.walk() if isinstance(item, SegmentOp)])
         patterns = [kind() for kind in self.patterns()]
         for program in programs(op).values():
             apply_conversion(ctx, program.body, NPU_TENSORS, patterns)
-
-
-def _create_programs(module: ModuleOp) -> None:
-    """Give every segment a program of its name, in place of code for another target."""
-    known = lowered_symbols(module)
-    for segment in [item for item in module.walk() if isinstance(item, SegmentOp)]:
-        other = known.get(segment.sym_name.data)
-        if isinstance(other, ProgramOp):
-            continue
-        if other is not None:
-            Rewriter.erase_op(other)
-        module.body.block.add_op(make_program(segment))

@@ -1,4 +1,4 @@
-"""``npu-allocate-memory``: assign addresses in the arena and the other regions, by a solver over live ranges.
+"""``npu-allocate-memory``: assign addresses to buffers; in the arena, by a solver over live ranges.
 
 Before::
 
@@ -8,13 +8,15 @@ After::
 
     %t = npu.buffer "conv1" at 25088 : !npu.buffer<arena, 12544xi8>
 
-Arena buffers that are in use at different times share bytes; those that already have an address keep it. The program
-gets ``npu.input_offsets`` and ``npu.output_offsets``, the places of all its inputs and outputs, and ``npu.sram_peak``:
+Arena buffers that are in use at different times share bytes; an arena buffer that already has an address keeps it.
+Addresses of constants, inputs and outputs follow from their sizes. The program gets ``npu.input_offsets`` and
+``npu.output_offsets``, the places of all its inputs and outputs, and ``npu.sram_peak``:
 
 * the bytes of the arena, and the peak of live bytes, a lower bound for any allocation;
 * the instruction and operator at the peak (copies of constants not counted), and the buffers that are live there.
 
-Rejects programs that need more SRAM than the target has or the SRAM limit allows.
+Rejects programs that need more SRAM than the target has or the SRAM limit allows, and given addresses of constants,
+inputs or outputs that are not the assigned ones.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class NpuAllocateMemoryPass(ProgramPass):
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         program = DecodedProgram(job.block)
         limit = arena_bytes(job, program)
-        # without the halt, as room for constants was planned
+        # Halt uses no buffer; prefetches were planned without it too.
         intervals = arena.live_intervals(program.working, job.target.sram.burst_bytes)
         used = arena.allocate_around(intervals)
         if used > limit:
@@ -72,7 +74,7 @@ class NpuAllocateMemoryPass(ProgramPass):
 
 
 def _peak(program: DecodedProgram, intervals: Sequence[arena.Interval], used: int) -> DictionaryAttr:
-    """Return the attribute that describes the busiest time of the arena of ``used`` bytes."""
+    """Describe, as an attribute, the instruction at which most bytes of the arena are live; ``used``: its size."""
     at, alive = arena.busiest(intervals)
     commands = [command for command in program.commands if not arena.is_prefetch(command)]
     name = location_names(program.locations[commands[at].layer])[:1] if alive else ()

@@ -8,10 +8,10 @@ Before::
 After: ``%2 = npu.conv %0 kernel [3, 3] stride [2, 2] pads [0, 0, 1, 1] …``: a padded tap is the zero point in both
 forms, so it adds nothing to the sums.
 
-For other users, such as a pool, whose windows leave padding out, another ``npu.pad``, or a convolution with another
-zero point, the pad becomes a depthwise 1x1 convolution with weights and scale of one; its windows in the padding yield
-the zero point. A pad without users left is erased by the walker. ``npu.pad`` comes from PAD of images; any other PAD is
-an ``npu.move`` already.
+For other users, the pad becomes a depthwise 1x1 convolution with weights and scale of one; its windows in the padding
+yield the zero point. Such users are a pool, whose windows leave padding out, another ``npu.pad``, or a convolution with
+another zero point. The walker erases a pad without users. ``npu.pad`` comes from PAD of images; any other PAD is an
+``npu.move`` already.
 """
 
 from __future__ import annotations
@@ -32,22 +32,27 @@ class FusePadding(RewritePattern):
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.PadOp, rewriter: PatternRewriter) -> None:
-        for conv in [use.operation for use in op.output.uses]:
-            if isinstance(conv, npu.ConvOp) and conv.in_zero == op.zero:
-                both = zip(op.pads.get_values(), conv.pads.get_values(), strict=True)
-                conv.properties["pads"] = npu.ints(a + b for a, b in both)
-                conv.operands[0] = op.input
-                rewriter.notify_op_modified(conv)
+        for conv in _fusing_users(op):
+            both = zip(op.pads.get_values(), conv.pads.get_values(), strict=True)
+            conv.properties["pads"] = npu.ints(a + b for a, b in both)
+            conv.operands[0] = op.input
+            rewriter.notify_op_modified(conv)
         if rewriter.has_done_action:
             rewriter.notify_op_modified(op)  # there may be other users, or none
 
 
 class PadByConvolution(RewritePattern):
-    """Replace a pad with other users by a depthwise 1x1 convolution."""
+    """Replace a pad by a depthwise 1x1 convolution if no user can fuse it."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.PadOp, rewriter: PatternRewriter) -> None:
-        rewriter.replace(op, as_convolution(op))
+        if not _fusing_users(op):
+            rewriter.replace(op, as_convolution(op))
+
+
+def _fusing_users(pad: npu.PadOp) -> list[npu.ConvOp]:
+    users = (use.operation for use in pad.output.uses)
+    return [user for user in users if isinstance(user, npu.ConvOp) and user.in_zero == pad.zero]
 
 
 class NpuFusePaddingPass(PatternPass):

@@ -11,13 +11,13 @@ After ``quant-assign-params{scheme=uint8}``::
                                      quant.results = [!quant.uniform<u8:f32, 0.00607843>]} : …
 
 Parameters given for a value in the module's ``quant.given`` take precedence over its range. A value that is zero in all
-samples has no unit of its own: it gets the range of the nearest one that it is combined with, made into or made of, or,
-as a factor, the one that makes its product fit the result. Constants get types from their contents: weights have one
-scale per channel or one in all, that of the grid that they lie on if there is one
-(:mod:`odc_mlir.quantizer.policy.schemes`). Biases are skipped, because their scales follow from those of input and
-weights. An operator whose precision is ``float``, or that needs a range that was not recorded, stays float, with the
-reason. Constraints between operators are left to the next pass (``quant-propagate-params``). Does nothing if no scheme
-is named, by option or configuration.
+samples gets the range of a neighbour: of another operand of its user, of the user's result, or of an operand of its
+producer. A factor of a product gets the range with which the product fits the result. Constants get types from their
+contents: weights have one scale per channel, or a single one. Weights that are multiples of a common step keep that
+step as their scale (:mod:`odc_mlir.quantizer.policy.schemes`). Biases are skipped, because their scales follow from
+input and weights. An operator whose precision is ``float``, or that needs a range that was not recorded, stays float,
+with the reason. The next pass (``quant-propagate-params``) handles constraints between operators. Does nothing if
+neither an option nor the configuration names a scheme.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class QuantAssignParamsPass(ModulePass):
     """Form of uint8 weights: asymmetric or symmetric."""
 
     reader: str = ""
-    """What will run the file: ``litert``, ``npu``, or (empty) only this project."""
+    """Program or machine that runs the file: ``litert``, ``cpu``, ``npu``, or (empty) only this project."""
 
     overrides: str = ""
     """Precision of single operators by a result's name: ``name:int16,name:float``."""
@@ -102,13 +102,13 @@ class QuantAssignParamsPass(ModulePass):
 
 
 _INFINITE_AT_ZERO = {"RSQRT": 0, "LOG": 0, "DIV": 1}  # by operator: where that operand is 0
-_GUARDS = ("ADD", "MAXIMUM")  # with a constant keep a value from 0
+_GUARDS = ("ADD", "MAXIMUM")  # with a constant operand, they keep a value away from 0
 
 
 def _keep_from_zero(op: CircleOp) -> None:
-    """Keep operators in float that keep an operand of the float ``op`` away from 0, if its code could be 0's.
+    """Keep the guard of ``op`` in float: the operator that keeps an operand of the float operator ``op`` away from 0.
 
-    LiteRT does not say which code is that of infinity, and it is no large one on every machine.
+    A quantised guard could round to 0, where ``op`` gives infinity. LiteRT does not define the code of infinity.
     """
     place = _INFINITE_AT_ZERO.get(op.SPEC.name)
     if place is None or ir.REAL not in (ir.operand_types(op) or ()):
@@ -125,9 +125,9 @@ class _StaysReal(Exception):
 
 
 class Assignment:
-    """Types of the values of one function.
+    """Assignment of types to the values of one function.
 
-    ``wide``: ranges by name for values that get more bits than ``default`` has, which need not be as tight.
+    ``wide``: ranges, by name, for values that get more bits than ``default`` gives. More bits allow a wider range.
     """
 
     def __init__(
@@ -177,9 +177,9 @@ class Assignment:
             ir.assign(op, ir.RESULTS, results)
 
     def _as_reader_takes(self, op: CircleOp, used: Scheme) -> Scheme:
-        """``used``, with more bits for weights where LiteRT takes no other, if the file is for that.
+        """Return ``used``, for LiteRT with 8-bit weights if it rejects the 4-bit ones of this operator.
 
-        An operator whose codes it would not take stays real.
+        Raise _StaysReal if LiteRT rejects both.
         """
         assert used.activations is not None
         if used.reader != LITERT:

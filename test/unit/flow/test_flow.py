@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 import odc_mlir
+from helpers.commands import parsers
 from helpers.source import REPOSITORY
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError
 from odc_mlir.explore.space import toml_lines
-from odc_mlir.flow import Flow, FlowStep, read_cfg, read_state, read_toml, read_workflow, run, state_document
-from odc_mlir.tools.odc_build import main
+from odc_mlir.flow import Flow, FlowStep, key_of, read_cfg, read_state, read_toml, read_workflow, run, state_document
+from odc_mlir.tools.files import Input, role_of
+from odc_mlir.tools.odc_build import main, options_of
 
 MODEL = REPOSITORY / "examples" / "on_device" / "digits_mobile_hard.circle"
 
@@ -23,7 +25,7 @@ MODEL = REPOSITORY / "examples" / "on_device" / "digits_mobile_hard.circle"
 def _flow(tmp_path: Path, text: str) -> Flow:
     path = tmp_path / "flow.toml"
     path.write_text(text)
-    return read_toml(str(path))
+    return read_toml(str(path), options_of)
 
 
 def test_steps_are_chained_in_a_fixed_order(tmp_path: Path) -> None:
@@ -40,6 +42,7 @@ npu = ["a", "b"]
 calibration = "s.npz"
 no_help = false
 [profile]
+num_runs = 2
 """,
     )
     out = tmp_path / "out"
@@ -50,7 +53,7 @@ no_help = false
     assert quantize.arguments == (quantize.reads[0], "-o", quantised, "--calibration", quantize.reads[1])
     assert compiled.arguments[:3] == (quantised, "-o", f"{out}/m.package")
     assert compiled.arguments[3:] == ("--target", "npu-256", "--strict", "--npu", "a", "--npu", "b")
-    assert profile.text == f"odc-run {out}/m.package --profile {out}/m.profile.json"
+    assert profile.text == f"odc-run {out}/m.package --profile {out}/m.profile.json --num_runs 2"
 
 
 @pytest.mark.parametrize(
@@ -282,7 +285,7 @@ def test_files_that_look_like_options(tmp_path: Path, monkeypatch: pytest.Monkey
     Path(model).write_bytes(MODEL.read_bytes())
     text = f"[flow]\nmodel = '{model}'\n[import]\n[optimize]\noutput = '{out}'\n"
     Path("a.toml").write_text(f"{text}[quantize]\ncalibration = '{model}'\nscheme = '-x'\n")
-    steps = read_toml("a.toml").steps
+    steps = read_toml("a.toml", options_of).steps
     assert steps[0].words == ("-q", "-t", "circle", f"./{model}", "-o", f"out/{model}")
     assert steps[1].words == (f"out/{model}", "-o", f"./{out}")
     assert steps[2].words[3:] == ("--calibration", f"./{model}", "--scheme=-x")
@@ -321,7 +324,7 @@ def test_whatever_a_flow_holds_is_refused_by_name_or_works(tmp_path: Path) -> No
     for document in _strange(DECLARED):
         path.write_text("\n".join(toml_lines(document)))
         with suppress(OdcError):
-            read_toml(str(path))
+            read_toml(str(path), options_of)
 
 
 def test_paths_are_relative_to_the_flow_whatever_lies_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,6 +335,40 @@ def test_paths_are_relative_to_the_flow_whatever_lies_here(tmp_path: Path, monke
     path = tmp_path / "flow.toml"
     text = "[flow]\nmodel = 'm.circle'\n[quantize]\ncalibration = 'cal.npz'\n[compile]\ntarget = 'npu-256'\n"
     path.write_text("\ufeff" + text, encoding="utf-8")
-    quantize, compiled = read_toml(str(path)).steps
+    quantize, compiled = read_toml(str(path), options_of).steps
     assert quantize.reads[1] == f"{tmp_path}/cal.npz"
     assert compiled.arguments[-1] == "npu-256"
+
+
+STEPS = {"import": "opt", "resize": "circle", "optimize": "optimize", "quantize": "quantize", "compile": "compile"}
+STEPS |= {"profile": "run", "package": "package"}
+WORDS = {"resize": ["resize"], "package": ["pack"]}
+INPUTS = [
+    (step, flag, str(action.metavar))
+    for step, command in STEPS.items()
+    for words, parser in parsers(f"odc-{command}")
+    if words == WORDS.get(step, [])
+    for action in parser._actions
+    if isinstance(role_of(action), Input)
+    for flag in action.option_strings
+    if flag.startswith("--")
+]
+
+
+def test_every_input_file_is_relative_to_the_flow_and_runs_its_step_again(tmp_path: Path) -> None:
+    """Also one of an option that takes other words, which are no paths."""
+    assert {("quantize", flag) for flag in ("--visq-file", "--equalize", "--target")} <= {item[:2] for item in INPUTS}
+    for step, flag, metavar in INPUTS:
+        value = f"data{metavar.rpartition('FILE')[2] if 'FILE.' in metavar else ''}"
+        text = f"[flow]\nmodel = 'm.circle'\n[{step}]\n'{flag[2:]}' = "
+        file = tmp_path / (f"{value}.0" if metavar == "PREFIX" else value)
+        file.write_text("1")
+        (found,) = _flow(tmp_path, f"{text}'{value}'\n").steps
+        assert found.arguments[-2:] == (flag, f"{tmp_path}/{value}")
+        assert found.reads[1:] == (str(file),)
+        before = key_of(found)
+        file.write_text("2")
+        assert key_of(found) != before
+        if "|" in metavar:
+            (found,) = _flow(tmp_path, f"{text}'activations:0.8'\n").steps
+            assert (found.arguments[-1], len(found.reads)) == ("activations:0.8", 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 from xdsl.dialects import test
 from xdsl.dialects.builtin import ModuleOp
@@ -9,12 +11,15 @@ from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from helpers.float_nets import FloatNet
+from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.errors import CompileError, TimeLimitError
 from odc_mlir.legality import ConversionTarget
 from odc_mlir.support.locations import name_loc, op_name
+from odc_mlir.transforms.common import conversion
 from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
-from odc_mlir.transforms.common.rewriting import RewriteCounts, observed
+from odc_mlir.transforms.common.placement import main_function
+from odc_mlir.transforms.common.rewriting import PatternPass, RewriteCounts, observed
 from odc_mlir.universe import make_context
 
 TARGET = ConversionTarget("convert-circle-to-test", ("func.", "test.", "circle.const"))
@@ -151,3 +156,12 @@ def test_legal_operations_are_left_alone() -> None:
 def test_a_conversion_keeps_the_time_limit() -> None:
     with pytest.raises(TimeLimitError):
         apply_conversion(make_context(time_limit=1e-9), chain("ABS").body, TARGET, [LowerUnary()])
+
+
+def test_the_skeleton_in_the_documentation_runs() -> None:
+    names = {**vars(conversion), "npu": npu, "ModuleOp": ModuleOp, "PatternPass": PatternPass}
+    exec(textwrap.dedent((conversion.__doc__ or "").partition("::\n")[2]), names)
+    net = FloatNet()
+    module = net.module(net.add("EXPAND_DIMS", net.real(1, 4), net.const([0], "int32")))
+    names["ConvertViewsPass"]().apply(make_context(), module)
+    assert [op.name for op in main_function(module).body.block.ops] == ["circle.const", "npu.reshape", "func.return"]

@@ -1,7 +1,6 @@
-"""Scratchpad residents: tensors that never leave the tile buffer.
+"""Residents of the tile buffer: small tensors between layers that are neither stored to SRAM nor loaded again.
 
-A small tensor between two layers can stay where the first one wrote it: no store, no load, no latency. Around it lies
-the border that the layers reading it need as padding.
+A resident stays where the first layer wrote it. The padding that its readers need surrounds it.
 """
 
 from __future__ import annotations
@@ -126,12 +125,12 @@ def place_residents(residents: Sequence[Placed]) -> int:
 
 
 def largest_gap(residents: Sequence[Placed], layer: int, total: int) -> int:
-    """Return the largest range of ``total`` bytes that no resident tensor occupies at ``layer``."""
+    """Return the size of the largest free range at ``layer`` in a tile buffer of ``total`` bytes."""
     return max((end - start for start, end in gaps(residents, layer, total)), default=0)
 
 
 def gaps(residents: Sequence[Placed], layer: int, total: int) -> list[tuple[int, int]]:
-    """Return (start, end) of the free ranges of ``total`` bytes at ``layer``, in order."""
+    """Return (start, end) of the free ranges at ``layer`` in a tile buffer of ``total`` bytes, in order."""
     free: list[tuple[int, int]] = []
     start = 0
     for resident in sorted((r for r in residents if r.first <= layer <= r.last), key=lambda r: r.address or 0):

@@ -1,9 +1,9 @@
 """Costs of operators on the NPU, estimated without scheduling.
 
-An operator costs what its layers do by the formulas that tilings are chosen with, in the plan that they would get if
-all neighbours ran on the NPU too: tensors between them may stay in the tile buffer. Where there is no such plan each
-layer is taken for itself with the whole tile buffer. A copy of the graph is lowered for that, operator by operator, so
-what an operator becomes (and whether it can be lowered at all) is not described twice.
+A copy of the graph is lowered operator by operator, by the patterns of stage ``npu``. The cost of an operator is the
+sum of its layers' costs, by the formulas that tilings are chosen with. The layers are planned as if all neighbours ran
+on the NPU too, so tensors between them may stay in the tile buffer. Without such a plan, each layer gets the whole tile
+buffer.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from odc_mlir.support.locations import names_loc, op_name
 from odc_mlir.targets import MemoryMode, MemoryPort, Target
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import NPU, main_function, operators, placed
-from odc_mlir.transforms.common.rewriting import ByKind, apply_patterns
+from odc_mlir.transforms.common.rewriting import ByKind
 from odc_mlir.transforms.npu.convert_circle_to_npu import ConvertCircleToNpuPass
 from odc_mlir.transforms.npu.npu_alias_moves import mark_views
-from odc_mlir.transforms.npu.npu_fuse_padding import FusePadding, PadByConvolution
-from odc_mlir.transforms.npu.npu_swap_axes import SwapAxes
+from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
+from odc_mlir.transforms.npu.npu_swap_axes import NpuSwapAxesPass
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import ports, transfer_bytes
 from odc_mlir.transforms.npu.schedule.layer_plan import layer_choices, planned_layers
@@ -47,6 +47,7 @@ FIRST_BYTES = 64  # of a program beside its layers': header, end, instructions t
 ISSUED_BYTES = 8  # of a program in compact form leave the fetch buffer in a cycle
 GROWTH = 1.25  # of programs over what tilings are chosen with, by order and by prefetching
 LEADING_SHARE = 0.5  # of its program, and of constants not of a tiling, that a layer waits for before it starts
+_REWRITES = (NpuFusePaddingPass, NpuSwapAxesPass)  # of stage ``npu``, those that change costs
 CROWDING = 0.5  # of the cycles in which prefetched constants are written to SRAM its port is wanted by others
 
 
@@ -134,7 +135,8 @@ def npu_works(
         labels.append((op.SPEC.name, op_name(op)))
         if placed(op) == NPU:
             found[index] = _guarded(*labels[index], partial(_lower, op, index, patterns))
-    apply_patterns(scratch, [FusePadding(), PadByConvolution(), SwapAxes()])
+    for kind in _REWRITES:
+        kind().apply(ctx, scratch)
     mark_views(main_function(scratch).body.block)
     choice = target_of(module)
     quick = choice is not None and choice.prefer == "compile-time"
