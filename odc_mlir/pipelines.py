@@ -61,6 +61,7 @@ STAGES = (
         (
             "circle-resolve-customs",
             "circle-fold-constants",
+            "circle-unroll-loops",
             "circle-assign-layouts",
             "circle-simplify",
             "circle-fuse-activation",

@@ -1,0 +1,255 @@
+"""``circle-unroll-loops``: write out loops whose constants say how often they run.
+
+Before::
+
+    %0, %1 = circle.while(%zero, %x) {cond_subgraph_index = @more, body_subgraph_index = @step} : …
+
+After, if ``@more`` holds twice: the operators of ``@step`` on ``%x``, and again on what they give.
+
+Converters write recurrent layers as loops; written out, their steps are ordinary operators. Values that depend on
+constants alone, such as counters, become constants. Rows that a loop writes into a list become one CONCATENATION, and
+the row that a constant names is a SLICE. Loops stay that depend on data, hold operators with effects, would become more
+than ``limit`` operators, or return a value that no operator computes. Functions that nothing calls any more are
+removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, SymbolRefAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp
+from odc_mlir.ops.spec import Trait
+from odc_mlir.support.locations import location_names, names_loc, value_name
+from odc_mlir.transforms.circle.circle_fold_constants import FoldConstants, constants_like
+from odc_mlir.transforms.circle.circle_infer_shapes import forget_known, infer_shapes
+from odc_mlir.transforms.common import rewriting
+from odc_mlir.transforms.common.placement import functions, main_function
+from odc_mlir.transforms.common.tensor_names import keep_output_names, outputs_of
+
+LIMIT = 2048
+
+Row = tuple[SSAValue, int]  # a value and the place in its first dimension
+
+
+@dataclass(frozen=True)
+class CircleUnrollLoopsPass(ModulePass):
+    """Replace loops by the operators of all trips; see the module's text."""
+
+    name = "circle-unroll-loops"
+
+    limit: int = LIMIT
+    """Most operators that a loop may become."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        bodies = {function.sym_name.data: function for function in functions(op)}
+        called = set[str]()
+        for function in bodies.values():
+            names, before = [value_name(value) for value in outputs_of(function)], len(called)
+            while any(self._unroll(loop, bodies, called) for loop in _loops(function)):
+                pass
+            if len(called) > before:
+                _follow_rows(function)
+                infer_shapes(function)
+                forget_known(function)
+                keep_output_names(function, names)
+        if called:
+            _remove_unused(op, called)
+
+    def _unroll(self, loop: CircleOp, bodies: dict[str, FuncOp], called: set[str]) -> bool:
+        """Replace ``loop`` if that is possible, and add what it called to ``called``."""
+        names = [str(loop.option(f"{which}_subgraph_index")) for which in ("cond", "body")]
+        condition, body = (bodies.get(name) for name in names)
+        if condition is None or body is None or not _is_pure(condition) or not _is_pure(body):
+            return False
+        trips = _Trips(self.limit)
+        state = trips.run(condition, body, loop.operands)
+        if state is None or any(
+            rewriting.is_returned(old) and rewriting.producer(new) is None
+            for old, new in zip(loop.results, state, strict=True)
+        ):
+            trips.erase()
+            return False
+        Rewriter.replace_op(loop, trips.made, state)
+        called.update(names)
+        return True
+
+
+def _loops(function: FuncOp) -> Iterator[CircleOp]:
+    return (op for op in list(function.body.block.ops) if isinstance(op, CircleOp) and op.SPEC.name == "WHILE")
+
+
+def _is_pure(function: FuncOp) -> bool:
+    """Return whether all operators but loops, which are judged when they are unrolled, have no effects."""
+    return not function.is_declaration and all(
+        isinstance(op, ConstOp | NoneOp)
+        or op is function.body.block.last_op
+        or (
+            isinstance(op, CircleOp)
+            and op.unverified is None
+            and (Trait.PURE in op.SPEC.traits or op.SPEC.name == "WHILE")
+        )
+        for op in function.body.block.ops
+    )
+
+
+class _Trips:
+    """Copies of the operators of trips. Constants, and what follows from them, are not computed again."""
+
+    def __init__(self, limit: int) -> None:
+        self.made: list[Operation] = []
+        self._limit = limit
+        self._fold = FoldConstants()
+        self._constants: dict[SSAValue, SSAValue] = {}
+
+    def run(self, condition: FuncOp, body: FuncOp, operands: Sequence[SSAValue]) -> Sequence[SSAValue] | None:
+        """Return the last state; None if it is unknown when the loop ends, or late."""
+        state: Sequence[SSAValue] = tuple(operands)
+        for trip in range(self._limit):
+            (more,) = self._copy(condition, state, trip)
+            decided = rewriting.constant(more)
+            if decided is None or not decided.any():
+                return state if decided is not None else None
+            state = self._copy(body, state, trip)
+            if sum(not isinstance(op, ConstOp) for op in self.made) > self._limit:
+                return None
+        return None
+
+    def erase(self) -> None:
+        for op in reversed(self.made):
+            op.erase()
+
+    def _copy(self, function: FuncOp, arguments: Sequence[SSAValue], trip: int) -> list[SSAValue]:
+        """Append the operators of one call, and return its results."""
+        values = dict(zip(function.args, arguments, strict=True)) | self._constants
+        for op in list(function.body.block.ops)[:-1]:
+            if isinstance(op, ConstOp | NoneOp) and op.results[0] in values:
+                continue
+            copied = op.clone(values)
+            results = self._fold.results_of(copied) if isinstance(copied, CircleOp) else None
+            folded = [] if results is None else constants_like(op, results)
+            for item in folded or [copied]:
+                names = location_names(item.location)
+                item.location = names_loc([f"{name}/trip{trip}" for name in names]) if names else item.location
+            if folded:
+                values.update(zip(op.results, (item.results[0] for item in folded), strict=True))
+                copied.erase()
+            elif isinstance(op, ConstOp | NoneOp):
+                copied.location = op.location
+                self._constants[op.results[0]] = copied.results[0]
+            self.made += folded or [copied]
+        return [values.get(value, value) for value in outputs_of(function)]
+
+
+def _follow_rows(function: FuncOp) -> None:
+    """Let readers of lists, which trips wrote and read row by row, read the rows themselves."""
+    rows: dict[SSAValue, list[Row]] = {}
+    for op in list(function.body.block.ops):
+        if not isinstance(op, CircleOp) or op.unverified is not None or len(op.results) != 1:
+            continue
+        if op.SPEC.name == "GATHER":
+            _cut(op, rows)
+        elif (found := _rows_of(op, rows)) is not None:
+            joined = _join(op, found)
+            rows[(joined or op).results[0]] = found
+
+
+def _rows(value: SSAValue, known: dict[SSAValue, list[Row]]) -> list[Row]:
+    extents = rewriting.static_shape_of(value) or (0,)
+    return known.get(value) or [(value, place) for place in range(extents[0])]
+
+
+def _rows_of(op: CircleOp, known: dict[SSAValue, list[Row]]) -> list[Row] | None:
+    """Return the rows of a list, or of a part of one; None for operators that do other things."""
+    if op.SPEC.name not in ("CONCATENATION", "SLICE", "REVERSE_V2", "DYNAMIC_UPDATE_SLICE"):
+        return None
+    shapes = [rewriting.static_shape_of(value) for value in (*op.operands, *op.results)]
+    widths = [shape[1:] for shape in shapes if shape]
+    if None in shapes or () in shapes:
+        return None
+    first = _rows(op.operands[0], known)
+    if op.SPEC.name == "CONCATENATION" and op.option("axis") == 0 and rewriting.activation(op) == "none":
+        return [row for operand in op.operands for row in _rows(operand, known)]
+    if op.SPEC.name == "CONCATENATION" or (numbers := rewriting.constant(op.operands[-1])) is None:
+        return None
+    if op.SPEC.name == "REVERSE_V2":
+        return first[::-1] if list(numbers) == [0] else None
+    if op.SPEC.name == "SLICE" and (begin := rewriting.constant(op.operands[1])) is not None:
+        return first[int(begin[0]) :][: len(_rows(op.results[0], {}))] if widths[0] == widths[-1] else None
+    if op.SPEC.name == "DYNAMIC_UPDATE_SLICE" and widths[0] == widths[1]:
+        new = _rows(op.operands[1], known)
+        start = min(max(int(numbers[0]), 0), len(first) - len(new))
+        return [*first[:start], *new, *first[start + len(new) :]]
+    return None
+
+
+def _cut(op: CircleOp, known: dict[SSAValue, list[Row]]) -> None:
+    """Replace GATHER of one row, whose place is a constant, by SLICE."""
+    place, rows = rewriting.constant(op.operands[1]), _rows(op.operands[0], known)
+    shape, wanted = (rewriting.static_shape_of(value) for value in (op.operands[0], op.results[0]))
+    if (
+        place is None
+        or place.size != 1
+        or not shape
+        or wanted is None
+        or not 0 <= int(place.reshape(-1)[0]) < len(rows)
+    ):
+        return
+    if op.option("axis") != 0 or op.option("batch_dims") or place.ndim > 1:
+        return
+    source, row = rows[int(place.reshape(-1)[0])]
+    name, made = value_name(op.results[0]), list[Operation]()
+    if len(_rows(source, {})) > 1:
+        one = (1, *shape[1:])
+        begin, size = (
+            rewriting.indices([row] + [0] * (len(shape) - 1), f"{name}/begin"),
+            rewriting.indices(one, f"{name}/size"),
+        )
+        cut = rewriting.part("SLICE", [source, begin.result, size.result], op.results[0], "row", one)
+        made += [begin, size, cut]
+        source = cut.results[0]
+    Rewriter.replace_op(op, [*made, *rewriting.reshaped(source, op.results[0])])
+
+
+def _join(op: CircleOp, rows: list[Row]) -> CircleOp | None:
+    """Replace the operator that completes a list by CONCATENATION of whole values."""
+    values = list(dict.fromkeys(value for value, _ in rows))
+    if [(value, place) for value in values for place in range(len(_rows(value, {})))] != rows:
+        return None
+    if len(values) < 2 or (op.SPEC.name == "CONCATENATION" and list(op.operands) == values):
+        return None
+    made = rewriting.operator("CONCATENATION", values, op.results[0], {"axis": 0})
+    Rewriter.replace_op(op, [made])
+    return made
+
+
+def _remove_unused(module: ModuleOp, called: set[str]) -> None:
+    """Remove those of the functions ``called`` that nothing calls any more."""
+    kept = main_function(module)
+    while True:
+        uses = {
+            symbol.root_reference.data
+            for op in module.walk()
+            for value in (op.attributes | op.properties).values()
+            for symbol in _symbols(value)
+        }
+        unused = [f for f in functions(module) if f is not kept and f.sym_name.data in called - uses]
+        if not unused:
+            return
+        for function in unused:
+            Rewriter.erase_op(function)
+
+
+def _symbols(value: Attribute) -> Iterator[SymbolRefAttr]:
+    if isinstance(value, SymbolRefAttr):
+        yield value
+    elif isinstance(value, ArrayAttr | DictionaryAttr):
+        for item in value.data.values() if isinstance(value, DictionaryAttr) else value:
+            yield from _symbols(item)
