@@ -2,25 +2,24 @@
 
 Before::
 
-    %0, %1 = circle.while(%zero, %x) {cond_subgraph_index = @more, body_subgraph_index = @step} : …
+    %0:2 = circle.while(%zero, %x) {cond_subgraph_index = @more, body_subgraph_index = @step} : …
 
-After, if ``@more`` holds twice: the operators of ``@step`` on ``%x``, and again on what they give.
+After, if ``@more`` holds twice: the operators of ``@step`` on ``%x``, and again on their results.
 
-Converters write recurrent layers as loops; written out, their steps are ordinary operators. Values that depend on
-constants alone, such as counters, become constants. Rows that a loop writes into a list become one CONCATENATION, and
-the row that a constant names is a SLICE. Loops stay that depend on data, hold operators with effects, would become more
-than ``limit`` operators, or return a value that no operator computes. Functions that nothing calls any more are
-removed.
+Converters write recurrent layers as loops; written out, their steps are ordinary operators. Counters and other values
+that depend on constants alone become constants. Rows that a loop writes into a list become one CONCATENATION, and the
+row that a constant names is a SLICE. Loops stay that depend on data, contain operators with effects, would become more
+than ``limit`` operators, or return a value that no operator computes. Unused functions of such loops are removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, SymbolRefAttr
-from xdsl.dialects.func import FuncOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
@@ -46,106 +45,111 @@ class CircleUnrollLoopsPass(ModulePass):
     name = "circle-unroll-loops"
 
     limit: int = LIMIT
-    """Most operators that a loop may become."""
+    """Most operators that the loops of a function may become."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         bodies = {function.sym_name.data: function for function in functions(op)}
         called = set[str]()
         for function in bodies.values():
             names, before = [value_name(value) for value in outputs_of(function)], len(called)
-            while any(self._unroll(loop, bodies, called) for loop in _loops(function)):
-                pass
+            left, loops = self.limit, _loops([] if function.is_declaration else function.body.block.ops)
+            while loops:
+                loop = loops.pop(0)
+                trips = _Trips(left)
+                state = trips.run(loop, bodies)
+                if state is None:
+                    for made in reversed(trips.made):
+                        made.erase()
+                    continue
+                left -= trips.size
+                loops = [*_loops(trips.made), *loops]
+                called.update(_callees(loop))
+                Rewriter.replace_op(loop, trips.made, state)
             if len(called) > before:
-                _follow_rows(function)
                 infer_shapes(function)
                 forget_known(function)
+                _follow_rows(function)
                 keep_output_names(function, names)
         if called:
             _remove_unused(op, called)
 
-    def _unroll(self, loop: CircleOp, bodies: dict[str, FuncOp], called: set[str]) -> bool:
-        """Replace ``loop`` if that is possible, and add what it called to ``called``."""
-        names = [str(loop.option(f"{which}_subgraph_index")) for which in ("cond", "body")]
-        condition, body = (bodies.get(name) for name in names)
-        if condition is None or body is None or not _is_pure(condition) or not _is_pure(body):
-            return False
-        trips = _Trips(self.limit)
-        state = trips.run(condition, body, loop.operands)
-        if state is None or any(
-            rewriting.is_returned(old) and rewriting.producer(new) is None
-            for old, new in zip(loop.results, state, strict=True)
-        ):
-            trips.erase()
-            return False
-        Rewriter.replace_op(loop, trips.made, state)
-        called.update(names)
-        return True
+
+def _loops(ops: Iterable[Operation]) -> list[CircleOp]:
+    return [op for op in ops if isinstance(op, CircleOp) and op.SPEC.name == "WHILE" and op.unverified is None]
 
 
-def _loops(function: FuncOp) -> Iterator[CircleOp]:
-    return (op for op in list(function.body.block.ops) if isinstance(op, CircleOp) and op.SPEC.name == "WHILE")
+def _callees(loop: CircleOp) -> tuple[str, str]:
+    """Return the names of condition and body."""
+    return str(loop.option("cond_subgraph_index")), str(loop.option("body_subgraph_index"))
 
 
 def _is_pure(function: FuncOp) -> bool:
-    """Return whether all operators but loops, which are judged when they are unrolled, have no effects."""
+    """Return whether no operator has effects; loops in it are judged when they are unrolled."""
     return not function.is_declaration and all(
-        isinstance(op, ConstOp | NoneOp)
-        or op is function.body.block.last_op
-        or (
-            isinstance(op, CircleOp)
-            and op.unverified is None
-            and (Trait.PURE in op.SPEC.traits or op.SPEC.name == "WHILE")
-        )
+        isinstance(op, ConstOp | NoneOp | ReturnOp)
+        or bool(_loops([op]))
+        or (isinstance(op, CircleOp) and op.unverified is None and Trait.PURE in op.SPEC.traits)
         for op in function.body.block.ops
     )
 
 
+def _fit(values: Sequence[SSAValue], others: Sequence[SSAValue]) -> bool:
+    return all(rewriting.is_same_element(value, other) for value, other in zip(values, others, strict=True))
+
+
 class _Trips:
-    """Copies of the operators of trips. Constants, and what follows from them, are not computed again."""
+    """Copies of the operators of a loop's trips; constants, and operators on constants, are written once."""
 
     def __init__(self, limit: int) -> None:
         self.made: list[Operation] = []
+        self.size = 0  # operators without constants
         self._limit = limit
         self._fold = FoldConstants()
         self._constants: dict[SSAValue, SSAValue] = {}
 
-    def run(self, condition: FuncOp, body: FuncOp, operands: Sequence[SSAValue]) -> Sequence[SSAValue] | None:
-        """Return the last state; None if it is unknown when the loop ends, or late."""
-        state: Sequence[SSAValue] = tuple(operands)
+    def run(self, loop: CircleOp, bodies: Mapping[str, FuncOp]) -> Sequence[SSAValue] | None:
+        """Return the last state of ``loop``; None if the loop has to stay."""
+        condition, body = (bodies.get(name) for name in _callees(loop))
+        if condition is None or body is None or not (_is_pure(condition) and _is_pure(body)):
+            return None
+        state: Sequence[SSAValue] = tuple(loop.operands)
+        if not (_fit(state, condition.args) and _fit(state, body.args) and _fit(state, outputs_of(body))):
+            return None
         for trip in range(self._limit):
-            (more,) = self._copy(condition, state, trip)
-            decided = rewriting.constant(more)
-            if decided is None or not decided.any():
-                return state if decided is not None else None
-            state = self._copy(body, state, trip)
-            if sum(not isinstance(op, ConstOp) for op in self.made) > self._limit:
+            decided = rewriting.constant(self._copy(condition, state, trip)[0])
+            if decided is None or self.size > self._limit:
                 return None
+            if not decided.any():
+                ends = zip(loop.results, state, strict=True)
+                is_lost = any(rewriting.is_returned(old) and not isinstance(new.owner, CircleOp) for old, new in ends)
+                return None if is_lost else state
+            state = self._copy(body, state, trip)
         return None
-
-    def erase(self) -> None:
-        for op in reversed(self.made):
-            op.erase()
 
     def _copy(self, function: FuncOp, arguments: Sequence[SSAValue], trip: int) -> list[SSAValue]:
         """Append the operators of one call, and return its results."""
         values = dict(zip(function.args, arguments, strict=True)) | self._constants
-        for op in list(function.body.block.ops)[:-1]:
-            if isinstance(op, ConstOp | NoneOp) and op.results[0] in values:
+        for op in function.body.block.ops:
+            if isinstance(op, ReturnOp) or (op.results and op.results[0] in values):
                 continue
             copied = op.clone(values)
-            results = self._fold.results_of(copied) if isinstance(copied, CircleOp) else None
-            folded = [] if results is None else constants_like(op, results)
-            for item in folded or [copied]:
-                names = location_names(item.location)
-                item.location = names_loc([f"{name}/trip{trip}" for name in names]) if names else item.location
-            if folded:
-                values.update(zip(op.results, (item.results[0] for item in folded), strict=True))
-                copied.erase()
-            elif isinstance(op, ConstOp | NoneOp):
-                copied.location = op.location
+            if isinstance(copied, ConstOp | NoneOp):
                 self._constants[op.results[0]] = copied.results[0]
-            self.made += folded or [copied]
-        return [values.get(value, value) for value in outputs_of(function)]
+                self.made.append(copied)
+                continue
+            assert isinstance(copied, CircleOp)
+            names = [f"{name}/trip{trip}" for name in location_names(op.location)]
+            copied.location = names_loc(names) if names else op.location
+            results = self._fold.results_of(copied)
+            if results is None:
+                self.size += 1
+                self.made.append(copied)
+                continue
+            folded = constants_like(copied, results)
+            values.update(zip(op.results, (constant.result for constant in folded), strict=True))
+            copied.erase()
+            self.made += folded
+        return [values[value] for value in outputs_of(function)]
 
 
 def _follow_rows(function: FuncOp) -> None:
@@ -176,7 +180,8 @@ def _rows_of(op: CircleOp, known: dict[SSAValue, list[Row]]) -> list[Row] | None
         return None
     first = _rows(op.operands[0], known)
     if op.SPEC.name == "CONCATENATION" and op.option("axis") == 0 and rewriting.activation(op) == "none":
-        return [row for operand in op.operands for row in _rows(operand, known)]
+        is_moved = all(rewriting.is_same_element(operand, op.results[0]) for operand in op.operands)
+        return [row for operand in op.operands for row in _rows(operand, known)] if is_moved else None
     if op.SPEC.name == "CONCATENATION" or (numbers := rewriting.constant(op.operands[-1])) is None:
         return None
     if op.SPEC.name == "REVERSE_V2":
@@ -194,24 +199,17 @@ def _cut(op: CircleOp, known: dict[SSAValue, list[Row]]) -> None:
     """Replace GATHER of one row, whose place is a constant, by SLICE."""
     place, rows = rewriting.constant(op.operands[1]), _rows(op.operands[0], known)
     shape, wanted = (rewriting.static_shape_of(value) for value in (op.operands[0], op.results[0]))
-    if (
-        place is None
-        or place.size != 1
-        or not shape
-        or wanted is None
-        or not 0 <= int(place.reshape(-1)[0]) < len(rows)
-    ):
+    if place is None or place.size != 1 or place.ndim > 1 or not shape or wanted is None:
         return
-    if op.option("axis") != 0 or op.option("batch_dims") or place.ndim > 1:
+    index = int(place.reshape(-1)[0])
+    if op.option("axis") != 0 or op.option("batch_dims") or not 0 <= index < len(rows):
         return
-    source, row = rows[int(place.reshape(-1)[0])]
+    source, row = rows[index]
     name, made = value_name(op.results[0]), list[Operation]()
     if len(_rows(source, {})) > 1:
         one = (1, *shape[1:])
-        begin, size = (
-            rewriting.indices([row] + [0] * (len(shape) - 1), f"{name}/begin"),
-            rewriting.indices(one, f"{name}/size"),
-        )
+        begin = rewriting.indices([row] + [0] * (len(shape) - 1), f"{name}/begin")
+        size = rewriting.indices(one, f"{name}/size")
         cut = rewriting.part("SLICE", [source, begin.result, size.result], op.results[0], "row", one)
         made += [begin, size, cut]
         source = cut.results[0]
