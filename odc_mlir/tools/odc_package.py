@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
+from odc_mlir.errors import OdcError
 from odc_mlir.formats.kinds import package_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_switch, shown
+
+if TYPE_CHECKING:
+    from odc_mlir.runtime.package import Package
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -82,6 +88,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
         "inputs": list(map(tensor, package.inputs)),
         "outputs": list(map(tensor, package.outputs)),
         **({"states": list(map(tensor, package.states))} if package.states else {}),
+        **_step(package),
         "config": dict(files.config),
         "compiled": None
         if plan is None
@@ -103,6 +110,18 @@ def _inspect(arguments: argparse.Namespace) -> None:
         return
     for line in _lines(document):
         print(line)
+
+
+def _step(package: Package) -> dict[str, object]:
+    """Return the interface of a language model's step, as far as the package holds one."""
+    from odc_mlir.runtime.session.generation import find_interface
+
+    inputs, outputs = package.graph.input_infos(), package.graph.output_infos()
+    with suppress(OdcError):
+        found = find_interface(inputs, outputs)
+        if found.context is not None:  # an index alone makes no language model
+            return {"step": found.to_dict(inputs, outputs)}
+    return {}
 
 
 def _lines(document: dict[str, object], indent: str = "") -> list[str]:

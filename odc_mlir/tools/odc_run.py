@@ -15,6 +15,7 @@ from odc_mlir.formats.kinds import ARRAYS, PROFILE, TRACE, UNKNOWN
 from odc_mlir.formats.quantities import bytes_of, counted
 from odc_mlir.tools.common import base_parser, size, tool
 from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, add_switch
+from odc_mlir.tools.generating import add_generation_flags, generate_text
 from odc_mlir.tools.measure import TIMES, csv_path
 from odc_mlir.tools.run_stages import QUANTIZED_SUFFIXES, add_stage_flags, staged_model
 
@@ -49,6 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     where.add_argument("--max-bytes", type=size, metavar="N", help="limit on the bytes of live operands and results")
     where.add_argument("--threads", type=int, metavar="N", help="threads of native code (NUM_THREADS, else 1)")
     _add_data_flags(parser.add_argument_group("data"))
+    add_generation_flags(parser.add_argument_group("text"))
     _add_measuring_flags(parser.add_argument_group("measuring"))
     add_stage_flags(parser.add_argument_group("before the run"))
     return parser
@@ -162,7 +164,11 @@ def _body(arguments: argparse.Namespace) -> None:
     measurement = LatencyProfile()
     if arguments.gpumem_poll:
         raise UnsupportedError("there is no GPU to report memory of", hint="use --mem_poll")
+    _check_prompt(arguments)
     model = staged_model(arguments, lambda model, count: _recorded_on(arguments, model, shapes, count))
+    if arguments.prompt is not None:
+        generate_text(arguments, model)
+        return
     start = time.perf_counter()
     package = Package.from_path(model, trust_code=arguments.trust_code) if is_package(model) else None
     executor = open_executor(
@@ -200,6 +206,24 @@ def _body(arguments: argparse.Namespace) -> None:
     if not arguments.dump:
         for name, value in tensors[0].items() if tensors else ():
             print(f"{name}: {describe_values(value)}", file=arguments.files.messages)
+
+
+def _check_prompt(arguments: argparse.Namespace) -> None:
+    """Raise OptionError for a flag about a text without --prompt, and with it for one about arrays and runs."""
+    group = argparse.ArgumentParser(add_help=False).add_argument_group()
+    if arguments.prompt is None:
+        add_generation_flags(group)
+        problem, hint = "is about the text of --prompt, which is not given", "add --prompt TEXT"
+    else:
+        _add_data_flags(group)
+        _add_measuring_flags(group)
+        problem, hint = "is not for texts, which --prompt asks for", "leave it out"
+    allowed = ("load", "load_raw", "samples") if arguments.quantize is not None else ()
+    for action in group._group_actions:
+        if getattr(arguments, action.dest) != action.default and action.dest not in allowed:
+            raise OptionError(f"{action.option_strings[0]} {problem}", hint=hint)
+    if arguments.prompt is not None and arguments.numerics != "fixed":
+        raise OptionError(f"--numerics {problem}", hint=hint)
 
 
 def _parse_shapes(text: str) -> dict[int, tuple[int, ...]] | None:

@@ -16,8 +16,8 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.request import Preference
 from odc_mlir.runtime.auto.settings import AutoStatus
 from odc_mlir.runtime.package import Package
+from odc_mlir.runtime.session import generation, states
 from odc_mlir.runtime.session import loader as loading
-from odc_mlir.runtime.session import states
 from odc_mlir.runtime.session.loader import Loader
 from odc_mlir.runtime.session.runner import Runner, SessionRecorder
 from odc_mlir.runtime.session.settings import ENABLE, check_chosen
@@ -96,6 +96,7 @@ class Session:
         self._loader = loader
         self._switcher = Switcher(loader, self._recorder, self._exchange)
         self._runner = Runner(loader, self._switcher.run)
+        self._other_steps: list[generation.TokenStep] | None = None
 
     def _follow_log_level(self) -> None:
         self._core.log_level = logging.INFO if self._loader.settings.flag("ENABLE_LOG") else logging.DEBUG
@@ -385,6 +386,36 @@ class Session:
         metrics |= {"input_time_ms": 1000 * taken, "run_time_ms": 1000 * (delivered - run)}
         metrics["output_time_ms"] = 1000 * (time.perf_counter() - delivered)
         return self._runner.results, metrics
+
+    @call(states.AT_REST, State.FINISHED_RUN, required=("prompt_ids",))
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        max_tokens: int,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        seed: int = 0,
+        on_token: Callable[[int], object] | None = None,
+        *,
+        stop: Sequence[int] = (),
+        interface: Mapping[str, int | str] | None = None,
+    ) -> list[int]:
+        """Return at most ``max_tokens`` token ids that follow the prompt, by one step of a language model for each.
+
+        ``temperature`` 0 takes the likeliest token; else one of the ``top_k`` likeliest is drawn, by ``seed``.
+        ``on_token`` is called with each token as it comes, and one of ``stop`` is the last. The session keeps the
+        caches. ``interface`` names or numbers the inputs ``token``, ``position``, ``mask`` and the output ``logits``
+        where they are not found. A signature that reads several tokens at once reads the prompt. Raises InputError for
+        models without such an interface, ids out of range, and texts longer than the context.
+        """
+        sampling = generation.Sampling(temperature, top_k, seed)
+        step = generation.step_of(self._loader, self.infer, interface)
+        if self._other_steps is None:
+            self._other_steps = generation.other_steps(self._loader, step)
+        if not step.interface.caches and self._core.state is not State.MODEL_LOADED:
+            self._switcher.original.reset()
+        stream = generation.TokenStream([step, *self._other_steps])
+        return generation.generate(stream, prompt_ids, max_tokens, sampling, on_token, stop)
 
     # State from run to run.
 

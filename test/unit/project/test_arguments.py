@@ -39,6 +39,7 @@ NO_FILES_BY_FLAG = {
     ("odc-quantize", "--metric"),
     ("odc-reduce", "--check"),
     ("odc-reduce", "--match"),
+    ("odc-run", "--prompt"),
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.language import language_model
 from helpers.models import add_model, model_bytes
 from odc_mlir.errors import AllocationError, DeprecatedApiError, ModelError, OdcError, SessionError, UnexpectedNullError
 from odc_mlir.plugins import codegen
@@ -42,6 +43,7 @@ GOOD: dict[str, tuple[Any, ...]] = {
     "set_output": (0, np.zeros(SHAPE, np.float32)),
     "get_output": (0,),
     "infer": ([np.zeros(SHAPE, np.float32)] * 2,),
+    "generate": ([1], 1),
     "set_prepare_config": ("ENABLE_INTERNAL_OUTPUT_ALLOC",),
     "set_execute_config": ("PROFILE",),
     "register_custom_op_info": ("Mine", lambda inputs, outputs, options: inputs),
@@ -92,7 +94,7 @@ def session_in(state: State, settings: dict[str, str] | None = None) -> Session:
     if state is State.MODEL_LOADED:
         return session
     session.prepare()
-    session.set_inputs(2)
+    session.set_inputs(session.input_size())
     if state is State.PREPARED:
         return session
     if state is State.RUNNING:
@@ -119,6 +121,8 @@ def outcome(call: Callable[..., Any], arguments: tuple[Any, ...]) -> OdcError | 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("name", CHECKED)
 def test_a_call_in_a_state(name: str, state: State) -> None:
+    if name == "generate":
+        Path("model.circle").write_bytes(model_bytes(language_model({"decode": 1})))
     session, rule = session_in(state, COMPILING if name.endswith("_auto_compilation") else None), CALLS[name]
     assert session.state is state
     if name == "delete_odc_minmax_file":

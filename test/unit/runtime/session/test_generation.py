@@ -1,0 +1,152 @@
+"""Generation of text: the tokens of a step, its interface, and the errors of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from helpers.language import CONTEXT, VOCABULARY, language_model, likeliest, logits_of
+from helpers.models import add_model, model_bytes
+from odc_mlir.errors import InputError, OdcError, OptionError
+from odc_mlir.ops.spec import TensorInfo
+from odc_mlir.runtime import Session
+from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.session.generation import Cache, find_interface
+
+DECODE = {"decode": 1}
+PROMPT = [1, 5, 9, 4]
+
+
+@pytest.mark.parametrize(
+    "sizes", [DECODE, {"prefill": 3}, {"decode": 1, "prefill": 3}, {"prefill": 3, "decode": 1}], ids=" ".join
+)
+@pytest.mark.parametrize("length", range(1, 6))
+def test_tokens_are_those_of_the_whole_text(sizes: dict[str, int], length: int) -> None:
+    prompt, seen = [1, 5, 9, 4, 7][:length], list[int]()
+    count = CONTEXT + 1 - length
+    with Session(model_bytes(language_model(sizes))) as session:
+        made = session.generate(prompt, count, on_token=seen.append)
+        assert made == seen == likeliest(prompt, count)
+        assert session.generate(prompt, 2) == made[:2]  # a text of its own
+
+
+def test_a_prompt_is_read_in_long_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(model_bytes(language_model({"decode": 1, "prefill": 3}))) as session:
+        runs, infer = [], session.infer
+        monkeypatch.setattr(session, "infer", lambda arrays: (runs.append(int(arrays[1][0])), infer(arrays))[1])
+        session.generate([1, 2, 3, 4, 5, 6, 7], 2)
+    assert runs == [6, 7]  # positions of single tokens
+
+
+def test_state_inside_a_package_begins_anew() -> None:
+    data = model_bytes(language_model(DECODE))
+    package = odc_mlir.compile(data, states={"new_k": "past_k", "new_v": "past_v"})
+    with Session(package) as session:
+        assert session.input_size() == 3
+        for _ in range(2):
+            assert session.generate(PROMPT, 4) == likeliest(PROMPT, 4)
+
+
+def test_a_stop_is_the_last_token() -> None:
+    first, second = likeliest(PROMPT, 2)
+    with Session(model_bytes(language_model(DECODE))) as session:
+        assert session.generate(PROMPT, 4, stop=[second]) == ([first, second] if first != second else [first])
+
+
+def test_draws_follow_seed_temperature_and_top_k() -> None:
+    best = np.argsort(-logits_of(PROMPT))
+    with Session(model_bytes(language_model(DECODE))) as session:
+        drawn = [session.generate(PROMPT, 1, 1.0, 3, seed)[0] for seed in range(40)]
+        assert drawn == [session.generate(PROMPT, 1, 1.0, 3, seed)[0] for seed in range(40)]
+        assert set(drawn) == set(best[:3].tolist())
+        chances = np.exp(logits_of(PROMPT)[best[:3]])
+        assert abs(drawn.count(best[0]) / 40 - chances[0] / chances.sum()) < 0.2
+        assert session.generate(PROMPT, 4, 2.0, 1, 7) == likeliest(PROMPT, 4)
+        assert {session.generate(PROMPT, 1, 1e-3, None, seed)[0] for seed in range(5)} == {best[0]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        (([1, VOCABULARY], 1), InputError, f"token 1 of the prompt is {VOCABULARY}, out of range.*0 to 19"),
+        (([-1], 1), InputError, "token 0 of the prompt is -1, out of range"),
+        (([1.5], 1), InputError, "token 0 of the prompt is 1.5, not an integer"),
+        (([], 1), InputError, "the prompt has no tokens"),
+        (([1, 2], 8), InputError, "the context is full: a prompt of 2 tokens and 8 more need 9.*at most 7 tokens"),
+        (([1] * 9, 1), InputError, "the context is full.*shorten the prompt to 8 tokens"),
+        (([1], 0), OptionError, "max_tokens is 0"),
+        (([1], 1, -1.0), OptionError, "the temperature is -1.0"),
+        (([1], 1, 1.0, 0), OptionError, "top_k is 0"),
+        (([1], 1, 1.0, None, -1), OptionError, "the seed is -1"),
+    ],
+)
+def test_wrong_requests_are_refused(arguments: tuple[Any, ...], kind: type[OdcError], message: str) -> None:
+    with Session(model_bytes(language_model(DECODE))) as session:
+        with pytest.raises(kind, match=message):
+            session.generate(*arguments)
+        assert session.generate([1], 1) == likeliest([1], 1)
+
+
+def test_models_without_tokens_are_refused() -> None:
+    with Session(model_bytes(add_model())) as session, pytest.raises(InputError, match="no token input"):
+        session.generate([1], 1)
+
+
+def tensors(**shapes: tuple[int, ...]) -> list[TensorInfo]:
+    """Tensors by name; single letters in front of a _ give the type: i for int32, else float32."""
+    return [TensorInfo(name, "int32" if name.startswith("i_") else "float32", shape) for name, shape in shapes.items()]
+
+
+CACHE = tensors(logits=(1, 9), new=(1, 2, 1, 4))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "given", "found"),
+    [
+        ({"i_a": (1, 1), "i_b": (1,), "c": (1, 8), "d": (1, 2, 7, 4)}, {}, (0, 1, 2)),
+        ({"i_pos": (1,), "i_x": (1, 1), "d": (1, 2, 7, 4)}, {}, (1, 0, None)),
+        ({"d": (1, 2, 7, 4), "i_position_ids": (1,), "i_input_ids": (1, 1)}, {}, (2, 1, None)),
+        ({"i_attention_mask": (1, 8), "i_a": (1, 1), "d": (1, 2, 7, 4)}, {}, (1, None, 0)),
+        ({"i_a": (1, 1), "i_b": (1,), "d": (1, 2, 7, 4)}, {"token": "i_b", "position": 0, "logits": 0}, (1, 0, None)),
+    ],
+)
+def test_interfaces_are_found(inputs: dict[str, Any], given: Mapping[str, Any], found: tuple[int | None, ...]) -> None:
+    face = find_interface(tensors(**inputs), CACHE, given)
+    assert (face.token, face.position, face.mask, face.logits) == (*found, 0)
+    assert face.caches == (Cache(list(inputs).index("d"), 1, 2),)
+    assert (face.tokens, face.context, face.vocabulary) == (1, 8, 9)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "given", "message"),
+    [
+        ({"i_a": (1, 1), "c": (1, 8), "d": (3, 3)}, {}, "neither token, position, mask nor cache"),
+        ({"i_a": (1, 1), "c": (1, 9), "d": (1, 2, 7, 4)}, {}, "room for 9 tokens, another for 8"),
+        ({"i_a": (1, 3), "c": (1, 1, 2, 8)}, {}, "does not fit 3 tokens"),
+        ({"i_a": (1, 3), "c": ()}, {}, "does not fit 3 tokens"),
+        ({"i_a": (1, 1)}, {"token": "x"}, "the token is 'x', which the model lacks; it has i_a"),
+        ({"i_a": (1, 1)}, {"tokens": 0}, "a step has no 'tokens'"),
+    ],
+)
+def test_other_models_have_no_interface(inputs: dict[str, Any], given: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(OdcError, match=message):
+        find_interface(tensors(**inputs), CACHE, given)
+
+
+def test_an_interface_is_plain_data() -> None:
+    graph = build_graph(language_model({"prefill": 3}))
+    infos = graph.input_infos(), graph.output_infos()
+    assert find_interface(*infos).to_dict(*infos) == {
+        "token": "tok",
+        "position": "pos",
+        "mask": "mask",
+        "logits": "logits",
+        "caches": [{"rows": "past_k", "new_rows": "new_k"}, {"rows": "past_v", "new_rows": "new_v"}],
+        "tokens": 3,
+        "context": CONTEXT,
+        "vocabulary": VOCABULARY,
+    }
