@@ -21,6 +21,8 @@ from types import FrameType
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadGroupScheduling
 
 from helpers.data import MISSING, data_folder
 
@@ -98,6 +100,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadGroupScheduling | None:
+    """Give a worker whole files, whose tests share models, instead of single tests; groups stay together too."""
+    return _Files(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+class _Files(LoadGroupScheduling):
+    """A scheduler of files and groups."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        group = super()._split_scope(nodeid)
+        return nodeid.partition("::")[0] if group == nodeid else group
 
 
 def _name_groups(config: pytest.Config, items: list[pytest.Item]) -> None:
