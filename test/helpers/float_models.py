@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ from xdsl.ir import SSAValue
 
 from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.runtime.api import open_executor
 
 Array = NDArray[Any]
@@ -42,14 +46,35 @@ def sqnr_db(model: bytes, made: Any, samples: list[list[Array]]) -> float:
     return float(10 * np.log10(sum((a**2).sum() for a, _ in pairs) / sum(((a - b) ** 2).sum() for a, b in pairs)))
 
 
+def normal(rng: np.random.Generator, count: int, *shape: int, size: float = 1.0) -> list[list[Array]]:
+    """Draw ``count`` samples of one normally distributed input."""
+    return [[(size * rng.normal(size=shape)).astype(np.float32)] for _ in range(count)]
+
+
 def two_layers(outputs: int, scale: float, rng: np.random.Generator) -> tuple[ModelBuilder, int, int]:
     """Two layers from [1, 8] to [1, outputs], the weights of the last one times ``scale``; with input and result."""
     builder = ModelBuilder()
-    x, hidden, y = builder.tensor("x", (1, 8)), builder.tensor("hidden", (1, 16)), builder.tensor("y", (1, outputs))
-    for name, source, result, shape in (("a", x, hidden, (16, 8)), ("b", hidden, y, (outputs, 16))):
-        weights = (rng.normal(size=shape) * (scale if result is y else 1.0)).astype(np.float32)
-        builder.operator("FULLY_CONNECTED", [source, builder.tensor(f"{name}/w", shape, data=weights), -1], [result])
-    return builder, x, y
+    x = builder.tensor("x", (1, 8))
+    hidden = builder.dense("hidden", x, rng.normal(size=(16, 8)))
+    return builder, x, builder.dense("y", hidden, scale * rng.normal(size=(outputs, 16)))
+
+
+@cache
+def regressor(outputs: int = 1, scale: float = 1.0) -> tuple[bytes, list[list[Array]]]:
+    """The file of two layers, and 24 samples."""
+    rng = np.random.default_rng(3)
+    builder, x, y = two_layers(outputs, scale, rng)
+    return builder.file([x], [y]), normal(rng, 24, 1, 8)
+
+
+@cache
+def without_ranges(make: Callable[[], tuple[ModuleOp, list[list[Array]]]]) -> tuple[bytes, list[list[Array]]]:
+    """The file of a model without the ranges that its tensors had, and its samples."""
+    module, samples = make()
+    model = export_model(module)
+    for tensor in model.subgraphs[0].tensors:
+        tensor.quantization = None
+    return bytes(write_model(model)), samples
 
 
 def dense_layers() -> tuple[ModuleOp, list[list[Array]]]:

@@ -51,6 +51,25 @@ class ModelBuilder:
             fields |= {"options_type": table, "options": default_options(table) | fields.get("options", {})}
         self.subgraph.operators.append(Operator(name, inputs=tuple(inputs), outputs=tuple(outputs), **fields))
 
+    def constant(self, name: str, values: Any, dtype: str = "float32") -> int:
+        """Add a constant."""
+        array = np.asarray(values, dtype)
+        return self.tensor(name, array.shape, dtype, data=array)
+
+    def made(
+        self, name: str, shape: Shape | None, operator: str, *operands: int, dtype: str = "float32", **options: Any
+    ) -> int:
+        """Add an operator with one result, and return this."""
+        result = self.tensor(name, shape, dtype)
+        self.operator(operator, operands, [result], options=options)
+        return result
+
+    def dense(self, name: str, x: int, weights: Any, bias: Any = None, **options: Any) -> int:
+        """Add a fully connected layer with ``weights`` of [outputs, inputs]."""
+        *sizes, _ = self.subgraph.tensors[x].shape or ()
+        constants = [self.constant(f"{name}/w", weights), -1 if bias is None else self.constant(f"{name}/b", bias)]
+        return self.made(name, (*sizes, len(weights)), "FULLY_CONNECTED", x, *constants, **options)
+
     def begin(self, name: str) -> None:
         """Start the next subgraph: tensors and operators from now on are its own."""
         self.subgraph = SubGraph(name)
@@ -59,6 +78,10 @@ class ModelBuilder:
     def finish(self, inputs: Sequence[int], outputs: Sequence[int]) -> Model:
         self.subgraph.inputs, self.subgraph.outputs = tuple(inputs), tuple(outputs)
         return self.model
+
+    def file(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
+        """Finish the model and return its file."""
+        return bytes(write_model(self.finish(inputs, outputs)))
 
 
 def dense_model(
@@ -74,13 +97,10 @@ def dense_model(
     builder = ModelBuilder()
     x = at = builder.tensor("x", (1, weights[0].shape[1]))
     for place, values in enumerate(weights):
-        parts = [("w", values), *([("b", biases[place])] if biases else [])]
-        given = [builder.tensor(f"{name}{place}", a.shape, data=a.astype(np.float32)) for name, a in parts]
-        made = builder.tensor(names[place] if names else f"y{place}", (1, len(values)))
+        name, bias = names[place] if names else f"y{place}", biases[place] if biases else None
         options = {"fused_activation_function": activations[place]} if activations else {}
-        builder.operator("FULLY_CONNECTED", [at, *given, *([] if biases else [-1])], [made], options=options)
-        at = made
-    return bytes(write_model(builder.finish([x], [at])))
+        at = builder.dense(name, at, values, bias, **options)
+    return builder.file([x], [at])
 
 
 def add_model(shape: Shape = (1, 4), signature: Shape | None = None) -> Model:
