@@ -11,66 +11,35 @@ import pytest
 
 import odc_mlir
 from odc_mlir.errors import OptionError
+from odc_mlir.quantizer.policy import options as parsing
 from odc_mlir.quantizer.policy.declarations import BY_SCHEME, OPTIONS, RANGE_MODES, SCHEME_NAMES
-from odc_mlir.quantizer.policy.options import (
-    SCHEMES_OF,
-    PrecisionChoice,
-    PrecisionPlan,
-    escaped,
-    make_options,
-    parse_boundary,
-    parse_copies,
-    parse_overrides,
-    parse_parameters,
-    plan_of,
-    read_config,
-)
+from odc_mlir.quantizer.policy.options import PrecisionChoice, PrecisionPlan, escaped, make_options, parse_overrides
 from odc_mlir.quantizer.policy.ranges import MODES
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 
-
-def test_help_tries_what_is_left_open() -> None:
-    options = make_options()
-    assert options.scheme == "int8"
-    assert options.equalizations == ("none", "weights", "activations", "activations:0.8")
-    assert options.switched(options.rounding) == (False, True)
-    assert options.searches_precisions
+NO, BOTH, YES = (False,), (False, True), (True,)
+ASKED = {"ranges": "percentile", "equalize": "weights", "rounding": "on", "correction": "off", "headroom": 0.5}
+EQUALIZATIONS = ("none", "weights", "activations", "activations:0.8")
 
 
-def test_without_help_nothing_is_tried() -> None:
-    options = make_options(help=False)
-    assert (options.equalizations, options.chosen_headroom) == (("none",), 0.0)
-    assert options.switched(options.correction) == (False,)
-    assert not options.searches_precisions
-
-
-def test_what_is_asked_for_is_done_with_and_without_help() -> None:
-    for help in (True, False):
-        options = make_options(
-            help=help,
-            ranges="percentile",
-            equalize="weights",
-            rounding="on",
-            correction="off",
-            mixed="on",
-            headroom=0.5,
-        )
-        assert (options.ranges, options.equalizations) == ("percentile", ("weights",))
-        assert (options.switched(options.rounding), options.switched(options.correction)) == ((True,), (False,))
-        assert options.searches_precisions
-        assert options.chosen_headroom == 0.5
-
-
-def test_sixteen_bits_have_headroom() -> None:
-    options = make_options(scheme="int16")
-    assert options.chosen_headroom == 1.0
-
-
-def test_overrides_as_text_and_as_a_mapping() -> None:
-    text = make_options(overrides="a:int16x8,b:float").plan.resolve(["a", "b"])
-    mapping = make_options(overrides={"a": "int16x8", "b": "float"}).plan.resolve(["a", "b"])
-    assert text == mapping
-    assert {name: choice.precision for name, choice in text.items()} == {"a": "int16x8", "b": "float"}
+@pytest.mark.parametrize(
+    ("given", "equalizations", "rounding", "correction", "headroom", "searches"),
+    [
+        ({}, EQUALIZATIONS, BOTH, BOTH, 0.0, True),
+        ({"scheme": "int16"}, EQUALIZATIONS, BOTH, BOTH, 1.0, True),
+        ({"help": False}, ("none",), NO, NO, 0.0, False),
+        ({"help": False, **ASKED, "mixed": "on"}, ("weights",), YES, NO, 0.5, True),
+        ({"help": True, **ASKED, "mixed": "on"}, ("weights",), YES, NO, 0.5, True),
+    ],
+)
+def test_help_tries_what_is_left_open_and_what_is_asked_for_is_done(
+    given: dict[str, Any], equalizations: tuple, rounding: tuple, correction: tuple, headroom: float, searches: bool
+) -> None:
+    options = make_options(**given)
+    assert (options.scheme, options.ranges) == (given.get("scheme", "int8"), given.get("ranges", "auto"))
+    assert options.equalizations == equalizations
+    assert (options.switched(options.rounding), options.switched(options.correction)) == (rounding, correction)
+    assert (options.chosen_headroom, options.searches_precisions) == (headroom, searches)
 
 
 def test_a_configuration_names_scheme_and_layers(tmp_path: Path) -> None:
@@ -100,12 +69,24 @@ def test_a_configuration_names_scheme_and_layers(tmp_path: Path) -> None:
         ({"max_seconds": float("nan")}, "max_seconds is nan"),
         ({"mixed": {"layers": []}, "config": {"layers": []}}, "given twice"),
         ({"overrides": 3}, "overrides are 3"),
+        ({"overrides": "a"}, "is not an override; write NAME:PRECISION"),
+        ({"overrides": ":int8"}, "is not an override; write NAME:PRECISION"),
+        ({"overrides": "a,b:int8"}, "is not an override; write NAME:PRECISION"),
+        ({"overrides": "a:int7"}, "unknown precision 'int7'; use one of uint8, int8, int8x4, int16"),
         ({"scheme": "int16", "granularity": "tensor"}, "granularity 'tensor' is not possible"),
+        ({"rangs": "minmax"}, r"unknown option 'rangs'; did you mean 'ranges'\?"),
     ],
 )
 def test_refusals(given: dict[str, Any], text: str) -> None:
     with pytest.raises(OptionError, match=text):
         make_options(**given)
+
+
+@pytest.mark.parametrize(("scheme", "widest"), [("int8", 255), ("uint8", 255), ("int16x8", 65535)])
+def test_headroom_leaves_values_a_step_between_two_codes(scheme: str, widest: int) -> None:
+    assert make_options(scheme=scheme, headroom=widest).headroom == widest
+    with pytest.raises(OptionError, match=f"headroom is .*from 0 to {widest}"):
+        make_options(scheme=scheme, headroom=1e30)
 
 
 @pytest.mark.parametrize(
@@ -138,15 +119,10 @@ ASKING: dict[str, Any] = {
 
 
 RESTRICTED = {
-    name: SCHEMES_OF[declared.applies_to]
+    name: parsing.SCHEMES_OF[declared.applies_to]
     for name, declared in OPTIONS.items()
-    if declared.applies_to != BY_SCHEME and set(SCHEMES_OF[declared.applies_to]) != set(SCHEMES)
+    if declared.applies_to != BY_SCHEME and set(parsing.SCHEMES_OF[declared.applies_to]) != set(SCHEMES)
 }
-
-
-def _asking(option: str, scheme: str) -> dict[str, Any]:
-    more = {"ranges": "percentile"} if option == "range_options" else {}
-    return {"scheme": scheme, option: ASKING[option], **more}
 
 
 def test_every_option_says_which_schemes_it_applies_to() -> None:
@@ -161,30 +137,20 @@ def test_the_public_signature_has_every_option() -> None:
     assert OPTIONS.keys() <= taken.keys()
     assert (taken["scheme"].default, taken["scheme"].annotation) == ("int8", "str")
     assert all(f"``{name}`` (" in (odc_mlir.quantize.__doc__ or "") for name in OPTIONS)
-    with pytest.raises(OptionError, match=r"unknown option 'rangs'; did you mean 'ranges'\?"):
-        make_options(rangs="minmax")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("option", RESTRICTED)
-def test_options_are_refused_by_schemes_they_do_not_apply_to(option: str, scheme: str) -> None:
-    if scheme in RESTRICTED[option]:
-        assert make_options(**_asking(option, scheme)).scheme == scheme
-    else:
-        with pytest.raises(OptionError, match=f"scheme '{scheme}' .*; omit .*, or use one of"):
-            make_options(**_asking(option, scheme))
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_values_that_ask_for_nothing_fit_all_schemes(scheme: str) -> None:
+def test_options_are_refused_by_schemes_they_do_not_apply_to(scheme: str) -> None:
+    for option, schemes in RESTRICTED.items():
+        more = {"ranges": "percentile"} if option == "range_options" else {}
+        given = {"scheme": scheme, option: ASKING[option], **more}
+        if scheme in schemes:
+            assert make_options(**given).scheme == scheme
+        else:
+            with pytest.raises(OptionError, match=f"scheme '{scheme}' .*; omit .*, or use one of"):
+                make_options(**given)
+    # Values that ask for nothing fit all schemes.
     assert make_options(scheme=scheme, io="float", ranges="auto", equalize="none", mixed="off", parameters=[])
-
-
-@pytest.mark.parametrize(("scheme", "widest"), [("int8", 255), ("uint8", 255), ("int16x8", 65535)])
-def test_headroom_leaves_values_a_step_between_two_codes(scheme: str, widest: int) -> None:
-    assert make_options(scheme=scheme, headroom=widest).headroom == widest
-    with pytest.raises(OptionError, match=f"headroom is .*from 0 to {widest}"):
-        make_options(scheme=scheme, headroom=1e30)
 
 
 NAMES = [
@@ -201,34 +167,21 @@ NAMES = [
 ]
 
 
-def test_overrides() -> None:
-    plan = PrecisionPlan(layers=parse_overrides("a:int16,b:0:float,"))
-    assert plan.resolve(["a", "b:0", "c"]) == {"a": PrecisionChoice("int16"), "b:0": PrecisionChoice("float")}
+def test_overrides_as_text_and_as_a_mapping() -> None:
+    found = {"a": PrecisionChoice("int16"), "b:0": PrecisionChoice("float")}
+    for given in ("a:int16,b:0:float,", {"a": "int16", "b:0": "float"}):
+        assert make_options(overrides=given).plan.resolve(["a", "b:0", "c"]) == found
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_overrides_of_names_as_exporters_write_them(name: str) -> None:
+def test_overrides_types_and_parameters_of_names_as_exporters_write_them(name: str) -> None:
     text = f"{escaped(name, ',')}:int16,last:float"
     found = PrecisionPlan(layers=parse_overrides(text)).resolve([name, "last"])
     assert found == {name: PrecisionChoice("int16"), "last": PrecisionChoice("float")}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_types_and_parameters_of_names_as_exporters_write_them(name: str) -> None:
-    assert parse_boundary([f"{name}=int8"]) == {name: "int8"}
-    assert parse_parameters([f"{name}=0.5:3"]) == {name: (0.5, 3)}
-    assert parse_copies([f"{escaped(name, '=')}={escaped('from ' + name, '=')}"]) == {name: f"from {name}"}
-
-
-@pytest.mark.parametrize("text", ["a", ":int8", "a,b:int8"])
-def test_no_override(text: str) -> None:
-    with pytest.raises(OptionError, match="is not an override; write NAME:PRECISION"):
-        parse_overrides(text)
-
-
-def test_unknown_precision() -> None:
-    with pytest.raises(OptionError, match="unknown precision 'int7'; use one of uint8, int8, int8x4, int16"):
-        parse_overrides("a:int7")
+    assert parsing.parse_boundary([f"{name}=int8"]) == {name: "int8"}
+    assert parsing.parse_parameters([f"{name}=0.5:3"]) == {name: (0.5, 3)}
+    copied = [f"{escaped(name, '=')}={escaped('from ' + name, '=')}"]
+    assert parsing.parse_copies(copied) == {name: f"from {name}"}
 
 
 def test_a_configuration(tmp_path: Path) -> None:
@@ -243,37 +196,29 @@ def test_a_configuration(tmp_path: Path) -> None:
     }
     path = tmp_path / "config.json"
     path.write_text(json.dumps(content))
-    plan = read_config(path)
+    plan = parsing.read_config(path)
     assert (plan.scheme, plan.granularity) == ("uint8", "tensor")
+    wide, real, plain = PrecisionChoice("int16", "channel"), PrecisionChoice("float"), PrecisionChoice("int8")
     found = plan.resolve(["a", "b", "c", "d;relu", "e"])
-    assert found["a"] == PrecisionChoice("int16", "channel")
-    assert found["b"] == found["c"] == PrecisionChoice("float")
-    assert found["d;relu"] == found["e"] == PrecisionChoice("int8")
-    assert plan.resolve(["a", "b", "c", "d"]) == {
-        "a": found["a"],
-        "b": found["b"],
-        "c": found["b"],
-        "d": PrecisionChoice("int8"),
-    }
+    assert found == {"a": wide, "b": real, "c": real, "d;relu": plain, "e": plain}
+    assert plan.resolve(["a", "b", "c", "d"]) == {"a": wide, "b": real, "c": real, "d": plain}
 
 
-@pytest.mark.parametrize("names", [["a", "e"], ["d", "d;relu", "e"], ["d;relu"]])
-def test_exactly_one_variant_is_there(names: list[str]) -> None:
-    plan = plan_of({"layers": [{"name": "d", "dtype": "int16", "alternate": {"x": ["d;relu", "e"]}}]})
-    if names == ["d", "d;relu", "e"]:
-        match = "exactly one of the variants .* must be in the graph; 2 are"
-    else:
-        match = "exactly one of the variants .* must be in the graph; none is"
-    with pytest.raises(OptionError, match=match):
+@pytest.mark.parametrize(
+    ("content", "names", "message"),
+    [
+        ("a:int16,a:int8", ["a"], "layer 'a' has a precision given twice"),
+        ("a:int16,a:int8", ["b"], "no operator has a result 'a'"),
+        ("variants", ["a", "e"], "exactly one of the variants .* must be in the graph; none is"),
+        ("variants", ["d", "d;relu", "e"], "exactly one of the variants .* must be in the graph; 2 are"),
+        ("variants", ["d;relu"], "exactly one of the variants .* must be in the graph; none is"),
+    ],
+)
+def test_layers_are_there_and_named_once(content: str, names: list[str], message: str) -> None:
+    variants = {"layers": [{"name": "d", "dtype": "int16", "alternate": {"x": ["d;relu", "e"]}}]}
+    plan = parsing.plan_of(variants) if content == "variants" else PrecisionPlan(layers=parse_overrides(content))
+    with pytest.raises(OptionError, match=message):
         plan.resolve(names)
-
-
-def test_names_are_there_and_named_once() -> None:
-    layers = parse_overrides("a:int16,a:int8")
-    with pytest.raises(OptionError, match="layer 'a' has a precision given twice"):
-        PrecisionPlan(layers=layers).resolve(["a"])
-    with pytest.raises(OptionError, match="no operator has a result 'a'"):
-        PrecisionPlan(layers=layers).resolve(["b"])
 
 
 @pytest.mark.parametrize(
@@ -296,20 +241,21 @@ def test_names_are_there_and_named_once() -> None:
 )
 def test_configurations_that_say_nothing(content: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        plan_of(content)
+        parsing.plan_of(content)
 
 
-@pytest.mark.parametrize("text", [None, "{", "\xff"])
-def test_files_that_cannot_be_read(text: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, r"cannot read the configuration.*config\.json"),
+        ("{", r"cannot read the configuration.*config\.json"),
+        ("\xff", r"cannot read the configuration.*config\.json"),
+        ("[]", r"must be a table \(in .*config\.json"),
+    ],
+)
+def test_errors_name_the_file(text: str | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     if text is not None:
         path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(OptionError, match=r"cannot read the configuration.*config\.json"):
-        read_config(path)
-
-
-def test_errors_name_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text("[]")
-    with pytest.raises(OptionError, match=r"must be a table \(in .*config\.json"):
-        read_config(path)
+    with pytest.raises(OptionError, match=message):
+        parsing.read_config(path)

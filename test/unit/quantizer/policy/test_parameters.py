@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,38 +18,12 @@ from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import QuantParams
-from odc_mlir.quantizer.policy.schemes import (
-    FIXED,
-    PRECISIONS,
-    SCALE_OF_ZEROS,
-    SCHEMES,
-    SMALLEST_SCALE,
-    activation_params,
-    bias_params,
-    cell_state_params,
-    dequantize_constant,
-    fitted,
-    least_weight_scales,
-    on_grid,
-    quantize_bias,
-    quantize_constant,
-    represented_range,
-    scheme,
-    weight_params,
-)
-
-SCALE_OF_ZEROS32 = float(np.float32(SCALE_OF_ZEROS))
-
+from odc_mlir.quantizer.policy import schemes
+from odc_mlir.quantizer.policy.schemes import activation_params, on_grid, quantize_constant, scheme, weight_params
 
 FINITE = st.floats(-1e30, 1e30, allow_nan=False)
-
-
 ASYMMETRIC = st.sampled_from(["uint8", "int8"])
-
-
 SYMMETRIC = st.sampled_from(["int4", "int8", "int16", "uint8"])
-
-
 REALS = hnp.arrays(
     np.float32, hnp.array_shapes(min_dims=2, max_dims=3, max_side=5), elements=st.floats(-8, 8, width=32)
 )
@@ -56,14 +31,13 @@ REALS = hnp.arrays(
 
 def half_away(x: float) -> int:
     """To the nearest integer, halves away from zero, in decimal arithmetic."""
-    whole = int(Decimal(abs(x)).quantize(Decimal(1), ROUND_HALF_UP))
-    return int(math.copysign(whole, x))
+    return int(math.copysign(int(Decimal(abs(x)).quantize(Decimal(1), ROUND_HALF_UP)), x))
 
 
 @given(FINITE, FINITE, ASYMMETRIC)
 def test_the_asymmetric_formula(a: float, b: float, dtype: str) -> None:
     least, most = min(a, b, 0.0), max(a, b, 0.0)
-    scale = max((most - least) / 255, SMALLEST_SCALE) if least < most else SCALE_OF_ZEROS
+    scale = max((most - least) / 255, schemes.SMALLEST_SCALE) if least < most else schemes.SCALE_OF_ZEROS
     zero = min(half_away(-least / scale), 255)
     found = activation_params(min(a, b), max(a, b), dtype, symmetric=False)
     assert found.scales == (float(np.float32(scale)),)
@@ -76,9 +50,9 @@ def test_the_asymmetric_formula(a: float, b: float, dtype: str) -> None:
         (0.0, 2.55, 0.01, 0),
         (-2.55, -1.0, 0.01, 255),
         (-1.0, 1.55, 0.01, 100),
-        (0.0, 0.0, SCALE_OF_ZEROS, 0),
+        (0.0, 0.0, schemes.SCALE_OF_ZEROS, 0),
         (0.0, 2.55e-30, 1e-32, 0),
-        (0.0, 1e-40, SMALLEST_SCALE, 0),
+        (0.0, 1e-40, schemes.SMALLEST_SCALE, 0),
     ],
 )
 def test_some_ranges(least: float, most: float, scale: float, zero: int) -> None:
@@ -91,14 +65,16 @@ def test_the_symmetric_formula(a: float, b: float, dtype: str) -> None:
     largest = {"int4": 7, "int8": 127, "int16": 32767, "uint8": 127}[dtype]
     magnitude = max(abs(a), abs(b))
     found = activation_params(min(a, b), max(a, b), dtype, symmetric=True)
-    assert found.scale == float(np.float32(max(magnitude / largest, SMALLEST_SCALE) if magnitude else SCALE_OF_ZEROS))
+    assert found.scale == float(
+        np.float32(max(magnitude / largest, schemes.SMALLEST_SCALE) if magnitude else schemes.SCALE_OF_ZEROS)
+    )
     assert found.zero_point == (128 if dtype == "uint8" else 0)
 
 
 @given(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4), ASYMMETRIC)
 def test_zero_has_a_code_and_the_range_is_covered(a: float, b: float, dtype: str) -> None:
     found = activation_params(min(a, b), max(a, b), dtype, symmetric=False)
-    low, high = represented_range(found, dtype)
+    low, high = schemes.represented_range(found, dtype)
     slack = found.scale * 0.501
     assert low - slack <= min(a, b, 0.0)
     assert max(a, b, 0.0) <= high + slack
@@ -111,29 +87,17 @@ def test_no_range(least: float, most: float) -> None:
         activation_params(least, most, "int8", symmetric=False)
 
 
-def test_sums_of_products_have_a_normal_scale() -> None:
-    """Whatever the bias, for which a scale of nearly nothing would do."""
-    least = least_weight_scales(np.array([0.0, 1e-40]), 1e-20, 1 << 31)
-    assert (least * 1e-20 >= SMALLEST_SCALE).all()
-    assert least == pytest.approx(SMALLEST_SCALE / 1e-20)
-
-
-def scales_of_others(array: np.ndarray, axis: int, params: QuantParams) -> list[float]:
-    """Scales of the channels that are not zero."""
-    rows = np.moveaxis(array, axis, 0)
-    return [scale for scale, row in zip(params.scales, rows, strict=True) if row.any()]
-
-
 @given(REALS, st.data(), st.sampled_from([("int8", True), ("uint8", True), ("uint8", False), ("int16", True)]))
 def test_each_channel_is_a_tensor_of_its_own(array: np.ndarray, data: st.DataObject, kind: tuple[str, bool]) -> None:
     dtype, symmetric = kind
     axis = data.draw(st.integers(0, array.ndim - 1))
-    found = weight_params(array, axis, dtype, symmetric=symmetric)
+    found, rows = weight_params(array, axis, dtype, symmetric=symmetric), np.moveaxis(array, axis, 0)
     assert found.axis == axis
-    for index, row in enumerate(np.moveaxis(array, axis, 0)):
+    others = [scale for scale, row in zip(found.scales, rows, strict=True) if row.any()]
+    for index, row in enumerate(rows):
         alone = weight_params(row, None, dtype, symmetric=symmetric)
         if not row.any():  # no unit of its own
-            alone = replace(alone, scales=(min(scales_of_others(array, axis, found), default=SCALE_OF_ZEROS32),))
+            alone = replace(alone, scales=(min(others, default=float(np.float32(schemes.SCALE_OF_ZEROS))),))
         assert (found.scales[index], found.zero_points[index]) == (alone.scale, alone.zero_point)
 
 
@@ -158,16 +122,15 @@ def test_codes_are_half_a_step_off_at_most(array: np.ndarray, kind: tuple[str, b
     assert codes.max() <= high
     # zero points are rounded too: the end of an asymmetric range may be half a step further away
     allowed = np.asarray(params.scales) * (0.5 if symmetric else 1.0) * (1 + 1e-4)
-    assert (np.abs(dequantize_constant(codes, params) - array) <= allowed).all()
+    assert (np.abs(schemes.dequantize_constant(codes, params) - array) <= allowed).all()
 
 
 @given(hnp.arrays(np.float64, 20, elements=st.floats(-300, 300)), st.integers(0, 255))
 def test_codes_are_rounded_half_away(array: np.ndarray, zero: int) -> None:
-    scale = 0.5
-    found = quantize_constant(array, QuantParams((scale,), (zero,)), "uint8")
-    assert found.tolist() == [min(max(half_away(min(max(x / scale + zero, 0), 255)), 0), 255) for x in array.tolist()]
-    signed = quantize_constant(array, QuantParams((scale,), (zero - 128,)), "int8")
-    assert signed.tolist() == [min(max(half_away(x / scale) + zero - 128, -128), 127) for x in array.tolist()]
+    found = quantize_constant(array, QuantParams((0.5,), (zero,)), "uint8")
+    assert found.tolist() == [min(max(half_away(min(max(x / 0.5 + zero, 0), 255)), 0), 255) for x in array.tolist()]
+    signed = quantize_constant(array, QuantParams((0.5,), (zero - 128,)), "int8")
+    assert signed.tolist() == [min(max(half_away(x / 0.5) + zero - 128, -128), 127) for x in array.tolist()]
 
 
 def test_what_stands_for_infinity_clips() -> None:
@@ -188,25 +151,29 @@ def test_weights_are_finite(bad: float) -> None:
 )
 def test_a_dead_channel_has_a_bias_that_fits(bias: np.ndarray, weights: np.ndarray, input_scale: float) -> None:
     x = QuantParams((float(np.float32(input_scale)),), (0,))
-    least = least_weight_scales(bias, x.scale, 2**31 - 1)
+    least = schemes.least_weight_scales(bias, x.scale, 2**31 - 1)
     params = weight_params(weights.reshape(6, 1), 0, "int8", symmetric=True, least_scales=least)
-    scales = bias_params(x, params)
-    codes, saturated = quantize_bias(bias, scales, "int32")
+    scales = schemes.bias_params(x, params)
+    codes, saturated = schemes.quantize_bias(bias, scales, "int32")
     assert not saturated
     np.testing.assert_allclose(codes * np.asarray(scales.scales), bias, rtol=1e-6, atol=1e-6)
 
 
-def test_one_scale_holds_the_largest_bias() -> None:
-    least = least_weight_scales(np.array([1.0, -4e9]), 1.0, 2**31 - 1)
+def test_scales_hold_the_largest_bias_and_are_normal() -> None:
+    least = schemes.least_weight_scales(np.array([1.0, -4e9]), 1.0, 2**31 - 1)
     found = weight_params(np.ones((2, 3), np.float32), None, "int8", symmetric=True, least_scales=least)
     assert found.scale == float(np.float32(least.max()))
+    # Whatever the bias, for which a scale of nearly nothing would do.
+    least = schemes.least_weight_scales(np.array([0.0, 1e-40]), 1e-20, 1 << 31)
+    assert (least * 1e-20 >= schemes.SMALLEST_SCALE).all()
+    assert least == pytest.approx(schemes.SMALLEST_SCALE / 1e-20)
 
 
 def test_a_bias_has_the_scale_of_its_products() -> None:
     x, weights = QuantParams((0.5,), (7,)), QuantParams((0.25, 0.125), (0, 0))
-    params = bias_params(x, weights)
+    params = schemes.bias_params(x, weights)
     assert params == QuantParams((0.125, 0.0625), (0, 0))
-    codes, saturated = quantize_bias(np.array([1.0, -0.03125]), params, "int32")
+    codes, saturated = schemes.quantize_bias(np.array([1.0, -0.03125]), params, "int32")
     assert codes.tolist() == [8, -1]  # -0.5 is rounded away from zero
     assert not saturated
 
@@ -215,7 +182,7 @@ def test_a_bias_has_the_scale_of_its_products() -> None:
 def test_biases_saturate(dtype: str) -> None:
     low, high = DTYPES[dtype].range
     params = QuantParams((1e-20,) * 4, (0,) * 4)
-    codes, saturated = quantize_bias(np.array([1.0, -1.0, 0.0, 1e-19]), params, dtype)
+    codes, saturated = schemes.quantize_bias(np.array([1.0, -1.0, 0.0, 1e-19]), params, dtype)
     assert codes.tolist() == [high, low, 0, 10]
     assert saturated == (0, 1)
 
@@ -225,7 +192,7 @@ def test_biases_saturate(dtype: str) -> None:
     [(0.0, 0.0, -15), (-0.1, 0.2, -15), (-0.5, 0.1, -15), (-0.51, 0.1, -14), (0.0, 4.0, -12), (-1e6, 0.0, -9)],
 )
 def test_cell_states_have_powers_of_two_and_room(least: float, most: float, exponent: int) -> None:
-    assert cell_state_params(least, most) == QuantParams((2.0**exponent,), (0,))
+    assert schemes.cell_state_params(least, most) == QuantParams((2.0**exponent,), (0,))
 
 
 # Where the real results of each function lie.
@@ -239,7 +206,7 @@ BOUNDS = {
 
 
 def test_element_types() -> None:
-    rows = {name: (item.activations, item.weights, item.bias, item.family) for name, item in SCHEMES.items()}
+    rows = {name: (item.activations, item.weights, item.bias, item.family) for name, item in schemes.SCHEMES.items()}
     assert rows == {
         "uint8": ("uint8", "uint8", "int32", "one"),
         "int8": ("int8", "int8", "int32", "tflite"),
@@ -250,19 +217,16 @@ def test_element_types() -> None:
         "int16_wo": (None, "int16", None, "one"),
         "int4_wo": (None, "int4", None, "one"),
     }
-    assert PRECISIONS == ("uint8", "int8", "int8x4", "int16", "int16x8", "float")
+    assert schemes.PRECISIONS == ("uint8", "int8", "int8x4", "int16", "int16x8", "float")
 
 
-def test_all_tables_of_operators_are_there() -> None:
-    used = {spec.quant.table for spec in ops.all_specs().values() if spec.quant.kind is QuantKind.FIXED}
-    assert used == {table for table, _ in FIXED} == BOUNDS.keys()
-
-
-@pytest.mark.parametrize("key", FIXED, ids=str)
+@pytest.mark.parametrize("key", schemes.FIXED, ids=str)
 def test_fixed_parameters_hold_the_results(key: tuple[str, str]) -> None:
+    used = {spec.quant.table for spec in ops.all_specs().values() if spec.quant.kind is QuantKind.FIXED}
+    assert used == {table for table, _ in schemes.FIXED} == BOUNDS.keys()
     table, dtype = key
-    for params in FIXED[key].values():
-        low, high = represented_range(params, dtype)
+    for params in schemes.FIXED[key].values():
+        low, high = schemes.represented_range(params, dtype)
         assert low <= BOUNDS[table][0] + 2 * params.scale
         assert high >= BOUNDS[table][1] - 2 * params.scale
         assert params.scale == float(np.float32(params.scale))
@@ -283,17 +247,13 @@ def test_fixed_parameters_hold_the_results(key: tuple[str, str]) -> None:
         ("int16", "tanh", 1 / 32768, 0),
         ("int8", "log_softmax", 1 / 16, 127),
         ("int8", "l2_normalization", 1 / 128, 0),
+        ("int16", "log_softmax", None, 0),
+        ("int8_wo", "softmax", None, 0),
     ],
 )
-def test_some_fixed_parameters(name: str, table: str, scale: float, zero: int) -> None:
-    found = scheme(name).fixed(table)
-    assert found is not None
-    assert (found.scale, found.zero_point) == (float(np.float32(scale)), zero)
-
-
-def test_what_is_not_fixed() -> None:
-    assert scheme("int16").fixed("log_softmax") is None
-    assert scheme("int8_wo").fixed("softmax") is None
+def test_some_fixed_parameters(name: str, table: str, scale: float | None, zero: int) -> None:
+    expected = None if scale is None else QuantParams((float(np.float32(scale)),), (zero,))
+    assert scheme(name).fixed(table) == expected
 
 
 def test_options() -> None:
@@ -305,6 +265,7 @@ def test_options() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
+        ("int9", {}, r"unknown quantisation scheme 'int9'.*uint8, int8"),
         ("int16", {"granularity": "tensor"}, "one scale per channel"),
         ("int8_wo", {"granularity": "tensor"}, "one scale per channel"),
         ("int8", {"granularity": "layer"}, "unknown granularity 'layer'.*channel, tensor"),
@@ -317,14 +278,13 @@ def test_options_that_cannot_be(name: str, options: dict[str, str], message: str
         scheme(name).with_options(**options)
 
 
-def test_unknown_scheme() -> None:
-    with pytest.raises(OptionError, match=r"unknown quantisation scheme 'int9'.*uint8, int8"):
-        scheme("int9")
+def _lost(array: np.ndarray, params: Any, dtype: str) -> np.ndarray:
+    return schemes.dequantize_constant(quantize_constant(array, params, dtype), params) - array.astype(np.float64)
 
 
-def _lost(array: np.ndarray, params: object, dtype: str) -> np.ndarray:
-    codes = quantize_constant(array, params, dtype)  # type: ignore[arg-type]
-    return dequantize_constant(codes, params) - array.astype(np.float64)  # type: ignore[arg-type]
+def _in_units(codes: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Channels of codes, each with a scale of its own."""
+    return (codes * np.exp(random.uniform(-8, 2, (len(codes), 1)))).astype(np.float32)
 
 
 @pytest.mark.parametrize(
@@ -374,24 +334,20 @@ def test_few_weights_lie_on_a_grid_where_all_other_channels_do(count: int, other
     codes[0, :count] = [7, 3, -2][:count]
     if others != "grids":
         codes[1 if others == "mixed" else slice(1, 6), 1:5] += 0.37
-    array = (codes * np.exp(random.uniform(-8, 2, (6, 1)))).astype(np.float32)
+    array = _in_units(codes, random)
     params = weight_params(array, 0, "int8", symmetric=True)
     lost = np.abs(_lost(array, on_grid(array, params, "int8"), "int8")[0]).max() / np.abs(array[0]).max()
     assert (lost < 1e-6) == (others == "grids" or count == 1)
 
 
 @pytest.mark.parametrize("size", [4, 5, 6, 7])
-def test_weights_of_a_small_kernel_that_were_codes_lose_nothing(size: int) -> None:
+def test_weights_of_a_small_kernel_that_were_codes_lose_nothing_and_others_have_no_grid(size: int) -> None:
     random = np.random.default_rng(size)
     codes = random.integers(1, 8, (20, size)) * random.choice([-1, 1], (20, size))
     codes[:, 0] = 7
-    array = (codes * np.exp(random.uniform(-8, 2, (20, 1)))).astype(np.float32)
+    array = _in_units(codes, random)
     found = on_grid(array, weight_params(array, 0, "int8", symmetric=True), "int8")
     assert (np.abs(_lost(array, found, "int8")).max(axis=1) < 1e-6 * np.abs(array).max(axis=1)).all()
-
-
-@pytest.mark.parametrize("size", [4, 5, 7])
-def test_no_grid_is_found_by_chance(size: int) -> None:
     array = np.random.default_rng(size).standard_normal((5000, size)).astype(np.float32)
     params = weight_params(array, 0, "int8", symmetric=True)
     assert on_grid(array, params, "int8") == params
@@ -410,7 +366,7 @@ def test_a_channel_that_is_coarser_for_its_bias_stays_so() -> None:
 def test_no_channel_loses_by_fitting(seed: int, dtype: str, size: int) -> None:
     array = np.random.default_rng(seed).standard_normal((8, size)).astype(np.float32)
     params = weight_params(array, 0, dtype, symmetric=True)
-    found = fitted(array, params, dtype)
+    found = schemes.fitted(array, params, dtype)
     before, after = (np.square(_lost(array, item, dtype)).sum(axis=1) for item in (params, found))
     assert (after <= before * (1 + 1e-6)).all()
     assert found.zero_points == params.zero_points
@@ -422,7 +378,10 @@ def test_results_gain_by_fitting(dtype: str, gain: float) -> None:
     random = np.random.default_rng(5)
     array, inputs = random.standard_normal((200, 9)).astype(np.float32), random.random((500, 9))
     params = weight_params(array, 0, dtype, symmetric=True)
-    errors = [float(np.square(inputs @ _lost(array, p, dtype).T).sum()) for p in (params, fitted(array, params, dtype))]
+    errors = [
+        float(np.square(inputs @ _lost(array, p, dtype).T).sum())
+        for p in (params, schemes.fitted(array, params, dtype))
+    ]
     assert errors[1] < gain * errors[0]
-    assert fitted(array, params, "int16") == params
+    assert schemes.fitted(array, params, "int16") == params
     assert DTYPES[dtype].bits < 16

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.models import ModelBuilder, model_bytes
+from helpers.models import ModelBuilder
+from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.quantizer.policy.products import Product
 from odc_mlir.runtime.execution.graph import build_graph
@@ -23,84 +24,50 @@ LAYERS: list[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
 ]
 
 
-def model_of(
-    name: str, shape: tuple[int, ...], filters: tuple[int, ...], options: dict[str, Any], random: np.random.Generator
-) -> tuple[bytes, Node]:
+def layer_of(
+    name: str, shape: tuple[int, ...], filters: tuple[int, ...], options: dict[str, Any]
+) -> tuple[bytes, Node, Product]:
+    """A layer: its file, its node, and as products."""
     builder = ModelBuilder()
-    weights = random.standard_normal(filters).astype(np.float32)
     steps = {} if name == "FULLY_CONNECTED" else {"stride_h": 1, "stride_w": 1}
-    x, w = builder.tensor("x", shape), builder.tensor("w", filters, data=weights)
-    y = builder.tensor("y", None)
-    builder.operator(name, [x, w], [y], options=steps | options)
-    model = builder.finish([x], [y])
-    return model_bytes(model), build_graph(model).nodes[0].node
+    x, w = builder.tensor("x", shape), builder.constant("w", np.random.default_rng(0).standard_normal(filters))
+    file = builder.file([x], [builder.made("y", None, name, x, w, **steps | options)])
+    node = build_graph(read_model(file)).nodes[0].node
+    return file, node, Product.of(node)
 
 
 @pytest.mark.parametrize(("name", "shape", "filters", "options"), LAYERS)
-def test_products_are_the_layer(
+def test_products_are_the_layer_also_of_some_rows_and_of_joined_runs(
     name: str, shape: tuple[int, ...], filters: tuple[int, ...], options: dict[str, Any]
 ) -> None:
-    random = np.random.default_rng(0)
-    data, node = model_of(name, shape, filters, options, random)
-    product = Product.of(node)
-    assert product is not None
-    x = random.standard_normal(shape).astype(np.float32)
-    (expected,) = odc_mlir.run(data, [x], backend="host")
-    weights = node.operand(1).array()
-    results = np.einsum("gnk,gok->ngo", product.rows(x), product.matrix(weights))
+    file, node, product = layer_of(name, shape, filters, options)
+    random = np.random.default_rng(1)
+    runs = [random.standard_normal(shape).astype(np.float32) for _ in range(4)]
+    x, weights = runs[0], node.operand(1).array()
+    (expected,) = odc_mlir.run(file, [x], backend="host")
+    rows = product.rows(x)
+    results = np.einsum("gnk,gok->ngo", rows, product.matrix(weights))
     np.testing.assert_allclose(results.reshape(expected.shape), expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(product.weights(product.matrix(weights)), weights)
-    assert product.name == "y"
-
-
-@pytest.mark.parametrize(("name", "shape", "filters", "options"), LAYERS)
-def test_some_rows_and_means_are_those_of_all_rows(
-    name: str, shape: tuple[int, ...], filters: tuple[int, ...], options: dict[str, Any]
-) -> None:
-    random = np.random.default_rng(1)
-    _, node = model_of(name, shape, filters, options, random)
-    product = Product.of(node)
-    assert product is not None
-    x = random.standard_normal(shape).astype(np.float32)
-    rows = product.rows(x)
-    assert product.row_count(x) == rows.shape[1]
+    assert (product.name, product.row_count(x)) == ("y", rows.shape[1])
     np.testing.assert_array_equal(product.rows(x, 2, 5), rows[:, 2::5])
     np.testing.assert_allclose(product.means(x)[0], rows.mean(axis=1, dtype=np.float64), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(("name", "shape", "filters", "options"), LAYERS)
-def test_joined_runs_give_what_each_gives(
-    name: str, shape: tuple[int, ...], filters: tuple[int, ...], options: dict[str, Any]
-) -> None:
-    random = np.random.default_rng(2)
-    _, node = model_of(name, shape, filters, options, random)
-    product = Product.of(node)
-    assert product is not None
-    runs = [random.standard_normal(shape).astype(np.float32) for _ in range(4)]
     joined = np.concatenate(runs)
     np.testing.assert_array_equal(product.rows(joined), np.concatenate([product.rows(x) for x in runs], axis=1))
     np.testing.assert_array_equal(product.means(joined, 4), np.concatenate([product.means(x) for x in runs]))
 
 
 def test_scales_go_with_their_results() -> None:
-    _, node = model_of(*LAYERS[3], np.random.default_rng(0))
-    product = Product.of(node)
-    assert product is not None
+    *_, product = layer_of(*LAYERS[3])
     scales, zero_points = product.scales(QuantParams((1.0, 2.0, 3.0, 4.0, 5.0, 6.0), (0,) * 6, 3))
     assert scales.tolist() == [[1, 2], [3, 4], [5, 6]]
     assert not zero_points.any()
     assert product.scales(QuantParams((0.5,), (7,)))[1].tolist() == [[7, 7]] * 3
 
 
-def test_other_operators_are_no_products() -> None:
+@pytest.mark.parametrize("operator", ["ADD", "FULLY_CONNECTED"])
+def test_other_operators_and_computed_weights_are_no_products(operator: str) -> None:
     builder = ModelBuilder()
-    a, b, c = (builder.tensor(n, (1, 4)) for n in "abc")
-    builder.operator("ADD", [a, b], [c])
-    assert Product.of(build_graph(builder.finish([a, b], [c])).nodes[0].node) is None
-
-
-def test_computed_weights_are_no_product() -> None:
-    builder = ModelBuilder()
-    a, b, c = builder.tensor("a", (1, 4)), builder.tensor("b", (2, 4)), builder.tensor("c", (1, 2))
-    builder.operator("FULLY_CONNECTED", [a, b], [c])
-    assert Product.of(build_graph(builder.finish([a, b], [c])).nodes[0].node) is None
+    a, b = builder.tensor("a", (4, 4)), builder.tensor("b", (4, 4))
+    model = builder.finish([a, b], [builder.made("c", (4, 4), operator, a, b)])
+    assert Product.of(build_graph(model).nodes[0].node) is None

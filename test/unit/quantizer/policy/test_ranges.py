@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,27 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir.calibration.statistics import TensorStatistics
-from odc_mlir.errors import InputError, OptionError
+from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.policy.ranges import MODES, Tail, choose_range, with_room
 
 VALUES = st.floats(-1e6, 1e6, width=32)
-
-
 RUNS = st.lists(st.lists(VALUES, min_size=1, max_size=9), min_size=1, max_size=40)
 
 
-def _of(runs: list[list[float]]) -> TensorStatistics:
+def _of(runs: Any) -> TensorStatistics:
     stats = TensorStatistics()
     for run in runs:
         stats.add(np.array(run, np.float32))
-    return stats
-
-
-def _normal(runs: int = 20, size: int = 2000) -> TensorStatistics:
-    random = np.random.default_rng(0)
-    stats = TensorStatistics()
-    for _ in range(runs):
-        stats.add(random.normal(size=size).astype(np.float32))
     return stats
 
 
@@ -55,12 +46,15 @@ def test_percentile_as_record_minmax_has_it() -> None:
     assert choose_range(_of([[3, 4]]), "percentile") == (3.0, 4.0)
 
 
-def test_moving_average() -> None:
+def test_moving_average_also_of_extremes_alone() -> None:
     stats = _of([[-k, k] for k in range(40)])
     high = (15 * 0.9 + 31 * 0.1) * 0.9 + 39 * 0.1
     assert choose_range(stats, "moving-average") == pytest.approx((-high, high))
     assert choose_range(stats, "moving-average", batch=1, constant=1.0) == (-39.0, 39.0)
     assert choose_range(stats, "moving-average", batch=100) == (-39.0, 39.0)
+    extremes = TensorStatistics.of_extremes([-1, -2], [1, 3])
+    assert choose_range(extremes, "minmax") == (-2.0, 3.0)
+    assert choose_range(extremes, "moving-average", batch=1) == pytest.approx((-1.1, 1.2))
 
 
 @pytest.mark.parametrize("mode", sorted(MODES))
@@ -69,35 +63,26 @@ def test_constant_tensors(mode: str, value: float) -> None:
     assert choose_range(_of([[value] * 5] * 3), mode) == (value, value)
 
 
-def test_refusals() -> None:
-    stats = _normal(2, 10)
-    with pytest.raises(OptionError, match=r"unknown range mode 'max'; use one of minmax, "):
-        choose_range(stats, "max")
-    with pytest.raises(OptionError, match="percentile has no option 'batch'; it takes low, high"):
-        choose_range(stats, "percentile", batch=3)
-    with pytest.raises(OptionError, match="minmax has no option 'low'; it takes none"):
-        choose_range(stats, "minmax", low=3)
-    for options in ({"low": -1}, {"high": 101}, {"low": 60, "high": 50}):
-        with pytest.raises(OptionError, match="expected 0 <= low <= high <= 100"):
-            choose_range(stats, "percentile", **options)
-    with pytest.raises(OptionError, match="batch is 0, expected at least 1 run"):
-        choose_range(stats, "moving-average", batch=0)
-    with pytest.raises(OptionError, match=r"constant is 1\.5, expected 0 to 1"):
-        choose_range(stats, "moving-average", constant=1.5)
-    with pytest.raises(InputError, match="no usable value has been recorded"):
-        choose_range(TensorStatistics(), "minmax")
+@pytest.mark.parametrize(
+    ("mode", "options", "text"),
+    [
+        ("max", {}, r"unknown range mode 'max'; use one of minmax, "),
+        ("percentile", {"batch": 3}, "percentile has no option 'batch'; it takes low, high"),
+        ("minmax", {"low": 3}, "minmax has no option 'low'; it takes none"),
+        ("percentile", {"low": -1}, "expected 0 <= low <= high <= 100"),
+        ("percentile", {"high": 101}, "expected 0 <= low <= high <= 100"),
+        ("percentile", {"low": 60, "high": 50}, "expected 0 <= low <= high <= 100"),
+        ("moving-average", {"batch": 0}, "batch is 0, expected at least 1 run"),
+        ("moving-average", {"constant": 1.5}, r"constant is 1\.5, expected 0 to 1"),
+        ("minmax", None, "no usable value has been recorded"),
+    ],
+)
+def test_refusals(mode: str, options: dict[str, float] | None, text: str) -> None:
+    with pytest.raises(OdcError, match=text):
+        choose_range(TensorStatistics() if options is None else _of([[1, 2]] * 2), mode, **options or {})
 
 
-def test_extremes_alone_are_enough() -> None:
-    stats = TensorStatistics.of_extremes([-1, -2], [1, 3])
-    assert choose_range(stats, "minmax") == (-2.0, 3.0)
-    assert choose_range(stats, "moving-average", batch=1) == pytest.approx((-1.1, 1.2))
-
-
-Draw = Callable[[np.random.Generator, int], np.ndarray]
-
-
-DRAWS: dict[str, Draw] = {
+DRAWS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "exponential": lambda random, count: random.exponential(size=count),
     "normal": lambda random, count: random.normal(size=count),
     "lognormal": lambda random, count: np.exp(0.5 * random.normal(size=count)),
@@ -110,9 +95,8 @@ def test_many_values_tell_what_an_end_cuts_off(name: str) -> None:
     random = np.random.default_rng(1)
     seen, others = DRAWS[name](random, 3000), DRAWS[name](random, 1_000_000)
     end = np.quantile(others, 0.9)
-    true = np.square(np.maximum(others - end, 0.0)).mean()
     (found,) = Tail.of(seen).cut_off(np.array([end]))
-    assert found == pytest.approx(true, rel=0.4)
+    assert found == pytest.approx(np.square(np.maximum(others - end, 0.0)).mean(), rel=0.4)
 
 
 def test_values_beyond_the_largest_are_those_of_the_tail() -> None:
@@ -131,15 +115,9 @@ def test_equal_values_have_no_tail() -> None:
     assert tail.beyond(1.0, 2.0, np.array([0.1, -0.1]))[0].tolist() == [0.0, 0.0]
 
 
-def _statistics(rows: np.ndarray) -> TensorStatistics:
-    found = TensorStatistics()
-    found.update(rows.astype(np.float32))
-    return found
-
-
 def _room(rows: np.ndarray, bits: int = 8) -> tuple[float, float]:
     """By which parts of what was seen the ends lie beyond it."""
-    stats = _statistics(rows)
+    stats = _of(rows)
     low, high = with_room(stats, rows.shape[1], bits)
     span = stats.maximum - stats.minimum
     return (stats.minimum - low) / span, (high - stats.maximum) / span
@@ -158,23 +136,20 @@ def test_the_same_room_pays_on_values_that_were_not_seen() -> None:
     random, gains = np.random.default_rng(4), []
     for _ in range(40):
         seen, others = random.normal(size=(32, 1)), random.normal(size=4000)
-        stats = _statistics(seen)
-        ends = [(stats.minimum, stats.maximum), with_room(stats, 1, 8)]
-        plain, with_output_room = (
-            ((high - low) / 255) ** 2 / 12 + np.square(others - np.clip(others, low, high)).mean() for low, high in ends
+        stats = _of(seen)
+        plain, wide = (
+            ((high - low) / 255) ** 2 / 12 + np.square(others - np.clip(others, low, high)).mean()
+            for low, high in ((stats.minimum, stats.maximum), with_room(stats, 1, 8))
         )
-        gains.append(10 * np.log10(plain / with_output_room))
+        gains.append(10 * np.log10(plain / wide))
     assert np.mean(gains) > 5.0
 
 
-def test_an_end_at_zero_stays_there() -> None:
+def test_ends_at_zero_and_of_what_does_not_vary_or_was_seen_once_stay() -> None:
     rows = np.random.default_rng(5).exponential(size=(30, 1))
     rows[0] = 0.0
-    low, high = with_room(_statistics(rows), 1, 8)
+    low, high = with_room(_of(rows), 1, 8)
     assert low == 0.0
     assert high > rows.max()
-
-
-@pytest.mark.parametrize("rows", [np.zeros((4, 1)), np.ones((1, 1))])
-def test_what_does_not_vary_or_was_seen_once_gets_no_room(rows: np.ndarray) -> None:
-    assert with_room(_statistics(rows), 1, 8) == (rows.min(), rows.max())
+    for rows in (np.zeros((4, 1)), np.ones((1, 1))):
+        assert with_room(_of(rows), 1, 8) == (rows.min(), rows.max())

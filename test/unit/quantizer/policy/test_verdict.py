@@ -7,27 +7,11 @@ import pytest
 
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.intervals import wilson
-from odc_mlir.quantizer.policy.verdict import (
-    DEFAULT_DROP_DB,
-    DOUBT,
-    FAILED,
-    NOTE,
-    PASSED,
-    PROBLEM,
-    UNCHECKED,
-    Answers,
-    LayerError,
-    Limit,
-    VerdictFinding,
-    caution,
-    check_text,
-    choose_limits,
-    describe,
-    make_verdict,
-    metric_name,
-    types_text,
-    worst_layers,
-)
+from odc_mlir.quantizer.policy import verdict as rules
+from odc_mlir.quantizer.policy.verdict import Answers, LayerError, Limit, choose_limits, describe, make_verdict
+
+ANSWERS = [Answers("y", "top1_match", 200)]
+MPEIR, RECALL = Limit("mpeir", 0.1), Limit("recall_drop", 10.0)
 
 
 def _layer(name: str, noise: float = 0.0, isolated: float | None = None) -> LayerError:
@@ -55,15 +39,10 @@ def test_a_limit_holds_up_to_its_bound(limit: Limit, measures: dict[str, float |
     assert limit.holds(measures) is holds
 
 
-def test_regressions_are_limited_by_the_interval_of_their_outputs() -> None:
-    assert choose_limits() == (Limit("mpeir", 0.1),)
-
-
 @pytest.mark.parametrize(("answers", "bound"), [(1, 0.9), (10, 0.9), (50, 0.98), (100, 0.99), (1000, 0.99)])
 def test_classifiers_must_agree_but_for_one_answer(answers: int, bound: float) -> None:
-    limits = choose_limits(answering=[Answers("y", "top1_match", answers)])
-    assert [limit.metric for limit in limits] == ["mpeir", "top1_match"]
-    assert limits[1].bound == pytest.approx(bound)
+    mpeir, agreement = choose_limits(answering=[Answers("y", "top1_match", answers)])
+    assert (mpeir, agreement.metric, agreement.bound) == (MPEIR, "top1_match", pytest.approx(bound))
 
 
 @pytest.mark.parametrize(("count", "is_certain"), [(8, False), (180, False), (380, False), (381, True)])
@@ -83,39 +62,41 @@ def test_a_loss_that_few_samples_are_forgiven_is_not_certain(samples: int) -> No
     assert limit.is_certain({"drop": 0.0}, {"drop": (-0.9, 0.9)})
 
 
-def test_known_answers_limit_the_drop() -> None:
-    recall = Limit("recall_drop", 10.0)
-    assert choose_limits(score="top1_percent", answering=[Answers("y", "top1_match", 200)], labels=200) == (
-        Limit("drop", 1.0),
-        recall,
-    )
-    assert choose_limits(score="top1_percent", labels=20) == (Limit("drop", 5.0, of_many=1.0), recall)
-    assert choose_limits(score="psnr_db", labels=20) == (Limit("drop", DEFAULT_DROP_DB),)
-    assert choose_limits(score="psnr_db", max_drop=0.1) == (Limit("drop", 0.1),)
-
-
-@pytest.mark.parametrize(("drop", "recall"), [(0.5, 5.0), (3.0, 30.0), (10.0, None)])
-def test_a_class_may_lose_ten_times_what_all_may(drop: float, recall: float | None) -> None:
-    found = [limit.bound for limit in choose_limits(score="top1_percent", max_drop=drop, labels=20)]
-    assert found == [drop, *([] if recall is None else [recall])]
-
-
-@pytest.mark.parametrize(("drop", "of_column"), [(None, 4.0), (0.5, 2.0), (30.0, 120.0)])
-def test_one_of_many_columns_may_lose_four_times_what_all_may(drop: float | None, of_column: float) -> None:
-    found = choose_limits(score="rmse", max_drop=drop, has_many_columns=True)
-    assert found == (Limit("drop", drop or 1.0), Limit("column_drop", of_column))
-    assert choose_limits(score="rmse", max_drop=drop) == found[:1]
-    assert choose_limits(score="rmse", metric="mae", limit=1.0, has_many_columns=True) == (Limit("mae", 1.0),)
-    assert choose_limits(score="rmse", metric="column_drop") == (Limit("column_drop", 4.0),)
-
-
-def test_what_the_user_asks_for_wins() -> None:
-    assert choose_limits(limit=0.02, answering=[Answers("y", "top1_match", 200)]) == (Limit("mpeir", 0.02),)
-    assert choose_limits(metric="sqnr") == (Limit("sqnr_db", 20.0),)
-    assert choose_limits(metric="mae", limit=3) == (Limit("mae", 3.0),)
-    assert choose_limits(metric="drop", max_drop=2, score="top1_percent") == (Limit("drop", 2.0),)
-    both = choose_limits(metric="cosine", max_drop=2, score="top1_percent")
-    assert both == (Limit("cosine", 0.99), Limit("drop", 2))
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        ({}, [MPEIR]),
+        ({"score": "top1_percent", "answering": ANSWERS, "labels": 200}, [Limit("drop", 1.0), RECALL]),
+        ({"score": "top1_percent", "labels": 20}, [Limit("drop", 5.0, of_many=1.0), RECALL]),
+        # A score that luck may have does not count alone.
+        ({"score": "top1_percent", "labels": 200, "is_telling": False}, [Limit("drop", 1.0), MPEIR, RECALL]),
+        ({"score": "top1_percent", "is_telling": False, "metric": "drop", "limit": 2.0}, [Limit("drop", 2.0)]),
+        # A class may lose ten times what all may.
+        ({"score": "top1_percent", "max_drop": 0.5, "labels": 20}, [Limit("drop", 0.5), Limit("recall_drop", 5.0)]),
+        ({"score": "top1_percent", "max_drop": 3.0, "labels": 20}, [Limit("drop", 3.0), Limit("recall_drop", 30.0)]),
+        ({"score": "top1_percent", "max_drop": 10.0, "labels": 20}, [Limit("drop", 10.0)]),
+        ({"score": "psnr_db", "labels": 20}, [Limit("drop", rules.DEFAULT_DROP_DB)]),
+        ({"score": "psnr_db", "max_drop": 0.1}, [Limit("drop", 0.1)]),
+        # One of many columns may lose four times what all may.
+        ({"score": "rmse", "has_many_columns": True}, [Limit("drop", 1.0), Limit("column_drop", 4.0)]),
+        ({"score": "rmse", "max_drop": 0.5, "has_many_columns": True}, [Limit("drop", 0.5), Limit("column_drop", 2.0)]),
+        (
+            {"score": "rmse", "max_drop": 30.0, "has_many_columns": True},
+            [Limit("drop", 30.0), Limit("column_drop", 120.0)],
+        ),
+        ({"score": "rmse", "max_drop": 30.0}, [Limit("drop", 30.0)]),
+        ({"score": "rmse", "metric": "mae", "limit": 1.0, "has_many_columns": True}, [Limit("mae", 1.0)]),
+        ({"score": "rmse", "metric": "column_drop"}, [Limit("column_drop", 4.0)]),
+        # The user's limits win.
+        ({"limit": 0.02, "answering": ANSWERS}, [Limit("mpeir", 0.02)]),
+        ({"metric": "sqnr"}, [Limit("sqnr_db", 20.0)]),
+        ({"metric": "mae", "limit": 3}, [Limit("mae", 3.0)]),
+        ({"metric": "drop", "max_drop": 2, "score": "top1_percent"}, [Limit("drop", 2.0)]),
+        ({"metric": "cosine", "max_drop": 2, "score": "top1_percent"}, [Limit("cosine", 0.99), Limit("drop", 2)]),
+    ],
+)
+def test_limits_follow_from_outputs_labels_and_options(given: dict[str, object], limits: list[Limit]) -> None:
+    assert list(choose_limits(**given)) == limits
 
 
 @pytest.mark.parametrize(
@@ -131,11 +112,11 @@ def test_what_the_user_asks_for_wins() -> None:
 )
 def test_contradictions_are_refused(options: dict[str, object], text: str) -> None:
     with pytest.raises(OptionError, match=text):
-        choose_limits(**options)  # type: ignore[arg-type]
+        choose_limits(**options)
 
 
 def test_short_names() -> None:
-    assert [metric_name(text) for text in ("sqnr", "top1", "mpeir")] == ["sqnr_db", "top1_match", "mpeir"]
+    assert [rules.metric_name(text) for text in ("sqnr", "top1", "mpeir")] == ["sqnr_db", "top1_match", "mpeir"]
 
 
 @pytest.mark.parametrize(
@@ -153,19 +134,16 @@ def test_a_margin_halves_the_error(limit: Limit, spare: float) -> None:
 
 
 def test_worst_layers_are_those_that_harm_the_outputs() -> None:
+    """Without effects isolated errors rank."""
     layers = [_layer("a", 0.1, 3.0), _layer("b", 0.0, 1.0), _layer("c", 0.5, 9.0), _layer("d", 0.1, 2.0)]
-    assert [layer.name for layer in worst_layers(layers)] == ["c", "a", "d"]
-    assert [layer.name for layer in worst_layers(layers, 1)] == ["c"]
-
-
-def test_without_effects_isolated_errors_rank() -> None:
-    layers = [_layer("a", isolated=30.0), _layer("b", isolated=None), _layer("c", isolated=10.0)]
-    assert [layer.name for layer in worst_layers(layers)] == ["c", "a"]
+    alone = [_layer("a", isolated=30.0), _layer("b", isolated=None), _layer("c", isolated=10.0)]
+    for given, count, worst in ((layers, 5, ["c", "a", "d"]), (layers, 1, ["c"]), (alone, 5, ["c", "a"])):
+        assert [layer.name for layer in rules.worst_layers(given, count)] == worst
 
 
 def test_a_verdict_names_what_failed() -> None:
     verdict = make_verdict(
-        limits=(Limit("mpeir", 0.1), Limit("top1_match", 0.99)),
+        limits=(MPEIR, Limit("top1_match", 0.99)),
         metrics={"mpeir": 0.05, "top1_match": 0.5},
         layers=[_layer("bad", 0.5), _layer("good", 0.001)],
         choices={"scheme": "int8"},
@@ -180,98 +158,76 @@ def test_a_verdict_names_what_failed() -> None:
 
 
 def test_a_verdict_that_passes_tells_the_first_limit() -> None:
-    verdict = make_verdict((Limit("mpeir", 0.1), Limit("drop", 1.0)), {"mpeir": 0.05, "drop": None})
-    assert not verdict["passed"]
-    kept, samples = {"mpeir": 0.05, "drop": 0.5}, {"checked_on": 12}
+    limits, samples = (MPEIR, Limit("drop", 1.0)), {"checked_on": 12}
+    assert not make_verdict(limits, {"mpeir": 0.05, "drop": None})["passed"]
     sure = {"mpeir": (0.01, 0.09), "drop": (-0.5, 0.9)}
-    text = "mpeir 0.05 (at most 0.1 allowed), drop 0.5 (at most 1 allowed)"
     for intervals, seen, said in (
         (sure, False, "passed"),
         ({**sure, "mpeir": (0.01, 0.11)}, False, "passed on 12 samples (on others mpeir may miss)"),
         ({"mpeir": (0.01, 0.09)}, False, "passed on 12 samples (on others drop may miss)"),
         (sure, True, "passed on 12 samples (on others mpeir, drop may miss)"),
     ):
-        limits = (Limit("mpeir", 0.1), Limit("drop", 1.0))
-        verdict = make_verdict(limits, kept, samples=samples, intervals=intervals, seen=seen)
-        assert verdict["passed"]
-        assert verdict["certain"] is (said == "passed")
-        assert describe(verdict) == f"{said}: {text}"
+        verdict = make_verdict(limits, {"mpeir": 0.05, "drop": 0.5}, samples=samples, intervals=intervals, seen=seen)
+        assert (verdict["passed"], verdict["certain"]) == (True, said == "passed")
+        assert describe(verdict) == f"{said}: mpeir 0.05 (at most 0.1 allowed), drop 0.5 (at most 1 allowed)"
 
 
 @pytest.mark.parametrize(
-    ("precisions", "value", "text"),
+    ("precisions", "text"),
     [
-        ({"int8": (3, 9, 9), "float": (2, 0, 0)}, 0.0, "int8"),
-        ({"int8": (3, 9, 9), "float": (2, 4, 4)}, 0.0, "int8 and float"),
-        ({"int8": (2, 2, 9), "int16x8": (46, 8, 1)}, 0.0, "int16x8 and int8"),
-        ({"int8": (7, 0, 0), "int16x8": (46, 8, 8), "float": (1, 0, 0)}, 0.0, "int16x8 and int8"),
-        ({"float": (1, 1, 1), "int16x8": (1, 8, 8)}, 0.0, "int16x8 and float instead of int8"),
-        (
-            {"float": (1, 1, 1), "int16": (1, 2, 2), "int16x8": (1, 8, 8)},
-            0.0,
-            "int16x8, int16 and float instead of int8",
-        ),
-        ({"float": (1, 1, 1), "int16x8": (1, 8, 8)}, 1.0, "int16x8 and float instead of int8"),
-        ({"int8": (2, 0, 5), "float": (1, 0, 2)}, 0.0, "int8 and float"),
-        ({"int8": (2, 0, 0), "float": (1, 0, 0)}, 0.0, "int8 and float"),
-        ({}, 0.0, "int8"),
-        ({"int8": (1, 0, 0), "int8x4": (1, 9, 9)}, 0.0, "int8x4 instead of int8"),  # whose values are int8
-        ({"int8": (1, 1, 1), "int8x4": (1, 9, 9)}, 0.0, "int8x4 and int8"),
-        ({"int8": (3, 9, 9), "float": (4, 0, 0)}, 0.0, "int8 (float: 4 of 7 layers and 0.0 % of the products)"),
-        (
-            {"int8": (3, 3, 9), "float": (2, 9, 0)},
-            0.0,
-            "float and int8 (float: 2 of 5 layers and 75.0 % of the products)",
-        ),
-        ({"int8": (1, 0, 0), "float": (2, 0, 0)}, 0.0, "float and int8 (float: 2 of 3 layers)"),
-        ({"float": (4, 0, 0), "int8": (3, 9, 9)}, 1.0, "int8 (float: 4 of 7 layers and 0.0 % of the products)"),
+        ({"int8": (3, 9, 9), "float": (2, 0, 0)}, "int8"),
+        ({"int8": (3, 9, 9), "float": (2, 4, 4)}, "int8 and float"),
+        ({"int8": (2, 2, 9), "int16x8": (46, 8, 1)}, "int16x8 and int8"),
+        ({"int8": (7, 0, 0), "int16x8": (46, 8, 8), "float": (1, 0, 0)}, "int16x8 and int8"),
+        ({"float": (1, 1, 1), "int16x8": (1, 8, 8)}, "int16x8 and float instead of int8"),
+        ({"float": (1, 1, 1), "int16": (1, 2, 2), "int16x8": (1, 8, 8)}, "int16x8, int16 and float instead of int8"),
+        ({"int8": (2, 0, 5), "float": (1, 0, 2)}, "int8 and float"),
+        ({"int8": (2, 0, 0), "float": (1, 0, 0)}, "int8 and float"),
+        ({}, "int8"),
+        ({"int8": (1, 0, 0), "int8x4": (1, 9, 9)}, "int8x4 instead of int8"),  # whose values are int8
+        ({"int8": (1, 1, 1), "int8x4": (1, 9, 9)}, "int8x4 and int8"),
+        ({"int8": (3, 9, 9), "float": (4, 0, 0)}, "int8 (float: 4 of 7 layers and 0.0 % of the products)"),
+        ({"int8": (3, 3, 9), "float": (2, 9, 0)}, "float and int8 (float: 2 of 5 layers and 75.0 % of the products)"),
+        ({"int8": (1, 0, 0), "float": (2, 0, 0)}, "float and int8 (float: 2 of 3 layers)"),
+        # Of weights alone the rest is real, as was asked for.
+        ({"int8_wo": (1, 0, 8), "float": (8, 0, 1)}, "int8_wo and float"),
     ],
 )
-def test_types_are_those_that_there_are(precisions: dict[str, tuple[int, ...]], value: float, text: str) -> None:
+def test_types_are_those_that_there_are(precisions: dict[str, tuple[int, ...]], text: str) -> None:
+    """Whether limits are kept or missed."""
     counts = {name: dict(zip(("layers", "macs", "weights"), every, strict=True)) for name, every in precisions.items()}
-    coverage = {"precisions": counts}
-    verdict = make_verdict((Limit("mpeir", 0.1),), {"mpeir": value}, choices={"scheme": "int8"}, coverage=coverage)
-    assert types_text(verdict) == text
-
-
-def test_of_weights_alone_the_rest_is_real_by_what_was_asked_for() -> None:
-    counts = {
-        name: {"layers": layers, "macs": 0, "weights": 9 - layers} for name, layers in (("int8_wo", 1), ("float", 8))
-    }
-    verdict = make_verdict(
-        (Limit("mpeir", 0.1),), {"mpeir": 0.0}, choices={"scheme": "int8_wo"}, coverage={"precisions": counts}
-    )
-    assert types_text(verdict) == "int8_wo and float"
+    choices = {"scheme": "int8_wo" if "int8_wo" in precisions else "int8"}
+    for value in (0.0, 1.0):
+        verdict = make_verdict((MPEIR,), {"mpeir": value}, choices=choices, coverage={"precisions": counts})
+        assert rules.types_text(verdict) == text
 
 
 @pytest.mark.parametrize(
-    ("made_up", "value", "status"), [(True, 0.05, UNCHECKED), (True, 0.5, FAILED), (False, 0.05, PASSED)]
+    ("made_up", "value", "status"),
+    [(True, 0.05, rules.UNCHECKED), (True, 0.5, rules.FAILED), (False, 0.05, rules.PASSED)],
 )
 def test_made_up_inputs_pass_nothing(made_up: bool, value: float, status: str) -> None:
-    sure = {"mpeir": (value, value)}
-    verdict = make_verdict((Limit("mpeir", 0.1),), {"mpeir": value}, intervals=sure, made_up=made_up)
-    assert (verdict["status"], verdict["passed"]) == (status, status == PASSED)
-    assert (caution(verdict) is None) is (status != UNCHECKED)
-    assert describe(verdict).startswith({UNCHECKED: "not checked: no samples were given"}.get(status, f"{status}: "))
+    verdict = make_verdict((MPEIR,), {"mpeir": value}, intervals={"mpeir": (value, value)}, made_up=made_up)
+    assert (verdict["status"], verdict["passed"]) == (status, status == rules.PASSED)
+    unchecked = status == rules.UNCHECKED
+    assert (rules.caution(verdict) is not None) is unchecked
+    assert describe(verdict).startswith("not checked: no samples were given" if unchecked else f"{status}: ")
 
 
 @pytest.mark.parametrize(
     ("severity", "status", "key"),
-    [(PROBLEM, FAILED, "problems"), (DOUBT, FAILED, "problems"), (NOTE, PASSED, "findings")],
+    [
+        (rules.PROBLEM, rules.FAILED, "problems"),
+        (rules.DOUBT, rules.FAILED, "problems"),
+        (rules.NOTE, rules.PASSED, "findings"),
+    ],
 )
 def test_the_status_follows_from_the_severities_of_findings(severity: str, status: str, key: str) -> None:
-    verdict = make_verdict((Limit("mpeir", 0.1),), {"mpeir": 0.0}, findings=[VerdictFinding(severity, "a text")])
+    verdict = make_verdict((MPEIR,), {"mpeir": 0.0}, findings=[rules.VerdictFinding(severity, "a text")])
     assert verdict["status"] == status
     assert {name: verdict[name] for name in ("problems", "findings") if verdict[name]} == {key: ["a text"]}
-    assert verdict["too_few_samples"] is (severity == DOUBT)
-
-
-def test_a_score_that_luck_may_have_does_not_count_alone() -> None:
-    assert choose_limits(score="top1_percent", labels=200) == (Limit("drop", 1.0), Limit("recall_drop", 10.0))
-    both = (Limit("drop", 1.0), Limit("mpeir", 0.1), Limit("recall_drop", 10.0))
-    assert choose_limits(score="top1_percent", labels=200, is_telling=False) == both
-    assert choose_limits(score="top1_percent", is_telling=False, metric="drop", limit=2.0) == (Limit("drop", 2.0),)
+    assert verdict["too_few_samples"] is (severity == rules.DOUBT)
 
 
 def test_a_missed_limit_does_not_look_kept() -> None:
-    assert check_text("top1_match", 0.99, 95 / 96) == "top1_match 98.96 % (at least 99.0 % allowed)"
+    assert rules.check_text("top1_match", 0.99, 95 / 96) == "top1_match 98.96 % (at least 99.0 % allowed)"
