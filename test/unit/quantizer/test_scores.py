@@ -61,7 +61,7 @@ def test_rows_of_shares_in_several_units_are_scored_by_column(sizes: tuple[float
     assert found.drop > 0.5
     pictures = [np.resize(answer, (1, 2, *answer.shape[1:])) for answer in answers]
     of_pictures = Scorer(pictures, np.repeat(labels[:, None], 2, axis=1)).of(pictures)
-    assert (list(of_pictures.after), of_pictures.columns) == (["psnr_db"], [])
+    assert (list(of_pictures.after), of_pictures.columns) == (["psnr_db"], ())
 
 
 @pytest.mark.parametrize("float_error", [0.0, 0.001, 0.01])
