@@ -4,6 +4,8 @@
 # ODC_VENV    where it is                     (default: .venv in the repository)
 # ODC_PYTHON  interpreter to make it with     (default: the first of python3, python3.13, .12, .11 that is new enough)
 
+unset PYTHONDONTWRITEBYTECODE
+
 say() { printf '%s\n' "$*" >&2; }
 
 # An interpreter that runs, is new enough, and can make virtual environments with pip in them.
@@ -59,7 +61,8 @@ ready_environment() {
         "$BASE_PYTHON" -m venv --clear "$VENV"
     fi
     say "installing the project${1:+ with extras $1} into $VENV"
-    "$PYTHON" -m pip install --quiet --disable-pip-version-check --editable "$ROOT${1:+[$1]}"
+    # The first process that imports a module keeps its bytecode; compiling all that is installed would take longer.
+    "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-compile --editable "$ROOT${1:+[$1]}"
     printf '%s' "$wanted" >"$stamp"
 }
 
