@@ -17,7 +17,7 @@ from odc_mlir.dialects.native_attributes import ARENA_BYTES, KERNEL, PART
 from odc_mlir.dialects.npu import TENSOR_OPS, PadOp
 from odc_mlir.dialects.npu_isa import ADDRESS_HINT, BufferOp, is_instruction
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, ProgramOp
-from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, VIEW
+from odc_mlir.dialects.npu_tiling import PARTS, RESIDENT, SLOT_BYTES, VIEW
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 
@@ -39,7 +39,7 @@ OFFSETS = (INPUT_OFFSETS, OUTPUT_OFFSETS)
 def no_tilings(program: ProgramOp) -> Iterator[Breach]:
     """Nothing is decided about the tile buffer; tilings may be given."""
     for op in program.block.ops:
-        for name in (VIEW, RESIDENT, SLOT_BYTES):
+        for name in (VIEW, PARTS, RESIDENT, SLOT_BYTES):
             if name in op.attributes:
                 yield Breach(op, f"has {name} already")
 

@@ -6,8 +6,9 @@ Before::
     %4 = npu.move %2, %3 copies [array<i32: 0, 0, 0, 64, 1, 1>, array<i32: 1, 0, 64, 64, 1, 1>] : … -> tensor<1x2x8x8x…>
 
 After: both have ``npu.view``. A slice is read in place. Concatenated tensors are written to their final places directly
-if each is a result, is used whole and only once in the concatenation, and is not an output of the program. Everything
-else remains a move, as does a slice that is an output.
+if each is a result, is used whole and only once in the concatenation, and is not an output of the program. Tensors
+whose rows are joined for matrix products, such as a cache and a new row, have ``npu.parts``: the products load them
+where they are. Everything else remains a move, as does a slice that is an output.
 """
 
 from __future__ import annotations
@@ -20,17 +21,21 @@ from xdsl.ir import Block, OpResult, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.npu_tiling import VIEW
+from odc_mlir.dialects.npu_tiling import PARTS, VIEW
 from odc_mlir.transforms.common.rewriting import apply_patterns_to
 from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPatternPass, TargetedProgram
 from odc_mlir.transforms.npu.schedule.tensor_ir import (
     NOTHING_COMPUTED,
     is_slice_view,
     joins_whole,
+    loads_parts,
     readers,
+    row_parts,
     slice_of,
     viewed,
 )
+
+MOST_PARTS = 4  # each is a transfer of its own for every image
 
 
 class AliasSlice(RewritePattern):
@@ -51,6 +56,16 @@ class AliasConcatenation(RewritePattern):
             _mark(op, rewriter)
 
 
+class LoadParts(RewritePattern):
+    """A move that joins rows for matrix products is none: they load the rows from the tensors that it joins."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:
+        parts = None if VIEW in op.attributes else row_parts(op)
+        if parts is not None and 1 < len(parts) <= MOST_PARTS and loads_parts(op):
+            _mark(op, rewriter, PARTS)
+
+
 class NpuAliasMovesPass(ProgramPatternPass):
     """Mark; see the module's text."""
 
@@ -58,7 +73,7 @@ class NpuAliasMovesPass(ProgramPatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        return (AliasSlice, AliasConcatenation)
+        return (AliasSlice, AliasConcatenation, LoadParts)
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         mark_views(job.program.block)
@@ -70,8 +85,8 @@ def mark_views(block: Block) -> None:
     apply_patterns_to([kind() for kind in NpuAliasMovesPass.patterns()], moves)
 
 
-def _mark(op: npu.MoveOp, rewriter: PatternRewriter) -> None:
-    op.attributes[VIEW] = UnitAttr()
+def _mark(op: npu.MoveOp, rewriter: PatternRewriter, name: str = VIEW) -> None:
+    op.attributes[name] = UnitAttr()
     rewriter.notify_op_modified(op)
 
 

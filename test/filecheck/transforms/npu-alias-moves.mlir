@@ -29,3 +29,23 @@ builtin.module attributes {odc.target = #odc.target<"npu-256">} {
   }
 }
 // CHECK-NOT: npu.view
+
+// -----
+
+// Rows that are joined for matrix products, whichever operand, are loaded where they are; others read the result too.
+builtin.module attributes {odc.target = #odc.target<"npu-256">} {
+  npu.program @segment_0(%old: tensor<1x2x7x8xi8>, %new: tensor<1x2x1x8xi8>, %q: tensor<2x1x8x1xi8>, %p: tensor<2x1x3x8xi8>) -> (tensor<2x1x8x1xi8>, tensor<2x1x3x8xi8>, tensor<1x2x8x8xi8>) {
+    %keys = npu.move %old, %new copies [array<i32: 0, 0, 0, 2, 56, 64, 56, 1, 1>, array<i32: 1, 0, 56, 2, 8, 64, 8, 1, 1>] : tensor<1x2x7x8xi8>, tensor<1x2x1x8xi8> -> tensor<1x2x8x8xi8>
+    %k = npu.reshape %keys : tensor<1x2x8x8xi8> -> tensor<2x1x8x8xi8>
+    %scores = npu.matmul %k, %q scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x8x8xi8>, tensor<2x1x8x1xi8> -> tensor<2x1x8x1xi8>
+    %values = npu.move %old, %new copies [array<i32: 0, 0, 0, 2, 56, 64, 56, 1, 1>, array<i32: 1, 0, 56, 2, 8, 64, 8, 1, 1>] : tensor<1x2x7x8xi8>, tensor<1x2x1x8xi8> -> tensor<1x2x8x8xi8>
+    %v = npu.reshape %values : tensor<1x2x8x8xi8> -> tensor<2x1x8x8xi8>
+    %mixed = npu.matmul %p, %v scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x3x8xi8>, tensor<2x1x8x8xi8> -> tensor<2x1x3x8xi8>
+    %other = npu.move %new, %old copies [array<i32: 0, 0, 0, 2, 8, 64, 8, 1, 1>, array<i32: 1, 0, 8, 2, 56, 64, 56, 1, 1>] : tensor<1x2x1x8xi8>, tensor<1x2x7x8xi8> -> tensor<1x2x8x8xi8>
+    %pooled = npu.pool max %other kernel [1, 1] clamp(-128, 127) : tensor<1x2x8x8xi8> -> tensor<1x2x8x8xi8>
+    odc.yield %scores, %mixed, %pooled : tensor<2x1x8x1xi8>, tensor<2x1x3x8xi8>, tensor<1x2x8x8xi8>
+  }
+}
+// CHECK: %keys = {{.*}} {npu.parts}
+// CHECK: %values = {{.*}} {npu.parts}
+// CHECK-NOT: npu.parts

@@ -449,10 +449,10 @@ def held_bytes(block: Block, layers: Sequence[Operation]) -> list[int]:
     views, spans = ViewSources(block), dict[SSAValue, tuple[int, int]]()
 
     def use(value: SSAValue, layer: int) -> None:
-        root = views.place(value)[0]
-        if not isinstance(root.owner, npu.ConstantOp):
-            first, last = spans.get(root, (layer, layer))
-            spans[root] = min(first, layer), max(last, layer)
+        for root in views.roots(value):
+            if not isinstance(root.owner, npu.ConstantOp):
+                first, last = spans.get(root, (layer, layer))
+                spans[root] = min(first, layer), max(last, layer)
 
     for argument in block.args:
         if argument.uses:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
@@ -30,7 +30,8 @@ class LayerTensor:
     """A buffer with the logical shape and the code type of a tensor.
 
     ``layout``: the layout of a resident in the tile buffer, None for other tensors. ``start``: the first byte in the
-    buffer, which may hold other tensors too.
+    buffer, which may hold other tensors too. ``parts``: the tensors that an operand of a matrix product is loaded from,
+    each with the first of its rows; without them it is in ``buffer``.
     """
 
     buffer: Buffer
@@ -38,6 +39,7 @@ class LayerTensor:
     type: str
     layout: Layout | None = None
     start: int = 0
+    parts: tuple[tuple[int, LayerTensor], ...] = ()
 
     def at(self, offset: int) -> Place:
         """Return the place at ``offset`` bytes from the start."""
@@ -154,6 +156,8 @@ class ProgramLayers:
         return buffer
 
     def _tensor(self, value: SSAValue) -> LayerTensor:
+        if parts := tuple((part.first, self._tensor(part.value)) for part in self.views.parts(value)):
+            return replace(parts[0][1], shape=npu.shape_of(value), parts=parts)
         (root, start), shape = self.views.place(value), npu.shape_of(value)
         layout = self.layouts.get(root)
         if layout is not None and shape != npu.shape_of(root):  # a view: residents that have views are dense

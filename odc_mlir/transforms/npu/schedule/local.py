@@ -5,7 +5,7 @@ Slots are declared by the layer that uses them, and filled in turn. Addresses co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Self
 
@@ -13,7 +13,7 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool
-from odc_mlir.transforms.npu.schedule.geometry import Tile, WindowGeometry, clip
+from odc_mlir.transforms.npu.schedule.geometry import Clip, Tile, WindowGeometry, clip
 from odc_mlir.transforms.npu.schedule.layers import LayerTensor
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command, placed, shaped
 
@@ -123,6 +123,24 @@ def load_region(source: LayerTensor, window: WindowGeometry, region: ImagePart, 
     down, across = (rows.before, rows.length, rows.after), (cols.before, cols.length, cols.after)
     fields = _padded_load(down, across, pixel, window.pixel_bytes, window.row_bytes, zero)
     return placed(fields, {"source": place, "target": target})
+
+
+def overlaps(tensor: LayerTensor, first: int, count: int) -> Iterator[tuple[LayerTensor, Clip]]:
+    """Yield the parts of ``tensor`` that have some of ``count`` rows from ``first``, with the rows in each part."""
+    for start, part in tensor.parts:
+        rows = clip(first - start, count, part.shape[-2])
+        if rows.length:
+            yield part, rows
+
+
+def load_parts(source: LayerTensor, window: WindowGeometry, region: ImagePart, target: Place) -> Iterator[Command]:
+    """Yield the loads of a region, without padding, of images of one row whose columns are in several tensors."""
+    buffer, offset = target
+    size, pixel = region.channels * window.item_bytes, window.pixel_bytes
+    for part, cols in overlaps(source, region.col, region.cols):
+        first = (region.image * part.shape[-2] + cols.first) * pixel + region.channel * window.item_bytes
+        place = buffer, offset + cols.before * size
+        yield transfer("load", part.at(first), place, (size, cols.length, 1), (pixel, 0))
 
 
 @lru_cache(maxsize=4096)

@@ -1,12 +1,14 @@
 """Facts of tensor operations that planning and lowering share, and tensors that are views of others.
 
-A view shows all bytes of a tensor, a slice of one, or tensors that are joined to one.
+A view shows all bytes of a tensor, a slice of one, or tensors that are joined to one. Tensors that are joined along
+rows can also stay where they are: a matrix product loads its operand from all of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, OpResult, SSAValue
@@ -14,7 +16,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_base import Ints
 from odc_mlir.dialects.npu_layers import StridedCopy
-from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, VIEW, ResidentAttr, Tiling, TilingAttr
+from odc_mlir.dialects.npu_tiling import PARTS, RESIDENT, SLOT_BYTES, TILING, VIEW, ResidentAttr, Tiling, TilingAttr
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
@@ -32,7 +34,7 @@ def layer_ops(block: Block) -> list[Operation]:
 
 def becomes_instructions(op: Operation) -> bool:
     """Return whether ``op`` computes or moves anything."""
-    return not isinstance(op, NOTHING_COMPUTED) and VIEW not in op.attributes
+    return not isinstance(op, NOTHING_COMPUTED) and VIEW not in op.attributes and PARTS not in op.attributes
 
 
 def window_of(
@@ -170,6 +172,22 @@ class ViewSources:
                 for copy in op.strided_copies():
                     self._joined[viewed(op.inputs[copy.source])] = (op.output, copy.to * npu.item_bytes(op.output))
 
+    def parts(self, value: SSAValue) -> list[RowPart]:
+        """Return the tensors that a matrix product loads ``value`` from; none unless a move joins them for it."""
+        op = viewed(value).owner
+        if not isinstance(op, npu.MoveOp) or PARTS not in op.attributes:
+            return []
+        found = row_parts(op)
+        if found is None or not loads_parts(op):
+            raise CompileError(
+                "the tensors that the move joins cannot be loaded one by one", op=op.name, tensor=op_name(op)
+            )
+        return found
+
+    def roots(self, value: SSAValue) -> list[SSAValue]:
+        """Return the values with buffers whose bytes ``value`` shows: several if a matrix product loads from them."""
+        return [self.place(item)[0] for item in [part.value for part in self.parts(value)] or [value]]
+
     def place(self, value: SSAValue) -> tuple[SSAValue, int]:
         """Return the value whose bytes ``value`` shows, and its first byte there."""
         start = 0
@@ -224,6 +242,43 @@ def joins_whole(op: npu.MoveOp) -> bool:
     sizes = [math.prod(npu.shape_of(value)) for value in sources]
     whole = all(copy.elements == sizes[copy.source] and copy.start == 0 and is_run(copy) for copy in copies)
     return whole and {copy.source for copy in copies} == set(range(len(sources)))
+
+
+class RowPart(NamedTuple):
+    """A tensor that a move joins with others along the second last axis: ``first`` of its ``rows`` in the result."""
+
+    value: SSAValue
+    first: int
+    rows: int
+
+
+def row_parts(op: npu.MoveOp) -> list[RowPart] | None:
+    """Return the tensors of a move that joins whole tensors along the second last axis, each once, or None."""
+    shape, copies = npu.shape_of(op.output), list(op.strided_copies())
+    if op.fill is not None or len(shape) < 2 or sorted(copy.source for copy in copies) != list(range(len(op.inputs))):
+        return None
+    images, row = math.prod(shape[:-2]), shape[-1]
+    found = []
+    for copy in copies:
+        value = op.inputs[copy.source]
+        run = math.prod(npu.shape_of(value)) // images
+        loops = [(images, run, shape[-2] * row), (run, 1, 1)][images == 1 :]
+        sizes, reads, writes = zip(*loops, strict=True)
+        if copy != StridedCopy(copy.source, 0, copy.to, sizes, reads, writes) or copy.to % row or run % row:
+            return None
+        found.append(RowPart(value, copy.to // row, run // row))
+    return sorted(found, key=lambda part: part.first)
+
+
+def loads_parts(op: npu.MoveOp) -> bool:
+    """Return whether all that reads the result of a move are matrix products with its rows as rows of an operand."""
+    shape = npu.shape_of(op.output)
+    users = list(readers(op.output))
+    return bool(users) and all(
+        isinstance(user, npu.MatmulOp)
+        and all(npu.shape_of(value)[1:] == (1, *shape[-2:]) for value in user.operands if viewed(value) is op.output)
+        for user in users
+    )
 
 
 def is_run(copy: StridedCopy) -> bool:

@@ -19,14 +19,16 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.transforms.npu.schedule.constants import packed_params, packed_weights
 from odc_mlir.transforms.npu.schedule.geometry import Tile, WindowGeometry, clip, parts, ring_rows, tiles
-from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
+from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import (
     ImagePart,
     LocalMemories,
     Slot,
     Slots,
     TilePart,
+    load_parts,
     load_region,
+    overlaps,
     transfer_tile,
 )
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command, placed
@@ -60,8 +62,8 @@ class WeightLoads(ABC, Generic[Product]):
         """Return the number of a tile's weights: tiles with the same number share weights."""
 
     @abstractmethod
-    def load(self, tile: Tile, step: ComputeStep, target: Place) -> Command:
-        """Return the command that loads the weights of ``step`` to ``target``."""
+    def load(self, tile: Tile, step: ComputeStep, target: Place) -> list[Command]:
+        """Return the commands that load the weights of ``step`` to ``target``."""
 
     @abstractmethod
     def parameters(self, first: int, count: int, target: Place) -> Command:
@@ -76,11 +78,12 @@ class WeightLoads(ABC, Generic[Product]):
         owner = self.owner(tile)
         if not self.tiling.resident:
             slot, empty = self.weights.get((owner, step.first, step.k_first))
-            return (slot, 0), [self.load(tile, step, (slot, 0))] if empty else []
+            return (slot, 0), self.load(tile, step, (slot, 0)) if empty else []
         unit = self.unit(group)
         slot, empty = self.weights.get((owner, unit))
         steps = self._unit_steps(unit)
-        loads = [self.load(tile, other, (slot, offset)) for other, offset in steps.values()] if empty else []
+        filling = steps.values() if empty else ()
+        loads = [load for other, offset in filling for load in self.load(tile, other, (slot, offset))]
         return (slot, steps[step.first, step.k_first][1]), loads
 
     def _unit_steps(self, unit: tuple[int, int]) -> dict[tuple[int, int], tuple[ComputeStep, int]]:
@@ -111,19 +114,13 @@ class _ConstantWeights(WeightLoads[npu.ConvOp]):
     def owner(self, tile: Tile) -> int:
         return 0
 
-    def load(self, tile: Tile, step: ComputeStep, target: Place) -> Command:
+    def load(self, tile: Tile, step: ComputeStep, target: Place) -> list[Command]:
         data = self._packed.get(step[:4])
         if data is None:
             packed = packed_weights(self.layer.op, step, self.columns)
             data = self._packed[step[:4]] = self.pool.get("weights", packed)
-        return command(
-            "wload",
-            source=(data, 0),
-            target=target,
-            coded_bytes=data.size,
-            bytes=data.size,
-            coding="raw",
-        )
+        size = data.size
+        return [command("wload", source=(data, 0), target=target, coded_bytes=size, bytes=size, coding="raw")]
 
     def parameters(self, first: int, count: int, target: Place) -> Command:
         records, form = packed_params(self.layer.op, first, count)
@@ -152,11 +149,14 @@ class _Inputs:
             place, loads = self._load_ring(tile, region)
         else:
             slot, empty = self.slots.get((tile, channel))
-            place, loads = (slot, 0), [self._region(region, (slot, 0))] if empty else []
+            place, loads = (slot, 0), self._region(region, (slot, 0)) if empty else []
         return TilePart.dense(place, channels * window.item_bytes, cols), loads
 
-    def _region(self, region: ImagePart, target: Place) -> Command:
-        return load_region(self.layer.source, self.window, region, target, self.zero)
+    def _region(self, region: ImagePart, target: Place) -> list[Command]:
+        source = self.layer.source
+        if source.parts:
+            return list(load_parts(source, self.window, region, target))
+        return [load_region(source, self.window, region, target, self.zero)]
 
     def _load_ring(self, tile: Tile, region: ImagePart) -> tuple[Place, list[Command]]:
         """Yield the loads of the new rows of a tile.
@@ -178,7 +178,7 @@ class _Inputs:
         edges = [self.next_row, overlap, last] if self.next_row < overlap < last else [self.next_row, last]
         for start, end in pairwise(edges):
             part = region._replace(row=region.row + start - first, rows=end - start)
-            loads.append(self._region(part, (ring, (start - overlap) % total * row_bytes)))
+            loads += self._region(part, (ring, (start - overlap) % total * row_bytes))
         self.next_row = last
         return place, loads
 
@@ -397,16 +397,30 @@ class _Matrix(WeightLoads[npu.MatmulOp]):
     def owner(self, tile: Tile) -> int:
         return tile.image * self.layer.sources[1].shape[0] // self.layer.window.batch
 
-    def load(self, tile: Tile, step: ComputeStep, target: Place) -> Command:
-        matrix, item = self.layer.sources[1], self.layer.window.weight_item_bytes
-        _, _, depth, columns = matrix.shape
-        first = (self.owner(tile) * depth + step.k_first) * columns + step.first
+    def load(self, tile: Tile, step: ComputeStep, target: Place) -> list[Command]:
+        matrix = self.layer.sources[1]
+        if not matrix.parts:
+            return [self._load(matrix, tile, (step.k_first, step.k_count), (step.first, step.channels), target)]
+        loads, item = [], self.layer.window.weight_item_bytes
+        for start, count in parts(step.channels, self.columns):  # channels of the array shape stand together
+            for joined, rows in overlaps(matrix, step.k_first, step.k_count):
+                offset = (start * step.k_count + rows.before * count) * item
+                columns = step.first + start, count
+                loads.append(self._load(joined, tile, (rows.first, rows.length), columns, _moved(target, offset)))
+        return loads
+
+    def _load(
+        self, matrix: LayerTensor, tile: Tile, rows: tuple[int, int], channels: tuple[int, int], target: Place
+    ) -> Command:
+        """Return the load of ``rows`` and ``channels``, (first, count) each, of a matrix or a part of it."""
+        item, (depth, columns) = self.layer.window.weight_item_bytes, matrix.shape[-2:]
+        first = (self.owner(tile) * depth + rows[0]) * columns + channels[0]
         return command(
             "mload",
             source=matrix.at(first * item),
             target=target,
-            rows=step.k_count,
-            columns=step.channels * item,
+            rows=rows[1],
+            columns=channels[1] * item,
             row_stride=columns * item,
             group=self.columns * item,
         )
