@@ -66,6 +66,7 @@ class Driver:
             )
             self.findings += self.differing_units.values()
         self.precision_search: PrecisionSearch | None = None
+        self.plain: Candidate | None = None  # without help
 
     def _fixed_precisions(self) -> dict[str, PrecisionChoice]:
         """Return the precisions that the user chose; layers with given parameters keep the scheme."""
@@ -99,6 +100,7 @@ class Driver:
         evaluator, options = self.evaluator, self.options
         choosing = HelpSearch(evaluator, self.fixed, self.findings)
         best = found = choosing.run()
+        self.plain = choosing.plain
         weights_only = evaluator.builder.scheme.weights_only
         if evaluator.target is not None and not weights_only:
             evaluator.place(best, has_own=bool(self.fixed))

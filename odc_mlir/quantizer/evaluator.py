@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.calibration.recorded import joined
 from odc_mlir.errors import OdcError, UnsupportedError
+from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.candidates import MOST_REFINING, CandidateBuilder
@@ -408,7 +409,10 @@ class Evaluator:
 
     def size(self, candidate: Candidate) -> int:
         """Return the size of the candidate's file."""
-        model = export_model(self.finished(candidate))
+        return self.size_of(export_model(self.finished(candidate)))
+
+    def size_of(self, model: Model) -> int:
+        """Return the size of a file of ``model``."""
         return len(write_tflite(model) if self.options.reader == LITERT else write_model(model))
 
     def finished(self, candidate: Candidate) -> ModuleOp:

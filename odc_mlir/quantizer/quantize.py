@@ -106,6 +106,14 @@ class Quantized(ModelFile):
         if self.failed:
             raise AccuracyError(f"the quantised model {describe(self.verdict)}", hint=hint_of(self.verdict))
 
+    def __str__(self) -> str:
+        from odc_mlir.quantizer.summary import next_target, summary
+
+        hint = (
+            hint_of(self.verdict) if self.failed else f"odc_mlir.compile(q.model, target={next_target(self.verdict)!r})"
+        )
+        return "\n".join(summary(self.verdict["model"], self.verdict, hint))
+
     def __repr__(self) -> str:
         return f"<Quantized {types_text(self.verdict)}, {describe(self.verdict)}>"
 
@@ -208,6 +216,7 @@ def quantize(
     finished = driver.evaluator.finished(candidate)
     if rollout is not None:
         set_states(finished, rollout.declared_in(candidate.graph))
+    verdict["bytes"] = [driver.evaluator.size_of(each) for each in (stored, export_model(finished))]
     return Quantized(finished, verdict, found, stored, candidate.model.equalization)
 
 

@@ -55,6 +55,17 @@ _SIDES = ("float", "quantized")
 _SEARCHED = "SQNR in the search"
 _MEASURES = ("sqnr_db", "mpeir", "mae", "max_abs", "cosine")
 _OF_CLASSES = ("top1_match", "top5_match")
+_TERMS = (
+    ("SQNR", "power of the outputs over the power of their errors: 20 dB are errors of 10 %, 40 dB of 1 %"),
+    ("mpeir", "largest error of a sample's output relative to that output's range, averaged over samples"),
+    ("top1_match, top5_match", "share of samples whose likeliest class, or five of them, are the float model's"),
+    ("top1_decided", "share of samples whose class has at least half the odds of the float model's"),
+    ("R²", "part of the outputs' variation over samples that the quantised model follows"),
+    ("drop, recall_drop", "loss against known answers, of all samples and of the class that loses most"),
+    ("95 %", "interval in which a measure lies on other samples like these, in 95 of 100 cases"),
+    ("outputs, this layer alone", "SQNR of the outputs if all other layers are float"),
+    ("isolated", "SQNR of the layer's own result for exact operands"),
+)
 
 
 def render(verdict: Mapping[str, Any]) -> str:
@@ -80,6 +91,7 @@ def render(verdict: Mapping[str, Any]) -> str:
             _steps(verdict["steps"]),
             "Quality: the mean SQNR of what decides the outputs, by which choices are compared.",
         ),
+        Section("Terms", pairs(_TERMS, caption="terms")),
         Section(
             "How it was made",
             pairs(((name, data(value)) for name, value in verdict["choices"].items()), caption="choices"),

@@ -113,6 +113,10 @@ class TargetRules:
             self._timed[module] = (None if is_large else self._packaged(module)) or estimate
         return self._timed[module]
 
+    def host_ns(self, module: ModuleOp) -> float:
+        """Return the modelled time of ``module`` on the target's host alone."""
+        return sum(host_ns(node_of(op), self._target.host) for op in operators(main_function(module)))
+
     def is_timed(self, module: ModuleOp) -> bool:
         """Return whether the time of ``module`` is final."""
         return module in self._timed
@@ -133,7 +137,7 @@ class TargetRules:
         if plan:
             self._run(scratch, pipelines.PLAN)
             ops = list(operators(main_function(scratch)))
-            found[True] = Placement(_layers(ops), self._time_ns(scratch, ops))
+            found[True] = Placement(_layers(ops), self._time_ns(scratch))
         return found
 
     def _run(self, module: ModuleOp, names: Sequence[str]) -> None:
@@ -165,13 +169,13 @@ class TargetRules:
         passes = elements / self._target.vector.requant_lanes * 1e9 / self._target.clock_hz
         return passes, self._target.host.switch_ns + self._target.host.transfer_ns(1, elements)
 
-    def _time_ns(self, module: ModuleOp, found: Sequence[CircleOp]) -> float:
+    def _time_ns(self, module: ModuleOp) -> float:
         record = module.attributes.get(PARTITION)
         chosen = record.data.get("chosen") if isinstance(record, DictionaryAttr) else None
         estimate = chosen.data.get("estimate_ns") if isinstance(chosen, DictionaryAttr) else None
         if isinstance(estimate, IntegerAttr):
             return float(estimate.value.data)
-        return sum(host_ns(node_of(op), self._target.host) for op in found)
+        return self.host_ns(module)
 
 
 def _layers(found: Sequence[CircleOp]) -> list[PlacedOperator]:

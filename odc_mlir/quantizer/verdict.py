@@ -104,8 +104,25 @@ class JudgedCandidate:
             "planned": plan.share(),
             "time_ns": time.ns,
             "modelled": time.modelled,
+            "float_ns": target.host_ns(self.evaluator.base.module),
             "on_host": [found | {"name": names.get(found["name"], found["name"])} for found in plan.on_host()],
         }
+
+    @cached_property
+    def helped(self) -> dict[str, list[float | None]]:
+        """Score, or else equal answers, and SQNR without help and with it, on the samples held back."""
+        plain, evaluator, reference = self.driver.plain, self.evaluator, self.evaluator.reference
+        if plain is None or plain.recipe == self.candidate.recipe or self.data.made_up:
+            return {}
+        both = [evaluator.measured(each) for each in (plain, self.candidate)]
+        metrics = [reference.metrics(each) for each in both]
+        score, found = self.reference.metric or "top1_decided", dict[str, list[float | None]]()
+        for measured, measures in zip(both, metrics, strict=True):
+            if measured.scored is not None:
+                measures[score] = measured.scored.after[score]
+            for name in (score, "sqnr_db"):
+                found.setdefault(name, []).append(measures.get(name))
+        return found
 
     @cached_property
     def leaked(self) -> Mapping[str, float]:
@@ -555,6 +572,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
         front=outcome.front,
         made_up=driver.data.made_up,
         seen=driver.data.seen,
+        help=outcome.helped,
         **({} if outcome.states is None else {"states": outcome.states}),
     )
 

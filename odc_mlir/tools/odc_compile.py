@@ -6,13 +6,12 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError, did_you_mean
 from odc_mlir.formats.kinds import HEADER, IR_TEXT, OBJECT, PAGE, OutputKind, json_kind, package_kind
-from odc_mlir.formats.quantities import count_text, counted, share_text, size_text, time_text
+from odc_mlir.formats.quantities import count_text, counted, model_name, share_text, size_text, time_text
 from odc_mlir.quantizer.policy.declarations import SCHEME_NAMES
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import (
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 REPORT = json_kind("a report", "schema_version", "compiler_version", "layers")
 _OPERATORS_SHOWN = 20
 _REASONS_SHOWN = 12
-_VERDICT_LINES = 2  # of odc-quantize's summary: the verdict and its first measure
 _OBJECT = "object"
 
 _OF_OBJECT_ALONE = frozenset({"triple", "cpu", "header"})
@@ -281,9 +279,10 @@ def _compile(arguments: argparse.Namespace) -> None:
 def _told(arguments: argparse.Namespace, package: Package, is_modelled: bool) -> Iterator[str]:
     """Yield the summary of a package: the verdict if it was quantised here, then placement and times."""
     if package.verdict is not None:
-        from odc_mlir.tools.odc_quantize import summary
+        from odc_mlir.quantizer.summary import conclusion, headline
 
-        yield from islice(summary(arguments.model, package.verdict), _VERDICT_LINES)
+        yield headline(model_name(arguments.model), package.verdict)
+        yield f"  {conclusion(package.verdict)}"
     if not is_modelled and package.plan is not None:
         from odc_mlir.runtime.reporting.report_object import unmodelled_report
 

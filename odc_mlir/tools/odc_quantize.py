@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.errors import short_name, shortened
+from odc_mlir.errors import shortened
 from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, PAGE, OutputKind, json_kind
 from odc_mlir.formats.quantities import (
     counted,
@@ -40,7 +41,6 @@ VERDICT = json_kind("a verdict", "schema_version", "passed", "metrics")
 PAIRS = OutputKind("pairs of layers", _holds_pairs, suffixes=(".json",), is_text=True)
 CIRCLE = MODEL._replace(suffixes=(".circle",))
 _LAYERS_SHOWN = 5
-_HOST_SHOWN = 3
 _SIDES, _SIDE_NAMES = ("float", "quantized"), ("float", "quantised")
 _FINDINGS_SHOWN = 8
 
@@ -156,7 +156,7 @@ def _quantize(arguments: argparse.Namespace) -> None:
         quantizing.end_progress(arguments.quiet)
     accepted = not made.failed or arguments.allow_accuracy_loss
     _write(arguments, made, accepted)
-    arguments.files.tell(summary(shown(arguments.model), made.verdict, _precisions_file(arguments)))
+    arguments.files.tell(_summary(arguments, made.verdict, accepted))
     if not accepted:
         made.require_passed()
 
@@ -182,30 +182,33 @@ def _precisions_file(arguments: argparse.Namespace) -> str | None:
     return arguments.save_precisions or (arguments.mixed if is_given else None)
 
 
-def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = None) -> Iterator[str]:
-    """Return the summary of a quantisation: verdict, choices, and the layers with the largest errors.
+def _summary(arguments: argparse.Namespace, verdict: Mapping[str, Any], accepted: bool) -> Iterator[str]:
+    """Return the summary of a quantisation, with ``-v`` also its measures and choices in full."""
+    from odc_mlir.quantizer.summary import next_target, summary
 
-    ``precisions``: the file of per-layer precisions.
-    """
-    from odc_mlir.quantizer.policy.verdict import FAILED, caution, check_name, failed_text, passed_text, types_text
+    step = f"odc-compile {shlex.quote(arguments.output)} --target {next_target(verdict)}" if arguments.output else None
+    yield from summary(model_name(shown(arguments.model)), verdict, step if accepted else None)
+    if arguments.verbose:
+        yield from details(verdict, _precisions_file(arguments))
 
-    choices, checked = verdict["choices"], verdict["samples"]
+
+def details(verdict: Mapping[str, Any], precisions: str | None = None) -> Iterator[str]:
+    """Return all measures with their intervals, and the choices; ``precisions``: the file of per-layer precisions."""
+    from odc_mlir.quantizer.policy.verdict import check_name
+
+    checked = verdict["samples"]
     count = counted(checked["checked_on"], "made-up input" if checked["made_up"] else "sample")
-    status = failed_text(verdict) if verdict["status"] == FAILED else caution(verdict) or passed_text(verdict)
-    yield f"{model_name(model)}: {types_text(verdict)}, {status}"
     for check in verdict["limits"]:
         metric = check["metric"]
-        mark = "" if check["passed"] else "  <- not kept"
         limit = f" (limit {quality_text(metric, check['limit'])})"
         seen = _measured(metric, check["value"], check["interval"], count, check["limit"])
-        yield f"  {check_name(check)} {seen}{limit}{mark}"
+        yield f"  {check_name(check)} {seen}{limit}"
     value = verdict["metrics"].get("sqnr_db")
     if value is not None and all(check["metric"] != "sqnr_db" for check in verdict["limits"]):
         yield f"  {quality_name('sqnr_db')} {_measured('sqnr_db', value, verdict['intervals'].get('sqnr_db'), count)}"
     if states := verdict.get("states"):
         what = counted(states["sequences"], "sequence")
         yield f"  SQNR over the frames of {what}: {', '.join(map(_frames, states['steps']))}"
-    yield from (f"  {problem}  <- not kept" for problem in verdict["problems"])
     yield from _coverage(verdict["coverage"])
     yield from _front(verdict["front"], verdict["coverage"]["least"])
     if verdict["scores"]:
@@ -214,18 +217,8 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
         yield f"  {scores['metric']}{which} {_sides(scores['metric'], scores)}"
         if near := scores.get("without_far"):
             yield f"  {without_far_text(near['far'])} {_sides(scores['metric'], near)}"
-    yield from _chosen(choices, precisions)
+    yield from _chosen(verdict["choices"], precisions)
     yield from _precisions(verdict)
-    for layer in verdict["worst_layers"][:_LAYERS_SHOWN]:
-        alone = layer["output_sqnr_db"]
-        effect = "" if alone is None else f", alone {decibel_text(alone)} at the outputs"
-        if lacking := layer["lacking"]:
-            effect += f", which lack numbers in {lacking} of {counted(checked['layers_examined_on'], 'sample')}"
-        yield f"  layer {short_name(layer['name'])} ({layer['op']}, {layer['scheme']}){effect}"
-    for name, channels in verdict["saturated_biases"].items():
-        yield f"  warning: the bias {short_name(name)} is limited in {counted(len(channels), 'channel')}"
-    for finding in verdict["findings"][:_FINDINGS_SHOWN]:
-        yield f"  note: {shortened(finding)}"
 
 
 def _frames(step: Mapping[str, Any]) -> str:
@@ -264,26 +257,14 @@ def _measured(
 
 
 def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
-    """Return lines about precisions, placement on the target, and the cost of more accuracy."""
+    """Return lines about the precisions of layers, weights and products."""
     from odc_mlir.quantizer.layers import UNIT_NAMES
-    from odc_mlir.quantizer.policy.verdict import how_known, time_text
 
     units = ("layers", "weights", "macs")
     totals = {unit: sum(counts[unit] for counts in coverage["precisions"].values()) for unit in units}
     for name, counts in coverage["precisions"].items():
         shares = (f"{share_text(counts[u] / totals[u])} of {UNIT_NAMES[u]}" for u in units if totals[u])
         yield f"  {name}: {', '.join(shares)}"
-    if (target := coverage.get("target")) is None:
-        return
-    if target["runs"] is not None:
-        yield (
-            f"  {target['name']} runs {share_text(target['runs'])} of the products; {how_known(target)} time "
-            f"{time_text(target['time_ns'])}"
-        )
-    if left := target["on_host"]:
-        named = [f"{layer['op']} {layer['name']!r} ({layer['reason']})" for layer in left[:_HOST_SHOWN]]
-        more = [f"and {len(left) - len(named)} more"] if len(left) > len(named) else []
-        yield f"  on the host: {', '.join([*named, *more])}"
 
 
 def _front(points: Sequence[Mapping[str, Any]], least: float) -> Iterator[str]:

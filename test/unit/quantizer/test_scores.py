@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -17,9 +18,10 @@ from odc_mlir.quantizer.outputs import Places, share_of_ties
 from odc_mlir.quantizer.policy.verdict import COLUMN_DROPS, DEFAULT_DROP_OF_SPAN, describe, reservation
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.quantizer.report import render
+from odc_mlir.quantizer.summary import conclusion, summary
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.reporting.scores import Recall, Scored, Scorer, by_loss, recall_drop, recall_findings, recalls
-from odc_mlir.tools.odc_quantize import summary
+from odc_mlir.tools.odc_quantize import details
 
 COUNT = 48
 Samples = list[list[np.ndarray]]
@@ -177,8 +179,12 @@ def test_verdict_summary_and_page_name_the_column() -> None:
     assert [item["column"] for item in scores["columns"]] == [1, 0]
     assert scores["columns"][0]["quantized"] == scores["quantized"] > 2.0 * scores["float"]
     assert "drop of column 1 " in describe(verdict)
-    lines = list(summary("m.circle", verdict))
-    assert any(line.startswith("  drop of column 1 ") and line.endswith("<- not kept") for line in lines)
+    lines = list(details(verdict))
+    assert re.search(
+        r"^FAILED: a loss of \S+ % of the labels' range in rmse of column 1 .*not kept", conclusion(verdict)
+    )
+    assert next(summary("m", verdict)).startswith("m: int8, rmse of column 1 0.00")
+    assert any(line.startswith("  drop of column 1 ") for line in lines)
     assert any(line.startswith("  rmse of column 1, which loses most, 0.00") for line in lines)
     page = render(verdict)
     assert all(text in page for text in ("drop of column 1", "rmse of column 1", "score of each column"))
@@ -199,7 +205,7 @@ def test_columns_whose_labels_never_vary_and_labels_far_out_are_told_and_left_ou
     near = verdict["scores"]["without_far"]
     assert near["far"] == verdict["scores"]["columns"][0]["without_far"]["far"] == 1
     assert near["quantized"] > 2.0 * near["float"]
-    assert any(line.startswith("  without 1 label far out ") for line in summary("m.circle", verdict))
+    assert any(line.startswith("  without 1 label far out ") for line in details(verdict))
     assert "rmse of column 0 without 1 label far out" in render(verdict)
 
 
@@ -210,7 +216,7 @@ def test_many_columns_have_a_limit_of_their_own() -> None:
     assert (worst["metric"], worst["column"]) == ("column_drop", verdict["scores"]["columns"][0]["column"])
     assert worst["value"] == verdict["scores"]["columns"][0]["drop"] > every["value"]
     assert "column" not in verdict["scores"]
-    assert any(f"column_drop of column {worst['column']} " in line for line in summary("m.circle", verdict))
+    assert any(f"column_drop of column {worst['column']} " in line for line in details(verdict))
     assert "4 columns that lose less are left out" in render(verdict)
     with pytest.raises(OptionError, match="the model has no column_drop: labels are no numbers in many columns"):
         verdict_of(*_model(1.0, 1.0), metric="column_drop")

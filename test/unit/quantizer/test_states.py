@@ -20,7 +20,7 @@ from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.quantizer.states import BY_NAME, BY_VALUES, DECLARED, Rollout, found_pairs, like_states
 from odc_mlir.runtime.api import run
 from odc_mlir.runtime.execution.graph import Graph, build_graph
-from odc_mlir.tools.odc_quantize import summary
+from odc_mlir.tools.odc_quantize import details
 
 PLAIN: dict[str, Any] = {"help": False}
 
@@ -267,7 +267,7 @@ def test_errors_over_steps() -> None:
         (33, 60),
     ]
     assert sum(step["frames"] for step in steps) == 60
-    (line,) = [line for line in summary("gru", verdict) if "over the frames of 1 sequence" in line]
+    (line,) = [line for line in details(verdict) if "over the frames of 1 sequence" in line]
     assert f"3 to 4: {steps[2]['sqnr_db']:.1f} dB" in line
     assert verdict["states"]["known"] == DECLARED
     assert "errors over steps" in declared(gru()).report_html()

@@ -50,8 +50,13 @@ def test_model_reports_and_records(
     reports = ("--report-json", report, "--report-html", page, "--save-records", store)
     assert _run(*common, "--calibration", data, "--labels", "-o", out, *reports) == 0
     text = capsys.readouterr().out
-    assert "int8, passed" in text
-    assert "top1_percent" in text
+    lines = text.splitlines()
+    assert re.fullmatch(r"se: int8, right answers \S+ % -> \S+ % on \d+ samples", lines[0])
+    assert lines[1] == f"  file {model.stat().st_size:,} -> {out.stat().st_size:,} bytes"
+    assert lines[2].startswith("  passed")
+    assert all(re.search(r"\): \S+ %, (harmless|tolerable|harmful)$", line) for line in lines if line[:4] == "    ")
+    assert lines[-1] == f"  next: odc-compile {out} --target npu-256"
+    assert "mpeir" not in text
     verdict = json.loads(report.read_text())
     assert verdict["passed"]
     assert set(verdict["scheme"].values()) == {"int8"}
@@ -80,8 +85,8 @@ def test_what_is_checked_on_made_up_inputs_is_written_and_never_called_passed(
         assert _run(model, *given, "-o", out, "--report-json", report) == 0
         caught = capsys.readouterr()
         assert f"odc-quantize: warning: se: {said}" in caught.err
-        assert f", {said}" in caught.out.splitlines()[0]
-        assert " on 8 made-up inputs" in caught.out.splitlines()[1]
+        assert " on 8 made-up inputs" in caught.out.splitlines()[0]
+        assert f"  {said}" in caught.out
         assert "passed" not in caught.out
         assert json.loads(report.read_text())["status"] == "unchecked"
         assert out.exists()
@@ -101,7 +106,8 @@ def test_a_missed_limit_is_an_error_and_nothing_is_written(
     assert caught.err.startswith("odc-quantize: error: the quantised model failed: mpeir ")
     assert "worst layers: 'block" in caught.err
     assert "; let help find better choices, or allow more loss (--limit)" in caught.err
-    assert "<- not kept" in caught.out
+    assert re.search(r"FAILED: the largest error of a sample is .* \(limit 10\.0 %\), not kept", caught.out)
+    assert "next:" not in caught.out
     assert not out.exists()
     assert _run(*arguments, "--allow-accuracy-loss") == 0
     assert read_model(out).schema == "tflite"
@@ -215,7 +221,7 @@ def test_what_was_chosen_can_be_asked_for(
     samples = data.with_name("hard.npz")
     common = (hard, "--scheme", scheme, "--calibration", samples, "--mixed", "off", "--allow-accuracy-loss")
     first, again, report = tmp_path / "first.circle", tmp_path / "again.circle", tmp_path / "v.json"
-    assert _run(*common, "-o", first, "--report-json", report) == 0
+    assert _run(*common, "-v", "-o", first, "--report-json", report) == 0
     (line,) = re.findall(r"^  chosen: (.*)$", capsys.readouterr().out, re.MULTILINE)
     flags = line.split()
     assert odc_quantize.build_parser()._option_string_actions.keys() >= {*flags[::2]}
@@ -236,7 +242,7 @@ def test_precisions_that_were_found_can_be_asked_for(
     found = tmp_path / "found.json"
     options = ("--metric", "sqnr", "--limit", 50, "--target", "npu-256", "--ranges", "minmax", "--equalize", "none")
     options += ("--rounding", "off", "--correction", "off", "--headroom", 0, "--output-room", "off")
-    common = (model, "--calibration", data, *options)
+    common = (model, "-v", "--calibration", data, *options)
     first, again = tmp_path / "first.circle", tmp_path / "again.circle"
     assert _run(*common, "-o", first, *(["--save-precisions", found] if named else [])) == 0
     (line,) = re.findall(r"^  chosen: (.*)$", capsys.readouterr().out, re.MULTILINE)
@@ -290,10 +296,10 @@ def test_a_tflite_file_holds_what_litert_runs(
     model, _, data = files
     out = tmp_path / "q.tflite"
     common = (model, "--no-help", "--scheme", "uint8", "--calibration", data, "--target", "npu-256")
-    assert _run(*common, "-o", out) == 0
+    assert _run(*common, "-o", out, "-v") == 0
     text = capsys.readouterr().out
     assert "uint8: 100.0 % of layers, 100.0 % of weights, 100.0 % of products" in text
-    assert "npu-256 runs 100.0 % of the products; estimated time" in text
+    assert "on npu-256 (estimated), which runs 100.0 % of the products" in text
     scales = [t.quantization for t in read_model(out).subgraphs[0].tensors if t.dtype == "uint8"]
     assert all(found is not None and len(found.scale) == 1 for found in scales)
 

@@ -1,0 +1,186 @@
+"""A verdict in a few lines of text: the model's quality, its cost, and the next step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from odc_mlir.errors import short_name, shortened
+from odc_mlir.formats.quantities import (
+    counted,
+    decibel_text,
+    quality_name,
+    quality_text,
+    share_text,
+    size_text,
+    time_text,
+)
+from odc_mlir.quantizer.policy.schemes import SCHEMES
+from odc_mlir.quantizer.policy.verdict import (
+    FAILED,
+    OF_LABELS,
+    caution,
+    failed_text,
+    how_known,
+    passed_text,
+    types_text,
+)
+
+_LAYERS_SHOWN, _FINDINGS_SHOWN, _HOST_SHOWN = 5, 8, 3
+# Measures in plain words; those of fractions as percent.
+_SHARES = {
+    "mpeir": "the largest error of a sample is on average {} of the output's range",
+    "top1_match": "{} of the answers are the float model's",
+    "top5_match": "{} of the five likeliest answers are the float model's",
+    "top1_decided": "{} of the answers are the float model's, or nearly as likely",
+}
+_UNITS = {"top1_percent": "points", "psnr_db": "dB", "rmse": "% of the labels' range"}
+
+
+def summary(model: str, verdict: Mapping[str, Any], next_step: str | None = None) -> Iterator[str]:
+    """Yield the figure of the model's task, its cost, the gain by help, the verdict, the worst layers and advice."""
+    yield headline(model, verdict)
+    if cost := ", ".join(_cost(verdict)):
+        yield f"  {cost}"
+    yield from _on_host(verdict)
+    yield from _help(verdict)
+    yield f"  {conclusion(verdict)}"
+    yield from (f"  {problem}  <- not kept" for problem in verdict["problems"])
+    yield from _layers(verdict)
+    for name, channels in verdict["saturated_biases"].items():
+        yield f"  warning: the bias {short_name(name)} is limited in {counted(len(channels), 'channel')}"
+    for finding in verdict["findings"][:_FINDINGS_SHOWN]:
+        yield f"  note: {shortened(finding)}"
+    if next_step is not None:
+        yield f"  next: {next_step}"
+
+
+def headline(model: str, verdict: Mapping[str, Any]) -> str:
+    """Return the types of a quantised ``model`` and the figure of its task."""
+    return f"{model}: {types_text(verdict)}, {figure(verdict)}".removeprefix(": ")
+
+
+def figure(verdict: Mapping[str, Any]) -> str:
+    """Return how well the quantised model does its task: its score beside the float model's, or how near it is."""
+    samples, scores, metrics = verdict["samples"], verdict["scores"], verdict["metrics"]
+    count = counted(samples["checked_on"], "made-up input" if samples["made_up"] else "sample")
+    if scores:
+        metric = scores["metric"]
+        both = _from_to(metric, scores["float"], scores["quantized"])
+        return f"{quality_name(metric, scores.get('column'))} {both} on {count}"
+    found = []
+    for metric in ("top1_decided", "top1_match"):
+        answers = {check["metric"] for check in verdict["limits"]}
+        if metric in answers and metrics.get(metric) is not None:
+            found.append(f"{share_text(metrics[metric])} of the float model's answers")
+    if metrics.get("sqnr_db") is not None:
+        found.append(f"SQNR {decibel_text(metrics['sqnr_db'])}")
+    elif metrics.get("differing") == 0:
+        found.append("equal to the float model")
+    return f"{', '.join(found) or 'without a measure'} on {count}{_over_frames(verdict)}"
+
+
+def _from_to(metric: str, before: float, after: float) -> str:
+    return f"{quality_text(metric, before, after)} -> {quality_text(metric, after, before)}"
+
+
+def _over_frames(verdict: Mapping[str, Any]) -> str:
+    """Return where errors begin and end over the frames of sequences."""
+    states = verdict.get("states")
+    if not states:
+        return ""
+    first, last = states["steps"][0], states["steps"][-1]
+    ends = [(f"frame {first['first']}", first), (f"frames {last['first']} to {last['last']}", last)]
+    texts = [f"{decibel_text(step['sqnr_db'])} in {name}" for name, step in ends if step["sqnr_db"] is not None]
+    return f" of {counted(states['sequences'], 'sequence')} ({', '.join(texts)})" if texts else ""
+
+
+def _cost(verdict: Mapping[str, Any]) -> Iterator[str]:
+    """Yield size and time, before and after."""
+    if "bytes" in verdict:
+        before, after = verdict["bytes"]
+        yield f"file {before:,} -> {size_text(after)}"
+    target = verdict["coverage"].get("target")
+    if target is not None and target["runs"] is not None:
+        before = f"{time_text(target['float_ns'])} (float on its host) -> " if target.get("float_ns") else ""
+        yield f"time {before}{time_text(target['time_ns'])} on {target['name']} ({how_known(target)})"
+        yield f"which runs {share_text(target['runs'])} of the products"
+
+
+def _on_host(verdict: Mapping[str, Any]) -> Iterator[str]:
+    left = (verdict["coverage"].get("target") or {}).get("on_host")
+    if left:
+        named = [f"{layer['op']} {layer['name']!r} ({layer['reason']})" for layer in left[:_HOST_SHOWN]]
+        more = [f"and {len(left) - len(named)} more"] if len(left) > len(named) else []
+        yield f"  on the host: {', '.join([*named, *more])}"
+
+
+def _help(verdict: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the gain of help over plain quantisation, both on the samples held back."""
+    found = verdict.get("help")
+    if not found:
+        return
+    texts = [
+        f"{quality_name(metric)} {_from_to(metric, before, after)}"
+        for metric, (before, after) in found.items()
+        if before is not None and after is not None
+    ]
+    if texts:
+        yield f"  help over plain quantisation: {', '.join(texts)}"
+
+
+def conclusion(verdict: Mapping[str, Any]) -> str:
+    """Return the status of a verdict and its limits in words, those that are missed first."""
+    status = failed_text(verdict) if verdict["status"] == FAILED else caution(verdict) or passed_text(verdict)
+    checks = sorted(verdict["limits"], key=lambda check: bool(check["passed"]))
+    return f"{status}: {'; '.join(_check_text(check, verdict) for check in checks)}"
+
+
+def _check_text(check: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
+    metric, value, limit = check["metric"], check["value"], check["limit"]
+    name = quality_name(metric, check["column"], check["output"])
+    mark = "" if check["passed"] else ", not kept"
+    if value is None:
+        return f"{name} is unknown{mark}"
+    if metric in _SHARES:
+        of = "" if check["output"] is None else f" of output {check['output']!r}"
+        share = quality_text("top1_match", value, limit)
+        return f"{_SHARES[metric].format(share)}{of} (limit {share_text(limit)}){mark}"
+    seen = quality_text(metric, value, limit)
+    if metric in OF_LABELS:
+        scored = verdict["scores"]["metric"]
+        lost = "no loss" if value <= 0.0 else f"a loss of {seen} {_UNITS[scored]}"
+        of = "a class, beyond chance" if metric == "recall_drop" else quality_name(scored, check["column"])
+        return f"{lost} in {of} (limit {limit:g}){mark}"
+    return f"{name} is {seen} (limit {quality_text(metric, limit)}){mark}"
+
+
+def _layers(verdict: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the layers with the largest effect, each judged by the part of the outputs that it changes."""
+    layers = [layer for layer in verdict["worst_layers"] if layer["output_sqnr_db"] is not None or layer["lacking"]]
+    if layers:
+        yield "  worst layers, by how much each alone changes the outputs:"
+    for layer in layers[:_LAYERS_SHOWN]:
+        alone = layer["output_sqnr_db"]
+        effect = [] if alone is None else [_effect_text(10.0 ** (-alone / 20.0))]
+        if lacking := layer["lacking"]:
+            examined = counted(verdict["samples"]["layers_examined_on"], "sample")
+            effect.append(f"outputs lack numbers in {lacking} of {examined}")
+        yield f"    {short_name(layer['name'])} ({layer['op']}, {layer['scheme']}): {', '.join(effect)}"
+
+
+def _effect_text(share: float) -> str:
+    """Return an error relative to the outputs, and a judgement."""
+    if not math.isfinite(share):
+        return "destroys them"
+    # A step of 7 bits is about a hundredth of the range, a tenth is the default limit of an SQNR, 20 dB.
+    judgement = "harmless" if share < 0.01 else "tolerable" if share < 0.1 else "harmful"
+    return f"{share_text(share)}, {judgement}"
+
+
+def next_target(verdict: Mapping[str, Any]) -> str:
+    """Return the target that the model was quantised for, or one that fits its types."""
+    if (target := verdict["coverage"].get("target")) is not None:
+        return str(target["name"])
+    return "cpu" if SCHEMES[verdict["choices"]["scheme"]].activations is None else "npu-256"
