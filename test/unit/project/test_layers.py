@@ -97,7 +97,7 @@ QUANTIZER_ORDER: dict[str, tuple[str, ...]] = {
     "make": ("refinement", "models", "candidates"),
     "search": ("target", "evaluator", "help", "pareto", "precisions"),
     "driver": ("driver",),
-    "verdict": ("verdict", "report", "quantize"),
+    "verdict": ("verdict", "report", "summary", "quantize"),
 }
 
 # The one module of the runtime that compiles on the device, by an import inside a function.
