@@ -1,4 +1,4 @@
-"""Small models and pictures that come with the package, to try things on: handwritten digits.
+"""Small models and data that come with the package, to try things on: handwritten digits, a language model.
 
 ::
 
@@ -24,6 +24,8 @@ FILES = {
     "digits_mbv2.circle": "examples/pytorch",
     "digits_mbv2.calibration.npz": "examples/pytorch",
     "digits_mbv2.evaluation.npz": "examples/pytorch",
+    "stories_int8.circle": "examples/stories",
+    "stories_tokenizer.bin": "examples/stories",
 }
 """Names of the samples, and where they lie in a clone: an int8 model with inputs for it, float models, their data."""
 

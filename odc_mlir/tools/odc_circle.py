@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.kinds import ARRAYS, FOLDER, MODEL_BY_NAME, json_kind
+from odc_mlir.formats.kinds import ARRAYS, FOLDER, MODEL, MODEL_BY_NAME, json_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import Body, add_command, base_parser, tool
 from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, add_switch
@@ -71,6 +71,14 @@ def build_parser() -> argparse.ArgumentParser:
     summary = "store int8 codes as uint8 or the reverse; represented numbers stay the same"
     turned = _editor(commands, "requantize", summary, _requantize)
     turned.add_argument("--to", choices=("int8", "uint8"), required=True, help="element type of the result")
+
+    joined = add_command(
+        commands, "join", "make models signatures of one model, which stores equal constants once", _join
+    )
+    text = "models; their names become the signatures'"
+    add_input(joined, "models", metavar="MODEL.circle", nargs="+", stdin=False, help=text)
+    add_output(joined, "-o", "--output", metavar="OUT", kind=MODEL, required=True, help="joint model, .circle")
+    add_overwrite(joined)
 
     _editor(commands, "fake-quantize", "convert to a float model that rounds where the model quantises", _fake)
     return parser
@@ -240,6 +248,20 @@ def _partition(arguments: argparse.Namespace) -> None:
         write_output(folder / name, data, kind, overwrite=arguments.overwrite)
     pairs = zip(files, found, strict=True)
     arguments.files.tell(f"{file}: {counted(len(part.operators), 'operator')}" for file, part in pairs)
+
+
+def _join(arguments: argparse.Namespace) -> None:
+    from odc_mlir.formats.circle.connect import join_signatures
+    from odc_mlir.formats.circle.reader import read_model
+    from odc_mlir.formats.circle.writer import write_model
+    from odc_mlir.formats.outputs import write_output
+
+    models = {Path(path).stem: read_model(path) for path in arguments.models}
+    if len(models) < len(arguments.models):
+        raise OptionError("two models have the same name, which becomes the signature's", hint="rename one")
+    data = write_model(join_signatures(models))
+    write_output(arguments.output, data, MODEL, overwrite=arguments.overwrite)
+    arguments.files.tell([f"{counted(len(data), 'byte')} with the signatures {', '.join(models)}"])
 
 
 def _implant(arguments: argparse.Namespace, module: ModuleOp) -> ModuleOp:

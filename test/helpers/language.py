@@ -82,6 +82,11 @@ def language_model(sizes: Mapping[str, int]) -> Model:
     return builder.model
 
 
+def single_models() -> dict[str, Model]:
+    """Decode and prefill as models of their own."""
+    return {"decode": language_model({"decode": 1}), "prefill": language_model({"prefill": 3})}
+
+
 def logits_of(ids: Sequence[int]) -> np.ndarray[Any, Any]:
     """What the model says after ``ids``, from the whole text at once."""
     values = _weights()

@@ -7,13 +7,14 @@ input that it feeds differ in element type or quantisation, a conversion stands 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 
 from odc_mlir.errors import PackageError, located
-from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, SubGraph, Tensor
+from odc_mlir.formats.cache import content_digest
+from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import called_subgraphs, default_options, subgraph_fields
 from odc_mlir.formats.manifest import IoIndex, Manifest
 from odc_mlir.ops.infer.common import compatible
@@ -27,6 +28,33 @@ def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model
     """
     with located(location):
         return _Joint(models, manifest).join()
+
+
+def join_signatures(models: Mapping[str, Model]) -> Model:
+    """Return one model with the first subgraph of each of ``models`` as the signature of its name.
+
+    Buffers with the same bytes are stored once. Metadata, such as declared states, is kept of the first model.
+    """
+    result = Model(version=max(model.version for model in models.values()), buffers=[EMPTY])
+    known = {content_digest(EMPTY): 0}
+    for key, model in models.items():
+        places = [known.setdefault(content_digest(data), len(known)) for data in model.buffers]
+        fresh = dict(zip(places, model.buffers, strict=True))
+        result.buffers += [fresh[place] for place in range(len(result.buffers), len(known))]
+        first = len(result.subgraphs)
+        calls = {index: first + index for index, _ in enumerate(model.subgraphs)}
+        for graph in model.subgraphs:
+            same = {index: index for index, _ in enumerate(graph.tensors)}
+            tensors = [replace(tensor, buffer=places[tensor.buffer]) for tensor in graph.tensors]
+            moved = [_moved(operator, same, calls) for operator in graph.operators]
+            result.subgraphs.append(replace(graph, tensors=tensors, operators=moved))
+        entry = result.subgraphs[first]
+        named = [{entry.tensors[at].name: at for at in ends} for ends in (entry.inputs, entry.outputs)]
+        own = (signature for signature in model.signatures if signature.subgraph == 0)
+        result.signatures.append(replace(next(own, Signature(key, 0, *named)), key=key, subgraph=first))
+        result.unknown += model.unknown
+        result.metadata = result.metadata if first else [(name, places[at]) for name, at in model.metadata]
+    return result
 
 
 class _Joint:

@@ -29,8 +29,8 @@ LINE_BUDGETS = {
     "runtime/kernels": 5_960,
     "ops": 5_920,
     "numerics": 5_830,
-    "tools": 6_115,
-    "formats": 5_700,
+    "tools": 6_135,
+    "formats": 5_735,
     "runtime/auto": 4_538,
     "transforms/quant": 4_280,
     "dialects": 4_595,
@@ -54,7 +54,7 @@ LINE_BUDGETS = {
     "emitter": 505,
     "codegen": 455,
     "interpreters": 431,
-    "samples": 51,
+    "samples": 53,
 }
 
 # Written in pieces, so that this file does not find itself.

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.language import CONTEXT, VOCABULARY, language_model, likeliest, logits_of
+from helpers.language import CONTEXT, VOCABULARY, language_model, likeliest, logits_of, single_models
 from helpers.models import add_model, model_bytes
 from odc_mlir.errors import InputError, OdcError, OptionError
+from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.session.generation import Cache, find_interface
+from odc_mlir.tools import odc_circle
 
 DECODE = {"decode": 1}
 PROMPT = [1, 5, 9, 4]
@@ -49,6 +52,24 @@ def test_state_inside_a_package_begins_anew() -> None:
         assert session.input_size() == 3
         for _ in range(2):
             assert session.generate(PROMPT, 4) == likeliest(PROMPT, 4)
+
+
+def test_models_join_as_signatures_with_one_set_of_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, model in single_models().items():
+        Path(f"{name}.circle").write_bytes(model_bytes(model))
+    assert odc_circle.main(["join", "decode.circle", "prefill.circle", "-o", "both.circle"]) == 0
+    assert capsys.readouterr().out.endswith("bytes with the signatures decode, prefill\n")
+    joint, once = read_model("both.circle"), language_model({"decode": 1, "prefill": 3})
+    assert sorted(map(bytes, joint.buffers)) == sorted(map(bytes, once.buffers))
+    with Session("both.circle") as session:
+        assert session.generate(PROMPT, 5) == likeliest(PROMPT, 5)
+        session.set_signature_run("prefill")
+        assert session.generate(PROMPT, 5) == likeliest(PROMPT, 5)
+    assert odc_circle.main(["join", "both.circle", "./both.circle", "-o", "twice.circle"]) == 1
+    assert "two models have the same name" in capsys.readouterr().err
 
 
 def test_a_stop_is_the_last_token() -> None:
