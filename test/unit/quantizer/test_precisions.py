@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,39 +18,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import odc_mlir
-from helpers.float_models import dense_layers, only, recurrent, rescaled_mobilenet, squeeze_excite
+from helpers.float_models import (
+    dense_layers,
+    normal,
+    only,
+    recurrent,
+    rescaled_mobilenet,
+    squeeze_excite,
+    without_ranges,
+)
 from helpers.float_nets import FloatNet
-from helpers.models import ModelBuilder, model_bytes
+from helpers.models import ModelBuilder
 from odc_mlir import loading
 from odc_mlir.errors import OptionError
 from odc_mlir.formats import one
 from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer import pareto
 from odc_mlir.quantizer.layers import Effect
 from odc_mlir.quantizer.models import Candidate, Recipe, layers_of, prepare
-from odc_mlir.quantizer.pareto import (
-    Border,
-    Network,
-    Point,
-    Pricing,
-    Problem,
-    RoundingNoise,
-    first_good,
-    front,
-)
+from odc_mlir.quantizer.pareto import Border, Network, Point, Pricing, Problem, RoundingNoise, first_good, front
+from odc_mlir.quantizer.policy import schemes
 from odc_mlir.quantizer.policy.options import make_options
-from odc_mlir.quantizer.policy.schemes import LADDERS, NARROWER, ladder_of, values_of, wider_values, with_wide_weights
 from odc_mlir.quantizer.policy.verdict import Limit
 from odc_mlir.quantizer.precisions import GAIN_DB, PrecisionSearch, Tried
-from odc_mlir.quantizer.quantize import quantize
+from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 
 LAYERS = 6
-
-
 PLAIN_DB = 10.0
+PLAIN = only("mixed")  # no help but other precisions
 
 
 class _Search(PrecisionSearch):
@@ -73,7 +70,7 @@ class _Search(PrecisionSearch):
 
 def _search(
     db: Callable[[int], float],
-    mpeir: Callable[[int], float],
+    mpeir: Callable[[int], float] = lambda count: 0.01,
     *,
     may_refine: bool = False,
     sizes: Sequence[int] = (0,) * (LAYERS + 1),
@@ -113,38 +110,38 @@ def _search(
 
 
 def _candidate(recipe: Recipe, module: Any = None) -> Candidate:
-    return Candidate(None, recipe, module)  # type: ignore[arg-type]
+    return Candidate(None, recipe, module)
 
 
 def _taken(search: _Search) -> int:
     """How many layers are wide in what the search takes; 0: it takes the plain model."""
     plain = _candidate(Recipe())
     found = search.run(plain)
-    assert search.chosen is not None
     assert (found is plain) == (not search.chosen.precisions)
     return len(search.chosen.precisions)
 
 
 @pytest.mark.parametrize(
-    ("gains", "wide"),
+    ("gains", "errors", "wide"),
     [
-        pytest.param([0.0, 3.0, 9.9, 10.1, 11.0, 12.0], 3, id="the whole gain, at the least price"),
-        pytest.param([0.0, 2.0, 4.6, 5.0, 5.4, 5.5], 2, id="within a decibel of the nearest"),
-        pytest.param([0.0, 2.0, 4.4, 5.0, 5.4, 5.5], 3, id="more than a decibel below the nearest is not enough"),
-        pytest.param([0.0, 0.5, 1.0, 2.0, 4.0, 5.0], 4, id="the nearest lacks half of the gain"),
-        pytest.param([0.0, 0.5, 1.0, 2.0, 4.0, 4.9], 0, id="the nearest lacks more than half of the gain"),
+        pytest.param([0.0, 3.0, 9.9, 10.1, 11.0, 12.0], 0.1, 3, id="the whole gain, at the least price"),
+        pytest.param([0.0, 2.0, 4.6, 5.0, 5.4, 5.5], 0.1, 2, id="within a decibel of the nearest"),
+        pytest.param([0.0, 2.0, 4.4, 5.0, 5.4, 5.5], 0.1, 3, id="more than a decibel below the nearest is not enough"),
+        pytest.param([0.0, 0.5, 1.0, 2.0, 4.0, 5.0], 0.1, 4, id="the nearest lacks half of the gain"),
+        pytest.param([0.0, 0.5, 1.0, 2.0, 4.0, 4.9], 0.1, 0, id="the nearest lacks more than half of the gain"),
+        pytest.param([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.2, 0, id="what comes near misses a limit"),
     ],
 )
-def test_what_comes_near_what_outputs_should_gain_is_taken(gains: Sequence[float], wide: int) -> None:
+def test_what_comes_near_what_outputs_should_gain_is_taken(gains: Sequence[float], errors: float, wide: int) -> None:
     assert GAIN_DB == 10.0
-    search, _ = _search(lambda count: PLAIN_DB + gains[count], lambda count: 0.01)
+    search, _ = _search(lambda count: PLAIN_DB + gains[count], lambda count: errors if count > 2 else 0.01)
     assert _taken(search) == wide
 
 
 @pytest.mark.parametrize(("scheme", "wide"), [("int8", LAYERS - 1), ("int8x4", LAYERS - 2)])
 def test_some_of_what_was_asked_for_is_left(scheme: str, wide: int) -> None:
     """The last layer has no weights: it is no part of a scheme that differs from the next in weights alone."""
-    search, _ = _search(lambda count: PLAIN_DB + 2.1 * count, lambda count: 0.01, scheme=scheme)
+    search, _ = _search(lambda count: PLAIN_DB + 2.1 * count, scheme=scheme)
     assert _taken(search) == wide
 
 
@@ -161,10 +158,8 @@ def test_some_of_what_was_asked_for_is_left(scheme: str, wide: int) -> None:
         ("int8_wo", "litert", ("int8_wo", "float")),
     ],
 )
-def test_layers_are_taken_to_what_the_target_and_the_reader_run(
-    scheme: str, reader: str | None, levels: tuple[str, ...]
-) -> None:
-    search, _ = _search(lambda count: PLAIN_DB, lambda count: 0.01, scheme=scheme, reader=reader)
+def test_layers_are_taken_to_what_the_reader_runs(scheme: str, reader: str | None, levels: tuple[str, ...]) -> None:
+    search, _ = _search(lambda count: PLAIN_DB, scheme=scheme, reader=reader)
     search.run(_candidate(Recipe()))
     assert search._levels == levels
 
@@ -172,7 +167,7 @@ def test_layers_are_taken_to_what_the_target_and_the_reader_run(
 @pytest.mark.parametrize("budget", [{}, {"max_bytes": 1000}])
 def test_nothing_is_taken_of_which_nothing_is_quantised(budget: dict[str, int]) -> None:
     """Also where no coverage is asked for."""
-    search, _ = _search(lambda count: PLAIN_DB + 5.0 * count, lambda count: 0.01, **budget)
+    search, _ = _search(lambda count: PLAIN_DB + 5.0 * count, **budget)
     evaluator: Any = search.evaluator
     evaluator.share, evaluator.min_coverage = lambda candidate: float(len(candidate.recipe.precisions) < 2), 0.0
     assert _taken(search) == (1 if budget else 0)
@@ -183,7 +178,7 @@ def test_a_larger_file_is_no_worse() -> None:
     sizes, decibels = [170, 160, 150, 120, 140, 110, 100], [19.0, 18.0, 15.0, 20.0, 13.0, 14.0, 10.0]
     found = []
     for budget in range(100, 180, 5):
-        search, refined = _search(lambda count: decibels[count], lambda count: 0.01, sizes=sizes, max_bytes=budget)
+        search, refined = _search(decibels.__getitem__, sizes=sizes, max_bytes=budget)
         found.append(decibels[_taken(search)])
         assert found[-1] == max(db for size, db in zip(sizes, decibels, strict=True) if size <= budget)
         assert len(refined) == LAYERS  # all but the plain one
@@ -210,26 +205,20 @@ def test_of_what_fits_a_budget_what_keeps_limits_is_taken(errors: list[float], w
 def test_what_alone_keeps_limits_is_looked_for_below_the_most_accurate(kept: int) -> None:
     """Scores need not follow the noise, and bisection does not measure all that is cheaper."""
     sizes = list(range(110, 180, 10))
-    search, _ = _search(
-        lambda count: PLAIN_DB + count,
-        lambda count: 0.01 if count == kept else 0.2,
-        sizes=sizes,
-        macs=1 << 26,
-        max_bytes=sizes[LAYERS - 1],
-    )
+    options: dict[str, Any] = {"sizes": sizes, "macs": 1 << 26, "max_bytes": sizes[LAYERS - 1]}
+    search, _ = _search(lambda count: PLAIN_DB + count, lambda count: 0.01 if count == kept else 0.2, **options)
     assert _taken(search) == kept
 
 
 @pytest.mark.parametrize(("real", "is_taken"), [(135.0, True), (145.0, False)])
 def test_an_estimate_that_is_too_high_does_not_deny_what_keeps_limits(real: float, is_taken: bool) -> None:
     """Its package says how long it takes."""
-
-    def time(module: float, *, compiled: bool = False) -> Any:
-        return SimpleNamespace(ns=real if compiled else module)
-
-    search, _ = _search(lambda count: 0.0, lambda count: 0.0, max_time_ms=140e-6, target="npu-256")
+    search, _ = _search(lambda count: 0.0, max_time_ms=140e-6, target="npu-256")
     search._levels = ("int8", "int16x8", "float")
-    search.rules = SimpleNamespace(time=time, is_timed=lambda module: False)  # type: ignore[assignment]
+    search.rules = SimpleNamespace(
+        time=lambda module, *, compiled=False: SimpleNamespace(ns=real if compiled else module),
+        is_timed=lambda module: False,
+    )
     chosen, other = (
         Tried({}, _candidate(Recipe(), estimate), {"mpeir": error}, (10.0,))
         for estimate, error in ((130.0, 0.2), (150.0, 0.01))
@@ -240,7 +229,7 @@ def test_an_estimate_that_is_too_high_does_not_deny_what_keeps_limits(real: floa
 
 def test_of_a_network_that_takes_long_few_points_are_measured_for_a_budget() -> None:
     sizes = list(range(170, 100, -10))
-    search, refined = _search(lambda count: -count, lambda count: 0.01, sizes=sizes, macs=1 << 26, max_bytes=145)
+    search, refined = _search(lambda count: -count, sizes=sizes, macs=1 << 26, max_bytes=145)
     assert sizes[_taken(search)] == 140
     assert len(refined) < LAYERS
 
@@ -248,26 +237,20 @@ def test_of_a_network_that_takes_long_few_points_are_measured_for_a_budget() -> 
 @pytest.mark.parametrize("wide", range(1, 2 * LAYERS))
 def test_bisection_measures_few_models(wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "LAYERS", 2 * LAYERS)
-    search, refined = _search(lambda count: PLAIN_DB + (GAIN_DB + 0.01 if count >= wide else 0.0), lambda count: 0.01)
+    search, refined = _search(lambda count: PLAIN_DB + (GAIN_DB + 0.01 if count >= wide else 0.0))
     assert _taken(search) == wide
     assert len(refined) <= 1 + math.ceil(math.log2(LAYERS))
 
 
 @pytest.mark.parametrize("holds", [True, False])
 def test_corrections_after_a_search_keep_what_it_confirmed(holds: bool) -> None:
-    search, _ = _search(lambda count: PLAIN_DB + 3.0 * count, lambda count: 0.01)
+    search, _ = _search(lambda count: PLAIN_DB + 3.0 * count)
     found = search.run(_candidate(Recipe()))
-    better, evaluator = _candidate(found.recipe), search.evaluator
-    evaluator.holds_unseen = lambda candidate: holds or candidate is not better  # type: ignore[method-assign]
+    better = _candidate(found.recipe)
+    search.evaluator.holds_unseen = lambda candidate: holds or candidate is not better
     assert search.takes(better) is holds
-    assert search.chosen is not None
     assert search.chosen.candidate is (better if holds else found)
     assert search.chosen in search.tried.values()
-
-
-def test_what_comes_near_but_misses_a_limit_is_not_taken() -> None:
-    search, _ = _search(lambda count: PLAIN_DB + count, lambda count: 0.2 if count > 2 else 0.01)
-    assert _taken(search) == 0
 
 
 @pytest.mark.parametrize(("error", "refines"), [(0.15, True), (0.25, False)])
@@ -279,14 +262,6 @@ def test_codes_are_not_refined_where_that_could_not_help(error: float, refines: 
 
 
 _AMOUNTS = st.integers(0, 12).map(float)
-
-
-def test_every_full_scheme_ends_in_float() -> None:
-    assert all(ladder[-1] == "float" for ladder in LADDERS.values())
-    assert ladder_of("int16_wo") == ()
-    assert with_wide_weights("int8") == ("int16x8", "int16", "float")
-    assert with_wide_weights("int16x8") == ("int16", "float")
-    assert with_wide_weights("int16") == ladder_of("int16")
 
 
 @st.composite
@@ -302,35 +277,22 @@ def _problems(draw: st.DrawFn, layers: int = 4) -> Problem:
     return Problem(costs, roundings, borders)
 
 
-def _all(problem: Problem) -> list[Point]:
-    allowed = [[k for k, cost in enumerate(row) if math.isfinite(cost)] for row in problem.costs]
-    return [problem.point(levels) for levels in itertools.product(*allowed)]
-
-
 def _pairs(points: list[Point]) -> list[tuple[float, float]]:
     return [(point.cost, point.noise) for point in points]
 
 
 @settings(max_examples=30)
-@given(_problems())
-def test_the_front_is_what_nothing_beats(problem: Problem) -> None:
-    everything, found = _all(problem), front(problem)
+@given(_problems(), st.integers(0, 40).map(lambda n: n / 7))
+def test_the_front_is_what_nothing_beats_and_a_cut_is_best_for_its_price(problem: Problem, price: float) -> None:
+    allowed = [[k for k, cost in enumerate(row) if math.isfinite(cost)] for row in problem.costs]
+    everything, found = _pairs([problem.point(levels) for levels in itertools.product(*allowed)]), front(problem)
     assert all(problem.point(point.levels) == point for point in found)
     unbeaten = {
-        pair
-        for pair in _pairs(everything)
-        if not any(c <= pair[0] and n <= pair[1] and (c, n) != pair for c, n in _pairs(everything))
+        pair for pair in everything if not any(c <= pair[0] and n <= pair[1] and (c, n) != pair for c, n in everything)
     }
-    assert set(_pairs(found)) == unbeaten
     assert _pairs(found) == sorted(unbeaten)
-
-
-@settings(max_examples=30)
-@given(_problems(), st.integers(0, 40).map(lambda n: n / 7))
-def test_a_cut_is_best_for_its_price(problem: Problem, price: float) -> None:
-    found = pareto._best(problem, price)
-    best = min(point.cost + price * point.noise for point in _all(problem))
-    assert found.cost + price * found.noise == pytest.approx(best)
+    best = pareto._best(problem, price)
+    assert best.cost + price * best.noise == pytest.approx(min(cost + price * noise for cost, noise in everything))
 
 
 def test_the_hull_of_many_layers_lies_on_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,24 +310,15 @@ def test_the_hull_of_many_layers_lies_on_the_front(monkeypatch: pytest.MonkeyPat
     assert hull[-1].noise == pytest.approx(exact[-1].noise)
 
 
-def test_values_are_fine_only_between_two_wide_layers() -> None:
-    problem = Problem([[1.0, 2.0], [1.0, 2.0]], [RoundingNoise((0, 1), (8.0, 1.0))])
-    assert [point.levels for point in front(problem)] == [(0, 0), (1, 1)]
-
-
-def test_a_model_without_choices_has_one_point() -> None:
+def test_small_problems_and_cuts() -> None:
+    fine = Problem([[1.0, 2.0], [1.0, 2.0]], [RoundingNoise((0, 1), (8.0, 1.0))])
+    assert [point.levels for point in front(fine)] == [(0, 0), (1, 1)], "values are fine only between two wide layers"
     assert front(Problem([[3.0, math.inf]], [RoundingNoise((0,), (2.0, 0.0))])) == [Point((0,), 3.0, 2.0)]
     assert front(Problem([], [])) == [Point((), 0.0, 0.0)]
-
-
-def test_the_smallest_cut_leaves_nothing_that_need_not_be_there() -> None:
     network = Network(4)
-    network.connect(0, 2, 3.0)
-    network.connect(2, 1, 2.0)
-    network.connect(0, 3, 1.0)
-    network.connect(3, 1, 1.0)
-    network.connect(2, 3, math.inf)
-    assert network.source_side(0, 1) == {0, 2} or network.source_side(0, 1) == {0, 2, 3}
+    for edge in ((0, 2, 3.0), (2, 1, 2.0), (0, 3, 1.0), (3, 1, 1.0), (2, 3, math.inf)):
+        network.connect(*edge)
+    assert network.source_side(0, 1) in ({0, 2}, {0, 2, 3}), "nothing that need not be there"
 
 
 @settings(max_examples=30)
@@ -379,54 +332,53 @@ def test_bisection_finds_the_first_good_point(count: int, data: st.DataObject) -
 
     assert first_good(count, good, lambda: True) == (None if first == count else first)
     assert len(tried) <= 1 + count.bit_length()
-
-
-def test_when_time_is_over_nothing_that_was_not_measured_is_taken() -> None:
-    assert first_good(3, lambda place: True, lambda: False) is None
     assert first_good(0, lambda place: True, lambda: True) is None
+    assert first_good(3, lambda place: True, lambda: False) is None, "time is over, and nothing was measured"
 
 
 SCHEME = "int8x4"
-
-
-# No help but other precisions.
-PLAIN = only("mixed")
 
 
 def _graph(made: Any) -> Graph:
     return build_graph(read_model(made.to_circle()))
 
 
-def test_what_a_scheme_of_four_bits_is_widened_to() -> None:
-    assert ladder_of(SCHEME) == ("int8", "int16x8", "float")
-    assert wider_values(SCHEME) == "int16x8"
-    assert [wider_values(name) for name in ("int8", "uint8", "int16")] == ["int16x8", "int16", "float"]
-    for wide, narrow in NARROWER.items():
-        assert values_of(wide) == values_of(narrow)
+def test_what_a_scheme_is_widened_to() -> None:
+    assert all(ladder[-1] == "float" for ladder in schemes.LADDERS.values())
+    assert (schemes.ladder_of("int16_wo"), schemes.ladder_of(SCHEME)) == ((), ("int8", "int16x8", "float"))
+    assert schemes.with_wide_weights("int8") == ("int16x8", "int16", "float")
+    assert schemes.with_wide_weights("int16x8") == ("int16", "float")
+    assert schemes.with_wide_weights("int16") == schemes.ladder_of("int16")
+    wider = {"int8": "int16x8", "uint8": "int16", "int16": "float", SCHEME: "int16x8"}
+    assert {name: schemes.wider_values(name) for name in wider} == wider
+    for wide, narrow in schemes.NARROWER.items():
+        assert schemes.values_of(wide) == schemes.values_of(narrow)
 
 
 def test_weights_are_int4_and_values_int8_also_on_the_target() -> None:
     module, samples = squeeze_excite()
-    made = odc_mlir.quantize(module, scheme=SCHEME, calibration=samples, target="npu-256", help=False)
+    made, plain = (
+        quantize(module, scheme=scheme, calibration=samples, target="npu-256", help=False)
+        for scheme in (SCHEME, "int8")
+    )
     graph = _graph(made)
     layers = [item for item in graph.nodes if item.node.spec.quant.biases]
     assert layers
-    assert {graph.tensors[item.inputs[1]].dtype for item in layers} == {"int4"}
-    assert {graph.tensors[item.inputs[0]].dtype for item in layers} == {"int8"}
+    dtypes = [{graph.tensors[item.inputs[place]].dtype for item in layers} for place in (0, 1)]
+    assert dtypes == [{"int8"}, {"int4"}]
     assert made.verdict["scheme"][graph.tensors[layers[0].outputs[0]].name] == SCHEME
     assert made.verdict["coverage"]["precisions"][SCHEME]["weights"] > 0
     assert made.verdict["coverage"]["target"]["runs_of_possible"] == 1.0
-    package = odc_mlir.compile(made.model, target="npu-256")
+    package, wide = (odc_mlir.compile(found.model, target="npu-256") for found in (made, plain))
     for sample in samples[:2]:
         for ours, theirs in zip(odc_mlir.run(package, sample), odc_mlir.run(made.model, sample), strict=True):
             np.testing.assert_array_equal(ours, theirs)
-    wide = odc_mlir.compile(odc_mlir.quantize(module, calibration=samples, help=False).model, target="npu-256")
     assert package.report["weights_encoded_bytes"] < 0.8 * wide.report["weights_encoded_bytes"]
 
 
 def test_layers_get_eight_bits_where_four_are_too_coarse() -> None:
     module, samples = dense_layers()
-    made = odc_mlir.quantize(module, scheme=SCHEME, calibration=samples, metric="sqnr", limit=17.0, **PLAIN)
+    made = quantize(module, scheme=SCHEME, calibration=samples, metric="sqnr", limit=17.0, **PLAIN)
     assert made.passed, made
     assert "int8" in made.verdict["choices"]["precisions"].values()
     assert {"int4", "int8"} <= {tensor.dtype for tensor in _graph(made).tensors if tensor.is_const}
@@ -434,8 +386,7 @@ def test_layers_get_eight_bits_where_four_are_too_coarse() -> None:
 
 def test_cells_of_one_scale_keep_weights_of_eight_bits() -> None:
     module, samples = recurrent()
-    made = odc_mlir.quantize(module, scheme=SCHEME, calibration=samples, help=False)
-    graph = _graph(made)
+    graph = _graph(quantize(module, scheme=SCHEME, calibration=samples, help=False))
     (cell,) = (item for item in graph.nodes if item.node.spec.name == "UNIDIRECTIONAL_SEQUENCE_LSTM")
     assert {graph.tensors[cell.inputs[place]].dtype for place in range(1, 9)} == {"int8"}
     (layer,) = (item for item in graph.nodes if item.node.spec.name == "FULLY_CONNECTED")
@@ -447,25 +398,22 @@ def test_a_budget_may_take_weights_to_four_bits(budget: str) -> None:
     module, samples = dense_layers()
     options: dict[str, Any] = {"calibration": samples, "metric": "sqnr", "limit": 5.0, **PLAIN}
     options |= {"target": "npu-256"} if budget == "time" else {}
-    plain, least = (odc_mlir.quantize(module, scheme=name, **{**options, "mixed": "off"}) for name in ("int8", SCHEME))
-    sizes = [len(made.to_circle()) for made in (plain, least)]
+    plain, least = (quantize(module, scheme=name, **{**options, "mixed": "off"}) for name in ("int8", SCHEME))
     if budget == "bytes":
-        limit: dict[str, Any] = {"max_bytes": sum(sizes) // 2}
+        limit: dict[str, Any] = {"max_bytes": sum(len(made.to_circle()) for made in (plain, least)) // 2}
     else:
         times = [made.verdict["coverage"]["target"]["time_ns"] for made in (plain, least)]
         assert times[1] < times[0]
         limit = {"max_time_ms": sum(times) / 2 / 1e6}
-    made = odc_mlir.quantize(module, **options, **limit)
+    made = quantize(module, **options, **limit)
     assert made.passed, made
     assert SCHEME in made.verdict["choices"]["precisions"].values()
-    if budget == "bytes":
-        assert len(made.to_circle()) <= limit["max_bytes"]
+    assert len(made.to_circle()) <= limit.get("max_bytes", math.inf)
     assert made.verdict["metrics"]["sqnr_db"] > least.verdict["metrics"]["sqnr_db"] - 0.5
 
 
 def test_weights_alone_get_eight_bits_where_four_are_too_coarse() -> None:
-    rng = np.random.default_rng(3)
-    net = FloatNet(2)
+    rng, net = np.random.default_rng(3), FloatNet(2)
     ids = net.input(rng.integers(0, 100, (1, 6)).astype(np.int32))
     words = net.add("GATHER", net.weights(100, 24), ids, axis=0, name="words")
     hidden = net.add("FULLY_CONNECTED", words, net.weights(24, 24), net.weights(24), name="hidden", keep_num_dims=True)
@@ -473,17 +421,17 @@ def test_weights_alone_get_eight_bits_where_four_are_too_coarse() -> None:
     module = net.module(scores)
     options: dict[str, Any] = {"calibration": [[rng.integers(0, 100, (1, 6)).astype(np.int32)] for _ in range(16)]}
     options |= {"metric": "sqnr", "rounding": "off", "correction": "off", "normalize": "off"}
-    narrow, wide = (odc_mlir.quantize(module, scheme=f"{name}_wo", limit=2.0, **options) for name in ("int4", "int8"))
+    narrow, wide = (quantize(module, scheme=f"{name}_wo", limit=2.0, **options) for name in ("int4", "int8"))
     best, least = (made.verdict["metrics"]["sqnr_db"] for made in (wide, narrow))
-    mixed = odc_mlir.quantize(module, scheme="int4_wo", limit=least + 3, **options)
+    mixed = quantize(module, scheme="int4_wo", limit=least + 3, **options)
     assert mixed.passed, mixed
     assert best > mixed.verdict["metrics"]["sqnr_db"] > least
     assert set(mixed.verdict["choices"]["precisions"].values()) == {"int8_wo"}
-    assert len(narrow.to_circle()) < len(mixed.to_circle()) < len(wide.to_circle())
-    budget = len(mixed.to_circle()) + 16
-    small = odc_mlir.quantize(module, scheme="int8_wo", limit=2.0, max_bytes=budget, **options)
+    sizes = [len(made.to_circle()) for made in (narrow, mixed, wide)]
+    assert sizes == sorted(set(sizes))
+    small = quantize(module, scheme="int8_wo", limit=2.0, max_bytes=sizes[1] + 16, **options)
     assert small.passed, small
-    assert len(small.to_circle()) <= budget
+    assert len(small.to_circle()) <= sizes[1] + 16
     assert "int4_wo" in small.verdict["choices"]["precisions"].values()
 
 
@@ -491,9 +439,8 @@ def test_weights_alone_get_eight_bits_where_four_are_too_coarse() -> None:
 def test_who_asks_for_four_bits_keeps_some_weights_of_four(scheme: str, places: list[int]) -> None:
     """A search may not take them all: layers without weights are no part of what was asked for."""
     examination: Any = SimpleNamespace(weights=lambda: {"conv": 100, "add": 0, "dense": 10})
-    levels = [scheme, *ladder_of(scheme)]
-    names = ["add", "conv", "mul", "dense"]
-    pricing = Pricing(make_options(scheme=scheme), {}, examination, lambda _: None, None, None, names, levels)  # type: ignore[arg-type, return-value]
+    levels, names = [scheme, *schemes.ladder_of(scheme)], ["add", "conv", "mul", "dense"]
+    pricing = Pricing(make_options(scheme=scheme), {}, examination, lambda _: None, None, None, names, levels)
     assert pricing.of_scheme([0, 1, 3]) == places
     assert pricing.of_scheme([0, 2]) == [0, 2]
 
@@ -501,69 +448,49 @@ def test_who_asks_for_four_bits_keeps_some_weights_of_four(scheme: str, places: 
 NORM, SOFTMAX = ["sq", "v", "ve", "r"], ["s", "e"]
 
 
+@cache
 def _normalised(square: str) -> bytes:
     """A layer, a normalisation, and a softmax, both made of operators."""
-    builder, random = ModelBuilder(), np.random.default_rng(0)
-
-    def make(name: str, operator: str, *operands: int, narrow: bool = False, **options: Any) -> int:
-        made = builder.tensor(name, (1, 4, 1 if narrow else 8))
-        builder.operator(operator, list(operands), [made], options=options)
-        return made
-
-    axis = builder.tensor("axis", (1,), "int32", data=np.array([-1], np.int32))
-    x = builder.tensor("x", (1, 4, 8))
-    w = builder.tensor("w", (8, 8), data=random.normal(size=(8, 8)).astype(np.float32))
-    epsilon = builder.tensor("eps", (), data=np.array(1e-5, np.float32))
-    gamma = builder.tensor("g", (8,), data=np.linspace(0.5, 2, 8, dtype=np.float32))
-    h = make("h", "FULLY_CONNECTED", x, w, -1, keep_num_dims=True)
-    mean = make("m", "MEAN", h, axis, narrow=True, keep_dims=True)
-    d = make("d", "SUB", h, mean)
-    sq = make("sq", "MUL", d, d) if square == "MUL" else make("sq", square, h, mean)
-    variance = make("v", "MEAN", sq, axis, narrow=True, keep_dims=True)
-    root = make("r", "RSQRT", make("ve", "ADD", variance, epsilon, narrow=True), narrow=True)
-    z = make("z", "MUL", make("y", "MUL", d, root), gamma)
-    most = make("mx", "REDUCE_MAX", z, axis, narrow=True, keep_dims=True)
-    e = make("e", "EXP", make("s", "SUB", z, most))
-    out = make("o", "DIV", e, make("t", "SUM", e, axis, narrow=True, keep_dims=True))
-    return bytes(model_bytes(builder.finish([x], [out])))
+    builder, wide, narrow = ModelBuilder(), (1, 4, 8), (1, 4, 1)
+    make, axis = builder.made, builder.constant("axis", [-1], "int32")
+    x = builder.tensor("x", wide)
+    h = builder.dense("h", x, np.random.default_rng(0).normal(size=(8, 8)), keep_num_dims=True)
+    mean = make("m", narrow, "MEAN", h, axis, keep_dims=True)
+    d = make("d", wide, "SUB", h, mean)
+    sq = make("sq", wide, square, *((d, d) if square == "MUL" else (h, mean)))
+    variance = make("v", narrow, "MEAN", sq, axis, keep_dims=True)
+    root = make("r", narrow, "RSQRT", make("ve", narrow, "ADD", variance, builder.constant("eps", 1e-5)))
+    z = make("z", wide, "MUL", make("y", wide, "MUL", d, root), builder.constant("g", np.linspace(0.5, 2, 8)))
+    e = make("e", wide, "EXP", make("s", wide, "SUB", z, make("mx", narrow, "REDUCE_MAX", z, axis, keep_dims=True)))
+    return builder.file([x], [make("o", wide, "DIV", e, make("t", narrow, "SUM", e, axis, keep_dims=True))])
 
 
-SAMPLES = [[np.random.default_rng(k).normal(size=(1, 4, 8)).astype(np.float32)] for k in range(12)]
+SAMPLES = normal(np.random.default_rng(0), 12, 1, 4, 8)
+
+
+def _made(**chosen: Any) -> Quantized:
+    return quantize(_normalised("MUL"), **{"calibration": SAMPLES, "help": False, **chosen})
 
 
 @pytest.mark.parametrize("square", ["MUL", "SQUARED_DIFFERENCE"])
 def test_patterns_name_what_needs_more_bits(square: str) -> None:
     graph = prepare(loading.load(_normalised(square))).graph
-    assert layers_of(graph, "layernorm") == NORM
-    assert layers_of(graph, "softmax") == SOFTMAX
+    assert (layers_of(graph, "layernorm"), layers_of(graph, "softmax")) == (NORM, SOFTMAX)
 
 
 @pytest.mark.parametrize(("scheme", "wide"), [("int8", "int16x8"), ("uint8", "int16")])
 def test_layers_of_patterns_are_wide(scheme: str, wide: str) -> None:
-    rng = np.random.default_rng(5)
-    many = [[rng.normal(size=(1, 4, 8)).astype(np.float32)] for _ in range(48)]  # few are judged by chance
-    made = quantize(_normalised("MUL"), calibration=many, help=False, patterns="LayerNorm,softmax", scheme=scheme)
+    many = normal(np.random.default_rng(5), 48, 1, 4, 8)  # few are judged by chance
+    made, plain = (_made(calibration=many, patterns=names, scheme=scheme) for names in ("LayerNorm,softmax", ()))
     assert made.verdict["choices"]["precisions"] == dict.fromkeys(sorted([*NORM, *SOFTMAX]), wide)
-    plain = quantize(_normalised("MUL"), calibration=many, help=False, scheme=scheme)
     assert made.verdict["scheme"]["sq"] != plain.verdict["scheme"]["sq"] == scheme
     assert made.verdict["metrics"]["sqnr_db"] > plain.verdict["metrics"]["sqnr_db"]
 
 
-def test_overrides_win_over_patterns() -> None:
-    made = quantize(_normalised("MUL"), calibration=SAMPLES, help=False, patterns=["layernorm"], overrides="v:float")
+def test_overrides_win_over_patterns_and_a_pattern_that_is_not_there_is_said() -> None:
+    made = _made(patterns=["layernorm"], overrides="v:float")
     assert made.verdict["choices"]["precisions"]["v"] == "float"
-
-
-def _mobile() -> tuple[bytes, list[list[np.ndarray]]]:
-    module, samples = rescaled_mobilenet()
-    model = export_model(module)
-    for tensor in model.subgraphs[0].tensors:
-        tensor.quantization = None
-    return bytes(write_model(model)), samples
-
-
-def test_a_pattern_that_is_not_there_is_said() -> None:
-    file, samples = _mobile()
+    file, samples = without_ranges(rescaled_mobilenet)
     made = quantize(file, calibration=samples, help=False, patterns="layernorm")
     assert "the pattern layernorm is nowhere in the optimised model" in made.verdict["findings"]
 
@@ -572,52 +499,49 @@ def test_errors_that_are_known_say_where_to_look(tmp_path: Path) -> None:
     """Nothing but the layer that the file knows is taken for what makes noise."""
     path = tmp_path / "e.json"
     path.write_text(json.dumps(one.document("m", "mpeir", {"h": 0.5, "nothing": 1.0})))
-    chosen: dict[str, Any] = {"calibration": SAMPLES, "mixed": "on", "limit": 0.001, "visq_file": str(path), **PLAIN}
-    made = quantize(_normalised("MUL"), **chosen)
-    tried = [set(point["precisions"]) for point in made.verdict["front"]]
+    chosen: dict[str, Any] = {"help": True, **PLAIN, "mixed": "on", "limit": 0.001, "visq_file": str(path)}
+    tried = [set(point["precisions"]) for point in _made(**chosen).verdict["front"]]
     known = [names for names in tried if names <= {"h"}]
     # Codes of 16 bits in all layers are told of, however they are found.
     assert known
     assert all(len(names) > len(tried) for names in tried if names not in known)
-    measured = quantize(_normalised("MUL"), **{**chosen, "visq_file": None})
+    measured = _made(**{**chosen, "visq_file": None})
     assert any(len(point["precisions"]) > 1 for point in measured.verdict["front"])
     path.write_text(json.dumps(one.document("m", "mpeir", {"nothing": 1.0})))
     with pytest.raises(OptionError, match="the errors are of no layer of the optimised model"):
-        quantize(_normalised("MUL"), **chosen)
+        _made(**chosen)
 
 
-def test_what_was_equalised_can_be_written_and_done_again(tmp_path: Path) -> None:
-    file, samples = _mobile()
-    chosen: dict[str, Any] = {"calibration": samples, "help": False}
-    made = quantize(file, equalize="weights", **chosen)
+def test_what_was_equalised_can_be_written_and_done_again_and_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
+    file, samples = without_ranges(rescaled_mobilenet)
+    path = tmp_path / "pairs.json"
+
+    def equalized(pairs: str | list[dict[str, Any]]) -> Quantized:
+        if not isinstance(pairs, str):
+            path.write_text(json.dumps(pairs))
+        return quantize(file, calibration=samples, help=False, equalize=pairs if isinstance(pairs, str) else str(path))
+
+    made = equalized("weights")
     assert made.equalization
     assert all(entry["type"] == "ScaleOnly" and entry["act_scale"] for entry in made.equalization)
-    path = tmp_path / "pairs.json"
-    path.write_text(json.dumps(made.equalization))
-    again = quantize(file, equalize=str(path), **chosen)
+    again = equalized(made.equalization)
     assert again.verdict["metrics"]["sqnr_db"] == pytest.approx(made.verdict["metrics"]["sqnr_db"], abs=0.1)
-    assert [entry["front"] for entry in again.equalization] == [entry["front"] for entry in made.equalization]
     for before, after in zip(made.equalization, again.equalization, strict=True):
+        assert after["front"] == before["front"]
         np.testing.assert_allclose(after["act_scale"], before["act_scale"])
-    assert quantize(file, equalize="none", **chosen).equalization == []
-
-
-def test_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
-    file, samples = _mobile()
-    path = tmp_path / "pairs.json"
+    plain = equalized("none")
+    assert plain.equalization == []
     front, back = "block0/expand", "block0/depthwise"
-    path.write_text(json.dumps([{"front": front, "back": back, "type": "ScaleOnly"}]))
-    plain = quantize(file, calibration=samples, help=False)
-    made = quantize(file, calibration=samples, help=False, equalize=str(path))
-    isolated = [
-        {layer["name"]: layer["isolated"]["sqnr_db"] for layer in found.verdict["layers"]} for found in (plain, made)
-    ]
-    assert made.verdict["choices"]["equalize"] == str(path)
-    assert isolated[1][front] > isolated[0][front] + 2
-    assert isolated[1]["block1/project"] == pytest.approx(isolated[0]["block1/project"], abs=0.5), "it is not named"
-    path.write_text(json.dumps([{"front": front, "back": "block1/expand", "type": "ScaleOnly"}]))
+    one_pair = equalized([{"front": front, "back": back, "type": "ScaleOnly"}])
+    assert one_pair.verdict["choices"]["equalize"] == str(path)
+    before, after = (
+        {layer["name"]: layer["isolated"]["sqnr_db"] for layer in found.verdict["layers"]}
+        for found in (plain, one_pair)
+    )
+    assert after[front] > before[front] + 2
+    assert after["block1/project"] == pytest.approx(before["block1/project"], abs=0.5), "it is not named"
     with pytest.raises(OptionError, match=f"not a pair of layers that can be equalised.* '{front}' and '{back}'"):
-        quantize(file, calibration=samples, help=False, equalize=str(path))
+        equalized([{"front": front, "back": "block1/expand", "type": "ScaleOnly"}])
 
 
 @pytest.mark.parametrize(
@@ -632,4 +556,4 @@ def test_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
 )
 def test_what_is_refused(chosen: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        quantize(_normalised("MUL"), calibration=SAMPLES, **{"help": False, **chosen})
+        _made(**chosen)
