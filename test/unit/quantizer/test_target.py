@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.float_models import MODELS, dense_layers, only, recurrent, rescaled_mobilenet, squeeze_excite
+from helpers.float_models import MODELS, dense_layers, normal, only, recurrent, rescaled_mobilenet, squeeze_excite
 from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder, dense_model
 from odc_mlir.errors import AccuracyError
-from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer import report, target
 from odc_mlir.quantizer.evaluator import Folds
@@ -32,6 +31,13 @@ from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.tools.odc_quantize import _front
 
 TARGET = "npu-256"
+Samples = list[list[np.ndarray]]
+
+
+def made_of(make: Any, count: int | None = None, **options: Any) -> Quantized:
+    """A model of the helpers quantised with its first samples."""
+    module, samples = make()
+    return quantize(module, calibration=samples[:count], **options)
 
 
 @pytest.mark.parametrize(
@@ -55,26 +61,16 @@ def test_no_layer_gets_a_type_that_the_target_refuses(name: str, scheme: str) ->
 
 
 def test_what_the_host_could_do_better_is_told_and_done_when_asked() -> None:
-    module, samples = squeeze_excite()
-    options: dict[str, Any] = {"calibration": samples, "target": TARGET, "metric": "sqnr", **only("mixed")}
-    told = odc_mlir.quantize(module, limit=95.0, **options)
+    told = made_of(squeeze_excite, target=TARGET, metric="sqnr", limit=95.0, **only("mixed"))
     assert not told.passed
     front = told.verdict["front"]
     assert [point["layers"] for point in front] == sorted(point["layers"] for point in front)
-    assert front[0]["precisions"] == {}
-    assert front[0]["chosen"]
-    assert len(front) > 2
+    assert (front[0]["precisions"], front[0]["chosen"], len(front) > 2) == ({}, True, True)
     assert all(point["time_ns"] > 0 for point in front)
     assert front[-1]["search"]["sqnr_db"] > front[0]["search"]["sqnr_db"]
     assert front[-1]["time_ns"] > front[0]["time_ns"]
     with pytest.raises(AccuracyError, match="the quantised model failed"):
         told.require_passed()
-
-
-def _two_layers() -> tuple[bytes, list[list[np.ndarray]]]:
-    rng = np.random.default_rng(0)
-    file = dense_model(rng.normal(size=(16, 16)), rng.normal(size=(16, 16)))
-    return file, [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(40)]
 
 
 @pytest.mark.parametrize("given", [{}, {"min_coverage": 1.0}])
@@ -83,9 +79,10 @@ def test_advice_and_front_agree_and_nothing_that_was_given_is_advised(
     limit: float, advised: str, given: dict[str, Any]
 ) -> None:
     """Where the limits hold of models without a layer in the scheme, another scheme is what helps."""
-    model, samples = _two_layers()
-    options: dict[str, Any] = {"calibration": samples, "target": TARGET, "metric": "sqnr", "limit": limit, **given}
-    made = odc_mlir.quantize(model, **options)
+    rng = np.random.default_rng(0)
+    model = dense_model(rng.normal(size=(16, 16)), rng.normal(size=(16, 16)))
+    options: dict[str, Any] = {"calibration": normal(rng, 40, 1, 16), "target": TARGET, "metric": "sqnr", **given}
+    made = quantize(model, limit=limit, **options)
     assert not made.passed
     holding = [point for point in made.verdict["front"] if point["holds"]]
     assert holding
@@ -96,22 +93,14 @@ def test_advice_and_front_agree_and_nothing_that_was_given_is_advised(
         made.require_passed()
     assert "min-coverage" not in str(error.value)
     assert re.search(rf"--scheme {advised}\b", str(error.value))
-    assert odc_mlir.quantize(model, scheme=advised, **options).passed
+    assert quantize(model, scheme=advised, limit=limit, **options).passed
 
 
 def test_layers_get_more_bits_on_the_target_where_limits_hold_in_no_other_way() -> None:
-    module, samples = squeeze_excite()
-    options: dict[str, Any] = {
-        "calibration": samples,
-        "target": TARGET,
-        "metric": "sqnr",
-        "limit": 50.0,
-        **only("mixed"),
-    }
-    done = odc_mlir.quantize(module, **options)
+    done = made_of(squeeze_excite, target=TARGET, metric="sqnr", limit=50.0, **only("mixed"))
     assert done.passed
-    assert done.verdict["choices"]["precisions"]["probs"] == "int16x8"
-    assert "float" not in done.verdict["choices"]["precisions"].values()
+    precisions = done.verdict["choices"]["precisions"]
+    assert (precisions["probs"], "float" in precisions.values()) == ("int16x8", False)
     assert done.verdict["coverage"]["target"]["runs_of_possible"] == 1.0
     assert [point["chosen"] for point in done.verdict["front"]].count(True) == 1
 
@@ -120,17 +109,15 @@ def test_weights_get_more_bits_on_the_target_where_they_lose_most() -> None:
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(6, 16)).astype(np.float32)
     weights[:, 0] = 200.0  # of an input that is nothing
-    samples = [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(16)]
-    for sample in samples:
-        sample[0][0, 0] = 0.0
-    builder = ModelBuilder()
-    x, y, z = (builder.tensor(name, (1, size)) for name, size in (("x", 16), ("y", 6), ("z", 6)))
+    samples = normal(rng, 16, 1, 16)
+    for (x,) in samples:
+        x[0, 0] = 0.0
     even = weights[:, ::-1].copy()
     even[:, -1] = 1.0
-    for name, values, result in (("w", weights, y), ("v", even, z)):
-        builder.operator("FULLY_CONNECTED", [x, builder.tensor(name, values.shape, data=values), -1], [result])
-    options: dict[str, Any] = {"calibration": samples, "metric": "mpeir", "limit": 0.06, "rounding": "off"}
-    made = odc_mlir.quantize(write_model(builder.finish([x], [y, z])), target=TARGET, **options)
+    builder = ModelBuilder()
+    x = builder.tensor("x", (1, 16))
+    file = builder.file([x], [builder.dense("y", x, weights), builder.dense("z", x, even)])
+    made = quantize(file, target=TARGET, calibration=samples, metric="mpeir", limit=0.06, rounding="off")
     assert made.passed
     assert made.verdict["choices"]["precisions"] == {"y": "int16"}
     assert made.verdict["scheme"] == {"y": "int16", "z": "int8"}
@@ -168,13 +155,10 @@ def _chosen(made: Quantized) -> dict[str, Any]:
 
 def test_bytes_of_a_budget_are_those_of_the_file_that_is_written() -> None:
     """Factors of channels, by which tools compare tensors, take no bytes of a budget."""
-    module, samples = rescaled_mobilenet()
-    options: dict[str, Any] = {"calibration": samples, "help": False}
-    size = len(odc_mlir.quantize(module, **options).to_circle())
-    full = odc_mlir.quantize(module, equalize="weights", **options)
-    names = [entry.data["name"].data for entry in full.model.attributes["circle.metadata"]]
-    assert "odc.channel_factors" in names
-    made = odc_mlir.quantize(module, equalize="weights", max_bytes=size + 64, **options)
+    size = len(made_of(rescaled_mobilenet, help=False).to_circle())
+    full = made_of(rescaled_mobilenet, help=False, equalize="weights")
+    assert "odc.channel_factors" in [entry.data["name"].data for entry in full.model.attributes["circle.metadata"]]
+    made = made_of(rescaled_mobilenet, help=False, equalize="weights", max_bytes=size + 64)
     assert made.passed, made.verdict["problems"]
     assert len(made.to_circle()) == _chosen(made)["bytes"] <= size + 64
     assert not made.verdict["choices"]["precisions"]
@@ -183,9 +167,9 @@ def test_bytes_of_a_budget_are_those_of_the_file_that_is_written() -> None:
 
 def test_a_budget_is_kept_without_samples() -> None:
     module, _ = squeeze_excite()
-    sizes = [len(odc_mlir.quantize(module, scheme=f"{name}_wo", limit=1.0).to_circle()) for name in ("int4", "int8")]
+    sizes = [len(quantize(module, scheme=f"{name}_wo", limit=1.0).to_circle()) for name in ("int4", "int8")]
     budget = sum(sizes) // 2
-    made = odc_mlir.quantize(module, scheme="int8_wo", limit=1.0, max_bytes=budget)
+    made = quantize(module, scheme="int8_wo", limit=1.0, max_bytes=budget)
     assert made.verdict["status"] == "unchecked"
     assert sizes[0] < len(made.to_circle()) == _chosen(made)["bytes"] <= budget
     assert [text for text in made.verdict["findings"] if text.startswith("made-up inputs say which layers")]
@@ -195,139 +179,110 @@ def test_a_budget_is_kept_without_samples() -> None:
 def test_the_front_has_what_became_of_the_model_that_was_chosen(taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not taken:
         monkeypatch.setattr(PrecisionSearch, "takes", lambda self, better: False)
-    module, samples = squeeze_excite()
-    options: dict[str, Any] = {"metric": "sqnr", "limit": 40.0, "max_bytes": 1 << 20}
-    made = odc_mlir.quantize(module, calibration=samples[:24], **{**only("correction"), **options, "mixed": "on"})
+    options: dict[str, Any] = {**only("correction"), "metric": "sqnr", "limit": 40.0, "max_bytes": 1 << 20}
+    made = made_of(squeeze_excite, 24, **{**options, "mixed": "on"})
     assert [step["kept"] for step in made.verdict["steps"] if step["step"] == "mixed, correction"] == [taken]
     assert _chosen(made)["bytes"] == len(made.to_circle())
 
 
 @pytest.mark.parametrize(("target", "scale"), [(None, 1 / 255), (TARGET, 1 / 256)])
 def test_fixed_scales_are_those_that_the_target_wants(target: str | None, scale: float) -> None:
-    module, samples = squeeze_excite()
-    made = odc_mlir.quantize(module, scheme="uint8", calibration=samples, help=False, io="quantized", target=target)
+    made = made_of(squeeze_excite, scheme="uint8", help=False, io="quantized", target=target)
     info = build_graph(export_model(made.model)).output_infos()[0]
-    assert info.quant is not None
     assert info.quant.scale == pytest.approx(scale, rel=1e-6)
     found = made.verdict["coverage"].get("target")
     assert found is None or found["runs"] == 1.0
 
 
-def test_codes_of_16_bits_run_on_the_target() -> None:
-    module, samples = squeeze_excite()
-    made = odc_mlir.quantize(module, scheme="int16x8", calibration=samples, help=False, target=TARGET)
+def test_codes_of_16_bits_run_on_the_target_also_of_a_channel_of_next_to_no_weight() -> None:
+    """Its bias in units of its sums would be beyond the 32 bits that the target adds."""
+    made = made_of(squeeze_excite, scheme="int16x8", help=False, target=TARGET)
     assert made.passed
     assert made.verdict["coverage"]["target"]["runs"] == 1.0
-
-
-def test_a_channel_of_next_to_no_weight_keeps_no_layer_from_16_bits() -> None:
-    """Its bias in units of its sums would be beyond the 32 bits that the target adds."""
     rng = np.random.default_rng(0)
     weights, bias = rng.normal(size=(4, 8)).astype(np.float32), rng.normal(size=4).astype(np.float32)
     weights[2] *= 1e-9
-    samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(8)]
-    data = dense_model(weights, biases=(bias,))
-    made = odc_mlir.quantize(data, scheme="int16x8", calibration=samples, help=False, target=TARGET)
+    samples = normal(rng, 8, 1, 8)
+    file = dense_model(weights, biases=(bias,))
+    made = quantize(file, scheme="int16x8", calibration=samples, help=False, target=TARGET)
     assert made.verdict["coverage"]["target"]["runs"] == 1.0
     (got,) = odc_mlir.run(made.to_circle(), samples[0])
     np.testing.assert_allclose(got, samples[0][0] @ weights.T + bias, atol=0.05)
 
 
 def test_a_mask_that_hides_nothing_any_more_does_not_pass() -> None:
-    rng = np.random.default_rng(0)
-    graphs = []
+    graphs, shape = [], (1, 4, 4)
     for hidden in (-1e9, 0.0):
         builder = ModelBuilder()
-        mask = np.triu(np.full((4, 4), hidden, np.float32), 1)
-        x, y, z = (builder.tensor(name, (1, 4, 4)) for name in "xyz")
-        builder.operator("ADD", [x, builder.tensor("mask", (4, 4), data=mask)], [y])
-        builder.operator("SOFTMAX", [y], [z], options={"beta": 1.0})
+        x, mask = builder.tensor("x", shape), builder.constant("mask", np.triu(np.full((4, 4), hidden), 1))
+        z = builder.made("z", shape, "SOFTMAX", builder.made("y", shape, "ADD", x, mask), beta=1.0)
         graphs.append(build_graph(builder.finish([x], [z])))
-    samples = [[rng.normal(size=(1, 4, 4)).astype(np.float32)] for _ in range(3)]
+    samples = normal(np.random.default_rng(0), 3, *shape)
     assert leaked(graphs[0], graphs[0], samples) == {"z": 0.0}
     assert leaked(graphs[0], graphs[1], samples)["z"] > 0.2
     assert leaked(graphs[1], graphs[1], samples) == {}
 
 
-Samples = list[list[np.ndarray]]
-
-
 def _exponential(function: str = "EXP", size: float = 0.125) -> tuple[bytes, Samples]:
     """The exponential, or another function, of a layer with weights of this size."""
     rng, builder = np.random.default_rng(0), ModelBuilder()
-    x, y, z = builder.tensor("x", (1, 16)), builder.tensor("y", (1, 16)), builder.tensor("z", (1, 16))
-    weights = builder.tensor("w", (16, 16), data=rng.normal(size=(16, 16)).astype(np.float32) * size)
-    builder.operator("FULLY_CONNECTED", [x, weights, -1], [y])
-    builder.operator(function, [y], [z])
-    samples = [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(24)]
-    return bytes(write_model(builder.finish([x], [z]))), samples
+    x = builder.tensor("x", (1, 16))
+    y = builder.dense("y", x, rng.normal(size=(16, 16)) * size)
+    return builder.file([x], [builder.made("z", (1, 16), function, y)]), normal(rng, 24, 1, 16)
 
 
 def _packaged_ms(made: Quantized) -> float:
     return odc_mlir.compile(made.model, target=TARGET).modelled.latency_ms
 
 
-def test_with_a_budget_the_time_of_a_verdict_is_that_of_the_package() -> None:
+def test_with_a_budget_the_time_of_a_verdict_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     model, samples = _exponential()
     options: dict[str, Any] = {"calibration": samples, "target": TARGET, "help": False}
-    made = odc_mlir.quantize(model, max_time_ms=9.0, **options)
+    made = quantize(model, max_time_ms=9.0, **options)
     found = made.verdict["coverage"]["target"]
     assert found["modelled"]
     assert found["time_ns"] / 1e6 == pytest.approx(_packaged_ms(made))
-    assert not odc_mlir.quantize(model, **options).verdict["coverage"]["target"]["modelled"]
+    assert not quantize(model, **options).verdict["coverage"]["target"]["modelled"]
+    monkeypatch.setattr(target, "_MOST_COMPILED_MACS", 1)  # large models are only estimated and say so
+    estimated = quantize(model, max_time_ms=9.0, **options)
+    assert not estimated.verdict["coverage"]["target"]["modelled"]
+    assert "on npu-256 (estimated)" in str(estimated)
 
 
 @pytest.mark.parametrize("larger", [1.2, pytest.param(1.02, marks=pytest.mark.soak)])
 def test_a_budget_holds_of_the_package_whatever_was_estimated(monkeypatch: pytest.MonkeyPatch, larger: float) -> None:
     """Estimates are wrong both ways: twice as large, and half."""
-    module, samples = dense_layers()
-    options: dict[str, Any] = {"calibration": samples[:16], "target": TARGET, **only("mixed")}
-    budget = larger * _packaged_ms(odc_mlir.quantize(module, help=False, calibration=samples[:16]))
-    estimated = TargetRules._time_ns
-    found = []
+    budget = larger * _packaged_ms(made_of(dense_layers, 16, help=False))
+    estimated, found = TargetRules._time_ns, []
     for factor in (0.5, 2.0):
         monkeypatch.setattr(TargetRules, "_time_ns", lambda *a, factor=factor: factor * estimated(*a))
-        made = odc_mlir.quantize(module, max_time_ms=budget, metric="sqnr", **options)
+        made = made_of(dense_layers, 16, max_time_ms=budget, metric="sqnr", target=TARGET, **only("mixed"))
         assert not [text for text in made.verdict["problems"] if "an inference takes" in text]
         assert _packaged_ms(made) <= budget
         found.append(made.verdict["metrics"]["sqnr_db"])
     assert found[0] == pytest.approx(found[1], abs=3.0)
 
 
-def test_large_models_are_only_estimated_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "_MOST_COMPILED_MACS", 1)
-    model, samples = _exponential()
-    options: dict[str, Any] = {"calibration": samples, "target": TARGET, "help": False, "max_time_ms": 9.0}
-    made = odc_mlir.quantize(model, **options)
-    found = made.verdict["coverage"]["target"]
-    assert not found["modelled"]
-    assert "on npu-256 (estimated)" in str(made)
-
-
 def test_what_the_target_leaves_to_the_host_is_told_with_the_reason() -> None:
     model, samples = _exponential("SIN", 1e3)  # waves of a few codes, which no table gives
-    made = odc_mlir.quantize(model, calibration=samples, target=TARGET, scheme="int16x8", help=False)
+    made = quantize(model, calibration=samples, target=TARGET, scheme="int16x8", help=False)
     coverage = made.verdict["coverage"]
     (left,) = coverage["target"]["on_host"]
-    assert (left["op"], left["name"]) == ("SIN", "z")
-    assert left["reason"]
-    (line,) = [line for line in str(made).splitlines() if "on the host" in line]
-    assert line == f"  on the host: SIN 'z' ({left['reason']})"
-    coverage["target"]["on_host"] = [left] * 5
-    (line,) = [line for line in str(made).splitlines() if "on the host" in line]
-    assert line.count("SIN 'z'") == 3
-    assert line.endswith(", and 2 more")
-    coverage["target"]["on_host"] = []
-    assert "on the host" not in str(made)
+    assert (left["op"], left["name"], bool(left["reason"])) == ("SIN", "z", True)
+    said = []
+    for count in (1, 5, 0):
+        coverage["target"]["on_host"] = [left] * count
+        said.append("".join(line for line in str(made).splitlines() if "on the host" in line))
+    assert said[0] == f"  on the host: SIN 'z' ({left['reason']})"
+    assert said[1].count("SIN 'z'") == 3
+    assert said[1].endswith(", and 2 more")
+    assert not said[2]
 
 
-def test_costs_are_times_or_bytes() -> None:
+def test_costs_and_their_picture_say_how_each_is_known() -> None:
     assert cost_text({"time_ns": 93_700.0, "modelled": True}) == "0.0937 ms modelled"
     assert cost_text({"time_ns": 93_704.0, "modelled": False}) == "0.093704 ms estimated"
     assert cost_text({"time_ns": None, "bytes": 1234}) == "1,234 bytes"
-
-
-def test_the_picture_of_costs_says_how_each_is_known() -> None:
     point = {"layers": 1, "bytes": 9, "runs": 1.0, "search": {"sqnr_db": 30.0}, "holds": True, "confirmed": True}
     points = [
         point | {"time_ns": 2e6, "modelled": True, "chosen": True},
@@ -358,66 +313,50 @@ PIXELS, HIDDEN, EMBEDDED, COUNT = 64, 64, 16, 64
 
 
 @cache
-def siamese() -> tuple[bytes, list[list[np.ndarray]]]:
+def siamese() -> tuple[bytes, Samples]:
     """Two pictures through the same two layers, and a score of their difference.
 
     Some pixels are hardly ever lit. In units of their standard deviations they reach so far that one step of a product
     of 4-bit weights is more than one of its sum, for which LiteRT has no FULLY_CONNECTED.
     """
     rng, builder = np.random.default_rng(0), ModelBuilder()
-
-    def constant(name: str, *shape: int) -> int:
-        data = rng.normal(size=shape) / np.sqrt(shape[-1])
-        return builder.tensor(name, shape, data=data.astype(np.float32))
-
+    shapes = (("first", (HIDDEN, PIXELS)), ("second", (EMBEDDED, HIDDEN)), ("last", (1, EMBEDDED)))
     first, second, last = (
-        constant(name, *shape)
-        for name, shape in (("first", (HIDDEN, PIXELS)), ("second", (EMBEDDED, HIDDEN)), ("last", (1, EMBEDDED)))
+        builder.constant(name, rng.normal(size=shape) / np.sqrt(shape[-1])) for name, shape in shapes
     )
-    inputs, embedded = [], []
+    make, inputs, embedded = builder.made, [], []
     for side in "ab":
-        x, hidden, found = (
-            builder.tensor(f"{name}_{side}", (1, size))
-            for name, size in (("x", PIXELS), ("hidden", HIDDEN), ("embedded", EMBEDDED))
-        )
+        inputs.append(builder.tensor(f"x_{side}", (1, PIXELS)))
         relu: dict[str, Any] = {"fused_activation_function": "relu"}
-        builder.operator("FULLY_CONNECTED", [x, first, -1], [hidden], options=relu)
-        builder.operator("FULLY_CONNECTED", [hidden, second, -1], [found])
-        inputs.append(x)
-        embedded.append(found)
-    difference, square = builder.tensor("difference", (1, EMBEDDED)), builder.tensor("square", (1, EMBEDDED))
-    y = builder.tensor("y", (1, 1))
-    builder.operator("SUB", embedded, [difference])
-    builder.operator("MUL", [difference, difference], [square])
-    builder.operator("FULLY_CONNECTED", [square, last, -1], [y])
+        hidden = make(f"hidden_{side}", (1, HIDDEN), "FULLY_CONNECTED", inputs[-1], first, -1, **relu)
+        embedded.append(make(f"embedded_{side}", (1, EMBEDDED), "FULLY_CONNECTED", hidden, second, -1))
+    difference = make("difference", (1, EMBEDDED), "SUB", *embedded)
+    square = make("square", (1, EMBEDDED), "MUL", difference, difference)
     lit = np.geomspace(0.004, 0.6, PIXELS)
 
     def picture() -> np.ndarray:
         return ((rng.random((1, PIXELS)) < lit) * rng.random((1, PIXELS))).astype(np.float32)
 
-    return bytes(write_model(builder.finish(inputs, [y]))), [[picture(), picture()] for _ in range(COUNT)]
+    file = builder.file(inputs, [make("y", (1, 1), "FULLY_CONNECTED", square, last, -1)])
+    return file, [[picture(), picture()] for _ in range(COUNT)]
 
 
 def quantised(**options: Any) -> Quantized:
     file, samples = siamese()
-    return odc_mlir.quantize(file, calibration=samples, scheme="int8x4", mixed="off", headroom=0.0, **options)
+    return quantize(file, calibration=samples, scheme="int8x4", mixed="off", headroom=0.0, **options)
 
 
 def share(made: Quantized) -> float:
     return float(made.verdict["coverage"]["share"])
 
 
-def test_a_normalisation_out_of_the_readers_reach_is_not_kept() -> None:
+def test_a_normalisation_out_of_the_readers_reach_is_not_kept_unless_it_is_asked_for() -> None:
     """It is measured as better, because most products stay float."""
     made = quantised(reader="litert")
-    assert share(made) == 1.0
-    assert made.verdict["choices"]["normalize"] == "off"
+    assert (share(made), made.verdict["choices"]["normalize"]) == (1.0, "off")
     better = [step for step in made.verdict["steps"] if step["step"].startswith("normalize") and step["value"]]
     assert better
     assert not any(step["kept"] for step in better)
-
-
-def test_who_asks_for_it_gets_it_and_is_told_what_stays_float() -> None:
     made = quantised(reader="litert", normalize="on", equalize="none")
     assert share(made) < 0.5
     assert made.verdict["float_reasons"]["hidden_a"] == "LiteRT has no kernel for scales like these"
@@ -453,32 +392,30 @@ def test_rows_of_help_have_names_of_their_own() -> None:
 
 def test_changes_that_help_too_little_alone_are_tried_together() -> None:
     """Neither scales nor corrections help enough alone for the held-out samples to show it."""
-    module, samples = squeeze_excite(branches=2)
-    made = odc_mlir.quantize(bytes(write_model(export_model(module))), calibration=samples, scheme="int8_wo")
+    made = made_of(lambda: squeeze_excite(branches=2), scheme="int8_wo")
     kept = {step["step"]: step["kept"] for step in made.verdict["steps"]}
-    assert kept["rounding"]
-    assert not kept["scales"]
-    assert kept["scales, rounding, correction"]
+    assert (kept["rounding"], kept["scales"], kept["scales, rounding, correction"]) == (True, False, True)
+
+
+def _choices(count: int, **options: Any) -> dict[str, Any]:
+    """The choices for a layer of so many samples."""
+    rng = np.random.default_rng(7)
+    file = dense_model(rng.normal(size=(16, 16)))
+    return quantize(file, calibration=normal(rng, count, 1, 16), **options).verdict["choices"]
 
 
 @pytest.mark.parametrize("count", [8, 17, 64])
 def test_samples_round_weights_alone_unless_that_does_harm(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those held back leave gains in doubt."""
     monkeypatch.setattr(Measurement, "better_than", lambda *_: False)
-    file, samples = _dense_of_noise(count)
-    choices = quantize(file, scheme="int8_wo", calibration=samples).verdict["choices"]
-    assert choices["rounding"]
-    assert choices["correction"]
+    choices = _choices(count, scheme="int8_wo")
+    assert (choices["rounding"], choices["correction"]) == (True, True)
 
-
-def test_rounding_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: pytest.MonkeyPatch) -> None:
     def judged(folds: Folds, model: FloatModel, recipe: Recipe, statistics: Any) -> Any:
         return SimpleNamespace(better_than=lambda other, least_db: not recipe.rounding)
 
-    monkeypatch.setattr(Measurement, "better_than", lambda *_: False)
     monkeypatch.setattr(Folds, "measure", judged)
-    file, samples = _dense_of_noise(8)
-    assert not quantize(file, scheme="int8_wo", calibration=samples).verdict["choices"]["rounding"]
+    assert count != 8 or not _choices(count, scheme="int8_wo")["rounding"]
 
 
 @pytest.mark.parametrize(
@@ -488,21 +425,13 @@ def test_rounding_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: 
 def test_rounding_is_presumed(scheme: str, correction: str, rounds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a correction where values have 8 bits."""
     monkeypatch.setattr(Measurement, "better_than", lambda *_: False)
-    file, samples = _dense_of_noise(17)
-    made = quantize(file, scheme=scheme, calibration=samples, correction=correction, mixed="off")
-    assert made.verdict["choices"]["rounding"] is rounds
-
-
-def _dense_of_noise(count: int) -> tuple[bytes, list[list[np.ndarray]]]:
-    rng = np.random.default_rng(7)
-    file = dense_model(rng.normal(size=(16, 16)))
-    return file, [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(count)]
+    assert _choices(17, scheme=scheme, correction=correction, mixed="off")["rounding"] is rounds
 
 
 @cache
-def models(make: object, scheme: str, granularity: str = "channel") -> tuple[Graph, Graph, list[list[np.ndarray]]]:
+def models(make: object, scheme: str, granularity: str = "channel") -> tuple[Graph, Graph, Samples]:
     """A float model as it is before quantising, the quantised one, and samples."""
-    module, samples = make()  # type: ignore[operator]
+    module, samples = make()
     made = quantize(module, scheme=scheme, calibration=samples, help=False, granularity=granularity)
     return prepare(module).graph, build_graph(export_model(made.model)), samples
 
@@ -513,17 +442,20 @@ def _layers(make: object, scheme: str, granularity: str = "channel") -> dict[str
 
 
 def test_every_operator_is_a_layer_and_conversions_are_none() -> None:
-    real, quantised, _ = models(squeeze_excite, "int8")
+    real, quantised, samples = models(squeeze_excite, "int8")
     found = _layers(squeeze_excite, "int8")
     assert list(found) == [node.node.name for node in real.nodes]
     assert len(found) == len(quantised.nodes) - 2
     assert all(layer.precision == "int8" for layer in found.values())
-
-
-def test_the_effect_of_the_last_operator_is_its_own_error() -> None:
-    probs = _layers(squeeze_excite, "int8")["probs"]
+    probs = found["probs"]  # the effect of the last operator is its own error
     assert probs.effect_db == pytest.approx(probs.isolated["sqnr_db"])
-    assert probs.noise == pytest.approx(10 ** (-probs.isolated["sqnr_db"] / 10))  # type: ignore[operator]
+    assert probs.noise == pytest.approx(10 ** (-probs.isolated["sqnr_db"] / 10))
+    work = Examination(real, samples[:1]).work()  # counts products and values
+    assert (work["stem"], work["probs"]) == (8 * 8 * 16 * 9 * 4 + 8 * 8 * 16, 6)
+    names = float_names(quantised, {info.name: index for index, info in enumerate(real.tensors)})
+    softmax = next(node for node in quantised.nodes if node.node.spec.name == "SOFTMAX")
+    assert quantised.tensors[softmax.outputs[0]].name == "probs_quantized"
+    assert names[softmax.outputs[0]] == "probs"
 
 
 def test_layers_with_mixed_scales_stand_out() -> None:
@@ -532,46 +464,20 @@ def test_layers_with_mixed_scales_stand_out() -> None:
     assert {layer.name.partition("/")[2] for layer in worst} == {"expand", "depthwise"}
 
 
-def test_coded_weights_of_real_operators() -> None:
+def test_coded_weights_of_real_operators_and_recurrent_layers_with_their_first_state_are_examined() -> None:
     found = _layers(squeeze_excite, "int8_wo")
-    assert found["stem"].precision == "int8_wo"
-    assert found["probs"].precision == "float"
-    assert found["probs"].noise == 0
+    assert (found["stem"].precision, found["probs"].precision, found["probs"].noise) == ("int8_wo", "float", 0)
     assert found["stem"].noise > 0
+    lstm = _layers(recurrent, "int8")["lstm"]
+    assert lstm.precision == "int8"
+    assert lstm.isolated["sqnr_db"] > 25
 
 
-def test_a_recurrent_layer_is_examined_with_its_first_state() -> None:
-    found = _layers(recurrent, "int8")
-    assert found["lstm"].precision == "int8"
-    sqnr = found["lstm"].isolated["sqnr_db"]
-    assert sqnr is not None
-    assert sqnr > 25
-
-
-def test_work_counts_products_and_values() -> None:
-    real, _, samples = models(squeeze_excite, "int8")
-    work = Examination(real, samples[:1]).work()
-    assert work["stem"] == 8 * 8 * 16 * 9 * 4 + 8 * 8 * 16
-    assert work["probs"] == 6
-
-
-def test_names_reach_through_conversions() -> None:
-    real, quantised, _ = models(squeeze_excite, "int8")
-    known = {info.name: index for index, info in enumerate(real.tensors)}
-    names = float_names(quantised, known)
-    softmax = next(node for node in quantised.nodes if node.node.spec.name == "SOFTMAX")
-    assert quantised.tensors[softmax.outputs[0]].name == "probs_quantized"
-    assert names[softmax.outputs[0]] == "probs"
-
-
-@pytest.mark.parametrize(
-    ("scheme", "operator", "precision"),
-    [("uint8", "CONV_2D", "uint8"), ("int16", "CONV_2D", "int16"), ("int16x8", "CONV_2D", "int16x8")],
-)
-def test_precision_is_told_by_types(scheme: str, operator: str, precision: str) -> None:
+@pytest.mark.parametrize("scheme", ["uint8", "int16", "int16x8"])
+def test_precision_is_told_by_types(scheme: str) -> None:
     _, quantised, _ = models(squeeze_excite, scheme)
-    node = next(node for node in quantised.nodes if node.node.spec.name == operator)
-    assert precision_of(node, quantised, coded_constants(quantised)) == precision
+    node = next(node for node in quantised.nodes if node.node.spec.name == "CONV_2D")
+    assert precision_of(node, quantised, coded_constants(quantised)) == scheme
 
 
 @pytest.mark.parametrize("target", [None, TARGET])
@@ -583,7 +489,7 @@ def test_root_mean_squares_in_pieces_are_one_operator_of_the_target(target: str 
     root = net.add("RSQRT", net.add("ADD", square, net.const([1e-5])))
     module = net.module(net.add("MUL", net.add("MUL", x, root), net.weights(16)))
     rng = np.random.default_rng(0)
-    samples = [[rng.normal(size=(1, 6, 16)).astype(np.float32)] for _ in range(8)]
+    samples = normal(rng, 8, 1, 6, 16)
     made = odc_mlir.quantize(module, calibration=samples, help=False, mixed="off", target=target)
     found = {layer["op"]: layer["scheme"] for layer in made.verdict["layers"]}
     assert found.get("RMS_NORM") == (None if target is None else "int8")
