@@ -28,6 +28,7 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
 from odc_mlir.transforms.common.masks import HIDDEN, argument_of, is_beyond, sources
 from odc_mlir.transforms.common.rewriting import WeightedLayer, constant, is_real, shape_of
+from odc_mlir.transforms.partition.rules.islands import islands
 from odc_mlir.transforms.partition.rules.operator_checks import has_wide_weights
 from odc_mlir.transforms.partition.rules.table import rules_of
 from odc_mlir.universe import make_context
@@ -206,11 +207,8 @@ def _real_model(model: LintedModel) -> Iterator[Finding]:
 def _real_tail(model: LintedModel) -> Iterator[Finding]:
     if not model.is_quantised or model.may_stay_real:
         return
-    found = [
-        op
-        for op in model.operators
-        if op.results and is_real(op.results[0]) and op.SPEC.name not in _NOT_COMPUTING and _reads_values(op)
-    ]
+    tables = {op for island in islands(model.operators) for op in island.members}
+    found = [op for op in model.operators if any(map(is_real, op.results[:1])) and _computes(op) and op not in tables]
     if found:
         yield Finding(
             "unquantised",
@@ -220,8 +218,9 @@ def _real_tail(model: LintedModel) -> Iterator[Finding]:
         )
 
 
-def _reads_values(op: CircleOp) -> bool:
-    return any(not isinstance(value.owner, ConstOp) for value in op.operands)
+def _computes(op: CircleOp) -> bool:
+    reads_values = any(not isinstance(value.owner, ConstOp) for value in op.operands)
+    return reads_values and op.SPEC.name not in _NOT_COMPUTING
 
 
 def _real_interface(model: LintedModel) -> Iterator[Finding]:
@@ -320,7 +319,7 @@ def _saturated(model: LintedModel) -> Iterator[Finding]:
 def _without_target(model: LintedModel) -> Iterator[Finding]:
     reasons: dict[str, list[CircleOp]] = {}
     for op in model.operators:
-        if op.SPEC.name in _NOT_COMPUTING or not _reads_values(op):
+        if not _computes(op):
             continue
         if (reason := _reason(op, model.targets)) is not None:
             reasons.setdefault(reason, []).append(op)

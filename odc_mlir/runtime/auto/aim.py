@@ -87,13 +87,22 @@ def is_quantized(graph: Graph) -> bool:
 
 def why_not(graph: Graph) -> str | None:
     """Return the reason why the model must not be replaced between two runs, or None."""
-    if graph.states or any(info.is_variable for info in graph.tensors):
-        return "the model keeps state from run to run, which an exchange would lose"
-    for item in graph.nodes:
-        if Trait.STATEFUL in item.node.spec.traits:
-            return f"{item.node.spec.name} {item.node.name!r} keeps state from run to run, which an exchange would lose"
     if not graph.nodes:
         return "the model computes nothing"
+    seen, work = set[int](), [graph]
+    while work:
+        called = work.pop()
+        if id(called) in seen:
+            continue
+        seen.add(id(called))
+        if called.states or any(info.is_variable for info in called.tensors):
+            return "the model keeps state from run to run, which an exchange would lose"
+        for item in called.nodes:
+            node = item.node
+            if item.calls and node.spec.name != "CALL_ONCE":  # keeps what its subgraphs keep
+                work += item.calls.values()
+            elif Trait.STATEFUL in node.spec.traits:
+                return f"{node.spec.name} {node.name!r} keeps state from run to run, which an exchange would lose"
     return None
 
 

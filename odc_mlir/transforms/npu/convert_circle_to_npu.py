@@ -105,6 +105,7 @@ class ConvertCircleToNpuPass(PatternPass):
             moves.LowerGather,
             moves.LowerDynamicUpdateSlice,
             moves.LowerMove,
+            functions.LowerIsland,
             elementwise.LowerQuantize,
             elementwise.LowerRelu,
             elementwise.LowerConstantSelect,

@@ -6,7 +6,8 @@ Before::
     %2 = circle.conv_2d(%1, %w, %b) attributes {odc.placed = "npu"} : …
 
 After: both have ``odc.group = 0``. The patterns are those of :mod:``odc_mlir.transforms.partition.plans.plans``,
-longest first; operators that the NPU does not support are in no group.
+longest first, and float islands; operators that the NPU does not support are in no group. If an operator of an island
+is on the host, so are the others.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.passes import ModulePass
 
-from odc_mlir.transforms.common.placement import GROUP, NPU, main_function, operators, placed
+from odc_mlir.transforms.common.placement import GROUP, NPU, main_function, operators, place_on_host, placed
 from odc_mlir.transforms.partition.plans.plans import groups
+from odc_mlir.transforms.partition.rules.islands import islands
 
 
 class NpuFormGroupsPass(ModulePass):
@@ -25,7 +27,16 @@ class NpuFormGroupsPass(ModulePass):
     name = "npu-form-groups"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        candidates = [item for item in operators(main_function(op)) if placed(item) == NPU]
-        for number, (_, members) in enumerate(groups(candidates)):
+        found = list(operators(main_function(op)))
+        whole = []
+        for island in islands(found):
+            on_npu = [item for item in island.members if placed(item) == NPU]
+            if len(on_npu) == len(island.members):
+                whole.append(on_npu)
+                continue
+            for item in on_npu:
+                place_on_host(item, "island: an operator beside it is on the host")
+        chains = [members for _, members in groups([item for item in found if placed(item) == NPU])]
+        for number, members in enumerate(whole + chains):
             for item in members:
                 item.attributes[GROUP] = IntegerAttr(number, i64)

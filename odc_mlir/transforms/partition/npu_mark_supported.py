@@ -10,13 +10,14 @@ After::
 
 The rules are those of :mod:``odc_mlir.transforms.partition.rules.table``. They are not applied to operators that the
 user wants on the host (``odc.place = "host"``). Only the main function is divided into segments; operators in functions
-called by control flow stay on the host.
+called by control flow stay on the host. Real element-wise operators between DEQUANTIZE and QUANTIZE of 8-bit codes are
+supported together, with a DEQUANTIZE of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -30,6 +31,7 @@ from odc_mlir.transforms.common import placement
 from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 from odc_mlir.transforms.partition.rules.edges import edge_bytes, memory_reason
+from odc_mlir.transforms.partition.rules.islands import Island, islands, separate_islands
 from odc_mlir.transforms.partition.rules.table import verdict
 
 
@@ -49,7 +51,12 @@ class NpuMarkSupportedPass(PatternPass):
         target = targets.load(choice.target)
         limit = choice.sram_limit if choice.allow_host else None  # otherwise stripes, or an error, answer it
         limits = PlacementLimits(target, limit or target.sram.capacity_bytes, choice.numerics)
-        placement.mark_places(op, MarkSupported(limits))
+        candidates = list(placement.operators(placement.main_function(op)))
+        separate_islands(candidates)
+        found = islands(candidates)
+        placement.mark_places(
+            op, MarkSupported(limits, {member: island for island in found for member in island.members})
+        )
 
 
 @dataclass
@@ -58,9 +65,11 @@ class MarkSupported(placement.PlacePattern):
 
     place = placement.NPU
     limits: PlacementLimits
+    islands: Mapping[CircleOp, Island] = field(default_factory=dict)
 
     def reason_against(self, op: CircleOp, /) -> str | None:
-        result = verdict(node_of(op), self.limits)
+        island = self.islands.get(op)
+        result = verdict(node_of(op) if island is None else island.node, self.limits)
         if not result.supported:
             return f"{result.reason}{'; wanted on the NPU' if placement.wanted_place(op) == placement.NPU else ''}"
         edge = edge_bytes(op)

@@ -89,3 +89,20 @@ func.func @prelu(%x: tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x
 // CHECK: %[[HIGH:.*]] = npu.scale %{{.*}} in_zero 3 out_zero -2 scale <1073741824, 1> clamp(-2, 127)
 // CHECK-NEXT: %[[BELOW:.*]] = npu.elementwise mul %[[LOW]], %{{.*}} a_zero 3 out_zero -2 out_scale <1073741824, -1>
 // CHECK-NEXT: npu.elementwise add %[[HIGH]], %[[BELOW]] a_zero -2 b_zero -2 out_zero -2
+
+// -----
+
+// Real operators between 8-bit codes are one table.
+func.func @island(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x!quant.uniform<u8:f32, 0.25>> {
+  %c = circle.const [2.0] : tensor<f32>
+  %d = circle.dequantize(%x) : (tensor<1x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4xf32>
+  %r = circle.relu(%d) : (tensor<1x4xf32>) -> tensor<1x4xf32>
+  %s = circle.add(%d, %c) : (tensor<1x4xf32>, tensor<f32>) -> tensor<1x4xf32>
+  %m = circle.mul(%r, %s) : (tensor<1x4xf32>, tensor<1x4xf32>) -> tensor<1x4xf32>
+  %q = circle.quantize(%m) : (tensor<1x4xf32>) -> tensor<1x4x!quant.uniform<u8:f32, 0.25>>
+  func.return %q : tensor<1x4x!quant.uniform<u8:f32, 0.25>>
+}
+// CHECK-LABEL: func.func @island(
+// CHECK: npu.program @segment_0
+// CHECK-NEXT: npu.lut %{{.*}} table <sha256_{{.*}}, 256>
+// CHECK-NEXT: odc.yield

@@ -48,3 +48,28 @@ func.func @main(%x: tensor<1x8x8x32x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x
   func.return %0 : tensor<1x1024x1024x32x!quant.uniform<i8:f32, 0.5:3>>
 }
 // CHECK: odc.reason = "fits-sram: 33556480 bytes of 4194304; '' of 33554432 bytes leaves the NPU as a whole"
+
+// -----
+
+// Real operators between 8-bit codes are supported with their conversions; an island gets a DEQUANTIZE of its own.
+// One with 16-bit codes is not, nor is one that other operators read.
+func.func @main(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5>>) -> (tensor<1x4x!quant.uniform<u8:f32, 0.5>>, tensor<1x4xf32>, tensor<1x4x!quant.uniform<i16:f32, 0.5>>) {
+  %c = circle.const [0.5] : tensor<1xf32>
+  %0 = circle.dequantize(%x) : (tensor<1x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4xf32>
+  %1 = circle.sin(%0) : (tensor<1x4xf32>) -> tensor<1x4xf32>
+  %2 = circle.mul(%1, %c) : (tensor<1x4xf32>, tensor<1xf32>) -> tensor<1x4xf32>
+  %3 = circle.quantize(%2) : (tensor<1x4xf32>) -> tensor<1x4x!quant.uniform<u8:f32, 0.5>>
+  %4 = circle.cos(%0) : (tensor<1x4xf32>) -> tensor<1x4xf32>
+  %5 = circle.quantize(%4) : (tensor<1x4xf32>) -> tensor<1x4x!quant.uniform<u8:f32, 0.5>>
+  %6 = circle.add(%5, %3) : (tensor<1x4x!quant.uniform<u8:f32, 0.5>>, tensor<1x4x!quant.uniform<u8:f32, 0.5>>) -> tensor<1x4x!quant.uniform<u8:f32, 0.5>>
+  %7 = circle.quantize(%4) : (tensor<1x4xf32>) -> tensor<1x4x!quant.uniform<i16:f32, 0.5>>
+  func.return %6, %4, %7 : tensor<1x4x!quant.uniform<u8:f32, 0.5>>, tensor<1x4xf32>, tensor<1x4x!quant.uniform<i16:f32, 0.5>>
+}
+// CHECK: circle.dequantize(%x) attributes {odc.placed = "host"
+// CHECK-NEXT: %[[OWN:.*]] = circle.dequantize(%x) attributes {odc.placed = "npu"}
+// CHECK-NEXT: circle.sin(%[[OWN]]) attributes {odc.placed = "npu"}
+// CHECK-NEXT: circle.mul({{.*}} attributes {odc.placed = "npu"}
+// CHECK-NEXT: circle.quantize({{.*}} attributes {odc.placed = "npu"}
+// CHECK-NEXT: circle.cos({{.*}} attributes {odc.placed = "host"
+// CHECK-NEXT: circle.quantize({{.*}} attributes {odc.placed = "host"
+// CHECK: circle.quantize({{.*}} attributes {odc.placed = "host"

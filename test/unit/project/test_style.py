@@ -22,7 +22,7 @@ LONGEST_FUNCTION_LINES = 90
 TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
-    "transforms/npu": 11_440,
+    "transforms/npu": 11_465,
     "quantizer": 11_540,
     "transforms/circle": 6_800,
     "transforms/native": 6_480,
@@ -37,7 +37,7 @@ LINE_BUDGETS = {
     "simulator": 3_990,
     "runtime/reporting": 3_630,
     TOP_LEVEL: 3_956,
-    "transforms/partition": 3_505,
+    "transforms/partition": 3_600,
     "isa": 2_950,
     "runtime": 2_674,
     "runtime/session": 2_975,

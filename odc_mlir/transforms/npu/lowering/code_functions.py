@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -62,18 +63,17 @@ def is_sigmoid(node: Node) -> bool:
     return unit and source.scale < _LARGEST_SCALE and not (source.zero_point or result.zero_point)
 
 
-def results_of(node: Node, dynamic: int, codes: NDArray[Any]) -> NDArray[Any]:
-    """Return the result for each of ``codes`` as operand ``dynamic``; the others are constants of one element."""
-    line = codes.shape
-    source, result = node.operand(dynamic), node.results[0]
+def results_of(node: Node, arrays: Mapping[int, NDArray[Any]]) -> NDArray[Any]:
+    """Return the result for ``arrays`` of one dimension as operands; the others are constants of one element."""
+    (line,) = {array.shape for array in arrays.values()}
     operands = tuple(
-        replace(source, shape=line, _array=None) if index == dynamic else _scalar(operand)
+        replace(operand, shape=line, _array=None) if index in arrays and operand is not None else _scalar(operand)
         for index, operand in enumerate(node.operands)
     )
-    probe = replace(node, operands=operands, results=(replace(result, shape=line, _array=None),))
-    arrays = [codes if i == dynamic else None if o is None else o.array() for i, o in enumerate(operands)]
-    (found,) = node.spec.kernel_function(probe)(arrays)
-    if found.shape != line or found.dtype != result.info.numpy:
+    probe = replace(node, operands=operands, results=(replace(node.results[0], shape=line, _array=None),))
+    given = [arrays[i] if i in arrays else None if o is None else o.array() for i, o in enumerate(operands)]
+    (found,) = node.spec.kernel_function(probe)(given)
+    if found.shape != line or found.dtype != probe.results[0].info.numpy:
         raise CompileError("the host kernel gives no table of values", op=node.spec.name, tensor=node.name)
     return np.ascontiguousarray(found)
 
@@ -100,7 +100,7 @@ def interpolated_table(node: Node, dynamic: int) -> NDArray[np.int16] | None:
     Every 128th result is an entry. The last entry is beyond the results: candidates are tried against the last results.
     """
     try:
-        found = results_of(node, dynamic, _ALL)
+        found = results_of(node, {dynamic: _ALL})
     except OdcError:
         return None
     if found.dtype != np.int16:

@@ -6,12 +6,14 @@ table of 513 entries or a sum of such tables, and piecewise linear functions are
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.ir import Operation, SSAValue
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of, node_of
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.numerics.elementwise import leaky_params, scale_params
@@ -21,6 +23,7 @@ from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering import code_functions
 from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, pair_of
+from odc_mlir.transforms.partition.rules.islands import island_of
 from odc_mlir.transforms.partition.rules.table import works_by_table
 
 LOW, HIGH = code_range("int16")
@@ -47,8 +50,32 @@ class LowerByTable(LowerToNpu):
     def rewrite(self, site: Site) -> None:
         dynamic = _source(site)
         codes = codes_by_bits(site.info(dynamic).info.numpy)
-        table = code_functions.results_of(site.node, dynamic, codes)
+        table = code_functions.results_of(site.node, {dynamic: codes})
         site.finish(npu.LutOp(site.operand(dynamic), site.result_type, table=BlobAttr.of(table.tobytes())))
+
+
+class LowerIsland(LowerToNpu):
+    """A float island between 8-bit codes, with all its operators, to a table of 256 result codes."""
+
+    operators = ("QUANTIZE",)
+
+    def matches(self, op: CircleOp, /) -> bool:
+        return island_of(op) is not None
+
+    def rewrite(self, site: Site) -> None:
+        island = island_of(site.op)
+        assert island is not None, "the pattern matches"
+        values: dict[SSAValue, NDArray[Any]] = {island.source: codes_by_bits(info_of(island.source).info.numpy)}
+        for op in island.members:
+            known = {index: values[value] for index, value in enumerate(op.operands) if value in values}
+            values[op.results[0]] = code_functions.results_of(node_of(op), known)
+        table = BlobAttr.of(values[site.op.results[0]].tobytes())
+        site.finish(npu.LutOp(island.source, site.result_type, table=table))
+        for op in reversed(island.members[:-1]):
+            site.rewriter.erase(op)
+            for operand in op.operands:
+                if isinstance(operand.owner, ConstOp) and not operand.uses:
+                    site.rewriter.erase(operand.owner)
 
 
 class LowerTableSum16(LowerByTable):

@@ -28,7 +28,7 @@ from odc_mlir.support.locations import names_loc, op_name
 from odc_mlir.targets import MemoryMode, MemoryPort, Target
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import NPU, main_function, operators, placed
-from odc_mlir.transforms.common.rewriting import ByKind
+from odc_mlir.transforms.common.rewriting import ByKind, is_real
 from odc_mlir.transforms.npu.convert_circle_to_npu import ConvertCircleToNpuPass
 from odc_mlir.transforms.npu.npu_alias_moves import mark_views
 from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
@@ -133,7 +133,9 @@ def npu_works(
     for index, op in enumerate(list(operators(main_function(scratch)))):
         found.append(None)
         labels.append((op.SPEC.name, op_name(op)))
-        if placed(op) == NPU:
+        if placed(op) == NPU and any(map(is_real, op.results)):  # in an island, whose last operator stands for all
+            found[index] = OperatorCost()
+        elif placed(op) == NPU:
             found[index] = _guarded(*labels[index], partial(_lower, op, index, patterns))
     for kind in _REWRITES:
         kind().apply(ctx, scratch)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.models import ModelBuilder, add_model, model_bytes
+from helpers.models import ModelBuilder, add_model, choosing_model, model_bytes
 from helpers.pretended import SHAPE, Pretended, phases, served, session_of, subtract_model
 from odc_mlir.errors import SessionError
-from odc_mlir.formats.circle.model import Model, Signature
+from odc_mlir.formats.circle.model import Model, Signature, Tensor
 from odc_mlir.formats.manifest import Manifest
 from odc_mlir.formats.package import PackageFiles
 from odc_mlir.runtime import Session
@@ -24,6 +24,7 @@ from odc_mlir.runtime.auto.candidates import Opened
 from odc_mlir.runtime.auto.controller import AutoCompiler
 from odc_mlir.runtime.auto.jobs import Job, Milestone, progress_line, read_progress
 from odc_mlir.runtime.auto.settings import AutoStatus, Level, Phase
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.package import Package
 
 pytestmark = pytest.mark.usefixtures("pretended")
@@ -399,6 +400,13 @@ def test_models_that_keep_state_are_left_alone(model: Model, name: str) -> None:
     status = session.odc_status
     assert status.phase is Phase.REJECTED
     assert status.reason == f"{name} keeps state from run to run, which an exchange would lose"
+
+
+def test_branches_keep_state_if_their_subgraphs_do() -> None:
+    model = choosing_model()
+    assert aim.why_not(build_graph(model)) is None
+    model.subgraphs[2].tensors.append(Tensor("state", "float32", (1,), is_variable=True))
+    assert "keeps state" in (aim.why_not(build_graph(model)) or "")
 
 
 def test_backends_without_the_npu() -> None:
