@@ -8,21 +8,25 @@ Before::
 After: both have ``npu.view``. A slice is read in place. Concatenated tensors are written to their final places directly
 if each is a result, is used whole and only once in the concatenation, and is not an output of the program. Tensors
 whose rows are joined for matrix products, such as a cache and a new row, have ``npu.parts``: the products load them
-where they are. Everything else remains a move, as does a slice that is an output.
+where they are, and a slice of such rows is moved from there too. Everything else remains a move, as does a slice that
+is an output.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import Block, OpResult, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import InsertPoint
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_tiling import PARTS, VIEW
 from odc_mlir.transforms.common.rewriting import apply_patterns_to
+from odc_mlir.transforms.npu.schedule.geometry import clip
 from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPatternPass, TargetedProgram
 from odc_mlir.transforms.npu.schedule.tensor_ir import (
     NOTHING_COMPUTED,
@@ -30,12 +34,48 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import (
     joins_whole,
     loads_parts,
     readers,
+    row_copy,
     row_parts,
+    row_slice,
     slice_of,
     viewed,
 )
 
 MOST_PARTS = 4  # each is a transfer of its own for every image
+
+
+class SliceOfJoined(RewritePattern):
+    """A move of some rows of joined tensors takes them from these tensors, unless one of the moves is a view."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:
+        joined, rows = viewed(op.inputs[0]).owner, row_slice(op)
+        if (
+            rows is None
+            or not isinstance(joined, npu.MoveOp)
+            or (slice_of(op) is not None and not _is_output(op.output))
+        ):
+            return
+        parts = row_parts(joined)
+        if parts is None or all(map(_can_be_placed, map(viewed, joined.inputs))):
+            return
+        taken = [(part, clip(rows.start - part.first, len(rows), part.rows)) for part in parts]
+        taken = [(part, found) for part, found in taken if found.length]
+        images, row = math.prod(npu.shape_of(op.output)[:-2]), npu.shape_of(op.output)[-1]
+        copies = [
+            row_copy(number, (images, found.length, row), part.rows, len(rows), found.first, found.before)
+            for number, (part, found) in enumerate(taken)
+        ]
+        made = npu.MoveOp([part.value for part, _ in taken], op.output.type, copies=copies)
+        made.location = op.location
+        # As early as the tensors can be overwritten: the end of a program has no other work to hide transfers.
+        users = {user for value in (joined.output, *made.inputs) for user in (value.owner, *readers(value))} - {op}
+        before = op.prev_op
+        while before is not None and before not in users:
+            before = before.prev_op
+        assert before is not None, "the tensors are joined before a slice of them is moved"
+        rewriter.insert(made, InsertPoint.after(before))
+        rewriter.replace(op, [], [made.output])
 
 
 class AliasSlice(RewritePattern):
@@ -73,7 +113,7 @@ class NpuAliasMovesPass(ProgramPatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        return (AliasSlice, AliasConcatenation, LoadParts)
+        return (SliceOfJoined, AliasSlice, AliasConcatenation, LoadParts)
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         mark_views(job.program.block)
@@ -81,8 +121,9 @@ class NpuAliasMovesPass(ProgramPatternPass):
 
 def mark_views(block: Block) -> None:
     """Mark the moves of ``block`` that are views; operations of other dialects read bytes in their own places."""
-    moves = [op for op in block.ops if isinstance(op, npu.MoveOp)]
-    apply_patterns_to([kind() for kind in NpuAliasMovesPass.patterns()], moves)
+    first, *others = (kind() for kind in NpuAliasMovesPass.patterns())
+    for patterns in ([first], others):
+        apply_patterns_to(patterns, [op for op in block.ops if isinstance(op, npu.MoveOp)])
 
 
 def _mark(op: npu.MoveOp, rewriter: PatternRewriter, name: str = VIEW) -> None:

@@ -261,13 +261,33 @@ def row_parts(op: npu.MoveOp) -> list[RowPart] | None:
     found = []
     for copy in copies:
         value = op.inputs[copy.source]
-        run = math.prod(npu.shape_of(value)) // images
-        loops = [(images, run, shape[-2] * row), (run, 1, 1)][images == 1 :]
-        sizes, reads, writes = zip(*loops, strict=True)
-        if copy != StridedCopy(copy.source, 0, copy.to, sizes, reads, writes) or copy.to % row or run % row:
+        rows, first = math.prod(npu.shape_of(value)) // (images * row), copy.to // row
+        if copy != row_copy(copy.source, (images, rows, row), rows, shape[-2], 0, first):
             return None
-        found.append(RowPart(value, copy.to // row, run // row))
+        found.append(RowPart(value, first, rows))
     return sorted(found, key=lambda part: part.first)
+
+
+def row_slice(op: npu.MoveOp) -> range | None:
+    """Return the rows, along the second last axis, that a move takes from its only operand, or None."""
+    copies, shape = list(op.strided_copies()), npu.shape_of(op.output)
+    if op.fill is not None or len(copies) != 1 or len(op.inputs) != 1 or len(shape) < 2:
+        return None
+    images, rows, row = math.prod(shape[:-2]), shape[-2], shape[-1]
+    first, total = copies[0].start // row, math.prod(npu.shape_of(op.inputs[0])) // (images * row)
+    is_slice = copies[0] == row_copy(0, (images, rows, row), total, rows, first, 0)
+    return range(first, first + rows) if is_slice else None
+
+
+def row_copy(source: int, sizes: tuple[int, int, int], read: int, written: int, first: int, to: int) -> StridedCopy:
+    """Return the copy of rows from row ``first`` of images with ``read`` rows to row ``to`` of ones with ``written``.
+
+    ``sizes``: images, rows and elements of a row.
+    """
+    images, rows, row = sizes
+    run = rows * row
+    loops = [(images, read * row, written * row), (run, 1, 1)][images == 1 :]
+    return StridedCopy(source, first * row, to * row, *zip(*loops, strict=True))
 
 
 def loads_parts(op: npu.MoveOp) -> bool:
