@@ -29,13 +29,12 @@ def add_generation_flags(group: argparse._ArgumentGroup) -> None:
 
 
 class Printer:
-    """Prints the text of tokens as it grows; characters wait until all of their tokens have come."""
+    """Prints the text from the first new token on; characters wait until all of their tokens have come."""
 
     def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int]) -> None:
         self._tokenizer, self._ids, self._shown = tokenizer, list(prompt_ids), ""
         self._start = time.perf_counter()
         self.seconds: list[float] = []
-        self._show()
 
     def __call__(self, token: int) -> None:
         """Print what ``token`` adds to the text, and keep its time."""

@@ -47,8 +47,11 @@ def test_a_text_is_continued(backend: str, files: list[str], capsys: pytest.Capt
 def test_flags_that_do_not_fit_are_refused(
     flags: list[str], message: str, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    capsys.readouterr()
     assert odc_run.main([*files, *flags]) == 1
-    assert message in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert not printed.out
 
 
 def test_a_prompt_needs_a_tokenizer(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
