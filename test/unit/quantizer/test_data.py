@@ -1,32 +1,37 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from helpers.models import ModelBuilder, add_model
 from odc_mlir.calibration.copies import distinct, stratified, without
-from odc_mlir.errors import InputError, OptionError
+from odc_mlir.errors import InputError, OdcError, OptionError
 from odc_mlir.formats.calibration import Pictures
 from odc_mlir.quantizer.samples import LoadOptions, make_data, split
 from odc_mlir.runtime.execution.graph import build_graph
 
 GRAPH = build_graph(add_model())  # two inputs [1, 4]
+Samples = list[list[np.ndarray]]
 
 
-def _samples(count: int) -> list[list[np.ndarray]]:
+def _samples(count: int) -> Samples:
     return [[np.full((1, 4), i, np.float32), np.zeros((1, 4), np.float32)] for i in range(count)]
+
+
+def _numbers(samples: Samples) -> list[int]:
+    return [int(sample[0][0, 0]) for sample in samples]
 
 
 @pytest.mark.parametrize(("count", "held"), [(8, 4), (40, 16), (200, 50), (1000, 64)])
 def test_a_quarter_is_held_back_and_more_of_few(count: int, held: int) -> None:
     data = split(_samples(count), np.arange(count))
     assert (len(data.fit), len(data.held), data.separate) == (count - held, held, False)
-    kept = [int(sample[0][0, 0]) for sample in data.held]
-    assert data.labels is not None
+    kept = _numbers(data.held)
     assert data.labels.tolist() == kept
-    assert not {int(sample[0][0, 0]) for sample in data.fit} & set(kept)
+    assert not set(_numbers(data.fit)) & set(kept)
     assert max(kept) - min(kept) >= count // 2, "from all over the data"
 
 
@@ -36,59 +41,33 @@ def test_few_samples_do_both() -> None:
     assert data.findings == ["all 7 samples were used both to choose ranges and to check the model"]
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-def test_codes_and_pixels_are_no_samples_of_a_real_input(dtype: str) -> None:
-    samples = [[np.zeros((1, 4), np.float32), np.full((1, 4), i, dtype)] for i in range(8)]
-    with pytest.raises(InputError, match=rf"sample 0 holds {dtype}, codes or pixels where the input takes float32"):
-        make_data(GRAPH, samples)
-
-
 def test_samples_may_be_of_other_number_types_and_without_a_batch() -> None:
     data = make_data(GRAPH, [[np.arange(4), np.arange(4.0)[np.newaxis]]] * 8)
-    assert {array.dtype.name for sample in data.fit for array in sample} == {"float32"}
-    assert {array.shape for sample in data.fit for array in sample} == {(1, 4)}
+    assert {(array.dtype.name, array.shape) for sample in data.fit for array in sample} == {("float32", (1, 4))}
 
 
 def test_left_out_samples_take_their_labels_along() -> None:
     data = split(_samples(12), np.arange(12))
-    kept = [int(sample[0][0, 0]) for sample in data.held[1:]]
     told = data.without([data.held[0], data.fit[2]])
     assert (len(told.fit), len(told.held), told.left_out) == (len(data.fit) - 1, len(data.held) - 1, 2)
     for samples, labels in ((told.fit, told.fit_labels), (told.held, told.labels)):
-        assert labels is not None
-        assert labels.tolist() == [int(sample[0][0, 0]) for sample in samples]
-    assert [int(sample[0][0, 0]) for sample in told.held] == kept
+        assert labels.tolist() == _numbers(samples)
+    assert _numbers(told.held) == _numbers(data.held[1:])
     assert data.without([]) is data
     assert data.without(data.held) is data, "nothing would be left to check the model on"
-
-
-def test_evaluation_samples_are_checked_on_with_their_labels() -> None:
-    data = make_data(GRAPH, _samples(23)[3:], _samples(3), [4, 5, 6])
-    assert (len(data.fit), len(data.held), data.separate) == (20, 3, True)
-    assert data.labels is not None
-    assert data.labels.tolist() == [4, 5, 6]
-    assert not data.findings
-
-
-def test_samples_given_twice_with_two_labels_are_told_of() -> None:
-    samples = _samples(20)
-    data = make_data(GRAPH, samples + samples[:3], labels=[*range(20), 0, 7, 8])
-    assert data.findings == [
-        "1 of 23 samples repeat others, and count once",
-        "2 of 22 samples repeat others, with other labels: one of both is wrong",
-    ]
 
 
 @pytest.mark.parametrize("period", [2, 3, 4, 6])
 def test_kinds_that_take_turns_are_on_both_sides(period: int) -> None:
     data = split(_samples(64))
     for part in (data.fit, data.held):
-        assert {int(sample[0][0, 0]) % period for sample in part} == set(range(period))
+        assert {number % period for number in _numbers(part)} == set(range(period))
 
 
 @pytest.mark.parametrize(
     ("calibration", "evaluation", "fit", "held", "separate"),
     [
+        (range(3, 23), range(3), 20, [0, 1, 2], True),  # all are new
         (range(20), range(15, 30), 20, [*range(20, 30)], True),  # some are new
         (range(20), range(4), 16, [*range(4)], False),  # all are seen, and enough others are left
         (range(20), range(2, 20), 10, [2 + place for place in stratified(10, 18)], False),  # too few are
@@ -103,13 +82,11 @@ def test_samples_to_check_on_that_choose_as_well(
     every = _samples(30)
     given = [[every[i] for i in part] for part in (calibration, evaluation)]
     data = make_data(GRAPH, *given, np.array(evaluation) * 10)
-    assert (len(data.fit), data.separate) == (fit, separate)
-    assert [int(sample[0][0, 0]) for sample in data.held] == held
-    assert data.labels is not None
+    assert (len(data.fit), data.separate, _numbers(data.held)) == (fit, separate, held)
     assert data.labels.tolist() == [10 * number for number in held]
-    assert len(data.findings) == 1
+    assert len(data.findings) == bool(set(calibration) & set(evaluation))
     if len(data.held) < len(data.fit):
-        assert not {int(sample[0][0, 0]) for sample in data.fit} & set(held)
+        assert not set(_numbers(data.fit)) & set(held)
 
 
 def test_a_sample_counts_once() -> None:
@@ -121,6 +98,11 @@ def test_a_sample_counts_once() -> None:
     assert len(make_data(GRAPH, repeated, labels=labels).fit) == 5
     labels[0] = 9  # one of the two labels of that sample is wrong
     assert len(make_data(GRAPH, repeated, labels=labels).fit) == 6
+    twice = make_data(GRAPH, _samples(20) + _samples(3), labels=[*range(20), 0, 7, 8])
+    assert twice.findings == [
+        "1 of 23 samples repeat others, and count once",
+        "2 of 22 samples repeat others, with other labels: one of both is wrong",
+    ]
     assert len(make_data(GRAPH, repeated, options=LoadOptions(repeats=True)).held) == 11
     recorded = make_data(GRAPH, None, recorded=repeated)
     assert (len(recorded.held), recorded.seen) == (10, True)
@@ -143,13 +125,12 @@ def test_a_sample_counts_once() -> None:
 
 def test_labels_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "d.npz"
-    inputs = {f"in_{i}": np.zeros((16, 4), np.float32) for i in range(2)}
-    np.savez(path, **inputs, y=np.arange(16))  # type: ignore[arg-type]
+    inputs: dict[str, Any] = {f"in_{i}": np.zeros((16, 4), np.float32) for i in range(2)}
+    np.savez(path, **inputs, y=np.arange(16))
     data = make_data(GRAPH, path, labels=True, options=LoadOptions(most=12))
-    assert data.labels is not None
     assert len(data.labels) == len(data.held) == 6
     assert make_data(GRAPH, path).labels is None
-    np.savez(path, **inputs)  # type: ignore[arg-type]
+    np.savez(path, **inputs)
     with pytest.raises(OptionError, match="the samples have no labels; add them to the file as array y"):
         make_data(GRAPH, path, labels=True)
 
@@ -160,10 +141,12 @@ def test_recorded_inputs_and_made_up_ones() -> None:
     other = [np.zeros((5, *value.shape), np.float32) for value in _samples(1)[0]]  # of a run in other shapes
     assert len(make_data(GRAPH, None, recorded=[*_samples(3), other]).held) == 3
     made_up = make_data(GRAPH, None, ranges={"a": (2.0, 3.0)})
-    assert not made_up.fit
+    assert (made_up.fit, made_up.made_up) == ([], True)
     assert all(2.0 <= sample[0].min() <= sample[0].max() <= 3.0 for sample in made_up.held)
-    assert made_up.made_up
     assert not make_data(GRAPH, None, _samples(3)).made_up
+
+
+PAIR = np.zeros((1, 4), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -171,18 +154,23 @@ def test_recorded_inputs_and_made_up_ones() -> None:
     [
         ([[np.zeros((1, 4))]], None, "sample 0 has 1 array, the model has 2 inputs"),
         ([[np.zeros((1, 4)), np.array(["x"])]], None, "sample 0 has str.* data, expected float32"),
+        # Codes and pixels are no samples of a real input.
+        *(
+            (
+                [[PAIR, np.full((1, 4), i, dtype)] for i in range(8)],
+                None,
+                f"sample 0 holds {dtype}, codes or pixels where",
+            )
+            for dtype in ("int8", "uint8", "int16")
+        ),
         (_samples(3), [1, 2], "got 2 labels for 3 samples"),
         ([], None, "there is no sample"),
+        (None, [1], "labels need the samples that they belong to"),
     ],
 )
-def test_refusals(samples: list[list[np.ndarray]], labels: list[int] | None, text: str) -> None:
-    with pytest.raises(InputError, match=text):
+def test_refusals(samples: Samples | None, labels: list[int] | None, text: str) -> None:
+    with pytest.raises(OdcError, match=text):
         make_data(GRAPH, samples, labels=labels)
-
-
-def test_labels_need_samples() -> None:
-    with pytest.raises(OptionError, match="labels need the samples that they belong to"):
-        make_data(GRAPH, None, labels=[1])
 
 
 def test_a_sample_far_from_all_others_is_named() -> None:
@@ -209,9 +197,8 @@ def test_mean_and_scale_need_pictures(tmp_path: Path) -> None:
 def test_whole_numbers_that_do_not_fit_are_refused(value: int) -> None:
     """They would wrap round to others."""
     builder = ModelBuilder()
-    x, z, y = (builder.tensor(name, (1, 4), "int32") for name in ("x", "z", "y"))
-    builder.operator("ADD", [x, z], [y])
-    graph = build_graph(builder.finish([x, z], [y]))
+    x, z = (builder.tensor(name, (1, 4), "int32") for name in "xz")
+    graph = build_graph(builder.finish([x, z], [builder.made("y", (1, 4), "ADD", x, z, dtype="int32")]))
     samples = [[np.full((1, 4), i, np.int64), np.zeros((1, 4), np.int64)] for i in range(4)]
     assert make_data(graph, samples).fit[0][0].dtype == np.int32
     samples[2][1][0, 3] = value
