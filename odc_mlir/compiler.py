@@ -1,6 +1,6 @@
 """The driver of the compiler: import a model, run the pipeline of a backend, make binaries, build the package.
 
-One loop serves NPUs, processors and targets of other packages; :mod:`odc_mlir.backends` holds their differences.
+NPUs, processors and targets of other packages share this code; :mod:`odc_mlir.backends` holds their differences.
 Nothing here prints or exits. ``odc_mlir.compile`` wraps the result of :func:`compile` for running and reporting.
 """
 
@@ -141,13 +141,13 @@ def compile(
 
     Raises OdcError, and TimeLimitError after ``time_limit`` seconds: a result must not depend on the clock.
     ``progress`` is called with the current activity, the number of steps done, and the total or None. ``verify``:
-    verify the IR after ``stages`` or after ``passes``, or ``run`` what stages make, too, and raise TranslationError
-    where results change. ``remember``: use the user's cache of tilings, which affects only compile time. ``states``:
-    inputs by the output that they get their next value from, or texts OUT=IN; by default the pairs that the model
-    declares, and with none of them all are ordinary inputs and outputs. ``before``: additional passes or names of
-    passes, by the name of the pass that they run before; they run again whenever that pass does.
+    verify the IR after ``stages`` except ``npu-sched`` and ``npu-alloc``, after ``passes``, or also ``run`` it and
+    raise TranslationError if results change. ``remember``: use the user's cache of tilings, which affects only compile
+    time. ``states``: inputs by the output that they get their next value from, or texts OUT=IN; default: the pairs that
+    the model declares; empty: all are ordinary inputs and outputs. ``before``: additional passes or names of passes, by
+    the name of the pass that they run before; they run again whenever that pass does.
 
-    A program that is given as IR runs once in the simulator, which must not fail.
+    NPU programs that are given as IR run once in the simulator; CompileError if one fails.
     """
     backend = _backend(target, memory, prefer, sram_limit, allow_host, placement)
     added = pipelines.added_passes(before)

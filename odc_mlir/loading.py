@@ -21,7 +21,7 @@ from odc_mlir.support.text import parse_module
 from odc_mlir.transforms.common.tensor_names import tell_apart
 from odc_mlir.universe import make_context
 
-# A line that begins as some of IR text does: a value, an operation, an alias, a comment.
+# Start of a line of IR text: a value, an operation, an alias or a comment.
 _IR = re.compile(rb"^\s*(%\S+|[a-z_]\w*\.[a-z]\w*|\"[a-z_]\w*\.[a-z]\w*\"\s*\(|module|[#!]\w+\s*=|//)", re.MULTILINE)
 
 
@@ -33,7 +33,7 @@ def import_model(source: ModelSource | Package) -> ModuleOp:
 def load(model: ModelSource | Package) -> ModuleOp:
     """Load a model file, IR text or a package, told apart by content, as a verified module; raises OdcError.
 
-    No two tensors of a function have the same name, and none is without.
+    Tensors without a name, and those with the name of another one in their function, get new names.
     """
     source: ModelSource = model_of(model)
     data = _head_or_bytes(source)
@@ -51,14 +51,14 @@ def load(model: ModelSource | Package) -> ModuleOp:
             if name.endswith(".mlir") or _IR.match(text):
                 raise
             hint = "give a .circle or .tflite file, an nnpackage, or IR text"
-            raise ModelError("this is no model, but other text", location=name, hint=hint) from error
+            raise ModelError("this text is not a model", location=name, hint=hint) from error
         verify_module(module, positions)
         tell_apart(module)
     return module
 
 
 def copied(model: ModelSource | Package | ModuleOp) -> ModuleOp:
-    """Return a module that the caller may change: a copy of ``source``, or a newly loaded one."""
+    """Return a module that the caller may change: a copy of ``model``, or a newly loaded one."""
     if not isinstance(model, ModuleOp):
         return load(model)
     module = clone_module(model)
@@ -67,10 +67,10 @@ def copied(model: ModelSource | Package | ModuleOp) -> ModuleOp:
 
 
 def from_torch(module: Any, example_inputs: Any) -> ModuleOp:
-    """Convert a PyTorch module, on inputs like ``example_inputs`` (a tuple of tensors), to a verified module by TICO.
+    """Convert a PyTorch module with TICO to a verified module; ``example_inputs`` is a tuple of tensors.
 
-    The module is converted in evaluation mode, and left in the mode that it was in. Raises OptionError where TICO is
-    not installed, and ModelError, with the reason, where it cannot convert the module.
+    The module is converted in evaluation mode; its own mode is restored afterwards. Raises OptionError if TICO is not
+    installed, and ModelError with the reason if it cannot convert the module.
     """
     try:
         import tico
@@ -80,7 +80,7 @@ def from_torch(module: Any, example_inputs: Any) -> ModuleOp:
     arguments = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
     try:
         converted = tico.convert(module.eval(), arguments).circle_binary
-    except Exception as error:  # of torch.export and of TICO, which have no base of their own
+    except Exception as error:  # errors of torch.export and TICO have no common base class
         text = " ".join(str(error).split()) or type(error).__name__
         raise ModelError(f"TICO cannot convert the module: {text}") from error
     finally:
@@ -89,7 +89,7 @@ def from_torch(module: Any, example_inputs: Any) -> ModuleOp:
 
 
 def _head_or_bytes(source: ModelSource) -> bytes:
-    """Read enough of ``source`` to recognise its format; nothing if it cannot be read."""
+    """Read enough of ``source`` to recognise its format; return b"" if it cannot be read."""
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
     try:
@@ -100,5 +100,5 @@ def _head_or_bytes(source: ModelSource) -> bytes:
 
 
 def _is_text(data: bytes) -> bool:
-    """Return whether bytes can be IR text: some, and no control characters but white space."""
+    """Return whether ``data`` can be IR text: not empty, and without control characters other than white space."""
     return bool(data) and not any(byte < 32 and byte not in b"\t\n\r\f" for byte in data[:4096])

@@ -7,10 +7,9 @@ includes all stages before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
-from operator import itemgetter
 from typing import ClassVar
 
 from xdsl.context import Context
@@ -246,7 +245,7 @@ def without_validation(context: Context) -> Iterator[None]:
 
 
 Passes = ModulePass | str | Sequence[ModulePass | str]  # a pass, a textual pipeline, or a sequence of these
-Observer = Callable[[str, ModulePass, ModuleOp], None]  # stage, the pass that has just run, the module
+StagedPass = tuple[str | None, ModulePass]  # a pass with the stage that names it, None outside of stages
 
 
 def stage_names() -> tuple[str, ...]:
@@ -320,33 +319,26 @@ def build_pass(spec: ArgSpec) -> ModulePass:
         raise OptionError(f"pass {spec.name!r}: {str(error)[:1].lower()}{str(error)[1:]}") from error
 
 
-def expand_stages(pipeline: str) -> Iterator[tuple[str | None, ArgSpec | None]]:
-    """Return the passes that a textual ``pipeline`` names, each with the stage that names it.
+def passes_of(pipeline: str) -> list[StagedPass]:
+    """Build the passes of a textual ``pipeline``; a stage's name means the passes that the stage adds.
 
-    A stage's name stands for the passes that it adds; one that adds none yields the stage alone. Raises OptionError for
-    text that is no pipeline.
+    Raises OptionError for text that is not a pipeline, and for wrong passes and options.
     """
     by_name = {stage.name: stage for stage in (*STAGES, *NATIVE_STAGES)}
     try:
         specs = list(parse_pipeline(pipeline))
-    except (ValueError, ArgSpecParseError) as error:  # the second is no Exception; its last line says what is wrong
+    except (ValueError, ArgSpecParseError) as error:  # the second is a BaseException; its last line has the reason
         reason = str(error).splitlines()[-1].strip()
         raise OptionError(f"cannot read the pipeline {pipeline!r}: {reason}") from error
+    passes: list[StagedPass] = []
     for spec in specs:
-        if spec.name in by_name and not spec.parameters:
-            yield from ((spec.name, item) for item in by_name[spec.name].specs)
-            if not by_name[spec.name].passes:
-                yield spec.name, None
+        if spec.name not in by_name or spec.parameters:
+            passes.append((None, build_pass(spec)))
+        elif by_name[spec.name].passes:
+            passes += [(spec.name, build_pass(item)) for item in by_name[spec.name].specs]
         else:
-            yield None, spec
-
-
-def passes_of(pipeline: str) -> list[tuple[str, ModulePass]]:
-    """Build the passes of a textual ``pipeline``, each with its stage, or its own name outside of stages."""
-    return [
-        (stage or "", StageWithoutPasses(stage or "")) if spec is None else (stage or spec.name, build_pass(spec))
-        for stage, spec in expand_stages(pipeline)
-    ]
+            passes.append((spec.name, StageWithoutPasses(spec.name)))
+    return passes
 
 
 def passes_until(
@@ -354,7 +346,7 @@ def passes_until(
 ) -> Iterator[tuple[str, ModulePass]]:
     """Yield stage and pass for every pass from the first stage (or the one after ``after``) to the end of ``name``.
 
-    ``options``: configured passes that stand in for the stages' default ones of the same name.
+    ``options``: configured passes, which replace the stages' default ones of the same name.
     """
     configured = {type(item).name: item for item in options}
     for stage in stages_until(name, after):
@@ -375,16 +367,15 @@ def run(
     *,
     after: str | None = None,
     options: Sequence[ModulePass] = (),
-    observe: Observer | None = None,
 ) -> None:
     """Run the stages up to ``name`` on ``module`` in place, with the verification of :func:`run_passes`.
 
-    Raises OptionError for an unknown stage and other OdcErrors, naming the stage, for what a pass refuses, and for IR
-    that is past the first stage already.
+    Raises OptionError for an unknown stage, and CompileError for IR beyond the first stage; errors of passes name the
+    stage.
     """
     if after is None:
         refuse_lowered(module)
-    run_passes(context, module, passes_until(name, after=after, options=options), observe=observe)
+    run_passes(context, module, passes_until(name, after=after, options=options))
 
 
 def added_passes(before: Mapping[str, Passes] | None) -> dict[str, list[ModulePass]]:
@@ -403,10 +394,10 @@ def added_passes(before: Mapping[str, Passes] | None) -> dict[str, list[ModulePa
     return added
 
 
-def passes_given(given: Passes) -> list[tuple[str, ModulePass]]:
+def passes_given(given: Passes) -> list[StagedPass]:
     """Return the passes of a pass, a textual pipeline or a sequence of these, as :func:`passes_of` does."""
     if isinstance(given, ModulePass):
-        return [(type(given).name, given)]
+        return [(None, given)]
     if isinstance(given, str):
         return passes_of(given)
     other: object = given
@@ -475,41 +466,50 @@ def apply_pass(item: ModulePass, context: Context, module: ModuleOp) -> None:
         ) from error
 
 
+def with_added(before: Mapping[str, Sequence[ModulePass]], passes: Iterable[StagedPass]) -> Iterator[StagedPass]:
+    """Yield ``passes``, and in front of each the additional passes ``before`` its name, in the same stage."""
+    for stage, item in passes:
+        yield from ((stage, extra) for extra in before.get(item.name, ()))
+        yield stage, item
+
+
 def run_passes(
     context: Context,
     module: ModuleOp,
-    passes: Iterable[tuple[str, ModulePass]],
+    passes: Iterable[StagedPass],
     *,
-    observe: Observer | None = None,
     verify: bool = True,
+    verifier: Callable[[ModuleOp], None] | None = None,
+    around: Callable[[str | None, ModulePass], AbstractContextManager[object]] = lambda stage, item: nullcontext(),
 ) -> None:
-    """Run (stage, pass) pairs on ``module`` in place; verify it and check legality after each stage.
+    """Run ``passes`` on ``module`` in place; verify it and check its legality after each stage.
 
-    Without ``verify``, the caller does so later. If ``context`` has ``verify_each``, the module is verified after each
-    pass, which shows the wrong one, and stages of :data:`CHECKED_ON_REQUEST` are checked too. With an active
-    validation they are as well, and the end is run and compared with the beginning.
+    Without ``verify``, the caller does so later. With a ``verifier``, or if ``context`` has ``verify_each``, the module
+    is verified after each pass. Stages of :data:`CHECKED_ON_REQUEST` are verified and checked only then, or with an
+    active validation, which also runs the result and compares it with the beginning. ``around`` makes a context in
+    which a pass runs and is verified.
     """
-    each, validation = getattr(context, "verify_each", False), validation_of(context)
+    verify_each, validation = verifier is not None or getattr(context, "verify_each", False), validation_of(context)
+    verifier = verifier or ModuleOp.verify
     validation.start(module)
-    before: Mapping[str, Sequence[ModulePass]] = getattr(context, "before", {})  # additional passes
+    before: Mapping[str, Sequence[ModulePass]] = getattr(context, "before", {})
     added = {id(extra) for extras in before.values() for extra in extras}
-    passes = ((stage, each) for stage, item in passes for each in (*before.get(item.name, ()), item))
-    for stage, members in groupby(passes, key=itemgetter(0)):
-        for _, item in members:
+    staged = with_added(before, passes)
+    for label, members in groupby(staged, key=lambda pair: pair[0] or pair[1].name):
+        for stage, item in members:
             checkpoint(context)
-            tell(context, f"{stage}: {item.name}")
-            with typed_errors(stage, pass_name=item.name if id(item) in added else None):
+            tell(context, f"{label}: {item.name}")
+            is_named = stage is None or id(item) in added
+            with around(stage, item), typed_errors(stage, pass_name=item.name if is_named else None):
                 apply_pass(item, context, module)
-                if each:
-                    module.verify()
-            if observe is not None:
-                observe(stage, item, module)
-        if not (each or validation.is_active) and (stage in CHECKED_ON_REQUEST or not verify):
+                if verify_each:
+                    verifier(module)
+        if not (verify_each or validation.is_active) and (label in CHECKED_ON_REQUEST or not verify):
             continue
-        with typed_errors(stage):
-            if not each:
-                module.verify()
-            if ends_stage(stage, item):
+        with typed_errors(stage, pass_name=item.name if stage is None else None):
+            if not verify_each:
+                verifier(module)
+            if stage is not None and ends_stage(stage, item):
                 check_stage(module, stage)
-        validation.keep(stage, module)
+        validation.keep(label, module)
     validation.check()

@@ -113,7 +113,7 @@ class RecordStore:
                     f"the folder cannot be made: {error.strerror}", location=str(self.path), passing=is_passing(error)
                 ) from None
         elif not os.path.lexists(self.path):
-            raise RecordsError("there is no such file of records", location=str(self.path))
+            raise RecordsError(f"{self.path} does not exist")
         with self._open(write=create) as database:
             self.digest = self._enter(database, digest, create=create)
 

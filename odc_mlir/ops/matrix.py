@@ -28,10 +28,10 @@ def batch_matmul(node: Node) -> list[ResultType]:
 
 
 def verify_batch_matmul(node: Node) -> None:
-    """Check that the left operand has the result's element type (int8 products may be int32 sums)."""
+    """Check that the left operand and the result have one element type; sums of int8 products may stay int32."""
     left, out = node.operand(0).dtype, node.results[0].dtype
     if left != out and (left, out) != ("int8", "int32"):
-        raise node.error(f"the left operand is {left}, the result {out}; they must be equal")
+        raise node.error(f"the left operand is {left}, the result {out}; use equal types, or int8 and int32")
 
 
 def _columns(options: Mapping[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""HTML as values, and the frame of a page: headline numbers, sections, style and script."""
+"""Functions that build HTML: tags, tables, lists, and a page with headline numbers, sections, style and script."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ _VOID = frozenset({"input", "meta", "br"})
 
 
 class Html(str):
-    """Markup, as opposed to text."""
+    """HTML markup; other strings are text, which is escaped."""
 
     __slots__ = ()
 
 
 def text(value: object) -> Html:
-    """Return ``value`` as text, unless it is markup."""
+    """Return ``value`` as markup: escaped, unless it is markup already."""
     return value if isinstance(value, Html) else Html(escape(printable(str(value))))
 
 
 def tag(name: str, *children: object, **attributes: object) -> Html:
-    """``<name …>children</name>``; ``class_`` and ``data_x`` are written ``class`` and ``data-x``, None is left out."""
+    """Return ``<name …>children</name>``. Attributes ``class_`` and ``data_x`` become ``class`` and ``data-x``.
+
+    Attributes that are None are omitted.
+    """
     pairs = (
         f' {key.rstrip("_").replace("_", "-")}="{escape(printable(str(value)))}"'
         for key, value in attributes.items()
@@ -41,7 +44,7 @@ def tag(name: str, *children: object, **attributes: object) -> Html:
 
 
 def joined(parts: Iterable[object], between: str = "") -> Html:
-    """Concatenate several pieces of markup or text."""
+    """Concatenate pieces of markup or text, with ``between`` after each but the last."""
     return Html(between.join(map(text, parts)))
 
 
@@ -76,10 +79,10 @@ class TableCell:
 def table(
     columns: Sequence[Column], rows: Iterable[Sequence[object]], *, caption: str, classes: Sequence[str] = ()
 ) -> Html:
-    """Return a table that can be sorted by every column, searched, and unfolded if it is long.
+    """Return a table that can be sorted by every column, searched, and unfolded if it is long; "" without rows.
 
     ``rows``: one :class:`TableCell` or value per column; a column that is empty in all of them is left out.
-    ``classes``: one per row, or none. Nothing without rows.
+    ``classes``: one per row, or none.
     """
     listed = [[item if isinstance(item, TableCell) else TableCell(item) for item in row] for row in rows]
     used = [any(row[place].shown not in _EMPTY for row in listed) for place in range(len(columns))]
@@ -111,14 +114,14 @@ def _cell(column: Column, cell: TableCell) -> Html:
 
 
 def pairs(values: Mapping[str, object] | Iterable[tuple[str, object]], *, caption: str) -> Html:
-    """Return a table of names and values, in the order given; nothing without any."""
+    """Return a table of names and values, in the order given; "" without any."""
     items = values.items() if isinstance(values, Mapping) else values
     rows = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in items]
     return tag("table", tag("caption", caption), tag("tbody", *rows), class_="pairs") if rows else Html("")
 
 
 def bullets(items: Iterable[object]) -> Html:
-    """Return a list; nothing without items."""
+    """Return a list; "" without items."""
     found = [tag("li", item) for item in items]
     return tag("ul", *found) if found else Html("")
 
@@ -146,7 +149,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Section of a page, left out without content. ``lead``: an introductory sentence."""
+    """Section of a page; pages omit sections without content. ``lead``: an introductory sentence."""
 
     title: str
     content: Html
@@ -179,7 +182,7 @@ def render(title: str, figures: Iterable[Figure], sections: Iterable[Section], *
     )
     script = Html(f"<script>{_asset('page.js')}</script>")
     page = f'<!DOCTYPE html>\n<html lang="en"><head>\n{head}\n</head>\n<body>\n{body}\n{script}\n</body></html>\n'
-    return page.encode(errors="replace").decode()  # names of files may hold bytes that are no text
+    return page.encode(errors="replace").decode()  # file names may contain bytes that are not UTF-8
 
 
 def _figure(figure: Figure) -> Html:

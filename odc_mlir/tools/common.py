@@ -231,15 +231,15 @@ def _outcome(
 _BARE = {"--verify-each": "--verify-each=passes"}
 
 
-def add_verify_each(parser: argparse.ArgumentParser) -> None:
+def add_verify_each(parser: argparse.ArgumentParser, default: str) -> None:
     """Add the flag ``--verify-each[=run]``, whose value is the argument ``verify`` of ``odc_mlir.compile``."""
     parser.add_argument(
         "--verify-each",
         default="stages",
         choices=("passes", "run"),
         metavar="passes|run",
-        help="verify the IR after every pass, not only after every stage; --verify-each=run: also run the IR on "
-        "random inputs, and fail where results change",
+        help=f"verify the IR after every pass ({default}); --verify-each=run: also run the IR on random inputs, and "
+        "fail if results change",
     )
 
 

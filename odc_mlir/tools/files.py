@@ -325,7 +325,7 @@ def _checked_inputs(arguments: argparse.Namespace, action: argparse.Action, role
         with suppress(OSError, ValueError):  # the command says what is wrong with it
             mode = os.stat(text).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise OptionError("this is not a regular file", location=text)
+                raise OptionError(f"{text} is not a regular file")
     return texts
 
 

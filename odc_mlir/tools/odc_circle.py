@@ -27,29 +27,29 @@ def build_parser() -> argparse.ArgumentParser:
     parser = base_parser("odc-circle", "Inspect and edit models (.circle, .tflite, .mlir, nnpackage).")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    listing = _command(commands, "operators", "list operators: number, code, name, types", _operators)
+    listing = _command(commands, "operators", "list operators: number, opcode, names and types of results", _operators)
     listing.add_argument(
-        "--code", metavar="NAME", action="append", default=[], help="only operators of this kind; repeatable"
+        "--code", metavar="NAME", action="append", default=[], help="only this opcode or custom code; repeatable"
     )
     listing.add_argument(
         "--name", metavar="NAME", help="only operators with a result of this name; * and ? are wildcards"
     )
     add_switch(listing, "--json", "print one JSON document")
 
-    dump = _command(commands, "tensors", "write constants with their parameters as .npz or .h5", _tensors)
+    dump = _command(commands, "tensors", "write constants, with scales and zero points, as .npz or .h5", _tensors)
     add_output(dump, "-o", "--output", metavar="OUT", kind=ARRAYS, required=True, help=".npz, .h5 or .hdf5")
     dump.add_argument("--name", metavar="NAME", help="only constants of this name; * and ? are wildcards")
     add_overwrite(dump)
 
     resized = _editor(commands, "resize", "change the shapes of inputs", _resize)
-    resized.add_argument("--shapes", metavar="SHAPES", required=True, help="one for each input, such as [1,3],[4]")
+    resized.add_argument("--shapes", metavar="SHAPES", required=True, help="a shape for each input, such as [1,3],[4]")
 
     cut = _editor(commands, "extract", "extract a subgraph, given by tensors or by operators", _extract)
     cut.add_argument("--inputs", metavar="NAME", nargs="+", default=[], help="tensors that become inputs")
     cut.add_argument("--outputs", metavar="NAME", nargs="+", default=[], help="tensors that become outputs")
     cut.add_argument("--operators", metavar="NUMBERS", help="numbers of the operators of the subgraph, such as 1,3-5")
 
-    parts = _command(commands, "partition", "split a model into parts, and write how they are connected", _partition)
+    parts = _command(commands, "partition", "split a model into parts; write them and their connections", _partition)
     add_input(
         parts, "--part-file", metavar="FILE", required=True, help="assignment of operators to backends, in ONE's format"
     )
@@ -68,7 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="types, scales, zero points and codes by tensor name, in the format of ONE's q-implant",
     )
 
-    summary = "store int8 codes as uint8 or the reverse; represented numbers stay the same"
+    summary = "convert int8 codes to uint8 or the reverse; represented numbers stay the same"
     turned = _editor(commands, "requantize", summary, _requantize)
     turned.add_argument("--to", choices=("int8", "uint8"), required=True, help="element type of the result")
 
@@ -80,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_output(joined, "-o", "--output", metavar="OUT", kind=MODEL, required=True, help="joint model, .circle")
     add_overwrite(joined)
 
-    _editor(commands, "fake-quantize", "convert to a float model that rounds where the model quantises", _fake)
+    _editor(commands, "fake-quantize", "convert a quantised model to a float model with fake quantisation", _fake)
     return parser
 
 
@@ -91,7 +91,7 @@ def _command(commands: Any, name: str, help: str, body: Body) -> argparse.Argume
 
 
 def _editor(commands: Any, name: str, help: str, edit: Edit) -> argparse.ArgumentParser:
-    """Add a subcommand that writes what ``edit`` makes of a model."""
+    """Add a subcommand that writes the model that ``edit`` returns."""
     parser = _command(commands, name, help, lambda arguments: _edit(arguments, edit))
     add_output(
         parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, required=True, help="model: .circle or .tflite"

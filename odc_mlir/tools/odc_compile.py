@@ -87,7 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--time-limit", type=float, metavar="S", help="fail, and write nothing, when compiling takes longer (seconds)"
     )
-    add_verify_each(parser)
+    add_verify_each(parser, "default: after every stage except npu-sched and npu-alloc")
     add_before(parser)
     add_switch(parser, "--no-cache", "search every tiling again instead of looking it up in the cache")
     add_switch(parser, "--strict", "fail if any operator stays on the host")

@@ -21,8 +21,8 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-dump``."""
     parser = base_parser(
         "odc-dump",
-        "Show the tables of a .circle or .tflite model, the program in a .npu file, the target of a .cpu file, the "
-        "parts of an nnpackage, or the ranges in a record file (ranges.sqlite, minmax.bin).",
+        "Show the content of a model (.circle, .tflite), a compiled segment (.npu, .cpu), an nnpackage, or a file of "
+        "recorded ranges (ranges.sqlite, minmax.bin).",
         epilog="The kind of a file is recognised by its content.",
     )
     add_input(parser, "file", metavar="FILE")
@@ -47,7 +47,7 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def listing(path: str) -> str:
-    """Return the whole program in the .npu file at ``path`` as text; raise PackageError for any other file."""
+    """Return the whole program in the .npu file at ``path`` as text; raise ModelError or PackageError."""
     from odc_mlir.isa import container
     from odc_mlir.isa.assembly import write_listing
 
@@ -58,7 +58,7 @@ def _existing(path: str) -> Path:
     """Return the regular file at ``path``; raise ModelError."""
     file = Path(path)
     if not file.is_file():
-        raise ModelError("there is no such file" if not file.exists() else "this is not a regular file", location=path)
+        raise ModelError(f"{path} {'is not a regular file' if file.exists() else 'does not exist'}")
     return file
 
 
@@ -88,8 +88,7 @@ def describe(path: str) -> Document:
     if is_minmax(head):
         return known | describe_minmax(file.read_bytes(), path)
     raise ModelError(
-        f"its content is of no known kind, it starts with {head!r}",
-        location=path,
+        f"{path} is of an unknown kind: it starts with {head!r}",
         hint="odc-dump shows Circle and TFLite models, .npu programs, .cpu files, nnpackages and records of ranges",
     )
 

@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OdcError, OptionError, did_you_mean
 from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, OutputKind, starts_with
 from odc_mlir.tools import opt_passes
-from odc_mlir.tools.common import EXIT_USER, UsageError, add_before, add_time_limit, add_verify_each, base_parser, tool
+from odc_mlir.tools.common import (
+    EXIT_USER,
+    UsageError,
+    add_before,
+    add_time_limit,
+    add_verify_each,
+    base_parser,
+    passes_before,
+    tool,
+)
 from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
     from xdsl.context import Context
     from xdsl.dialects.builtin import ModuleOp
+    from xdsl.passes import ModulePass
     from xdsl.utils.target import Target
 
-    from odc_mlir.errors import OdcError
+    from odc_mlir.pipelines import StagedPass
     from odc_mlir.support.locations import Positions
     from odc_mlir.support.text import Constants
+    from odc_mlir.transforms.common.rewriting import RewriteCounts
     from odc_mlir.viewer import Viewer
 
 EPILOG = """\
@@ -86,7 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_switch(text, "--print-no-properties", "in generic syntax, print properties as attributes")
     add_switch(text, "--print-debuginfo", "print locations on a terminal too (they are always printed elsewhere)")
     opt_passes.add_watch_options(parser)
-    add_verify_each(parser)
+    add_verify_each(parser, "the default")
     add_output(
         parser,
         "--view",
@@ -173,56 +185,28 @@ def _body(arguments: argparse.Namespace) -> int | None:
     if arguments.list_patterns and not arguments.steps:
         print(*opt_passes.pattern_list(None), sep="\n")
         return None
-    steps = list(opt_passes.steps_of(arguments))
-    for option in opt_passes.silent_options(arguments, steps):
+    from odc_mlir.pipelines import added_passes, check_reached, with_added
+
+    before, passes = added_passes(passes_before(arguments)), list(opt_passes.requested(arguments))
+    check_reached(before, (item.name for _, item in passes))
+    for option in opt_passes.idle_print_options(arguments, list(with_added(before, passes))):
         print(f"odc-opt: warning: {option} prints nothing: that pass does not run", file=sys.stderr)
-    timing = opt_passes.Timing("total")
-    arguments.counts = {}
-    views: list[Viewer] = []
-    outputs, differences = _process_all(arguments, steps, timing, views)
+    run = _Run(arguments, passes, before)
+    outputs, differences = run.process_all()
     if differences:
         print(*differences, sep="\n", file=sys.stderr)
         return EXIT_USER
     if arguments.list_patterns:
-        outputs = ["".join(f"{line}\n" for line in opt_passes.pattern_list(arguments.counts)).encode()]
+        outputs = ["".join(f"{line}\n" for line in opt_passes.pattern_list(run.counts)).encode()]
     arguments.files.write("output_file", lambda: (SEPARATOR + b"\n").join(outputs), default=STANDARD)
     if arguments.view:
         from odc_mlir.viewer import render
 
-        arguments.files.write("view", lambda: render(_name(arguments), views))
+        arguments.files.write("view", lambda: render(_name(arguments), run.viewers))
     if arguments.timing:
-        timing.seconds = sum(part.seconds for part in timing.parts)
-        print(*timing.lines(), sep="\n", file=sys.stderr)
+        run.timing.seconds = sum(part.seconds for part in run.timing.parts)
+        print(*run.timing.lines(), sep="\n", file=sys.stderr)
     return None
-
-
-def _process_all(
-    arguments: argparse.Namespace, steps: Sequence[opt_passes.Step], timing: opt_passes.Timing, views: list[Viewer]
-) -> tuple[list[bytes], list[str]]:
-    """Process each piece of the input; return the outputs and the differences from expected errors."""
-    from odc_mlir.support.locations import Positions
-
-    outputs: list[bytes] = []
-    differences: list[str] = []
-    for content, first_line in _pieces(arguments):
-        positions = Positions()
-        errors: list[OdcError] = []
-        try:
-            outputs.append(_process(arguments, steps, content, first_line, timing, positions, views))
-        except ExceptionGroup as found:  # of verification
-            errors = [error for error in found.exceptions if isinstance(error, OdcError)]
-        except OdcError as error:
-            if not arguments.print_diagnostics:  # which prints what the library says, for files of any name
-                positions.place(error)
-            errors = [error]
-        if arguments.verify_diagnostics:
-            wanted = opt_passes.expectations((content or b"").decode("utf-8", "replace"), first_line)
-            differences += opt_passes.unexpected(wanted, errors, _name(arguments))
-        elif errors and arguments.print_diagnostics:
-            outputs.append("".join(f"{error}\n" for error in errors).encode())
-        elif errors:
-            raise errors[0]
-    return outputs, differences
 
 
 def _wrong_usage(arguments: argparse.Namespace) -> str | None:
@@ -292,91 +276,141 @@ def _pieces(arguments: argparse.Namespace) -> Iterator[tuple[bytes | None, int]]
         line += piece.count(b"\n")
 
 
-def _process(
-    arguments: argparse.Namespace,
-    steps: Sequence[opt_passes.Step],
-    content: bytes | None,
-    first_line: int,
-    timing: opt_passes.Timing,
-    positions: Positions,
-    views: list[Viewer],
-) -> bytes:
-    """Run the passes on one piece of the input and return its output."""
-    from odc_mlir.frontend.import_circle import load_module
-    from odc_mlir.pipelines import refuse_lowered, validation_of
-    from odc_mlir.support.diagnostics import verify_errors
-    from odc_mlir.transforms.common.rewriting import RewriteCounts, observed
-    from odc_mlir.universe import make_context
+@dataclass
+class _Run:
+    """One run of the command: passes over each piece of the input, and records of them for timing, pages and lists."""
 
-    context = make_context(allow_unregistered=arguments.allow_unregistered_dialect)
-    if arguments.verify_each == "run":
-        from odc_mlir.validation import Validator
+    arguments: argparse.Namespace
+    passes: Sequence[StagedPass]
+    before: Mapping[str, Sequence[ModulePass]]
+    timing: opt_passes.Timing = field(default_factory=lambda: opt_passes.Timing("total"))
+    counts: dict[str, RewriteCounts] = field(default_factory=dict)
+    viewers: list[Viewer] = field(default_factory=list)
 
-        context.validator = Validator()
-    verify = not arguments.disable_verify
-    source = arguments.input if content is None else content
-    name = _name(arguments)
+    def process_all(self) -> tuple[list[bytes], list[str]]:
+        """Process each piece of the input; return the outputs and the differences from expected errors."""
+        from odc_mlir.support.locations import Positions
 
-    def read() -> ModuleOp:
-        module = load_module(context, source, name, first_line=first_line, verify=False, positions=positions)
-        if verify and (wrong := verify_errors(module, positions)):
-            raise ExceptionGroup("wrong operations", wrong)
-        return module
+        outputs: list[bytes] = []
+        differences: list[str] = []
+        for content, first_line in _pieces(self.arguments):
+            positions = Positions()
+            errors: list[OdcError] = []
+            try:
+                outputs.append(self.process(content, first_line, positions))
+            except ExceptionGroup as found:  # of verification
+                errors = [error for error in found.exceptions if isinstance(error, OdcError)]
+            except OdcError as error:
+                if not self.arguments.print_diagnostics:  # which prints what the library says, for files of any name
+                    positions.place(error)
+                errors = [error]
+            if self.arguments.verify_diagnostics:
+                wanted = opt_passes.expectations((content or b"").decode("utf-8", "replace"), first_line)
+                differences += opt_passes.unexpected(wanted, errors, _name(self.arguments))
+            elif errors and self.arguments.print_diagnostics:
+                outputs.append("".join(f"{error}\n" for error in errors).encode())
+            elif errors:
+                raise errors[0]
+        return outputs, differences
 
-    with timing.part("read"):
-        module = read()
-    printer = opt_passes.IrPrinter(arguments)
-    viewer = _viewer(arguments, views, module)
-    if opt_passes.starts_with_stages(arguments):
-        refuse_lowered(module)
-    validation = validation_of(context)
-    validation.start(module)
-    for index, step in enumerate(steps):
-        printer.start(step.item, module)
-        try:
-            with ExitStack() as watching:
-                if viewer is not None:
-                    watching.enter_context(viewer.watching(step.label, step.item.name))
-                if arguments.list_patterns:
-                    watching.enter_context(observed(arguments.counts.setdefault(step.item.name, RewriteCounts())))
-                step.run(context, module, timing, positions if verify else None)
-        except OdcError:
-            raise
-        except Exception as error:
-            error.reproducer = _reproducer(context, read, steps, index)  # type: ignore[attr-defined]
-            raise
-        printer.end(step.item, module)
-        validation.keep(step.label, module)
-    validation.check()
-    with timing.part("write"):
-        return _emit(arguments, context, module)
+    def process(self, content: bytes | None, first_line: int, positions: Positions) -> bytes:
+        """Run the passes on one piece of the input and return its output."""
+        from odc_mlir.frontend.import_circle import load_module
+        from odc_mlir.pipelines import refuse_lowered, run_passes
+        from odc_mlir.support.diagnostics import verify_errors, verify_module
+        from odc_mlir.universe import make_context
 
+        arguments, verify = self.arguments, not self.arguments.disable_verify
+        unregistered = arguments.allow_unregistered_dialect
+        context = make_context(allow_unregistered=unregistered, before=self.before)
+        if arguments.verify_each == "run":
+            from odc_mlir.validation import Validator
 
-def _viewer(arguments: argparse.Namespace, views: list[Viewer], module: ModuleOp) -> Viewer | None:
-    """Return a viewer for the passes over one module, if a page is requested."""
-    if not arguments.view:
-        return None
-    from odc_mlir.viewer import Viewer
+            context.validator = Validator()
 
-    views.append(Viewer(module))
-    return views[-1]
+        def read() -> ModuleOp:
+            source = arguments.input if content is None else content
+            module = load_module(
+                context, source, _name(arguments), first_line=first_line, verify=False, positions=positions
+            )
+            if verify and (wrong := verify_errors(module, positions)):
+                raise ExceptionGroup("wrong operations", wrong)
+            return module
+
+        def verified(module: ModuleOp) -> None:
+            with self.timing.part("verify"):
+                verify_module(module, positions)
+
+        with self.timing.part("read"):
+            module = read()
+        if opt_passes.starts_with_stages(arguments):
+            refuse_lowered(module)
+        around = self._around(context, module, read)
+        verifier = verified if verify else None
+        run_passes(context, module, self.passes, verify=verify, verifier=verifier, around=around)
+        with self.timing.part("write"):
+            return _emit(arguments, context, module)
+
+    def _around(
+        self, context: Context, module: ModuleOp, read: Callable[[], ModuleOp]
+    ) -> Callable[[str | None, ModulePass], AbstractContextManager[None]]:
+        """Return a function that makes the context of a pass: printing, timing, pages, counts, and reproducers."""
+        from odc_mlir.pipelines import StageWithoutPasses, with_added
+        from odc_mlir.support.diagnostics import typed_errors
+        from odc_mlir.transforms.common.rewriting import RewriteCounts, observed
+
+        left = [item for _, item in with_added(self.before, self.passes)]
+        done: list[ModulePass] = []
+        printer, viewer = opt_passes.IrPrinter(self.arguments), self._viewer(module)
+
+        @contextmanager
+        def around(stage: str | None, item: ModulePass) -> Iterator[None]:
+            name = None if isinstance(item, StageWithoutPasses) else item.name
+            printer.start(item, module)
+            try:
+                with ExitStack() as watching:
+                    if viewer is not None:
+                        watching.enter_context(viewer.watching(stage or item.name, item.name))
+                    if self.arguments.list_patterns:
+                        watching.enter_context(observed(self.counts.setdefault(item.name, RewriteCounts())))
+                    for label in filter(None, (stage, item.name)):
+                        watching.enter_context(self.timing.part(label))
+                    with typed_errors(pass_name=name):
+                        yield
+            except OdcError:
+                raise
+            except Exception as error:
+                error.reproducer = _reproducer(context, read, done, left)  # type: ignore[attr-defined]
+                raise
+            done.append(left.pop(0))
+            printer.end(item, module)
+
+        return around
+
+    def _viewer(self, module: ModuleOp) -> Viewer | None:
+        """Return a viewer for the passes over one module, if a page is requested."""
+        if not self.arguments.view:
+            return None
+        from odc_mlir.viewer import Viewer
+
+        self.viewers.append(Viewer(module))
+        return self.viewers[-1]
 
 
 def _reproducer(
-    context: Context, read: Callable[[], ModuleOp], steps: Sequence[opt_passes.Step], broken: int
+    context: Context, read: Callable[[], ModuleOp], done: Sequence[ModulePass], left: Sequence[ModulePass]
 ) -> str | None:
-    """Write a reproducer with the IR before pass number ``broken``, rebuilt because the pass stopped half-way."""
+    """Write a reproducer: passes ``left`` and the IR before them, rebuilt because the first one stopped half-way."""
     import traceback
 
     trace = traceback.format_exc()
-    module, done = read(), 0
+    module = read()
     try:
-        for step in steps[:broken]:
-            step.item.apply(context, module)
-            done += 1
+        for item in done:
+            item.apply(context, module)
     except Exception:  # it did not fail the first time: give what came in
-        module, done = read(), 0
-    return opt_passes.write_ir_reproducer(module, ",".join(step.text for step in steps[done:]), trace)
+        module, left = read(), [*done, *left]
+    return opt_passes.write_ir_reproducer(module, ",".join(map(opt_passes.text_of, left)), trace)
 
 
 def _emit(arguments: argparse.Namespace, context: Context, module: ModuleOp) -> bytes:

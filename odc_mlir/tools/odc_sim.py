@@ -51,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="parity: one latency per transfer; strict: also a limited number of bursts in flight (%(default)s)",
     )
     add_input(parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="the NPU to run on (default: the file's)")
-    parser.add_argument("--cycle-limit", type=int, metavar="N", help="stop with an error after so many cycles")
+    parser.add_argument("--cycle-limit", type=int, metavar="N", help="fail if a run takes more than N cycles")
     add_switch(parser, "--timing-only", "compute no values: the same cycles, faster")
     return parser
 
@@ -63,9 +63,9 @@ def _body(arguments: argparse.Namespace) -> None:
 
     path = Path(arguments.segment)
     if not path.is_file():
-        missing = "this is no file, but a folder" if path.is_dir() else "there is no such file"
+        missing = "is a folder, not a file" if path.is_dir() else "does not exist"
         hint = "the programs of a package are the files odc/*/segment-*.npu in it" if path.is_dir() else None
-        raise PackageError(missing, location=arguments.segment, hint=hint)
+        raise PackageError(f"{path} {missing}", hint=hint)
     binary = _binary(path)
     program = simulator.load(binary, target=arguments.target, location=arguments.segment)
     if arguments.assemble:

@@ -1,6 +1,8 @@
-"""Passes of an ``odc-opt`` command line: steps, help, observation, and the errors that comments of the input expect.
+"""Parts of ``odc-opt``: the passes to run, their help, printed IR, timing, and ``--verify-diagnostics``.
 
-``// expected-error @below {{scale is inf}}``, ``@+2``, ``@-1``, ``@above``, ``@unknown``, or nothing for this line.
+A comment such as ``// expected-error @below {{scale is inf}}`` in the input expects an error whose text contains that
+in braces. The error's line is given by ``@below``, ``@above``, ``@+2`` or ``@-1``; default: the comment's line.
+``@unknown`` expects an error without a line.
 """
 
 from __future__ import annotations
@@ -17,16 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odc_mlir.errors import ModelError, OdcError
-from odc_mlir.tools.common import passes_before, write_crash_file
+from odc_mlir.tools.common import write_crash_file
 from odc_mlir.tools.files import add_switch
 
 if TYPE_CHECKING:
-    from xdsl.context import Context
     from xdsl.dialects.builtin import ModuleOp
     from xdsl.ir import Operation
     from xdsl.passes import ModulePass
 
-    from odc_mlir.support.locations import Positions
+    from odc_mlir.pipelines import StagedPass
     from odc_mlir.support.universes import Addition
     from odc_mlir.transforms.common.rewriting import RewriteCounts
 
@@ -45,7 +46,7 @@ def pass_names() -> tuple[str, ...]:
 
 
 def pass_list() -> Iterator[str]:
-    """Return a line for each pass and each of its options: ours in compiler order, then xDSL's by name."""
+    """Return the lines of --list-passes: passes with options, ours in compiler order, then xDSL's, then plugins'."""
     from xdsl.transforms import get_all_passes
 
     from odc_mlir import pipelines, transforms
@@ -79,9 +80,9 @@ def _entry(name: str, kind: type[ModulePass]) -> Iterator[str]:
 
 
 def pattern_list(counts: Mapping[str, RewriteCounts] | None) -> Iterator[str]:
-    """Return a line for each pattern of our passes: name, source, summary.
+    """Return a line for each pass, and one for each of its patterns: name, source, summary.
 
-    ``counts``: the passes that ran with the numbers of their rewrites; then only their patterns are listed.
+    ``counts``: numbers of rewrites by pass; only these passes are listed, with the numbers.
     """
     from odc_mlir import pipelines
     from odc_mlir.support.universes import additions
@@ -119,74 +120,28 @@ def pass_help(name: str) -> Iterator[str]:
             yield f"      {option.text}"
 
 
-@dataclass(frozen=True)
-class Step:
-    """A pass to run. ``stage``: the stage that includes it, if any."""
+def text_of(item: ModulePass) -> str:
+    """Return the argument of -p that runs the pass."""
+    from odc_mlir.pipelines import StageWithoutPasses
 
-    item: ModulePass
-    stage: str | None = None
-
-    @property
-    def label(self) -> str:
-        """Return the name of the pass in listings."""
-        return self.stage or self.item.name
-
-    @property
-    def text(self) -> str:
-        """Return the argument of -p that runs the pass."""
-        from odc_mlir.pipelines import StageWithoutPasses
-
-        return self.item.stage if isinstance(self.item, StageWithoutPasses) else str(self.item.spec())
-
-    def run(self, context: Context, module: ModuleOp, timing: Timing, positions: Positions | None) -> None:
-        """Run the pass, and verify the result if ``positions`` are given; raise OdcError."""
-        from odc_mlir.legality import check_stage
-        from odc_mlir.pipelines import StageWithoutPasses, apply_pass, ends_stage
-        from odc_mlir.support.diagnostics import typed_errors, verify_module
-
-        alone = self.stage is None
-        name = None if isinstance(self.item, StageWithoutPasses) else self.item.name
-        with timing.part(self.label) as whole, typed_errors(self.stage, pass_name=name if alone else None):
-            with whole.part("run" if alone else self.item.name), typed_errors(pass_name=name):
-                apply_pass(self.item, context, module)
-            if positions is not None:
-                with whole.part("verify" if alone else f"verify {self.item.name}"):
-                    verify_module(module, positions)
-                    if self.stage is not None and ends_stage(self.stage, self.item):
-                        check_stage(module, self.stage)
+    return item.stage if isinstance(item, StageWithoutPasses) else str(item.spec())
 
 
-def steps_of(arguments: argparse.Namespace) -> Iterator[Step]:
-    """Return the steps in order; raise OdcError for invalid names, options and reproducers."""
-    from odc_mlir.pipelines import added_passes, check_reached
-
-    before = added_passes(passes_before(arguments))
-    steps = list(_requested(arguments))
-    check_reached(before, (step.item.name for step in steps))
-    for step in steps:
-        yield from map(Step, before.get(step.item.name, ()))
-        yield step
-
-
-def _requested(arguments: argparse.Namespace) -> Iterator[Step]:
-    """Return the requested steps, before passes are added by position."""
+def requested(arguments: argparse.Namespace) -> Iterator[StagedPass]:
+    """Return the passes to run without those of ``--before``; raise OdcError for wrong names, options, reproducers."""
     from odc_mlir import pipelines
     from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 
     chosen = [] if arguments.npu is None else [OdcSetTargetPass(arguments.npu)]
     for kind, text in _words(arguments):
         if kind == "stage":
-            yield from (Step(item, stage) for stage, item in pipelines.passes_until(text, options=chosen))
+            yield from pipelines.passes_until(text, options=chosen)
             continue
         if kind == "pass":
             name, given, options = text.partition("=")
             text = f"{name}{{{options}}}" if given else name
-        for stage, spec in pipelines.expand_stages(text):
-            if spec is None:
-                yield Step(pipelines.StageWithoutPasses(stage or ""), stage)
-                continue
-            item = pipelines.build_pass(spec)
-            yield Step(chosen[0] if chosen and item == OdcSetTargetPass() else item, stage)
+        for stage, item in pipelines.passes_of(text):
+            yield stage, chosen[0] if chosen and item == OdcSetTargetPass() else item
 
 
 def _words(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
@@ -204,9 +159,9 @@ def starts_with_stages(arguments: argparse.Namespace) -> bool:
     return bool(arguments.steps) and arguments.steps[0][0] == "stage" and not arguments.run_reproducer
 
 
-def silent_options(arguments: argparse.Namespace, steps: Sequence[Step]) -> Iterator[str]:
-    """Return the options that print IR around a pass that does not run."""
-    running = {step.item.name for step in steps}
+def idle_print_options(arguments: argparse.Namespace, passes: Sequence[StagedPass]) -> Iterator[str]:
+    """Return the options that would print IR before or after a pass that does not run."""
+    running = {item.name for _, item in passes}
     for when in ("before", "after"):
         for name in getattr(arguments, f"print_ir_{when}"):
             if name not in running:
@@ -277,7 +232,7 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
             f"--print-ir-{when}", action="append", default=[], metavar="PASS", help=f"print the IR {when} this pass"
         )
         watch.add_argument(f"--print-ir-{when}-all", action="store_true", help=f"print the IR {when} each pass")
-    add_switch(watch, "--print-ir-after-change", "print only changed IR: after each pass, or those of --print-ir-after")
+    add_switch(watch, "--print-ir-after-change", "print changed IR after the passes of --print-ir-after, or after all")
     watch.add_argument(
         "--print-between-passes", action="store_true", help=argparse.SUPPRESS
     )  # xDSL's name of after-all
@@ -296,18 +251,20 @@ class Timing:
     name: str
     seconds: float = 0.0
     parts: list[Timing] = field(default_factory=list)
+    running: list[Timing] = field(default_factory=list)
 
     @contextmanager
-    def part(self, name: str) -> Generator[Timing]:
-        """Time a part; a part with the same name as the previous one continues it."""
-        if not self.parts or self.parts[-1].name != name:
-            self.parts.append(Timing(name))
-        part = self.parts[-1]
+    def part(self, name: str) -> Generator[None]:
+        """Time a part, within the part that is running; one with the same name as the previous one continues it."""
+        parts = (self.running[-1] if self.running else self).parts
+        if not parts or parts[-1].name != name:
+            parts.append(Timing(name))
+        self.running.append(parts[-1])
         start = time.process_time()
         try:
-            yield part
+            yield
         finally:
-            part.seconds += time.process_time() - start
+            self.running.pop().seconds += time.process_time() - start
 
     def lines(self, whole: float | None = None, indent: int = 0) -> Iterator[str]:
         """Return a line for this and each part, longest first, with percent of the whole."""
@@ -319,7 +276,7 @@ class Timing:
 
 
 class IrPrinter:
-    """Printer of IR to stderr around the passes that the options name."""
+    """Printer of IR to stderr before and after the passes that the options name."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.before: Sequence[str] = arguments.print_ir_before

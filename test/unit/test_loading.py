@@ -24,7 +24,7 @@ def test_what_is_neither_model_nor_text(content: bytes, tmp_path: Path) -> None:
 def test_other_text_is_called_no_model_in_a_line(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.tflite"
     path.write_text(text)
-    with pytest.raises(ModelError, match=r"^this is no model, but other text \(in [^\n]*\); give [^\n]*$"):
+    with pytest.raises(ModelError, match=r"^this text is not a model \(in [^\n]*\); give [^\n]*$"):
         loading.load(path)
 
 

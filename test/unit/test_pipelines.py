@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import pytest
@@ -127,9 +128,15 @@ def test_configured_passes_stand_in_for_the_default_ones() -> None:
     assert 'odc.target<"npu-128", memory = sram' in str(text)
 
 
-def test_the_observer_sees_every_pass_and_its_stage() -> None:
-    seen: list[tuple[str, str]] = []
-    pipelines.run(make_context(), module(), "partition", observe=lambda stage, item, _: seen.append((stage, item.name)))
+def test_each_pass_runs_in_a_context_of_its_own() -> None:
+    seen: list[tuple[str | None, str]] = []
+
+    @contextmanager
+    def around(stage: str | None, item: ModulePass) -> Iterator[None]:
+        yield
+        seen.append((stage, item.name))
+
+    pipelines.run_passes(make_context(), module(), pipelines.passes_until("partition"), around=around)
     assert seen == [(s.name, name) for s in pipelines.stages_until("partition") for name in s.passes]
 
 

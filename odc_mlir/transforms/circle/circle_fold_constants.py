@@ -7,11 +7,11 @@ Before::
 
 After: ``%1`` is ``circle.const [1] : tensor<i32>``, as is everything computed from such values.
 
-Not folded: operators with side effects, function results (an output stays the result of an operator), results over the
-size limit, element types without whole bytes, and anything the kernel rejects. Results of more than 4096 bytes are not
-folded either if they are much larger than their operands, nor is DEQUANTIZE unless ``decode`` is set: the quantised
-constant is smaller, and is decoded only once when the model runs. Operators with ``odc.known``, a result that holds for
-the fixed shapes only, are kept, and so are their users.
+Not folded: operators with side effects, operands of a function's or region's terminator (an output stays the result of
+an operator), results over the size limit, element types without whole bytes, and anything the kernel rejects. Results
+of more than 4096 bytes are not folded either if they are more than four times as large as their operands, or those of
+DEQUANTIZE unless ``decode`` is set: the quantised constant is smaller, and is decoded only once when the model runs.
+Operators with ``odc.known``, a result that holds for the fixed shapes only, are kept, and so are their users.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CircleFoldConstantsPass(PatternPass):
     """Size limit of folded results, in bytes: larger ones are cheaper to compute than to store."""
 
     decode: bool = False
-    """Decode quantised and half-precision constants of any size, as requantising a model requires."""
+    """Decode quantised and half-precision constants up to the size limit, as requantising a model requires."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:

@@ -7,7 +7,7 @@ Before::
 
 After ``circle-optimize{rewrites=fuse_mul_with_conv}``: one ``circle.conv_2d`` with scaled weights.
 
-The rewrites and those of level ``O1`` are listed in :mod:``odc_mlir.transforms.circle.rewrites.table``. Shapes are
+The rewrites and those of level ``O1`` are listed in :mod:`odc_mlir.transforms.circle.rewrites.table`. Shapes are
 inferred and constants folded first; then dimension orders are chosen and patterns applied, and both repeated until
 nothing changes. Equal constants and equal computations are merged. ``limit`` stops after that many rewrites, to bisect
 for the one that breaks a model.

@@ -8,7 +8,7 @@ After::
 
     %1 = circle.floor %0 {odc.placed = "host", odc.reason = "operator: FLOOR is not supported by the NPU"} : …
 
-The rules are those of :mod:``odc_mlir.transforms.partition.rules.table``. They are not applied to operators that the
+The rules are those of :mod:`odc_mlir.transforms.partition.rules.table`. They are not applied to operators that the
 user wants on the host (``odc.place = "host"``). Only the main function is divided into segments; operators in functions
 called by control flow stay on the host. Real element-wise operators between DEQUANTIZE and QUANTIZE of 8-bit codes are
 supported together, with a DEQUANTIZE of their own.

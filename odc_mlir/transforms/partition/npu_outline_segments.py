@@ -17,7 +17,7 @@ After::
     %2 = circle.floor(%1) …
 
 A segment's results are the values used outside, and the contents of variables that its operators write, for which it
-yields the argument (see :mod:``odc_mlir.dialects.odc``). Constants move in with their users; a constant with other
+yields the argument (see :mod:`odc_mlir.dialects.odc`). Constants move in with their users; a constant with other
 users is copied (the bytes are shared). A view of a value that leaves the segment in more than one shape, or of a value
 that only passes through, runs on the host instead, where it is free too.
 """

@@ -184,7 +184,7 @@ def test_flipped_bytes_are_typed_errors_or_harmless(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_reached(tmp_path: Path) -> None:
-    with pytest.raises(RecordsError, match="there is no such file of records"):
+    with pytest.raises(RecordsError, match=r"none does not exist$"):
         RecordStore(tmp_path / "none", create=False)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(RecordsError, match="the folder cannot be made"):

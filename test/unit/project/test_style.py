@@ -29,7 +29,7 @@ LINE_BUDGETS = {
     "runtime/kernels": 5_960,
     "ops": 5_920,
     "numerics": 5_830,
-    "tools": 6_135,
+    "tools": 6_115,
     "formats": 5_735,
     "runtime/auto": 4_538,
     "transforms/quant": 4_280,

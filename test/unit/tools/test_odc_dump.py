@@ -167,13 +167,13 @@ def zipped(*names: str) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"nothing known", r"its content is of no known kind, it starts with b'nothing '"),
-        (b"", r"its content is of no known kind, it starts with b''"),
+        (b"nothing known", "file is of an unknown kind: it starts with b'nothing '"),
+        (b"", "file is of an unknown kind: it starts with b''"),
         (b"\x08\0\0\0CIR0", "truncated or corrupt"),
         (b"ONPU", "header"),
         (zipped("in_0.npy"), "not an nnpackage: it is an .npz file of arrays"),
         (zipped("x", "in_0.npy"), "not an nnpackage: it has no metadata/MANIFEST"),
-        (None, "there is no such file"),
+        (None, "file does not exist"),
     ],
 )
 def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, message: str) -> None:
@@ -189,4 +189,4 @@ def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: by
 
 def test_unreadable_kinds_of_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["/dev/null"]) == 1
-    assert "this is not a regular file" in capsys.readouterr().err
+    assert "/dev/null is not a regular file" in capsys.readouterr().err

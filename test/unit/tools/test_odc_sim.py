@@ -95,7 +95,7 @@ def test_unusable_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     first, second = capsys.readouterr().err.splitlines()
     assert "a header of 64 bytes, the file has 4" in first
     assert "x.npu" in first
-    assert "there is no such file" in second
+    assert "y.npu does not exist" in second
 
 
 def test_a_listing_runs_like_its_binary(segment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Rewrites of Circle models by name: one table that the pass ``circle-optimize``, the command and the docs derive from.
+"""Table of the named rewrites of Circle models, for the pass ``circle-optimize``, the command and the docs.
 
 Names follow ONE's ``circle2circle`` where it has an equivalent, with ``_`` for ``-``. Level ``O1`` holds the rewrites
 that preserve results: codes bit for bit, real numbers up to the order of sums and the rounding of folded constants.
@@ -22,13 +22,13 @@ ON_REQUEST = "on request"
 
 @dataclass(frozen=True, slots=True)
 class RewriteRule:
-    """A rewrite by name.
+    """Named rewrite; ``summary`` is its line in lists, ``level`` is ``O1`` or ``on request``.
 
     ``pattern``: ``module:class`` in ``transforms.circle`` for modules named ``circle_…``, else in its ``rewrites``; ""
-    for a rewrite that the pass ``circle-optimize`` performs itself. ``arguments`` restrict the pattern to the operators
-    of the name. ``undoes`` names rewrites with the opposite effect: with both, rewriting would never end. ``is_early``:
-    also applied before dimension orders are chosen, because it allows more orders. ``is_late``: applied once no other
-    rewrite applies, because it needs layers with everything else fused into them.
+    for a rewrite that the pass ``circle-optimize`` performs itself. ``arguments``: values of the pattern's fields.
+    ``undoes`` names rewrites with the opposite effect: with both, rewriting would never end. ``is_early``: also applied
+    before dimension orders are chosen, because it allows more orders. ``is_late``: applied once no other rewrite
+    applies, because it needs layers with everything else fused into them.
     """
 
     name: str
@@ -41,7 +41,7 @@ class RewriteRule:
     is_late: bool = False
 
     def make(self) -> RewritePattern:
-        """The pattern, ready to be applied; only for a rule that has one."""
+        """Build the pattern of a rule that has one."""
         module, _, name = self.pattern.partition(":")
         room = "circle" if module.startswith("circle_") else "circle.rewrites"
         kind = getattr(importlib.import_module(f"odc_mlir.transforms.{room}.{module}"), name)
@@ -56,7 +56,7 @@ def _fold(name: str, *operators: str) -> RewriteRule:
         f"fold {listed} of constants",
         "circle_fold_constants:FoldConstants",
         {"names": frozenset(operators), "decode": True},
-        is_early=True,  # weights as codes or half-precision numbers are constants before layers are looked at
+        is_early=True,  # quantised and half-precision weights are decoded before other patterns match
     )
 
 
@@ -158,9 +158,7 @@ RULES: tuple[RewriteRule, ...] = (
         "operators:ReshapeLater",
     ),
     RewriteRule("fuse_mean_with_mean", "merge two consecutive MEANs", "operators:MeanOfMean"),
-    RewriteRule(
-        "split_mean_axes", "split MEAN over non-adjacent axes into one per run of axes", "operators:MeanOfRuns"
-    ),
+    RewriteRule("split_mean_axes", "split MEAN into one for each contiguous group of its axes", "operators:MeanOfRuns"),
     RewriteRule("fuse_transpose_with_mean", "fold TRANSPOSE into the axes of MEAN", "operators:MeanOfTranspose"),
     RewriteRule(
         "fuse_transpose_with_fully_connected",
@@ -226,7 +224,7 @@ RULES: tuple[RewriteRule, ...] = (
     RewriteRule("substitute_splitv_to_split", "SPLIT_V into equal parts becomes SPLIT", "operators:EqualParts"),
     RewriteRule(
         "substitute_padv2_to_pad",
-        "pad non-negative values before MAX_POOL_2D with zeros instead of a negative value",
+        "PADV2 of non-negative values before MAX_POOL_2D becomes PAD",
         "operators:PadV2ToPad",
     ),
     _on_request(
@@ -241,7 +239,7 @@ RULES: tuple[RewriteRule, ...] = (
         "circle_fuse_batch_norm:FuseBefore",
         {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_PRODUCTS)},
     ),
-    _on_request(ONE_SAMPLE, "set an open first dimension of inputs to 1", ""),
+    _on_request(ONE_SAMPLE, "set the dynamic batch dimension of inputs to 1", ""),
     _on_request("fuse_instnorm", "fuse operators into INSTANCE_NORM", "norms:InstanceNorm"),
     _on_request("fuse_rmsnorm", "fuse operators into RMS_NORM", "norms:RmsNorm"),
     _on_request("fuse_mul_with_rmsnorm", "fold MUL into RMS_NORM's gamma", "norms:ScaleOfRmsNorm"),
@@ -256,7 +254,7 @@ RULES: tuple[RewriteRule, ...] = (
     _on_request("replace_sub_with_add", "x - c becomes x + (-c)", "operators:DifferenceToSum"),
     _on_request(
         "replace_non_const_fc_with_batch_matmul",
-        "FULLY_CONNECTED with computed weights becomes BATCH_MATMUL",
+        "FULLY_CONNECTED with non-constant weights becomes BATCH_MATMUL",
         "operators:ComputedWeights",
     ),
     _on_request(
@@ -271,7 +269,7 @@ RULES: tuple[RewriteRule, ...] = (
     _on_request("decompose_softmax", "decompose SOFTMAX", "operators:SoftmaxParts"),
     _on_request("remove_redundant_quantize", "merge two consecutive QUANTIZEs", "operators:QuantizeAgain"),
     _on_request("remove_quantdequant", "remove QUANTIZE and DEQUANTIZE", "operators:BackToReal"),
-    _on_request("remove_qdq_for_mpo", "of two QUANTIZE-DEQUANTIZE pairs keep the last", "operators:LastPair"),
+    _on_request("remove_qdq_for_mpo", "keep only the last of two QUANTIZE-DEQUANTIZE pairs", "operators:LastPair"),
     _on_request("remove_fakequant", "remove FAKE_QUANT", "operators:DropFakeQuant"),
     _on_request(
         "remove_gather_guard", "remove the handling of negative indices before GATHER", "operators:GatherGuard"
@@ -280,15 +278,15 @@ RULES: tuple[RewriteRule, ...] = (
 
 
 def rules() -> Mapping[str, RewriteRule]:
-    """Every rewrite by name."""
+    """Return all rewrites by name."""
     return {rule.name: rule for rule in RULES}
 
 
 def select(level: str | None, more: Iterable[str] = (), without: Iterable[str] = ()) -> list[RewriteRule]:
-    """The rewrites of ``level`` (None: no level) and ``more``, in table order.
+    """Return the rewrites of ``level`` (None: of none) and ``more`` except those of ``without``, in table order.
 
-    What one of ``more`` undoes is left out of the level. Raises OptionError for an unknown name, and for rewrites in
-    ``more`` that undo each other.
+    Rewrites of the level that one of ``more`` undoes are left out. Raises OptionError for an unknown name or level, and
+    for rewrites in ``more`` that undo each other.
     """
     known = rules()
     added, dropped = frozenset(more), frozenset(without)
