@@ -33,7 +33,7 @@ from odc_mlir.transforms.common import rewriting
 from odc_mlir.transforms.common.placement import functions, main_function
 from odc_mlir.transforms.common.tensor_names import keep_output_names, outputs_of
 
-LIMIT = 2048
+LIMIT = 1024
 
 Row = tuple[SSAValue, int]  # a value and the place in its first dimension
 

@@ -6,7 +6,7 @@ Before::
     %2 = circle.conv_2d(%1, %w, %b) attributes {odc.placed = "npu"} : …
 
 After: both have ``odc.group = 0``. The patterns are those of :mod:`odc_mlir.transforms.partition.plans.plans`,
-longest first, and float islands; operators that the NPU does not support are in no group. If an operator of an island
+longest first, and islands; operators that the NPU does not support are in no group. If an operator of an island
 is on the host, so are the others.
 """
 

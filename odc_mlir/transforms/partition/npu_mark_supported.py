@@ -10,7 +10,7 @@ After::
 
 The rules are those of :mod:`odc_mlir.transforms.partition.rules.table`. They are not applied to operators that the
 user wants on the host (``odc.place = "host"``). Only the main function is divided into segments; operators in functions
-called by control flow stay on the host. Real element-wise operators between DEQUANTIZE and QUANTIZE of 8-bit codes are
+called by control flow stay on the host. Element-wise operators on real numbers or truths between 8-bit codes are
 supported together, with a DEQUANTIZE of their own.
 """
 

@@ -9,7 +9,7 @@ npu.program @no_pattern(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1
 // -----
 
 npu.program @two_computed_operands(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x!quant.uniform<i8:f32, 0.5>> {
-  // expected-error @+1 {{illegal after convert-circle-to-npu: does not match LowerByTable, LowerTableSum16, LowerByTable16}}
+  // expected-error @+1 {{illegal after convert-circle-to-npu: does not match LowerIsland, LowerByTable, LowerTableSum16, LowerByTable16}}
   %0 = circle.div(%x, %x) : (tensor<1x4x!quant.uniform<i8:f32, 0.5>>, tensor<1x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x!quant.uniform<i8:f32, 0.5>> loc("y")
   odc.yield %0 : tensor<1x4x!quant.uniform<i8:f32, 0.5>>
 }

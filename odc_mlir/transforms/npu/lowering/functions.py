@@ -20,7 +20,7 @@ from odc_mlir.numerics.elementwise import leaky_params, scale_params
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import sigmoid_params, sigmoid_table
 from odc_mlir.numerics.lut import codes_by_bits
-from odc_mlir.ops.spec import Node
+from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.transforms.npu.lowering import code_functions
 from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, pair_of
 from odc_mlir.transforms.partition.rules.islands import island_of
@@ -55,9 +55,10 @@ class LowerByTable(LowerToNpu):
 
 
 class LowerIsland(LowerToNpu):
-    """A float island between 8-bit codes, with all its operators, to a table of 256 result codes."""
+    """An island between 8-bit codes, with all its operators, to a table of 256 result codes."""
 
-    operators = ("QUANTIZE",)
+    def handles(self, kind: type[Operation], /) -> bool:
+        return issubclass(kind, CircleOp) and Trait.ELEMENTWISE in kind.SPEC.traits
 
     def matches(self, op: CircleOp, /) -> bool:
         return island_of(op) is not None

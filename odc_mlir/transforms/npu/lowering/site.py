@@ -21,7 +21,7 @@ from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.numerics.fixed import activation_range
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.transforms.common.conversion import LoweringPattern
-from odc_mlir.transforms.common.rewriting import is_real
+from odc_mlir.transforms.partition.rules.islands import is_inside
 
 Pair = tuple[int, int]
 UNIT = (1 << 30, 1)  # multiplier and exponent of the factor 1, which rounds nothing
@@ -35,7 +35,7 @@ class LowerToNpu(LoweringPattern[CircleOp]):
     """
 
     def matches(self, op: CircleOp, /) -> bool:
-        return not any(map(is_real, op.results)) and self.applies(node_of(op))  # what is real is in an island
+        return not is_inside(op) and self.applies(node_of(op))  # what is inside an island goes with its last operator
 
     def lower(self, op: CircleOp, rewriter: PatternRewriter, /) -> None:
         constants = dict.fromkeys(operand.owner for operand in op.operands)

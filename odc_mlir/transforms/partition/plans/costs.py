@@ -28,7 +28,7 @@ from odc_mlir.support.locations import names_loc, op_name
 from odc_mlir.targets import MemoryMode, MemoryPort, Target
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import NPU, main_function, operators, placed
-from odc_mlir.transforms.common.rewriting import ByKind, is_real
+from odc_mlir.transforms.common.rewriting import ByKind
 from odc_mlir.transforms.npu.convert_circle_to_npu import ConvertCircleToNpuPass
 from odc_mlir.transforms.npu.npu_alias_moves import mark_views
 from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
@@ -42,6 +42,7 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import becomes_instructions, vie
 from odc_mlir.transforms.npu.schedule.window_search import TilingChoice, Tilings, tilings_of
 from odc_mlir.transforms.npu.schedule.window_tiling import step_kinds, tile_channels
 from odc_mlir.transforms.partition.plans.plans import OperatorCost
+from odc_mlir.transforms.partition.rules.islands import is_inside
 
 FIRST_BYTES = 64  # of a program beside its layers': header, end, instructions that resemble none before
 ISSUED_BYTES = 8  # of a program in compact form leave the fetch buffer in a cycle
@@ -133,7 +134,7 @@ def npu_works(
     for index, op in enumerate(list(operators(main_function(scratch)))):
         found.append(None)
         labels.append((op.SPEC.name, op_name(op)))
-        if placed(op) == NPU and any(map(is_real, op.results)):  # in an island, whose last operator stands for all
+        if placed(op) == NPU and is_inside(op):  # its work is in the last operator of its island
             found[index] = OperatorCost()
         elif placed(op) == NPU:
             found[index] = _guarded(*labels[index], partial(_lower, op, index, patterns))

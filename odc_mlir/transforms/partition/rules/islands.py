@@ -1,17 +1,18 @@
-"""Float islands: element-wise operators on real numbers between DEQUANTIZE and QUANTIZE of 8-bit codes.
+"""Islands: element-wise operators on real numbers or truths between 8-bit codes.
 
 Each is a function of one code, so the NPU computes it by a table of the host kernels' results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import CircleOp, info_of, node_of
+from odc_mlir import ops
+from odc_mlir.dialects.circle import CircleOp, info_of, node_of, tensor_facts
 from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.transforms.common import rewriting
 
@@ -21,15 +22,16 @@ LARGEST = 64  # operators
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """``members`` in an order to run them, from DEQUANTIZE of ``source`` to QUANTIZE."""
+    """``members`` in an order to run them, from readers of ``source`` to the operator that makes codes."""
 
     source: SSAValue
     members: tuple[CircleOp, ...]
 
     @property
     def node(self) -> Node:
-        """The last member as if it read the codes of ``source``: placement rules apply to it."""
-        return replace(node_of(self.members[-1]), operands=(info_of(self.source),))
+        """QUANTIZE from ``source`` to the result: placement rules apply to it."""
+        last = node_of(self.members[-1])
+        return replace(last, spec=ops.get("QUANTIZE"), operands=(info_of(self.source),), options={})
 
 
 def islands(operators: Iterable[CircleOp]) -> list[Island]:
@@ -41,34 +43,37 @@ def separate_islands(operators: Iterable[CircleOp]) -> None:
     """Give each island that ends in one of ``operators`` a DEQUANTIZE of its own."""
     for last in operators:
         island = island_of(last, shared=True)
-        if island is None or _is_closed(island.members):
-            continue
-        first, *others = island.members
-        own = first.clone()
-        Rewriter.insert_op(own, InsertPoint.after(first))
-        for use in [use for use in first.results[0].uses if use.operation in others]:
-            use.operation.operands[use.index] = own.results[0]
+        members = () if island is None else island.members
+        for shared in members[:-1]:
+            inside = [use for use in shared.results[0].uses if use.operation in members]
+            if shared.SPEC.name == "DEQUANTIZE" and len(inside) < len(list(shared.results[0].uses)):
+                own = shared.clone()
+                Rewriter.insert_op(own, InsertPoint.after(shared))
+                for use in inside:
+                    use.operation.operands[use.index] = own.results[0]
 
 
 def island_of(last: CircleOp, *, shared: bool = False) -> Island | None:
-    """Return the island that ends in ``last``, or None; ``shared``: others may read its DEQUANTIZE too."""
-    if last.SPEC.name != "QUANTIZE" or last.unverified is not None or info_of(last.results[0]).dtype not in CODES:
+    """Return the island that ends in ``last``, or None; ``shared``: others may read its DEQUANTIZEs too."""
+    shape = rewriting.static_shape_of(last.results[0]) if len(last.results) == 1 else None
+    if shape is None or not _is_function(last, shape) or not _is_code(last.results[0]):
         return None
-    shape = rewriting.static_shape_of(last.results[0])
-    members, sources, work = {last}, set[SSAValue](), [last.operands[0]]
+    members, sources, work = {last}, set[SSAValue](), list(last.operands)
     while work and len(members) < LARGEST:
         value = work.pop()
-        if rewriting.real_scalar(value) is not None:
+        constant = rewriting.constant(value)
+        if constant is not None and constant.size == 1:
+            continue
+        if _is_code(value) and rewriting.static_shape_of(value) == shape:
+            sources.add(value)
             continue
         op = value.owner
-        if not isinstance(op, CircleOp) or op.unverified is not None or not _is_function(op, shape):
+        if not isinstance(op, CircleOp) or not is_inside(op) or not _is_function(op, shape):
             return None
         if op not in members:
             members.add(op)
-            work += [] if op.SPEC.name == "DEQUANTIZE" else op.operands
-        if op.SPEC.name == "DEQUANTIZE":
-            sources.add(op.operands[0])
-    if work or len(sources) != 1 or info_of(source := sources.pop()).dtype not in CODES:
+            work += op.operands
+    if work or len(sources) != 1 or len(members) == 1:
         return None
     ordered: list[CircleOp] = []
     item: Operation | None = last
@@ -76,15 +81,22 @@ def island_of(last: CircleOp, *, shared: bool = False) -> Island | None:
         if isinstance(item, CircleOp) and item in members:
             ordered.insert(0, item)
         item = item.prev_op
-    return Island(source, tuple(ordered)) if _is_closed(ordered[1:] if shared else ordered) else None
+    closed = [op for op in ordered[:-1] if not shared or op.SPEC.name != "DEQUANTIZE"]
+    is_closed = all(use.operation in members for op in closed for use in op.results[0].uses)
+    return Island(sources.pop(), tuple(ordered)) if is_closed else None
 
 
-def _is_closed(members: Sequence[CircleOp]) -> bool:
-    """Return whether only ``members`` read the results of all but the last of them."""
-    return all(use.operation in members for op in members[:-1] for use in op.results[0].uses)
+def is_inside(op: CircleOp) -> bool:
+    """Return whether ``op`` computes real numbers or truths, which exist on the NPU inside of islands only."""
+    return any(rewriting.is_real(result) or tensor_facts(result.type).dtype == "bool" for result in op.results)
 
 
-def _is_function(op: CircleOp, shape: tuple[int, ...] | None) -> bool:
-    """Return whether each element of the only result, which is real, depends on one element of each operand."""
-    is_real = len(op.results) == 1 and rewriting.is_real(op.results[0])
-    return is_real and Trait.ELEMENTWISE in op.SPEC.traits and rewriting.static_shape_of(op.results[0]) == shape
+def _is_code(value: SSAValue) -> bool:
+    facts = tensor_facts(value.type)
+    return facts.dtype in CODES and facts.quant is not None
+
+
+def _is_function(op: CircleOp, shape: tuple[int, ...]) -> bool:
+    """Return whether each element of the only result depends on one element of each operand."""
+    is_verified = op.unverified is None and len(op.results) == 1
+    return is_verified and Trait.ELEMENTWISE in op.SPEC.traits and rewriting.static_shape_of(op.results[0]) == shape

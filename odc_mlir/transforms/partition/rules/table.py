@@ -65,7 +65,7 @@ def rules_text() -> Iterator[str]:
     yield "groups, placed together"
     for pattern in PATTERNS:
         yield f"  {pattern.name}: {' -> '.join(pattern.chain)}: {pattern.text}"
-    yield "  float-island: DEQUANTIZE -> element-wise operators -> QUANTIZE: a table of the results for 8-bit codes"
+    yield "  island: element-wise operators on real numbers or truths between 8-bit codes: a table of the results"
 
 
 def _lines(rules: Sequence[Rule]) -> Iterator[str]:
