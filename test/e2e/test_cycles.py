@@ -114,7 +114,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 def _no_hoisting(patch: pytest.MonkeyPatch) -> None:
     """Every transfer stands just before its use."""
-    patch.setattr(npu_hoist_transfers, "hoist_transfers", lambda commands, _found, _depth: list(commands))
+    patch.setattr(npu_hoist_transfers, "hoist_transfers", lambda commands, _found, _depth: list(range(len(commands))))
 
 
 def _single_buffers(patch: pytest.MonkeyPatch) -> None:

@@ -29,13 +29,11 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.native_attributes import ARENA_BYTES, KERNEL
 from odc_mlir.errors import CompileError
-from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.conversion import LoweringPattern
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.native.lowering.segment_writer import ALIGNMENT, SLACK
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
-from odc_mlir.transforms.npu.schedule.program import Buffer
 
 
 @dataclass
@@ -87,22 +85,19 @@ def segment_function(module: ModuleOp) -> FuncOp:
 def _offsets(function: FuncOp) -> tuple[dict[Operation, int], int]:
     """Return the offset of every allocation in the arena, and the size of the arena."""
     position = {op: index for index, op in enumerate(function.body.block.ops)}
-    intervals = {
-        op: Interval(
-            Buffer(
-                op.memref.name_hint or "buffer",
-                Space.ARENA,
-                known_number(op.dynamic_sizes[0]) * item_bytes(op.memref) + SLACK,
-            ),
+    intervals = [
+        Interval(
+            op,
+            known_number(op.dynamic_sizes[0]) * item_bytes(op.memref) + SLACK,
             index,
             max(index, *_uses(op.memref, position)),
             ALIGNMENT,
         )
         for op, index in position.items()
         if isinstance(op, memref.AllocOp)
-    }
-    size = allocate_tightly(list(intervals.values()))
-    return {op: interval.buffer.address or 0 for op, interval in intervals.items()}, size
+    ]
+    size = allocate_tightly(intervals)
+    return {interval.owner: interval.start for interval in intervals}, size
 
 
 def _uses(value: SSAValue, position: Mapping[Operation, int]) -> list[int]:

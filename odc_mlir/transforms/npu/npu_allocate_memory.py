@@ -27,17 +27,16 @@ from collections.abc import Sequence
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, StringAttr, i64
 
-from odc_mlir.dialects.npu_isa import BufferOp
+from odc_mlir.dialects.npu_isa import BufferOp, MemoryOp
 from odc_mlir.dialects.npu_program import SRAM_PEAK
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import location_names
 from odc_mlir.transforms.npu.schedule import arena
-from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram, integer
 from odc_mlir.transforms.npu.schedule.prefetch import arena_too_small
+from odc_mlir.transforms.npu.schedule.program import Buffer
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
-
-_REGIONS = (Space.CONSTANTS, Space.INPUTS, Space.OUTPUTS)  # regions with places that follow from their contents
 
 
 class NpuAllocateMemoryPass(ProgramPass):
@@ -50,37 +49,46 @@ class NpuAllocateMemoryPass(ProgramPass):
         limit = arena_bytes(job, program)
         # Halt uses no buffer; prefetches were planned without it too.
         intervals = arena.live_intervals(program.working, job.target.sram.burst_bytes)
-        used = arena.allocate_around(intervals)
+        tensors = [interval for interval in intervals if interval.owner.live is None]
+        used = arena.allocate_around(tensors, [interval for interval in intervals if interval.owner.live is not None])
         if used > limit:
             raise arena_too_small(intervals, used, limit, job.sram_bytes - limit)
-        given = [(buffer, buffer.address) for buffer in program.buffers if buffer.space in _REGIONS]
-        end = 0
+        addresses, end = {interval.owner: interval.start for interval in intervals}, 0
         alignment = job.target.offchip.burst_bytes if job.memory == "flash" else job.target.sram.burst_bytes
         for buffer in program.buffers:
             if buffer.space is Space.CONSTANTS:
-                buffer.address = end
+                addresses[buffer] = end
                 end += -(-buffer.size // alignment) * alignment
-        bind(job, program)
-        for buffer, address in given:
-            if address is not None and buffer.address != address:
-                raise CompileError(
-                    f"buffer {buffer.name!r} in memory {buffer.space} has the address {address}, "
-                    f"its place is {buffer.address}",
-                    op=BufferOp.name,
-                    hint="leave the address out",
-                )
+        bind(job, program, addresses)
         job.program.attributes[SRAM_PEAK] = _peak(program, intervals, used)
-        program.write_addresses()
+        for buffer, address in addresses.items():
+            _set_address(program.declarations[buffer], buffer, address)
 
 
-def _peak(program: DecodedProgram, intervals: Sequence[arena.Interval], used: int) -> DictionaryAttr:
+def _set_address(op: BufferOp | MemoryOp, buffer: Buffer, address: int) -> None:
+    """Set the address, and erase the lifetime, which nothing needs afterwards.
+
+    Raise CompileError for a buffer with another address.
+    """
+    if buffer.address not in (None, address):
+        raise CompileError(
+            f"buffer {buffer.name!r} in memory {buffer.space} has the address {buffer.address}, its place is {address}",
+            op=op.name,
+            hint="leave the address out",
+        )
+    if isinstance(op, BufferOp):
+        op.properties["address"] = integer(address)
+        op.properties.pop("live", None)
+
+
+def _peak(program: DecodedProgram, intervals: Sequence[arena.Interval[Buffer]], used: int) -> DictionaryAttr:
     """Describe, as an attribute, the instruction at which most bytes of the arena are live; ``used``: its size."""
     at, alive = arena.busiest(intervals)
     commands = [command for command in program.commands if not arena.is_prefetch(command)]
     name = location_names(program.locations[commands[at].layer])[:1] if alive else ()
     sizes: Counter[str] = Counter()
     for interval in alive:
-        sizes[interval.buffer.name] += interval.size
+        sizes[interval.owner.name] += interval.size
     held = (ArrayAttr([StringAttr(label), IntegerAttr(size, i64)]) for label, size in sizes.most_common())
     return DictionaryAttr(
         {

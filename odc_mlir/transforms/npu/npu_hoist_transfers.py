@@ -30,15 +30,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.context import Context
+from xdsl.ir import Block
 
+from odc_mlir.dialects.npu_isa import BufferOp, MemoryOp
 from odc_mlir.isa.fields import Queue
 from odc_mlir.transforms.npu.schedule.hazards import Latest, dependences
-from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram
-from odc_mlir.transforms.npu.schedule.program import Command
+from odc_mlir.transforms.npu.schedule.instruction_ir import (
+    DecodedProgram,
+    ProgramPass,
+    TargetedProgram,
+    erase_unused,
+)
+from odc_mlir.transforms.npu.schedule.program import Command, buffers_of
 
 
 class NpuHoistTransfersPass(ProgramPass):
-    """Order; see the module's text."""
+    """Reorder; see the module's text."""
 
     name = "npu-hoist-transfers"
 
@@ -46,14 +53,32 @@ class NpuHoistTransfersPass(ProgramPass):
         program = DecodedProgram(job.block)
         program.require_addresses(local=True)
         commands = program.working
-        program.write_order(hoist_transfers(commands, dependences(commands), job.target.fetch.queue_depth))
+        order = hoist_transfers(commands, dependences(commands), job.target.fetch.queue_depth)
+        erase_unused([op for op in program.declarations.values() if isinstance(op, BufferOp)])
+        _reorder(job.block, program, order)
+
+
+def _reorder(block: Block, program: DecodedProgram, order: Sequence[int]) -> None:
+    """Put instructions into ``order``, and buffers on top in the order of their first use."""
+    memories = [op for op in program.declarations.values() if isinstance(op, MemoryOp)]
+    used = buffers_of([program.commands[index] for index in order])
+    buffers = [program.declarations[buffer] for buffer in used if not buffer.is_memory]
+    ends = program.ops[len(order) :]
+    position = block.first_op  # all in front of it is in order
+    for op in (*memories, *buffers, *(program.ops[index] for index in order), *ends):
+        if op is position:
+            position = op.next_op
+            continue
+        assert position is not None, "a program's operations are its buffers and instructions"
+        block.detach_op(op)
+        block.insert_op_before(op, position)
 
 
 MOVED = frozenset({Queue.LOAD, Queue.WEIGHT})
 
 
-def hoist_transfers(commands: Sequence[Command], found: Sequence[Latest], queue_depth: int) -> list[Command]:
-    """Return ``commands`` with loads as early as their dependences, ``found``, allow.
+def hoist_transfers(commands: Sequence[Command], found: Sequence[Latest], queue_depth: int) -> list[int]:
+    """Return an order of ``commands``, by index, with loads as early as their dependences, ``found``, allow.
 
     They are at most half a queue ahead of their plain place.
     """
@@ -62,12 +87,12 @@ def hoist_transfers(commands: Sequence[Command], found: Sequence[Latest], queue_
     place: list[int] = []  # per command: number of fixed commands before it
     plain: dict[Queue, list[int]] = {queue: [] for queue in MOVED}
     last: dict[Queue, int] = dict.fromkeys(MOVED, 0)
-    buckets: list[list[Command]] = [[]]
-    for command, before in zip(commands, found, strict=True):
+    buckets: list[list[int]] = [[]]
+    for number, (command, before) in enumerate(zip(commands, found, strict=True)):
         queue = command.queue
         if queue not in MOVED:
             place.append(fixed)
-            buckets[fixed].append(command)
+            buckets[fixed].append(number)
             fixed += 1
             buckets.append([])
             continue
@@ -82,5 +107,5 @@ def hoist_transfers(commands: Sequence[Command], found: Sequence[Latest], queue_
         place.append(earliest)
         bucket = buckets[earliest]
         # the fixed command that ends an older bucket stays last
-        bucket.insert(len(bucket) - 1, command) if earliest < fixed else bucket.append(command)
-    return [command for bucket in buckets for command in bucket]
+        bucket.insert(len(bucket) - 1, number) if earliest < fixed else bucket.append(number)
+    return [number for bucket in buckets for number in bucket]

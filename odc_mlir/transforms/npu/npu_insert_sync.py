@@ -22,12 +22,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.context import Context
+from xdsl.ir import Block
 
+from odc_mlir.dialects.npu_fields import Fields
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, InstructionOp
 from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
 from odc_mlir.isa.fields import Queue
+from odc_mlir.isa.immediates import shared
 from odc_mlir.transforms.npu.schedule.hazards import Clock, dependences, join
-from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram
-from odc_mlir.transforms.npu.schedule.program import Command, sync
+from odc_mlir.transforms.npu.schedule.instruction_ir import (
+    DecodedProgram,
+    ProgramPass,
+    TargetedProgram,
+    set_semaphores,
+)
+from odc_mlir.transforms.npu.schedule.program import Command
 
 
 class NpuInsertSyncPass(ProgramPass):
@@ -38,11 +47,11 @@ class NpuInsertSyncPass(ProgramPass):
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         program = DecodedProgram(job.block)
         program.require_addresses()
-        program.write_commands(insert_sync(program.working))
+        insert_sync(job.block, program)
 
 
 Tokens = dict[int, list[int]]
-"""Program index of a command -> the semaphores that it waits on, or that it posts, of those with any."""
+"""Index of a command -> the semaphores that it waits on, or that it posts; only of commands with some."""
 
 WORKING: tuple[Queue, ...] = tuple(queue for queue in Queue if queue is not Queue.FETCH)
 
@@ -56,8 +65,8 @@ def semaphore(source: Queue, target: Queue) -> int:
 SEMAPHORE_OF: dict[tuple[Queue, Queue], int] = {(s, t): semaphore(s, t) for s in WORKING for t in WORKING if s is not t}
 
 
-def insert_sync(commands: Sequence[Command]) -> list[Command]:
-    """Return ``commands`` with waits and posts, and ``sync`` commands for tokens beyond an instruction's limit."""
+def find_tokens(commands: Sequence[Command]) -> tuple[Tokens, Tokens]:
+    """Return the semaphores that commands have to wait on, and those that they have to post."""
     # Of the command about to start in each queue, and of each command when it is complete: commands of a queue that
     # wait for nothing between them share a clock, which does not count the queue itself.
     known = {queue: [-1] * len(Queue) for queue in Queue}
@@ -78,20 +87,29 @@ def insert_sync(commands: Sequence[Command]) -> list[Command]:
                 posts.setdefault(last, []).append(number)
                 waits.setdefault(index, []).append(number)
         complete.append(clock)
-    return _with_tokens(commands, waits, posts)
+    return waits, posts
 
 
-def _with_tokens(commands: Sequence[Command], waits: Tokens, posts: Tokens) -> list[Command]:
-    result: list[Command] = []
-    for index, command in enumerate(commands):
-        taken, given = tuple(waits.get(index, ())), tuple(posts.get(index, ()))
-        command.waits, command.posts = taken[:MAX_WAITS], given[:MAX_POSTS]
-        queue, layer = command.queue, command.layer
-        result += [
-            sync(queue, layer, waits=taken[at : at + MAX_WAITS]) for at in range(MAX_WAITS, len(taken), MAX_WAITS)
-        ]
-        result.append(command)
-        result += [
-            sync(queue, layer, posts=given[at : at + MAX_POSTS]) for at in range(MAX_POSTS, len(given), MAX_POSTS)
-        ]
-    return result
+def insert_sync(block: Block, program: DecodedProgram) -> None:
+    """Set waits and posts of the instructions in ``block``; ``sync`` takes tokens beyond an instruction's limit.
+
+    ``program``: analysis of ``block``, which becomes invalid.
+    """
+    waits, posts = find_tokens(program.working)
+    for index, op in enumerate(program.ops[: len(program.working)]):
+        taken, given = waits.get(index, ()), posts.get(index, ())
+        if not taken and not given and len(op.properties) == 1:  # the fields
+            continue
+        set_semaphores(op, waits=taken[:MAX_WAITS], posts=given[:MAX_POSTS])
+        queue = program.commands[index].queue
+        for at in range(MAX_WAITS, len(taken), MAX_WAITS):
+            block.insert_op_before(_sync(queue, op, waits=taken[at : at + MAX_WAITS]), op)
+        for at in reversed(range(MAX_POSTS, len(given), MAX_POSTS)):
+            block.insert_op_after(_sync(queue, op, posts=given[at : at + MAX_POSTS]), op)
+
+
+def _sync(queue: Queue, like: InstructionOp, **tokens: Sequence[int]) -> InstructionOp:
+    """Return an instruction for the layer of ``like`` that only waits or posts."""
+    made = BY_MNEMONIC["sync"].of(Fields(shared("sync", {}), (), queue), [], like.location)
+    set_semaphores(made, **tokens)
+    return made

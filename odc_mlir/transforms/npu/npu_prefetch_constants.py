@@ -29,13 +29,23 @@ from typing import NamedTuple, get_args
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, StringAttr, i64
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, Block, SSAValue, Use
 
+from odc_mlir.dialects.npu_isa import BufferOp, is_instruction
 from odc_mlir.dialects.npu_program import PREFETCH
 from odc_mlir.errors import CompileError
+from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.npu.schedule.hazards import dependences
-from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram
-from odc_mlir.transforms.npu.schedule.prefetch import Room, prefetch_constants
+from odc_mlir.transforms.npu.schedule.instruction_ir import (
+    DecodedProgram,
+    ProgramPass,
+    TargetedProgram,
+    erase_unused,
+    make_buffer,
+    make_instruction,
+)
+from odc_mlir.transforms.npu.schedule.prefetch import ConstantCopy, Room, prefetch_constants
+from odc_mlir.transforms.npu.schedule.program import Buffer, command
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes
 
 
@@ -82,5 +92,39 @@ class NpuPrefetchConstantsPass(ProgramPass):
         program, limit = DecodedProgram(job.block), min(options.sram_limit or job.sram_bytes, job.sram_bytes)
         held = job.sram_bytes - arena_bytes(job, program)
         commands, room = program.working, options.room if job.choice.prefer != "memory" else "rest"
-        found = prefetch_constants(commands, dependences(commands), job.target, limit - held, held, room=room)
-        program.write_commands(found)
+        copies = prefetch_constants(commands, dependences(commands), job.target, limit - held, held, room=room)
+        declared = [op for copy in copies for op in _insert_copy(job.block, program, copy)]
+        first = job.block.first_op
+        assert first is not None, "a program ends in halt"
+        job.block.insert_ops_before(declared, first)
+        erase_unused([op for op in program.declarations.values() if isinstance(op, BufferOp)])
+
+
+def _insert_copy(block: Block, program: DecodedProgram, copy: ConstantCopy) -> list[BufferOp]:
+    """Insert the copy and let reads of its constants read the target; return the declarations of its two buffers."""
+    location, size = program.locations[copy.layer], copy.size
+    data = b"".join(constant.data or b"" for constant in copy.constants)
+    source = Buffer(copy.constants[0].name, Space.CONSTANTS, size, data=data)
+    target = Buffer("prefetched", Space.ARENA, size, live=copy.live)
+    declared = {buffer: make_buffer(buffer, location) for buffer in (source, target)}
+    values = {buffer: op.results[0] for buffer, op in declared.items()}
+    made = make_instruction(command("copy", source=(source, 0), target=(target, 0), bytes=size), values, location)
+    block.insert_op_before(made, program.ops[copy.position])
+    start = 0
+    for constant in copy.constants:
+        for use in list(program.declarations[constant].buffer.uses):
+            _redirect(use, values[target], start)
+        start += constant.size
+    return list(declared.values())
+
+
+def _redirect(use: Use, target: SSAValue, start: int) -> None:
+    """Let an instruction read a constant at ``start`` of ``target``."""
+    op = use.operation
+    assert is_instruction(op), "only instructions use buffers"
+    fields = op.field_values
+    offsets = list(fields.offsets)
+    place = [index for index, offset in enumerate(offsets) if offset is not None][use.index]
+    offsets[place] = start + (offsets[place] or 0)
+    op.operands[use.index] = target
+    op.set_fields(fields._replace(offsets=tuple(offsets)))

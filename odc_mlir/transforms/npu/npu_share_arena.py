@@ -29,7 +29,7 @@ from xdsl.ir import Block
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.npu_isa import BOUND_SPACES, BufferOp, is_instruction
+from odc_mlir.dialects.npu_isa import BOUND_SPACES, BufferOp
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type
 from odc_mlir.dialects.odc import KEPT_STATES
 from odc_mlir.isa.fields import Space
@@ -48,22 +48,20 @@ class NpuShareArenaPass(ProgramPatternPass):
         return (ShareArena,)
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        if KEPT_STATES in job.program.attributes:
-            _update_in_place(job.block)
+        while KEPT_STATES in job.program.attributes and _merge_state(job.block):
+            pass
         apply_patterns_to([ShareArena()], [item for item in job.block.ops if type(item) is BufferOp])
 
 
 _COMPUTED = (Space.ARENA, Space.OUTPUTS)  # spaces of the tensors that a program computes; an input is written before it
 
 
-def _update_in_place(block: Block) -> None:
-    """Compute the next values of states in the buffers of the states, instead of copying them there, if possible.
+def _merge_state(block: Block) -> bool:
+    """Compute the next value of a state in the buffer of the state instead of copying it there; return success.
 
     Inputs, other states and constants are copied: no instruction of the program computes them.
     """
     program = DecodedProgram(block)
-    ops = [op for op in block.ops if is_instruction(op)]
-    buffers = dict(zip(program.buffers, (op for op in block.ops if type(op) is BufferOp), strict=True))
     for index, command in enumerate(program.commands):
         if command.mnemonic != "copy" or not command.places["target"][0].takes:
             continue
@@ -72,13 +70,13 @@ def _update_in_place(block: Block) -> None:
             continue
         if not _can_merge(state, value, program.commands[:index]):
             continue
-        Rewriter.erase_op(ops[index])
-        for other in program.commands:
-            other.places = {name: (state if at is value else at, start) for name, (at, start) in other.places.items()}
-        state.gives += value.binds
-        buffers[state].properties["gives"] = DenseArrayBase.from_list(i32, list(state.gives))
-        buffers[value].buffer.replace_all_uses_with(buffers[state].buffer)
-        Rewriter.erase_op(buffers[value])
+        Rewriter.erase_op(program.ops[index])
+        kept, replaced = program.declarations[state], program.declarations[value]
+        kept.properties["gives"] = DenseArrayBase.from_list(i32, [*state.gives, *value.binds])
+        replaced.buffer.replace_all_uses_with(kept.buffer)
+        Rewriter.erase_op(replaced)
+        return True
+    return False
 
 
 def _can_merge(state: Buffer, value: Buffer, commands: Sequence[Command]) -> bool:

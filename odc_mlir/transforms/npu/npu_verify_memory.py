@@ -98,11 +98,11 @@ _MOVE_ONE = "move one of them, or leave out their addresses and allocate again"
 
 
 def _verify_arena(commands: Sequence[Command], alignment: int, names: _Names) -> None:
-    intervals = [item for item in live_intervals(commands, alignment) if not item.buffer.is_memory]
+    intervals = [item for item in live_intervals(commands, alignment) if not item.owner.is_memory]
     if (clash := overlapping(intervals)) is not None:
         first, second = clash
         raise CompileError(
-            f"buffers {names.buffer(first.buffer)} and {names.buffer(second.buffer)} share bytes while both are in use",
+            f"buffers {names.buffer(first.owner)} and {names.buffer(second.owner)} share bytes while both are in use",
             hint=_MOVE_ONE,
         )
 

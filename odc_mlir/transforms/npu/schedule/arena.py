@@ -1,10 +1,11 @@
-"""SRAM arena: which buffers are in use when, and addresses so that those in use together do not overlap."""
+"""Arena: live ranges of buffers, and addresses such that buffers in use at the same time do not overlap."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,35 +13,52 @@ from numpy.typing import NDArray
 from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 
+OwnerT = TypeVar("OwnerT")
 
-@dataclass(slots=True)
-class Interval:
-    """An arena buffer and the first and the last command that use it.
 
-    ``alignment``: bytes of one SRAM burst, so that no transfer touches an extra burst; ``size``: reserved bytes.
+@dataclass(eq=False, slots=True)
+class Interval(Generic[OwnerT]):
+    """Live range of a buffer: the first and the last command that use its ``used`` bytes, and the address given to it.
+
+    ``owner``: the buffer, as the caller knows it. ``alignment``: of the address; in SRAM the bytes of one burst, so
+    that no transfer touches an extra burst. ``size``: reserved bytes. ``address``: None before allocation.
     """
 
-    buffer: Buffer
+    owner: OwnerT
+    used: int
     first: int
     last: int
     alignment: int
+    address: int | None = None
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.size = -(-self.buffer.size // self.alignment) * self.alignment
+        self.size = -(-self.used // self.alignment) * self.alignment
 
-    def meets(self, other: Interval) -> bool:
+    @property
+    def start(self) -> int:
+        """The address of an allocated buffer."""
+        return self.address or 0
+
+    def meets(self, other: AnyInterval) -> bool:
         """Return whether both are in use at some time."""
         return self.first <= other.last and other.first <= self.last
 
 
-def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval]:
-    """Return the arena buffers in order of first use, each at a multiple of ``alignment``.
+AnyInterval = Interval[Any]
+
+
+def _interval(buffer: Buffer, first: int, last: int, alignment: int) -> Interval[Buffer]:
+    return Interval(buffer, buffer.size, first, last, alignment, buffer.address)
+
+
+def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval[Buffer]]:
+    """Return the live ranges of arena buffers in order of first use, each at a multiple of ``alignment``.
 
     Inputs are in use from the start, outputs until the end. Buffers with a lifetime of their own come last.
     """
-    found: dict[int, Interval] = {}
-    kept: dict[int, Interval] = {}
+    found: dict[int, Interval[Buffer]] = {}
+    kept: dict[int, Interval[Buffer]] = {}
     index = -1
     arena = Space.ARENA
     for command in commands:
@@ -58,17 +76,17 @@ def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval
             if buffer.space is not arena:
                 continue
             if buffer.live is not None:
-                held = kept.setdefault(id(buffer), Interval(buffer, *buffer.live, alignment))
+                held = kept.setdefault(id(buffer), _interval(buffer, *buffer.live, alignment))
                 used = index + prefetch  # a copy precedes the next command
                 held.first, held.last = min(held.first, used), max(held.last, used)
                 continue
             interval = found.get(id(buffer))
             if interval is None:
-                found[id(buffer)] = Interval(buffer, 0 if buffer.takes else index, index, alignment)
+                found[id(buffer)] = _interval(buffer, 0 if buffer.takes else index, index, alignment)
             else:
                 interval.last = index
     for interval in found.values():
-        if interval.buffer.gives:
+        if interval.owner.gives:
             interval.last = index
     return [*found.values(), *kept.values()]
 
@@ -78,12 +96,12 @@ def is_prefetch(command: Command) -> bool:
     return command.mnemonic == "copy" and command.places["target"][0].live is not None
 
 
-def end_of(interval: Interval) -> int:
+def end_of(interval: AnyInterval) -> int:
     """Return the end address of an allocated buffer."""
-    return _address(interval) + interval.size
+    return interval.start + interval.size
 
 
-def _levels(intervals: Iterable[Interval]) -> Iterator[tuple[int, int]]:
+def _levels(intervals: Iterable[AnyInterval]) -> Iterator[tuple[int, int]]:
     """Yield the commands at which the bytes in use change, with the bytes in use from there on."""
     changes: Counter[int] = Counter()
     for interval in intervals:
@@ -96,34 +114,29 @@ def _levels(intervals: Iterable[Interval]) -> Iterator[tuple[int, int]]:
         yield command, live
 
 
-def busiest(intervals: Sequence[Interval]) -> tuple[int, list[Interval]]:
+def busiest(intervals: Sequence[Interval[OwnerT]]) -> tuple[int, list[Interval[OwnerT]]]:
     """Return the command at which most bytes are in use, and the buffers in use then, the largest first."""
     command, _ = max(_levels(intervals), key=lambda level: (level[1], -level[0]), default=(0, 0))
     live = [interval for interval in intervals if interval.first <= command <= interval.last]
     return command, sorted(live, key=lambda interval: -interval.size)
 
 
-def most_live_bytes(intervals: Iterable[Interval]) -> int:
+def most_live_bytes(intervals: Iterable[AnyInterval]) -> int:
     """Return the most bytes in use at a time: no allocation needs less."""
     return max((live for _, live in _levels(intervals)), default=0)
 
 
-def overlapping(intervals: Sequence[Interval]) -> tuple[Interval, Interval] | None:
+def overlapping(intervals: Sequence[Interval[OwnerT]]) -> tuple[Interval[OwnerT], Interval[OwnerT]] | None:
     """Return two allocated buffers that share bytes while both are in use, or None."""
-    active: list[Interval] = []
+    active: list[Interval[OwnerT]] = []
     for interval in sorted(intervals, key=lambda i: i.first):
         active = [other for other in active if other.last >= interval.first]
-        start, end = _address(interval), _address(interval) + interval.buffer.size
+        start, end = interval.start, interval.start + interval.used
         for other in active:
-            address = other.buffer.address or 0
-            if address < end and start < address + other.buffer.size:
+            if other.start < end and start < other.start + other.used:
                 return other, interval
         active.append(interval)
     return None
-
-
-def _address(interval: Interval) -> int:
-    return interval.buffer.address or 0
 
 
 def lowest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
@@ -136,7 +149,7 @@ def lowest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
     return address
 
 
-ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
+ORDERS: tuple[Callable[[AnyInterval], tuple[int, ...]], ...] = (
     lambda i: (-i.size, i.first),
     lambda i: (-i.size * (i.last - i.first + 1), i.first),
     lambda i: (i.first, -i.size),
@@ -144,69 +157,68 @@ ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
 )
 
 
-def allocate_around(intervals: Sequence[Interval]) -> int:
+def allocate_around(tensors: Sequence[AnyInterval], copies: Sequence[AnyInterval]) -> int:
     """Allocate all buffers together, or copies of constants around tensors if that takes less; return the bytes used.
 
     Room for copies was planned around tensors, so this takes no more bytes than planned.
     """
-    copies = [interval for interval in intervals if interval.buffer.live is not None]
-    tensors = [interval for interval in intervals if interval.buffer.live is None]
-    bound = most_live_bytes(intervals)
+    intervals = [*tensors, *copies]
+    given = [interval.address for interval in intervals]
     used = allocate(intervals)
-    if used == bound or not copies:
+    if used == most_live_bytes(intervals) or not copies:
         return used
-    together = {id(interval.buffer): interval.buffer.address for interval in intervals}
-    for interval in intervals:
-        interval.buffer.address = None
+    together = [interval.address for interval in intervals]
+    _move(intervals, given)
     allocate(tensors)
-    apart, around = _place(tensors, copies)
-    for interval in intervals if used <= around else copies:
-        addresses = together if used <= around else apart
-        interval.buffer.address = addresses[id(interval.buffer)]
+    around = _place(tensors, copies)
+    if used <= around:
+        _move(intervals, together)
     return min(used, around)
 
 
-def allocate(intervals: Sequence[Interval]) -> int:
+def _move(intervals: Iterable[AnyInterval], addresses: Iterable[int | None]) -> None:
+    for interval, address in zip(intervals, addresses, strict=True):
+        interval.address = address
+
+
+def allocate(intervals: Sequence[AnyInterval]) -> int:
     """Give every buffer an address; return the bytes used. Buffers with an address keep it.
 
     Buffers are placed one by one at the lowest address that is free during their lifetime, in several orders; the best
     result wins. The search ends early at the lower bound.
     """
     bound = most_live_bytes(intervals)
-    fixed = [interval for interval in intervals if interval.buffer.address is not None]
-    free = [interval for interval in intervals if interval.buffer.address is None]
-    best: dict[int, int] = {}
+    fixed = [interval for interval in intervals if interval.address is not None]
+    free = [interval for interval in intervals if interval.address is None]
+    best: list[int | None] = []
     best_bytes = -1
     for order in ORDERS:
-        addresses, used = _place(fixed, sorted(free, key=order))
+        used = _place(fixed, sorted(free, key=order))
         if best_bytes < 0 or used < best_bytes:
-            best, best_bytes = addresses, used
+            best, best_bytes = [interval.address for interval in free], used
         if best_bytes == bound:
             break
-    for interval in free:
-        interval.buffer.address = best[id(interval.buffer)]
-    return max(best_bytes, 0)
+    _move(free, best)
+    return best_bytes
 
 
-def _place(fixed: Sequence[Interval], free: Sequence[Interval]) -> tuple[dict[int, int], int]:
-    """Return the address of each buffer, by identity, and the bytes used."""
-    addresses: dict[int, int] = {}
+def _place(fixed: Sequence[AnyInterval], free: Sequence[AnyInterval]) -> int:
+    """Give each of ``free``, in order, the lowest address that is free during its lifetime; return the bytes used."""
     count = len(fixed)
     placed = np.zeros((4, count + len(free)), np.int64)  # start, end, first, last; in order of start
-    rows = sorted((_address(i), _address(i) + i.size, i.first, i.last) for i in fixed)
+    rows = sorted((i.start, end_of(i), i.first, i.last) for i in fixed)
     placed[:, :count] = np.array(rows, np.int64).reshape(-1, 4).T
     used = int(placed[1].max(initial=0))
     for interval in free:
         starts, ends, firsts, lasts = placed[:, :count]
         alive = ((firsts <= interval.last) & (lasts >= interval.first)).nonzero()[0]
-        address = _lowest_gap(starts[alive], ends[alive], interval.size)
-        addresses[id(interval.buffer)] = address
+        address = interval.address = _lowest_gap(starts[alive], ends[alive], interval.size)
         place = int(starts.searchsorted(address))
         placed[:, place + 1 : count + 1] = placed[:, place:count].copy()
         placed[:, place] = address, address + interval.size, interval.first, interval.last
         count += 1
         used = max(used, address + interval.size)
-    return addresses, used
+    return used
 
 
 def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int) -> int:
@@ -223,7 +235,7 @@ _SEARCH_STEPS = 4096  # buffers that a search for tighter places puts somewhere
 _SEARCH_LIMITS = (1.0, 1.01, 1.03, 1.06, 1.1)  # of the lower bound
 
 
-def allocate_tightly(intervals: Sequence[Interval]) -> int:
+def allocate_tightly(intervals: Sequence[AnyInterval]) -> int:
     """Allocate buffers without addresses, by a search if no order meets the lower bound; return the bytes used.
 
     Buffers are placed in order of first use, at either end of the free room below a limit, and taken back if the next
@@ -235,23 +247,23 @@ def allocate_tightly(intervals: Sequence[Interval]) -> int:
         limit = int(bound * factor)
         if limit >= used:
             break
-        addresses = _search(sorted(intervals, key=lambda i: (i.first, -i.size)), limit)
+        in_order = sorted(intervals, key=lambda i: (i.first, -i.size))
+        addresses = _search(in_order, limit)
         if addresses is not None:
-            for interval in intervals:
-                interval.buffer.address = addresses[id(interval.buffer)]
+            _move(in_order, addresses)
             return max(map(end_of, intervals))
     return used
 
 
-def _search(intervals: Sequence[Interval], limit: int) -> dict[int, int] | None:
-    """Return addresses below ``limit`` by buffer identity, or None if none are found in time."""
+def _search(intervals: Sequence[AnyInterval], limit: int) -> list[int] | None:
+    """Return an address below ``limit`` for each of ``intervals``, or None if none are found in time."""
     earlier = [[j for j in range(i) if intervals[j].meets(interval)] for i, interval in enumerate(intervals)]
     places: list[Iterator[int]] = []
     addresses: list[int] = []
     for _ in range(_SEARCH_STEPS):
         index = len(places)
         if index == len(intervals):
-            return {id(interval.buffer): address for interval, address in zip(intervals, addresses, strict=True)}
+            return addresses
         taken = sorted((addresses[j], addresses[j] + intervals[j].size) for j in earlier[index])
         places.append(_ends_of_room(taken, intervals[index], limit))
         while (address := next(places[-1], None)) is None:
@@ -262,7 +274,7 @@ def _search(intervals: Sequence[Interval], limit: int) -> dict[int, int] | None:
     return None
 
 
-def _ends_of_room(taken: Sequence[tuple[int, int]], interval: Interval, limit: int) -> Iterator[int]:
+def _ends_of_room(taken: Sequence[tuple[int, int]], interval: AnyInterval, limit: int) -> Iterator[int]:
     """Yield the lowest and the highest address at which ``interval`` fits below ``limit``, around ``taken``."""
     lowest = lowest_gap(taken, interval.size)
     if lowest + interval.size > limit:

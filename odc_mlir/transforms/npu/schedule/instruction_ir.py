@@ -1,13 +1,13 @@
-"""Conversion between the instructions of the ``npu`` dialect and the records that scheduling works on."""
+"""Programs of instructions in the IR: creation of operations, analysis as records, and base classes of passes."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, LocationAttr, ModuleOp, UnknownLoc, i32, i64
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, LocationAttr, ModuleOp, i32, i64
 from xdsl.ir import Block, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
@@ -23,7 +23,7 @@ from odc_mlir.support.deadline import checkpoint
 from odc_mlir.support.locations import hint_of, op_name
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.common.rewriting import PatternPass
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, buffers_of
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place
 
 
 class TargetedProgram:
@@ -55,17 +55,15 @@ def targeted_programs(module: ModuleOp, pass_name: str) -> Iterable[TargetedProg
 
 
 class DecodedProgram:
-    """Instructions and buffers of a program as records for analysis.
+    """Analysis of a program: its instructions and buffers as records, computed from the IR; any change invalidates it.
 
-    A pass decodes the IR, lets functions of :mod:`odc_mlir.transforms.npu.schedule` work on the records, and writes
-    the result to the IR. No pass hands records on: the next one decodes the IR again.
+    Passes base decisions on the records, and apply them to the operations. No pass hands records on.
     """
 
     def __init__(self, block: Block) -> None:
-        self.block = block
         self.commands: list[Command] = []
-        self._ops: list[npu_isa.InstructionOp] = []
-        self._buffer_ops: dict[Buffer, npu_isa.BufferOp | npu_isa.MemoryOp] = {}
+        self.ops: list[npu_isa.InstructionOp] = []
+        self.declarations: dict[Buffer, npu_isa.BufferOp | npu_isa.MemoryOp] = {}
         buffers: dict[int, Buffer] = {}  # by the id of the value, which hashes faster than the value
         numbers: dict[LocationAttr, int] = {}
         location, layer = None, 0
@@ -76,15 +74,14 @@ class DecodedProgram:
                     location = op.location
                     layer = numbers.setdefault(location, len(numbers))
                 self.commands.append(_decoded(op, layer, buffers))
-                self._ops.append(op)
+                self.ops.append(op)
             elif isinstance(op, npu_isa.BufferOp | npu_isa.MemoryOp):
                 made = buffers[id(op.results[0])] = _decoded_buffer(op)
-                self._buffer_ops[made] = op
+                self.declarations[made] = op
             else:
                 first = "npu-unroll-loops" if kind is npu_isa.LoopOp else "npu-lower-to-tiles"
                 raise CompileError(f"{op.name} is not an instruction", hint=f"run {first} first")
         self.locations = list(numbers)  # of layers, by number
-        self._places = [command.places for command in self.commands]
 
     @property
     def working(self) -> list[Command]:
@@ -95,82 +92,26 @@ class DecodedProgram:
     @property
     def buffers(self) -> list[Buffer]:
         """All buffers but whole memories."""
-        return [buffer for buffer in self._buffer_ops if not buffer.is_memory]
+        return [buffer for buffer in self.declarations if not buffer.is_memory]
 
     @property
     def layer_names(self) -> dict[Buffer, str]:
         """The name of the layer that each buffer was made for."""
-        return {buffer: op_name(op) for buffer, op in self._buffer_ops.items()}
+        return {buffer: op_name(op) for buffer, op in self.declarations.items()}
 
     def require_addresses(self, *, local: bool = False) -> None:
         """Raise CompileError if a buffer has no address; ``local``: one in a local memory."""
-        for buffer, op in self._buffer_ops.items():
+        for buffer, op in self.declarations.items():
             if buffer.address is None and (buffer.space.is_local or not local):
                 raise npu_isa.missing_address(buffer.name, buffer.space, op_name(op))
 
-    def write_commands(self, commands: Sequence[Command]) -> None:
-        """Make the block hold ``commands`` before its halt, and erase unused buffers.
 
-        ``commands`` are the working ones in their order, with new ones between them. Places and semaphores of the
-        working ones may have changed.
-        """
-        values: dict[Buffer, SSAValue] = {buffer: op.results[0] for buffer, op in self._buffer_ops.items()}
-        first = self.block.first_op
-        assert first is not None, "a program ends in halt"
-        own = iter(zip(self.commands, self._ops, self._places, strict=True))
-        known, op, places = next(own)
-        declared: list[npu_isa.BufferOp] = []
-        for command in commands:
-            if command.places is not places:
-                for buffer, _ in command.places.values():
-                    if buffer not in values:
-                        declared.append(make_buffer(buffer, self._location(command)))
-                        values[buffer] = declared[-1].buffer
-            if command is not known:
-                self.block.insert_op_before(make_instruction(command, values, self._location(command)), op)
-                continue
-            if command.places is not places:
-                op.operands, fields = _fields_of(command, values)
-                op.set_fields(fields)
-            if command.waits or command.posts or len(op.properties) > 1:
-                set_semaphores(op, command)
-            known, op, places = next(own)
-        self.block.insert_ops_before(declared, first)
-        self._drop_unused()
-
-    def write_order(self, commands: Sequence[Command]) -> None:
-        """Put the instructions into the order of ``commands``, and buffers on top in the order of their first use."""
-        self._drop_unused()
-        ops = {id(command): op for command, op in zip(self.commands, self._ops, strict=True)}
-        memories = [op for buffer, op in self._buffer_ops.items() if buffer.is_memory]
-        used = [self._buffer_ops[buffer] for buffer in buffers_of(commands) if not buffer.is_memory]
-        ends = self._ops[len(self.working) :]
-        position = self.block.first_op  # all in front of it is in order
-        for op in (*memories, *used, *(ops[id(command)] for command in commands), *ends):
-            if op is position:
-                position = op.next_op
-                continue
-            assert position is not None, "a program's operations are its buffers and instructions"
-            self.block.detach_op(op)
-            self.block.insert_op_before(op, position)
-
-    def write_addresses(self) -> None:
-        """Write the addresses of all buffers, and erase lifetimes, which are of no use afterwards."""
-        for buffer, op in self._buffer_ops.items():
-            if buffer.address is not None and not buffer.is_memory:
-                op.properties["address"] = integer(buffer.address)
-                op.properties.pop("live", None)
-
-    def _drop_unused(self) -> None:
-        """Erase buffers without uses."""
-        for buffer, op in list(self._buffer_ops.items()):
-            if op.results[0].first_use is None and not buffer.is_memory:
-                del self._buffer_ops[buffer]
-                Rewriter.erase_op(op)
-                op.properties.clear()  # a constant's bytes: an operation and its result refer to each other
-
-    def _location(self, command: Command) -> LocationAttr:
-        return self.locations[command.layer] if command.layer >= 0 else UnknownLoc()
+def erase_unused(buffers: Iterable[npu_isa.BufferOp]) -> None:
+    """Erase the buffers without uses."""
+    for op in buffers:
+        if op.buffer.first_use is None:
+            Rewriter.erase_op(op)
+            op.properties.clear()  # a constant's bytes: an operation and its result refer to each other
 
 
 def _decoded_buffer(op: npu_isa.BufferOp | npu_isa.MemoryOp) -> Buffer:
@@ -231,17 +172,10 @@ def make_buffer(buffer: Buffer, location: LocationAttr) -> npu_isa.BufferOp:
     return op
 
 
-def make_instruction(command: Command, values: dict[Buffer, SSAValue], location: LocationAttr) -> npu_isa.InstructionOp:
-    """Return the operation of ``command``; ``values``: the value of each buffer."""
-    operands, fields = _fields_of(command, values)
-    op = npu_isa.BY_MNEMONIC[command.mnemonic].of(fields, operands, location)
-    if command.waits or command.posts:
-        set_semaphores(op, command)
-    return op
-
-
-def _fields_of(command: Command, values: dict[Buffer, SSAValue]) -> tuple[list[SSAValue], Fields]:
-    """Return the buffers that ``command`` names, and all its fields."""
+def make_instruction(
+    command: Command, values: Mapping[Buffer, SSAValue], location: LocationAttr
+) -> npu_isa.InstructionOp:
+    """Return the operation of ``command``, without semaphores; ``values``: the value of each buffer."""
     immediates, places = command.immediates, command.places
     operands: list[SSAValue] = []
     offsets: list[int | None] = []
@@ -252,17 +186,17 @@ def _fields_of(command: Command, values: dict[Buffer, SSAValue]) -> tuple[list[S
         else:
             operands.append(values[place[0]])
             offsets.append(place[1])
-    return operands, Fields(immediates, tuple(offsets), command.queue)
+    fields = Fields(immediates, tuple(offsets), command.queue)
+    return npu_isa.BY_MNEMONIC[command.mnemonic].of(fields, operands, location)
 
 
-def set_semaphores(op: npu_isa.InstructionOp, command: Command) -> None:
-    """Write waits and posts."""
-    properties = op.properties
-    for name, tokens in (("waits", command.waits), ("posts", command.posts)):
-        if tokens:
-            properties[name] = _ints(tokens)
-        elif name in properties:
-            del properties[name]
+def set_semaphores(op: npu_isa.InstructionOp, **tokens: Sequence[int]) -> None:
+    """Set the semaphores that ``op`` ``waits`` on or ``posts``."""
+    for name, numbers in tokens.items():
+        if numbers:
+            op.properties[name] = _ints(tuple(numbers))
+        else:
+            op.properties.pop(name, None)
 
 
 class ProgramPass(ModulePass):

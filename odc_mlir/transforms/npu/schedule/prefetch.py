@@ -1,4 +1,4 @@
-"""Copies of constants from off-chip memory to SRAM: a heuristic over the whole program.
+"""Decisions on copies of constants from off-chip memory to SRAM: a heuristic over the whole program.
 
 Constants are merged into chunks in the order in which the layers that use them end. Each chunk is copied by one large
 transfer, as early as SRAM has room for it until its last use: for a fixed order, no schedule keeps the off-chip port
@@ -23,7 +23,7 @@ from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, busiest, end_of, live_intervals
 from odc_mlir.transforms.npu.schedule.hazards import Latest
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
@@ -55,13 +55,13 @@ class PrefetchedConstant(NamedTuple):
 class Chunk:
     """One or more constants that one transfer copies.
 
-    ``earliest``, ``held_until``: the positions in the program between which its SRAM is free for it.
+    ``earliest``, ``held_until``: the positions in the program between which its SRAM, at ``address``, is free for it.
     """
 
     items: list[PrefetchedConstant]
     earliest: int = 0
     held_until: int = 0
-    target: Buffer | None = None
+    address: int = 0
     size: int = field(init=False)
     last_use: int = field(init=False)
     settled: int = field(init=False)
@@ -85,6 +85,24 @@ class Chunk:
         return [Chunk(self.items[:middle]), Chunk(self.items[middle:])]
 
 
+class ConstantCopy(NamedTuple):
+    """Decision to copy ``constants``, one after the other, to one SRAM buffer before command ``position``.
+
+    ``layer``: that of the first command that reads them. ``live``: the first and the last command between which the
+    buffer holds bytes.
+    """
+
+    constants: tuple[Buffer, ...]
+    position: int
+    layer: int
+    live: tuple[int, int]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the copy."""
+        return sum(constant.size for constant in self.constants)
+
+
 def prefetch_constants(
     commands: Sequence[Command],
     before: Sequence[Latest],
@@ -93,16 +111,16 @@ def prefetch_constants(
     held_bytes: int = 0,
     *,
     room: Room = "best",
-) -> list[Command]:
-    """Return ``commands`` with copies of constants to SRAM; ``sram_bytes``: size of the arena for them.
+) -> list[ConstantCopy]:
+    """Return the copies of constants to SRAM, in order; ``sram_bytes``: size of the arena for them.
 
     ``before``: dependences of each of ``commands``. ``held_bytes`` of inputs and outputs lie beside the arena. ``room``
     "rest": the arena is no larger than tensors make it, except for constants that cannot be read off-chip; "best": the
     better estimate of that and of "all".
 
     Room in the arena is planned here, because free room at each time decides when constants can be copied. Addresses
-    come later, and the buffers of copies have lifetimes until then. Constants without room stay off-chip and are read
-    from there. Raises AllocationError if that is impossible, or if tensors alone exceed the arena.
+    come later. Constants without room stay off-chip and are read from there. Raises AllocationError if that is
+    impossible, or if tensors alone exceed the arena.
     """
     intervals = live_intervals(commands, target.sram.burst_bytes)
     used = allocate(intervals)
@@ -122,19 +140,20 @@ def prefetch_constants(
     if room == "best" and sum(len(chunk.items) for chunk in best.chunks) < len(items):
         best = min(best, schedule(used), key=lambda found: found.end)
     planned = [
-        Interval(chunk.target, chunk.earliest, chunk.held_until, alignment)
-        for chunk in best.chunks
-        if chunk.target is not None
+        Interval(chunk, chunk.size, chunk.earliest, chunk.held_until, alignment, chunk.address) for chunk in best.chunks
     ]
-    used = max((end_of(interval) for interval in (*intervals, *planned)), default=0)
-    result, live = _insert_copies(commands, reads, best, alignment)
-    for interval in (*intervals, *live):
-        interval.buffer.address = None
-    for interval in live if allocate([*intervals, *live]) <= used else planned:
-        interval.buffer.live = (interval.first, interval.last)
-    for interval in (*intervals, *live):
-        interval.buffer.address = None
-    return result
+    used = max([*map(end_of, intervals), *map(end_of, planned)], default=0)
+    live = _live(best, alignment)
+    fits = allocate([*live_intervals(commands, alignment), *live]) <= used
+    return [
+        ConstantCopy(
+            tuple(item.buffer for item in chunk.items),
+            position,
+            commands[chunk.first_use].layer,
+            (interval.first, interval.last),
+        )
+        for chunk, position, interval in zip(best.chunks, best.positions, live if fits else planned, strict=True)
+    ]
 
 
 def too_small(message: str, needed_bytes: int, allowed_bytes: int) -> AllocationError:
@@ -144,10 +163,10 @@ def too_small(message: str, needed_bytes: int, allowed_bytes: int) -> Allocation
     return error
 
 
-def arena_too_small(intervals: Sequence[Interval], used: int, limit: int, held: int) -> AllocationError:
+def arena_too_small(intervals: Sequence[Interval[Buffer]], used: int, limit: int, held: int) -> AllocationError:
     """Return the error with the largest tensors at the busiest time; ``held``: bytes of inputs and outputs."""
     _, alive = busiest(intervals)
-    largest = ", ".join(f"{o.buffer.name!r} ({o.buffer.size} bytes)" for o in alive[:3])
+    largest = ", ".join(f"{o.owner.name!r} ({o.used} bytes)" for o in alive[:3])
     left = f"inputs and outputs leave {limit}" if held else f"{limit} are allowed"
     text = f"tensors need {used} bytes of SRAM at a time, {left}; the largest are {largest}"
     return too_small(text, used + held, limit + held)
@@ -221,9 +240,13 @@ def _read_bytes(read: Command, buffer: Buffer, burst: int) -> float:
 
 
 def _place(
-    chunks: Sequence[Chunk], tensors: Sequence[Interval], limits: tuple[int, int], held_bytes: int, alignment: int
+    chunks: Sequence[Chunk],
+    tensors: Sequence[Interval[Buffer]],
+    limits: tuple[int, int],
+    held_bytes: int,
+    alignment: int,
 ) -> list[Chunk]:
-    """Return the chunks with room, each with a buffer and the earliest position at which its SRAM is free.
+    """Return the chunks with room, each with its address and the earliest position at which its SRAM is free.
 
     The SRAM is free from there until the last use. A chunk without room is divided; an item without room stays
     off-chip.
@@ -231,7 +254,7 @@ def _place(
     ``limits``: bytes of the arena for chunks, and for chunks that have to be in SRAM.
     """
     sram_bytes = limits[1]
-    taken = [(i.buffer.address or 0, (i.buffer.address or 0) + i.size, i.first, i.last) for i in tensors]
+    taken = [(i.start, end_of(i), i.first, i.last) for i in tensors]
     taken.sort()
     start = pruned = 0
     placed: list[Chunk] = []
@@ -259,8 +282,7 @@ def _place(
                 raise too_small(text, beyond + held_bytes, sram_bytes + held_bytes)
             continue
         start, address = found
-        chunk.earliest, chunk.held_until = start, last
-        chunk.target = Buffer("prefetched", Space.ARENA, chunk.size, address)
+        chunk.earliest, chunk.held_until, chunk.address = start, last, address
         placed.append(chunk)
         insort(taken, (address, address + size, start, last))
     return placed
@@ -333,49 +355,13 @@ class _Schedule:
             self.arrival[chunk] = timeline.offchip_free + port.read_latency_cycles
 
 
-def _insert_copies(
-    commands: Sequence[Command], reads: Reads, schedule: _Schedule, alignment: int
-) -> tuple[list[Command], list[Interval]]:
-    """Return the program with a copy per chunk and redirected reads, and the live intervals of the copies.
-
-    An interval starts at the first command that may still run when the copy starts, in positions of ``commands``.
-    """
-    homes: dict[Buffer, Place] = {}
-    for chunk in schedule.chunks:
-        offset = 0
-        assert chunk.target is not None, "all chunks of a schedule are placed"
-        for item in chunk.items:
-            homes[item.buffer] = (chunk.target, offset)
-            offset += item.buffer.size
-    waiting = deque(zip(schedule.chunks, schedule.positions, strict=True))
-    result: list[Command] = []
-    for index, read in enumerate(commands):
-        while waiting and waiting[0][1] == index:
-            chunk, _ = waiting.popleft()
-            result.append(_copy(chunk, commands[chunk.first_use].layer))
-        result.append(_redirected(read, homes) if index in reads else read)
+def _live(schedule: _Schedule, alignment: int) -> list[Interval[Chunk]]:
+    """Return the live ranges of the copies, each from the first command that may still run when the copy starts."""
     done = list(accumulate(schedule.timeline.finish, max))
-    live = [
-        Interval(chunk.target, min(bisect_right(done, start), position), chunk.settled, alignment)
+    return [
+        Interval(chunk, chunk.size, min(bisect_right(done, start), position), chunk.settled, alignment)
         for chunk, position, start in zip(schedule.chunks, schedule.positions, schedule.starts, strict=True)
-        if chunk.target is not None
     ]
-    return result, live
-
-
-def _copy(chunk: Chunk, layer: int) -> Command:
-    data = b"".join(item.buffer.data or b"" for item in chunk.items)
-    source = Buffer(chunk.items[0].buffer.name, Space.CONSTANTS, len(data), data=data)
-    assert chunk.target is not None, "only placed chunks are copied"
-    return command("copy", layer, source=(source, 0), target=(chunk.target, 0), bytes=len(data))
-
-
-def _redirected(item: Command, homes: dict[Buffer, Place]) -> Command:
-    """Redirect ``item`` to the copies of the constants that it reads."""
-    if any(buffer in homes for buffer, _ in item.places.values()):
-        moved = {name: (homes.get(buffer, (buffer, 0)), start) for name, (buffer, start) in item.places.items()}
-        item.places = {name: (home, first + start) for name, ((home, first), start) in moved.items()}
-    return item
 
 
 TRANSFERS = frozenset({Queue.LOAD, Queue.STORE, Queue.WEIGHT})

@@ -1,4 +1,4 @@
-"""Records of instructions for analysis: buffers, commands that refer to them, and the ranges that these touch."""
+"""Records of instructions, for emission and analysis: buffers, commands that refer to them, and ranges they touch."""
 
 from __future__ import annotations
 
@@ -78,8 +78,7 @@ BufferRange = tuple[Buffer, int, int]
 class Command:
     """One instruction before encoding.
 
-    ``places`` holds the address fields, ``layer`` is the index of its tensor operation, -1 without one. Another
-    dictionary of places marks a command whose places have changed.
+    ``places`` holds the address fields, ``layer`` is the index of its tensor operation, -1 without one.
     """
 
     immediates: Immediates
@@ -115,11 +114,6 @@ def placed(immediates: Immediates, places: dict[str, Place], layer: int = -1) ->
     """Return a command with these fields."""
     queue = immediates.spec.queue
     return Command(immediates, places, layer, Queue.FETCH if queue is None else queue)
-
-
-def sync(queue: Queue, layer: int, *, waits: tuple[int, ...] = (), posts: tuple[int, ...] = ()) -> Command:
-    """Return a command that only waits and posts."""
-    return Command(shared("sync", {}), {}, layer, queue, waits, posts)
 
 
 def buffers_of(commands: Sequence[Command]) -> Iterator[Buffer]:

@@ -64,14 +64,12 @@ def _own_offsets(job: TargetedProgram, program: DecodedProgram, space: Space) ->
     return offsets
 
 
-def bind(job: TargetedProgram, program: DecodedProgram) -> None:
-    """Give inputs and outputs outside of the arena their addresses, and record all offsets on the program."""
+def bind(job: TargetedProgram, program: DecodedProgram, addresses: dict[Buffer, int]) -> None:
+    """Add inputs and outputs outside of the arena to ``addresses``, and record all offsets on the program."""
     for space, name in _ATTRIBUTES.items():
         offsets, bound = _own_offsets(job, program, space), _bound(job, program, space)
-        for number, offset in offsets.items():
-            if number in bound:
-                bound[number].address = offset
-        places = (offsets[n] if n in offsets else bound[n].address or 0 for n in range(len(_types(job, space))))
+        addresses |= {bound[number]: offset for number, offset in offsets.items() if number in bound}
+        places = (offsets[n] if n in offsets else addresses.get(bound[n], 0) for n in range(len(_types(job, space))))
         job.program.attributes[name] = DenseArrayBase.from_list(i64, list(places))
 
 

@@ -19,13 +19,12 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.odc import YieldOp
-from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES, Space
+from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
 from odc_mlir.transforms.npu.schedule.cost import instruction_cycles, ports
 from odc_mlir.transforms.npu.schedule.geometry import even_splits, parts
 from odc_mlir.transforms.npu.schedule.layers import code_type
-from odc_mlir.transforms.npu.schedule.program import Buffer
 from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis, lane_turns
 from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops, viewed
 
@@ -266,7 +265,7 @@ class StripePlanner:
         used = allocate_tightly(intervals) if intervals else 0
         return StripePlan(chains, used, sum(option.cycles for option in options))
 
-    def _intervals(self, chains: Sequence[Chain]) -> Iterator[Interval]:
+    def _intervals(self, chains: Sequence[Chain]) -> Iterator[Interval[str]]:
         """Return the tensors of a plan with their live ranges."""
         graph, clock = self.graph, 0
         starts: dict[int, int] = {}
@@ -289,15 +288,15 @@ class StripePlanner:
         for value, size in graph.sizes.items():
             if value not in inside and not self._stays(value, cut):
                 first = starts.get(graph.defined[value], 0)
-                yield Interval(Buffer("tensor", Space.ARENA, size), first, ends[graph.last_use[value]], self.alignment)
+                yield Interval("tensor", size, first, ends[graph.last_use[value]], self.alignment)
 
-    def _stripe(self, chain: Chain, needed: dict[int, Rows], clock: int) -> Iterator[Interval]:
+    def _stripe(self, chain: Chain, needed: dict[int, Rows], clock: int) -> Iterator[Interval[str]]:
         """Yield the tensors between the layers of one stripe, which begins at ``clock``."""
         for number in range(chain.first, chain.last):
             layer = self.graph.layers[number]
-            buffer = Buffer("stripe", Space.ARENA, needed[number].count * layer.row_bytes)
+            size, start = needed[number].count * layer.row_bytes, clock - chain.first
             last = self.graph.last_use[layer.op.results[0]]
-            yield Interval(buffer, clock + number - chain.first, clock + last - chain.first, self.alignment)
+            yield Interval("stripe", size, start + number, start + last, self.alignment)
 
 
 def _path(best: Sequence[tuple[float, CostedChain | None]]) -> list[CostedChain] | None:

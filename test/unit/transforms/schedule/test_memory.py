@@ -14,19 +14,19 @@ from helpers.npu_layers import Body, binary, check, make_module
 from odc_mlir import targets
 from odc_mlir.errors import AllocationError
 from odc_mlir.isa.container import read
-from odc_mlir.isa.fields import Region, Space
+from odc_mlir.isa.fields import Region
 from odc_mlir.transforms.npu.schedule.arena import (
     Interval,
     allocate,
     allocate_around,
     allocate_tightly,
     busiest,
+    end_of,
     lowest_gap,
     most_live_bytes,
     overlapping,
 )
 from odc_mlir.transforms.npu.schedule.geometry import make_window
-from odc_mlir.transforms.npu.schedule.program import Buffer
 from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder, Resident, gaps, place_residents
 from odc_mlir.transforms.npu.schedule.window_search import Room, _TilingSearch
 from odc_mlir.transforms.npu.schedule.window_tiling import conv_plans
@@ -36,9 +36,8 @@ ALIGNMENT = 32
 lives = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 20), st.integers(0, 10)), min_size=1, max_size=25)
 
 
-def intervals_of(items: list[tuple[int, int, int]]) -> list[Interval]:
-    buffers = [Buffer(f"b{i}", Space.ARENA, size) for i, (size, _, _) in enumerate(items)]
-    return [Interval(b, first, first + n, ALIGNMENT) for b, (_, first, n) in zip(buffers, items, strict=True)]
+def intervals_of(items: list[tuple[int, int, int]]) -> list[Interval[int]]:
+    return [Interval(i, size, first, first + n, ALIGNMENT) for i, (size, first, n) in enumerate(items)]
 
 
 @pytest.mark.parametrize("method", [allocate, allocate_tightly])
@@ -48,15 +47,15 @@ def test_allocation_is_disjoint_and_not_below_the_bound(method: Any, items: list
     used = method(intervals)
     assert overlapping(intervals) is None
     assert most_live_bytes(intervals) <= used
-    assert all((i.buffer.address or 0) % ALIGNMENT == 0 for i in intervals)
-    assert used == max((i.buffer.address or 0) + i.size for i in intervals)
+    assert all(i.start % ALIGNMENT == 0 for i in intervals)
+    assert used == max(map(end_of, intervals))
 
 
 @given(items=lives)
 def test_the_busiest_time_is_where_most_bytes_are_in_use(items: list[tuple[int, int, int]]) -> None:
     intervals = intervals_of(items)
 
-    def live(command: int) -> list[Interval]:
+    def live(command: int) -> list[Interval[int]]:
         return [i for i in intervals if i.first <= command <= i.last]
 
     command, alive = busiest(intervals)
@@ -75,16 +74,16 @@ def test_a_search_finds_what_no_order_does() -> None:
     """A chain of large and small tensors, which have to go to either end in turn."""
     items = [(3, 0, 1), (2, 1, 1), (2, 2, 1), (3, 3, 1), (2, 4, 1), (2, 5, 1), (3, 6, 1)]
     intervals = intervals_of([(size * ALIGNMENT, first, length) for size, first, length in items])
-    assert allocate(intervals_of([(i.buffer.size, i.first, i.last - i.first) for i in intervals])) > 5 * ALIGNMENT
+    assert allocate(intervals_of([(i.used, i.first, i.last - i.first) for i in intervals])) > 5 * ALIGNMENT
     assert allocate_tightly(intervals) == most_live_bytes(intervals) == 5 * ALIGNMENT
     assert overlapping(intervals) is None
 
 
 def test_given_addresses_are_kept() -> None:
     fixed, free = intervals_of([(64, 0, 5), (64, 2, 1)])
-    fixed.buffer.address = 32
+    fixed.address = 32
     assert allocate([fixed, free]) == 160
-    assert (fixed.buffer.address, free.buffer.address) == (32, 96)
+    assert (fixed.address, free.address) == (32, 96)
 
 
 @given(lives, lives)
@@ -92,23 +91,29 @@ def test_constants_fit_wherever_their_room_was_planned(
     tensors: list[tuple[int, int, int]], constants: list[tuple[int, int, int]]
 ) -> None:
     """Around the addresses that tensors get alone, in the order of their copies."""
-    intervals = [*intervals_of(tensors), *intervals_of(constants)]
-    for interval in intervals[len(tensors) :]:
-        interval.buffer.live = (interval.first, interval.last)
-    planned = allocate(intervals[: len(tensors)])
-    for interval in intervals[len(tensors) :]:
-        planned = max(planned, allocate(intervals[: 1 + intervals.index(interval)]))
-    for interval in intervals:
-        interval.buffer.address = None
-    assert allocate_around(intervals) <= planned
-    assert overlapping(intervals) is None
+    planned = [*intervals_of(tensors), *intervals_of(constants)]
+    used = max(allocate(planned[:count]) for count in range(len(tensors), len(planned) + 1))
+    around, copies = intervals_of(tensors), intervals_of(constants)
+    assert allocate_around(around, copies) <= used
+    assert overlapping([*around, *copies]) is None
+
+
+@given(lives, lives)
+def test_given_addresses_are_kept_around_constants(
+    tensors: list[tuple[int, int, int]], constants: list[tuple[int, int, int]]
+) -> None:
+    around, copies = intervals_of(tensors), intervals_of(constants)
+    around[0].address = 10 * ALIGNMENT
+    allocate_around(around, copies)
+    assert around[0].address == 10 * ALIGNMENT
+    assert overlapping([*around, *copies]) is None
 
 
 def test_overlap_is_found_and_touching_is_none() -> None:
     first, second = intervals_of([(64, 0, 2), (64, 2, 2)])
-    first.buffer.address, second.buffer.address = 0, 63
+    first.address, second.address = 0, 63
     assert overlapping([first, second]) == (first, second)
-    second.buffer.address = 64
+    second.address = 64
     assert overlapping([first, second]) is None
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from odc_mlir import targets
 from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.npu.schedule.hazards import dependences
-from odc_mlir.transforms.npu.schedule.prefetch import LARGEST_CHUNK, SPILL, prefetch_constants
+from odc_mlir.transforms.npu.schedule.prefetch import LARGEST_CHUNK, SPILL, ConstantCopy, prefetch_constants
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, command
 
 TARGET = targets.load("npu-128")
@@ -28,25 +28,25 @@ def loads(sizes: Sequence[int]) -> list[Command]:
     ]  # fmt: skip
 
 
-def prefetched(commands: Sequence[Command], sram_bytes: int) -> list[Command]:
+def prefetched(commands: Sequence[Command], sram_bytes: int) -> list[ConstantCopy]:
     return prefetch_constants(commands, dependences(commands), TARGET, sram_bytes)
 
 
-def copies(commands: Sequence[Command]) -> list[int]:
-    return [item.values["bytes"] for item in commands if item.mnemonic == "copy"]
+def sizes_of(copies: Sequence[ConstantCopy]) -> list[int]:
+    return [copy.size for copy in copies]
 
 
 @example([LARGEST_CHUNK // SPILL] * 60)
 @given(st.lists(st.integers(1, LARGEST_CHUNK // SPILL), min_size=1, max_size=60))
 @settings(max_examples=30)
 def test_small_constants_are_merged_into_chunks_that_end(sizes: list[int]) -> None:
-    moved = copies(prefetched(loads(sizes), CAPACITY))
+    moved = sizes_of(prefetched(loads(sizes), CAPACITY))
     assert sum(moved) == sum(sizes)
     assert max(moved) < LARGEST_CHUNK + LARGEST_CHUNK // SPILL
 
 
 def test_a_large_constant_is_copied_alone() -> None:
-    assert copies(prefetched(loads([8000] * 3), CAPACITY)) == [8000] * 3
+    assert sizes_of(prefetched(loads([8000] * 3), CAPACITY)) == [8000] * 3
 
 
 @pytest.mark.parametrize("numbers", [(0, 2, 1), (0, 1, 2)])
@@ -56,24 +56,19 @@ def test_copies_come_in_the_order_in_which_layers_end(numbers: tuple[int, int, i
     first.layer, last.layer, middle.layer = numbers
     again = command("wload", last.layer, source=last.places["source"], target=last.places["target"],
                     coded_bytes=5000, bytes=5000)  # fmt: skip
-    commands = prefetched([first, last, middle, again], CAPACITY)
-    assert copies(commands) == [600, 700, 5000]
-    assert [item.mnemonic for item in commands].index("wload") >= 3  # what it reads was copied before
+    copies = prefetched([first, last, middle, again], CAPACITY)
+    assert [(copy.size, copy.position) for copy in copies] == [(600, 0), (700, 0), (5000, 0)]
 
 
 def test_a_chunk_without_room_is_divided() -> None:
     sizes = [100] * 300
-    whole = copies(prefetched(loads(sizes), CAPACITY))
-    parts = copies(prefetched(loads(sizes), 1024))
+    whole = sizes_of(prefetched(loads(sizes), CAPACITY))
+    parts = sizes_of(prefetched(loads(sizes), 1024))
     assert max(whole) > 1024 >= max(parts)
     assert sum(parts) == sum(sizes)
 
 
 def test_what_fits_in_no_way_stays_where_it_is() -> None:
-    commands = prefetched(loads([100, 8000, 100]), 1024)
-    assert copies(commands) == [100, 100]
-    assert [c.places["source"][0].space for c in commands if c.mnemonic == "wload"] == [
-        Space.ARENA,
-        Space.CONSTANTS,
-        Space.ARENA,
-    ]
+    commands = loads([100, 8000, 100])
+    first, _, third = (item.places["source"][0] for item in commands)
+    assert [copy.constants for copy in prefetched(commands, 1024)] == [(first,), (third,)]
