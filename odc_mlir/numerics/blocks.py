@@ -6,7 +6,7 @@ the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,40 @@ def decode_blocks(raw: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
     """
     values = _DECODERS[dtype](raw)
     return values.reshape(*raw.shape[:-2], raw.shape[-2] * BLOCK_ELEMENTS)
+
+
+def _q4_0(x: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Encode blocks ``[…, 32]``: the value of the largest magnitude becomes code 0, which means -8."""
+    largest = np.take_along_axis(x, np.abs(x).argmax(-1, keepdims=True), -1)
+    factors = largest / np.float32(-8)
+    codes = np.clip(np.floor(x * _inverse(factors) + np.float32(8.5)), 0, 15).astype(np.uint8)
+    packed = codes[..., :_NIBBLE_BYTES] | codes[..., _NIBBLE_BYTES:] << 4
+    return np.concatenate([factors.astype("<f2").view(np.uint8), packed], axis=-1)
+
+
+def _q8_0(x: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Encode blocks ``[…, 32]``: the largest magnitude becomes code 127."""
+    factors = np.abs(x).max(axis=-1, keepdims=True) / np.float32(127)
+    codes = round_half_away(x * _inverse(factors)).astype(np.int8)
+    return np.concatenate([factors.astype("<f2").view(np.uint8), codes.view(np.uint8)], axis=-1)
+
+
+ENCODERS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.uint8]]] = {"ggml_q4_0": _q4_0, "ggml_q8_0": _q8_0}
+"""Encoders of float32 ``[…, blocks, 32]`` to ``[…, blocks, bytes per block]``, by element type."""
+
+
+def four_bit_groups(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+    """Return int4 codes of groups ``[…, elements]`` in -7 to 7, and their factors ``[…, 1]``."""
+    factors = (np.abs(x).max(axis=-1, keepdims=True) / np.float32(7)).astype(np.float16)
+    codes = np.clip(round_half_away(x * _inverse(factors.astype(np.float32))), -7, 7)
+    return codes.astype(np.int8), factors
+
+
+def _inverse(factors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return reciprocals, and 0 where they are infinite."""
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = np.float32(1) / factors
+    return np.where(np.isfinite(inverse), inverse, np.float32(0))
 
 
 def quantize_blocks(x: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -80,6 +80,18 @@ def build_parser() -> argparse.ArgumentParser:
     add_output(joined, "-o", "--output", metavar="OUT", kind=MODEL, required=True, help="joint model, .circle")
     add_overwrite(joined)
 
+    summary = "store weights of fully connected layers and tables in groups of 4-bit or 8-bit codes"
+    packed = _command(commands, "store-weights", summary, _store_weights)
+    packed.add_argument(
+        "--as",
+        dest="form",
+        choices=("int4x32", "int4x64", "ggml_q4_0", "ggml_q8_0"),
+        required=True,
+        help="int4 in groups, or a type of GGML",
+    )
+    add_output(packed, "-o", "--output", metavar="OUT", kind=MODEL, required=True, help="model, .circle")
+    add_overwrite(packed)
+
     _editor(commands, "fake-quantize", "convert a quantised model to a float model with fake quantisation", _fake)
     return parser
 
@@ -262,6 +274,21 @@ def _join(arguments: argparse.Namespace) -> None:
     data = write_model(join_signatures(models))
     write_output(arguments.output, data, MODEL, overwrite=arguments.overwrite)
     arguments.files.tell([f"{counted(len(data), 'byte')} with the signatures {', '.join(models)}"])
+
+
+def _store_weights(arguments: argparse.Namespace) -> None:
+    from odc_mlir.editing.weights import store_weights
+    from odc_mlir.formats.circle.reader import read_model
+    from odc_mlir.formats.circle.writer import write_model
+    from odc_mlir.formats.outputs import write_output
+
+    model = read_model(arguments.model)
+    stored = store_weights(model, arguments.form)
+    write_output(arguments.output, write_model(model), MODEL, overwrite=arguments.overwrite)
+    arguments.files.tell(
+        f"{item.name}: {item.bytes_before} to {counted(item.bytes_after, 'byte')}, {item.sqnr_db:.1f} dB"
+        for item in stored
+    )
 
 
 def _implant(arguments: argparse.Namespace, module: ModuleOp) -> ModuleOp:
