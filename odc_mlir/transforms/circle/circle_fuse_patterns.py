@@ -13,7 +13,8 @@ After: ``%3 = circle.hard_swish(%x)``, with one range to quantise instead of fou
 * RELU, RELU6 and RELU_N1_TO_1 from MAXIMUM and MINIMUM with constants;
 * LEAKY_RELU from ``max(x, a * x)``, PRELU from ``relu(x) + a * (x - |x|) / 2`` or ``relu(x) - a * relu(-x)``;
 * ``x / sqrt(y)`` becomes ``x * rsqrt(y)``, ``1 / sqrt(y)`` becomes ``rsqrt(y)``;
-* with ``circle``, RMS_NORM from a product with the root of a mean square, and a factor for each channel after it.
+* with ``circle``, RMS_NORM from a product with the root of a mean square, and a factor for each channel after it, and
+  INSTANCE_NORM of images in parts.
 
 Float only; results agree to float32 accuracy. Intermediate values with other users are kept.
 """
@@ -34,7 +35,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.circle.rewrites.norms import RmsNorm, ScaleOfRmsNorm
+from odc_mlir.transforms.circle.rewrites.norms import InstanceNormParts, RmsNorm, ScaleOfRmsNorm
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
     PatternPass,
@@ -64,14 +65,14 @@ class CircleFusePatternsPass(PatternPass):
     name = "circle-fuse-patterns"
 
     circle: bool = False
-    """Make operators that only Circle has."""
+    """Give normalisations that only Circle has the form that the NPU runs."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RsqrtProduct, RmsNorm, ScaleOfRmsNorm)
+        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RsqrtProduct, RmsNorm, ScaleOfRmsNorm, InstanceNormParts)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        patterns = self.patterns() if self.circle else self.patterns()[:-2]
+        patterns = self.patterns() if self.circle else self.patterns()[:-3]
         apply_patterns(op, [kind() for kind in patterns])
 
 

@@ -30,3 +30,28 @@ func.func @scaled(%x: tensor<1x3x2xf32>) -> tensor<1x3x2xf32> {
 // CHECK-LABEL: func.func @scaled(
 // CHECK: %[[G:.*]] = circle.const [3.0, 8.0]
 // CHECK-NEXT: circle.rms_norm(%{{.*}}, %[[G]])
+
+// INSTANCE_NORM has no quantised form, its parts have; what normalises rows stays.
+func.func @instance(%x: tensor<1x4x4x2xf32>, %r: tensor<1x2x4xf32>) -> (tensor<1x4x4x2xf32>, tensor<1x2x4xf32>) {
+  %gamma = circle.const [1.0, 2.0] : tensor<2xf32>
+  %beta = circle.const [3.0, 4.0] : tensor<2xf32>
+  %0 = circle.instance_norm(%x, %gamma, %beta) {epsilon = 0.5, activation = relu} : (tensor<1x4x4x2xf32>, tensor<2xf32>, tensor<2xf32>) -> tensor<1x4x4x2xf32>
+  %1 = circle.instance_norm(%r, %gamma, %beta) {epsilon = 0.5} : (tensor<1x2x4xf32>, tensor<2xf32>, tensor<2xf32>) -> tensor<1x2x4xf32>
+  func.return %0, %1 : tensor<1x4x4x2xf32>, tensor<1x2x4xf32>
+}
+// CHECK-LABEL: func.func @instance(
+// CHECK-SAME: %[[X:[^:]*]]:
+// CHECK: %[[G:.*]] = circle.const [1.0, 2.0]
+// CHECK: %[[B:.*]] = circle.const [3.0, 4.0]
+// CHECK: %[[AXES:.*]] = circle.const [1, 2] : tensor<2xi32>
+// CHECK: %[[EPSILON:.*]] = circle.const [0.5] : tensor<f32>
+// CHECK-NEXT: %[[MEAN:.*]] = circle.mean(%[[X]], %[[AXES]]) {keep_dims = true}
+// CHECK-NEXT: %[[SQUARES:.*]] = circle.squared_difference(%[[X]], %[[MEAN]])
+// CHECK-NEXT: %[[VARIANCE:.*]] = circle.mean(%[[SQUARES]], %[[AXES]]) {keep_dims = true}
+// CHECK-NEXT: %[[SPREAD:.*]] = circle.add(%[[VARIANCE]], %[[EPSILON]])
+// CHECK-NEXT: %[[ROOT:.*]] = circle.rsqrt(%[[SPREAD]])
+// CHECK-NEXT: %[[FACTOR:.*]] = circle.mul(%[[ROOT]], %[[G]])
+// CHECK-NEXT: %[[CENTRE:.*]] = circle.sub(%[[X]], %[[MEAN]])
+// CHECK-NEXT: %[[SCALED:.*]] = circle.mul(%[[CENTRE]], %[[FACTOR]])
+// CHECK-NEXT: circle.add(%[[SCALED]], %[[B]]) {activation = relu}
+// CHECK-NEXT: circle.instance_norm

@@ -127,6 +127,22 @@ def test_functions_of_several_operators_are_what_they_were() -> None:
     assert_equivalent(before, after, random_inputs(before))
 
 
+def test_parts_of_instance_norm_are_what_it_was() -> None:
+    image, vector = "tensor<2x5x3x4xf32>", "tensor<4xf32>"
+    before = module_of(
+        f"""func.func @main(%x: {image} loc("x")) -> {image} {{
+          %g = circle.const [0.5, -2.0, 1.0, 3.0] : {vector}
+          %b = circle.const [1.0, 0.0, -1.0, 0.25] : {vector}
+          %0 = circle.instance_norm(%x, %g, %b) {{epsilon = 0.1, activation = relu}}
+            : ({image}, {vector}, {vector}) -> {image} loc("y")
+          func.return %0 : {image}
+        }}"""
+    )
+    after = transformed(before, "circle-fuse-patterns{circle=true}")
+    assert "INSTANCE_NORM" not in names(after)
+    assert_equivalent(before, after, random_inputs(before))
+
+
 def test_layers_of_every_kind_take_what_stands_beside_them() -> None:
     before = module_of(
         """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from xdsl.ir import SSAValue
@@ -222,6 +222,35 @@ class InstanceNorm(rewriting.OperatorPattern):
         options = {"epsilon": found.spread.epsilon, "fused_activation_function": rewriting.activation(end)}
         made = rewriting.operator("INSTANCE_NORM", [found.spread.x, scale.result, shift.result], found.result, options)
         _put(rewriter, found, end, [scale, shift, made])
+
+
+class InstanceNormParts(rewriting.OperatorPattern):
+    """INSTANCE_NORM of images by operators that have quantised forms: the reverse of :class:`InstanceNorm`."""
+
+    names = frozenset({"INSTANCE_NORM"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        x, gamma, beta = op.operands
+        result, shape = op.results[0], rewriting.static_shape_of(x) or ()
+        if len(shape) != 4 or not rewriting.is_real(x) or shape != rewriting.static_shape_of(result):
+            return
+        each = (shape[0], 1, 1, shape[3])
+        axes = rewriting.indices((1, 2), f"{value_name(result)}/axes")
+        epsilon = rewriting.real(np.array(op.option("epsilon")), f"{value_name(result)}/epsilon")
+        made: list[CircleOp | ConstOp] = [axes, epsilon]
+
+        def step(name: str, role: str, shape: tuple[int, ...], *operands: SSAValue, **options: Any) -> SSAValue:
+            made.append(rewriting.part(name, operands, result, role, shape, **options))
+            return made[-1].results[0]
+
+        mean = step("MEAN", "mean", each, x, axes.result, keep_dims=True)
+        squares = step("SQUARED_DIFFERENCE", "squares", shape, x, mean)
+        variance = step("MEAN", "variance", each, squares, axes.result, keep_dims=True)
+        root = step("RSQRT", "root", each, step("ADD", "spread", each, variance, epsilon.result))
+        factor = step("MUL", "factor", each, root, gamma)
+        scaled = step("MUL", "scaled", shape, step("SUB", "centre", shape, x, mean), factor)
+        options = {"fused_activation_function": rewriting.activation(op)}
+        rewriter.replace(op, [*made, rewriting.operator("ADD", [scaled, beta], result, options)])
 
 
 class GroupsAsDimension(rewriting.OperatorPattern):
