@@ -469,12 +469,9 @@ def detector() -> bytes:
     return builder.file([x], [box, builder.made("score", (1, 1), "LOGISTIC", logit)])
 
 
-def scenes(positive: int) -> Samples:
-    """Samples; every so many-th has something to detect."""
-    made = normal(np.random.default_rng(4), SCENES, 1, 8)
-    for number, (x,) in enumerate(made):
-        x[0, 0] = 0.05 * x[0, 0] + (positive > 0 and number % positive == 0)
-    return made
+def scenes() -> Samples:
+    """Samples that have nothing to detect."""
+    return [[x * np.float32([0.05, *[1.0] * 7])] for (x,) in normal(np.random.default_rng(4), SCENES, 1, 8)]
 
 
 @cache
@@ -497,7 +494,7 @@ def scaled(factor: float, **options: Any) -> Quantized:
 @pytest.mark.parametrize("limit", [{}, {"metric": "mae", "limit": 0.5}])
 def test_a_score_that_nothing_raises_is_lost_whatever_the_limit(limit: dict[str, Any]) -> None:
     """All errors are far below the limit, and the quantised detector never fires."""
-    made = odc_mlir.quantize(detector(), calibration=scenes(0), help=False, **limit)
+    made = odc_mlir.quantize(detector(), calibration=scenes(), help=False, **limit)
     problem, never = made.verdict["problems"]
     assert never.startswith("scores of output 'score' are 0.5 at most on any input")
     assert problem.startswith("output 'score' varies in the float model and is lost in the quantised one, by 0.00")
@@ -506,13 +503,6 @@ def test_a_score_that_nothing_raises_is_lost_whatever_the_limit(limit: dict[str,
     assert not made.verdict["samples"]["telling"]
     with pytest.raises(AccuracyError, match=r"^the quantised model failed: output 'score' varies"):
         made.require_passed()
-
-
-@pytest.mark.parametrize("scheme", ["int8", "int16x8"])
-def test_a_score_that_some_samples_raise_is_told(scheme: str) -> None:
-    verdict = odc_mlir.quantize(detector(), calibration=scenes(2), help=False, scheme=scheme).verdict
-    assert (verdict["passed"], verdict["certain"], verdict["samples"]["telling"]) == (True, True, True)
-    assert min(output["r2"] for output in verdict["outputs"]) > 0.99
 
 
 @pytest.mark.parametrize(("factor", "scheme", "follows"), [(0.003, "int8", False), (0.0035, "int16x8", True)])
@@ -548,15 +538,6 @@ def hint_of(**changes: Any) -> str | None:
 def test_a_limit_that_nobody_asked_for_is_not_to_be_lowered(vary: bool, problems: list[str]) -> None:
     samples = scaled(0.003, scheme="int8").verdict["samples"] | {"outputs_vary": vary}
     assert hint_of(samples=samples, problems=problems) == "give samples for which outputs vary as they do in use"
-
-
-@pytest.mark.parametrize(("taken", "advised"), [({"a": "float"}, True), ({"a": "float", "b": "int16x8"}, False)])
-def test_no_advice_names_a_model_that_leaves_no_layer_in_the_scheme(taken: dict[str, str], advised: bool) -> None:
-    point = {"layers": len(taken), "precisions": taken, "time_ns": None, "bytes": 99, "share": 0.09, "holds": True}
-    checks = scaled(0.003, scheme="int8").verdict["limits"]
-    limits = [check | {"passed": check["metric"] != "mpeir", "interval": None} for check in checks]
-    hint = hint_of(scheme={"a": "int8", "b": "int8"}, front=[point], problems=[], limits=limits)
-    assert ("--min-coverage 0.09 (in Python min_coverage) lets" in str(hint)) is advised
 
 
 def test_limits_of_outputs_that_vary_and_given_ones_count_alone() -> None:

@@ -256,6 +256,12 @@ def test_extreme_numbers_do_no_harm_to_what_computes_with_them() -> None:
     made = node("RSQRT", [tensor("int8", (1,), quant(1e-45))], tensor("int8", None, quant(1e-45)))
     with pytest.raises(ModelError, match="a scale ratio is not finite"):
         made.spec.kernel_function(made)
+    for error in (1e30, np.inf, np.nan):  # no output is more than wrong
+        effect = Effect(frozenset({"a"}), of_weights=False, sums=[[error, 1.0], [0.5, 1.0]])
+        assert effect.noise == (2.0, 0.5)
+    _, reasons = measured("int16", 1e-2, 1e-34)  # products of scales vanish
+    assert any("'hidden' and 'y/w'" in reason for reason in reasons)
+    assert any("choose units for them that are closer to 1" in reason for reason in reasons)
 
 
 UNIT_SAMPLES = np.random.default_rng(1).standard_normal((32, 1, 8)).astype(np.float32)
@@ -287,12 +293,6 @@ def test_accuracy_does_not_depend_on_the_unit(scheme: str, units: tuple[float, f
     quality, reasons = measured(scheme, *units)
     assert quality == pytest.approx(measured(scheme, 1.0, 1.0)[0], abs=0.5)
     assert not reasons
-
-
-def test_where_products_of_scales_vanish_layers_stay_in_float_and_say_why() -> None:
-    _, reasons = measured("int16", 1e-2, 1e-34)
-    assert any("'hidden' and 'y/w'" in reason for reason in reasons)
-    assert any("choose units for them that are closer to 1" in reason for reason in reasons)
 
 
 def with_zeros(unit: float, where: str) -> bytes:
@@ -380,31 +380,23 @@ def test_what_no_integers_hold_stays_real() -> None:
     assert "int8" in {layer["scheme"] for layer in found.verdict["layers"] if layer["op"] in products}
 
 
-@pytest.mark.parametrize("reader", [None, "litert"])
-def test_what_readers_quantise_is_within_32_bits(reader: str | None) -> None:
-    model, calibration, unseen = _masked(float(np.finfo(np.float32).min))
-    found = odc_mlir.quantize(model, calibration=calibration, help=False, mixed="off", reader=reader)
-    graph, values = graph_of(found.model), dict[int, np.ndarray]()
-    HostExecutor(graph).run(unseen[0], watch=lambda index, value: values.update({index: value}))
-    casts = [item for item in graph.nodes if item.node.spec.name == "QUANTIZE"]
-    assert {graph.tensors[item.outputs[0]].name for item in casts} == {"x_quantized", "mask_quantized"}
-    for item in casts:
-        assert np.abs(values[item.inputs[0]] / graph.tensors[item.outputs[0]].quant.scale).max() < 2**30
-
-
-def test_softmax_that_hides_gets_no_16_bits() -> None:
+def test_what_readers_quantise_of_masks_is_within_32_bits_and_softmax_that_hides_gets_no_16_bits() -> None:
     """Its table of exponentials ends at exp(-10), which is more than half a code: what is masked would be seen."""
+    model, calibration, unseen = _masked(float(np.finfo(np.float32).min))
+    for reader in (None, "litert"):
+        found = odc_mlir.quantize(model, calibration=calibration, help=False, mixed="off", reader=reader)
+        graph, values = graph_of(found.model), dict[int, np.ndarray]()
+        HostExecutor(graph).run(unseen[0], watch=lambda index, value, to=values: to.update({index: value}))
+        casts = [item for item in graph.nodes if item.node.spec.name == "QUANTIZE"]
+        assert {graph.tensors[item.outputs[0]].name for item in casts} == {"x_quantized", "mask_quantized"}
+        for item in casts:
+            assert np.abs(values[item.inputs[0]] / graph.tensors[item.outputs[0]].quant.scale).max() < 2**30
     model, calibration, _ = _masked()
     assert Examination(build_graph(read_model(model)), calibration[:2]).hiding() == {"shares"}
-    found = odc_mlir.quantize(model, calibration=calibration, metric="sqnr", limit=31.0, **only("mixed")).verdict
-    assert found["choices"]["precisions"]
-    assert found["choices"]["precisions"].get("shares") not in ("int16x8", "int16")
-
-
-@pytest.mark.parametrize("error", [1e30, float("inf"), float("nan")])
-def test_no_output_is_more_than_wrong(error: float) -> None:
-    effect = Effect(frozenset({"a"}), of_weights=False, sums=[[error, 1.0], [0.5, 1.0]])
-    assert effect.noise == (2.0, 0.5)
+    found = odc_mlir.quantize(model, calibration=calibration, metric="sqnr", limit=31.0, **only("mixed"))
+    precisions = found.verdict["choices"]["precisions"]
+    assert precisions
+    assert precisions.get("shares") not in ("int16x8", "int16")
 
 
 @pytest.mark.parametrize(("kind", "value", "used"), [("MUL", 1.0, 0.0), ("ADD", 0.0, -8.0)])
@@ -431,14 +423,12 @@ def test_a_mask_that_samples_never_use_is_a_reservation(kind: str, value: float,
     assert unshown(never.verdict["samples"]) == ["input 'mask' was the same in all of them"]
     assert (sometimes.verdict["certain"], sometimes.verdict["samples"]["same_inputs"]) == (True, [])
     assert unshown(sometimes.verdict["samples"]) == unshown(None) == []
-
-
-def test_inputs_for_which_nothing_else_can_be_run_are_no_reservation() -> None:
+    # Nor is an input for which nothing else can be run.
     builder = ModelBuilder()
     x, shape = builder.tensor("x", (1, 16)), builder.tensor("shape", (2,), "int32")
-    y = builder.dense("y", builder.made("h", (4, 4), "RESHAPE", x, shape), np.random.default_rng(0).normal(size=(4, 4)))
-    samples = [[x, np.array([4, 4], np.int32)] for (x,) in normal(np.random.default_rng(0), 16, 1, 16)]
-    made = odc_mlir.quantize(builder.file([x, shape], [y]), calibration=samples, help=False)
+    y = builder.dense("y", builder.made("h", (4, 4), "RESHAPE", x, shape), rng.normal(size=(4, 4)))
+    given = [[x, np.array([4, 4], np.int32)] for (x,) in normal(rng, 16, 1, 16)]
+    made = odc_mlir.quantize(builder.file([x, shape], [y]), calibration=given, help=False)
     assert made.verdict["samples"]["same_inputs"] == []
 
 

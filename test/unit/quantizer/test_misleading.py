@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.quantizer.policy.declarations import OPTIONS
 from odc_mlir.quantizer.policy.verdict import describe, unshown
-from odc_mlir.tools import odc_quantize
 
 Samples = list[list[np.ndarray]]
 Case = Callable[[], dict[str, Any]]
@@ -286,8 +284,8 @@ def verdict_of(made: tuple[bytes, Samples] = regressor(), **options: Any) -> dic
 def test_numbers_that_have_nothing_to_do_with_answers_do_not_count_alone() -> None:
     answers = np.array([odc_mlir.run(regressor()[0], list(sample))[0].item() for sample in SAMPLES])
     noise = np.random.default_rng(0).normal(size=COUNT)
-    limits = [verdict_of(labels=labels)["limits"] for labels in (answers + 0.1 * noise, noise)]
-    assert [[check["metric"] for check in found] for found in limits] == [["drop"], ["drop", "mpeir"]]
+    for labels, metrics in ((answers + 0.1 * noise, ["drop"]), (noise, ["drop", "mpeir"])):
+        assert [check["metric"] for check in verdict_of(labels=labels)["limits"]] == metrics
 
 
 @pytest.mark.parametrize("wrong", [False, True])
@@ -336,6 +334,8 @@ def test_what_is_quantised_is_said() -> None:
         "int8": {"layers": 1, "weights": 64, "macs": 64},
     }
     assert (coverage["unit"], coverage["share"]) == ("macs", 1.0)
+    problems = verdict_of(overrides={"hidden": "float"})["problems"]
+    assert any("of the products are quantised, at least 50 % wanted" in text for text in problems)
 
 
 @pytest.mark.parametrize(
@@ -381,29 +381,7 @@ def test_what_is_lost_or_silent_is_told_by_name(
         assert effects["alarm"] is None
 
 
-def test_a_pipe_that_nobody_reads_loses_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "m.circle").write_bytes(regressor()[0])
-    np.savez(tmp_path / "data.npz", in_0=np.concatenate([sample[0] for sample in SAMPLES]))
-    arguments = [
-        tmp_path / "m.circle",
-        "--calibration",
-        tmp_path / "data.npz",
-        "--no-help",
-        "-o",
-        tmp_path / "q.circle",
-    ]
-
-    def closed(*_: Any, **__: Any) -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr("builtins.print", closed)
-    with open(tmp_path / "out", "w") as out:
-        monkeypatch.setattr("sys.stdout", out)
-        odc_quantize.main([str(argument) for argument in arguments])
-    assert (tmp_path / "q.circle").stat().st_size > 0
-
-
-def test_what_takes_samples_is_refused_without() -> None:
+def test_what_takes_samples_is_refused_without_and_what_changes_nothing_is_said() -> None:
     file, records = regressor()[0], odc_mlir.quantize(regressor()[0], calibration=SAMPLES, help=False).records
     for option in (name for name, declared in OPTIONS.items() if declared.needs_samples):
         value = "weights" if option == "equalize" else "on"
@@ -415,10 +393,6 @@ def test_what_takes_samples_is_refused_without() -> None:
         odc_mlir.quantize(file, scheme="int8_wo", rounding="on")
     with pytest.raises(OptionError, match="records and calibration samples both say the ranges; give one"):
         odc_mlir.quantize(file, records=records, calibration=SAMPLES)
-
-
-@pytest.mark.parametrize(("option", "value"), [("normalize", "on"), ("equalize", "weights")])
-def test_what_changes_nothing_is_said(option: str, value: str) -> None:
-    made = classifier() if option == "normalize" else columned((1.0, 2.0))
-    findings = verdict_of(made, **{option: value})["findings"]
-    assert [text for text in findings if text.startswith(f"{option} {value} changes nothing: ")]
+    for option, value, made in (("normalize", "on", classifier()), ("equalize", "weights", columned((1.0, 2.0)))):
+        findings = verdict_of(made, **{option: value})["findings"]
+        assert [text for text in findings if text.startswith(f"{option} {value} changes nothing: ")]

@@ -256,13 +256,6 @@ def test_a_layer_whose_outputs_are_normalised_has_the_precision_asked_for(moved:
     assert {kept.verdict["scheme"].get(layer, "float") for layer in (name, inner)} == {"float"}
 
 
-@pytest.mark.parametrize(("precision", "normalize"), [("int16x8", "outputs"), ("float", "off")])
-def test_a_layer_whose_precision_is_asked_for_keeps_its_units_only_in_float(precision: str, normalize: str) -> None:
-    made = quantized(quantities(), overrides={"y": precision})
-    assert made.verdict["scheme"]["y/normalised" if normalize == "outputs" else "y"] == precision
-    assert made.verdict["choices"]["normalize"] == normalize
-
-
 def test_columns_of_few_samples_have_room_for_what_others_reach() -> None:
     file, samples = quantities()
     few, unseen = samples[: COUNT // 2], samples[COUNT // 2 :]

@@ -317,15 +317,15 @@ SIDE, CHANNELS, CLASSES = 8, 6, 3
 
 
 @cache
-def _segments(boxes: bool = False) -> tuple[bytes, Samples]:
-    """Classes of the pixels of images, whose left part is mostly of one; with ``boxes`` beside them."""
+def _segments(form: str = "shares") -> tuple[bytes, Samples]:
+    """Shares or logits of classes of pixels, whose left part is mostly of one; ``boxes``: beside the shares."""
     builder, rng = ModelBuilder(), np.random.default_rng(3)
     x, shape = builder.tensor("x", (1, SIDE, SIDE, CHANNELS)), (1, SIDE, SIDE, CLASSES)
     weights = rng.normal(size=(CLASSES, 1, 1, CHANNELS)).astype(np.float32)
     constants = builder.constant("w", weights), builder.constant("b", np.zeros(CLASSES))
     logits = builder.made("logits", shape, "CONV_2D", x, *constants, stride_h=1, stride_w=1, padding="same")
-    outputs = [builder.made("shares", shape, "SOFTMAX", logits, beta=1.0)]
-    if boxes:
+    outputs = [logits if form == "logits" else builder.made("shares", shape, "SOFTMAX", logits, beta=1.0)]
+    if form == "boxes":
         outputs.append(builder.made("boxes", (1, SIDE, SIDE, CHANNELS), "ABS", x))
     left = np.linspace(3.0, 0.0, SIDE)[:, None] * weights[0, 0, 0]
     samples = [[(rng.normal(size=(1, SIDE, SIDE, CHANNELS)) + left).astype(np.float32)] for _ in range(24)]
@@ -340,11 +340,11 @@ def _bounds(verdict: dict[str, Any]) -> dict[str, float]:
     return {check["metric"]: check["limit"] for check in verdict["limits"]}
 
 
-@pytest.mark.parametrize("boxes", [False, True])
-def test_each_row_is_an_answer_that_may_be_forgiven(boxes: bool) -> None:
-    """A wrong pixel is a 1536th of what 24 images of 64 answer."""
-    file, samples = _segments(boxes=boxes)
-    made = odc_mlir.quantize(file, calibration=samples, help=False)
+@pytest.mark.parametrize("form", ["shares", "boxes", "logits"])
+def test_each_row_is_an_answer_that_may_be_forgiven(form: str) -> None:
+    """A wrong pixel is a 1536th of what 24 images answer; rows of logits are scores if somebody asks for classes."""
+    file, samples = _segments(form)
+    made = odc_mlir.quantize(file, calibration=samples, help=False, metric="top1_decided" if form == "logits" else None)
     alike = np.mean(_labels(file, samples) == _labels(made.to_circle(), samples))
     assert 0.9 < alike < 1.0
     assert made.verdict["metrics"]["top1_match"] == pytest.approx(alike, abs=0.003)
@@ -352,7 +352,11 @@ def test_each_row_is_an_answer_that_may_be_forgiven(boxes: bool) -> None:
     assert alike < decided["value"] < 1.0  # tied codes are half an answer
     assert decided["limit"] == 0.99
     outputs = [(output["classes"], output["top1_match"] is None) for output in made.verdict["outputs"]]
-    assert outputs == [(CLASSES, False), (None, True)][: 1 + boxes]
+    assert outputs == [(CLASSES, False), (None, True)][: 1 + (form == "boxes")]
+    if form == "logits":
+        numbers = verdict_of(file, samples)
+        assert [check["metric"] for check in numbers["limits"]] == ["mpeir"]
+        assert [(output["classifies"], output["classes"]) for output in numbers["outputs"]] == [(False, None)]
 
 
 @pytest.mark.parametrize(
@@ -390,11 +394,6 @@ def test_rows_may_answer_what_is_nearly_as_likely(kind: str) -> None:
     assert reference.decides_alike(0, found) == 0.75
 
 
-def test_classes_behind_a_reshape_are_those_of_the_softmax() -> None:
-    graph = build_graph(read_model(_softmax((1, 4, 5), tail=(1, 20))))
-    assert Reference(graph, [[np.zeros((1, 4, 5), np.float32)]]).classes(0) == 5
-
-
 @pytest.mark.parametrize("lengths", [(4, 5, 6), (4, 4, 4)])
 def test_rows_of_several_lengths_are_no_classes(lengths: tuple[int, ...]) -> None:
     """As shares of attention over as many words as there are."""
@@ -403,6 +402,8 @@ def test_rows_of_several_lengths_are_no_classes(lengths: tuple[int, ...]) -> Non
     reference = Reference(build_graph(read_model(file)), samples)
     assert reference.classes(0) == (4 if len(set(lengths)) == 1 else None)
     assert verdict_of(file, samples)["outputs"][0]["top1_match"] is not None
+    graph = build_graph(read_model(_softmax((1, 4, 5), tail=(1, 20))))  # classes behind a reshape are those before it
+    assert Reference(graph, [[np.zeros((1, 4, 5), np.float32)]]).classes(0) == 5
 
 
 def _heads(*rows: int, count: int) -> tuple[bytes, Samples]:
@@ -434,11 +435,10 @@ def test_each_head_has_its_limit_by_its_own_answers() -> None:
 def test_classes_that_no_sample_has_are_told() -> None:
     """Of each head that has classes."""
     file, samples = _heads(1, 1, count=40)
+    lacking = [[a - 9.0 * np.isin(np.arange(6), (1, 4)).astype(np.float32), b] for a, b in samples]
     told = "answers 2 of 6 classes for no sample (1, 4) in output 'y0'"
-    for lacking in (False, True):
-        for array, _ in samples:
-            array[0, 0, [1, 4]] -= 9.0 * lacking
-        assert any(told in text for text in verdict_of(file, samples)["findings"]) == lacking
+    for given, is_told in ((samples, False), (lacking, True)):
+        assert any(told in text for text in verdict_of(file, given)["findings"]) is is_told
 
 
 def test_labels_of_rows_are_those_of_the_same_samples() -> None:

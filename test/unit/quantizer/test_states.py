@@ -70,38 +70,25 @@ def rollout(streaming: Streaming, states: Any = None) -> Rollout:
 
 def test_later_frames_have_the_states_of_the_model_itself() -> None:
     recorded = with_states(averager(), 5)
-    given = [[frame, np.full_like(state, place > 0)] for place, (frame, state) in enumerate(recorded)]
     roll = rollout(averager())
-    frames = roll.through(given)
-    assert all(
-        np.array_equal(a, b)
-        for own, other in zip(frames, recorded, strict=True)
-        for a, b in zip(own, other, strict=True)
-    )
+    frames = roll.through([[frame, np.full_like(state, place > 0)] for place, (frame, state) in enumerate(recorded)])
+    for own, other in zip(frames, recorded, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(own, other, strict=True))
     assert roll.steps == [0, 1, 2, 3, 4]
     assert [len(roll.with_given(frames)), len(rollout(averager()).with_given([]))] == [9, 0]
     assert "samples are no consecutive frames" in roll.doubts([{"first": 1, "sqnr_db": 30.0}], 30.0)
 
 
-def test_sequences_start_where_states_are_zero_or_the_first_again() -> None:
-    streaming = averager()
-    once, again = with_states(streaming, 3), with_states(streaming, 2, seed=2)
-    roll = rollout(streaming)
-    roll.through([*once, *again])
-    assert roll.steps == [0, 1, 2, 0, 1]
-    first = np.ones((1, 8), np.float32)
-    roll = rollout(streaming)
-    roll.through(
-        [[frame, first if place in (0, 2) else first * (place + 2)] for place, (frame, _) in enumerate(once + again)]
-    )
-    assert roll.steps == [0, 1, 0, 1, 2]
-
-
-def test_samples_of_two_sources_are_two_sequences() -> None:
-    roll = rollout(averager())
-    for seed in (1, 2):
-        roll.through([[frame, np.zeros((1, 8), np.float32)] for frame in averager().frames(3, seed)])
-    assert roll.steps == [0, 1, 2, 0, 1, 2]
+def test_sequences_start_where_states_are_zero_or_the_first_again_and_with_each_source() -> None:
+    streaming, zero, first = averager(), np.zeros((1, 8), np.float32), np.ones((1, 8), np.float32)
+    given = [*with_states(streaming, 3), *with_states(streaming, 2, seed=2)]
+    other = [[frame, first * (1 if place in (0, 2) else place + 2)] for place, (frame, _) in enumerate(given)]
+    sources = [[[frame, zero] for frame in streaming.frames(3, seed)] for seed in (1, 2)]
+    for parts, steps in (([given], [0, 1, 2, 0, 1]), ([other], [0, 1, 0, 1, 2]), (sources, [0, 1, 2, 0, 1, 2])):
+        roll = rollout(streaming)
+        for part in parts:
+            roll.through(part)
+        assert roll.steps == steps
 
 
 def test_samples_may_lack_states(tmp_path: Any) -> None:
@@ -131,9 +118,6 @@ def test_the_initial_state_of_a_file_starts_sequences_and_stays() -> None:
     assert np.allclose((codes - input.quant.zero_point) * input.quant.scale, 0.5, atol=input.quant.scale)
 
 
-# Pairs.
-
-
 def renamed(streaming: Streaming, **names: str) -> Model:
     model = read_model(streaming.model)
     for tensor in model.subgraphs[0].tensors:
@@ -157,12 +141,16 @@ def test_pairs_are_found_by_names(output: str, input: str, found: bool) -> None:
     assert found_pairs(model, build_graph(model)) == ((StatePair(output, input),) if found else ())
 
 
-def test_pairs_are_found_by_the_names_of_a_signature() -> None:
+def test_pairs_are_found_by_the_names_of_a_signature_and_in_models_of_two_inputs_alone() -> None:
     model = renamed(elman(), h_out="PartitionedCall:1", h_in="serving_h:0")
     (x, h), (y, state) = model.subgraphs[0].inputs, model.subgraphs[0].outputs
     assert not found_pairs(model, build_graph(model))
     model.signatures.append(Signature("step", 0, {"x": x, "state": h}, {"y": y, "new_state": state}))
     assert found_pairs(model, build_graph(model)) == (StatePair("PartitionedCall:1", "serving_h:0"),)
+    builder = ModelBuilder()
+    x = builder.tensor("x", (1, 4))
+    model = builder.finish([x], [builder.made("x_out", (1, 4), "TANH", x)])
+    assert found_pairs(model, build_graph(model)) == ()
 
 
 def test_other_names_make_pairs_where_samples_carry_the_values() -> None:
@@ -172,6 +160,13 @@ def test_other_names_make_pairs_where_samples_carry_the_values() -> None:
     assert (made.verdict["states"]["pairs"], made.verdict["states"]["known"]) == ({"tanh": "arg1"}, BY_VALUES)
     assert any("'tanh' is taken for the next input 'arg1'" in text for text in made.verdict["findings"])
     assert not states_of(made.model)  # nobody declared them
+    graph, rng = graph_of(elman()), np.random.default_rng(1)
+    one, ten = (
+        [[rng.normal(size=(1, 5)), scale * rng.normal(size=(1, 12))] for _ in range(9)] for scale in (1.0, 10.0)
+    )
+    results = [[rng.normal(size=(1, 4)), rng.normal(size=(1, 12))] for _ in range(9)]
+    found = [len(like_states(graph, samples, results)) for samples in (one, ten)]
+    assert found == [1, 0], "an output of another range is no next input"
 
 
 def test_what_may_be_a_state_is_not_certain_until_somebody_says() -> None:
@@ -189,26 +184,10 @@ def test_what_may_be_a_state_is_not_certain_until_somebody_says() -> None:
     assert quantize(model, calibration=other, states="none", **PLAIN).verdict["certain"]
 
 
-def test_an_output_of_another_range_is_no_next_input() -> None:
-    graph, rng = graph_of(elman()), np.random.default_rng(1)
-    one, ten = (
-        [[rng.normal(size=(1, 5)), scale * rng.normal(size=(1, 12))] for _ in range(9)] for scale in (1.0, 10.0)
-    )
-    results = [[rng.normal(size=(1, 4)), rng.normal(size=(1, 12))] for _ in range(9)]
-    assert [len(like_states(graph, samples, results)) for samples in (one, ten)] == [1, 0]
-
-
-def test_a_model_with_one_input_has_no_state() -> None:
-    builder = ModelBuilder()
-    x, y = builder.tensor("x", (1, 4)), builder.tensor("x_out", (1, 4))
-    builder.operator("TANH", [x], [y])
-    model = builder.finish([x], [y])
-    assert found_pairs(model, build_graph(model)) == ()
-
-
 @pytest.mark.parametrize(
     ("given", "says"),
     [
+        ("types", "one static type; output 'h_out' is int8"),
         ({"h_aut": "h_in"}, "names no output of the model.*did you mean 'h_out'"),
         ({"h_out": "h"}, "names no input of the model"),
         ({"y": "h_in"}, "one static type"),
@@ -217,17 +196,14 @@ def test_a_model_with_one_input_has_no_state() -> None:
     ],
 )
 def test_pairs_that_cannot_be_are_errors(given: Any, says: str) -> None:
+    options = {"states": given}
+    if given == "types":
+        options = {"states": elman().states, "output_types": {"h_out": "int8"}}
     with pytest.raises(OptionError, match=says):
-        quantize(elman().model, calibration=elman().samples(8, 1), states=given)
-
-
-def test_texts_of_states() -> None:
+        quantize(elman().model, calibration=elman().samples(8, 1), **options, **PLAIN)
     assert make_options(states=["a=b", "c=d"]).states == {"a": "b", "c": "d"}
     assert make_options(states=["none"]).states == make_options(states={}).states == {}
     assert make_options().states is None
-
-
-# The pair in the quantised model.
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -246,26 +222,11 @@ def test_both_ends_have_one_scale_zero_point_and_type(name: str, options: dict[s
         assert graph.input_infos()[1].dtype == "int16"
 
 
-def test_ends_with_types_of_their_own_are_an_error() -> None:
-    with pytest.raises(OptionError, match="one static type; output 'h_out' is int8"):
-        declared(elman(), output_types={"h_out": "int8"})
-
-
-# Verdicts.
-
-
 def test_errors_over_steps() -> None:
     verdict = declared(gru()).verdict
     steps = verdict["states"]["steps"]
-    assert [(step["first"], step["last"]) for step in steps] == [
-        (1, 1),
-        (2, 2),
-        (3, 4),
-        (5, 8),
-        (9, 16),
-        (17, 32),
-        (33, 60),
-    ]
+    ends = [(step["first"], step["last"]) for step in steps]
+    assert ends == [(1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 60)]
     assert sum(step["frames"] for step in steps) == 60
     (line,) = [line for line in details(verdict) if "over the frames of 1 sequence" in line]
     assert f"3 to 4: {steps[2]['sqnr_db']:.1f} dB" in line

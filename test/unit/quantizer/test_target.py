@@ -20,14 +20,14 @@ from odc_mlir.quantizer import report, target
 from odc_mlir.quantizer.evaluator import Folds
 from odc_mlir.quantizer.execution import float_names
 from odc_mlir.quantizer.help import OF_VALUES, OF_WEIGHTS, HelpSearch
-from odc_mlir.quantizer.layers import Examination, coded_constants, leaked, precision_of
+from odc_mlir.quantizer.layers import Examination, leaked
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.models import FloatModel, Recipe, prepare
-from odc_mlir.quantizer.policy.verdict import LayerError, cost_text
+from odc_mlir.quantizer.policy.verdict import cost_text
 from odc_mlir.quantizer.precisions import PrecisionSearch
 from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.quantizer.target import TargetRules
-from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.tools.odc_quantize import _front
 
 TARGET = "npu-256"
@@ -309,40 +309,21 @@ def test_each_point_of_the_front_is_a_line() -> None:
     assert "quantised" not in list(_front([point], 0.4))[1]
 
 
-PIXELS, HIDDEN, EMBEDDED, COUNT = 64, 64, 16, 64
-
-
 @cache
-def siamese() -> tuple[bytes, Samples]:
-    """Two pictures through the same two layers, and a score of their difference.
+def pixels() -> tuple[bytes, Samples]:
+    """Two layers behind pixels that are hardly ever lit.
 
-    Some pixels are hardly ever lit. In units of their standard deviations they reach so far that one step of a product
-    of 4-bit weights is more than one of its sum, for which LiteRT has no FULLY_CONNECTED.
+    In units of their standard deviations these reach so far that one step of a product of 4-bit weights is more than
+    one of its sum, for which LiteRT has no FULLY_CONNECTED.
     """
-    rng, builder = np.random.default_rng(0), ModelBuilder()
-    shapes = (("first", (HIDDEN, PIXELS)), ("second", (EMBEDDED, HIDDEN)), ("last", (1, EMBEDDED)))
-    first, second, last = (
-        builder.constant(name, rng.normal(size=shape) / np.sqrt(shape[-1])) for name, shape in shapes
-    )
-    make, inputs, embedded = builder.made, [], []
-    for side in "ab":
-        inputs.append(builder.tensor(f"x_{side}", (1, PIXELS)))
-        relu: dict[str, Any] = {"fused_activation_function": "relu"}
-        hidden = make(f"hidden_{side}", (1, HIDDEN), "FULLY_CONNECTED", inputs[-1], first, -1, **relu)
-        embedded.append(make(f"embedded_{side}", (1, EMBEDDED), "FULLY_CONNECTED", hidden, second, -1))
-    difference = make("difference", (1, EMBEDDED), "SUB", *embedded)
-    square = make("square", (1, EMBEDDED), "MUL", difference, difference)
-    lit = np.geomspace(0.004, 0.6, PIXELS)
-
-    def picture() -> np.ndarray:
-        return ((rng.random((1, PIXELS)) < lit) * rng.random((1, PIXELS))).astype(np.float32)
-
-    file = builder.file(inputs, [make("y", (1, 1), "FULLY_CONNECTED", square, last, -1)])
-    return file, [[picture(), picture()] for _ in range(COUNT)]
+    rng, lit = np.random.default_rng(0), np.geomspace(0.004, 0.6, 64)
+    weights = rng.normal(size=(64, 64)) / 8, rng.normal(size=(1, 64)) / 8
+    samples = [[((rng.random((1, 64)) < lit) * rng.random((1, 64))).astype(np.float32)] for _ in range(64)]
+    return dense_model(*weights, names=("hidden", "y"), activations=("relu", "none")), samples
 
 
 def quantised(**options: Any) -> Quantized:
-    file, samples = siamese()
+    file, samples = pixels()
     return quantize(file, calibration=samples, scheme="int8x4", mixed="off", headroom=0.0, **options)
 
 
@@ -359,7 +340,7 @@ def test_a_normalisation_out_of_the_readers_reach_is_not_kept_unless_it_is_asked
     assert not any(step["kept"] for step in better)
     made = quantised(reader="litert", normalize="on", equalize="none")
     assert share(made) < 0.5
-    assert made.verdict["float_reasons"]["hidden_a"] == "LiteRT has no kernel for scales like these"
+    assert made.verdict["float_reasons"]["hidden"] == "LiteRT has no kernel for scales like these"
 
 
 def test_a_step_that_gives_enough_products_codes_is_kept_whatever_it_loses() -> None:
@@ -428,22 +409,10 @@ def test_rounding_is_presumed(scheme: str, correction: str, rounds: bool, monkey
     assert _choices(17, scheme=scheme, correction=correction, mixed="off")["rounding"] is rounds
 
 
-@cache
-def models(make: object, scheme: str, granularity: str = "channel") -> tuple[Graph, Graph, Samples]:
-    """A float model as it is before quantising, the quantised one, and samples."""
-    module, samples = make()
-    made = quantize(module, scheme=scheme, calibration=samples, help=False, granularity=granularity)
-    return prepare(module).graph, build_graph(export_model(made.model)), samples
-
-
-def _layers(make: object, scheme: str, granularity: str = "channel") -> dict[str, LayerError]:
-    real, quantised, samples = models(make, scheme, granularity)
-    return {layer.name: layer for layer in Examination(real, samples[:4]).layers(quantised)}
-
-
 def test_every_operator_is_a_layer_and_conversions_are_none() -> None:
-    real, quantised, samples = models(squeeze_excite, "int8")
-    found = _layers(squeeze_excite, "int8")
+    module, samples = squeeze_excite()
+    real, quantised = prepare(module).graph, build_graph(export_model(made_of(squeeze_excite, help=False).model))
+    found = {layer.name: layer for layer in Examination(real, samples[:4]).layers(quantised)}
     assert list(found) == [node.node.name for node in real.nodes]
     assert len(found) == len(quantised.nodes) - 2
     assert all(layer.precision == "int8" for layer in found.values())
@@ -458,26 +427,11 @@ def test_every_operator_is_a_layer_and_conversions_are_none() -> None:
     assert names[softmax.outputs[0]] == "probs"
 
 
-def test_layers_with_mixed_scales_stand_out() -> None:
-    found = _layers(rescaled_mobilenet, "int8", "tensor")
-    worst = sorted(found.values(), key=lambda layer: -layer.noise)[:4]
-    assert {layer.name.partition("/")[2] for layer in worst} == {"expand", "depthwise"}
-
-
-def test_coded_weights_of_real_operators_and_recurrent_layers_with_their_first_state_are_examined() -> None:
-    found = _layers(squeeze_excite, "int8_wo")
-    assert (found["stem"].precision, found["probs"].precision, found["probs"].noise) == ("int8_wo", "float", 0)
-    assert found["stem"].noise > 0
-    lstm = _layers(recurrent, "int8")["lstm"]
-    assert lstm.precision == "int8"
-    assert lstm.isolated["sqnr_db"] > 25
-
-
-@pytest.mark.parametrize("scheme", ["uint8", "int16", "int16x8"])
-def test_precision_is_told_by_types(scheme: str) -> None:
-    _, quantised, _ = models(squeeze_excite, scheme)
-    node = next(node for node in quantised.nodes if node.node.spec.name == "CONV_2D")
-    assert precision_of(node, quantised, coded_constants(quantised)) == scheme
+def test_recurrent_layers_are_examined_with_their_first_state() -> None:
+    real, quantised = prepare(recurrent()[0]).graph, build_graph(export_model(made_of(recurrent, help=False).model))
+    found = {layer.name: layer for layer in Examination(real, recurrent()[1][:4]).layers(quantised)}
+    assert found["lstm"].precision == "int8"
+    assert found["lstm"].isolated["sqnr_db"] > 25
 
 
 @pytest.mark.parametrize("target", [None, TARGET])

@@ -81,12 +81,6 @@ def test_zero_has_a_code_and_the_range_is_covered(a: float, b: float, dtype: str
     assert low <= 0.0 <= high
 
 
-@pytest.mark.parametrize(("least", "most"), [(1.0, 0.0), (math.nan, 1.0), (0.0, math.inf), (-math.inf, 0.0)])
-def test_no_range(least: float, most: float) -> None:
-    with pytest.raises(ModelError, match="not a range of finite numbers"):
-        activation_params(least, most, "int8", symmetric=False)
-
-
 @given(REALS, st.data(), st.sampled_from([("int8", True), ("uint8", True), ("uint8", False), ("int16", True)]))
 def test_each_channel_is_a_tensor_of_its_own(array: np.ndarray, data: st.DataObject, kind: tuple[str, bool]) -> None:
     dtype, symmetric = kind
@@ -99,14 +93,6 @@ def test_each_channel_is_a_tensor_of_its_own(array: np.ndarray, data: st.DataObj
         if not row.any():  # no unit of its own
             alone = replace(alone, scales=(min(others, default=float(np.float32(schemes.SCALE_OF_ZEROS))),))
         assert (found.scales[index], found.zero_points[index]) == (alone.scale, alone.zero_point)
-
-
-def test_a_channel_of_zeros_has_the_smallest_scale_of_the_others() -> None:
-    array = np.array([[0.0, 0.0], [254e-20, 0.0], [0.0, -127e-20]], np.float32)
-    found = weight_params(array, 0, "int8", symmetric=True)
-    assert found.scales == pytest.approx((1e-20, 2e-20, 1e-20))
-    raised = weight_params(array, 0, "int8", symmetric=True, least_scales=np.array([1e-18, 0.0, 0.0]))
-    assert raised.scales == pytest.approx((1e-18, 2e-20, 1e-20))
 
 
 @given(REALS, st.sampled_from([("int8", True), ("int4", True), ("uint8", True), ("uint8", False), ("int16", True)]))
@@ -133,17 +119,6 @@ def test_codes_are_rounded_half_away(array: np.ndarray, zero: int) -> None:
     assert signed.tolist() == [min(max(half_away(x / 0.5) + zero - 128, -128), 127) for x in array.tolist()]
 
 
-def test_what_stands_for_infinity_clips() -> None:
-    ends = np.array([-np.inf, -np.finfo(np.float32).max, np.finfo(np.float32).max, np.inf])
-    assert quantize_constant(ends, QuantParams((0.1,), (3,)), "int8").tolist() == [-128, -128, 127, 127]
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.finfo(np.float32).max])
-def test_weights_are_finite(bad: float) -> None:
-    with pytest.raises(ModelError, match=r"only finite ones have codes.*'w'"):
-        weight_params(np.array([1.0, bad], np.float32), None, "int8", symmetric=True, name="w")
-
-
 @given(
     hnp.arrays(np.float32, 6, elements=st.floats(-100, 100, width=32)),
     hnp.arrays(np.float32, 6, elements=st.floats(0, np.float32(1e-20), width=32)),
@@ -167,24 +142,36 @@ def test_scales_hold_the_largest_bias_and_are_normal() -> None:
     least = schemes.least_weight_scales(np.array([0.0, 1e-40]), 1e-20, 1 << 31)
     assert (least * 1e-20 >= schemes.SMALLEST_SCALE).all()
     assert least == pytest.approx(schemes.SMALLEST_SCALE / 1e-20)
+    # A channel of zeros has the smallest scale of the others.
+    array = np.array([[0.0, 0.0], [254e-20, 0.0], [0.0, -127e-20]], np.float32)
+    found = weight_params(array, 0, "int8", symmetric=True)
+    assert found.scales == pytest.approx((1e-20, 2e-20, 1e-20))
+    raised = weight_params(array, 0, "int8", symmetric=True, least_scales=np.array([1e-18, 0.0, 0.0]))
+    assert raised.scales == pytest.approx((1e-18, 2e-20, 1e-20))
 
 
-def test_a_bias_has_the_scale_of_its_products() -> None:
-    x, weights = QuantParams((0.5,), (7,)), QuantParams((0.25, 0.125), (0, 0))
-    params = schemes.bias_params(x, weights)
+def test_biases_have_the_scale_of_their_products_and_saturate() -> None:
+    params = schemes.bias_params(QuantParams((0.5,), (7,)), QuantParams((0.25, 0.125), (0, 0)))
     assert params == QuantParams((0.125, 0.0625), (0, 0))
     codes, saturated = schemes.quantize_bias(np.array([1.0, -0.03125]), params, "int32")
-    assert codes.tolist() == [8, -1]  # -0.5 is rounded away from zero
-    assert not saturated
+    assert (codes.tolist(), saturated) == ([8, -1], ())  # -0.5 is rounded away from zero
+    for dtype in ("int32", "int64"):
+        low, high = DTYPES[dtype].range
+        fine = QuantParams((1e-20,) * 4, (0,) * 4)
+        codes, saturated = schemes.quantize_bias(np.array([1.0, -1.0, 0.0, 1e-19]), fine, dtype)
+        assert (codes.tolist(), saturated) == ([high, low, 0, 10], (0, 1))
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_biases_saturate(dtype: str) -> None:
-    low, high = DTYPES[dtype].range
-    params = QuantParams((1e-20,) * 4, (0,) * 4)
-    codes, saturated = schemes.quantize_bias(np.array([1.0, -1.0, 0.0, 1e-19]), params, dtype)
-    assert codes.tolist() == [high, low, 0, 10]
-    assert saturated == (0, 1)
+def test_infinity_has_the_last_codes_and_no_range() -> None:
+    most = np.finfo(np.float32).max
+    codes = quantize_constant(np.array([-np.inf, -most, most, np.inf]), QuantParams((0.1,), (3,)), "int8")
+    assert codes.tolist() == [-128, -128, 127, 127]
+    for bad in (np.nan, np.inf, -most):
+        with pytest.raises(ModelError, match=r"only finite ones have codes.*'w'"):
+            weight_params(np.array([1.0, bad], np.float32), None, "int8", symmetric=True, name="w")
+    for ends in ((1.0, 0.0), (math.nan, 1.0), (0.0, math.inf), (-math.inf, 0.0)):
+        with pytest.raises(ModelError, match="not a range of finite numbers"):
+            activation_params(*ends, "int8", symmetric=False)
 
 
 @pytest.mark.parametrize(
@@ -256,12 +243,6 @@ def test_some_fixed_parameters(name: str, table: str, scale: float | None, zero:
     assert scheme(name).fixed(table) == expected
 
 
-def test_options() -> None:
-    assert scheme("int8").with_options(granularity="tensor").granularity == "tensor"
-    assert scheme("uint8").with_options(weights="symmetric").symmetric_weights
-    assert scheme("uint8").with_options() == scheme("uint8")
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -274,6 +255,9 @@ def test_options() -> None:
     ],
 )
 def test_options_that_cannot_be(name: str, options: dict[str, str], message: str) -> None:
+    assert scheme("int8").with_options(granularity="tensor").granularity == "tensor"
+    assert scheme("uint8").with_options(weights="symmetric").symmetric_weights
+    assert scheme("uint8").with_options() == scheme("uint8")
     with pytest.raises(OptionError, match=message):
         scheme(name).with_options(**options)
 
@@ -322,6 +306,11 @@ def test_other_weights_keep_the_scales_of_their_ranges(dtype: str) -> None:
     array[3] *= 1e-30
     params = weight_params(array, 0, dtype, symmetric=dtype != "uint8")
     assert on_grid(array, params, dtype) == params
+    codes = np.random.default_rng(4).integers(-90, 91, (2, 30))  # a channel that is coarser for its bias stays so
+    codes[:, 0] = 90
+    array = (codes * 0.01).astype(np.float32)
+    params = weight_params(array, 0, "int8", symmetric=True, least_scales=np.array([0.0, 0.05]))
+    assert on_grid(array, params, "int8").scales == (pytest.approx(0.01), params.scales[1])
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -351,15 +340,6 @@ def test_weights_of_a_small_kernel_that_were_codes_lose_nothing_and_others_have_
     array = np.random.default_rng(size).standard_normal((5000, size)).astype(np.float32)
     params = weight_params(array, 0, "int8", symmetric=True)
     assert on_grid(array, params, "int8") == params
-
-
-def test_a_channel_that_is_coarser_for_its_bias_stays_so() -> None:
-    codes = np.random.default_rng(4).integers(-90, 91, (2, 30))
-    codes[:, 0] = 90
-    array = (codes * 0.01).astype(np.float32)
-    params = weight_params(array, 0, "int8", symmetric=True, least_scales=np.array([0.0, 0.05]))
-    found = on_grid(array, params, "int8")
-    assert found.scales == (pytest.approx(0.01), params.scales[1])
 
 
 @given(st.integers(0, 99), st.sampled_from(["int4", "int8", "int16"]), st.integers(1, 40))

@@ -107,12 +107,9 @@ def test_values_beyond_the_largest_are_those_of_the_tail() -> None:
     assert lost[0] == pytest.approx(np.square(np.maximum(beyond - 4.0, 0.0)).mean(), rel=0.3)
     assert power[0] == pytest.approx(np.square(beyond).mean(), rel=0.1)
     assert tail.beyond(3.0, 2.0, np.array([0.0]))[0][0] == pytest.approx(2.0, rel=0.3)  # beyond 3 itself
-
-
-def test_equal_values_have_no_tail() -> None:
-    tail = Tail.of(np.ones(20))
-    assert tail.cut_off(np.array([1.0, 2.0])).tolist() == [0.0, 0.0]
-    assert tail.beyond(1.0, 2.0, np.array([0.1, -0.1]))[0].tolist() == [0.0, 0.0]
+    even = Tail.of(np.ones(20))  # equal values have none
+    assert even.cut_off(np.array([1.0, 2.0])).tolist() == [0.0, 0.0]
+    assert even.beyond(1.0, 2.0, np.array([0.1, -0.1]))[0].tolist() == [0.0, 0.0]
 
 
 def _room(rows: np.ndarray, bits: int = 8) -> tuple[float, float]:
