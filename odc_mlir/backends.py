@@ -27,7 +27,7 @@ from odc_mlir.formats.native_segment import SUFFIX
 from odc_mlir.frontend import export_circle
 from odc_mlir.isa import container
 from odc_mlir.ops.work import tensor_bytes
-from odc_mlir.plugins.target import Costs, Rules, SegmentModel, check_costs, operator_ns, reason_against
+from odc_mlir.plugins.target import Costs, Rules, SegmentModel, check_costs, operator_ns, rules_reason
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import in_time, tell
@@ -290,8 +290,8 @@ class _MarkByRules(PlacePattern):
     place = NPU
     backend: ExternalBackend
 
-    def reason_against(self, op: CircleOp, /) -> str | None:
-        return reason_against(self.backend.rules, node_of(op), self.backend.target)
+    def host_reason(self, op: CircleOp, /) -> str | None:
+        return rules_reason(self.backend.rules, node_of(op), self.backend.target)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from odc_mlir import loading, ops, targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of, tensor_facts
 from odc_mlir.formats.package import ModelSource
 from odc_mlir.ops.spec import Node, Trait
-from odc_mlir.plugins.target import Chosen, Rules, choose, reason_against
+from odc_mlir.plugins.target import Chosen, Rules, choose, rules_reason
 from odc_mlir.runtime.package import Package
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.diagnostics import typed_errors
@@ -68,7 +68,7 @@ class LintTarget:
 
     def reason_against(self, node: Node) -> str | None:
         """Return why the target does not run an operator, None if it does; raise TargetError."""
-        return self.chosen.ask(lambda: reason_against(self.rules, node, self.name))
+        return self.chosen.ask(lambda: rules_reason(self.rules, node, self.name))
 
 
 @dataclass

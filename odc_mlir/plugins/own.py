@@ -84,9 +84,9 @@ class _CpuRules:
     """Existence of a native kernel, the same for all processors."""
 
     def reason_against(self, node: Node) -> str | None:
-        from odc_mlir.transforms.native.lowering.operators import reason_against
+        from odc_mlir.transforms.native.lowering.operators import kernel_reason
 
-        return reason_against(node)
+        return kernel_reason(node)
 
     def lines(self) -> Iterator[str]:
         yield "every operator"

@@ -91,7 +91,7 @@ class SegmentModel:
     model: bytes
 
 
-def reason_against(rules: Rules, node: Node, target: str) -> str | None:
+def rules_reason(rules: Rules, node: Node, target: str) -> str | None:
     """Return the answer of ``rules`` for an operator; raise TargetError if it is neither None nor text."""
     with _asking("its rules", node, target):
         return _reason(rules.reason_against(node))

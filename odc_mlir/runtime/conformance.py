@@ -27,7 +27,7 @@ from odc_mlir.ops.spec import Array, Node
 from odc_mlir.plugins import codegen, registry
 from odc_mlir.plugins.foreign import WORKER, Answer, raised
 from odc_mlir.plugins.isolation import started
-from odc_mlir.plugins.target import FLOAT, Chosen, TargetDescription, choose, operator_ns, reason_against
+from odc_mlir.plugins.target import FLOAT, Chosen, TargetDescription, choose, operator_ns, rules_reason
 from odc_mlir.process_limits import Limits
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.runtime import api
@@ -79,7 +79,7 @@ class _Suite:
         lines = list(rules.lines())
         if not lines or any("\n" in line for line in lines):
             raise _FailedError("its rules are not lines of text")
-        answers = [reason_against(rules, node, description.name) for node in _nodes()]
+        answers = [rules_reason(rules, node, description.name) for node in _nodes()]
         if not any(answers):
             raise _FailedError("no rule says no to anything, not even to random numbers")
         if any("\n" in answer for answer in answers if answer is not None):
@@ -93,7 +93,7 @@ class _Suite:
         if description is None or costs is None:
             return "none of its own, so everything goes there that can"
         rules = description.rules_of(self._chosen.machine)
-        taken = [node for node in _nodes() if reason_against(rules, node, description.name) is None]
+        taken = [node for node in _nodes() if rules_reason(rules, node, description.name) is None]
         times = [operator_ns(costs, node, description.name) for node in taken]
         return f"{min(times):g} to {max(times):g} ns for {len(times)} operators" if times else "not asked for"
 

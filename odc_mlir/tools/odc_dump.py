@@ -71,7 +71,7 @@ def describe(path: str) -> Document:
     from odc_mlir.formats import native_segment
     from odc_mlir.formats.circle.reader import identify
     from odc_mlir.formats.package import is_package
-    from odc_mlir.isa.container import MAGIC
+    from odc_mlir.isa import container
 
     if is_package(path):
         return _package(path)
@@ -81,7 +81,7 @@ def describe(path: str) -> Document:
     known: Document = {"file": path, "bytes": file.stat().st_size}
     if identify(head) is not None:
         return known | _model(path)
-    if head.startswith((MAGIC, native_segment.MAGIC)):
+    if head.startswith((container.MAGIC, native_segment.MAGIC)):
         return known | _segment(file.read_bytes(), path)
     if head and SQLITE_MAGIC.startswith(head):
         return known | describe_records(path)
@@ -101,10 +101,10 @@ def _model(source: str | bytes) -> Document:
 
 
 def _segment(data: bytes, location: str) -> Document:
-    """Describe a compiled segment of either kind of machine, told apart by content."""
-    from odc_mlir.formats.native_segment import MAGIC
+    """Describe an NPU program or native code, by its content."""
+    from odc_mlir.formats import native_segment
 
-    return _native(data, location) if data.startswith(MAGIC) else _program(data, location)
+    return _native(data, location) if data.startswith(native_segment.MAGIC) else _program(data, location)
 
 
 def _compiled(files: PackageFiles, file: str, path: str) -> Document:

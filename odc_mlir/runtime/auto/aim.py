@@ -15,7 +15,7 @@ from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Trait
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.foreign import Answer, fingerprint, probe
-from odc_mlir.plugins.target import Chosen, RuleTable, TargetDescription, choose, reason_against
+from odc_mlir.plugins.target import Chosen, RuleTable, TargetDescription, choose, rules_reason
 from odc_mlir.runtime.devices import attached, device_facts
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
@@ -246,7 +246,7 @@ def judge_model(target: TargetDescription, question: Answer) -> Answer:
         return {"reason": f"it has none of the model's operators, {kinds}"}
     if not (has_fixed_types and has_fixed_shapes):
         return {"reason": None}
-    found = [(node, reason_against(rules, node, target.name)) for node in nodes]
+    found = [(node, rules_reason(rules, node, target.name)) for node in nodes]
     if any(reason is None for _, reason in found):
         return {"reason": None}
     first = "; ".join(f"{node.spec.name}: {reason}" for node, reason in found[:_MOST_REASONS])

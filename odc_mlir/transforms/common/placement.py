@@ -80,7 +80,7 @@ def is_view(op: CircleOp) -> bool:
 
 
 class PlacePattern(RewritePattern):
-    """Place an operator on the target, or on the host with the reason that :meth:`reason_against` gives."""
+    """Place an operator on the target, or on the host with the reason that :meth:`host_reason` gives."""
 
     place: ClassVar[str]
 
@@ -90,14 +90,14 @@ class PlacePattern(RewritePattern):
         reason = "annotation: placed by the user" if wanted_place(op) == HOST else None
         if op.unverified is not None:
             reason = f"operator: {op.unverified}"
-        reason = reason or self.reason_against(op)
+        reason = reason or self.host_reason(op)
         if reason is None:
             place_on(op, self.place)
         else:
             place_on_host(op, reason)
         rewriter.notify_op_modified(op)
 
-    def reason_against(self, op: CircleOp, /) -> str | None:
+    def host_reason(self, op: CircleOp, /) -> str | None:
         """Return why the target does not run ``op``, None if it does."""
         raise NotImplementedError
 

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnrealizedConversionCastOp
 from xdsl.ir import Block, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, ConstOp, NoneOp, freeze_known, info_of
@@ -45,7 +45,14 @@ from odc_mlir.transforms.common.conversion import LoweringPattern, apply_convers
 from odc_mlir.transforms.common.placement import main_function
 from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.native.lowering.operators import PATTERNS
-from odc_mlir.transforms.native.lowering.segment_writer import SegmentFunction, buffer_of, count, raised, size_bytes
+from odc_mlir.transforms.native.lowering.segment_writer import (
+    KernelPattern,
+    SegmentFunction,
+    buffer_of,
+    count,
+    sign_offset,
+    size_bytes,
+)
 from odc_mlir.transforms.native.native_set_target import machine_of
 
 _SOURCES = (UnrealizedConversionCastOp, ConstOp, NoneOp)
@@ -64,7 +71,7 @@ class LowerYield(LoweringPattern[YieldOp]):
         for index, value in enumerate(op.operands):
             found, target, info = buffer_of(value), segment.loops[f"out{index}"], info_of(value)
             if found is not target:
-                kernel = "flip_sign" if raised(info) else "copy"
+                kernel = "flip_sign" if sign_offset(info) else "copy"
                 segment.call(kernel, {}, input=found, output=target, count=size_bytes(info))
         segment.finish()
         rewriter.erase(op)
@@ -76,7 +83,7 @@ class ConvertCircleToKernelsPass(PatternPass):
     name = "convert-circle-to-kernels"
 
     @classmethod
-    def patterns(cls) -> Sequence[type[RewritePattern]]:
+    def patterns(cls) -> Sequence[type[KernelPattern | LowerYield]]:
         return (*PATTERNS, LowerYield)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
@@ -102,16 +109,15 @@ def _convert(ctx: Context, name: str, block: Block, machine: CpuTarget) -> Modul
     values: dict[SSAValue, SSAValue] = {}
     for index, (argument, info) in enumerate(zip(block.args, inputs, strict=True)):
         stored = loops[f"in{index}"]
-        if raised(info):
+        if sign_offset(info):
             given, stored = stored, segment.allocate(count(info))
             segment.call("flip_sign", {}, input=given, output=stored, count=count(info))
         values[argument] = loops.emit(UnrealizedConversionCastOp.get([stored], [argument.type]))
     for op in block.ops:
         loops.entry.add_op(op.clone(values))
     _reserve_outputs(segment, outputs)
-    patterns: list[RewritePattern] = [pattern(segment) for pattern in PATTERNS]
     target = ConversionTarget(ConvertCircleToKernelsPass.name, _LEGAL)
-    apply_conversion(ctx, loops.op.body, target, [*patterns, LowerYield(segment)])
+    apply_conversion(ctx, loops.op.body, target, [kind(segment) for kind in ConvertCircleToKernelsPass.patterns()])
     for op in [op for op in loops.entry.ops if isinstance(op, _SOURCES)][::-1]:
         Rewriter.erase_op(op)
     module = ModuleOp([loops.op, *segment.declared.values()], sym_name=StringAttr(name))
@@ -125,5 +131,5 @@ def _reserve_outputs(segment: SegmentFunction, outputs: list[TensorInfo]) -> Non
     last = segment.loops.entry.last_op
     assert last is not None
     for index, (value, info) in enumerate(zip(last.operands, outputs, strict=True)):
-        if not raised(info) and value not in segment.reserved:
+        if not sign_offset(info) and value not in segment.reserved:
             segment.reserved[value] = segment.loops[f"out{index}"]

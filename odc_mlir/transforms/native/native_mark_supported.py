@@ -23,7 +23,7 @@ from xdsl.pattern_rewriter import RewritePattern
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.transforms.common.placement import CPU, PlacePattern, mark_places
 from odc_mlir.transforms.common.rewriting import PatternPass
-from odc_mlir.transforms.native.lowering.operators import reason_against
+from odc_mlir.transforms.native.lowering.operators import kernel_reason
 
 
 class NativeMarkSupportedPass(PatternPass):
@@ -44,5 +44,5 @@ class MarkNative(PlacePattern):
 
     place = CPU
 
-    def reason_against(self, op: CircleOp, /) -> str | None:
-        return reason_against(node_of(op))
+    def host_reason(self, op: CircleOp, /) -> str | None:
+        return kernel_reason(node_of(op))

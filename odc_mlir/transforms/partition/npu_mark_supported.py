@@ -67,7 +67,7 @@ class MarkSupported(placement.PlacePattern):
     limits: PlacementLimits
     islands: Mapping[CircleOp, Island] = field(default_factory=dict)
 
-    def reason_against(self, op: CircleOp, /) -> str | None:
+    def host_reason(self, op: CircleOp, /) -> str | None:
         island = self.islands.get(op)
         result = verdict(node_of(op) if island is None else island.node, self.limits)
         if not result.supported:

@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, REALS, SHORTS, STORED, WORDS, Loops, buffer
 from odc_mlir.transforms.native.kernels.mathematics import (
     OPERATIONS,
-    Write,
+    EmitValue,
     rounded,
     small_integers,
     squared_difference,
@@ -190,14 +190,14 @@ class Element(NamedTuple):
     name: str
     takes: tuple[str, ...]
     gives: str
-    write: Write
+    write: EmitValue
 
 
 def _is_true(w: Loops, value: SSAValue) -> SSAValue:
     return w.compare(value, "une" if value.type == f32 else "ne", 0)
 
 
-def _comparison(real: str, whole: str) -> Write:
+def _comparison(real: str, whole: str) -> EmitValue:
     return lambda w, a, b: w.widen_unsigned(w.compare(a, real if a.type == f32 else whole, b), i8)
 
 
@@ -209,7 +209,7 @@ _COMPARISONS = {
     "GREATER": _comparison("ogt", "sgt"),
     "GREATER_EQUAL": _comparison("oge", "sge"),
 }
-_ARITHMETIC: dict[str, Write] = {
+_ARITHMETIC: dict[str, EmitValue] = {
     "ADD": Loops.add, "SUB": Loops.sub, "MUL": Loops.mul, "MAXIMUM": Loops.most, "MINIMUM": Loops.least,
 }  # fmt: skip
 
@@ -218,7 +218,7 @@ def _select(w: Loops, condition: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue
     return w.select(_is_true(w, condition), a, b)
 
 
-def _to_whole(type: IntegerType) -> Write:
+def _to_whole(type: IntegerType) -> EmitValue:
     """Convert floats with saturation; NaN becomes the highest number."""
     bits = type.width.data
 
@@ -229,7 +229,7 @@ def _to_whole(type: IntegerType) -> Write:
     return write
 
 
-def _cast(source: str, target: str) -> Write:
+def _cast(source: str, target: str) -> EmitValue:
     type = STORED[target]
     if source == target:
         return lambda w, x: x

@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 from odc_mlir.dialects.native_attributes import CHOOSE
 from odc_mlir.transforms.native.kernels.loops import Loops, Number, lanes
 
-Write = Callable[..., SSAValue]
+EmitValue = Callable[..., SSAValue]
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # the first has few bits, so that products with integers are exact
@@ -110,7 +110,7 @@ def small_integers(w: Loops, x: SSAValue) -> SSAValue:
     return w.sub(_bits(w, w.add(x, _ROUNDING)), _ROUNDING_BITS)
 
 
-def _intrinsic(name: str) -> Write:
+def _intrinsic(name: str) -> EmitValue:
     return lambda w, *operands: w.function(name, *operands)
 
 
@@ -137,7 +137,7 @@ def _hard_swish(w: Loops, x: SSAValue) -> SSAValue:
     return w.div(w.mul(x, clamped(w, w.add(x, 3.0), 0.0, 6.0)), 6.0)
 
 
-def _leaky(predicate: str) -> Write:
+def _leaky(predicate: str) -> EmitValue:
     """``x`` where it compares with zero as ``predicate``, else ``x * slope``."""
     return lambda w, x, slope: choose(w, predicate, x, 0.0, x, w.mul(x, slope))
 
@@ -215,7 +215,7 @@ def logarithm(w: Loops, x: SSAValue) -> SSAValue:
     return choose(w, "gt", infinity, x, choose(w, "gt", x, zero, value, other), x)
 
 
-def _within(low: float, high: float) -> Write:
+def _within(low: float, high: float) -> EmitValue:
     return lambda w, x: clamped(w, x, low, high)
 
 
@@ -230,7 +230,7 @@ def _sign(w: Loops, x: SSAValue) -> SSAValue:
 
 
 # Kernels name operations by their place here: put new ones at the end.
-OPERATIONS: dict[str, Write] = {
+OPERATIONS: dict[str, EmitValue] = {
     "ADD": Loops.add,
     "SUB": Loops.sub,
     "MUL": Loops.mul,

@@ -26,11 +26,11 @@ from odc_mlir.transforms.native.lowering.moves import Windows, padded_input, rep
 from odc_mlir.transforms.native.lowering.segment_writer import (
     Argument,
     Array,
+    EmitCalls,
     SegmentFunction,
-    Write,
     count,
-    raised,
     refusal,
+    sign_offset,
 )
 
 Arguments = Mapping[str, Argument]
@@ -183,13 +183,13 @@ class Arithmetic(ABC):
     def finish(self, totals: Array, padded: int) -> Arguments:
         """Return the arguments that turn sums into results; ``totals`` are sums of weights by channel."""
 
-    def convolve(self, windows: Windows, matrix: Array) -> Write:
+    def convolve(self, windows: Windows, matrix: Array) -> EmitCalls:
         """Plan sums over whole windows with weights ``[O, K]``."""
         packing = self.packing(matrix, *windows.runs())
         outputs, run_count = len(matrix), len(packing.runs)
         length = -(-packing.matrix.shape[1] // run_count // self.unit) * self.unit
 
-        def write(segment: SegmentFunction) -> None:
+        def emit(segment: SegmentFunction) -> None:
             tiles = Tiles.of(windows.pixels, outputs, segment.machine)
             if packing.narrow:
                 tiles = replace(tiles, rows=min(tiles.rows, max(1, segment.machine.tile_rows // 2)))
@@ -209,13 +209,13 @@ class Arithmetic(ABC):
                 **self.finish(matrix.sum(axis=1), tiles.padded),
             )
 
-        return write
+        return emit
 
-    def by_channel(self, windows: Windows, matrix: Array, times: int = 1) -> Write:
+    def by_channel(self, windows: Windows, matrix: Array, times: int = 1) -> EmitCalls:
         """Plan sums over each channel of the windows by itself, with weights ``[taps, channels]``."""
         options, channels = self.tap_options(matrix.T), matrix.shape[1]
 
-        def write(segment: SegmentFunction) -> None:
+        def emit(segment: SegmentFunction) -> None:
             tiles = Tiles(tile_rows(windows.pixels, segment.machine), 1, windows.pixels, channels)
             segment.call(
                 f"depthwise{self.kernels}",
@@ -230,7 +230,7 @@ class Arithmetic(ABC):
                 **self.finish(matrix.sum(axis=0), tiles.padded),
             )
 
-        return write
+        return emit
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ class Codes(Arithmetic):
         row = None if bias is None else how.bias_row(bias.array())
         numbers = np.zeros(outputs, np.int64) if row is None else row.astype(np.int64)
         values = np.asarray(how.weights(weights.array(), axis), np.int64)
-        return (WideCodes if wide else Codes)(node, values, numbers, how.in_zero + raised(x), finish)
+        return (WideCodes if wide else Codes)(node, values, numbers, how.in_zero + sign_offset(x), finish)
 
     @staticmethod
     def of_mean(node: Node, taken: int, channels: int) -> Codes:
@@ -277,7 +277,7 @@ class Codes(Arithmetic):
         finish = Requantizer(q, e, out_zero, *out.info.range, out.info.numpy)
         ones = np.ones((taken, channels), np.int64)
         kind = WideCodes if x.dtype == "int16" else Codes
-        return kind(node, ones, np.zeros(channels, np.int64), zero + raised(x), finish)
+        return kind(node, ones, np.zeros(channels, np.int64), zero + sign_offset(x), finish)
 
     def __post_init__(self) -> None:
         if isinstance(self.requantizer, Requantizer) and int(self.requantizer.e.max()) > 0:
@@ -296,7 +296,7 @@ class Codes(Arithmetic):
         return {"input": padded_input(segment, source, windows, self.zero, size)}
 
     def finish(self, totals: Array, padded: int) -> Arguments:
-        finish, bias, up = self.requantizer, self.bias - self.zero * totals, raised(self.node.results[0])
+        finish, bias, up = self.requantizer, self.bias - self.zero * totals, sign_offset(self.node.results[0])
         table: Array
         if isinstance(finish, WideRequantizer):
             table = np.zeros((len(WIDE_FIELDS), padded), np.int64)
@@ -417,8 +417,8 @@ class Floats(Arithmetic):
     def finish(self, totals: Array, padded: int) -> Arguments:
         return {"bias": padded_columns(self.bias, padded), "low": self.low, "high": self.high}
 
-    def convolve(self, windows: Windows, matrix: Array) -> Write:
-        def write(segment: SegmentFunction) -> None:
+    def convolve(self, windows: Windows, matrix: Array) -> EmitCalls:
+        def emit(segment: SegmentFunction) -> None:
             multiply_floats(
                 segment,
                 windows,
@@ -429,7 +429,7 @@ class Floats(Arithmetic):
                 bounds=(self.low, self.high),
             )
 
-        return write
+        return emit
 
 
 def multiply_floats(
@@ -486,7 +486,7 @@ def bounds_of(node: Node) -> tuple[float, float]:
     out = node.results[0]
     if out.dtype != "float32":
         low, high = activation_codes(node, out)
-        return low + raised(out), high + raised(out)
+        return low + sign_offset(out), high + sign_offset(out)
     if fused_activation(node) in ("tanh", "sign_bit"):
         raise refusal(node, f"a fused {fused_activation(node)} has no native kernel")
     return real_bounds(fused_activation(node))

@@ -22,15 +22,15 @@ from odc_mlir.transforms.native.lowering.moves import expanded
 from odc_mlir.transforms.native.lowering.segment_writer import (
     Argument,
     Array,
+    EmitCalls,
     KernelPattern,
     SegmentFunction,
-    Write,
     count,
     has_float_result,
     planned,
-    raised,
     refusal,
     require_same_codes,
+    sign_offset,
     size_bytes,
 )
 
@@ -47,7 +47,7 @@ def broadcasting(
     out: TensorInfo,
     sources: Sequence[int | Array] | None = None,
     **arguments: Argument,
-) -> Write:
+) -> EmitCalls:
     """Plan an element-wise kernel on ``sources``: numbers of operands, by default all of them, or constants.
 
     It takes buffers ``a``, ``b``, ``c``, options of these names (how operands are read), ``output``, ``rows`` and
@@ -60,7 +60,7 @@ def broadcasting(
     names = elementwise.OPERANDS[: len(infos)]
     ways = {name: elementwise.FULL if way is None else way for name, way in zip(names, splits[best], strict=True)}
 
-    def write(segment: SegmentFunction) -> None:
+    def emit(segment: SegmentFunction) -> None:
         constants = segment.stored(arguments)
         buffers = [
             segment.operand(source) if isinstance(source, int) else segment.constant(source)
@@ -73,7 +73,7 @@ def broadcasting(
         operands = dict(zip(names, buffers, strict=True))
         segment.call(kernel, {**options, **ways}, **constants, **operands, output=segment.result(out), **sizes)
 
-    return write
+    return emit
 
 
 def _way(own: tuple[int, ...], shape: tuple[int, ...], split: int) -> int | None:
@@ -99,7 +99,7 @@ class LowerFloatBinaryToKernels(KernelPattern):
     applies = staticmethod(has_float_result)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         name, a, out = node.spec.name, node.operand(0), node.results[0]
         second: int | Array
         if name == "LEAKY_RELU":
@@ -120,7 +120,7 @@ class LowerPowToKernels(LowerFloatBinaryToKernels):
     operators = ("POW",)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         exponent = node.operand(1)
         if exponent.is_const and count(exponent) == 1 and node.operand(0).dtype == "float32":
             name = {2.0: "SQUARE", 0.5: "POW_1/2", -0.5: "POW_-1/2"}.get(float(exponent.array().reshape(-1)[0]))
@@ -139,7 +139,7 @@ class LowerFloatUnaryToKernels(KernelPattern):
     applies = staticmethod(has_float_result)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         name = "GELU_TANH" if node.spec.name == "GELU" and option(node, "approximate") else node.spec.name
         return planned(node, "unary_reals", {"operation": _OPERATIONS[name]}, count=count(node.results[0]))
 
@@ -152,7 +152,7 @@ class LowerAddNToKernels(KernelPattern):
     applies = staticmethod(has_float_result)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         infos, out = [node.operand(i) for i in range(len(node.operands))], node.results[0]
         if any(info.dtype != "float32" or info.static_shape != out.static_shape for info in infos):
             raise refusal(node, f"operands of {', '.join(info.dtype for info in infos)} have no native kernel")
@@ -160,7 +160,7 @@ class LowerAddNToKernels(KernelPattern):
         low, high = bounds_of(node)
         sizes = {"rows": 1, "columns": count(out), "low": low, "high": high}
 
-        def write(segment: SegmentFunction) -> None:
+        def emit(segment: SegmentFunction) -> None:
             total, *others = [segment.operand(index) for index in range(len(infos))]
             target = segment.result(out)
             if not others:
@@ -169,7 +169,7 @@ class LowerAddNToKernels(KernelPattern):
                 segment.call("binary_reals", options, a=total, b=other, output=target, **sizes)
                 total = target
 
-        return write
+        return emit
 
 
 class LowerCodesArithmeticToKernels(KernelPattern):
@@ -182,7 +182,7 @@ class LowerCodesArithmeticToKernels(KernelPattern):
         return not has_float_result(node) and (node.operand(0).dtype == "int16" or node.results[0].dtype not in _PLAIN)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         a, b, out = node.operand(0), node.operand(1), node.results[0]
         if len({a.dtype, b.dtype, out.dtype}) > 1 or a.dtype not in CODE_DTYPES or a.quant is None or b.quant is None:
             raise refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
@@ -201,7 +201,7 @@ def _combination(
 ) -> tuple[int, int, Array]:
     """Return the operation of the kernel, the shift of its operands to the left, and its table of numbers."""
     a, b, out = quants
-    up, unused = raised(node.results[0]), [0] * (len(elementwise.OPERAND_FIELDS) - 1)
+    up, unused = sign_offset(node.results[0]), [0] * (len(elementwise.OPERAND_FIELDS) - 1)
     dtype = node.results[0].dtype
     exponents: list[int]
     first: Sequence[Any]
@@ -248,7 +248,7 @@ class LowerElementsToKernels(KernelPattern):
         return name in _ANY_TYPES or not (has_float_result(node) or (name == "NEG" and wide))
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         name, out = node.spec.name, node.results[0]
         infos = [node.operand(i) for i in range(len(node.operands))]
         coded = any(is_quantised(info) for info in (*infos, out))
@@ -276,7 +276,7 @@ def _beside(condition: TensorInfo, other: TensorInfo, out: TensorInfo) -> Tensor
     return condition
 
 
-def _by_pairs(node: Node) -> Write:
+def _by_pairs(node: Node) -> EmitCalls:
     """Plan a look-up by two 8-bit values in a table that the host kernel computes."""
     a, b, out = node.operand(0), node.operand(1), node.results[0]
     if out.dtype not in (*_EIGHT_BIT, "bool"):
@@ -294,7 +294,7 @@ def _stored_codes(info: TensorInfo) -> Array:
     """Return all values of a quantised type in the order of their stored form, 16-bit ones from the lowest on."""
     if info.dtype == "int16":
         return np.arange(-_LARGEST_WIDE - 1, _LARGEST_WIDE + 1).astype(np.int16)
-    return (np.arange(256) - raised(info)).astype(info.info.numpy)
+    return (np.arange(256) - sign_offset(info)).astype(info.info.numpy)
 
 
 def _table(node: Node, shape: tuple[int, ...], given: Sequence[Array]) -> Array:
@@ -303,7 +303,7 @@ def _table(node: Node, shape: tuple[int, ...], given: Sequence[Array]) -> Array:
     one = replace(node, operands=(*own, *node.operands[len(own) :]), results=(replace(out, shape=shape),))
     with np.errstate(all="ignore"):
         (values,) = one.spec.kernel_function(one)([*given, *[None] * (len(node.operands) - len(own))])
-    return (values.astype(np.int16) + raised(out)).astype(np.uint8) if out.info.numpy.itemsize == 1 else values
+    return (values.astype(np.int16) + sign_offset(out)).astype(np.uint8) if out.info.numpy.itemsize == 1 else values
 
 
 class LowerByTableToKernels(KernelPattern):
@@ -317,7 +317,7 @@ class LowerByTableToKernels(KernelPattern):
         return not has_float_result(node)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x, out = node.operand(0), node.results[0]
         wide = x.dtype == "int16"
         if x.dtype not in CODE_DTYPES or out.dtype not in (CODE_DTYPES if wide else _EIGHT_BIT) or x.is_const:
@@ -325,7 +325,7 @@ class LowerByTableToKernels(KernelPattern):
         return _look_up(node)
 
 
-def _look_up(node: Node) -> Write:
+def _look_up(node: Node) -> EmitCalls:
     """Plan a look-up by one stored value."""
     x, out = node.operand(0), node.results[0]
     codes = _stored_codes(x)
@@ -343,12 +343,12 @@ class LowerQuantizeToKernels(KernelPattern):
         return node.operand(0).dtype == "float32" and node.results[0].dtype in _EIGHT_BIT
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         out = node.results[0]
         scale, zero = scale_of(node, out)
         low, high = out.info.range
         ends = {"least": float(low - zero), "most": float(high - zero)}
-        return planned(node, "quantize_reals", {}, count=count(out), scale=scale, **ends, zero=zero + raised(out))
+        return planned(node, "quantize_reals", {}, count=count(out), scale=scale, **ends, zero=zero + sign_offset(out))
 
 
 class LowerDequantizeToKernels(KernelPattern):
@@ -357,7 +357,7 @@ class LowerDequantizeToKernels(KernelPattern):
     operators = ("DEQUANTIZE",)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x, out = node.operand(0), node.results[0]
         if (
             x.dtype not in CODE_DTYPES

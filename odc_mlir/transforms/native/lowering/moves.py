@@ -21,13 +21,13 @@ from odc_mlir.transforms.native.kernels.loops import STORED
 from odc_mlir.transforms.native.kernels.moves import DIMENSIONS
 from odc_mlir.transforms.native.lowering.segment_writer import (
     Array,
+    EmitCalls,
     KernelPattern,
     SegmentFunction,
-    Write,
     count,
-    raised,
     refusal,
     require_same_codes,
+    sign_offset,
     size_bytes,
 )
 
@@ -167,7 +167,7 @@ def transposed(segment: SegmentFunction, source: SSAValue, info: TensorInfo, ord
 def fill_bits(info: TensorInfo, value: Any) -> int:
     """Return an element for :meth:`SegmentFunction.fill`: the bits of a real, or a stored quantised value."""
     array = np.asarray(value)
-    return int(array.astype(np.float32).view(np.int32)) if info.info.kind == "float" else int(array) + raised(info)
+    return int(array.astype(np.float32).view(np.int32)) if info.info.kind == "float" else int(array) + sign_offset(info)
 
 
 def _held(node: Node, info: TensorInfo) -> TensorInfo:
@@ -184,7 +184,7 @@ class LowerViewToKernels(KernelPattern):
     operators = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x = _held(node, node.operand(0))
         require_same_codes(node, x, node.results[0])
         return lambda segment: segment.forward(segment.operand(0))
@@ -196,7 +196,7 @@ class LowerConcatenationToKernels(KernelPattern):
     operators = ("CONCATENATION", "PACK")
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         out = node.results[0]
         infos = [node.operand(i) for i in range(len(node.operands))]
         _held(node, out)
@@ -207,7 +207,7 @@ class LowerConcatenationToKernels(KernelPattern):
         rows = math.prod(out.static_shape[:axis])
         sizes = [size_bytes(info) // rows for info in infos]
 
-        def write(segment: SegmentFunction) -> None:
+        def emit(segment: SegmentFunction) -> None:
             target = segment.result(out)
             for index, size in enumerate(sizes):
                 segment.call(
@@ -222,7 +222,7 @@ class LowerConcatenationToKernels(KernelPattern):
                     pitch=sum(sizes),
                 )
 
-        return write
+        return emit
 
 
 class LowerMoveToKernels(KernelPattern):
@@ -237,7 +237,7 @@ class LowerMoveToKernels(KernelPattern):
     fills: ClassVar[bool] = False  # the result has zeros beside them
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x = _held(node, node.operand(cls.data))
         require_same_codes(node, x, *node.results)
         for index, info in enumerate(node.operands):
@@ -245,14 +245,14 @@ class LowerMoveToKernels(KernelPattern):
                 raise refusal(node, f"a computed {info.name!r} has no native kernel")
         moves = [move_of(places) for places in places_of(node, cls.data)]
 
-        def write(segment: SegmentFunction) -> None:
+        def emit(segment: SegmentFunction) -> None:
             for index, (out, found) in enumerate(zip(node.results, moves, strict=True)):
                 target = segment.result(out, index)
                 if cls.fills:
                     segment.fill(target, out, fill_bits(out, quantised_zero(node, out)))
                 move(segment, found, segment.operand(cls.data), target, x.info.numpy.itemsize)
 
-        return write
+        return emit
 
 
 class LowerSplitToKernels(LowerMoveToKernels):
@@ -275,7 +275,7 @@ class LowerPadToKernels(KernelPattern):
     operators = ("PAD", "PADV2")
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x, out = _held(node, node.operand(0)), node.results[0]
         require_same_codes(node, x, out)
         value = fill_bits(out, quantised_zero(node, out))
@@ -292,12 +292,12 @@ class LowerPadToKernels(KernelPattern):
         if found is None:
             raise refusal(node, f"{len(x.static_shape)} dimensions have no native kernel")
 
-        def write(segment: SegmentFunction) -> None:
+        def emit(segment: SegmentFunction) -> None:
             result = segment.result(out)
             segment.fill(result, out, value)
             move(segment, found, segment.operand(0), result, x.info.numpy.itemsize)
 
-        return write
+        return emit
 
 
 class LowerGatherToKernels(KernelPattern):
@@ -306,7 +306,7 @@ class LowerGatherToKernels(KernelPattern):
     operators = ("GATHER",)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x, indices, out = node.operand(0), node.operand(1), node.results[0]
         if indices.is_const and not x.is_const:
             return LowerMoveToKernels.plan(node)
@@ -320,14 +320,14 @@ class LowerGatherToKernels(KernelPattern):
         options = {"size": size, "index": indices.info.numpy.itemsize, "single": int(run * size < _FEW_BYTES)}
         sizes = {"outer": math.prod(x.static_shape[:axis]), "taken": count(indices), "axis": x.static_shape[axis]}
 
-        def write(segment: SegmentFunction) -> None:
+        def emit(segment: SegmentFunction) -> None:
             source, places, target = segment.operand(0), segment.operand(1), segment.result(out)
             status = segment.status
             segment.call(
                 "gather", options, input=source, indices=places, output=target, status=status, run=run, **sizes
             )
 
-        return write
+        return emit
 
 
 class LowerFillToKernels(KernelPattern):
@@ -336,7 +336,7 @@ class LowerFillToKernels(KernelPattern):
     operators = ("FILL", "ZEROS_LIKE")
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         out = _held(node, node.results[0])
         if (node.spec.name == "FILL" and not node.operand(1).is_const) or out.dtype == "int64":
             raise refusal(node, "a computed value has no native kernel")

@@ -44,7 +44,7 @@ PATTERNS: tuple[type[KernelPattern], ...] = (
 """For an operator with several patterns, the first one that matches is used."""
 
 
-def reason_against(node: Node) -> str | None:
+def kernel_reason(node: Node) -> str | None:
     """Return the reason why an operator stays on the host; None if a pattern lowers it."""
     for pattern in PATTERNS:
         if pattern.matches_node(node):

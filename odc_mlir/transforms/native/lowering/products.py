@@ -21,9 +21,9 @@ from odc_mlir.transforms.native.lowering.arithmetic import (
 from odc_mlir.transforms.native.lowering.moves import Windows, box, fill_bits, move, move_of, strides, transposed
 from odc_mlir.transforms.native.lowering.segment_writer import (
     Array,
+    EmitCalls,
     KernelPattern,
     SegmentFunction,
-    Write,
     count,
     has_float_result,
     refusal,
@@ -42,7 +42,7 @@ def _arithmetic(node: Node, axis: int) -> Arithmetic:
     return Floats.of(node, axis)
 
 
-def _product(node: Node, windows: Windows) -> Write:
+def _product(node: Node, windows: Windows) -> EmitCalls:
     """Plan a product of whole windows with weights ``[O, ...]``."""
     if has_float_result(node) and node.operand(0).dtype != "int16" and not node.operand(1).is_const:
         return _computed(node, windows)
@@ -50,7 +50,7 @@ def _product(node: Node, windows: Windows) -> Write:
     return arithmetic.convolve(windows, arithmetic.weights.reshape(len(arithmetic.weights), -1))
 
 
-def _computed(node: Node, windows: Windows) -> Write:
+def _computed(node: Node, windows: Windows) -> EmitCalls:
     """Plan a float product with computed weights ``[O, ...]``, which are transposed at run time instead of packed."""
     x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
     if weights.dtype != "float32" or x.is_const or (bias is not None and bias.dtype != "float32"):
@@ -60,7 +60,7 @@ def _computed(node: Node, windows: Windows) -> Write:
     bounds = bounds_of(node)
     computed = bias is not None and not bias.is_const
 
-    def write(segment: SegmentFunction) -> None:
+    def emit(segment: SegmentFunction) -> None:
         multiply_floats(
             segment,
             windows,
@@ -71,7 +71,7 @@ def _computed(node: Node, windows: Windows) -> Write:
             bounds=bounds,
         )
 
-    return write
+    return emit
 
 
 class LowerConv2DToKernels(KernelPattern):
@@ -83,7 +83,7 @@ class LowerConv2DToKernels(KernelPattern):
     operators = ("CONV_2D",)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x, weights = node.operand(0), node.operand(1)
         if weights.static_shape[3] != x.static_shape[3]:
             groups = groups_of(node, x.static_shape[3], weights.static_shape)
@@ -101,7 +101,7 @@ class LowerConv2DToKernels(KernelPattern):
         return _product(node, Windows.of(node, x.static_shape, (height, width), window_options(node)))
 
 
-def _one_by_one(node: Node, groups: int) -> Write:
+def _one_by_one(node: Node, groups: int) -> EmitCalls:
     """Plan the groups of a float convolution as convolutions on copies of their channels.
 
     Zeros in the filter would turn infinite inputs of other groups into NaN.
@@ -122,7 +122,7 @@ def _one_by_one(node: Node, groups: int) -> Write:
         assert target is not None, "two dimensions are few"
         parts.append((move_of(places[..., number, :]), LowerConv2DToKernels.plan(part), target))
 
-    def write(segment: SegmentFunction) -> None:
+    def emit(segment: SegmentFunction) -> None:
         joined = segment.result(out)
         for source, product, target in parts:
             taken, found = segment.allocate(size_bytes(group)), segment.allocate(size_bytes(result))
@@ -130,7 +130,7 @@ def _one_by_one(node: Node, groups: int) -> Write:
             segment.emit_for(product, (taken, *segment.operands[1:]), (found,))
             move(segment, target, found, joined, 4)
 
-    return write
+    return emit
 
 
 def _dense(weights: TensorInfo, groups: int) -> Array:
@@ -159,7 +159,7 @@ class LowerTransposeConvToKernels(KernelPattern):
     operators = ("TRANSPOSE_CONV",)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         weights, x, out = node.operand(1), node.operand(2), node.results[0]
         if not weights.is_const or weights.dtype not in _WHOLE_BYTES:
             raise refusal(node, f"weights of {weights.dtype} that are computed or packed have no native kernel")
@@ -191,13 +191,13 @@ class LowerTransposeConvToKernels(KernelPattern):
         zero = 0 if x.quant is None or x.dtype == "float32" else x.quant.zero_points[0]
         item_bytes = x.info.numpy.itemsize
 
-        def write(segment: SegmentFunction) -> None:
+        def emit(segment: SegmentFunction) -> None:
             spread = segment.allocate(math.prod(shape) * item_bytes)
             segment.fill(spread, wide, fill_bits(wide, zero))
             move(segment, place, segment.operand(2), spread, item_bytes)
             segment.emit_for(product, (spread, *segment.operands[1:2], *segment.operands[3:]))
 
-        return write
+        return emit
 
 
 class LowerDepthwiseConv2DToKernels(KernelPattern):
@@ -209,7 +209,7 @@ class LowerDepthwiseConv2DToKernels(KernelPattern):
     operators = ("DEPTHWISE_CONV_2D",)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x = node.operand(0)
         _, height, width, channels = node.operand(1).static_shape
         arithmetic = _arithmetic(node, 3)
@@ -227,7 +227,7 @@ class LowerFullyConnectedToKernels(KernelPattern):
     operators = ("FULLY_CONNECTED",)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         elements, depth = count(node.operand(0)), node.operand(1).static_shape[1]
         if node.options.get("weights_format", "default") != "default":
             raise refusal(node, f"weights in the format {node.options['weights_format']} have no native kernel")
@@ -244,7 +244,7 @@ class LowerBatchMatMulToKernels(KernelPattern):
     applies = staticmethod(has_float_result)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         infos, out = (node.operand(0), node.operand(1)), node.results[0]
         if {info.dtype for info in infos} != {"float32"} or min(len(info.static_shape) for info in infos) < 2:
             raise refusal(node, f"operands of {infos[0].dtype} and {infos[1].dtype} have no native kernel")
@@ -261,7 +261,7 @@ class LowerBatchMatMulToKernels(KernelPattern):
             for own in (info.static_shape[:-2] for info in infos)
         ]
 
-        def write(segment: SegmentFunction) -> None:
+        def emit(segment: SegmentFunction) -> None:
             sources = []
             for index, (info, turn) in enumerate(zip(infos, turned, strict=True)):
                 source, rank = segment.operand(index), len(info.static_shape)
@@ -280,4 +280,4 @@ class LowerBatchMatMulToKernels(KernelPattern):
                     first=(int(first) * rows * depth, int(second) * depth * columns, number * rows * columns),
                 )
 
-        return write
+        return emit

@@ -23,9 +23,9 @@ from odc_mlir.transforms.native.lowering.arithmetic import check_sums, multiply_
 from odc_mlir.transforms.native.lowering.moves import Windows
 from odc_mlir.transforms.native.lowering.segment_writer import (
     BIAS,
+    EmitCalls,
     KernelPattern,
     SegmentFunction,
-    Write,
     count,
     refusal,
     size_bytes,
@@ -42,7 +42,7 @@ class LowerSequenceLstmToKernels(KernelPattern):
     operators = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         if len(gates_of(node)) < len(GATES):
             raise refusal(node, "a cell whose input gate is coupled to the forget gate has no native kernel")
         for index, info in enumerate(node.operands):
@@ -107,24 +107,24 @@ class _SequenceSizes:
 
 
 def _with_states(
-    node: Node, sizes: _SequenceSizes, write_cell: Callable[[SegmentFunction, SSAValue, SSAValue], None]
-) -> Write:
-    """Plan a cell whose ``write_cell`` takes buffers of the hidden and of the cell state."""
+    node: Node, sizes: _SequenceSizes, emit_cell: Callable[[SegmentFunction, SSAValue, SSAValue], None]
+) -> EmitCalls:
+    """Plan a cell whose ``emit_cell`` takes buffers of the hidden and of the cell state."""
     (hidden_place, hidden_info), (cell_place, cell_info) = (
         (place, node.operand(place)) for place in (position(node, name) for name in _STATES)
     )
 
-    def write(segment: SegmentFunction) -> None:
+    def emit(segment: SegmentFunction) -> None:
         hidden = sizes.begin(segment, hidden_place, hidden_info, 2)
         cell = sizes.begin(segment, cell_place, cell_info, 1)
-        write_cell(segment, hidden, cell)
+        emit_cell(segment, hidden, cell)
         sizes.end(segment, hidden, hidden_place, hidden_info)
         sizes.end(segment, cell, cell_place, cell_info)
 
-    return write
+    return emit
 
 
-def _on_reals(node: Node, sizes: _SequenceSizes) -> Write:
+def _on_reals(node: Node, sizes: _SequenceSizes) -> EmitCalls:
     if node.operand(0).dtype != "float32":
         raise refusal(node, f"an input of {node.operand(0).dtype} has no native kernel")
     values = constants(node)
@@ -137,7 +137,7 @@ def _on_reals(node: Node, sizes: _SequenceSizes) -> Write:
     bias = sizes.by_gate([values[f"{gate}_gate_bias"] for gate in GATES])
     rows = Windows.of_rows(sizes.outer * sizes.inner, sizes.features)
 
-    def write(segment: SegmentFunction, hidden: SSAValue, cell: SSAValue) -> None:
+    def emit(segment: SegmentFunction, hidden: SSAValue, cell: SSAValue) -> None:
         ahead = segment.allocate(4 * rows.pixels * len(bias))
         multiply_floats(segment, rows, len(bias), weights=inputs, bias=bias, output=ahead)
         segment.call(
@@ -152,10 +152,10 @@ def _on_reals(node: Node, sizes: _SequenceSizes) -> Write:
             **sizes.arguments,
         )
 
-    return _with_states(node, sizes, write)
+    return _with_states(node, sizes, emit)
 
 
-def _on_codes(node: Node, sizes: _SequenceSizes) -> Write:
+def _on_codes(node: Node, sizes: _SequenceSizes) -> EmitCalls:
     prepared = integer_lstm(node, constants(node))
     cell, gates = prepared.cell, prepared.gates
     if cell.hidden_factor.exponent > 0:
@@ -168,7 +168,7 @@ def _on_codes(node: Node, sizes: _SequenceSizes) -> Write:
     fields = [(1 << shift) >> 1, shift, low, high, *scaling, cell.hidden_zero + BIAS]
     codes = np.arange(_CODES, dtype=np.uint16).view(np.int16)
 
-    def write(segment: SegmentFunction, hidden: SSAValue, state: SSAValue) -> None:
+    def emit(segment: SegmentFunction, hidden: SSAValue, state: SSAValue) -> None:
         tables = segment.stored(
             {
                 "input_weights": _packed(sizes, [gate.inputs for gate in gates]),
@@ -194,7 +194,7 @@ def _on_codes(node: Node, sizes: _SequenceSizes) -> Write:
             **sizes.arguments,
         )
 
-    return _with_states(node, sizes, write)
+    return _with_states(node, sizes, emit)
 
 
 def _packed(sizes: _SequenceSizes, parts: list[NDArray[Any]]) -> NDArray[np.int8]:

@@ -28,16 +28,16 @@ from odc_mlir.transforms.native.lowering.moves import Windows, padded_input, tra
 from odc_mlir.transforms.native.lowering.segment_writer import (
     Argument,
     Array,
+    EmitCalls,
     KernelPattern,
     Number,
     SegmentFunction,
-    Write,
     count,
     has_float_result,
     planned,
-    raised,
     refusal,
     require_same_codes,
+    sign_offset,
     size_bytes,
 )
 
@@ -53,7 +53,7 @@ class LowerPool2DToKernels(KernelPattern):
     operators = ("MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D")
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x, out = node.operand(0), node.results[0]
         kind = _STORED.get(x.dtype, x.dtype)
         if kind not in KINDS or x.is_const:
@@ -62,7 +62,7 @@ class LowerPool2DToKernels(KernelPattern):
         windows = Windows.of(node, x.static_shape, pool_window(node), window_options(node, dilated=False))
         limits: dict[str, Number] = dict(zip(("low", "high"), bounds_of(node), strict=True))
         how = _HOWS[node.spec.name]
-        options = {"how": how, "kind": KINDS.index(kind), "zero": 0 if how == MAX else raised(x)}
+        options = {"how": how, "kind": KINDS.index(kind), "zero": 0 if how == MAX else sign_offset(x)}
         filled = kind == "uint8" and how == MAX  # no code is below the one that fills the border
         if how != ROOT and kind != "int16" and (filled or not windows.is_padded):
             options["clamp"] = 1
@@ -79,7 +79,7 @@ def _pool(
     options: Mapping[str, int],
     source: Callable[[SegmentFunction], SSAValue],
     **limits: Number,
-) -> Write:
+) -> EmitCalls:
     """Plan a pool of whole windows over the buffer that ``source`` emits."""
     taps, channels = windows.taps(), windows.shape[3]
     options = {**options, "taps": 0 if options["how"] == MAX else len(taps)}  # maxima share their code
@@ -102,7 +102,7 @@ class LowerResizeBilinearToKernels(KernelPattern):
     operators = ("RESIZE_BILINEAR",)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x, out = node.operand(0), node.results[0]
         kind = _STORED.get(x.dtype, x.dtype)
         if kind not in KINDS or not node.operand(1).is_const:
@@ -188,7 +188,7 @@ class LowerReductionToKernels(KernelPattern):
     operators = ("SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_ANY", "REDUCE_ALL")
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x, out, name = node.operand(0), node.results[0], _OF_TRUTHS.get(node.spec.name, node.spec.name)
         if name == "SUM" and x.dtype in CODE_DTYPES:
             return LowerMeanToKernels.plan(node)
@@ -206,7 +206,7 @@ class LowerReductionToKernels(KernelPattern):
         return planned(node, "reduce", options, middle.source, **middle.arguments)
 
 
-def _sum_rows(node: Node, middle: Middle, scale: float) -> Write:
+def _sum_rows(node: Node, middle: Middle, scale: float) -> EmitCalls:
     """Plan sums of rows of float32, times ``scale``."""
     return planned(node, "sum_rows", {}, middle.source, outer=middle.outer, count=middle.count, scale=scale)
 
@@ -217,7 +217,7 @@ class LowerMeanToKernels(KernelPattern):
     operators = ("MEAN",)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x, middle = node.operand(0), Middle.of_axes(node)
         windows = Windows.of_rows(middle.outer, middle.count, middle.inner)
         if not has_float_result(node) or x.dtype == "int16":
@@ -235,7 +235,7 @@ class LowerPlaceOfExtremeToKernels(KernelPattern):
     operators = ("ARG_MAX", "ARG_MIN")
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x, out = node.operand(0), node.results[0]
         kind = _STORED.get(x.dtype, x.dtype)
         if kind not in TYPES or out.dtype not in ("int32", "int64") or not node.operand(1).is_const:
@@ -252,7 +252,7 @@ class LowerCumsumToKernels(KernelPattern):
     operators = ("CUMSUM",)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x = node.operand(0)
         if x.dtype not in ("float32", "int32", "int64") or not node.operand(1).is_const:
             raise refusal(node, f"an input of {x.dtype} or a computed axis has no native kernel")
@@ -268,7 +268,7 @@ class LowerSoftmaxToKernels(KernelPattern):
     operators = ("SOFTMAX",)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         x, out, beta = node.operand(0), node.results[0], float(option(node, "beta"))
         if has_float_result(node) and x.dtype != "int16":
             return _by_rows(node, "softmax_reals", "classes", beta=beta)
@@ -294,7 +294,7 @@ class LowerLogSoftmaxToKernels(KernelPattern):
     applies = staticmethod(has_float_result)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         return _by_rows(node, "log_softmax_reals", "classes")
 
 
@@ -306,11 +306,11 @@ class LowerL2NormalizationToKernels(KernelPattern):
     applies = staticmethod(has_float_result)
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         return _by_rows(node, "l2_normalize_reals", "depth", least=_LEAST_NORM)
 
 
-def _by_rows(node: Node, kernel: str, size: str, **arguments: Argument) -> Write:
+def _by_rows(node: Node, kernel: str, size: str, **arguments: Argument) -> EmitCalls:
     """Plan a kernel on rows along the last axis, whose parameter for their length is ``size``."""
     x = node.operand(0)
     if has_float_result(node) and (x.dtype != "float32" or fused_activation(node) != "none"):

@@ -72,8 +72,8 @@ def size_bytes(info: TensorInfo) -> int:
     return count(info) * info.info.numpy.itemsize
 
 
-def raised(info: TensorInfo) -> int:
-    """Return the offset of the stored elements of a tensor."""
+def sign_offset(info: TensorInfo) -> int:
+    """Return the offset added to the elements of a tensor, which are stored unsigned."""
     return BIAS if info.dtype == "int8" else 0
 
 
@@ -100,22 +100,22 @@ class SegmentFunction:
             self.loops[name]: size_bytes(info) for name, info in zip(names, (*inputs, *outputs), strict=True)
         }
 
-    def lower(self, op: Operation, rewriter: PatternRewriter, write: Write) -> None:
-        """Replace ``op`` by the calls that ``write`` emits, and its results by their buffers."""
+    def lower(self, op: Operation, rewriter: PatternRewriter, emit: EmitCalls) -> None:
+        """Replace ``op`` by the calls that ``emit`` makes, and its results by their buffers."""
         self.loops.insert_by(rewriter, op.location)
-        results = self.emit_for(write, op.operands, [self.reserved.get(result) for result in op.results])
+        results = self.emit_for(emit, op.operands, [self.reserved.get(result) for result in op.results])
         found = [buffer for buffer in results if buffer is not None]
         rewriter.replace(op, UnrealizedConversionCastOp.get(found, op.result_types))
 
     def emit_for(
-        self, write: Write, operands: Sequence[SSAValue], results: Sequence[SSAValue | None] | None = None
+        self, emit: EmitCalls, operands: Sequence[SSAValue], results: Sequence[SSAValue | None] | None = None
     ) -> Sequence[SSAValue | None]:
-        """Emit the calls of ``write`` for other operands and, if they are given, for other buffers of results."""
+        """Emit the calls of ``emit`` for other operands and, if they are given, for other buffers of results."""
         outer = self.operands, self._results
         self.operands = operands
         if results is not None:
             self._results = list(results)
-        write(self)
+        emit(self)
         found = self._results
         self.operands, self._results = outer
         return found
@@ -126,7 +126,7 @@ class SegmentFunction:
         if isinstance(value, OpResult) and isinstance(value.op, ConstOp):
             info = info_of(value)
             data = np.frombuffer(np.ascontiguousarray(info.array()).tobytes(), np.uint8)
-            return self.constant(data ^ np.uint8(raised(info)))
+            return self.constant(data ^ np.uint8(sign_offset(info)))
         return buffer_of(value)
 
     def result(self, info: TensorInfo, index: int = 0) -> SSAValue:
@@ -252,7 +252,7 @@ def declared_kernel(op: func.FuncOp) -> tuple[Kernel, dict[str, int]]:
     return find_kernel(name.data), values
 
 
-Write = Callable[[SegmentFunction], object]
+EmitCalls = Callable[[SegmentFunction], object]
 """Emits the calls that compute an operator."""
 
 
@@ -281,7 +281,7 @@ class KernelPattern(LoweringPattern[CircleOp]):
         return node.spec.name in cls.operators and cls.applies(node)
 
     @classmethod
-    def checked(cls, node: Node) -> Write:
+    def checked(cls, node: Node) -> EmitCalls:
         """Return :meth:`plan`; raise OdcError also for tensors that no kernel supports."""
         for index, info in enumerate((*node.operands, *node.results)):
             if info is not None and (info.shape is None or None in info.shape):
@@ -298,7 +298,7 @@ class KernelPattern(LoweringPattern[CircleOp]):
         return True
 
     @classmethod
-    def plan(cls, node: Node) -> Write:
+    def plan(cls, node: Node) -> EmitCalls:
         """Return the function that emits the calls; raise OdcError with the reason if the operator has no kernel."""
         raise NotImplementedError
 
@@ -315,7 +315,7 @@ def planned(
     source: Callable[[SegmentFunction], SSAValue] = first_operand,
     /,
     **arguments: Argument,
-) -> Write:
+) -> EmitCalls:
     """Plan one call of a kernel, from the buffer that ``source`` emits to the only result."""
     out = node.results[0]
     return lambda segment: segment.call(kernel, options, **{"input": source(segment), **arguments, "output": out})

@@ -350,10 +350,10 @@ def refusal(
 
 def _refused_by_processors(node: Node, real: Node) -> str | None:
     """Return why object code has no kernel for ``node`` on codes, if it has one for the ``real`` operator."""
-    from odc_mlir.transforms.native.lowering.operators import reason_against
+    from odc_mlir.transforms.native.lowering.operators import kernel_reason
 
-    seen = reason_against(node)
-    return None if seen is None or reason_against(real) is not None else seen
+    seen = kernel_reason(node)
+    return None if seen is None or kernel_reason(real) is not None else seen
 
 
 def _linear_cell(op: CircleOp) -> str | None:
