@@ -74,7 +74,6 @@ class ConvertCircleToNpuPass(PatternPass):
     def patterns(cls) -> Sequence[type[RewritePattern]]:
         """Return the patterns, general ones after the special ones for the same operator."""
         return (
-            functions.LowerIsland,
             wide_weights.LowerConv2DInParts,
             wide_weights.LowerDepthwiseInParts,
             wide_weights.LowerFullyConnectedInParts,
@@ -106,6 +105,7 @@ class ConvertCircleToNpuPass(PatternPass):
             moves.LowerGather,
             moves.LowerDynamicUpdateSlice,
             moves.LowerMove,
+            functions.LowerIsland,
             elementwise.LowerQuantize,
             elementwise.LowerRelu,
             elementwise.LowerConstantSelect,
