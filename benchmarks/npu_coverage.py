@@ -1,4 +1,4 @@
-"""Compile every model for an NPU, compare its bits with the host's, and count what stays on the host and why.
+"""Compile every model for an NPU, compare its bits with the host's, and rank the rules that keep operators on the host.
 
     python benchmarks/npu_coverage.py [--data DIR] [--target NAME] [--quantize SCHEME] [--json FILE] [PATTERN ...]
 
@@ -6,7 +6,8 @@
 repository); PATTERNs choose models by name. With ``--quantize``, float models are quantised first, with help switched
 off and random samples as calibration: what matters here is that they compile, not what they answer. Inputs are random
 codes. The status is 1 when a model does not compile, bits differ, a segment falls back, or the plan that was chosen is
-modelled to take over 5 % more than all on the host, or all that the NPU can run there.
+modelled to take over 5 % more than all on the host, or all that the NPU can run there. Rules are ranked by the modelled
+milliseconds of the operators that they refuse.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import fnmatch
 import json
 import os
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,10 +29,19 @@ import odc_mlir
 from odc_mlir.errors import OdcError, UnsupportedError
 from odc_mlir.formats.outputs import write_file
 from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.runtime.execution.work import graph_work
 from odc_mlir.runtime.package import Package, TensorSpec
+from odc_mlir.runtime.reporting.report import host_of
 
 ROOT = Path(__file__).resolve().parents[1]
-GROUPS = ("models/zoo", "models/zoo-int16", "models/digits", "conformance/models")
+GROUPS = (
+    "models/zoo",
+    "models/zoo-int16",
+    "models/digits",
+    "models/tico",
+    "models/reported",
+    "conformance/models",
+)
 MOST_OVER = 1.05  # of the better extreme's modelled time
 
 
@@ -44,7 +54,7 @@ class Row:
     npu: int = 0
     host: int = 0
     detail: str = ""
-    reasons: list[str] = field(default_factory=list)
+    reasons: list[tuple[str, float]] = field(default_factory=list)  # of operators on the host, with milliseconds
 
     @property
     def failed(self) -> bool:
@@ -107,7 +117,10 @@ def placed(name: str, package: Package) -> Row:
     plan = package.plan
     assert plan is not None, "compiled packages have plans"
     graph = package.model.subgraphs[0]
-    reasons = [f"{graph.operators[i].name}: {reason}" for i, reason in plan.host_reasons.items()]
+    works = graph_work(package.graph, host_of(plan)).works
+    reasons = [
+        (f"{graph.operators[i].name}: {reason}", works[i].host_ns / 1e6) for i, reason in plan.host_reasons.items()
+    ]
     times = {entry["name"]: entry["estimate_ns"] for entry in plan.partition.get("plans", ())}
     chosen = plan.partition.get("chosen")  # where nothing may go to the NPU, there was nothing to choose
     over = chosen is not None and chosen["estimate_ns"] > MOST_OVER * min(times.values())
@@ -149,9 +162,12 @@ def main() -> int:
     on_npu = sum(row.npu for row in rows)
     print(f"{len(rows)} models: {', '.join(f'{n} {status}' for status, n in counts.most_common())}")
     print(f"{on_npu} of {on_npu + sum(row.host for row in rows)} operators on {arguments.target}")
-    rules = Counter(": ".join(reason.split(": ")[:2]) for row in rows for reason in row.reasons)
-    for rule, count in rules.most_common(25):
-        print(f"{count:5d}  {rule}")
+    lost: dict[str, list[float]] = defaultdict(list)
+    for reason, host_ms in (item for row in rows for item in row.reasons):
+        lost[": ".join(reason.split(": ")[:2])].append(host_ms)
+    print("host ms  operators  rule")
+    for rule, times in sorted(lost.items(), key=lambda item: -sum(item[1]))[:25]:
+        print(f"{sum(times):7.3f}  {len(times):9d}  {rule}")
     if arguments.json:
         write_file(arguments.json, (json.dumps([asdict(row) for row in rows], indent=1) + "\n").encode())
     return int(any(row.failed for row in rows))

@@ -41,7 +41,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="keep inputs and outputs as they are, or store images channels last where that saves work",
     )
     parser.add_argument("--max-rewrites", type=int, metavar="N", help="stop after this many, to bisect")
-    add_switch(parser, "--verify", "run both models on random inputs and compare them")
+    add_switch(parser, "--verify", "run both models on the same inputs and compare them")
+    add_input(parser, "--load", metavar="DATA", help="inputs to verify on: an NPZ or HDF5 file (default: random)")
     add_output(parser, "--report-json", metavar="FILE", kind=REPORT, help="write what was rewritten as JSON")
     groups = {
         O1: parser.add_argument_group("rewrites of level O1"),
@@ -69,6 +70,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
         io_layout=arguments.io_layout,
         max_rewrites=arguments.max_rewrites,
         verify=arguments.verify,
+        load=arguments.load,
     )
     differs = made.difference is not None and not made.difference.within_tolerance
     if arguments.output and not differs:
@@ -79,7 +81,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
     if made.difference is not None and differs:
         raise ModelError(
             f"the rewritten model differs: real outputs by {made.difference.relative:.2g} of the largest, integers by "
-            f"{made.difference.codes}",
+            f"{made.difference.codes}; rounding explains {made.difference.tolerance:.2g} and 0",
             hint="halve --max-rewrites to find the rewrite that does it",
         )
     return None
@@ -121,7 +123,7 @@ def summary(made: Optimized, named: Sequence[str] = ()) -> Iterator[str]:
         apart = (
             f"apart by at most {made.difference.relative:.1e} of the largest" if made.difference.relative else "equal"
         )
-        yield f"outputs are {apart} on {counted(made.difference.samples, 'random input')}"
+        yield f"outputs are {apart} on {counted(made.difference.samples, 'input')}"
 
 
 main = tool(build_parser, _body)
