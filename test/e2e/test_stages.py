@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,23 @@ def _odc_opt(*arguments: object) -> None:
     assert odc_opt.main([str(argument) for argument in arguments]) == 0
 
 
+@pytest.fixture(scope="module")
+def stopped(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """``stopped(model, stage)``: the text after a stage, made once."""
+
+    @cache
+    def stop(name: str, stage: str) -> Path:
+        path = tmp_path_factory.mktemp("stopped") / f"{stage}.mlir"
+        _odc_opt(test_data / "models" / f"{name}.circle", "--stage", stage, "-o", path)
+        return path
+
+    return stop
+
+
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("name", MODELS)
-def test_text_reads_back(name: str, stage: str, test_data: Path, tmp_path: Path) -> None:
-    once, twice = tmp_path / "once.mlir", tmp_path / "twice.mlir"
-    _odc_opt(test_data / "models" / f"{name}.circle", "--stage", stage, "-o", once)
+def test_text_reads_back(name: str, stage: str, stopped: Callable[[str, str], Path], tmp_path: Path) -> None:
+    once, twice = stopped(name, stage), tmp_path / "twice.mlir"
     _odc_opt(once, "-o", twice)
     assert once.read_text() == twice.read_text()
 
@@ -48,25 +61,13 @@ ENDS = ("package", "native-llvm")  # of the two ways
 PREFIXES = [(stage.name, end) for end in ENDS for stage in pipelines.stages_until(end)[:-1]]
 
 
-@pytest.fixture(scope="module")
-def ends(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The text of each end, made in one piece."""
-    model = test_data / "models" / "digits" / "digits_cnn_int8.circle"
-    found = {end: tmp_path_factory.mktemp("ends") / "direct.mlir" for end in ENDS}
-    for end, path in found.items():
-        _odc_opt(model, "--stage", end, "-o", path)
-    return {end: path.read_text() for end, path in found.items()}
-
-
-@pytest.mark.xdist_group("stages")
 @pytest.mark.parametrize(("stage", "end"), PREFIXES, ids=map("-".join, PREFIXES))
-def test_stages_compose(stage: str, end: str, ends: dict[str, str], test_data: Path, tmp_path: Path) -> None:
+def test_stages_compose(stage: str, end: str, stopped: Callable[[str, str], Path], tmp_path: Path) -> None:
     """Going on from the text of a stage gives the same end as going through in one piece."""
-    middle, resumed = tmp_path / "middle.mlir", tmp_path / "resumed.mlir"
-    model = test_data / "models" / "digits" / "digits_cnn_int8.circle"
-    _odc_opt(model, "--stage", stage, "-o", middle)
-    _odc_opt(middle, "-p", ",".join(left.name for left in pipelines.stages_until(end, stage)), "-o", resumed)
-    assert resumed.read_text() == ends[end]
+    resumed = tmp_path / "resumed.mlir"
+    passes = ",".join(left.name for left in pipelines.stages_until(end, stage))
+    _odc_opt(stopped("digits/digits_cnn_int8", stage), "-p", passes, "-o", resumed)
+    assert resumed.read_text() == stopped("digits/digits_cnn_int8", end).read_text()
 
 
 @pytest.mark.parametrize("stage", STAGES)
