@@ -21,6 +21,7 @@ from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of, tensor_
 from odc_mlir.formats.package import ModelSource
 from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.plugins.target import Chosen, Rules, choose, rules_reason
+from odc_mlir.runtime.kernels.conditions import refusal
 from odc_mlir.runtime.package import Package
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.diagnostics import typed_errors
@@ -79,10 +80,12 @@ class LintedModel:
     targets: tuple[LintTarget, ...]
     chosen: LintTarget | None
     operators: list[CircleOp] = field(init=False)
+    tables: set[CircleOp] = field(init=False)  # operators of islands
     main: FuncOp | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.operators = [op for op in self.module.walk() if isinstance(op, CircleOp)]
+        self.tables = {op for island in islands(self.operators) for op in island.members}
         self.main = next((op for op in self.module.body.block.ops if isinstance(op, FuncOp)), None)
 
     @property
@@ -207,8 +210,9 @@ def _real_model(model: LintedModel) -> Iterator[Finding]:
 def _real_tail(model: LintedModel) -> Iterator[Finding]:
     if not model.is_quantised or model.may_stay_real:
         return
-    tables = {op for island in islands(model.operators) for op in island.members}
-    found = [op for op in model.operators if any(map(is_real, op.results[:1])) and _computes(op) and op not in tables]
+    found = [
+        op for op in model.operators if any(map(is_real, op.results[:1])) and _computes(op) and op not in model.tables
+    ]
     if found:
         yield Finding(
             "unquantised",
@@ -317,21 +321,21 @@ def _saturated(model: LintedModel) -> Iterator[Finding]:
 
 
 def _without_target(model: LintedModel) -> Iterator[Finding]:
-    reasons: dict[str, list[CircleOp]] = {}
+    reasons: dict[tuple[bool, str], list[CircleOp]] = {}
     for op in model.operators:
-        if not _computes(op):
-            continue
-        if (reason := _reason(op, model.targets)) is not None:
-            reasons.setdefault(reason, []).append(op)
-    for reason, found in reasons.items():
-        whom = "no NPU takes" if model.chosen is None else f"{model.chosen.name} does not take"
-        is_npu = model.chosen is None or model.chosen.is_npu
-        yield Finding(
-            "no-target",
-            f"{whom} {_kinds(found)}: {reason}",
-            "host kernels run them" + ("; odc-opt --list-rules tells what the NPU asks of an operator" * is_npu),
-            _names(found),
-        )
+        reason = _reason(op, model.targets) if _computes(op) and op not in model.tables else None
+        if reason is not None:
+            error = refusal(node_of(op)) if op.unverified is None else None
+            reasons.setdefault((error is None, reason if error is None else error.message), []).append(op)
+    whom = "no NPU takes" if model.chosen is None else f"{model.chosen.name} does not take"
+    rules = "; odc-opt --list-rules tells what the NPU asks of an operator"
+    on_host = f"host kernels run them{rules if model.chosen is None or model.chosen.is_npu else ''}"
+    for (runs, reason), found in reasons.items():
+        if runs:
+            yield Finding("no-target", f"{whom} {_kinds(found)}: {reason}", on_host, _names(found))
+        else:
+            remedy = "odc-compile refuses the model; quantise the float model with odc-quantize"
+            yield Finding("cannot-run", f"nothing runs {_kinds(found)}: {reason}", remedy, _names(found))
 
 
 def _reason(op: CircleOp, held: Sequence[LintTarget]) -> str | None:

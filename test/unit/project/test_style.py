@@ -36,7 +36,7 @@ LINE_BUDGETS = {
     "dialects": 4_595,
     "simulator": 3_990,
     "runtime/reporting": 3_630,
-    TOP_LEVEL: 4_000,
+    TOP_LEVEL: 4_010,
     "transforms/partition": 3_615,
     "isa": 2_950,
     "runtime": 2_674,

@@ -72,6 +72,22 @@ def _quantised(tail: bool, granularity: str = "channel") -> set[str]:
     return {item.kind for item in odc_mlir.lint(module)}
 
 
+def test_tables_need_no_remedy_and_what_nothing_runs_is_named() -> None:
+    first, other = (f"tensor<1x4x!quant.uniform<i8:f32, {scale}>>" for scale in (0.5, 0.25))
+    both = first.replace("1x4", "2x4")
+    module = parse_module(
+        make_context(),
+        f"""func.func @main(%x: {first} loc("x"), %y: {other} loc("y")) -> ({both}, {first}) {{
+          %0 = circle.concatenation(%x, %y) {{axis = 0}} : ({first}, {other}) -> {both} loc("joined")
+          %zero = circle.const [0] : {first.replace("1x4", "1x1")}
+          %1 = circle.greater(%x, %zero) : ({first}, {first.replace("1x4", "1x1")}) -> tensor<1x4xi1> loc("truths")
+          %2 = circle.select_v2(%1, %x, %zero) : (tensor<1x4xi1>, {first}, {first.replace("1x4", "1x1")}) -> {first}
+          func.return %0, %2 : {both}, {first}
+        }}""",
+    )
+    assert [(item.kind, item.tensors) for item in odc_mlir.lint(module)] == [("cannot-run", ("joined",))]
+
+
 def test_quantised_models() -> None:
     assert _quantised(False) == {"float-interface"}
     assert "unquantised" in _quantised(True)
