@@ -80,9 +80,7 @@ def _point(*precisions: str, share: float = 1.0) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_to_be_allowed_is_the_option_that_the_limit_came_from(
-    given: dict[str, Any], metric: str, said: str
-) -> None:
+def test_the_option_that_a_limit_came_from_is_to_be_allowed(given: dict, metric: str, said: str) -> None:
     limits = [limit for limit in choose_limits(**given) if metric in ("", limit.metric)]
     hint = hint_of(_missed(*limits, choices=_made().verdict["choices"]))
     assert hint == f"let help find better choices, or allow more loss ({said})"

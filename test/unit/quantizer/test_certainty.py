@@ -244,14 +244,12 @@ def test_widths_of_intervals_follow_from_the_count_and_evenness_of_samples() -> 
         assert sum(low <= truth <= high for low, high in found) >= 19
         medians[count] = np.median([high - low for low, high in found])
     assert 3.0 * medians[1600] < medians[100] < 20.0
-
-
-def test_the_range_of_few_samples_could_be_another() -> None:
+    # The range of few samples could be another: others exceed what was seen as often as they fall short of it.
     values = np.random.default_rng(6).normal(size=(48, 1))
     seen = np.full(1000, np.ptp(values))
     found = [intervals._Draws(48).spans(list(values), count, seen) for count in (8, 40)]
     assert found[0].std() > found[1].std() > 0
-    for spans in found:  # others exceed what was seen as often as they fall short of it
+    for spans in found:
         assert np.median(spans) == pytest.approx(seen[0], rel=1e-3)
         assert spans.min() < seen[0] < spans.max()
 
@@ -261,13 +259,17 @@ def test_the_range_of_few_samples_could_be_another() -> None:
 )
 def test_shares_are_never_certain(share: float, count: int, low: float, high: float) -> None:
     assert wilson(share, count) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
+    # Nor are losses: of answers that all stay right, others may still be lost.
+    labels = np.arange(100) % 4
+    right = [[np.eye(4)[label][None]] for label in labels]
+    for wrong, least, most in ((0, -2.72, 2.72), (10, 3.43, 16.2)):
+        found = [[np.roll(row[0], place < wrong)] for place, row in enumerate(right)]
+        assert _drop(labels, right, found) == (pytest.approx(least, abs=0.01), pytest.approx(most, abs=0.1))
 
 
 @pytest.mark.parametrize(("rows", "correlated"), [(1, False), (16, True), (16, False)])
 @pytest.mark.parametrize(("count", "share"), [(16, 0.9), (48, 0.95), (160, 0.99)])
-def test_intervals_of_shares_hold_the_truth_though_rows_of_a_sample_agree(
-    count: int, share: float, correlated: bool, rows: int
-) -> None:
+def test_intervals_of_shares_hold_the_truth(count: int, share: float, correlated: bool, rows: int) -> None:
     """In at least 90 %, if all rows of a sample are right or wrong together as well."""
     random, graph = np.random.default_rng(7), build_graph(read_model(activation("SOFTMAX", (1, rows, 2))))
     reference = Reference(graph, [[np.tile(np.array([3.0, -3.0], np.float32), (1, rows, 1))]] * count)
@@ -290,15 +292,6 @@ def _drop(labels: np.ndarray, right: Samples, found: Samples) -> tuple[float, fl
     """The interval of the points that answers lose."""
     reference = SimpleNamespace(labels=labels, outputs=right, answers=lambda outputs: [item[0] for item in outputs])
     return intervals._drops(reference, SimpleNamespace(reals=found))
-
-
-def test_a_loss_of_no_answer_is_not_certain() -> None:
-    """Of answers that all stay right, others may still be lost."""
-    labels = np.arange(100) % 4
-    right = [[np.eye(4)[label][None]] for label in labels]
-    for wrong, low, high in ((0, -2.72, 2.72), (10, 3.43, 16.2)):
-        found = [[np.roll(row[0], place < wrong)] for place, row in enumerate(right)]
-        assert _drop(labels, right, found) == (pytest.approx(low, abs=0.01), pytest.approx(high, abs=0.1))
 
 
 @pytest.mark.parametrize("rows", [1, 16])
@@ -391,9 +384,7 @@ def _tried(made: Quantized) -> list[float]:
 
 
 @pytest.mark.parametrize(("scheme", "tight", "count", "spread"), [("int8", 0.0, 24, 0.5), ("int16x8", 1.0, 12, 0.8)])
-def test_ranges_are_wider_where_few_samples_leave_others_out(
-    scheme: str, tight: float, count: int, spread: float
-) -> None:
+def test_ranges_are_wider_where_samples_leave_others_out(scheme: str, tight: float, count: int, spread: float) -> None:
     samples, unseen = _samples(count, spread), _samples(200, spread, 99)
     found, without = (_made(samples, scheme=scheme, headroom=room) for room in (None, tight))
     assert _tried(found)

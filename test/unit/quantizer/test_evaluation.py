@@ -76,9 +76,7 @@ def test_logits_are_told_from_coordinates_by_who_wins(offsets: list[float], foun
         (9.0, False, None, False),
     ],
 )
-def test_a_frequent_class_is_told_from_the_largest_number_by_the_sum(
-    frequent: float, trained: bool, found: str | None, doubted: bool
-) -> None:
+def test_a_frequent_class_is_told_by_the_sum(frequent: float, trained: bool, found: str | None, doubted: bool) -> None:
     rng = np.random.default_rng(1)
     weights = rng.normal(size=(4, 8)) + (0.0 if trained else 0.5)
     weights -= weights.mean(axis=0) if trained else 0.0  # what one gains the others lose

@@ -194,86 +194,84 @@ UNEVEN = np.repeat([0, 1, 2, 3], [100, 100, 96, 4])
 FEW_RIGHT = np.where(np.arange(300) // 20 == 5, 1, 3)
 
 
-@pytest.mark.parametrize(
-    ("outputs", "labels", "refused"),
-    [
-        *((numbers(x), np.where(YES, 1, low), None) for x in (LOGITS, SHARES) for low in (0, -1)),
-        *((numbers(x), np.where(YES, low, 1), NO_FOR_YES) for x in (LOGITS, SHARES) for low in (0, -1)),
-        (numbers(LOGITS[:6]), np.where(YES, 0, 1)[:6], None),  # which may be luck
-        (numbers(LOGITS), np.arange(COUNT) % 2, None),  # of other samples: a finding
-        (numbers(RARE), (RARE < 0.5).astype(np.int64), "gets 0 % of the labels right"),
-        (numbers(LOGITS), LOGITS, None),
-        (numbers(LOGITS), -3 * LOGITS, r"labels fall where .* rises \(correlation -1\): they seem to be negated"),
-        (numbers(LOGITS[:6]), -LOGITS[:6], None),
-        # Odd or even, of ten digits: two of ten answers are right more often than by luck, and less than a guess.
-        (rows(DIGITS, 10), DIGITS % 2, r"gets 2[0-9.]* % of the labels right, guessing 50 %"),
-        # A rare class is told, and answered to nearly all: better than luck has these answers, worse than any guess.
-        (rows(FEW_RIGHT, 4), UNEVEN, r"gets 8 % of the labels right, guessing 25 %: .* unit or order"),
-        (rows(np.where(np.arange(300) < 60, 0, FEW_RIGHT), 4), UNEVEN, None),
-        # Of many classes few are among the labels.
-        (rows(np.where(np.arange(300) % 4, 4 + np.arange(300) % 36, UNEVEN), 40), UNEVEN, None),
-        (
-            rows(np.where(np.arange(50) == 0, 0, 1), 2),
-            np.repeat([1, 0], [46, 4]),
-            r"no better than guessing .* more samples of other classes than 1 \(92 %\)",
-        ),
-    ],
-)
-def test_labels_that_the_float_model_denies_are_refused(outputs: list, labels: np.ndarray, refused: str | None) -> None:
-    check(outputs, labels, refused)
-
-
-def test_labels_that_few_samples_show_are_named_as_such() -> None:
-    """Logits that rise with labels but are all below zero, and right labels that are nearly all of one class."""
-    outputs, yes = numbers(-9.0 + np.arange(COUNT) / 10), np.arange(COUNT) >= COUNT - 3
-    check(outputs, yes.astype(np.int64))
-    assert misfit(outputs, yes) == Misfit("labels")
-    labels = np.repeat([1, 0], [46, 4])
-    text = checks.misfit_text(misfit(rows(labels, 2), labels), 50, FLOAT_MODEL)
-    assert text.startswith("92 % of the labels of 50 samples are of class 1, so that luck may have as many right")
-    assert text.endswith("give more samples of other classes")
-
-
-@pytest.mark.parametrize(
-    ("right", "kinds", "count", "refused", "telling"),
-    [
-        (1.0, 4, 200, False, True),
-        (0.4, 4, 200, False, True),
-        (0.25, 4, 200, True, False),  # as guessing does
-        (0.98, 1, 200, False, True),  # nearly all of one class, and the others are told
-        (1.0, 1, 12, False, False),  # right, but too few to know
-        (0.0, 4, 8, False, False),
-    ],
-)
-def test_guessed_labels_tell_nothing(right: float, kinds: int, count: int, refused: bool, telling: bool) -> None:
+def guessed(right: float, kinds: int, count: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Answers of so many kinds of four classes, and labels for which this share of them is right."""
     answers = np.arange(count) % kinds
     answers[::20] = 3  # so that there is more than one
     wrong = np.arange(count) * 7919 % count >= right * count
-    labels = np.where(wrong, (answers + 1 + np.arange(count) // kinds % 3) % 4, answers)
-    assert (misfit(rows(answers, 4), labels) is None) is telling
-    check(
-        rows(answers, 4), labels, r"gets 2[0-9.]* % of the labels right, no better than guessing" if refused else None
-    )
+    return rows(answers, 4), np.where(wrong, (answers + 1 + np.arange(count) // kinds % 3) % 4, answers)
 
 
-@pytest.mark.parametrize(
-    ("change", "refused", "found"),
-    [
-        (lambda column: column, False, None),
-        (lambda column: 1000 * column, True, "labels of column 2"),
-        (lambda column: -column, True, "labels of column 2"),
-        (lambda column: column[::-1], False, "labels of column 2"),
-        (lambda column: 0 * column, False, None),  # nothing to tell
-    ],
-)
-def test_columns_of_numbers_are_checked_each(change: Callable, refused: bool, found: str | None) -> None:
-    """The last is so small that it does not count in what all are explained by."""
+def three_columns(change: Callable[[np.ndarray], np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Answers and labels whose last column is so small that it does not count in what all are explained by."""
     labels = np.random.default_rng(5).normal(size=(COUNT, 3)) * [1.0, 40.0, 1e-4]
     outputs = list((0.99 * labels)[:, None])
     labels[:, 2] = change(labels[:, 2].copy())
-    assert misfit(outputs, labels) == (None if found is None else Misfit(found))
-    said = r"labels of column 2 (rise and fall .* explains 1 of .* as it is -|.*negated)"
-    check(outputs, labels, said if refused else None)
+    return outputs, labels
+
+
+GUESSING = r"gets 2[0-9.]* % of the labels right, no better than guessing"
+IN_A_UNIT, NEGATED = r"labels of column 2 rise and fall .* explains 1 of .* as it is -", r"labels of column 2 .*negated"
+ONE_CLASS = rows(np.repeat([1, 0], [46, 4]), 2), np.repeat([1, 0], [46, 4])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels", "refused", "found"),
+    [
+        (*guessed(1.0, 4, 200), None, None),
+        (*guessed(0.4, 4, 200), None, None),
+        (*guessed(0.25, 4, 200), GUESSING, Misfit),  # as guessing does
+        (*guessed(0.98, 1, 200), None, None),  # nearly all of one class, and the others are told
+        (*guessed(1.0, 1, 12), None, Misfit),  # right, but too few to know
+        (*guessed(0.0, 4, 8), None, Misfit),
+        (*three_columns(lambda column: column), None, None),
+        (*three_columns(lambda column: 1000 * column), IN_A_UNIT, Misfit("labels of column 2")),
+        (*three_columns(lambda column: -column), NEGATED, Misfit("labels of column 2")),
+        (*three_columns(lambda column: column[::-1]), None, Misfit("labels of column 2")),
+        (*three_columns(lambda column: 0 * column), None, None),  # nothing to tell
+        # Logits that rise with labels but are all below zero.
+        (numbers(-9.0 + np.arange(COUNT) / 10), (np.arange(COUNT) >= COUNT - 3).astype(int), None, Misfit("labels")),
+        (*ONE_CLASS, None, Misfit),
+        *((numbers(x), np.where(YES, 1, low), None, None) for x in (LOGITS, SHARES) for low in (0, -1)),
+        *((numbers(x), np.where(YES, low, 1), NO_FOR_YES, Misfit) for x in (LOGITS, SHARES) for low in (0, -1)),
+        (numbers(LOGITS[:6]), np.where(YES, 0, 1)[:6], None, Misfit),  # which may be luck
+        (numbers(LOGITS), np.arange(COUNT) % 2, None, Misfit),  # of other samples: a finding
+        (numbers(RARE), (RARE < 0.5).astype(np.int64), "gets 0 % of the labels right", Misfit),
+        (numbers(LOGITS), LOGITS, None, None),
+        (
+            numbers(LOGITS),
+            -3 * LOGITS,
+            r"labels fall where .* rises \(correlation -1\): they seem to be negated",
+            Misfit,
+        ),
+        (numbers(LOGITS[:6]), -LOGITS[:6], None, Misfit),
+        # Odd or even, of ten digits: two of ten answers are right more often than by luck, and less than a guess.
+        (rows(DIGITS, 10), DIGITS % 2, r"gets 2[0-9.]* % of the labels right, guessing 50 %", ...),
+        # A rare class is told, and answered to nearly all: better than luck has these answers, worse than any guess.
+        (rows(FEW_RIGHT, 4), UNEVEN, r"gets 8 % of the labels right, guessing 25 %: .* unit or order", ...),
+        (rows(np.where(np.arange(300) < 60, 0, FEW_RIGHT), 4), UNEVEN, None, ...),
+        # Of many classes few are among the labels.
+        (rows(np.where(np.arange(300) % 4, 4 + np.arange(300) % 36, UNEVEN), 40), UNEVEN, None, ...),
+        (
+            rows(np.where(np.arange(50) == 0, 0, 1), 2),
+            ONE_CLASS[1],
+            r"no better than guessing .* more samples of other classes than 1 \(92 %\)",
+            Misfit,
+        ),
+    ],
+)
+def test_labels_that_the_float_model_denies_are_refused(
+    outputs: list, labels: np.ndarray, refused: Any, found: Any
+) -> None:
+    check(outputs, labels, refused)
+    seen = misfit(outputs, labels)
+    assert isinstance(seen, Misfit) if found is Misfit else found in (..., seen)
+
+
+def test_labels_of_one_class_are_named_as_such() -> None:
+    text = checks.misfit_text(misfit(*ONE_CLASS), 50, FLOAT_MODEL)
+    assert text.startswith("92 % of the labels of 50 samples are of class 1, so that luck may have as many right")
+    assert text.endswith("give more samples of other classes")
 
 
 def test_labels_of_one_kind_that_are_held_back_are_told_by_all() -> None:

@@ -364,9 +364,7 @@ SAME = "is the same for all 24 samples, which so say nothing of it"
         ((1.0, 1.0), "constant", "", f"output 'version' {SAME}"),
     ],
 )
-def test_what_is_lost_or_silent_is_told_by_name(
-    sizes: tuple[float, ...], beside: str, problem: str, finding: str
-) -> None:
+def test_what_is_lost_or_silent_is_told_by_name(sizes: tuple, beside: str, problem: str, finding: str) -> None:
     verdict = verdict_of(columned(sizes, beside), metric="mpeir")
     assert verdict["passed"] is not bool(problem)
     for key, expected in (("problems", problem), ("findings", finding)):

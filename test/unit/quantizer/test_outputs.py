@@ -133,10 +133,7 @@ def test_labels_say_what_the_first_output_is_and_nothing_of_others() -> None:
     doubted = [text.split("'")[1] for text in verdict["findings"] if "is not taken for scores" in text]
     assert doubted == ["second"]
     assert ("class", True) in [(output["name"], output["classifies"]) for output in verdict["outputs"]]
-
-
-def test_a_missed_limit_names_the_output_that_is_taken_for_scores() -> None:
-    """What all scores have in common takes most of the codes."""
+    # What all scores have in common takes most of the codes.
     verdict, alike = _quantized("box", "class/offset")
     assert alike[1] < 0.98
     assert [check["metric"] for check in verdict["limits"] if not check["passed"]] == ["top1_decided"]
@@ -184,17 +181,15 @@ def test_a_detector_that_can_never_fire_does_not_pass_and_room_lets_it(joined: b
     assert problem.startswith(f"scores of output '{'both' if joined else 'a/score'}' are 0.5 at most on any input")
     assert (made.passed, largest) == (False, 0.5)
     assert all(check["passed"] for check in made.verdict["limits"])
-    made, largest = detecting(file, scenes(1), output_room="on")
-    assert (made.passed, made.verdict["certain"], made.verdict["problems"]) == (True, False, [])
-    assert largest > 0.8
-    assert "in no sample is a score of output " in passed_text(made.verdict)
-
-
-def test_help_gives_such_room() -> None:
-    """The network may not reach the other side within its ranges, which such samples do not show."""
-    made, largest = detecting(detector(), scenes(1), mixed="off", help=True)
-    assert (made.passed, made.verdict["certain"], made.verdict["choices"]["output_room"]) == (True, False, True)
-    assert largest > 0.8
+    helped: dict[str, Any] = {
+        "help": True,
+        "mixed": "off",
+    }  # the ranges may not reach the other side, which is not shown
+    for options in ({"output_room": "on"}, *([] if joined else [helped])):
+        made, largest = detecting(file, scenes(1), **options)
+        assert (made.passed, made.verdict["certain"], made.verdict["problems"]) == (True, False, [])
+        assert (largest > 0.8, made.verdict["choices"]["output_room"]) == (True, True)
+        assert "in no sample is a score of output " in passed_text(made.verdict)
 
 
 def test_samples_on_both_sides_and_scores_that_the_model_keeps_on_one_leave_nothing_to_say() -> None:

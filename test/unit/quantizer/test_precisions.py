@@ -512,36 +512,25 @@ def test_errors_that_are_known_say_where_to_look(tmp_path: Path) -> None:
         _made(**chosen)
 
 
-def test_what_was_equalised_can_be_written_and_done_again_and_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
+def test_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
     file, samples = without_ranges(rescaled_mobilenet)
-    path = tmp_path / "pairs.json"
-
-    def equalized(pairs: str | list[dict[str, Any]]) -> Quantized:
-        if not isinstance(pairs, str):
-            path.write_text(json.dumps(pairs))
-        return quantize(file, calibration=samples, help=False, equalize=pairs if isinstance(pairs, str) else str(path))
-
-    made = equalized("weights")
-    assert made.equalization
-    assert all(entry["type"] == "ScaleOnly" and entry["act_scale"] for entry in made.equalization)
-    again = equalized(made.equalization)
-    assert again.verdict["metrics"]["sqnr_db"] == pytest.approx(made.verdict["metrics"]["sqnr_db"], abs=0.1)
-    for before, after in zip(made.equalization, again.equalization, strict=True):
-        assert after["front"] == before["front"]
-        np.testing.assert_allclose(after["act_scale"], before["act_scale"])
-    plain = equalized("none")
+    path, (front, back) = tmp_path / "pairs.json", ("block0/expand", "block0/depthwise")
+    plain = quantize(file, calibration=samples, help=False, equalize="none")
     assert plain.equalization == []
-    front, back = "block0/expand", "block0/depthwise"
-    one_pair = equalized([{"front": front, "back": back, "type": "ScaleOnly"}])
-    assert one_pair.verdict["choices"]["equalize"] == str(path)
+    path.write_text(json.dumps([{"front": front, "back": back, "type": "ScaleOnly"}]))
+    made = quantize(file, calibration=samples, help=False, equalize=str(path))
+    assert made.verdict["choices"]["equalize"] == str(path)
+    assert [(entry["front"], entry["type"], bool(entry["act_scale"])) for entry in made.equalization] == [
+        (front, "ScaleOnly", True)
+    ]
     before, after = (
-        {layer["name"]: layer["isolated"]["sqnr_db"] for layer in found.verdict["layers"]}
-        for found in (plain, one_pair)
+        {layer["name"]: layer["isolated"]["sqnr_db"] for layer in found.verdict["layers"]} for found in (plain, made)
     )
     assert after[front] > before[front] + 2
     assert after["block1/project"] == pytest.approx(before["block1/project"], abs=0.5), "it is not named"
+    path.write_text(json.dumps([{"front": front, "back": "block1/expand", "type": "ScaleOnly"}]))
     with pytest.raises(OptionError, match=f"not a pair of layers that can be equalised.* '{front}' and '{back}'"):
-        equalized([{"front": front, "back": "block1/expand", "type": "ScaleOnly"}])
+        quantize(file, calibration=samples, help=False, equalize=str(path))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from odc_mlir.quantizer.models import Recipe, prepare
 from odc_mlir.quantizer.policy.options import make_options
 from odc_mlir.quantizer.policy.products import Product, with_all_states
 from odc_mlir.quantizer.refinement import Learner, RefinementCache, layer_pairs, learn, refine
-from odc_mlir.quantizer.target import TargetRules
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
@@ -339,16 +338,6 @@ def test_candidates_are_the_same_whichever_were_built_before(room: int | None, m
     files = [built(one, *recipe) for recipe in ((0.0,), (0.1,), (0.0,))]
     assert files[0] == files[2] != files[1]
     assert built(one, 0.1, rounding=True) == built(anew, 0.1, rounding=True) != files[1] == built(one, 0.1)
-
-
-def test_what_the_target_says_of_a_model_is_the_same_however_often_it_is_asked() -> None:
-    module, given = squeeze_excite()
-    model, target = odc_mlir.quantize(module, calibration=given, help=False).model, "npu-256"
-    plain, planned = (TargetRules(target).judge(model, plan=plan) for plan in (False, True))
-    assert planned.time_ns
-    assert plain.time_ns is None
-    rules = TargetRules(target)
-    assert [rules.judge(model, plan=plan) for plan in (True, False, True, False)] == [planned, plain] * 2
 
 
 def _quantised(module: object, given: Samples, scheme: str) -> tuple[Graph, Samples]:

@@ -271,9 +271,7 @@ def test_recalls_count_samples_not_elements() -> None:
     ("lost", "gained", "is_lost", "is_told"),
     [(5, 0, False, True), (9, 0, True, True), (4, 0, False, False), (20, 14, False, False), (30, 4, True, True)],
 )
-def test_a_class_counts_as_lost_where_chance_does_not_explain_it(
-    lost: int, gained: int, is_lost: bool, is_told: bool
-) -> None:
+def test_a_class_is_lost_where_chance_does_not_explain_it(lost: int, gained: int, is_lost: bool, is_told: bool) -> None:
     fall = 100.0 * (lost - gained) / 40
     found = [Recall(0, 40, 90.0, 90.0, 0, 0), Recall(3, 40, 90.0, 90.0 - fall, lost, gained)]
     assert recall_drop(found) == (pytest.approx(fall) if is_lost else 0.0)

@@ -75,9 +75,7 @@ def test_what_the_host_could_do_better_is_told_and_done_when_asked() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"min_coverage": 1.0}])
 @pytest.mark.parametrize(("limit", "advised"), [(40.0, "int16x8"), (70.0, "int16")])
-def test_advice_and_front_agree_and_nothing_that_was_given_is_advised(
-    limit: float, advised: str, given: dict[str, Any]
-) -> None:
+def test_advice_and_front_agree_and_advise_nothing_that_was_given(limit: float, advised: str, given: dict) -> None:
     """Where the limits hold of models without a layer in the scheme, another scheme is what helps."""
     rng = np.random.default_rng(0)
     model = dense_model(rng.normal(size=(16, 16)), rng.normal(size=(16, 16)))
@@ -366,16 +364,13 @@ def _choices_kept() -> list[str]:
     return [step["step"] for step in quantised().verdict["steps"] if step["kept"] and step["value"] not in firsts]
 
 
-def test_rows_of_help_have_names_of_their_own() -> None:
-    for rows in (OF_VALUES, OF_WEIGHTS):
-        assert len({row.name for row in rows}) == len(rows)
-
-
 def test_changes_that_help_too_little_alone_are_tried_together() -> None:
     """Neither scales nor corrections help enough alone for the held-out samples to show it."""
     made = made_of(lambda: squeeze_excite(branches=2), scheme="int8_wo")
     kept = {step["step"]: step["kept"] for step in made.verdict["steps"]}
     assert (kept["rounding"], kept["scales"], kept["scales, rounding, correction"]) == (True, False, True)
+    for rows in (OF_VALUES, OF_WEIGHTS):
+        assert len({row.name for row in rows}) == len(rows)
 
 
 def _choices(count: int, **options: Any) -> dict[str, Any]:

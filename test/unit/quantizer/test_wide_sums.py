@@ -78,9 +78,7 @@ def test_what_is_far_beyond_a_limit_is_cut_off_there(
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(("name", "least", "most"), [("RELU6", 0.0, 6.0), ("RELU_N1_TO_1", -1.0, 1.0)])
 @pytest.mark.parametrize("magnitude", [1e5, 1e9, 1e13])
-def test_what_an_activation_alone_cuts_off_is_cut_off(
-    name: str, least: float, most: float, scheme: str, magnitude: float
-) -> None:
+def test_activations_alone_cut_off_as_well(name: str, least: float, most: float, scheme: str, magnitude: float) -> None:
     builder = ModelBuilder()
     x = builder.tensor("x", (1, 32))
     signs = magnitude * np.random.default_rng(3).choice([-1.0, 1.0], (1, 32)).astype(np.float32)

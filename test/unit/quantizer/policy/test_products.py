@@ -24,9 +24,7 @@ LAYERS: list[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
 ]
 
 
-def layer_of(
-    name: str, shape: tuple[int, ...], filters: tuple[int, ...], options: dict[str, Any]
-) -> tuple[bytes, Node, Product]:
+def layer_of(name: str, shape: tuple, filters: tuple, options: dict) -> tuple[bytes, Node, Product]:
     """A layer: its file, its node, and as products."""
     builder = ModelBuilder()
     steps = {} if name == "FULLY_CONNECTED" else {"stride_h": 1, "stride_w": 1}
@@ -37,9 +35,7 @@ def layer_of(
 
 
 @pytest.mark.parametrize(("name", "shape", "filters", "options"), LAYERS)
-def test_products_are_the_layer_also_of_some_rows_and_of_joined_runs(
-    name: str, shape: tuple[int, ...], filters: tuple[int, ...], options: dict[str, Any]
-) -> None:
+def test_products_are_the_layer(name: str, shape: tuple, filters: tuple, options: dict) -> None:
     file, node, product = layer_of(name, shape, filters, options)
     random = np.random.default_rng(1)
     runs = [random.standard_normal(shape).astype(np.float32) for _ in range(4)]
