@@ -52,13 +52,15 @@ FINISH_SECONDS = 2.0
 class RecordsPlace(NamedTuple):
     """Location of the records of the model with ``digest``: ``path``, in the cache ``root``.
 
-    With ``cache_bytes`` the first stored batch reduces the cache to that size.
+    With ``cache_bytes`` the first stored batch reduces the cache to that size. ``max_inputs`` raw inputs are
+    kept; None is the default of the store.
     """
 
     digest: str
     path: Path
     root: Path
     cache_bytes: int | None = None
+    max_inputs: int | None = None
 
 
 @dataclass(slots=True)
@@ -352,7 +354,9 @@ class RunRecorder:
     def _store(self, *, create: bool, wait_seconds: float) -> RecordStore:
         from odc_mlir.calibration.records import RecordStore
 
-        return RecordStore(self.place.path, self.place.digest, create=create, wait_seconds=wait_seconds, private=True)
+        place = self.place
+        limit = {} if place.max_inputs is None else {"max_inputs": place.max_inputs}
+        return RecordStore(place.path, place.digest, create=create, wait_seconds=wait_seconds, private=True, **limit)
 
 
 def _end(background: Background) -> None:

@@ -224,6 +224,9 @@ class Worker:
         if made.verdict["status"] == FAILED:
             kind = errors.AccuracyError if made.verdict["samples"]["telling"] else CoverageError
             raise kind(f"the quantised model {describe(made.verdict)}", stage="check")
+        if made.verdict.get("states") and not made.verdict.get("certain"):  # errors may grow over more runs
+            text = f"{len(samples)} recorded runs do not tell how errors of the model's states add up"
+            raise CoverageError(text, stage="check")
         result.verdict["saturation"] = build.normal_saturation(made.model, samples)
         self.announce(Milestone.CHECKED)
         private.write_file(output, made.model)

@@ -236,6 +236,20 @@ class Loader:
         other.configure_signature(name)
         return other
 
+    def without_states(self) -> Loader:
+        """Return a loader of the same model that shows its declared states as inputs and outputs; raise OdcError."""
+        records = copy.copy(self.source.records)
+        records.metadata = [entry for entry in records.metadata if entry[0] != states.NAME]
+        other = copy.copy(self)
+        other._source = Source(records, data=bytes(write_model(records)), config=self.source.config)
+        other._digest = None
+        other._see(0)
+        own = {port.info.name: port for port in (*self.inputs, *self.outputs)}
+        other.inputs, other.outputs = (
+            tuple(own.get(port.info.name, port) for port in ports) for ports in (other.inputs, other.outputs)
+        )
+        return other
+
     # Shapes.
 
     def set_input_shape(self, index: int, info: tensorinfo) -> None:

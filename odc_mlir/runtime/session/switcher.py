@@ -16,6 +16,7 @@ import numpy as np
 
 from odc_mlir.errors import InputError, OdcError, SessionError
 from odc_mlir.formats.cache import records_path
+from odc_mlir.formats.states import others
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.registry import DEVICES, SUFFIX, entries
 from odc_mlir.plugins.request import Preference
@@ -47,6 +48,8 @@ _Shapes = tuple[tuple[int, ...], ...]
 _PAUSE_SECONDS = 0.03
 # A status asked for before the compiler is open waits so long for it, once.
 _STATUS_SECONDS = 1.0
+# Runs of a model with states that are recorded in a row, and kept: verdicts on roll-outs are certain after about 200.
+_FRAMES = 256
 
 
 class LazyCompiler:
@@ -129,6 +132,44 @@ class LazyCompiler:
                     auto.answered(shapes, None, (), partial(list, inputs))
 
 
+class CarriedStates:
+    """Declared states that the session carries from run to run, so that results may replace a model without them.
+
+    ``store`` is the executor of the model with its states, which keeps them between runs; ``loader`` has the same model
+    with states as inputs and outputs, and ``executor`` runs it. Results have states of their own types: each run
+    converts them, as it converts inputs.
+    """
+
+    def __init__(self, loader: Loader, store: Executor) -> None:
+        self.store = store
+        self.loader = loader.without_states()
+        self.executor = self.loader.open()
+        graph, kept = self.executor.graph, store.graph.states
+        self._inputs = {state.name: graph.inputs.index(state.input) for state in kept}
+        self._outputs = {state.name: graph.outputs.index(state.output) for state in kept}
+
+    @classmethod
+    def of(cls, loader: Loader, executor: Executor) -> CarriedStates | None:
+        """Return the carried states of the loader's model; None if it has none, or other state as well."""
+        from odc_mlir.runtime.auto.aim import why_not
+
+        if not executor.graph.states:
+            return None
+        with suppress(OdcError):
+            carried = cls(loader, executor)
+            return carried if why_not(carried.executor.graph) is None else None
+        return None
+
+    def run(self, run: Callable[[list[Array]], list[Array]], arrays: list[Array]) -> list[Array]:
+        """Run ``arrays`` and the states, and keep the new ones; after an error the states are as before."""
+        states, rest = self.store.get_states(), iter(arrays)
+        by_place = {place: states[name] for name, place in self._inputs.items()}
+        count = len(self.executor.graph.inputs)
+        outputs = run([by_place[place] if place in by_place else next(rest) for place in range(count)])
+        self.store.set_states({name: outputs[place] for name, place in self._outputs.items()})
+        return list(others(outputs, self._outputs.values()))
+
+
 class Switcher:
     """Runs the results of on-device compilation, and the loader's model itself wherever these fail.
 
@@ -143,13 +184,14 @@ class Switcher:
         self._lazy: LazyCompiler | None = None
         self._problem: str | None = None
         self._original: Fitted | None = None
+        self._carried: CarriedStates | None = None
         self._recent: Fitted | None = None  # the result that ran last
 
     @property
     def original(self) -> Executor:
-        """The executor of the model itself, which has its state: models with state are never replaced."""
+        """The executor of the model itself, which has its state."""
         assert self._original is not None, "the session is prepared"
-        return self._original.executor
+        return self._original.executor if self._carried is None else self._carried.store
 
     # Compiling.
 
@@ -163,6 +205,10 @@ class Switcher:
 
         Without ``in_run`` wait until stored results are open, unless devices of other packages are to be asked.
         """
+        if self._enabled and not isinstance(executor, PlanExecutor):
+            self._carried = CarriedStates.of(self._loader, executor)
+            if self._carried is not None:
+                self._loader, executor = self._carried.loader, self._carried.executor
         original = Fitted(executor, self._loader.inputs, self._loader.outputs)
         self.stop()
         self._original = original
@@ -217,7 +263,8 @@ class Switcher:
 
         assert self._original is not None, "nothing is compiled without a model"
         graph, make = self._original.executor.graph, weakly(self._make_compiler)
-        recorder, background = RunRecorder(graph, partial(_records_place, self._loader)), Background("odc-auto")
+        place = partial(_records_place, self._loader, **({} if self._carried is None else {"max_inputs": _FRAMES}))
+        recorder, background = RunRecorder(graph, place), Background("odc-auto")
         self._recorder.share(recorder)
         return LazyCompiler(
             lambda: make(target, preference, recorder, background),
@@ -277,6 +324,8 @@ class Switcher:
             settings = replace(settings, target=target)
         if preference is not None:
             settings = replace(settings, preference=preference)
+        if self._carried is not None:
+            settings = replace(settings, records=max(settings.records, _FRAMES))
         scheme = self._exchange.scheme
         return settings if scheme is None else replace(settings, scheme=scheme)
 
@@ -320,6 +369,9 @@ class Switcher:
 
     def run(self, arrays: list[Array]) -> list[Array]:
         """Run on ``arrays`` and return the outputs, both in the user's element types; raise OdcError."""
+        return self._run(arrays) if self._carried is None else self._carried.run(self._run, arrays)
+
+    def _run(self, arrays: list[Array]) -> list[Array]:
         lazy, original = self._lazy, self._original
         if original is None:
             raise SessionError("the session is not prepared")
@@ -401,10 +453,10 @@ class Switcher:
         return fitted.decoded(outputs)
 
 
-def _records_place(loader: Loader) -> RecordsPlace:
+def _records_place(loader: Loader, **options: int) -> RecordsPlace:
     """Return where the records of the loader's model are stored; raises OdcError."""
     from odc_mlir.runtime.auto.recording import RecordsPlace
     from odc_mlir.runtime.auto.settings import read_cache
 
     folder, limit_bytes = read_cache(loader.settings.get)
-    return RecordsPlace(loader.digest, records_path(loader.digest, folder), folder, limit_bytes)
+    return RecordsPlace(loader.digest, records_path(loader.digest, folder), folder, limit_bytes, **options)

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.auto import fail_results
 from helpers.models import ModelBuilder, add_model, choosing_model, model_bytes
 from helpers.pretended import SHAPE, Pretended, phases, served, session_of, subtract_model
 from odc_mlir.errors import SessionError
 from odc_mlir.formats.circle.model import Model, Signature, Tensor
 from odc_mlir.formats.manifest import Manifest
 from odc_mlir.formats.package import PackageFiles
+from odc_mlir.formats.states import NAME, StatePair, encode
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto import aim, controller
 from odc_mlir.runtime.auto.artefacts import Artefact, JobResult
@@ -26,6 +28,7 @@ from odc_mlir.runtime.auto.jobs import Job, Milestone, progress_line, read_progr
 from odc_mlir.runtime.auto.settings import AutoStatus, Level, Phase
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.package import Package
+from odc_mlir.runtime.session import switcher
 
 pytestmark = pytest.mark.usefixtures("pretended")
 
@@ -400,6 +403,43 @@ def test_models_that_keep_state_are_left_alone(model: Model, name: str) -> None:
     status = session.odc_status
     assert status.phase is Phase.REJECTED
     assert status.reason == f"{name} keeps state from run to run, which an exchange would lose"
+
+
+def accumulator(dtype: str) -> Model:
+    """``h_out = h_in + x`` and ``y = |h_out|``, in float32 with ``h`` as state, or in codes of a half."""
+    builder, quant = ModelBuilder(), None if dtype == "float32" else (0.5, 0)
+    x, h, total, y = (builder.tensor(name, (1, 4), dtype, quant=quant) for name in ("x", "h_in", "h_out", "y"))
+    builder.operator("ADD", [x, h], [total])
+    builder.operator("ABS", [total], [y])
+    model = builder.finish([x, h], [y, total])
+    if quant is None:
+        model.metadata.append((NAME, len(model.buffers)))
+        model.buffers.append(memoryview(encode([StatePair("h_out", "h_in")])))
+    return model
+
+
+def test_declared_states_go_on_in_a_result_and_back(
+    pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switcher, "_FRAMES", 2)
+    pretended.model = model_bytes(accumulator("int8"))
+    session = session_of(accumulator("float32"))
+
+    def answer(value: float = 0.3) -> float:
+        return round(float(session.infer([np.full((1, 4), value, np.float32)])[0][0, 0]), 3)
+
+    # Two runs are recorded in float; then 0.6 becomes the code of 0.5, and each 0.3 as well.
+    assert [answer() for _ in range(5)] == [0.3, 0.6, 1.0, 1.5, 2.0]
+    assert session.odc_status.serving is Level.QUANTIZED
+    assert pretended.jobs[0].shapes == [[1, 4], [1, 4]]
+    assert session.get_state()["h_in"].tolist() == [[2.0] * 4]
+    session.set_state({"h_in": np.full((1, 4), 4, np.float32)})
+    assert answer() == 4.5
+    fail_results(monkeypatch, "the device is gone")
+    assert answer() == 4.8
+    assert session.odc_status.serving is Level.ORIGINAL
+    session.reset_state()
+    assert answer() == 0.3
 
 
 def test_branches_keep_state_if_their_subgraphs_do() -> None:

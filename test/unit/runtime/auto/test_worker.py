@@ -121,6 +121,18 @@ def test_a_verdict_of_samples_that_decide_nothing_waits_for_others(
     assert (found.result.reason or "").startswith("the quantised model failed: so it is")
 
 
+def test_an_uncertain_verdict_on_states_waits_for_more_runs(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(job, SHAPES, 10)
+    made = make_verdict((Limit("mpeir", 0.1),), {"mpeir": 0.0}) | {"states": {"pairs": []}, "certain": False}
+    made["samples"] = {"telling": True}
+    monkeypatch.setattr(build, "quantize", lambda *_, **__: build.QuantizedModel(b"", made))
+    Worker(replace(job, runs=10), lambda *_, **__: None).run()
+    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    assert found is not None
+    assert (found.result.kind, found.result.records_needed) == ("coverage", 20)
+    assert found.result.reason == "10 recorded runs do not tell how errors of the model's states add up"
+
+
 def test_a_metric_that_no_output_has_waits_for_nothing(job: Job) -> None:
     record(job, SHAPES, 10)
     Worker(replace(job, metric="top5", limit=0.99, runs=10), lambda *_, **__: None).run()
