@@ -16,7 +16,7 @@ import numpy as np
 
 from odc_mlir.errors import InputError, OdcError, SessionError
 from odc_mlir.formats.cache import records_path
-from odc_mlir.formats.states import others
+from odc_mlir.formats.states import StatePair, others, places_of
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.registry import DEVICES, SUFFIX, entries
 from odc_mlir.plugins.request import Preference
@@ -145,16 +145,19 @@ class CarriedStates:
         self.loader = loader.without_states()
         self.executor = self.loader.open()
         graph, kept = self.executor.graph, store.graph.states
-        self._inputs = {state.name: graph.inputs.index(state.input) for state in kept}
-        self._outputs = {state.name: graph.outputs.index(state.output) for state in kept}
+        pairs = [StatePair(graph.tensors[state.output].name, state.name) for state in kept]
+        names = ([info.name for info in infos] for infos in (graph.input_infos(), graph.output_infos()))
+        places = dict(zip((state.name for state in kept), places_of(pairs, *names), strict=True))
+        self._inputs = {name: place for name, (_, place) in places.items()}
+        self._outputs = {name: place for name, (place, _) in places.items()}
 
     @classmethod
     def of(cls, loader: Loader, executor: Executor) -> CarriedStates | None:
         """Return the carried states of the loader's model; None if it has none, or other state as well."""
-        from odc_mlir.runtime.auto.aim import why_not
-
         if not executor.graph.states:
             return None
+        from odc_mlir.runtime.auto.aim import why_not
+
         with suppress(OdcError):
             carried = cls(loader, executor)
             return carried if why_not(carried.executor.graph) is None else None

@@ -411,7 +411,7 @@ def accumulator(dtype: str) -> Model:
     x, h, total, y = (builder.tensor(name, (1, 4), dtype, quant=quant) for name in ("x", "h_in", "h_out", "y"))
     builder.operator("ADD", [x, h], [total])
     builder.operator("ABS", [total], [y])
-    model = builder.finish([x, h], [y, total])
+    model = builder.finish([x, h], [total, y, total])  # the state is an output as well
     if quant is None:
         model.metadata.append((NAME, len(model.buffers)))
         model.buffers.append(memoryview(encode([StatePair("h_out", "h_in")])))
@@ -426,7 +426,9 @@ def test_declared_states_go_on_in_a_result_and_back(
     session = session_of(accumulator("float32"))
 
     def answer(value: float = 0.3) -> float:
-        return round(float(session.infer([np.full((1, 4), value, np.float32)])[0][0, 0]), 3)
+        total, y = session.infer([np.full((1, 4), value, np.float32)])
+        assert np.array_equal(y, np.abs(total))
+        return round(float(y[0, 0]), 3)
 
     # Two runs are recorded in float; then 0.6 becomes the code of 0.5, and each 0.3 as well.
     assert [answer() for _ in range(5)] == [0.3, 0.6, 1.0, 1.5, 2.0]
