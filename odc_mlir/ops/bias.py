@@ -70,7 +70,7 @@ def left_over(x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...])
     """Return True if the scales of a bias are obsolete and its codes are in units of sums.
 
     Some models with uint8 codes and per-channel weights work only in ONE's runtimes, which ignore the bias's scales.
-    They have a nonzero code that would represent next to nothing: no quantiser gives such a small bias a code but 0.
+    They are recognised by nonzero codes of almost no value: a quantiser would have rounded such biases to 0.
     """
     quant, source = bias.quant, x.quant
     if x.dtype != "uint8" or not bias.is_const or quant is None or source is None:

@@ -61,7 +61,7 @@ _KEEP, _NHWC = "keep", "nhwc"
 
 @dataclass(frozen=True)
 class Layouts:
-    """``saved``: how many TRANSPOSEs fewer there are. The numbers of inputs and outputs that are channels last now."""
+    """Result of the pass: number of TRANSPOSEs removed, and inputs and outputs that are channels last now."""
 
     saved: int = 0
     inputs: tuple[int, ...] = ()
@@ -81,7 +81,7 @@ class CircleAssignLayoutsPass(ModulePass):
         self.assign(op)
 
     def assign(self, module: ModuleOp) -> Layouts:
-        """Rewrite ``module`` in place; what that changed. Raises OptionError."""
+        """Rewrite ``module`` in place and return the changes; raise OptionError."""
         if self.interface not in (_KEEP, _NHWC):
             raise OptionError(f"interface is {self.interface!r}", hint=f"use {_KEEP} or {_NHWC}")
         functions = [function for function in module.body.block.ops if isinstance(function, FuncOp)]
@@ -90,7 +90,7 @@ class CircleAssignLayoutsPass(ModulePass):
         for number, function in enumerate(functions):
             before = _transposes(function)
             if before:
-                # What control flow calls keeps its interface.
+                # Functions that control flow calls keep their interface.
                 made = _assign(function, free_interface=self.interface == _NHWC and number == 0)
                 turned = turned if number else made
                 saved += before - _transposes(function)
@@ -112,12 +112,12 @@ def _assign(function: FuncOp, *, free_interface: bool) -> Layouts:
 
 
 def _numbers(orders: Iterable[Order | None]) -> tuple[int, ...]:
-    """The places of orders that are not as the model wrote them."""
+    """Return the indices of orders that differ from the model's."""
     return tuple(place for place, order in enumerate(orders) if order is not None and order != identity(len(order)))
 
 
 class _Rewrite:
-    """Writes a function anew with the chosen orders."""
+    """Rewriter of a function in the chosen orders."""
 
     def __init__(self, function: FuncOp, graph: LayoutGraph, chosen: Mapping[LayoutNode, int]) -> None:
         self.function = function
@@ -175,7 +175,7 @@ class _Rewrite:
                 op.operands[place] = self._in_order(value, order)
 
     def _in_order(self, value: SSAValue, order: Order) -> SSAValue:
-        """``value`` stored in ``order``: as it is there already, or transposed right after its definition."""
+        """Return ``value`` in ``order``; transpose it right after its definition if it does not exist yet."""
         found = self.stored[value]
         if order not in found:
             first, source = next(iter(found.items()))
@@ -190,13 +190,13 @@ def _natural(value: SSAValue) -> Order:
 
 
 def _type_in(type: Attribute, order: Order) -> Attribute:
-    """The type of a tensor stored in ``order``."""
+    """Return the type of a tensor in ``order``."""
     shape = tensor_facts(type).shape
     return type if shape is None else with_shape(type, permuted(shape, order))
 
 
 def _moved(value: SSAValue, source: SSAValue, given: Order, wanted: Order) -> list[Operation]:
-    """TRANSPOSE, or RESHAPE where that does, of ``source``, which holds ``value`` in order ``given``."""
+    """Return TRANSPOSE of ``source``, which holds ``value`` in order ``given``; RESHAPE if that moves no data."""
     name, shape = value_name(value), shape_of(value)
     suffix = "".join(map(str, wanted))
     called = name if wanted == _natural(value) else f"{name}/order_{suffix}"
@@ -213,7 +213,7 @@ def _moved(value: SSAValue, source: SSAValue, given: Order, wanted: Order) -> li
 
 
 def _changed(op: CircleOp, operands: Sequence[SSAValue], change: Change, given: Sequence[Order]) -> list[Operation]:
-    """``op`` on operands in other orders, after the constants that it needs for that."""
+    """Return ``op`` on operands in other orders, preceded by the constants that it needs."""
     types = [_type_in(result.type, order) for result, order in zip(op.results, given, strict=True)]
     names = [value_name(result) for result in op.results]
     if change.reshape_to is not None:
@@ -241,7 +241,7 @@ def _changed(op: CircleOp, operands: Sequence[SSAValue], change: Change, given: 
 
 
 def _constant_like(old: SSAValue, array: NDArray[np.generic], name: str) -> ConstOp:
-    """A constant of ``old``'s element type with other contents."""
+    """Return a constant of ``old``'s element type with other contents."""
     stored = np.ascontiguousarray(array, DTYPES[tensor_facts(old.type).dtype].numpy)
     made = ConstOp(BlobAttr.of(stored.tobytes()), with_shape(old.type, array.shape))
     made.location = name_loc(name)

@@ -1,4 +1,4 @@
-"""``circle-clip-masks``: what hides scores from SOFTMAX becomes as large as necessary, not as large as floats go.
+"""``circle-clip-masks``: limit large negative masks before SOFTMAX, which would widen quantised ranges.
 
 Before::
 
@@ -62,16 +62,16 @@ class CircleClipMasksPass(PatternPass):
 
 
 def clip_masks(module: ModuleOp, seen: Mapping[str, Range]) -> None:
-    """Make masks before each SOFTMAX of ``module`` no larger than necessary; ``seen``: ranges of values by name."""
+    """Limit masks before each SOFTMAX of ``module``; ``seen``: recorded ranges by tensor name."""
     pattern = ClipMask(seen)
     apply_patterns(module, [pattern])
     for op in pattern.limits:
-        if not op.operands[0].has_one_use():  # others need codes that go further
-            stay_float(op, "it limits a mask, beside whose large numbers codes would hold nothing else")
+        if not op.operands[0].has_one_use():  # other uses need larger values
+            stay_float(op, "it limits a mask, whose large values would take all resolution of codes")
 
 
 class ClipMask(OperatorPattern):
-    """The operand of a SOFTMAX hides entries by more than the bound."""
+    """Limit the entries of a SOFTMAX operand that are below the bound."""
 
     names = frozenset({"SOFTMAX"})
 
@@ -80,7 +80,7 @@ class ClipMask(OperatorPattern):
 
     @property
     def limits(self) -> Sequence[CircleOp]:
-        """The operators that limit values, so far."""
+        """Return the operators inserted so far that limit values."""
         return self._clipping.limits
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
@@ -98,7 +98,7 @@ class ClipMask(OperatorPattern):
         _erase_unused(before, rewriter)
 
     def _limited(self, value: SSAValue, bound: float) -> Iterator[masks.TermSource]:
-        """Sources that were seen beyond their bounds."""
+        """Limit sources with recorded values beyond their bounds."""
         for source in masks.sources(value, bound):
             if masks.may_be_limited(source) and masks.is_seen_beyond(
                 source, self._seen.get(value_name(source.value), (0.0, 0.0))
@@ -107,7 +107,7 @@ class ClipMask(OperatorPattern):
 
 
 def _keep_real(ops: set[CircleOp]) -> None:
-    """Keep ``ops`` real, and what computes for nothing else, up to layers: large factors make much of small errors."""
+    """Keep ``ops`` real, and operators that only they use, up to layers: large factors amplify small errors."""
     if not ops:
         return
     block = next(iter(ops)).parent
@@ -119,11 +119,11 @@ def _keep_real(ops: set[CircleOp]) -> None:
             if users and real.issuperset(users):
                 real.add(op)
         if op in real and isinstance(op, CircleOp):
-            stay_float(op, "it makes a mask, beside whose large numbers codes would hold nothing else")
+            stay_float(op, "it makes a mask, whose large values would take all resolution of codes")
 
 
 def _erase_unused(value: SSAValue, rewriter: PatternRewriter) -> None:
-    """Erase what made ``value``, and what made that, where nothing uses it any more."""
+    """Erase the operators that compute ``value`` and are not used any more."""
     left = [value.owner]
     while left:
         op = left.pop()

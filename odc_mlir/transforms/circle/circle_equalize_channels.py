@@ -82,10 +82,10 @@ class CircleEqualizeChannelsPass(ModulePass):
     """A JSON file of layer pairs in the format of ONE's fm-equalize; empty: all pairs."""
 
     save: str = ""
-    """A JSON file to write what was moved to, as ``patterns`` reads it."""
+    """A JSON file to write, with the moved factors in the format of ``patterns``."""
 
     alpha: float = 0.5
-    """How much of the channels' ranges moves to the weights that read them: 1 equalises the channels, 0 the weights."""
+    """Share of the channels' ranges that moves to the weights after them: 1 equalises the channels, 0 the weights."""
 
     relu6: str = "keep"
     """``keep`` skips layers with RELU6; ``recorded`` makes it RELU if a recorded range ends below 6."""
@@ -115,7 +115,7 @@ class CircleEqualizeChannelsPass(ModulePass):
             pairs = chosen_pairs(pairs, read_patterns(self.patterns), balance)
         free = [pair for pair in pairs if not pair.is_moved]
         for _ in range(_MOST_VISITS):
-            moved = [pair.equalize(balance) for pair in free]  # all of them, every time
+            moved = [pair.equalize(balance) for pair in free]  # every iteration covers all pairs
             if not any(moved):
                 break
         for pair in pairs:
@@ -126,7 +126,7 @@ class CircleEqualizeChannelsPass(ModulePass):
         return pairs
 
     def _found(self, module: ModuleOp) -> tuple[list[Front], list[Pair]]:
-        """Everything that makes channels, the layers among them, and the pairs that begin with these."""
+        """Return all fronts (sources of channels), the layers among them, and the pairs that begin with fronts."""
         ops = list(operators(module))
         layers = {op: state for op in ops if (state := LayerFront.of(op)) is not None}
         fronts = fronts_of(ops, layers)
@@ -144,7 +144,7 @@ class CircleEqualizeChannelsPass(ModulePass):
 
 @dataclass(frozen=True, slots=True)
 class EqualizedPair:
-    """Two layers by their results, and what to divide each channel between them by, where that is known."""
+    """Two layers, named by their results, and the divisor of each channel between them, if known."""
 
     front: str
     back: str
@@ -152,7 +152,7 @@ class EqualizedPair:
 
 
 def read_patterns(path: str) -> list[EqualizedPair]:
-    """The pairs in a JSON file; raises OptionError, naming the file."""
+    """Read pairs from a JSON file; raise OptionError, naming the file."""
     with parsing("cannot read the patterns", OptionError, location=path):
         content = json.loads(Path(path).read_bytes())
     if not isinstance(content, list):
@@ -160,7 +160,7 @@ def read_patterns(path: str) -> list[EqualizedPair]:
     return [_pattern(entry, path) for entry in content]
 
 
-_FORM = "each is {front, back, type: ScaleOnly, act_scale}, the last one as you like"
+_FORM = "each is {front, back, type: ScaleOnly, act_scale}; act_scale may be left out"
 
 
 def _pattern(entry: object, path: str) -> EqualizedPair:
@@ -177,11 +177,11 @@ def _pattern(entry: object, path: str) -> EqualizedPair:
     factors = np.array(scale if numbers else [], np.float64)
     if not factors.size or not np.isfinite(factors).all() or (factors < 0).any():
         raise OptionError(f"act_scale of pattern {front!r} is not a list of numbers of at least 0", location=path)
-    return EqualizedPair(front, back, np.where(factors > 0, factors, 1.0))  # a channel of nothing has no scale
+    return EqualizedPair(front, back, np.where(factors > 0, factors, 1.0))  # a channel of zeros has no scale
 
 
 def patterns_of(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    """Return equalised pairs and their factors as a file of patterns has them."""
+    """Return equalised pairs and their factors in the format of a file of patterns."""
     return [
         {"front": pair.front.name, "back": pair.backs[0][0].name, "type": "ScaleOnly"}
         | {"act_scale": pair.front.factors.tolist()}
@@ -199,9 +199,9 @@ def write_patterns(path: str, pairs: Sequence[Pair]) -> None:
 
 
 def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[EqualizedPair], balance: Balance) -> list[Pair]:
-    """The pairs that ``patterns`` name, those with known factors moved; raises OptionError for others.
+    """Return the pairs that ``patterns`` name, and move known factors; raise OptionError for unusable ones.
 
-    Where several layers read a front, the name of any of them will do.
+    If several layers read a front, a pattern may name any of them.
     """
     known = {(pair.front.name, back.name): pair for pair in pairs for back, _ in pair.backs}
     found = []
@@ -218,7 +218,7 @@ def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[EqualizedPair], balan
                 seen = f"act_scale of {pattern.front!r} has {len(pattern.factors)} numbers"
                 raise OptionError(f"{seen}, the layer {channels} channels")
             if pair.bound[pattern.factors != 1].any():
-                raise OptionError(f"act_scale of {pattern.front!r} scales channels that something else reads")
+                raise OptionError(f"act_scale of {pattern.front!r} scales channels that other operators read too")
             if not pair.move(balance.rounded(pattern.factors)):
                 raise OptionError(f"act_scale of {pattern.front!r} makes weights that exceed float32")
         found.append(pair)
@@ -237,7 +237,7 @@ def drop_factors(module: ModuleOp) -> None:
 
 
 def note_factors(module: ModuleOp, factors: Mapping[str, Floats]) -> None:
-    """Add factors of tensors to the model's metadata, on top of those that are there."""
+    """Multiply the factors in the model's metadata by these factors of tensors."""
     if not factors:
         return
     entries = module.attributes.get(METADATA)

@@ -56,7 +56,7 @@ AFFINE = frozenset({"ADD", "SUB", "MUL", "DIV"})
 
 @dataclass(frozen=True)
 class CircleFuseBatchNormPass(PatternPass):
-    """Merge channel-wise sums and products with layers; see the module's text."""
+    """Fold channel-wise sums and products into layers; see the module's text."""
 
     name = "circle-fuse-batch-norm"
 
@@ -103,7 +103,7 @@ def affine_of(op: CircleOp) -> ScaleAndShift | None:
 
 @dataclass(frozen=True)
 class FuseBehind(OperatorPattern):
-    """A layer, one of ``layers``, then the sum or product, one of ``names``."""
+    """Fold a sum or product, one of ``names``, into the layer before it, one of ``layers``."""
 
     names: frozenset[str] = AFFINE
     layers: frozenset[str] = LAYERS
@@ -124,7 +124,7 @@ class FuseBehind(OperatorPattern):
 
 @dataclass(frozen=True)
 class FuseBefore(OperatorPattern):
-    """The sum or product, one of ``affine``, then the layer, one of ``names``, that alone reads it."""
+    """Fold a sum or product, one of ``affine``, into its only reader, a layer of ``names``."""
 
     names: frozenset[str] = LAYERS
     affine: frozenset[str] = AFFINE
@@ -150,7 +150,7 @@ class FuseBefore(OperatorPattern):
 
 
 def per_channel(array: NDArray[Any], channels: int) -> NDArray[Any] | None:
-    """One number for each channel of the last dimension; None where other dimensions have several."""
+    """Return one number per channel of the last dimension; None if numbers vary along other dimensions."""
     if array.size == 1:
         return np.full(channels, array.reshape(-1)[0])
     if array.ndim and array.shape[-1] == channels == array.size:
@@ -161,7 +161,7 @@ def per_channel(array: NDArray[Any], channels: int) -> NDArray[Any] | None:
 def _per_input(
     layer: WeightedLayer, affine: ScaleAndShift, weights: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """Factor and shift of the input in shapes that broadcast against the weights."""
+    """Return factor and shift of the input in shapes that broadcast against the weights."""
     shape = shape_of(affine.value)
     if shape is None:
         return None
@@ -178,7 +178,7 @@ def _per_input(
 
 
 def _rows(part: NDArray[Any], shape: tuple[int | None, ...], columns: int) -> NDArray[Any] | None:
-    """The numbers that all rows of a fully connected layer's input get, None where rows differ."""
+    """Return the numbers for a row of a fully connected layer's input; None if rows differ."""
     if part.size == 1:
         return np.full(columns, part.reshape(-1)[0])
     if any(extent is None for extent in shape):
@@ -196,7 +196,7 @@ def _ratio(layer: WeightedLayer, factor: NDArray[Any], weights: NDArray[Any]) ->
 
 
 def _sees_everything(layer: WeightedLayer) -> bool:
-    """Return whether every output is a sum over all weights: nothing is padded, and no tap falls beside the result."""
+    """Return whether every output is a sum over all weights: without padding and cropped taps."""
     if layer.op.SPEC.name == "TRANSPOSE_CONV":
         return False
     return layer.op.SPEC.name == "FULLY_CONNECTED" or layer.op.option("padding") == "valid"
@@ -210,9 +210,9 @@ def replace_layer(
     rewriter: PatternRewriter,
     source: SSAValue | None = None,
 ) -> bool:
-    """Put ``layer`` with these weights and bias, and perhaps another input, in the place of ``op`` and its activation.
+    """Replace ``op`` by ``layer`` with these weights and bias, maybe another input, and the activation of ``op``.
 
-    False where float32 cannot hold the constants.
+    Return False if the constants exceed float32.
     """
     with np.errstate(over="ignore", under="ignore"):
         narrow = [np.asarray(part).astype(np.float32) for part in (weights, bias)]

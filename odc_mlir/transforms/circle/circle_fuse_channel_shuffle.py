@@ -63,8 +63,8 @@ from odc_mlir.transforms.common.rewriting import (
     static_shape_of,
 )
 
-_DEEPEST = 8  # operators between a layer and what moves channels
-# What moving costs on the NPUs, in channels that are joined: measured on npu-256, with images of 4 to 16 pixels a side.
+_DEEPEST = 8  # most operators between a layer and the moves of its channels
+# Costs of moves on NPUs, in channels of a CONCATENATION: measured on npu-256, for images of 4 to 16 pixels a side.
 _SHUFFLED = 3  # a channel, one by one
 _FEWEST = 10  # of a slice: fewer cost the same
 _PADS = ("PAD", "PADV2", "MIRROR_PAD")
@@ -76,7 +76,7 @@ _LAST = ("CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")  # layers whose channel
 
 
 class CircleFuseChannelShufflePass(PatternPass):
-    """Give layers the channels in an order that needs no shuffle; see the module's text."""
+    """Reorder channels of layers so that shuffles are not needed; see the module's text."""
 
     name = "circle-fuse-channel-shuffle"
 
@@ -86,7 +86,7 @@ class CircleFuseChannelShufflePass(PatternPass):
 
 
 class FuseChannelShuffle(OperatorPattern):
-    """All channel shuffles that move the same channels: none is left."""
+    """Remove all channel shuffles that move the same channels."""
 
     names = frozenset({"RESHAPE"})
 
@@ -110,7 +110,7 @@ Labels = NDArray[np.int64]  # a number for every element
 
 
 def _channels(result: Labels, labels: Mapping[SSAValue, Labels], axis: int) -> list[Channel] | None:
-    """The channels along ``axis`` that ``result`` consists of, by labels of operands; None where it mixes elements."""
+    """Return the channels along ``axis`` of ``result``, by labels of operands; None if channels are not kept whole."""
     rows = {
         int(row[0]): (Channel(value, number), row)
         for value, array in labels.items()
@@ -126,7 +126,7 @@ def _channels(result: Labels, labels: Mapping[SSAValue, Labels], axis: int) -> l
 
 
 class Shuffle(NamedTuple):
-    """The channels of a value along ``axis`` in another order; ``inner`` are the view and the TRANSPOSE."""
+    """Permutation of the channels of a value along ``axis``; ``inner`` are the view and the TRANSPOSE."""
 
     axis: int
     order: list[Channel]
@@ -134,7 +134,7 @@ class Shuffle(NamedTuple):
 
 
 def shuffle_of(op: CircleOp) -> Shuffle | None:
-    """The channel shuffle whose last operator ``op`` is: RESHAPE, TRANSPOSE and RESHAPE."""
+    """Return the channel shuffle (RESHAPE, TRANSPOSE, RESHAPE) that ends with ``op``, if it is one."""
     turned = producer(op.operands[0], "TRANSPOSE") if op.SPEC.name == "RESHAPE" else None
     view = None if turned is None else producer(turned.operands[0], "RESHAPE")
     if turned is None or view is None or not (is_used_once(turned.results[0]) and is_used_once(view.results[0])):
@@ -153,7 +153,7 @@ def shuffle_of(op: CircleOp) -> Shuffle | None:
 
 
 def channels_of(op: CircleOp, axis: int) -> list[list[Channel]] | None:
-    """The channels that each result consists of, where ``op`` does nothing but move them along ``axis``.
+    """Return the channels in each result if ``op`` only moves channels along ``axis``, else None.
 
     The operator's kernel moves labels.
     """
@@ -178,14 +178,14 @@ def channels_of(op: CircleOp, axis: int) -> list[list[Channel]] | None:
 
 @dataclass
 class ShuffleRegion:
-    """The operators around a channel shuffle that move channels only, and nothing else of the function.
+    """Operators around a channel shuffle that only move channels.
 
-    ``channels``: for each result of an operator the channels of the ``sources`` that it consists of, in program order.
+    ``channels``: the channels of the ``sources`` in each result of an operator, in program order.
     ``inner``: the view and the TRANSPOSE of each shuffle.
     """
 
     axis: int
-    shape: tuple[int, ...]  # of all its tensors, but for the extent along the axis
+    shape: tuple[int, ...]  # of all its tensors, except for the extent along the axis
     movers: dict[Operation, list[list[Channel]]] = field(default_factory=dict)
     inner: dict[Operation, tuple[CircleOp, CircleOp]] = field(default_factory=dict)
     channels: dict[SSAValue, list[Channel]] = field(default_factory=dict)
@@ -193,7 +193,7 @@ class ShuffleRegion:
 
     @classmethod
     def around(cls, op: CircleOp) -> ShuffleRegion | None:
-        """The region of the channel shuffle whose last operator ``op`` is; None for other operators."""
+        """Return the region around the channel shuffle that ends with ``op``; None for other operators."""
         shuffle = shuffle_of(op)
         if shuffle is None:
             return None
@@ -206,7 +206,7 @@ class ShuffleRegion:
         return made if op in made.movers else None
 
     def uses_outside(self, value: SSAValue) -> list[tuple[Operation, int]]:
-        """Uses of ``value`` that do more than move its channels."""
+        """Return uses of ``value`` by operators that do more than move its channels."""
         inside = {*self.movers, *(op for pair in self.inner.values() for op in pair)}
         return [(use.operation, use.index) for use in value.uses if use.operation not in inside]
 
@@ -245,7 +245,7 @@ class ShuffleRegion:
 
 
 def _movers_behind(value: SSAValue) -> Iterator[CircleOp]:
-    """The readers of ``value`` that may move channels; of a shuffle its last operator."""
+    """Return the readers of ``value`` that may move channels; for a shuffle its last operator."""
     for use in value.uses:
         op: Operation = use.operation
         for name in ("RESHAPE", "TRANSPOSE"):
@@ -258,7 +258,7 @@ def _movers_behind(value: SSAValue) -> Iterator[CircleOp]:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRun:
-    """Channels of one source that lie side by side."""
+    """Adjacent channels of one source."""
 
     source: SSAValue
     begin: int
@@ -266,7 +266,7 @@ class ChannelRun:
 
 
 def _cost_before(region: ShuffleRegion) -> int:
-    """Channels that are moved, one by one or in runs, at their price."""
+    """Return the cost of the moves before the rewrite."""
     total = 0
     for op, results in region.movers.items():
         total += sum(map(len, results)) * (_SHUFFLED if op in region.inner else 1)
@@ -286,7 +286,7 @@ class _ShufflePlan:
         }
         self.stored = self._stored()
         places = {Channel(v, number): place for v, order in self.stored.items() for place, number in enumerate(order)}
-        self.wanted: dict[SSAValue, list[int]] = {}  # by reader: the numbers of its channels in the order that it gets
+        self.wanted: dict[SSAValue, list[int]] = {}  # by reader: its channel numbers in their new order
         self.runs: dict[SSAValue, list[ChannelRun]] = {}
         numbers = {source: number for number, source in enumerate(region.sources)}
         for value in self.readers:
@@ -322,12 +322,12 @@ class _ShufflePlan:
         return (static_shape_of(value) or ())[self.region.axis]
 
     def is_whole(self, value: SSAValue) -> bool:
-        """Return whether a reader gets all of one source as it is."""
+        """Return whether a reader reads exactly one whole source."""
         runs = self.runs[value]
         return len(runs) == 1 and runs[0].begin == 0 and runs[0].count == self._extent(runs[0].source)
 
     def cost(self) -> int:
-        """Channels that are moved, at the price of runs."""
+        """Return the cost of the moves of runs."""
         runs = [run for value in self.readers if not self.is_whole(value) for run in self.runs[value]]
         return sum(max(run.count, _FEWEST) for run in set(runs)) + sum(run.count for run in runs)
 
@@ -344,7 +344,7 @@ def _runs(channels: Iterable[Channel]) -> list[ChannelRun]:
 
 
 def _layer(op: Operation, axis: int) -> WeightedLayer | None:
-    """``op`` as a layer on real numbers with constant parts that sums over all channels of ``axis``, its last."""
+    """Return ``op`` as a float layer with constants that sums over all channels of ``axis``, its last one."""
     found = WeightedLayer.with_reals(op)
     if found is None or found[0].op.SPEC.name not in _LAST:
         return None
@@ -354,7 +354,7 @@ def _layer(op: Operation, axis: int) -> WeightedLayer | None:
 
 
 def _keeps_channels(op: Operation, axis: int) -> bool:
-    """Return whether the operator works on every channel of its operand 0 by itself."""
+    """Return whether the operator computes each channel from the same channel of operand 0."""
     if not isinstance(op, CircleOp) or op.unverified is not None or len(op.results) != 1 or not is_real(op.results[0]):
         return False
     shapes = [static_shape_of(value) for value in (op.operands[0], op.results[0])]
@@ -373,7 +373,7 @@ def _keeps_channels(op: Operation, axis: int) -> bool:
 
 
 def _takes_any(op: Operation, place: int, axis: int, depth: int = _DEEPEST) -> bool:
-    """Return whether what operand ``place`` brings may have its channels in any order."""
+    """Return whether operand ``place`` may have its channels in any order."""
     layer = _layer(op, axis)
     if layer is not None and layer.op.SPEC.name != "TRANSPOSE_CONV":
         return place == layer.input
@@ -384,7 +384,7 @@ def _takes_any(op: Operation, place: int, axis: int, depth: int = _DEEPEST) -> b
 
 
 def _gives_any(value: SSAValue, region: ShuffleRegion) -> bool:
-    """Return whether nothing but the region reads ``value``, and it can come with its channels in any order."""
+    """Return whether only the region reads ``value``, and its channels can be computed in any order."""
     if region.uses_outside(value):
         return False
     for _ in range(_DEEPEST):
@@ -399,7 +399,7 @@ def _gives_any(value: SSAValue, region: ShuffleRegion) -> bool:
 
 
 class _Writer:
-    """Writes a plan: sources first, then what readers get, then the readers."""
+    """Writer of a plan: sources first, then operands of readers, then the readers."""
 
     def __init__(self, region: ShuffleRegion, plan: _ShufflePlan, rewriter: PatternRewriter) -> None:
         self.region = region
@@ -427,7 +427,7 @@ class _Writer:
                 self.rewriter.erase(op)
 
     def _give(self, source: SSAValue, order: list[int]) -> SSAValue:
-        """``source`` with its channels in ``order``, by the weights of the layer that computes them."""
+        """Return ``source`` with its channels in ``order``, by reordering the weights of its layer."""
         use = next(iter(source.uses))
         value = source
         while isinstance(value, OpResult):
@@ -442,7 +442,7 @@ class _Writer:
         return ordered
 
     def _reorder(self, op: Operation, outputs: list[int] | None, change: Callable[[Reals], Reals]) -> None:
-        """Give a layer other weights, and its bias the order ``outputs``."""
+        """Set the weights of a layer, and put its bias into the order ``outputs``."""
         found = WeightedLayer.with_reals(op)
         assert found is not None
         layer, weights, bias = found
@@ -479,7 +479,7 @@ class _Writer:
         return self.pieces[run]
 
     def _take(self, op: Operation, order: list[int]) -> None:
-        """Let ``op`` take the channels of its operand in ``order``, and the operators after it up to layers."""
+        """Adapt ``op``, and operators after it up to layers, to channels of its operand in ``order``."""
         if _layer(op, self.region.axis) is not None:
             self._reorder(op, None, lambda weights: weights[..., order])
             return

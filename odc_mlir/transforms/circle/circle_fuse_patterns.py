@@ -1,4 +1,4 @@
-"""``circle-fuse-patterns``: groups of operators that compute a known function become one operator.
+"""``circle-fuse-patterns``: replace groups of operators that compute a known function by one operator.
 
 Before::
 
@@ -60,12 +60,12 @@ _ERF = frozenset({"Erf", "FlexErf"})
 
 @dataclass(frozen=True)
 class CircleFusePatternsPass(PatternPass):
-    """Recognise functions that have an operator of their own; see the module's text."""
+    """Replace groups of operators by one operator; see the module's text."""
 
     name = "circle-fuse-patterns"
 
     circle: bool = False
-    """Give normalisations that only Circle has the form that the NPU runs."""
+    """Write normalisations that exist only in Circle in the form that the NPU runs."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -77,19 +77,19 @@ class CircleFusePatternsPass(PatternPass):
 
 
 class ScaledProduct(NamedTuple):
-    """``constant`` times all of ``values``."""
+    """Product of ``constant`` and all of ``values``."""
 
     constant: NDArray[Any]
     values: tuple[SSAValue, ...]
 
     @property
     def number(self) -> float:
-        """The constant where it is one number, NaN elsewhere."""
+        """The constant if it is one number, else NaN."""
         return float(self.constant.reshape(-1)[0]) if self.constant.size == 1 else math.nan
 
 
 def product_of(value: SSAValue, *, is_root: bool = True) -> ScaledProduct:
-    """``value`` as a product, through MUL, DIV by constants and NEG that nothing else reads."""
+    """Return ``value`` as a product, through MUL, DIV by constants, and NEG without other readers."""
     array = real_constant(value)
     if array is not None:
         return ScaledProduct(array.astype(np.float64), ())
@@ -113,7 +113,7 @@ def is_close(found: float | None, wanted: float) -> bool:
 
 
 def _with_scalar(op: CircleOp | None) -> tuple[SSAValue, float] | None:
-    """The operand beside a constant of one number, and that number."""
+    """Return the operand beside a constant of one number, and the number."""
     if op is None or activation(op) != "none":
         return None
     for value, other in pairs(op):
@@ -124,13 +124,13 @@ def _with_scalar(op: CircleOp | None) -> tuple[SSAValue, float] | None:
 
 
 def _sum(value: SSAValue, number: float) -> SSAValue | None:
-    """x where ``value`` is ``x + number``."""
+    """Return x if ``value`` is ``x + number``."""
     found = _with_scalar(producer(value, "ADD"))
     return found[0] if found is not None and is_close(found[1], number) else None
 
 
 class _RealPattern(OperatorPattern):
-    """A pattern whose root has real results of the type of one operand of the group."""
+    """Pattern with a float root whose result has the type of one operand of the group."""
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         if is_real(op.results[0]) and activation(op) == "none":
@@ -142,13 +142,13 @@ class _RealPattern(OperatorPattern):
     def replace(
         self, op: CircleOp, rewriter: PatternRewriter, name: str, operands: Sequence[SSAValue], **options: Any
     ) -> None:
-        """Put operator ``name`` in the place of ``op``, if it gives a result of the same shape."""
+        """Replace ``op`` by operator ``name`` if the result keeps its shape."""
         if is_real(operands[0]) and shape_of(operands[0]) == shape_of(op.results[0]) is not None:
             rewriter.replace(op, operator(name, operands, op.results[0], options))
 
 
 class Swish(_RealPattern):
-    """``x * relu6(x + 3) / 6``, to HARD_SWISH."""
+    """Replace ``x * relu6(x + 3) / 6`` by HARD_SWISH."""
 
     names = frozenset({"MUL", "DIV"})
 
@@ -162,7 +162,7 @@ class Swish(_RealPattern):
 
 
 def _gated(value: SSAValue) -> SSAValue | None:
-    """x where ``value`` is ``relu6(x + 3)``."""
+    """Return x if ``value`` is ``relu6(x + 3)``."""
     inner = producer(value, "RELU6")
     if inner is not None:
         return _sum(inner.operands[0], 3.0)
@@ -176,7 +176,7 @@ def _gated(value: SSAValue) -> SSAValue | None:
 
 
 class Gelu(_RealPattern):
-    """The parts of GELU, exact or by TANH, to GELU."""
+    """Replace the operators of GELU, exact or with TANH, by GELU."""
 
     names = frozenset({"MUL", "DIV"})
 
@@ -210,7 +210,7 @@ def _is_tanh_of_cubic(value: SSAValue, x: SSAValue) -> bool:
 
 
 def _power(value: SSAValue, x: SSAValue) -> int:
-    """n where ``value`` is ``x`` to the power n of 1 to 3, 0 elsewhere."""
+    """Return n if ``value`` is ``x`` to the power n from 1 to 3, else 0."""
     if value is x:
         return 1
     op = plain(value, "SQUARE", "POW", "MUL")
@@ -233,7 +233,7 @@ def _is_erf(value: SSAValue, x: SSAValue) -> bool:
 
 @dataclass(frozen=True)
 class Clamp(_RealPattern):
-    """MAXIMUM and MINIMUM with constants, and RELU; the last of them is one of ``names``."""
+    """Merge MAXIMUM, MINIMUM with constants, and RELU to a clamp; the last one is one of ``names``."""
 
     names: frozenset[str] = frozenset({"MAXIMUM", "MINIMUM", "RELU"})
 
@@ -266,7 +266,7 @@ def _limits(op: CircleOp) -> tuple[SSAValue, float, float] | None:
 
 
 class LeakyRelu(_RealPattern):
-    """MAXIMUM of a value and its product with a constant, to LEAKY_RELU."""
+    """Replace MAXIMUM of a value and its product with a constant by LEAKY_RELU."""
 
     names = frozenset({"MAXIMUM"})
 
@@ -278,7 +278,7 @@ class LeakyRelu(_RealPattern):
 
 
 class Prelu(_RealPattern):
-    """RELU of a value plus slopes times its negative part, to PRELU."""
+    """Replace RELU of a value plus slopes times its negative part by PRELU."""
 
     names = frozenset({"ADD", "SUB"})
 
@@ -298,7 +298,7 @@ class Prelu(_RealPattern):
             slope = np.asarray(sign * factor * part.constant)
             extents = slope.shape or (1,)
             slope = slope.reshape((1,) * (rank - 1 - len(extents)) + extents)
-            sample = (shape_of(x) or ())[1:]  # slopes are for all samples alike, and broadcast to one
+            sample = (shape_of(x) or ())[1:]  # slopes do not depend on the sample
             fits = all(a in (1, b) for a, b in zip(slope.shape[::-1], sample[::-1], strict=False))
             if is_real(x) and shape_of(x) == shape_of(op.results[0]) and fits and slope.ndim <= len(sample):
                 alpha = real(slope, f"{value_name(op.results[0])}/alpha")
@@ -307,7 +307,7 @@ class Prelu(_RealPattern):
 
 
 def _negative_part(value: SSAValue, x: SSAValue) -> float | None:
-    """f where ``value`` is ``f * min(x, 0)``; None where it is not a multiple of that."""
+    """Return f if ``value`` is ``f * min(x, 0)``, else None."""
     difference = producer(value, "SUB")
     if difference is not None and difference.operands[0] is x and activation(difference) == "none":
         size = producer(difference.operands[1], "ABS")
@@ -318,7 +318,7 @@ def _negative_part(value: SSAValue, x: SSAValue) -> float | None:
 
 
 class Rsqrt(_RealPattern):
-    """Quotient of 1 and SQRT, to RSQRT."""
+    """Replace 1 divided by SQRT by RSQRT."""
 
     names = frozenset({"DIV"})
 
@@ -329,7 +329,7 @@ class Rsqrt(_RealPattern):
 
 
 class RsqrtProduct(_RealPattern):
-    """Quotient of any other value and SQRT, to a product with RSQRT."""
+    """Replace another value divided by SQRT by its product with RSQRT."""
 
     names = frozenset({"DIV"})
 
@@ -342,6 +342,6 @@ class RsqrtProduct(_RealPattern):
 
 
 def _divisor_root(division: CircleOp) -> CircleOp | None:
-    """Return the SQRT that only ``division`` uses, as its divisor."""
+    """Return the divisor of ``division`` if it is a SQRT without other users."""
     root = producer(division.operands[1], "SQRT")
     return root if root is not None and is_used_once(root.results[0]) else None

@@ -8,8 +8,8 @@ After (``%shape`` being the constant ``[1, 128]``)::
 
     %1 = circle.reshape(%0, %shape) : (tensor<1x4x4x8xf32>, tensor<2xi32>) -> tensor<1x128xf32>
 
-Operators on shapes and constants (``shape``, ``strided_slice``, ``pack`` …) are evaluated on the way, so that a shape
-which they compute counts as a constant; they stay. Types of function arguments stay; whatever depends on an unknown
+Operators on shapes and constants (``shape``, ``strided_slice``, ``pack`` …) are evaluated on the way, so that shapes
+that they compute are known; the operators stay. Types of function arguments stay; whatever depends on an unknown
 dimension stays unknown. A declared shape that contradicts inference is replaced with a warning. Rejects nothing that
 verifies.
 """
@@ -34,7 +34,7 @@ from odc_mlir.transforms.circle.circle_fold_constants import evaluate, is_candid
 from odc_mlir.transforms.common.retyping import set_function_type
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_once, static_shape_of
 
-SHAPE_BYTES = 512  # of a value that counts as a shape, at eight bytes an element
+SHAPE_BYTES = 512  # largest value that is evaluated as a shape, at eight bytes an element
 
 
 class CircleInferShapesPass(PatternPass):
@@ -67,7 +67,7 @@ def forget_known(function: FuncOp) -> None:
 
 
 class InferShape(RewritePattern):
-    """Refine the result types of an operator by its shape function, and evaluate what computes shapes."""
+    """Refine the result types of an operator by its shape function, and evaluate operators on shapes."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         if not isinstance(op, CircleOp) or not op.SPEC.infer or op.unverified is not None:
@@ -81,7 +81,7 @@ class InferShape(RewritePattern):
 
 
 def _small_value(op: CircleOp) -> Array | None:
-    """Return the value of a result of at most ``SHAPE_BYTES`` that is known now, None elsewhere."""
+    """Return the value of a result of at most ``SHAPE_BYTES`` if it is known, else None."""
     if len(op.results) != 1 or not is_candidate(op):
         return None
     shape = static_shape_of(op.results[0])

@@ -65,7 +65,7 @@ class CircleOptimizePass(PatternPass):
         self.optimize(ctx, op)
 
     def optimize(self, ctx: Context, module: ModuleOp) -> tuple[Counter[str], Layouts]:
-        """Rewrite ``module`` in place; return the number of each rewrite, and turned interfaces. Raises OptionError."""
+        """Rewrite ``module`` in place; return counts of rewrites, and the new layouts; raise OptionError."""
         if self.limit is not None and self.limit < 0:
             raise OptionError(f"limit is {self.limit}", hint="give 0 or more")
         chosen = select(None if self.level == "none" else self.level, self.rewrites, self.without)
@@ -78,7 +78,7 @@ class CircleOptimizePass(PatternPass):
         turned = Layouts()
         for round in range(_ROUNDS):
             before = tally.total
-            interface = "keep" if round else self.io_layout  # inputs and outputs are turned once
+            interface = "keep" if round else self.io_layout  # inputs and outputs are transposed once
             if any(rule.name == LAYOUTS for rule in chosen) and not tally.is_full:
                 layouts = CircleAssignLayoutsPass(interface).assign(module)
                 tally.add(LAYOUTS, layouts.saved)
@@ -114,7 +114,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Counted(Wrapped):
-    """A rewrite's pattern, counted, and without effect once the limit is reached."""
+    """Pattern of a rewrite that counts its applications, and does nothing once the limit is reached."""
 
     rule: RewriteRule
     tally: Tally

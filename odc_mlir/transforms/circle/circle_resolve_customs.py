@@ -1,4 +1,4 @@
-"""``circle-resolve-customs``: custom operators that duplicate builtin ones become builtin operators.
+"""``circle-resolve-customs``: replace custom operators that equal builtin ones.
 
 Before::
 
@@ -33,7 +33,7 @@ CODES = frozenset({*ALIASES, TRANSPOSED})
 
 
 class CircleResolveCustomsPass(rewriting.PatternPass):
-    """Replace custom operators by the builtin ones that they are; see the module's text."""
+    """Replace custom operators by equivalent builtin ones; see the module's text."""
 
     name = "circle-resolve-customs"
 
@@ -64,11 +64,11 @@ def _transposed(op: CircleOp) -> list[CircleOp | ConstOp]:
         return []
     wanted = rewriting.make_constant(np.array(sizes, np.int32), "int32", f"{value_name(op.results[0])}/shape")
     x, weights, bias = op.operands
-    builtin = transposed_node(node, node.operand(0))  # whose options alone are asked for
+    builtin = transposed_node(node, node.operand(0))  # only the options are used
     return [wanted, _operator(op, builtin, [wanted.result, weights, x, bias])]
 
 
 def _operator(op: CircleOp, builtin: Node, operands: Sequence[SSAValue]) -> CircleOp:
-    """The operator of ``builtin`` in the place of ``op``; options that it leaves open have their defaults."""
+    """Return the operator of ``builtin`` that replaces ``op``; options that are not given have their defaults."""
     types = [result.type for result in op.results]
     return rewriting.build(builtin.spec.name, operands, types, builtin.options, op.location)

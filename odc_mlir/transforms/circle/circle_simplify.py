@@ -102,7 +102,7 @@ def _is_rows(weights: SSAValue) -> bool:
 
 
 def _first_of_rows(shape: Shape, columns: int) -> int | None:
-    """First dimension of a row with that many columns; None if no suffix of the shape has this size."""
+    """Return the first dimension of a row of this many columns; None if no suffix of the shape has this size."""
     size = 1
     for place in range(len(shape) - 1, -1, -1):
         extent = shape[place]

@@ -1,4 +1,4 @@
-"""``circle-unroll-loops``: write out loops whose constants say how often they run.
+"""``circle-unroll-loops``: unroll loops with constant trip counts.
 
 Before::
 
@@ -35,7 +35,7 @@ from odc_mlir.transforms.common.tensor_names import keep_output_names, outputs_o
 
 LIMIT = 1024
 
-Row = tuple[SSAValue, int]  # a value and the place in its first dimension
+Row = tuple[SSAValue, int]  # a value and an index of its first dimension
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Patterns of the rewrites that :mod:`odc_mlir.transforms.circle.rewrites.table` names and no pass of its own needs."""
+"""Patterns of named rewrites (:mod:`odc_mlir.transforms.circle.rewrites.table`) that no other pass defines."""

@@ -1,4 +1,4 @@
-"""Canonicalization patterns of circle operators: rewrites that are always right.
+"""Canonicalization patterns of circle operators, which preserve results.
 
 Operators without effect are dropped, and pairs of operators that only move values are merged. Quantised results are
 bit-exact. In floating point ``x + 0`` would turn a negative zero into a positive one. A function result stays the
@@ -25,7 +25,7 @@ RESIZES = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 
 @dataclass(frozen=True)
 class DropIdentity(rewriting.OperatorPattern):
-    """Drop an operator whose result equals one of its operands."""
+    """Remove an operator whose result equals one of its operands."""
 
     names: frozenset[str] = field(default_factory=lambda: frozenset(_IDENTITIES))
 
@@ -87,7 +87,7 @@ class TransposeToReshape(rewriting.OperatorPattern):
 
 
 def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | None]:
-    """Rule: the operand beside a constant of all ``number``, on ``either`` side or the left only."""
+    """Return a rule: the operand beside a constant of all ``number``; only the left one unless ``either``."""
 
     def rule(op: CircleOp) -> SSAValue | None:
         left, right = op.operands
@@ -115,7 +115,7 @@ def _end_of_codes(op: CircleOp) -> SSAValue | None:
 
 
 def _same_size(place: int = 0) -> Callable[[CircleOp], SSAValue | None]:
-    """Rule: operand ``place`` if its shape is static; the caller compares it with the result's."""
+    """Return a rule: operand ``place`` if its shape is static; the caller compares it with the result's."""
 
     def rule(op: CircleOp) -> SSAValue | None:
         return op.operands[place] if rewriting.static_shape_of(op.operands[place]) is not None else None

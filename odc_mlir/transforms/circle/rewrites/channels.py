@@ -33,8 +33,8 @@ from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.common import rewriting
 from odc_mlir.transforms.common.retyping import retype
 
-_BLOCK = 1 << 15  # weights that are made float64 at a time: they should stay in the cache
-_NUMERICS = ("fixed", "litert")  # arithmetics of fully connected layers; a run chooses one
+_BLOCK = 1 << 15  # weights converted to float64 at a time, so that they stay in the cache
+_NUMERICS = ("fixed", "litert")  # numerics of fully connected layers; a run chooses one
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -98,9 +98,9 @@ class ChannelWeights:
     is_padded: bool  # whether taps may lie outside of the input
 
     def sums(self, source: Floats, sizes: Floats) -> Floats:
-        """Sums of weights times ``source`` and of magnitudes of weights times ``sizes``, ``[2, O]``.
+        """Return sums of weights times ``source`` and of magnitudes of weights times ``sizes``, ``[2, O]``.
 
-        ``source``, ``sizes``: of every input channel, ``[I]``; of every result channel, ``[O]``, of a depthwise layer.
+        ``source``, ``sizes``: one number per input channel, ``[I]``; for a depthwise layer per result channel, ``[O]``.
         """
         codes = self.codes
         if codes.ndim == 2:
@@ -116,7 +116,7 @@ class ChannelWeights:
 
     @cached_property
     def largest_sum(self) -> Ints:
-        """Bound of the sums of each result channel, ``[O]``, bias included."""
+        """Return a bound of the sums of each result channel, ``[O]``, bias included."""
         ones = np.ones(self.codes.shape[-1])
         return np.asarray(self.sums(ones, ones)[1] * (self.how.largest or 0) + np.abs(self.bias)).astype(np.int64)
 
@@ -161,7 +161,7 @@ class ChannelWeights:
         return ChannelIntervals(low, high)
 
     def _without_overflow(self, found: ChannelIntervals, limit: Ints) -> ChannelIntervals:
-        """Return ``found``, but all codes for channels whose sums or rescaled sums may overflow, and so wrap around."""
+        """Return ``found``, widened to all codes for channels whose sums or rescaled sums may overflow."""
         out, x = self.node.results[0], self.node.operand(self.layer.input)
         scales = np.asarray(weight_scales(self.node, self.node.operand(self.layer.weights), len(limit)), np.float64)
         assert out.quant is not None
@@ -354,7 +354,7 @@ class ProductKind(ChannelKind):
         return bool((~used | self._absorbed(source)).any())
 
     def needs(self, kept: Mask, source: ChannelIntervals) -> Mask:
-        """Return a mask of input channels that the results ``kept`` need: with a weight but 0, and not absorbed."""
+        """Return a mask of input channels that the results ``kept`` need: with a nonzero weight, and not absorbed."""
         if not self.is_dense:
             return np.ones(len(source.low), np.bool_)
         used = self.weights.used_columns if kept.all() else self.weights.is_used[kept].any(axis=0)

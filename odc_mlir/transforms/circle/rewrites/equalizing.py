@@ -45,7 +45,7 @@ class Front(ABC):
     axis: int  # of the weights: channels
     bias: Floats
     record: Floats | None = field(default=None, init=False)  # largest magnitude of each channel
-    factors: Floats = field(init=False)  # by which channels were divided
+    factors: Floats = field(init=False)  # divisors of channels so far
     is_changed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class Front(ABC):
         return np.asarray(np.abs(self.weights).max(axis=others, initial=0.0))
 
     def can_scale(self, factors: Floats) -> bool:
-        """Return whether float32 holds what :meth:`scale_outputs` would make."""
+        """Return whether the constants that :meth:`scale_outputs` would make fit in float32."""
         scaled = (self.weights / self._by_channel(factors), self.bias / factors)
         return all(np.abs(values).max(initial=0.0) <= LARGEST for values in scaled)
 
@@ -103,7 +103,7 @@ class Front(ABC):
         return vector.reshape(shape)
 
     def write(self) -> None:
-        """Give the operations their new constants."""
+        """Write the new constants to the operations."""
         if self.is_changed:
             self._write()
 
@@ -119,7 +119,7 @@ class LayerFront(Front):
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
-        """``op`` if it is a layer of constant real weights that no other operator reads: those stay shared."""
+        """Return ``op`` as a front if it is a layer with constant float weights of its own."""
         found = rewriting.WeightedLayer.with_reals(op)
         if (
             found is None
@@ -155,7 +155,7 @@ class ConstantOperand:
 
 @dataclass(eq=False)
 class Affine(Front):
-    """A product with a constant for each channel, perhaps a sum after it: ``gamma`` and ``beta`` of normalisations.
+    """A product with a constant per channel, maybe with a sum after it: ``gamma`` and ``beta`` of normalisations.
 
     They are operands of RMS_NORM and INSTANCE_NORM, or of MUL and ADD.
     """
@@ -207,7 +207,7 @@ def _slots_of_norm(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | Non
 
 
 def _slots_of_products(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | None] | None:
-    """Return the slots of MUL, or of ADD after it. A MUL that only such an ADD reads is a part of it."""
+    """Return the constants of MUL, or of ADD with the MUL before it that only it reads."""
     if op.SPEC.name == "ADD":
         beta = _constant_slot(op)
         product = None if beta is None else rewriting.plain(op.operands[1 - beta.index], "MUL")
@@ -220,7 +220,7 @@ def _slots_of_products(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand |
 
 
 def _constant_slot(op: CircleOp) -> ConstantOperand | None:
-    """The one operand of two that is a real constant."""
+    """Return the operand that is a float constant, if exactly one of two is."""
     found = [index for index, value in enumerate(op.operands) if rewriting.real_constant(value) is not None]
     return ConstantOperand(op, found[0]) if len(found) == 1 else None
 
@@ -231,7 +231,7 @@ def _has_channels(array: NDArray[np.float32] | None, channels: int) -> bool:
 
 
 def fronts_of(ops: Sequence[CircleOp], layers: Mapping[CircleOp, LayerFront]) -> list[Front]:
-    """All fronts among ``ops`` in their order; a product that is a part of another front is none itself."""
+    """Return all fronts among ``ops`` in order; a product that belongs to another front is not one itself."""
     found = [front for op in ops if (front := layers.get(op) or Affine.of(op)) is not None]
     inner = {op for front in found for op in front.ops[:-1]}
     return [front for front in found if front.ops[-1] not in inner]
@@ -245,7 +245,7 @@ def _erase_unread(values: Sequence[SSAValue]) -> None:
 
 RELU6_CLIP = 6.0
 _MOST_CROSSED = 12  # operators between two layers
-_MOST_ELEMENTS = 1 << 24  # of a tensor: labels are float32, whose whole numbers end there
+_MOST_ELEMENTS = 1 << 24  # of a tensor: labels are float32, which represents integers exactly up to this
 
 Labels = NDArray[np.float32]
 Places = NDArray[np.int64]
@@ -256,9 +256,9 @@ Traced = Sequence[Labels | None]  # by operand
 class ChannelTrace:
     """Trace of the channels of one result.
 
-    ``labels``: of every tensor on the way, of its shape, an unknown first extent counting as 1. ``readers``: the layers
-    at the end, with the label that each weight along their last axis multiplies. ``bound``: by channel, whether
-    something reads it that no factor commutes with.
+    ``labels``: channel numbers by tensor on the way, in its shape; an unknown first extent counts as 1. ``readers``:
+    the layers at the end, with the label that each weight along their last axis multiplies. ``bound``: by channel,
+    whether an operator reads it that does not commute with factors.
     """
 
     bound: NDArray[np.bool_]
@@ -266,7 +266,7 @@ class ChannelTrace:
     readers: dict[CircleOp, Places] = field(default_factory=dict)
 
     def bind(self, op: Operation) -> None:
-        """Nothing that ``op`` reads can be scaled."""
+        """Mark all channels that ``op`` reads as not scalable."""
         for value in op.operands:
             labels = self.labels.get(value)
             if labels is not None:
@@ -276,7 +276,7 @@ class ChannelTrace:
 
 @dataclass(frozen=True)
 class Tracer:
-    """Follows channels through the operators of a function."""
+    """Tracer of channels through the operators of a function."""
 
     order: Mapping[Operation, int]  # of the operators
     layers: Mapping[CircleOp, LayerFront]
@@ -317,7 +317,7 @@ class Tracer:
                 heapq.heappush(queue, (self.order[use.operation], use.operation))
 
     def _places(self, back: LayerFront, trace: ChannelTrace) -> Places | None:
-        """The label that each weight along the last axis multiplies; None where it is not one alone."""
+        """Return the label that each weight along the last axis multiplies; None if there are several."""
         op, layer = back.layer.op, back.layer
         if any(value in trace.labels for index, value in enumerate(op.operands) if index != layer.input):
             return None
@@ -331,7 +331,7 @@ class Tracer:
         return None if row is None or inputs is None else np.asarray(row[inputs], np.int64)
 
     def _crossed(self, op: Operation, trace: ChannelTrace) -> list[Labels] | None:
-        """The labels of the results; None where factors do not commute."""
+        """Return the labels of the results; None if the operator does not commute with factors."""
         rule = _CROSSING.get(op.SPEC.name) if isinstance(op, CircleOp) and op.unverified is None else None
         if rule is None or not isinstance(op, CircleOp) or not commutes(op, self.relu6):
             return None
@@ -346,7 +346,7 @@ class Tracer:
 
 
 def sized(value: SSAValue) -> tuple[int, ...] | None:
-    """The shape, with 1 for an unknown first extent; None where more is unknown, or there are too many elements."""
+    """Return the shape with 1 for an unknown first extent; None if more is unknown, or for too many elements."""
     shape = rewriting.shape_of(value)
     if shape is None or None in shape[1:]:
         return None
@@ -362,13 +362,13 @@ def commutes(op: CircleOp, relu6: str) -> bool:
 
 
 def _keeps_unknown(op: CircleOp, trace: ChannelTrace) -> bool:
-    """Return whether an unknown first extent stays first, given the labels of one row."""
+    """Return whether an unknown first extent stays the first one, by the labels of one row."""
     unknown = any((rewriting.shape_of(value) or (0,))[0] is None for value in op.operands if value in trace.labels)
     return not unknown or all((rewriting.shape_of(result) or (0,))[0] is None for result in op.results)
 
 
 def _row(labels: Labels) -> Labels | None:
-    """The labels along the last axis where the others make no difference."""
+    """Return the labels along the last axis if they are equal along all others, else None."""
     if labels.ndim == 0:
         return None
     row: Labels = labels[(0,) * (labels.ndim - 1)]
@@ -378,18 +378,18 @@ def _row(labels: Labels) -> Labels | None:
 
 
 def _along(labels: Labels, axis: int) -> Labels | None:
-    """The labels with extent 1 for ``axis`` where that makes no difference."""
+    """Return the labels with extent 1 for ``axis`` if they are equal along it, else None."""
     first = labels.take([0], axis)
     return first if np.array_equal(np.broadcast_to(first, labels.shape), labels) else None
 
 
-# What operators make of labels: one array for each result, None where factors do not commute.
+# Labels of results by operator: one array for each result, None if factors do not commute.
 Shapes = Sequence[tuple[int, ...]]
 TraceRule = Callable[[CircleOp, Traced, Shapes], list[Labels] | None]
 
 
 def _first(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Elements of the first operand times what does not depend on their size."""
+    """Elements of the first operand times factors that do not depend on their magnitude."""
     labels = traced[0]
     if labels is None or any(other is not None for other in traced[1:]):
         return None
@@ -397,13 +397,13 @@ def _first(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
 
 
 def _product(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """One of two operands is scaled, the other is anything."""
+    """A product: one operand has labels, the other one is arbitrary."""
     found = [labels for labels in traced if labels is not None]
     return [np.broadcast_to(found[0], shapes[0])] if len(found) == 1 else None
 
 
 def _moved(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Elements go elsewhere, or stay away: labels go with them."""
+    """Elements are moved or left out; labels move with them."""
     arrays: list[NDArray[np.generic] | None] = []
     for value, labels in zip(op.operands, traced, strict=True):
         if labels is not None:
@@ -431,7 +431,7 @@ def _pooled(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None
 
 
 def _padded(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Give zeros the channel of their neighbour: they are multiples of any factor."""
+    """Padding zeros get the label of their neighbour, because factors do not change them."""
     return _pooled(op, traced, shapes) or _moved(op, traced, shapes)
 
 
@@ -448,7 +448,7 @@ def _reduced(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | Non
 
 
 def _matrix_product(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Rows of the left operand, or columns of the right one, that are of one channel each."""
+    """Rows of the left operand, or columns of the right one, with one label each."""
     place = 0 if traced[1] is None else 1
     labels = traced[place]
     if labels is None or (place and traced[0] is not None) or not rewriting.is_real(op.operands[1 - place]):
@@ -477,7 +477,7 @@ _CROSSING: Mapping[str, TraceRule] = {
 }
 
 
-NEARLY_NOTHING = 1e-6  # a part of the largest: channels below say nothing
+NEARLY_NOTHING = 1e-6  # of the largest range: channels below this are not balanced
 
 
 @dataclass(frozen=True)
@@ -489,7 +489,7 @@ class Balance:
     tolerance: float
 
     def rounded(self, factors: Floats) -> Floats:
-        """The factors, or the powers of two next to them."""
+        """Return the factors, or the nearest powers of two."""
         return np.asarray(np.exp2(np.rint(np.log2(factors))) if self.powers_of_two else factors)
 
 
@@ -497,7 +497,7 @@ class Balance:
 class Pair:
     """A front and the layers that read its channels.
 
-    ``backs``: each with the label of what every weight along its last axis multiplies; ``labels``: of the tensors on
+    ``backs``: each with the label that every weight along its last axis multiplies; ``labels``: of the tensors on
     the way, the front's result among them; ``bound``: channels that keep their scale.
     """
 
@@ -509,7 +509,7 @@ class Pair:
 
     @classmethod
     def of(cls, front: Front, tracer: Tracer) -> Pair | None:
-        """The pair that begins with ``front``; None where no channel can be scaled."""
+        """Return the pair that begins with ``front``; None if no channel can be scaled."""
         if not all(commutes(op, tracer.relu6) for op in front.ops):
             return None
         trace = tracer.trace(front.result, len(front.bias))
@@ -520,14 +520,14 @@ class Pair:
 
     @cached_property
     def has_company(self) -> bool:
-        """Whether channels that are not scaled share a tensor with those that are, and so the scale of its codes.
+        """True if channels that are not scaled share a tensor, and so the scale of its codes, with scaled ones.
 
-        Then the largest of the scaled ones has to stay the largest of all, lest these be lost beside the others.
+        Then the largest scaled channel must stay the largest of all, or the others lose resolution.
         """
         return bool(self.bound.any()) or any((labels == 0).any() for labels in self.labels.values())
 
     def add_records(self, records: Mapping[str, Floats]) -> None:
-        """Let a front that has a record know how much of the range each channel takes in any tensor on the way."""
+        """Raise each channel's recorded range to its largest share of any recorded range on the way."""
         own = self.front.record
         if own is None:
             return
@@ -542,7 +542,7 @@ class Pair:
         self.front.record = shares * own.max(initial=0.0)
 
     def equalize(self, balance: Balance) -> bool:
-        """Move factors once, unless all are as good as 1; returns whether it did."""
+        """Move factors once, unless all are nearly 1; return whether it did."""
         ranges = self.front.output_ranges()
         factors = channel_factors(ranges, self.input_ranges(), balance.alpha)
         if self.has_company:
@@ -555,7 +555,7 @@ class Pair:
         return self.move(factors)
 
     def move(self, factors: Floats) -> bool:
-        """Divide the channels by ``factors``; False where float32 does not hold the outcome."""
+        """Divide the channels by ``factors``; return False if results do not fit in float32."""
         by_label = np.concatenate([[1.0], factors])
         grown = [back.weights * by_label[places] for back, places in self.backs]
         if not self.front.can_scale(factors) or any(np.abs(array).max(initial=0.0) > LARGEST for array in grown):
@@ -568,7 +568,7 @@ class Pair:
         return True
 
     def input_ranges(self) -> Floats:
-        """Largest weight of the layers that read them by channel."""
+        """Return the largest weight of the reading layers by channel."""
         ranges = np.zeros(1 + len(self.front.bias))
         for back, places in self.backs:
             columns = np.abs(back.weights).reshape(-1, back.weights.shape[-1]).max(axis=0, initial=0.0)
@@ -576,7 +576,7 @@ class Pair:
         return ranges[1:]
 
     def settle(self) -> None:
-        """Make types and activations between the layers fit their new values."""
+        """Adapt types and activations between the layers to their new values."""
         if not self.is_moved:
             return
         for op in dict.fromkeys([*self.front.ops, *(value.owner for value in self.labels)]):
@@ -597,12 +597,12 @@ class Pair:
         return {value_name(value): factors for value, factors in found.items() if (factors != 1).any()}
 
     def _by_element(self, labels: Labels) -> Floats:
-        """The factors of elements with these labels, one number each along the axes that matter."""
+        """Return the factors of elements with these labels, along the axes on which they differ."""
         return np.concatenate([[1.0], self.front.factors])[_narrowed(labels).astype(np.int64)]
 
 
 def _narrowed(labels: Labels) -> Labels:
-    """The labels with extent 1 where an axis other than the last makes no difference, without leading ones."""
+    """Return the labels with extent 1 for axes but the last along which they are equal, without leading ones."""
     for axis in range(labels.ndim - 1):
         first = labels.take([0], axis)
         if np.array_equal(np.broadcast_to(first, labels.shape), labels):
@@ -613,9 +613,9 @@ def _narrowed(labels: Labels) -> Labels:
 
 
 def channel_factors(front: Floats, back: Floats, alpha: float = 0.5) -> Floats:
-    """``front ** alpha / back ** (1 - alpha)`` for each channel, 1 where there is next to nothing to balance.
+    """Return ``front ** alpha / back ** (1 - alpha)`` for each channel, 1 where ranges are nearly 0.
 
-    That is where either is, unless the other makes up for it.
+    A range that is nearly 0 is balanced if the other one is large enough.
     """
     lowest = [NEARLY_NOTHING * ranges.max(initial=0.0) for ranges in (front, back, front * back)]
     lives = ((front > lowest[0]) & (back > lowest[1])) | (front * back > lowest[2])
@@ -624,14 +624,14 @@ def channel_factors(front: Floats, back: Floats, alpha: float = 0.5) -> Floats:
 
 
 def least_factors(bias: Floats) -> Floats:
-    """The factors, at most 1, that make every bias as large as the largest."""
+    """Return the factors, at most 1, that make every bias as large as the largest."""
     sizes = np.abs(bias)
     largest = sizes.max(initial=0.0)
     return sizes / largest if largest else np.zeros_like(sizes)
 
 
 def _forget_range(value: SSAValue) -> None:
-    """Drop the recorded range of ``value``."""
+    """Remove the recorded range of ``value``."""
     facts = tensor_facts(value.type)
     if facts.record is None:
         return

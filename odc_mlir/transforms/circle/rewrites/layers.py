@@ -1,4 +1,4 @@
-"""Layers joined with each other, made of channel-wise products, or with pixels in their channels."""
+"""Rewrites of layers: merged with each other, made of channel-wise products, or with pixels in channels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odc_mlir.transforms.common import rewriting
 
 
 class SumOfLayers(rewriting.OperatorPattern):
-    """The sum of two FULLY_CONNECTED layers of one input is one layer with the sums of weights and biases."""
+    """Merge two FULLY_CONNECTED layers of one input whose results are added: weights and biases are summed."""
 
     names = frozenset({"ADD"})
 
@@ -47,9 +47,9 @@ class SumOfLayers(rewriting.OperatorPattern):
 
 
 class CutTransposedConvolution(rewriting.OperatorPattern):
-    """SLICE that keeps all images and channels of a TRANSPOSE_CONV is one with a smaller result.
+    """Replace SLICE of rows and columns of a TRANSPOSE_CONV by a TRANSPOSE_CONV with a smaller result.
 
-    What is cut off before must be what padding would cut off a result of that size, by every reader's rule.
+    The part cut off before must equal the padding of a result of that size, in every reader.
     """
 
     names = frozenset({"SLICE"})
@@ -86,7 +86,7 @@ class CutTransposedConvolution(rewriting.OperatorPattern):
 
 
 class ChannelsToDepthwise(rewriting.OperatorPattern):
-    """A sum or product of an image with one number for each channel is a 1x1 DEPTHWISE_CONV_2D."""
+    """Replace a sum or product of an image and one number per channel by a 1x1 DEPTHWISE_CONV_2D."""
 
     names = frozenset({"ADD", "SUB", "MUL", "DIV"})
 
@@ -123,9 +123,9 @@ class ChannelsToDepthwise(rewriting.OperatorPattern):
 class PreActivation(rewriting.OperatorPattern):
     """Fold batch normalisation and RELU before convolutions whose input has other readers.
 
-    ``relu(x * gamma + beta)`` with ``gamma > 0`` is ``relu(x + beta / gamma) * gamma``. The convolutions that read it
-    take the factor; the layer that makes ``x`` takes the shift, and the layers whose results are added to ``x`` take
-    it back.
+    ``relu(x * gamma + beta)`` with ``gamma > 0`` is ``relu(x + beta / gamma) * gamma``. The factor goes into
+    the convolutions that read it, the shift into the layer that makes ``x``; layers whose results are added to ``x``
+    subtract it again.
     """
 
     names = frozenset({"ADD"})
@@ -156,7 +156,7 @@ class PreActivation(rewriting.OperatorPattern):
 
 
 def _layer_reading(use: Use, channels: int) -> tuple[rewriting.WeightedLayer, rewriting.Reals] | None:
-    """The convolution that reads so many channels as its input, and its constant weights."""
+    """Return the convolution that reads ``channels`` channels as its input, and its constant weights."""
     layer = rewriting.WeightedLayer.of(use.operation)
     if layer is None or layer.op.SPEC.name != "CONV_2D" or use.index != layer.input:
         return None
@@ -193,17 +193,17 @@ def _shifts(value: SSAValue, normalisation: CircleOp, shift: NDArray[Any]) -> Sh
 
 
 def _plain_layer(value: SSAValue) -> tuple[rewriting.WeightedLayer, rewriting.Reals] | None:
-    """The layer with constant weights and no activation that gives ``value``, and its bias."""
+    """Return the layer with constant weights and no activation that computes ``value``, and its bias."""
     found = rewriting.WeightedLayer.with_reals(rewriting.plain(value, *rewriting.LAYERS))
     return None if found is None else (found[0], found[2])
 
 
 class DepthToSpace(rewriting.OperatorPattern):
-    """TRANSPOSE that makes pixels of blocks of channels is DEPTH_TO_SPACE of the channels in another order.
+    """Replace TRANSPOSE from blocks of channels to pixels by DEPTH_TO_SPACE.
 
     That is ``[N, H, W, C, r, r]`` turned to ``[N, H, r, W, r, C]``, and ``[N, C, r, r, H, W]`` turned to
-    ``[N, C, H, r, W, r]`` where a convolution's result was transposed to channels first: it is so again after it.
-    With one channel they are in the operator's order; otherwise the convolution takes the order into its weights.
+    ``[N, C, H, r, W, r]`` if a convolution's result was transposed to channels first, as it is after the rewrite.
+    With several channels the convolution's weights are reordered to the operator's order of channels.
     """
 
     names = frozenset({"TRANSPOSE"})
@@ -274,7 +274,7 @@ def _is_order(op: CircleOp, wanted: tuple[int, ...]) -> bool:
 
 
 def _blocks(view: CircleOp, order: NDArray[Any], form: _Form) -> tuple[int, int] | None:
-    """Block size, then channels, where ``order`` makes pixels of blocks of channels; extents of 1 are nowhere."""
+    """Return block size and channels if ``order`` moves blocks of channels to pixels; extents of 1 do not count."""
     image, parts = rewriting.static_shape_of(view.operands[0]), rewriting.static_shape_of(view.results[0])
     if image is None or parts is None or len(image) != 4 or 0 in image:
         return None
@@ -293,7 +293,7 @@ def _blocks(view: CircleOp, order: NDArray[Any], form: _Form) -> tuple[int, int]
 
 
 def _in_order(image: SSAValue, view: CircleOp, block: int, channels: int, rewriter: PatternRewriter) -> SSAValue | None:
-    """The result of the convolution that gives ``image`` with each pixel's channels together."""
+    """Return the result of the convolution that computes ``image``, with channels as its last dimension."""
     found = rewriting.WeightedLayer.with_reals(rewriting.producer(image, "CONV_2D", "TRANSPOSE_CONV"))
     if found is None or not rewriting.is_used_once(image) or not rewriting.is_used_once(view.results[0]):
         return None

@@ -35,17 +35,17 @@ Order = tuple[int, ...]
 
 
 def identity(rank: int) -> Order:
-    """The order that the model wrote."""
+    """Return the model's own order."""
     return tuple(range(rank))
 
 
 def moves(stored: Order, wanted: Order) -> Order:
-    """The permutation that TRANSPOSE takes from order ``stored`` to order ``wanted``."""
+    """Return the permutation of a TRANSPOSE from order ``stored`` to order ``wanted``."""
     return tuple(stored.index(dimension) for dimension in wanted)
 
 
 def permuted(shape: Shape, order: Order) -> Shape:
-    """The extents of a tensor of ``shape`` when it is stored in ``order``."""
+    """Return the extents of a tensor of ``shape`` in ``order``."""
     return tuple(shape[dimension] for dimension in order)
 
 
@@ -139,7 +139,7 @@ class LayoutRule:
     """``wants`` and ``gives`` tell the orders of operands (None: as it is) and of results for a choice.
 
     ``from_operand`` and ``from_result`` are their inverses: the choices that take operand i, or give result i, in an
-    order. Not every choice that they give has to be possible for the operator's other operands.
+    order. Other operands may rule out some of these choices.
     """
 
     natural: LayoutChoice
@@ -192,7 +192,7 @@ def _same_order(
     removed: frozenset[int] = frozenset(),
     allows: Callable[[Order], bool] = lambda order: True,
 ) -> LayoutRule:
-    """The choice is the order of all ``moved`` operands, and of the results, which lack the ``removed`` dimensions."""
+    """One choice of order for all ``moved`` operands, and for the results without the ``removed`` dimensions."""
     places = frozenset(moved)
     rank = _rank(op.operands[min(places)])
 
@@ -238,7 +238,7 @@ def _elementwise(op: CircleOp) -> LayoutRule | None:
 
 
 def _broadcast_in(array: NDArray[Any], order: Order) -> NDArray[Any]:
-    """A constant that broadcasts against a tensor, for that tensor in ``order``, without leading dimensions of 1."""
+    """Adapt a constant that broadcasts against a tensor to the tensor's ``order``; leading dimensions of 1 go."""
     whole = array.reshape((1,) * (len(order) - array.ndim) + array.shape).transpose(order)
     extra = len(order) - array.ndim
     while extra and whole.shape[0] == 1:
@@ -327,7 +327,7 @@ def _gather(op: CircleOp) -> LayoutRule | None:
 
 
 def _last_axis(op: CircleOp) -> LayoutRule | None:
-    """Operators that work along the last dimension: it stays the last."""
+    """Operators that work along the last dimension, which stays the last one."""
     rank = _rank(op.operands[0])
     if rank < 2 or is_constant(op.operands[0]) or _rank(op.results[0]) != rank:
         return None
@@ -365,7 +365,7 @@ def _reshape(op: CircleOp) -> LayoutRule | None:
 
 
 def _transpose(op: CircleOp) -> LayoutRule | None:
-    """TRANSPOSE only names the order of its result: it costs nothing in any layout."""
+    """TRANSPOSE, whose result is its operand in another order: it costs nothing in any layout."""
     array = constant(op.operands[1])
     if array is None or is_constant(op.operands[0]):
         return None
@@ -382,7 +382,7 @@ def _transpose(op: CircleOp) -> LayoutRule | None:
 
 
 def _batch_matmul(op: CircleOp) -> LayoutRule | None:
-    """The choice: whether the last two dimensions of left and right operand are swapped, then the batches' order."""
+    """The choice is whether the last two dimensions of each operand are swapped, and the batches' order."""
     rank = _rank(op.results[0])
     if rank < 2 or any(_rank(value) != rank or is_constant(value) for value in op.operands):
         return None
@@ -439,14 +439,14 @@ LARGEST_TABLE = 1 << 16  # entries
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """Costs by the values of ``variables``, which are distinct: one axis of ``table`` for each, in order."""
+    """Costs by the values of distinct ``variables``; ``table`` has an axis for each, in order."""
 
     variables: tuple[int, ...]
     table: Costs
 
 
 class _Buckets:
-    """The factors that are left, by variable."""
+    """Remaining factors by variable."""
 
     def __init__(self, sizes: Sequence[int], factors: Sequence[CostTable]) -> None:
         self.sizes = sizes
@@ -461,7 +461,7 @@ class _Buckets:
         self.count += 1
 
     def take(self, variable: int) -> list[CostTable]:
-        """All factors over ``variable``, removed."""
+        """Remove and return all factors over ``variable``."""
         taken = list(self.touching[variable].items())
         for key, factor in taken:
             for other in factor.variables:
@@ -469,16 +469,16 @@ class _Buckets:
         return [factor for _, factor in taken]
 
     def neighbours(self, variable: int) -> tuple[int, ...]:
-        """The other variables of its factors, in order."""
+        """Return the other variables of its factors, in order."""
         found = {other for factor in self.touching[variable].values() for other in factor.variables}
         return tuple(sorted(found - {variable}))
 
     def size(self, variable: int) -> int:
-        """Entries of the table that eliminating ``variable`` makes, with the variable itself."""
+        """Return the size of the table that eliminating ``variable`` makes, including the variable."""
         return math.prod((self.sizes[other] for other in self.neighbours(variable)), start=self.sizes[variable])
 
     def fix(self, variable: int, value: int) -> None:
-        """Give ``variable`` its value in all factors."""
+        """Fix the value of ``variable`` in all factors."""
         for factor in self.take(variable):
             axis = factor.variables.index(variable)
             rest = factor.variables[:axis] + factor.variables[axis + 1 :]
@@ -487,7 +487,7 @@ class _Buckets:
 
 
 def cheapest(sizes: Sequence[int], factors: Sequence[CostTable]) -> list[int]:
-    """One value for each variable, so that the sum of all factors is least; ``sizes``: how many values each has."""
+    """Return values of all variables with the least sum of factors; ``sizes``: numbers of values."""
     buckets = _Buckets(sizes, factors)
     queue = [(buckets.size(variable), variable) for variable in range(len(sizes))]
     heapq.heapify(queue)
@@ -518,7 +518,7 @@ def cheapest(sizes: Sequence[int], factors: Sequence[CostTable]) -> list[int]:
 
 
 def _joined(buckets: _Buckets, variable: int, others: tuple[int, ...]) -> Costs:
-    """The sum of all factors over ``variable``, which is the last axis, after ``others``."""
+    """Return the sum of all factors over ``variable``, as a table over ``others`` and then ``variable``."""
     axes = {other: axis for axis, other in enumerate((*others, variable))}
     total = np.zeros([buckets.sizes[v] for v in (*others, variable)], np.int64)
     for factor in buckets.take(variable):
@@ -531,7 +531,7 @@ def _joined(buckets: _Buckets, variable: int, others: tuple[int, ...]) -> Costs:
 
 
 def _alone(buckets: _Buckets, variable: int) -> int:
-    """The value with the least cost when every other variable takes its best."""
+    """Return the value with the least cost if all other variables have their best values."""
     total = np.zeros(buckets.sizes[variable], np.int64)
     for factor in buckets.touching[variable].values():
         axis = factor.variables.index(variable)
@@ -541,10 +541,10 @@ def _alone(buckets: _Buckets, variable: int) -> int:
 
 
 ONE_TRANSPOSE = 1 << 42  # one TRANSPOSE less is worth more than any number of bytes moved
-_BETWEEN_LAYERS = 1 << 22  # bytes added to a TRANSPOSE between layers; at the interface it separates none
+_BETWEEN_LAYERS = 1 << 22  # extra bytes for a TRANSPOSE between layers: one at the interface separates none
 _PASSING = ("QUANTIZE", "DEQUANTIZE", "TRANSPOSE")  # operators between the interface and the layers
 _MOST_CHOICES = 8  # of one operator
-NHWC: Order = (0, 2, 3, 1)  # of an image that the model wrote channels first
+NHWC: Order = (0, 2, 3, 1)  # of an image with channels first in the model
 
 
 @dataclass(eq=False, slots=True)
@@ -593,7 +593,7 @@ class Edge:
         return use.node.wants(choice, use.place) or self.natural
 
     def cost(self, given: Order, wanted: Order) -> int:
-        """Cost of a reordered copy of the tensor."""
+        """Return the cost of a reordered copy of the tensor."""
         if given == wanted:
             return 0
         shape = shape_of(self.value)
@@ -620,7 +620,7 @@ def _is_returned(op: Operation | BlockArgument) -> bool:
 
 
 class LayoutGraph:
-    """The choices of all operators of one function, and the tensors between them."""
+    """Choices of all operators of one function, and the tensors between them."""
 
     def __init__(self, function: FuncOp, *, free_interface: bool = False) -> None:
         self.nodes: list[LayoutNode] = []
@@ -652,7 +652,7 @@ class LayoutGraph:
                 self.edges[value].uses.append(LayoutUse(node, place))
 
     def _spread(self) -> None:
-        """Give every node the choices that its neighbours' orders ask for."""
+        """Add to every node the choices that match its neighbours' orders."""
         reads: dict[LayoutNode, list[tuple[Edge, int]]] = defaultdict(list)
         makes: dict[LayoutNode, list[Edge]] = defaultdict(list)
         for edge in self.edges.values():
@@ -671,7 +671,7 @@ class LayoutGraph:
                 queue.extend(_offer(edge.source, order, edge.place, is_result=True))
 
     def solve(self) -> Mapping[LayoutNode, int]:
-        """The number of the cheapest choice of every node that has several."""
+        """Return the number of the cheapest choice of every node that has several."""
         free = [node for node in self.nodes if len(node.choices) > 1]
         variables = {node: number for number, node in enumerate(free)}
         sizes = [len(node.choices) for node in free]
@@ -683,7 +683,7 @@ class LayoutGraph:
 
 
 def _offer(node: LayoutNode, order: Order, place: int, *, is_result: bool) -> Iterator[tuple[LayoutNode, int]]:
-    """Choices of ``node`` that become possible because a neighbour gives or wants ``order``."""
+    """Add the choices of ``node`` that match ``order``, which a neighbour gives or wants."""
     if node.rule is None:
         return
     found: Iterable[LayoutChoice] = (
@@ -696,7 +696,7 @@ def _offer(node: LayoutNode, order: Order, place: int, *, is_result: bool) -> It
 
 
 def _interface_rule(value: SSAValue) -> LayoutRule | None:
-    """An image at the model's interface may be stored channels last."""
+    """Rule of an image at the model's interface, which may be stored channels last."""
     facts = tensor_facts(value.type) if not isinstance(value.owner, NoneOp) else None
     if facts is None or facts.shape is None or len(facts.shape) != len(NHWC) or is_constant(value):
         return None
@@ -717,7 +717,7 @@ def _interface_rule(value: SSAValue) -> LayoutRule | None:
 
 
 def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) -> Iterator[CostTable]:
-    """Factors of one tensor; appends to ``sizes`` a variable for each order that readers may share."""
+    """Return the factors of one tensor; append a variable to ``sizes`` for each order that readers may share."""
     source = edge.source
     givers = range(max(1, len(source.choices)))
     if len(edge.uses) == 1:

@@ -46,7 +46,7 @@ class Normalisation:
 
 
 def _normalisation(op: CircleOp) -> Normalisation | None:
-    """The normalisation whose root of a mean square ``op`` takes."""
+    """Return the normalisation with the root of a mean square ``op``, if it is one."""
     exponent = {"RSQRT": -0.5, "SQRT": 0.5}.get(op.SPEC.name, rewriting.real_scalar(op.operands[-1]))
     spread = _with_epsilon(op.operands[0]) if exponent in (0.5, -0.5) else None
     if spread is None:
@@ -59,7 +59,7 @@ def _normalisation(op: CircleOp) -> Normalisation | None:
 
 
 def _with_epsilon(value: SSAValue) -> Spread | None:
-    """A mean square, and the number that is added to it."""
+    """Return a mean square, and the number that is added to it."""
     total = rewriting.plain(value, "ADD")
     for variance, other in rewriting.pairs(total) if total is not None else ():
         epsilon, spread = rewriting.real_scalar(other), _spread(variance)
@@ -105,7 +105,7 @@ def _root_of_square(value: SSAValue | None) -> SSAValue | None:
 
 
 def _with_gamma(inverse: SSAValue) -> tuple[SSAValue, rewriting.Reals | None]:
-    """``inverse``, or the only product of it with a constant, and that."""
+    """Return ``inverse``, or its only product with a constant, and the constant."""
     product = rewriting.only_reader(inverse, "MUL")
     for value in product.operands if product is not None else ():
         if (gamma := rewriting.real_constant(value)) is not None:
@@ -117,7 +117,7 @@ def _with_gamma(inverse: SSAValue) -> tuple[SSAValue, rewriting.Reals | None]:
 def _scaled(
     spread: Spread, scale: SSAValue, gamma: rewriting.Reals | None, op: CircleOp | None
 ) -> Normalisation | None:
-    """``op`` as a product or quotient of a distance and ``scale``, with the constants after it, through views."""
+    """Return ``op`` as a product or quotient of a distance and ``scale``, with constants after it, through views."""
     if op is None or not any(a in spread.distances and b is scale for a, b in rewriting.pairs(op)):
         return None
     if op.SPEC.name == "DIV" and op.operands[1] is not scale:
@@ -130,7 +130,7 @@ def _scaled(
 
 
 def _constant_step(value: SSAValue, name: str) -> tuple[SSAValue, rewriting.Reals | None]:
-    """The result of the operator ``name`` with a constant that alone reads ``value``, maybe through one view."""
+    """Return the result and constant of operator ``name`` if only it reads ``value``, maybe through one view."""
     view = rewriting.only_reader(value, *rewriting.VIEWS)
     op = rewriting.only_reader(value if view is None else view.results[0], name, fused=name == "ADD")
     for other in op.operands if op is not None else ():
@@ -141,7 +141,7 @@ def _constant_step(value: SSAValue, name: str) -> tuple[SSAValue, rewriting.Real
 
 
 def _apart(spread: Spread, scale: SSAValue, gamma: rewriting.Reals | None) -> Normalisation | None:
-    """``x * scale + (beta - mean * scale)``."""
+    """Return the normalisation of ``x * scale + (beta - mean * scale)``."""
     readers = {use.operation for use in scale.uses}
     products = [op for op in readers if isinstance(op, CircleOp) and rewriting.plain(op.results[0], "MUL") is op]
     by_value = {other: op.results[0] for op in products for other, factor in rewriting.pairs(op) if factor is scale}
@@ -156,12 +156,12 @@ def _apart(spread: Spread, scale: SSAValue, gamma: rewriting.Reals | None) -> No
 
 
 def _vector(array: rewriting.Reals | None, channels: int, neutral: float) -> rewriting.Reals | None:
-    """One number for each channel of the last dimension; ``neutral`` where there is no constant."""
+    """Return one number per channel of the last dimension; ``neutral`` without a constant."""
     return np.full(channels, neutral, np.float32) if array is None else per_channel(array, channels)
 
 
 def _put(rewriter: PatternRewriter, found: Normalisation, end: CircleOp, made: list[CircleOp | ConstOp]) -> None:
-    """Put the last of ``made`` in the place of ``end``, and drop what computed its result."""
+    """Replace ``end`` by the last of ``made``, and erase the operators that computed its result."""
     members = rewriting.between(found.result, [found.spread.x])
     rewriter.replace(end, made)
     rewriting.erase_unused((item for item in members if item is not end), rewriter)
@@ -179,7 +179,7 @@ def _real_norm(op: CircleOp) -> tuple[Normalisation, tuple[int | None, ...]] | N
 
 
 class RmsNorm(rewriting.OperatorPattern):
-    """``x * rsqrt(mean(x²) + epsilon) * gamma`` along the last dimension is RMS_NORM."""
+    """Replace ``x * rsqrt(mean(x²) + epsilon) * gamma`` along the last dimension by RMS_NORM."""
 
     names = _ROOTS
 
@@ -202,7 +202,7 @@ class RmsNorm(rewriting.OperatorPattern):
 
 
 class InstanceNorm(rewriting.OperatorPattern):
-    """A normalisation over the pixels of ``[N, H, W, C]``, with one gamma and beta for each channel."""
+    """Replace a normalisation over pixels of ``[N, H, W, C]``, with gamma and beta per channel, by INSTANCE_NORM."""
 
     names = _ROOTS
 
@@ -225,7 +225,7 @@ class InstanceNorm(rewriting.OperatorPattern):
 
 
 class InstanceNormParts(rewriting.OperatorPattern):
-    """INSTANCE_NORM of images by operators that have quantised forms: the reverse of :class:`InstanceNorm`."""
+    """Replace INSTANCE_NORM of images by operators with quantised forms: the reverse of :class:`InstanceNorm`."""
 
     names = frozenset({"INSTANCE_NORM"})
 
@@ -254,7 +254,7 @@ class InstanceNormParts(rewriting.OperatorPattern):
 
 
 class GroupsAsDimension(rewriting.OperatorPattern):
-    """Groups of channels, normalised as rows ``[N * groups, …]`` of images ``[N, C, H, W]``, get a dimension.
+    """Make groups of channels a dimension, instead of rows ``[N * groups, …]`` of images ``[N, C, H, W]``.
 
     ``[N, groups, C / groups, H * W]`` can be stored channels last, rows cannot: images need no TRANSPOSE then.
     """
@@ -273,7 +273,7 @@ class GroupsAsDimension(rewriting.OperatorPattern):
         batch, channels, pixels = image[0], image[1], image[2] * image[3]
         groups, rest = divmod(channels * pixels, math.prod(rows[axis] for axis in axes))
         if rest or channels % groups or axes != frozenset(range(len(rows) - len(axes), len(rows))):
-            return  # other rows than those of groups of channels
+            return  # these rows are not groups of channels
         members = frozenset(rewriting.between(found.normal, [x]))
         if not all(_works_on_rows(member, found.spread, members) for member in members):
             return
@@ -297,7 +297,7 @@ def _works_on_rows(op: CircleOp, spread: Spread, members: Set[CircleOp]) -> bool
 def _on_groups(
     found: Normalisation, members: Set[CircleOp], image: SSAValue, shape: tuple[int, int, int, int]
 ) -> list[CircleOp | ConstOp]:
-    """The ``members`` made anew on ``image`` in ``shape``, in order; the last one gives the normalised groups."""
+    """Return copies of ``members`` on ``image`` in ``shape``, in order; the last one gives the normalised groups."""
     name, rows = value_name(found.result), rewriting.shape_of(found.spread.x)
     wanted = rewriting.indices(shape, f"{name}/groups")
     view = rewriting.part("RESHAPE", [image, wanted.result], found.spread.x, "groups", shape, new_shape=list(shape))
@@ -327,7 +327,7 @@ def _on_groups(
 
 
 class ScaleOfRmsNorm(rewriting.OperatorPattern):
-    """A product with one number for each channel after RMS_NORM goes into its gamma."""
+    """Fold a product with one number per channel after RMS_NORM into its gamma."""
 
     names = frozenset({"MUL"})
 

@@ -1,4 +1,4 @@
-"""Operators said by simpler ones, or merged with others: sums, products, means, views, pads, and rounding."""
+"""Operators replaced by simpler ones, or merged: sums, products, means, views, pads, and rounding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odc_mlir.transforms.common import rewriting
 
 
 class MeanOfMean(rewriting.OperatorPattern):
-    """Two MEANs in a row are one over all axes: every group has the same size."""
+    """Merge two consecutive MEANs, whose groups all have the same size, to one over all axes."""
 
     names = frozenset({"MEAN"})
 
@@ -39,7 +39,7 @@ class MeanOfMean(rewriting.OperatorPattern):
 
 
 class MeanOfRuns(rewriting.OperatorPattern):
-    """MEAN along axes with a gap is a MEAN along each run of neighbours."""
+    """Split MEAN along non-adjacent axes into one for each contiguous group."""
 
     names = frozenset({"MEAN"})
 
@@ -62,7 +62,7 @@ class MeanOfRuns(rewriting.OperatorPattern):
 
 
 class MeanOfTranspose(rewriting.OperatorPattern):
-    """MEAN of a TRANSPOSE reads what that reads, where the dimensions left are in order."""
+    """Make MEAN of a TRANSPOSE read its operand if the remaining dimensions are in order."""
 
     names = frozenset({"MEAN"})
 
@@ -83,7 +83,7 @@ class MeanOfTranspose(rewriting.OperatorPattern):
 
 
 class ProductOfQuotient(rewriting.OperatorPattern):
-    """``(a / x) * b`` with constants ``a`` and ``b`` is ``(a * b) / x``."""
+    """Replace ``(a / x) * b`` with constants ``a`` and ``b`` by ``(a * b) / x``."""
 
     names = frozenset({"MUL"})
 
@@ -104,7 +104,7 @@ class ProductOfQuotient(rewriting.OperatorPattern):
 
 
 class DifferenceToSum(rewriting.OperatorPattern):
-    """``x - c`` with a constant is ``x + (-c)``."""
+    """Replace ``x - c`` with a constant by ``x + (-c)``."""
 
     names = frozenset({"SUB"})
 
@@ -120,7 +120,7 @@ class DifferenceToSum(rewriting.OperatorPattern):
 
 @dataclass(frozen=True)
 class ToReshape(rewriting.OperatorPattern):
-    """Operators, of ``names``, that keep all elements in their order: SQUEEZE, PACK of one, whole STRIDED_SLICEs …"""
+    """Replace operators, of ``names``, that keep all elements in order by RESHAPE: SQUEEZE, PACK of one operand …"""
 
     names: frozenset[str]
 
@@ -140,7 +140,7 @@ class ToReshape(rewriting.OperatorPattern):
 
 
 class ReshapeLater(rewriting.OperatorPattern):
-    """RESHAPE, then a function of each element, that alone reads it: the function works on the operand's shape."""
+    """Move RESHAPE after an element-wise function that alone reads it."""
 
     names = frozenset(
         ("NEG", "ABS", "SQRT", "RSQRT", "EXP", "SQUARE", "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH",
@@ -171,7 +171,7 @@ class ReshapeLater(rewriting.OperatorPattern):
 
 
 class EqualParts(rewriting.OperatorPattern):
-    """SPLIT_V into equal parts is SPLIT."""
+    """Replace SPLIT_V into equal parts by SPLIT."""
 
     names = frozenset({"SPLIT_V"})
 
@@ -189,9 +189,9 @@ class EqualParts(rewriting.OperatorPattern):
 
 
 class PadV2ToPad(rewriting.OperatorPattern):
-    """Padding below zero before MAX_POOL_2D of values that are not negative may as well be with zeros.
+    """Replace PADV2 by PAD, which pads with zeros, before MAX_POOL_2D if its input is non-negative.
 
-    Every window must see some value: it is larger than the padding.
+    Windows are larger than the padding, so each contains a value.
     """
 
     names = frozenset({"PADV2"})
@@ -220,7 +220,7 @@ def _is_not_negative(value: SSAValue) -> bool:
 
 
 class ComputedWeights(rewriting.OperatorPattern):
-    """FULLY_CONNECTED with computed weights is BATCH_MATMUL, then ADD of the bias."""
+    """Replace FULLY_CONNECTED with non-constant weights by BATCH_MATMUL and ADD of the bias."""
 
     names = frozenset({"FULLY_CONNECTED"})
 
@@ -249,7 +249,7 @@ class ComputedWeights(rewriting.OperatorPattern):
 
 
 class WriteOutBroadcast(rewriting.OperatorPattern):
-    """A constant that an element-wise operator broadcasts is written out in full."""
+    """Expand a constant that an element-wise operator broadcasts."""
 
     names = frozenset({"ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "POW"})
 
@@ -269,7 +269,7 @@ class WriteOutBroadcast(rewriting.OperatorPattern):
 
 
 class HardSwishParts(rewriting.OperatorPattern):
-    """HARD_SWISH is ADD of 3, RELU6, MUL by 1/6 and by the operand."""
+    """Replace HARD_SWISH by ADD of 3, RELU6, MUL by 1/6 and by the operand."""
 
     names = frozenset({"HARD_SWISH"})
 
@@ -289,7 +289,7 @@ class HardSwishParts(rewriting.OperatorPattern):
 
 
 class SoftmaxParts(rewriting.OperatorPattern):
-    """SOFTMAX is the exponential of the distance to the largest, divided by its sum."""
+    """Replace SOFTMAX by the exponential of the distance to the largest, divided by its sum."""
 
     names = frozenset({"SOFTMAX"})
 
@@ -324,7 +324,7 @@ class QuantizeAgain(rewriting.OperatorPattern):
 
 
 class BackToReal(rewriting.OperatorPattern):
-    """DEQUANTIZE of a QUANTIZE gives the real values that were rounded."""
+    """Replace DEQUANTIZE of a QUANTIZE by its real operand."""
 
     names = frozenset({"DEQUANTIZE"})
 
@@ -336,7 +336,7 @@ class BackToReal(rewriting.OperatorPattern):
 
 @dataclass(frozen=True)
 class LastPair(rewriting.OperatorPattern):
-    """Of two pairs of QUANTIZE and DEQUANTIZE in a row the last stays."""
+    """Keep only the last of two consecutive pairs of QUANTIZE and DEQUANTIZE."""
 
     names: frozenset[str] = frozenset({"QUANTIZE"})
 
@@ -358,7 +358,7 @@ class DropFakeQuant(rewriting.OperatorPattern):
 
 
 class GatherGuard(rewriting.OperatorPattern):
-    """GATHER by ``floor_mod(index + n, n)`` reads ``index``: the user says that none is negative."""
+    """Make GATHER by ``floor_mod(index + n, n)`` read ``index``; the user asserts that none is negative."""
 
     names = frozenset({"GATHER"})
 

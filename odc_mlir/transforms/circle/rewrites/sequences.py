@@ -1,4 +1,4 @@
-"""LSTM and GRU that were unrolled as the operators for sequences, and rotary embeddings of positions.
+"""Fusion of unrolled LSTM and GRU steps to operators for sequences, and of rotary position embeddings.
 
 Products with all inputs are one FULLY_CONNECTED over the sequence, of which every step takes its row. A step of LSTM::
 
@@ -31,16 +31,16 @@ from odc_mlir.transforms.common import rewriting
 
 
 class GateColumns(NamedTuple):
-    """The sum of columns of two values; ``places`` tell which columns, by gates. None: all of a constant."""
+    """Sum of columns of two values; ``places``: columns by gate, None for all of a constant."""
 
     parts: tuple[SSAValue, SSAValue]
     places: tuple[int | None, int | None]
 
 
 class RecurrentStep(NamedTuple):
-    """One step. ``before``: its state (of LSTM the cell state), ``after``: the new state.
+    """One step. ``before``: the old state (for LSTM the cell state), ``after``: the new one.
 
-    ``state`` is what the step gives; ``gates`` are in the order of the operator that has the function's name.
+    ``state``: the step's output; ``gates`` in the order of the operator that replaces the steps.
     """
 
     before: SSAValue
@@ -68,13 +68,13 @@ class Unrolled:
 
     @property
     def units(self) -> int:
-        """Numbers in the state."""
+        """Number of elements of the state."""
         weights = self.recurrent.real_weights()
         assert weights is not None
         return int(weights.shape[1])
 
     def members(self) -> tuple[CircleOp, ...]:
-        """The operators of all steps, the rows that they take among them."""
+        """Return the operators of all steps, and those that take their rows."""
         found: dict[CircleOp, None] = {}
         for state in self.states:
             stops = [self.inputs.result, *(step.state for step in self.steps if step.state is not state)]
@@ -86,7 +86,7 @@ Match = Callable[[CircleOp], RecurrentStep | None]
 
 
 def _unrolled(op: CircleOp, match: Match) -> Unrolled | None:
-    """The sequence in whose first step ``op`` makes the new state: its last sum."""
+    """Return the sequence whose first step ends with the sum ``op``, if it is one."""
     first = match(op) if rewriting.is_real(op.results[0]) else None
     before = None if first is None else rewriting.plain(rewriting.viewed(first.before), "ADD")
     if first is None or (before is not None and match(before) is not None):
@@ -105,7 +105,7 @@ def _unrolled(op: CircleOp, match: Match) -> Unrolled | None:
 
 
 def _next(step: RecurrentStep, match: Match) -> RecurrentStep | None:
-    """The one step that goes on from ``step``."""
+    """Return the only step that follows ``step``."""
     sums = dict.fromkeys(
         total
         for use in step.after.uses
@@ -127,7 +127,7 @@ def _readers_of(value: SSAValue, *names: str) -> Iterator[CircleOp]:
 
 
 def _lstm_step(op: CircleOp) -> RecurrentStep | None:
-    """The step whose new cell state ``op`` is."""
+    """Return the step with the new cell state ``op``."""
     for kept, new in rewriting.pairs(op):
         products = rewriting.plain(kept, "MUL"), rewriting.plain(new, "MUL")
         if products[0] is None or products[1] is None:
@@ -154,7 +154,7 @@ def _logistic_and(product: CircleOp, *names: str) -> tuple[SSAValue, SSAValue] |
 
 
 def _output_of(cell: SSAValue) -> tuple[SSAValue, SSAValue] | None:
-    """``logistic(o) * tanh(cell)``, and ``o``."""
+    """Return the value ``logistic(o) * tanh(cell)``, and ``o``."""
     for tanh in _readers_of(cell, "TANH"):
         for product in _readers_of(tanh.results[0], "MUL"):
             found = _logistic_and(product, "TANH") if rewriting.plain(product.results[0], "MUL") is not None else None
@@ -164,7 +164,7 @@ def _output_of(cell: SSAValue) -> tuple[SSAValue, SSAValue] | None:
 
 
 def _side_by_side(value: SSAValue) -> GateColumns | None:
-    """Columns of a sum."""
+    """Return columns of a sum."""
     found = _columns(value)
     total = None if found is None else rewriting.plain(rewriting.viewed(found[0]), "ADD")
     if found is None or total is None:
@@ -173,7 +173,7 @@ def _side_by_side(value: SSAValue) -> GateColumns | None:
 
 
 def _gru_step(op: CircleOp) -> RecurrentStep | None:
-    """The step whose new state ``op`` is."""
+    """Return the step with the new state ``op``."""
     for product, new in rewriting.pairs(op):
         weighted, candidate = rewriting.plain(product, "MUL"), rewriting.producer(new, "TANH")
         total = None if candidate is None else rewriting.plain(candidate.operands[0], "ADD")
@@ -207,7 +207,7 @@ def _gate(left: SSAValue, right: SSAValue) -> GateColumns | None:
 
 
 def _columns(value: SSAValue) -> tuple[SSAValue, int] | None:
-    """Return the value that ``value`` is equal columns of, and their number: a part of SPLIT, or a slice."""
+    """Return the source of ``value`` if this is one of its equal blocks of columns, and the block's number."""
     if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or value.op.unverified is not None:
         return None
     op, shape = value.op, rewriting.static_shape_of(value)
@@ -223,7 +223,7 @@ def _columns(value: SSAValue) -> tuple[SSAValue, int] | None:
 
 
 def _slice_begin(op: CircleOp) -> list[int] | None:
-    """Return the begin of SLICE, or STRIDED_SLICE of neighbours; other dimensions are taken to their end."""
+    """Return the begin of SLICE, or of STRIDED_SLICE with strides of 1; None for other operators."""
     source, begin = rewriting.static_shape_of(op.operands[0]) if op.operands else None, None
     if op.SPEC.name in ("SLICE", "STRIDED_SLICE"):
         begin = rewriting.constant(op.operands[1])
@@ -240,7 +240,7 @@ def _slice_begin(op: CircleOp) -> list[int] | None:
 
 
 def _layer_of(step: RecurrentStep, state: SSAValue) -> rewriting.WeightedLayer | None:
-    """The layer that gives a step's gates their part of ``state``."""
+    """Return the layer that computes the contribution of ``state`` to a step's gates."""
     for value in step.gates[0].parts:
         layer = rewriting.WeightedLayer.of(rewriting.producer(rewriting.viewed(value), "FULLY_CONNECTED"))
         if (
@@ -253,7 +253,7 @@ def _layer_of(step: RecurrentStep, state: SSAValue) -> rewriting.WeightedLayer |
 
 
 def _rows(steps: Sequence[RecurrentStep], recurrent: rewriting.WeightedLayer) -> tuple[int, ...] | None:
-    """Return the place of each gate's rows if every step adds the state's part by the same weights; else None."""
+    """Return the place of each gate's rows if every step multiplies the state by the same weights; else None."""
     weights = recurrent.real_weights()
     if weights is None or weights.shape[0] != len(steps[0].gates) * weights.shape[1]:
         return None
@@ -364,7 +364,7 @@ def _row(value: SSAValue) -> tuple[SSAValue, int] | None:
 
 
 class _Sequence(rewriting.OperatorPattern):
-    """Steps become one operator on ``[T, N, I]`` that gives all states ``[T, N, units]``."""
+    """Replace steps by one operator on ``[T, N, I]`` that returns all states ``[T, N, units]``."""
 
     names = frozenset({"ADD"})
     step: staticmethod[[CircleOp], RecurrentStep | None]
@@ -383,12 +383,12 @@ class _Sequence(rewriting.OperatorPattern):
         rewriting.erase_unused(members, rewriter)
 
     def make(self, found: Unrolled, batch: int) -> list[Operation]:
-        """The constants of the operator, then the operator."""
+        """Return the constants of the operator, then the operator."""
         raise NotImplementedError
 
 
 class SequenceLstm(_Sequence):
-    """Its states are left out, and so begin at zero in every run, as the steps do."""
+    """Replace LSTM steps by one operator; its omitted states begin at zero in every run, as those of the steps."""
 
     step = staticmethod(_lstm_step)
 
@@ -416,7 +416,7 @@ class SequenceLstm(_Sequence):
 
 
 class SequenceGru(_Sequence):
-    """The steps of a GRU, unrolled, to one custom GRU over the sequence."""
+    """Replace unrolled GRU steps by one custom GRU over the sequence."""
 
     step = staticmethod(_gru_step)
 
@@ -436,13 +436,13 @@ class SequenceGru(_Sequence):
 
 
 def _hides_read_states(found: Unrolled, members: set[CircleOp]) -> bool:
-    """Return whether something else reads cell states, which the sequence operator does not give."""
+    """Return whether other operators read cell states, which the sequence operator does not return."""
     hidden = (step.after for step in found.steps if step.after is not step.state)
     return any(use.operation not in members for value in hidden for use in value.uses)
 
 
 def _blocks(found: Unrolled, which: str) -> list[tuple[rewriting.Reals, rewriting.Reals]]:
-    """Weights and biases by gate."""
+    """Return weights and biases by gate."""
     layer = found.inputs if which == "inputs" else found.recurrent
     known = rewriting.WeightedLayer.with_reals(layer.op)
     assert known is not None
@@ -451,7 +451,7 @@ def _blocks(found: Unrolled, which: str) -> list[tuple[rewriting.Reals, rewritin
 
 
 def _whole(name: str, operands: list[SSAValue], found: Unrolled, batch: int, options: dict[str, object]) -> CircleOp:
-    """The operator in the place of the CONCATENATION of all steps, if there is one."""
+    """Return the operator for all steps, like their CONCATENATION if there is one."""
     shape = (len(found.steps), batch, found.units)
     joined = _joined(found, shape)
     if joined is not None:
@@ -460,7 +460,7 @@ def _whole(name: str, operands: list[SSAValue], found: Unrolled, batch: int, opt
 
 
 def _give_states(found: Unrolled, whole: SSAValue, members: set[CircleOp], rewriter: PatternRewriter) -> None:
-    """Readers of the steps' results read the sequence: as it is where they join all steps, or a row of it."""
+    """Make readers of the steps' results read the sequence: all of it if they join all steps, else a row of it."""
     joined = _joined(found, rewriting.static_shape_of(whole))
     if joined is not None:
         rewriter.replace(joined, [], [whole])
@@ -476,7 +476,7 @@ def _give_states(found: Unrolled, whole: SSAValue, members: set[CircleOp], rewri
 
 
 def _joined(found: Unrolled, shape: tuple[int, ...] | None) -> CircleOp | None:
-    """The CONCATENATION of all steps, in order, of this shape."""
+    """Return the CONCATENATION of all steps, in order, of this shape."""
     for use in found.states[0].uses:
         op = use.operation
         if not isinstance(op, CircleOp) or op.SPEC.name != "CONCATENATION" or op.option("axis") != 0:
@@ -487,7 +487,7 @@ def _joined(found: Unrolled, shape: tuple[int, ...] | None) -> CircleOp | None:
 
 
 def _step_of(whole: SSAValue, number: int, state: SSAValue) -> list[Operation]:
-    """One step of the sequence in the shape of that step's result."""
+    """Return one step of the sequence in the shape of the step's result."""
     name, one = value_name(state), (1, *(rewriting.static_shape_of(whole) or ())[1:])
     begin, size = rewriting.indices([number, 0, 0], f"{name}/begin"), rewriting.indices(one, f"{name}/size")
     cut = rewriting.part("SLICE", [whole, begin.result, size.result], state, "row", one)
@@ -495,7 +495,7 @@ def _step_of(whole: SSAValue, number: int, state: SSAValue) -> list[Operation]:
 
 
 class Rotary(rewriting.OperatorPattern):
-    """``x * cosine + concat(-x_high, x_low) * sine`` along the last dimension with constant tables is ROPE."""
+    """Replace ``x * cosine + concat(-x_high, x_low) * sine`` along the last dimension by ROPE."""
 
     names = frozenset({"ADD"})
 
@@ -526,7 +526,7 @@ class Rotary(rewriting.OperatorPattern):
 
 
 def _turned(value: SSAValue) -> SSAValue | None:
-    """x where ``value`` is ``concat(-x_high, x_low)`` of its halves."""
+    """Return x if ``value`` is ``concat(-x_high, x_low)`` of its halves."""
     joined, shape = rewriting.plain(value, "CONCATENATION"), rewriting.shape_of(value)
     if joined is None or len(joined.operands) != 2 or not shape or shape[-1] is None:
         return None
