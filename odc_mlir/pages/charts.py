@@ -15,12 +15,12 @@ _Place = Callable[[float, float], tuple[float, float]]
 
 
 def colour(index: int) -> str:
-    """A colour of the page's palette, by number."""
+    """Return a colour of the page's palette, by number."""
     return f"var(--c{index % COLOURS})"
 
 
 def legend(names: Sequence[str]) -> Html:
-    """Legend of a stacked chart's colours."""
+    """Return the legend of a stacked chart's colours."""
     return tag(
         "div", *(tag("span", tag("i", style=f"--c:{colour(i)}"), name) for i, name in enumerate(names)), class_="legend"
     )
@@ -87,7 +87,7 @@ def _axis(end: float, scale: float, height: int) -> Html:
 
 
 def _round_step(least: float) -> float:
-    """1, 2 or 5 times a power of ten, at least ``least``."""
+    """Return 1, 2 or 5 times a power of ten, at least ``least``."""
     power = 10.0 ** math.floor(math.log10(max(least, 1)))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
 
@@ -177,7 +177,7 @@ def roofline(roofs: Sequence[Roof], layers: Sequence[tuple[str, float, float]], 
 
     parts = [_decade_axis(place, low_x, high_x, low_y, high_y, height)]
     for index, roof in enumerate(roofs):
-        # A straight line on these axes; what of a slope lies outside of them is left out.
+        # A straight line on these axes, clipped to them.
         first, last = 10.0**low_x, 10.0**high_x
         if roof.slope:
             first, last = max(first, 10.0**low_y / roof.slope), min(last, 10.0**high_y / roof.slope)

@@ -1,4 +1,4 @@
-"""Bytes of constants, held once.
+"""Bytes of constants, stored once.
 
 A :class:`Blob`, which ``#circle.blob`` attributes point to, is read-only bytes with a SHA-256 digest. Text names it by
 a handle, ``sha256_4f5a…``, and has its bytes in MLIR's resource section, or leaves them out: then it is unresolved.
@@ -18,7 +18,7 @@ from odc_mlir.errors import ModelError
 
 Found = TypeVar("Found")
 
-# What is kept with a blob of what was computed from it.
+# Number of cached results computed from a blob.
 _MOST_KEPT = 8
 
 
@@ -28,7 +28,7 @@ class Blob:
     __slots__ = ("__weakref__", "_data", "_digest", "_found", "name", "size")
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
-        self.name: str | None = None  # of an operation that has it as constant, for errors about missing bytes
+        self.name: str | None = None  # name of an operation with this constant, for errors about missing bytes
         view = memoryview(data)
         self._data: memoryview | None = view.cast("B").toreadonly() if view.nbytes else memoryview(b"")
         self._digest: str | None = None
@@ -106,9 +106,9 @@ class Blob:
 
 
 _HANDLE = "sha256_"
-_ALIGNMENT = (16).to_bytes(4, "little").hex()  # in front of the bytes of a resource, as upstream has it
+_ALIGNMENT = (16).to_bytes(4, "little").hex()  # before the bytes of a resource, as in MLIR
 _IS_HANDLE = re.compile(_HANDLE + "[0-9a-f]{64}")
-# Blobs that text has named, while something refers to them: those without bytes, and those that were printed.
+# Blobs that text names, while they are referenced: those without bytes, and those that were printed.
 _UNRESOLVED: WeakValueDictionary[str, Blob] = WeakValueDictionary()
 _PRINTED: WeakValueDictionary[str, Blob] = WeakValueDictionary()
 
@@ -117,7 +117,7 @@ class BlobResources(OpAsmDialectInterface):
     """The bytes of a dialect's blobs in the resource section of a text."""
 
     def declare_resource(self, key: str) -> str:
-        """Return ``key``: equal digests are equal bytes."""
+        """Return ``key``, which is unique, since equal digests mean equal bytes."""
         return key
 
     def parse_resource(self, key: str, val: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from xdsl.ir import Block
 
-ALLOCATIONS = 4_000_000  # between two looks; Python's own choice is 700
+ALLOCATIONS = 4_000_000  # allocations between two collections; Python's default is 700
 
 
 @contextmanager
@@ -18,8 +18,8 @@ def seldom_collected() -> Generator[None]:
     """Raise the threshold of the garbage collector to :data:`ALLOCATIONS` new objects in this block.
 
     IR is large and nearly all of it in use: the default threshold takes a third of compiling a large network.
-    Thresholds belong to the process. Of nested or parallel blocks, the one that raised the threshold lowers it again;
-    the others may then be slower, and none leaves it raised.
+    Thresholds belong to the process. Of nested or parallel blocks, the one that raised the threshold lowers it again,
+    which may slow the others.
     """
     before = gc.get_threshold()
     if not 0 < before[0] < ALLOCATIONS:

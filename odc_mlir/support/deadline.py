@@ -14,7 +14,7 @@ T = TypeVar("T")
 Progress = Callable[[str, int, int | None], None]
 """Callback for progress: activity, steps done, total if known."""
 
-_DOING = "doing"  # what a context's passes told last
+_DOING = "doing"  # the last activity of a context's passes
 
 
 class Deadline:
@@ -30,7 +30,7 @@ class Deadline:
         """Raise TimeLimitError after the deadline."""
         if time.monotonic() > self._end:
             raise TimeLimitError(
-                f"compiling takes longer than the {self.seconds:g} s that it may",
+                f"compiling takes longer than the time limit of {self.seconds:g} s",
                 hint="raise the time limit, or prefer compile-time; nothing was written",
             )
 

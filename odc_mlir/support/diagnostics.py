@@ -66,10 +66,10 @@ def verify_errors(module: ModuleOp, positions: Positions, stage: str | None = No
             op.verify(verify_nested_ops=False)
         except VerifyException as error:
             found.append(_of_op(error, op, positions, stage))
-        except Exception:  # an operation may rely on what those before it, which make its operands, promise
+        except Exception:  # an operation may rely on the validity of its operands' operations
             if not found:
                 raise
-    return found or [_of_op(whole, module, positions, stage)]  # blocks and regions say no operation
+    return found or [_of_op(whole, module, positions, stage)]  # errors of blocks and regions name no operation
 
 
 def _of_op(error: VerifyException, op: Operation, positions: Positions, stage: str | None) -> ModelError:

@@ -32,7 +32,7 @@ from odc_mlir.support.locations import Positions, location_names
 Constants = Literal["keep", "known", "elide"]
 """Constants whose bytes a file gets: all (an error if one is unknown), all known ones, or none."""
 
-# Characters that aliases may stand for: so many, and so many times the length of the text.
+# Limits of characters after expanding aliases: absolute, and as a multiple of the text's length.
 _ALIASED_CHARACTERS = 1 << 19
 _ALIASED_FACTOR = 16
 # Elements that dense attributes may have beyond the characters of the text.
@@ -49,11 +49,11 @@ _ALIASES = {
 _BROKEN = {
     "builtin.module": 120,
     "npu.program": 480,
-}  # attributes that take more characters stand on lines of their own
+}  # longer attributes get lines of their own
 
 
 class OdcPrinter(Printer):
-    """Prints a module's body, collecting the aliases and resources that the file around it has to define."""
+    """Prints a module's body, and collects the aliases and resources that the file must define."""
 
     def __init__(self, stream: IO[str] | None, *, generic: bool = False, locations: bool = True) -> None:
         super().__init__(stream=stream, print_generic_format=generic, print_debuginfo=locations)
@@ -63,7 +63,7 @@ class OdcPrinter(Printer):
         self._counts: Counter[str] = Counter()  # of aliases by the start of their names
 
     def print_blob(self, blob: Blob) -> None:
-        """Print the handle of a blob, and remember that the file has to end with its bytes."""
+        """Print the handle of a blob, whose bytes go to the end of the file."""
         self.blobs[blob] = None
         self.print_string(blob.handle)
 
@@ -93,7 +93,7 @@ class OdcPrinter(Printer):
         return alias
 
     def _apart(self, print_it: Callable[[OdcPrinter], None], text: StringIO | None = None) -> str:
-        """Return the text of something printed on its own, and collect its resources and aliases."""
+        """Return the text that a printer of its own prints, and collect its resources and aliases."""
         text = StringIO() if text is None else text
         printer = OdcPrinter(text, generic=self.print_generic_format, locations=False)
         printer.blobs, printer.aliases, printer._short = self.blobs, self.aliases, self._short

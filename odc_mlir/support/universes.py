@@ -1,8 +1,7 @@
 """Dialects, passes and formats of other packages, found by the entry points ``xdsl.universe`` that xDSL defines.
 
-A format is a translation target of xDSL: a form of output that ``--emit`` names. Additions are imported when a name is
-looked up that neither we nor xDSL have, or when names are listed. A package that cannot be imported is left out with a
-warning.
+A format is a translation target of xDSL: a form of output that ``--emit`` names. Additions are imported when names are
+listed, or when neither this package nor xDSL has a name. A package that cannot be imported is skipped with a warning.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def _summary(module: str) -> str:
 def _completion(arguments: Sequence[str]) -> int:
     parser = base_parser(
         f"{PROGRAM} completion",
-        "Print what makes a shell complete the options of the commands, for its eval or a file that it sources.",
+        "Print a script that completes commands' options; evaluate or source it in the shell.",
     )
     parser.add_argument("shell", choices=SHELLS)
     parser.add_argument("command", nargs="?", type=_command, metavar="COMMAND", help="only this one")
@@ -112,7 +112,7 @@ def _copy_samples(arguments: argparse.Namespace) -> None:
 
     folder = Path(arguments.folder)
     found = {name: samples.path(name).read_bytes() for name in samples.FILES}
-    # A second copy to the same folder is none: it finds what the first one wrote.
+    # A second copy to the same folder finds the files of the first one and changes nothing.
     is_copy = folder.is_dir() and all(
         path.name in found and path.is_file() and path.read_bytes() == found[path.name] for path in folder.iterdir()
     )

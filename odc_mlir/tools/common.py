@@ -155,7 +155,7 @@ def add_command(commands: Any, name: str, help: str, body: Body, **keywords: Any
     return parser
 
 
-_EVERYWHERE = frozenset({"verbose", "quiet", "debug", "overwrite"})  # what no command is without
+_EVERYWHERE = frozenset({"verbose", "quiet", "debug", "overwrite"})  # arguments of every command
 
 
 def idle_option(arguments: argparse.Namespace, used: Collection[str]) -> str | None:
@@ -177,7 +177,7 @@ def guarded(
     argv: Sequence[str] | None = None,
 ) -> int:
     """Return the exit code of ``call()``; every exception becomes one line on stderr (see the module's text)."""
-    # numpy reads it when it loads, which a command does later. Models this small do not pay for more threads.
+    # numpy reads it when it loads, later. For models of this size more threads do not pay.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     interrupts = current_handler()
     try:
@@ -217,7 +217,7 @@ def _outcome(
         return _fail(prog, "error: not enough memory", EXIT_USER, debug)
     except Exception as error:
         if (interrupts := current_handler()) is not None and interrupts.happened:
-            raise KeyboardInterrupt from error  # modules that an interrupt reaches while they load fail in other ways
+            raise KeyboardInterrupt from error  # an interrupt during an import may raise other exceptions
         ir = getattr(error, "reproducer", None)
         where = ir or write_reproducer(prog, sys.argv[1:] if argv is None else argv)
         kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -227,7 +227,7 @@ def _outcome(
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
 
 
-# Flags with an optional value, which argparse would look for in the next word.
+# Flags whose value is optional: argparse would take the next word for it.
 _BARE = {"--verify-each": "--verify-each=passes"}
 
 
@@ -281,7 +281,7 @@ def limited_time(seconds: float | None) -> Iterator[None]:
         raise OptionError(f"the time limit is {seconds:g} s, it must be above 0")
 
     def end(number: int, frame: object) -> NoReturn:
-        raise TimeLimitError(f"this takes longer than the {seconds:g} s that it may", hint="raise the time limit")
+        raise TimeLimitError(f"this takes longer than the time limit of {seconds:g} s", hint="raise the time limit")
 
     handler = signal.signal(signal.SIGALRM, end)
     # An exception can get lost, in a destructor for example, so the signal comes again.
@@ -342,7 +342,7 @@ def _fail(prog: str, text: str, code: int, debug: bool) -> int:
         import traceback
 
         sys.stderr.write(printable(traceback.format_exc()))
-    with suppress(OSError):  # the code says it too
+    with suppress(OSError):  # the exit code reports it too
         print(printable(shown(f"{prog}: {text}")), file=sys.stderr)
     return code
 

@@ -23,7 +23,7 @@ def render(document: Document) -> Iterator[str]:
     elif kind in renderers:
         yield from renderers[kind](document)
     else:
-        yield f"{text(document['file'])}: {document['bytes']:,} bytes of code, in a format of its maker's"
+        yield f"{text(document['file'])}: {document['bytes']:,} bytes of code in another package's format"
 
 
 _MODELS = {"circle": "Circle", "tflite": "TFLite"}

@@ -1,6 +1,6 @@
 """Arguments that name files: declared by :func:`add_output` and :func:`add_input`, checked before a command begins.
 
-``run_tool`` refuses inputs that are no files, outputs that would lose work (:mod:`odc_mlir.formats.outputs`), and
+``run_tool`` refuses inputs that are not files, outputs that would lose work (:mod:`odc_mlir.formats.outputs`), and
 outputs that collide. ``-`` is standard input, or standard output for text.
 """
 
@@ -183,7 +183,7 @@ class Files:
         return sys.stderr if self.uses_stdout else sys.stdout
 
     def tell(self, lines: Iterable[str]) -> None:
-        """Print lines as messages; with ``-q`` they are not even made."""
+        """Print lines as messages; with ``-q`` they are not computed."""
         for line in () if self.quiet else lines:
             print(line, file=self.messages)
 
@@ -200,7 +200,7 @@ def _write_to_stdout(data: bytes) -> None:
     try:
         with naming(STDOUT_NAME):
             sys.stdout.flush()
-            if sys.stdout.isatty():  # files and pipes get the very bytes
+            if sys.stdout.isatty():  # files and pipes get the exact bytes
                 data = printable(data.decode(errors="backslashreplace")).encode()
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
@@ -311,7 +311,7 @@ def _check_any_reader(arguments: argparse.Namespace) -> None:
     from odc_mlir.frontend.export_circle import is_tflite
 
     if not is_tflite(arguments.output or ""):
-        raise OptionError("--any-reader is of .tflite files, and none is written", hint="leave it out")
+        raise OptionError("--any-reader applies only to .tflite outputs", hint="leave it out")
 
 
 def _checked_inputs(arguments: argparse.Namespace, action: argparse.Action, role: Input) -> list[str]:
@@ -322,7 +322,7 @@ def _checked_inputs(arguments: argparse.Namespace, action: argparse.Action, role
         setattr(arguments, action.dest, named if isinstance(value, list) else named[0])
     texts = [text for text in _values(arguments, action) if text != STANDARD]
     for text in texts:
-        with suppress(OSError, ValueError):  # the command says what is wrong with it
+        with suppress(OSError, ValueError):  # the command reports the error
             mode = os.stat(text).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise OptionError(f"{text} is not a regular file")

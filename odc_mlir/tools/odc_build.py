@@ -30,7 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     text = "a .toml file, or a .cfg or workflow .json file of ONE's onecc"
     add_input(parser, "flow", metavar="FLOW", stdin=False, help=text)
-    add_switch(parser, "--dry-run", "print the commands and run none")
+    add_switch(parser, "--dry-run", "print the commands without running them")
     add_switch(parser, "--force", "run every step")
     parser.add_argument(
         "--codegen-target",
@@ -64,10 +64,10 @@ def _body(arguments: argparse.Namespace) -> int | None:
     flow = read_flow(arguments.flow, arguments.codegen_target)
     for note in flow.notes:
         logging.getLogger(__name__).warning("%s", note)
-    for step in flow.steps:  # no step runs before the options of all are known
+    for step in flow.steps:  # check the options of all steps before any step runs
         try:
             _tool(step.command).build_parser().parse_args(step.words)
-        except SystemExit as stop:  # the parser has said why
+        except SystemExit as stop:  # the parser has reported the error
             if stop.code:
                 return int(stop.code)
     if arguments.dry_run:

@@ -73,9 +73,9 @@ def build_parser() -> argparse.ArgumentParser:
     turned.add_argument("--to", choices=("int8", "uint8"), required=True, help="element type of the result")
 
     joined = add_command(
-        commands, "join", "make models signatures of one model, which stores equal constants once", _join
+        commands, "join", "join models to one with a signature for each, which stores equal constants once", _join
     )
-    text = "models; their names become the signatures'"
+    text = "models; their names become names of signatures"
     add_input(joined, "models", metavar="MODEL.circle", nargs="+", stdin=False, help=text)
     add_output(joined, "-o", "--output", metavar="OUT", kind=MODEL, required=True, help="joint model, .circle")
     add_overwrite(joined)
@@ -270,7 +270,7 @@ def _join(arguments: argparse.Namespace) -> None:
 
     models = {Path(path).stem: read_model(path) for path in arguments.models}
     if len(models) < len(arguments.models):
-        raise OptionError("two models have the same name, which becomes the signature's", hint="rename one")
+        raise OptionError("two models have the same name, but names of signatures must differ", hint="rename one")
     data = write_model(join_signatures(models))
     write_output(arguments.output, data, MODEL, overwrite=arguments.overwrite)
     arguments.files.tell([f"{counted(len(data), 'byte')} with the signatures {', '.join(models)}"])

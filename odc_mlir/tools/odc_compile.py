@@ -1,4 +1,4 @@
-"""``odc-compile``: compile a quantised model for an NPU into a package, and explain the result."""
+"""``odc-compile``: compile a model for an NPU or a processor to a package, and explain the result."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def _emit(arguments: argparse.Namespace) -> None:
             made.require_passed()
     module = made.model if chosen else api.load(arguments.model)
     module = compiler.lower(module, arguments.emit, **_options(arguments))
-    # As everywhere: text in a file stands alone, a terminal is spared the constants.
+    # Files contain all constants; terminals get them elided.
     if arguments.output:
         arguments.files.write("output", lambda: module_text(module))
     else:
@@ -271,7 +271,7 @@ def _compile(arguments: argparse.Namespace) -> None:
     if arguments.quiet and (is_modelled or package.plan is None):
         from odc_mlir.runtime.reporting.report_partition import host_warning
 
-        # What a script has to know: the package does not do what it was made for.
+        # Scripts need to know that most of the work stays on the host.
         if (warning := host_warning(package)) is not None:
             print(f"odc-compile: warning: {warning}", file=sys.stderr)
 

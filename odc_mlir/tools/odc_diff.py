@@ -25,7 +25,7 @@ VISQ_METRICS = ("mpeir", "mse", "tae", "srmse")
 _SEED = 1
 SCHEMA_VERSION = 1
 
-# Converters make names of hundreds of characters; the JSON document and the verdict have them whole.
+# Converters make names of hundreds of characters; the JSON document and the verdict print them in full.
 _NAME_WIDTH = 48
 
 

@@ -91,13 +91,13 @@ class SystemFact:
 
 
 def diagnose() -> Iterator[SystemFact]:
-    """Yield everything that can be wrong with an installation, fact by fact, without raising."""
+    """Yield facts about everything that can be wrong with an installation, without raising."""
     yield SystemFact("versions", "odc-mlir", __version__)
     yield SystemFact("versions", "python", f"{platform.python_version()} ({sys.executable})")
     yield SystemFact("versions", "system", platform.platform())
     yield from _libraries()
     yield from _metadata()
-    with ThreadPoolExecutor() as pool:  # so that a plugin that hangs delays them only once
+    with ThreadPoolExecutor() as pool:  # a plugin that hangs delays them only once
         parts = [pool.submit(list, part) for part in (_targets(), _plugins(), _devices())]
     for part in parts:
         yield from part.result()
@@ -127,7 +127,7 @@ def _libraries() -> Iterator[SystemFact]:
                 yield SystemFact("libraries", name, f"not installed (extra {extra})", "note", hint)
             else:
                 yield SystemFact("libraries", name, "missing", "problem", f"pip install {requirement.strip()!r}")
-        except Exception as error:  # depends on the line that the parser stumbles over
+        except Exception as error:  # the exception depends on the malformed line
             text = f"its metadata cannot be read: {type(error).__name__}: {error}"
             yield SystemFact("libraries", name, text, "problem", f"pip install --force-reinstall {name}")
 

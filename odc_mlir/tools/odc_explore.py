@@ -64,7 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, metavar="N", help="random seed (0)")
     parser.add_argument("--jobs", type=int, metavar="N", default=1, help="processes (%(default)s)")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a Dask cluster instead")
-    add_output(parser, "--storage", metavar="FILE.sqlite", kind=STUDY, help="store trials, and resume from them")
+    add_output(parser, "--storage", metavar="FILE.sqlite", kind=STUDY, help="trials to store, and to resume from")
     add_output(parser, "-o", "--output", metavar="FILE.html", kind=PAGE, help="write the results as a page")
     add_output(parser, "--json", metavar="FILE", kind=DOCUMENT, help="write the results as JSON")
     add_output(parser, "--csv", metavar="FILE", kind=TABLE, help="write one line per point")

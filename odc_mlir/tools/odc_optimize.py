@@ -38,9 +38,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--io-layout",
         choices=("keep", "nhwc"),
         default="keep",
-        help="keep inputs and outputs as they are, or store images channels last where that saves work",
+        help="keep inputs and outputs as they are, or store images channels last if that saves work",
     )
-    parser.add_argument("--max-rewrites", type=int, metavar="N", help="stop after this many, to bisect")
+    parser.add_argument("--max-rewrites", type=int, metavar="N", help="stop after this many rewrites, to bisect")
     add_switch(parser, "--verify", "run both models on the same inputs and compare them")
     add_input(parser, "--load", metavar="DATA", help="inputs to verify on: an NPZ or HDF5 file (default: random)")
     add_output(parser, "--report-json", metavar="FILE", kind=REPORT, help="write what was rewritten as JSON")
@@ -82,7 +82,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
         raise ModelError(
             f"the rewritten model differs: real outputs by {made.difference.relative:.2g} of the largest, integers by "
             f"{made.difference.codes}; rounding explains {made.difference.tolerance:.2g} and 0",
-            hint="halve --max-rewrites to find the rewrite that does it",
+            hint="bisect with --max-rewrites to find the wrong rewrite",
         )
     return None
 

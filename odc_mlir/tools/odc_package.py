@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="M:S:I=M:S:I,…",
         action="append",
         default=[],
-        help="an output and the inputs that it is connected to",
+        help="an output, and the inputs connected to it",
     )
     add_overwrite(pack)
 
@@ -64,7 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_switch(check, "--json", "print one JSON document")
 
     rollback = add_command(
-        commands, "rollback", "remove what was installed into a package, so that it runs its own model again", _rollback
+        commands, "rollback", "undo on-device compilation: the package runs its own model again", _rollback
     )
     add_input(rollback, "package", metavar="PACKAGE", stdin=False)
     return parser

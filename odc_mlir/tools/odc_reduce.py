@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
 _PLACE = "{}"
-_CANNOT_RUN = (126, 127)  # what a shell says of commands that it cannot start
+_CANNOT_RUN = (126, 127)  # exit codes of shells for commands that they cannot start
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -44,8 +44,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="smaller model: .circle, .tflite",
     )
     parser.add_argument("--match", metavar="TEXT", help="the command must also print this, to either stream")
-    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="of one check (%(default)s s)")
-    parser.add_argument("--max-checks", type=int, default=1000, metavar="N", help="stop after this many (%(default)s)")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="limit of a check (%(default)s s)")
+    parser.add_argument("--max-checks", type=int, default=1000, metavar="N", help="most checks (%(default)s)")
     add_switch(parser, "--keep-weights", "do not set weights to zero")
     add_overwrite(parser)
     return parser
@@ -74,7 +74,7 @@ def _body(arguments: argparse.Namespace) -> None:
         def fails(candidate: ModuleOp) -> bool:
             try:
                 ended, printed = run(candidate)
-            except OdcError:  # what cannot be written is not a model
+            except OdcError:  # a model that cannot be written is not a candidate
                 return False
             return ended == code and (arguments.match is None or arguments.match in printed)
 
@@ -89,7 +89,7 @@ def _body(arguments: argparse.Namespace) -> None:
         path.write_bytes(b"")
         is_blind = _run(arguments.check, path, arguments.timeout) == (code, text)
         found = reduce(module, fails, most_checks=arguments.max_checks, zeros=not arguments.keep_weights)
-    # What another program fails on need not be what LiteRT runs.
+    # A program may fail on a model that LiteRT does not run.
     save_module(found.model, arguments.output, overwrite=arguments.overwrite, any_reader=True)
     if is_blind:
         print(

@@ -163,7 +163,7 @@ def _body(arguments: argparse.Namespace) -> None:
     memory = MemoryPoll(arguments.mem_poll)
     measurement = LatencyProfile()
     if arguments.gpumem_poll:
-        raise UnsupportedError("there is no GPU to report memory of", hint="use --mem_poll")
+        raise UnsupportedError("there is no GPU whose memory could be reported", hint="use --mem_poll")
     _check_prompt(arguments)
     model = staged_model(arguments, lambda model, count: _recorded_on(arguments, model, shapes, count))
     if arguments.prompt is not None:
@@ -188,7 +188,7 @@ def _body(arguments: argparse.Namespace) -> None:
     memory.sample("MODEL_LOAD")
     samples = _samples(arguments, executor, shapes)
     start = time.perf_counter()
-    # Inner operators would be blamed for a shape that is wrong already here.
+    # Check shapes here; an operator inside the model would get the blame.
     bound = bind_inputs(executor.graph.input_infos(), samples.records[0], resize=shapes is not None)
     executor.prepare([array.shape for array in bound])
     measurement.prepare_seconds = time.perf_counter() - start

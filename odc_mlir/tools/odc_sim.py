@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-sim``."""
     parser = base_parser(
         "odc-sim",
-        "Run one compiled segment on the NPU simulator: bit-exact values, every cycle accounted for.",
+        "Run one compiled segment on the NPU simulator: bit-exact values and the causes of all cycles.",
         epilog="Uses only the file and its inputs; no model or compiler is needed. docs/npu.md describes the machine.",
     )
     add_input(parser, "segment", metavar="SEGMENT.npu", help="a compiled segment, or a listing of one")
@@ -101,7 +101,7 @@ def _binary(path: Path) -> bytes:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return data  # neither: what loads it says so
+        return data  # neither: the loader reports the error
     return write(read_listing(text))
 
 

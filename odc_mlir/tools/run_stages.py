@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odc_mlir.runtime.session.settings import Settings
 
 
-# What onert_run calls the schemes, and how it names the files that it makes of them.
+# onert_run's names of schemes, and suffixes of its quantised files.
 QUANTIZED_SUFFIXES = {
     "uint8": "_quantized_q8",
     "int16": "_quantized_q16",
@@ -139,7 +139,7 @@ def backend_of_settings(package: Package | None) -> Backend:
         first = usable_backends(names, package.plan if package is not None else None)[0] if names else NPU
     except SessionError as error:
         others = settings.without_backends(error.message)
-        if others is None or others.get("BACKENDS"):  # they are the environment's
+        if others is None or others.get("BACKENDS"):  # settings are environment variables
             raise
         _log.warning("%s", others.ignored[-1])
         return "auto"

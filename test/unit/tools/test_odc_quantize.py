@@ -315,7 +315,7 @@ def test_a_tflite_file_holds_what_litert_runs(
         (["-o", "q.circle", "--mean", "x"], 1, "--mean is 'x', expected one number, or one per channel"),
         (["-o", "q.circle", "--max-drop", "1", "--calibration", "{data}"], 1, ": --max-drop needs labels"),
         (["-o", "q.circle", "--records", "nothing"], 1, "cannot read the records: No such file"),
-        (["-o", "q.circle", "--any-reader"], 1, "--any-reader is of .tflite files, and none is written; leave it out"),
+        (["-o", "q.circle", "--any-reader"], 1, "--any-reader applies only to .tflite outputs; leave it out"),
         (["-o", "q.onnx", "--scheme", "int8_wo"], 1, "cannot tell the format of 'q.onnx' by its name"),
         (["-o", "q.circle", "--scheme", "int5"], 2, "invalid choice: 'int5'"),
         (["-o", "q.circle", "--calibration", "{data}", "--limit", "nan"], 1, "the limit of mpeir is nan"),
