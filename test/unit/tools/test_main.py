@@ -27,7 +27,7 @@ def test_every_script_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     text = capsys.readouterr().out
     assert all(f"  {name} " in text for name in commands())
-    assert "compile a quantised model" in text
+    assert "compile a model for an NPU" in text
 
 
 @pytest.mark.parametrize("name", commands())
