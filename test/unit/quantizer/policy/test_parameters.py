@@ -1,8 +1,9 @@
-"""Schemes, scales and zero points, and grids of weights."""
+"""Ranges, schemes, scales and zero points, grids of weights, and layers as products."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
@@ -13,13 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import odc_mlir
+from helpers.models import ModelBuilder
 from odc_mlir import ops
-from odc_mlir.errors import ModelError, OptionError
+from odc_mlir.calibration.statistics import TensorStatistics
+from odc_mlir.errors import ModelError, OdcError, OptionError
+from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.ops.spec import QuantParams
+from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.quantizer.policy import schemes
+from odc_mlir.quantizer.policy.products import Product
+from odc_mlir.quantizer.policy.ranges import MODES, Tail, choose_range, with_room
 from odc_mlir.quantizer.policy.schemes import activation_params, on_grid, quantize_constant, scheme, weight_params
+from odc_mlir.runtime.execution.graph import build_graph
 
 FINITE = st.floats(-1e30, 1e30, allow_nan=False)
 ASYMMETRIC = st.sampled_from(["uint8", "int8"])
@@ -365,3 +373,196 @@ def test_results_gain_by_fitting(dtype: str, gain: float) -> None:
     assert errors[1] < gain * errors[0]
     assert schemes.fitted(array, params, "int16") == params
     assert DTYPES[dtype].bits < 16
+
+
+VALUES = st.floats(-1e6, 1e6, width=32)
+RUNS = st.lists(st.lists(VALUES, min_size=1, max_size=9), min_size=1, max_size=40)
+
+
+def _of(runs: Any) -> TensorStatistics:
+    stats = TensorStatistics()
+    for run in runs:
+        stats.add(np.array(run, np.float32))
+    return stats
+
+
+@given(RUNS, st.sampled_from(sorted(MODES)))
+def test_every_range_lies_within_what_was_seen(runs: list[list[float]], mode: str) -> None:
+    stats = _of(runs)
+    low, high = choose_range(stats, mode)
+    assert stats.minimum <= low <= high <= stats.maximum
+
+
+@given(RUNS, st.floats(0, 100), st.floats(0, 100))
+def test_percentile_is_numpys(runs: list[list[float]], a: float, b: float) -> None:
+    stats, (low, high) = _of(runs), sorted((a, b))
+    expected = sorted((np.percentile(stats.minima.astype(float), low), np.percentile(stats.maxima.astype(float), high)))
+    assert choose_range(stats, "percentile", low=low, high=high) == tuple(expected)
+
+
+def test_percentile_as_record_minmax_has_it() -> None:
+    stats = _of([[-0.5, 1], [-1, 2], [-1.5, 3], [-2, 4], [-2.5, 5]])
+    assert choose_range(stats, "percentile") == pytest.approx((-2.48, 4.96))
+    assert choose_range(stats, "percentile", low=0, high=100) == choose_range(stats, "minmax") == (-2.5, 5.0)
+    assert choose_range(_of([[3, 4]]), "percentile") == (3.0, 4.0)
+
+
+def test_moving_average_also_of_extremes_alone() -> None:
+    stats = _of([[-k, k] for k in range(40)])
+    high = (15 * 0.9 + 31 * 0.1) * 0.9 + 39 * 0.1
+    assert choose_range(stats, "moving-average") == pytest.approx((-high, high))
+    assert choose_range(stats, "moving-average", batch=1, constant=1.0) == (-39.0, 39.0)
+    assert choose_range(stats, "moving-average", batch=100) == (-39.0, 39.0)
+    extremes = TensorStatistics.of_extremes([-1, -2], [1, 3])
+    assert choose_range(extremes, "minmax") == (-2.0, 3.0)
+    assert choose_range(extremes, "moving-average", batch=1) == pytest.approx((-1.1, 1.2))
+
+
+@pytest.mark.parametrize("mode", sorted(MODES))
+@pytest.mark.parametrize("value", [0.0, 3.0, -3.0])
+def test_constant_tensors(mode: str, value: float) -> None:
+    assert choose_range(_of([[value] * 5] * 3), mode) == (value, value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "text"),
+    [
+        ("max", {}, r"unknown range mode 'max'; use one of minmax, "),
+        ("percentile", {"batch": 3}, "percentile has no option 'batch'; it takes low, high"),
+        ("minmax", {"low": 3}, "minmax has no option 'low'; it takes none"),
+        ("percentile", {"low": -1}, "expected 0 <= low <= high <= 100"),
+        ("percentile", {"high": 101}, "expected 0 <= low <= high <= 100"),
+        ("percentile", {"low": 60, "high": 50}, "expected 0 <= low <= high <= 100"),
+        ("moving-average", {"batch": 0}, "batch is 0, expected at least 1 run"),
+        ("moving-average", {"constant": 1.5}, r"constant is 1\.5, expected 0 to 1"),
+        ("minmax", None, "no usable value has been recorded"),
+    ],
+)
+def test_refusals(mode: str, options: dict[str, float] | None, text: str) -> None:
+    with pytest.raises(OdcError, match=text):
+        choose_range(TensorStatistics() if options is None else _of([[1, 2]] * 2), mode, **options or {})
+
+
+DRAWS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "exponential": lambda random, count: random.exponential(size=count),
+    "normal": lambda random, count: random.normal(size=count),
+    "lognormal": lambda random, count: np.exp(0.5 * random.normal(size=count)),
+    "uniform": lambda random, count: random.random(count),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_many_values_tell_what_an_end_cuts_off(name: str) -> None:
+    random = np.random.default_rng(1)
+    seen, others = DRAWS[name](random, 3000), DRAWS[name](random, 1_000_000)
+    end = np.quantile(others, 0.9)
+    (found,) = Tail.of(seen).cut_off(np.array([end]))
+    assert found == pytest.approx(np.square(np.maximum(others - end, 0.0)).mean(), rel=0.4)
+
+
+def test_values_beyond_the_largest_are_those_of_the_tail() -> None:
+    random = np.random.default_rng(2)
+    tail, others = Tail.of(random.exponential(size=3000)), random.exponential(size=1_000_000)
+    beyond = others[others > 3.0]
+    lost, power = tail.beyond(3.0, 4.0, np.array([0.0]))
+    assert lost[0] == pytest.approx(np.square(np.maximum(beyond - 4.0, 0.0)).mean(), rel=0.3)
+    assert power[0] == pytest.approx(np.square(beyond).mean(), rel=0.1)
+    assert tail.beyond(3.0, 2.0, np.array([0.0]))[0][0] == pytest.approx(2.0, rel=0.3)  # beyond 3 itself
+    even = Tail.of(np.ones(20))  # equal values have none
+    assert even.cut_off(np.array([1.0, 2.0])).tolist() == [0.0, 0.0]
+    assert even.beyond(1.0, 2.0, np.array([0.1, -0.1]))[0].tolist() == [0.0, 0.0]
+
+
+def _room(rows: np.ndarray, bits: int = 8) -> tuple[float, float]:
+    """By which parts of what was seen the ends lie beyond it."""
+    stats = _of(rows)
+    low, high = with_room(stats, rows.shape[1], bits)
+    span = stats.maximum - stats.minimum
+    return (stats.minimum - low) / span, (high - stats.maximum) / span
+
+
+def test_heavier_tails_get_more_room_and_many_elements_hardly_any() -> None:
+    random = np.random.default_rng(3)
+    for tail in (random.normal(size=(48, 1)), random.standard_t(3, size=(48, 1)), random.laplace(size=(48, 1))):
+        assert min(_room(tail)) > 0.1
+    assert max(_room(random.normal(size=(48, 4096)))) < 0.1
+    assert max(_room(random.random((100, 1)))) < 0.2
+
+
+def test_the_same_room_pays_on_values_that_were_not_seen() -> None:
+    """Rounding and cutting off together, on the average of draws, against ends as they were seen."""
+    random, gains = np.random.default_rng(4), []
+    for _ in range(40):
+        seen, others = random.normal(size=(32, 1)), random.normal(size=4000)
+        stats = _of(seen)
+        plain, wide = (
+            ((high - low) / 255) ** 2 / 12 + np.square(others - np.clip(others, low, high)).mean()
+            for low, high in ((stats.minimum, stats.maximum), with_room(stats, 1, 8))
+        )
+        gains.append(10 * np.log10(plain / wide))
+    assert np.mean(gains) > 5.0
+
+
+def test_ends_at_zero_and_of_what_does_not_vary_or_was_seen_once_stay() -> None:
+    rows = np.random.default_rng(5).exponential(size=(30, 1))
+    rows[0] = 0.0
+    low, high = with_room(_of(rows), 1, 8)
+    assert low == 0.0
+    assert high > rows.max()
+    for rows in (np.zeros((4, 1)), np.ones((1, 1))):
+        assert with_room(_of(rows), 1, 8) == (rows.min(), rows.max())
+
+
+LAYERS: list[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ("CONV_2D", (2, 5, 6, 4), (6, 3, 2, 4), {"padding": "same", "stride_h": 2, "stride_w": 1}),
+    ("CONV_2D", (1, 7, 7, 4), (6, 3, 3, 2), {"padding": "same"}),
+    ("CONV_2D", (1, 7, 9, 3), (2, 2, 3, 3), {"padding": "valid", "dilation_h_factor": 2, "dilation_w_factor": 3}),
+    ("DEPTHWISE_CONV_2D", (1, 6, 5, 3), (1, 3, 3, 6), {"padding": "same", "depth_multiplier": 2}),
+    ("DEPTHWISE_CONV_2D", (2, 6, 5, 3), (1, 2, 2, 3), {"padding": "valid", "depth_multiplier": 1, "stride_w": 2}),
+    ("FULLY_CONNECTED", (3, 8), (5, 8), {}),
+]
+
+
+def layer_of(name: str, shape: tuple, filters: tuple, options: dict) -> tuple[bytes, Node, Product]:
+    """A layer: its file, its node, and as products."""
+    builder = ModelBuilder()
+    steps = {} if name == "FULLY_CONNECTED" else {"stride_h": 1, "stride_w": 1}
+    x, w = builder.tensor("x", shape), builder.constant("w", np.random.default_rng(0).standard_normal(filters))
+    file = builder.file([x], [builder.made("y", None, name, x, w, **steps | options)])
+    node = build_graph(read_model(file)).nodes[0].node
+    return file, node, Product.of(node)
+
+
+@pytest.mark.parametrize(("name", "shape", "filters", "options"), LAYERS)
+def test_products_are_the_layer(name: str, shape: tuple, filters: tuple, options: dict) -> None:
+    file, node, product = layer_of(name, shape, filters, options)
+    random = np.random.default_rng(1)
+    runs = [random.standard_normal(shape).astype(np.float32) for _ in range(4)]
+    x, weights = runs[0], node.operand(1).array()
+    (expected,) = odc_mlir.run(file, [x], backend="host")
+    rows = product.rows(x)
+    results = np.einsum("gnk,gok->ngo", rows, product.matrix(weights))
+    np.testing.assert_allclose(results.reshape(expected.shape), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(product.weights(product.matrix(weights)), weights)
+    assert (product.name, product.row_count(x)) == ("y", rows.shape[1])
+    np.testing.assert_array_equal(product.rows(x, 2, 5), rows[:, 2::5])
+    np.testing.assert_allclose(product.means(x)[0], rows.mean(axis=1, dtype=np.float64), rtol=1e-5, atol=1e-6)
+    joined = np.concatenate(runs)
+    np.testing.assert_array_equal(product.rows(joined), np.concatenate([product.rows(x) for x in runs], axis=1))
+    np.testing.assert_array_equal(product.means(joined, 4), np.concatenate([product.means(x) for x in runs]))
+
+
+def test_scales_go_with_their_results() -> None:
+    *_, product = layer_of(*LAYERS[3])
+    scales, zero_points = product.scales(QuantParams((1.0, 2.0, 3.0, 4.0, 5.0, 6.0), (0,) * 6, 3))
+    assert scales.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert not zero_points.any()
+    assert product.scales(QuantParams((0.5,), (7,)))[1].tolist() == [[7, 7]] * 3
+
+
+@pytest.mark.parametrize("operator", ["ADD", "FULLY_CONNECTED"])
+def test_other_operators_and_computed_weights_are_no_products(operator: str) -> None:
+    builder = ModelBuilder()
+    a, b = builder.tensor("a", (4, 4)), builder.tensor("b", (4, 4))
+    model = builder.finish([a, b], [builder.made("c", (4, 4), operator, a, b)])
+    assert Product.of(build_graph(model).nodes[0].node) is None
