@@ -202,13 +202,6 @@ def test_codes_of_16_bits_are_found_where_fewer_miss_a_limit(options: dict[str, 
     assert hint.startswith(f"--scheme {scheme} keeps the limits in about ")
 
 
-@pytest.mark.parametrize("reader", [None, "litert"])
-def test_weights_alone_get_16_bits_where_the_reader_has_kernels(reader: str | None) -> None:
-    made = _made(scheme="int8_wo", help=True, metric="sqnr", limit=45.0, reader=reader)
-    found = {step for point in made.verdict["front"] for step in point["precisions"].values()}
-    assert ("float" in found, "int16_wo" in found) == (True, reader is None)
-
-
 @pytest.mark.parametrize(("flag", "more"), [("--max-drop", ""), ("--limit", "; these are options of odc-quantize")])
 def test_a_command_without_an_option_says_whose_it_is(flag: str, more: str) -> None:
     hint = f"allow more loss ({flag})"

@@ -268,6 +268,8 @@ def test_nothing_misleading_passes(case: str) -> None:
     with pytest.raises(OdcError) as raised:
         _require_passed(model, options)
     assert "\n" not in str(raised.value)
+    if case == "checked on one sample of others":
+        assert "a single sample checked the model, which says nothing of others" in str(raised.value)
 
 
 def _require_passed(model: bytes, options: dict[str, Any]) -> None:

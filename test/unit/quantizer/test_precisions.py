@@ -210,23 +210,6 @@ def test_what_alone_keeps_limits_is_looked_for_below_the_most_accurate(kept: int
     assert _taken(search) == kept
 
 
-@pytest.mark.parametrize(("real", "is_taken"), [(135.0, True), (145.0, False)])
-def test_an_estimate_that_is_too_high_does_not_deny_what_keeps_limits(real: float, is_taken: bool) -> None:
-    """Its package says how long it takes."""
-    search, _ = _search(lambda count: 0.0, max_time_ms=140e-6, target="npu-256")
-    search._levels = ("int8", "int16x8", "float")
-    search.rules = SimpleNamespace(
-        time=lambda module, *, compiled=False: SimpleNamespace(ns=real if compiled else module),
-        is_timed=lambda module: False,
-    )
-    chosen, other = (
-        Tried({}, _candidate(Recipe(), estimate), {"mpeir": error}, (10.0,))
-        for estimate, error in ((130.0, 0.2), (150.0, 0.01))
-    )
-    search.tried = {(False, (("layer", str(number)),)): tried for number, tried in enumerate((chosen, other))}
-    assert search._holding() is (other if is_taken else None)
-
-
 def test_of_a_network_that_takes_long_few_points_are_measured_for_a_budget() -> None:
     sizes = list(range(170, 100, -10))
     search, refined = _search(lambda count: -count, sizes=sizes, macs=1 << 26, max_bytes=145)

@@ -200,21 +200,6 @@ BOUNDS = {
 }
 
 
-def test_element_types() -> None:
-    rows = {name: (item.activations, item.weights, item.bias, item.family) for name, item in schemes.SCHEMES.items()}
-    assert rows == {
-        "uint8": ("uint8", "uint8", "int32", "one"),
-        "int8": ("int8", "int8", "int32", "tflite"),
-        "int8x4": ("int8", "int4", "int32", "tflite"),
-        "int16": ("int16", "int16", "int64", "one"),
-        "int16x8": ("int16", "int8", "int64", "tflite"),
-        "int8_wo": (None, "int8", None, "one"),
-        "int16_wo": (None, "int16", None, "one"),
-        "int4_wo": (None, "int4", None, "one"),
-    }
-    assert schemes.PRECISIONS == ("uint8", "int8", "int8x4", "int16", "int16x8", "float")
-
-
 @pytest.mark.parametrize("key", schemes.FIXED, ids=str)
 def test_fixed_parameters_hold_the_results(key: tuple[str, str]) -> None:
     used = {spec.quant.table for spec in ops.all_specs().values() if spec.quant.kind is QuantKind.FIXED}
