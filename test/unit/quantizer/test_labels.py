@@ -22,7 +22,7 @@ from odc_mlir.quantizer.policy.verdict import unshown
 from odc_mlir.quantizer.quantize import embed_ranges
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.quantizer.samples import split
-from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.reporting import labels as checks
 from odc_mlir.runtime.reporting.labels import FLOAT_MODEL, Misfit, check_answers, classes_moved, columns_moved, misfit
 
@@ -454,10 +454,6 @@ def _in_unit(pictures: np.ndarray, unit: str) -> Samples:
     return [[(low + (high - low) * picture).astype(np.float32)] for picture in pictures]
 
 
-def _graph(file: bytes) -> Graph:
-    return build_graph(read_model(file))
-
-
 @pytest.mark.parametrize(
     ("trained", "given", "what"),
     [
@@ -473,11 +469,12 @@ def test_labels_tell_the_unit_of_pixels(trained: str, given: str, what: str) -> 
     right = [np.mean(classes(outputs_by_run(file, seen)) == labels) for seen in (samples, as_trained)]
     assert right[0] < 0.5
     assert right[1] == 1.0
+    graph = build_graph(read_model(file))
     with pytest.raises(InputError, match=rf"gets 0 % of the labels right, and 100 % of them with input 'in0' {what}: "):
-        Reference(_graph(file), samples, labels)
-    Reference(_graph(file), as_trained, labels)
+        Reference(graph, samples, labels)
+    Reference(graph, as_trained, labels)
     poor = (labels + np.where(np.arange(PICTURES) % 5 < 2, 0, 2 + np.arange(PICTURES) % 2)) % KINDS
-    Reference(_graph(file), as_trained, poor)  # has no unit that helps
+    Reference(graph, as_trained, poor)  # has no unit that helps
 
 
 def test_samples_in_another_unit_than_others_or_than_ranges_are_told() -> None:

@@ -36,7 +36,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.quantizer import pareto
 from odc_mlir.quantizer.layers import Effect
 from odc_mlir.quantizer.models import Candidate, Recipe, layers_of, prepare
-from odc_mlir.quantizer.pareto import Border, Network, Point, Pricing, Problem, RoundingNoise, first_good, front
+from odc_mlir.quantizer.pareto import Border, Network, Point, Problem, RoundingNoise, first_good, front
 from odc_mlir.quantizer.policy import schemes
 from odc_mlir.quantizer.policy.options import make_options
 from odc_mlir.quantizer.policy.verdict import Limit
@@ -208,13 +208,6 @@ def test_what_alone_keeps_limits_is_looked_for_below_the_most_accurate(kept: int
     options: dict[str, Any] = {"sizes": sizes, "macs": 1 << 26, "max_bytes": sizes[LAYERS - 1]}
     search, _ = _search(lambda count: PLAIN_DB + count, lambda count: 0.01 if count == kept else 0.2, **options)
     assert _taken(search) == kept
-
-
-def test_of_a_network_that_takes_long_few_points_are_measured_for_a_budget() -> None:
-    sizes = list(range(170, 100, -10))
-    search, refined = _search(lambda count: -count, sizes=sizes, macs=1 << 26, max_bytes=145)
-    assert sizes[_taken(search)] == 140
-    assert len(refined) < LAYERS
 
 
 @pytest.mark.parametrize("wide", range(1, 2 * LAYERS))
@@ -416,16 +409,6 @@ def test_weights_alone_get_eight_bits_where_four_are_too_coarse() -> None:
     assert small.passed, small
     assert len(small.to_circle()) <= sizes[1] + 16
     assert "int4_wo" in small.verdict["choices"]["precisions"].values()
-
-
-@pytest.mark.parametrize(("scheme", "places"), [("int8x4", [1, 3]), ("int8", [0, 1, 3])])
-def test_who_asks_for_four_bits_keeps_some_weights_of_four(scheme: str, places: list[int]) -> None:
-    """A search may not take them all: layers without weights are no part of what was asked for."""
-    examination: Any = SimpleNamespace(weights=lambda: {"conv": 100, "add": 0, "dense": 10})
-    levels, names = [scheme, *schemes.ladder_of(scheme)], ["add", "conv", "mul", "dense"]
-    pricing = Pricing(make_options(scheme=scheme), {}, examination, lambda _: None, None, None, names, levels)
-    assert pricing.of_scheme([0, 1, 3]) == places
-    assert pricing.of_scheme([0, 2]) == [0, 2]
 
 
 NORM, SOFTMAX = ["sq", "v", "ve", "r"], ["s", "e"]
