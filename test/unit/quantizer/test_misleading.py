@@ -83,15 +83,15 @@ def _evaluated(change: Callable[[np.ndarray], np.ndarray]) -> Case:
     return _with(evaluation=[[change(x)] for (x,) in SAMPLES])
 
 
+@cache
+def answers_of_classifier() -> np.ndarray:
+    file, samples = classifier()
+    return np.array([int(np.argmax(odc_mlir.run(file, list(sample))[0])) for sample in samples])
+
+
 def _labelled(labels: Callable[[np.ndarray], Any], **options: Any) -> Case:
     """The classifier with labels made of its own answers."""
-
-    def make() -> dict[str, Any]:
-        file, samples = classifier()
-        answers = np.array([int(np.argmax(odc_mlir.run(file, list(sample))[0])) for sample in samples])
-        return _of((file, samples), labels=labels(answers), **options)
-
-    return make
+    return lambda: _of(classifier(), labels=labels(answers_of_classifier()), **options)
 
 
 @cache
@@ -106,12 +106,7 @@ def damaged() -> tuple[bytes, Samples, np.ndarray]:
 
 def _told(factor: float, offset: float = 0.0) -> Case:
     """The answers of a regressor that quantising destroys, as labels in another unit."""
-
-    def make() -> dict[str, Any]:
-        file, samples, answers = damaged()
-        return _of((file, samples), labels=factor * answers + offset, normalize="off")
-
-    return make
+    return lambda: _of(damaged()[:2], labels=factor * damaged()[2] + offset, normalize="off")
 
 
 def _records(evaluation: Samples = SAMPLES, **fields: Callable[[dict], Any] | Any) -> Case:
@@ -268,8 +263,6 @@ def test_nothing_misleading_passes(case: str) -> None:
     with pytest.raises(OdcError) as raised:
         _require_passed(model, options)
     assert "\n" not in str(raised.value)
-    if case == "checked on one sample of others":
-        assert "a single sample checked the model, which says nothing of others" in str(raised.value)
 
 
 def _require_passed(model: bytes, options: dict[str, Any]) -> None:

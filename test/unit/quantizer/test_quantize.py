@@ -152,10 +152,14 @@ def test_weights_only_needs_no_data_and_is_not_checked_then(caplog: pytest.LogCa
         missed.require_passed()
 
 
-def test_time_that_is_over_ends_the_search() -> None:
+def test_time_that_is_over_ends_the_search_and_one_sample_is_not_enough() -> None:
     made = _made(max_seconds=0.0, help=True)
     assert len(made.verdict["steps"]) == 1
     assert "not all improvements were tried within 0 s (--max-seconds)" in made.verdict["findings"]
+    _, samples = without_ranges(rescaled_mobilenet)
+    made = _made(rescaled_mobilenet, calibration=samples[1:], evaluation=samples[:1], scheme="int16x8", limit=0.3)
+    assert not made.passed
+    assert made.verdict["problems"] == ["a single sample checked the model, which says nothing of others"]
 
 
 def test_fake_quantised_and_integer_models_are_close_and_give_each_other() -> None:
