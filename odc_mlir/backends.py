@@ -89,7 +89,7 @@ class CompilerBackend(ABC):
     partitioned: ClassVar[str]
     last: ClassVar[str] = ""  # the stage that binaries are emitted from; "" if binaries are made from segments
     lowered: ClassVar[str | None] = None
-    reuses: ClassVar[bool] = False  # whether a segment may get the binary of an equal one, by :meth:`renamed`
+    reuses: ClassVar[bool] = False  # whether binaries are reused for equal segments after a failure, by :meth:`renamed`
 
     target: str
 

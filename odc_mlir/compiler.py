@@ -205,7 +205,7 @@ def _check_added(context: Context, last: str, after: str | None = None) -> None:
 def declare_states(module: ModuleOp, states: States | None) -> None:
     """Declare ``states`` in ``module``, or check its own if None; raise OptionError if they do not fit.
 
-    Of an output that is shorter than its input, such as the new keys of a cache, the input's last rows go before it.
+    An output that is shorter than its input, such as new keys of a cache, gets the input's last rows in front of it.
     """
     if states is not None:
         set_states(module, append_rows(module, pairs_of(states)))
@@ -255,7 +255,7 @@ def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = Fals
         for segment, binary in binaries.items():
             validation.check_binary(segment, backend.suffix, binary)
             if run and isinstance(backend, backends.NpuBackend):
-                from odc_mlir.validation import check_runs  # the simulator, which other compilations need not
+                from odc_mlir.validation import check_runs  # only this needs the simulator
 
                 check_runs(segment, backend.suffix, binary)
     return _write(backends.Compiled(lowered, binaries), backend)
@@ -285,7 +285,7 @@ def _context(verify: Verify, **options: Any) -> OdcContext:
         raise OptionError(f"verify is {verify!r}", hint=f"use one of {', '.join(VERIFICATIONS)}")
     context = make_context(verify_each=verify == "passes", **options)
     if verify == "run":
-        from odc_mlir.validation import Validator  # runs programs: what it needs is loaded for this only
+        from odc_mlir.validation import Validator  # only this needs devices
 
         context.validator = Validator()
     return context

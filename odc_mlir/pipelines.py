@@ -70,7 +70,7 @@ STAGES = (
         ),
         "without constant, unused or redundant operations",
     ),
-    # Each does nothing to a module that no scheme was chosen for: models may be quantised already, or stay real.
+    # Without a chosen scheme these change nothing: models may be quantised already, or stay real.
     Stage(
         "quant",
         (
@@ -127,10 +127,10 @@ STAGES = (
         ),
         "instructions in their final order, with addresses, semaphores and loops",
     ),
-    Stage("package", (), "what the binaries are encoded from"),
+    Stage("package", (), "the IR from which binaries are encoded"),
 )
 
-# The way to native code, which leaves the other one after stage ``quant``.
+# Stages of native code, which follow stage ``quant``.
 BRANCH = "quant"
 NATIVE_STAGES = (
     Stage(
@@ -165,12 +165,12 @@ _EXTERNAL_STAGE = Stage(
     "divided into host operators and segments for a target of another package",
 )
 
-# Stages of instructions, which are verified and checked only where every pass is: a program has ten thousands of them.
-# What would be wrong by then is a defect of ours, and the emitter refuses fields that cannot be encoded.
+# Stages that are verified and checked only if every pass is: programs have tens of thousands of instructions, errors in
+# them would be defects of ours, and the emitter refuses fields that cannot be encoded.
 CHECKED_ON_REQUEST = frozenset({"npu-sched", "npu-alloc"})
 
-# What a float model goes through after stage ``circle-opt`` and before its ranges are recorded, to be quantised.
-# Results stay within float32's accuracy, not bit for bit; no stage of the compiler does this.
+# Passes on a float model after stage ``circle-opt``, before its ranges are recorded for quantising. Unlike stages, they
+# keep results within float32's accuracy, not bit for bit.
 QUANTIZE_PREPARE = (
     "circle-fuse-patterns",
     "circle-clip-masks",
@@ -181,10 +181,10 @@ QUANTIZE_PREPARE = (
     "cse",
     "dce",
 )
-# How a float model with assigned parameters becomes a quantised candidate, and what the chosen one goes through.
+# Passes that turn a float model with assigned parameters into a quantised candidate, and passes on the chosen one.
 QUANTIZE_BUILD = ("quant-propagate-params", "convert-circle-to-quant", "quant-insert-requantize", "dce")
 QUANTIZE_CHECK = ("quant-verify-params", "dce")
-# The quantiser's questions to a target: which layers it runs, and in addition which of them are worth it.
+# Queries of the quantiser to a target: layers that it can run, and those of them that pay.
 PLACE = ("odc-set-target", "odc-fix-batch", "npu-mark-supported")
 PLAN = ("npu-form-groups", "npu-choose-segments")
 
@@ -201,19 +201,19 @@ class StageWithoutPasses(ModulePass):
         check_stage(op, self.stage)
 
 
-_VALIDATOR = "validator"  # the attribute of contexts that holds it
+_VALIDATOR = "validator"  # name of the attribute of contexts
 
 
 class Validation:
-    """Translation validation of pipelines and of binaries (:mod:`odc_mlir.validation`). This one validates nothing."""
+    """Translation validation of pipelines and binaries, see :mod:`odc_mlir.validation`; the base class does nothing."""
 
     is_active: ClassVar[bool] = False
 
     def start(self, module: ModuleOp) -> None:
-        """Note that a pipeline begins with ``module``, or goes on with it, if its result becomes a binary."""
+        """Record the beginning of a pipeline, unless it goes on with a module whose results become binaries."""
 
     def keep(self, stage: str, module: ModuleOp) -> None:
-        """Note that ``module`` is the result of ``stage``, or of a pass outside of stages."""
+        """Record ``module`` as the result of ``stage``, or of a pass outside of stages."""
 
     def check(self) -> None:
         """Raise TranslationError, naming the stage, if the end of the pipeline differs from its beginning."""
@@ -424,14 +424,14 @@ def first_segment(module: ModuleOp) -> SegmentOp | None:
 
 
 def stage_of(module: ModuleOp) -> Stage | None:
-    """Return the first stage that partitioned IR may be at the end of; None if it is between stages."""
+    """Return the first stage whose result the partitioned IR may be; None if it is between stages."""
     fitting, choice = set(fitting_stages(module)), target_of(module)
     stages = NATIVE_STAGES if choice is not None and is_cpu(choice.target) else STAGES
     return next((stage for stage in stages if stage.name in fitting), None)
 
 
 def refuse_lowered(module: ModuleOp) -> None:
-    """Raise CompileError, saying how to go on, for IR with segments, which the first stages cannot run on again."""
+    """Raise CompileError, with the way to go on, for IR with segments, on which the first stages cannot run."""
     segment = first_segment(module)
     if segment is None:
         return
@@ -449,7 +449,7 @@ def refuse_lowered(module: ModuleOp) -> None:
 
 
 def apply_pass(item: ModulePass, context: Context, module: ModuleOp) -> None:
-    """Run a pass; raise ForeignPassError, which names the package, for unexpected exceptions of one of another."""
+    """Run a pass; raise ForeignPassError, naming the package, if a pass of another package fails unexpectedly."""
     try:
         with typed_errors():
             item.apply(context, module)

@@ -131,7 +131,7 @@ class Run:
         ]
 
     def _measured_lines(self, *, each_run: bool) -> list[str]:
-        """Return lines about wall times of this machine; those of the simulated NPU have a label."""
+        """Return lines about wall times of this machine; times of the simulated NPU have a label."""
         measurement, times = self.measurement, self.measurement.execute_ms()
         runs = f"{counted(len(measurement.run_seconds), 'run')} after {measurement.warmup_runs}"
         simulated = ", of the simulator and not of the NPU" if self.is_modelled else ""

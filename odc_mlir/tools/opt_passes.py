@@ -128,7 +128,7 @@ def text_of(item: ModulePass) -> str:
 
 
 def requested(arguments: argparse.Namespace) -> Iterator[StagedPass]:
-    """Return the passes to run without those of ``--before``; raise OdcError for wrong names, options, reproducers."""
+    """Return the passes to run, without ``--before``; raise OdcError for wrong names, options, reproducers."""
     from odc_mlir import pipelines
     from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 

@@ -229,7 +229,7 @@ def _join(op: CircleOp, rows: list[Row]) -> CircleOp | None:
 
 
 def _remove_unused(module: ModuleOp, called: set[str]) -> None:
-    """Remove those of the functions ``called`` that nothing calls any more."""
+    """Remove functions in ``called`` without callers."""
     kept = main_function(module)
     while True:
         uses = {

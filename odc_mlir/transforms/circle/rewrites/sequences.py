@@ -388,7 +388,7 @@ class _Sequence(rewriting.OperatorPattern):
 
 
 class SequenceLstm(_Sequence):
-    """Replace LSTM steps by one operator; its omitted states begin at zero in every run, as those of the steps."""
+    """Replace LSTM steps by one operator, whose omitted states begin at zero in every run, as in the steps."""
 
     step = staticmethod(_lstm_step)
 

@@ -283,7 +283,7 @@ def rules() -> Mapping[str, RewriteRule]:
 
 
 def select(level: str | None, more: Iterable[str] = (), without: Iterable[str] = ()) -> list[RewriteRule]:
-    """Return the rewrites of ``level`` (None: of none) and ``more`` except those of ``without``, in table order.
+    """Return the rewrites of ``level`` (or no level) and ``more`` except ``without``, in table order.
 
     Rewrites of the level that one of ``more`` undoes are left out. Raises OptionError for an unknown name or level, and
     for rewrites in ``more`` that undo each other.
