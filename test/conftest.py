@@ -79,7 +79,7 @@ def pytest_configure() -> None:
 def pytest_collection_finish() -> None:
     """Keep the garbage collector off modules and tests, and let it look seldom for the little that it finds."""
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(20_000, 10, 10)
     gc.enable()
 
 
