@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast, get_type_hints
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr
@@ -18,7 +18,6 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir import errors, pipelines, targets
-from odc_mlir.codegen.machine import resolve
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.npu_program import ProgramOp, create_programs, distinct_names, make_program, programs
 from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp, target_of
@@ -27,7 +26,6 @@ from odc_mlir.formats.native_segment import SUFFIX
 from odc_mlir.frontend import export_circle
 from odc_mlir.isa import container
 from odc_mlir.ops.work import tensor_bytes
-from odc_mlir.plugins.target import Costs, Rules, SegmentModel, check_costs, operator_ns, rules_reason
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import in_time, tell
@@ -52,6 +50,9 @@ from odc_mlir.transforms.partition.plans.plans import Bounds, OperatorCost, choo
 from odc_mlir.transforms.partition.rules.edges import memory_reason
 from odc_mlir.transforms.quant.common.ir import SCHEME, read_word
 from odc_mlir.universe import make_context
+
+if TYPE_CHECKING:
+    from odc_mlir.plugins.target import Costs, Rules, SegmentModel
 
 SINGLE_EVICTIONS = 12  # failures of a module after which whole segments go to the host instead of single operators
 
@@ -291,6 +292,8 @@ class _MarkByRules(PlacePattern):
     backend: ExternalBackend
 
     def host_reason(self, op: CircleOp, /) -> str | None:
+        from odc_mlir.plugins.target import rules_reason
+
         return rules_reason(self.backend.rules, node_of(op), self.backend.target)
 
 
@@ -305,6 +308,8 @@ class _ChooseSegments(ModulePass):
     backend: ExternalBackend
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from odc_mlir.plugins.target import check_costs, operator_ns
+
         target = self.backend.target
         costs = check_costs(self.backend.costs, target)
         if costs is None:
@@ -365,6 +370,8 @@ def backend_of(module: ModuleOp) -> CompilerBackend:
     if choice is None:
         raise errors.CompileError("no target is chosen", hint="run odc-set-target or native-set-target first")
     if is_cpu(choice.target):
+        from odc_mlir.codegen.machine import resolve
+
         return NativeBackend(choice.target, resolve(choice.target))
     if choice.target not in targets.names() and not choice.target.endswith(".toml"):
         raise errors.CompileError(
@@ -443,6 +450,8 @@ def _tensor_bytes(op: CircleOp) -> int:
 
 def segment_model(segment: SegmentOp) -> SegmentModel:
     """Return a model of the operators of ``segment``, with the segment's inputs and outputs in order."""
+    from odc_mlir.plugins.target import SegmentModel
+
     block = segment.circle_block
     last = block.last_op
     assert isinstance(last, YieldOp), "a verified segment ends in its yield"

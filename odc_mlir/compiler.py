@@ -22,7 +22,6 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir import backends, pipelines
 from odc_mlir._version import __version__
-from odc_mlir.codegen import machine
 from odc_mlir.dialects.circle import CircleOp, VariableOp, info_of, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, kept_states, lowered_symbols, set_states, state_places, states_of
 from odc_mlir.emitter.program import plain_data
@@ -162,7 +161,9 @@ def _backend(
     target: str, memory: str, prefer: str, sram_limit: int | None, allow_host: bool, placement: Mapping[str, Any] | None
 ) -> backends.CompilerBackend:
     if is_cpu(target):
-        processor = machine.resolve(target)
+        from odc_mlir.codegen.machine import resolve
+
+        processor = resolve(target)
         return backends.NativeBackend(processor.name, processor)
     return backends.NpuBackend(
         target, memory, prefer, sram_limit, allow_host, backends.placement_passes(placement or {})
@@ -358,6 +359,8 @@ def compile_object(
     """
     if not (name.isascii() and name.isidentifier()):
         raise OptionError(f"{name!r} is not a name in C", hint="use letters, digits and underscores")
+    from odc_mlir.codegen import machine
+
     processor = machine.resolve(target) if triple is None else machine.for_triple(triple, cpu)
     module = copied(model)
     backend = backends.NativeBackend(processor.name, processor)

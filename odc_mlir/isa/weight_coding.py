@@ -188,25 +188,25 @@ def _depths(weights: list[float]) -> list[int]:
         shallow = count.bit_length() - 1
         deeper = 2 * (count - (1 << shallow))
         return _limited([0] * shallow + [count - deeper, deeper])
-    parents = [0] * (2 * count - 1)
-    leaves, leaf = weights[::-1], 0  # and the first of them that has no parent
-    trees, tree = list[float](), 0
-    for made in range(count, 2 * count - 1):
+    leaves, trees = [*weights[::-1], math.inf], [math.inf] * count  # weights; a tree has one when it is made
+    of_leaves, of_trees = [0] * count, [0] * (count - 1)  # the tree that each becomes part of
+    leaf = tree = 0  # the first of either without a parent
+    for made in range(count - 1):
         total = 0.0
-        for _ in range(2):
-            if leaf < count and (tree == len(trees) or leaves[leaf] <= trees[tree]):
-                parents[leaf] = made
+        for _ in (0, 1):
+            if leaves[leaf] <= trees[tree]:
+                of_leaves[leaf] = made
                 total += leaves[leaf]
                 leaf += 1
             else:
-                parents[count + tree] = made
+                of_trees[tree] = made
                 total += trees[tree]
                 tree += 1
-        trees.append(total)
-    depth = [0] * (2 * count - 1)
-    for node in range(2 * count - 3, -1, -1):
-        depth[node] = depth[parents[node]] + 1
-    return _limited(np.bincount(depth[:count]).tolist())
+        trees[made] = total
+    depth = [1] * (count - 1)  # of the children of each tree
+    for tree in range(count - 3, -1, -1):
+        depth[tree] = depth[of_trees[tree]] + 1
+    return _limited(np.bincount(np.array(depth)[of_leaves]).tolist())
 
 
 def _limited(found: list[int]) -> list[int]:

@@ -6,12 +6,11 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from odc_mlir import targets
 from odc_mlir.errors import CompileError, MemoryLimitError, OdcError, OptionError, UnsupportedError, is_passing
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.kinds import ZIP
@@ -23,7 +22,7 @@ from odc_mlir.plugins.foreign import WORKER, job_of, parsed, probe, unusable
 from odc_mlir.plugins.isolation import STAGE, started
 from odc_mlir.plugins.registry import SUFFIX, PluginSource
 from odc_mlir.plugins.request import CodegenRequest, Description, Preference, Setting
-from odc_mlir.plugins.target import Chosen, choose
+from odc_mlir.plugins.target import Chosen
 from odc_mlir.process_limits import Limits
 
 __all__ = ["Description", "Limits", "Preference", "default_output", "describe", "generate"]
@@ -200,13 +199,6 @@ def _put_in_place(temporary: Path, final: Path) -> None:
         ) from None
 
 
-def plugin_for(target: str) -> Chosen | None:
-    """Return the plugin for ``target``, None if we compile in this process; raise OptionError."""
-    if target in targets.names() or target.endswith(".toml"):
-        return None
-    return choose(target)
-
-
 def not_for_plugins(target: str, **options: Any) -> None:
     """Raise OptionError for the first of ``options`` that is set: plugins know none of them."""
     for name, value in options.items():
@@ -214,8 +206,17 @@ def not_for_plugins(target: str, **options: Any) -> None:
             raise OptionError(f"{name} does not apply to {target!r}, a plugin", hint="omit it")
 
 
-def compile_by(plugin: Chosen, model: bytes, *, prefer: str, memory: str, time_limit: float | None) -> PackageFiles:
+def compile_by(
+    plugin: Chosen,
+    model: bytes,
+    prefer: str,
+    memory: str,
+    time_limit: float | None,
+    progress: Callable[[str, int, int | None], None] | None,
+) -> PackageFiles:
     """Compile a Circle file with a codegen plugin, in a process of its own, and return the package; raise OdcError."""
+    if progress is not None:
+        progress(f"compiling with {plugin.codegen}", 0, None)
     with tempfile.TemporaryDirectory(prefix="odc-plugin-") as folder:
         file = Path(folder, "model.circle")
         file.write_bytes(model)

@@ -1,7 +1,7 @@
 """The public functions of ``odc_mlir``: run, compile and inspect models.
 
 Only this module of the runtime imports the compiler, inside the functions that need it: running a model file or a
-package loads none of it.
+package loads none of it. Likewise compiling for an NPU loads neither executors nor plugins nor code generators.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
-from odc_mlir.codegen.machine import has_code_generator, resolve, why_not_here
+from odc_mlir import targets
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError, did_you_mean
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model, Signature
@@ -26,18 +26,17 @@ from odc_mlir.formats.states import States
 from odc_mlir.ops.context import BinaryCodes, Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array
-from odc_mlir.plugins.codegen import compile_by, not_for_plugins, plugin_for
 from odc_mlir.quantizer.policy.declarations import takes_options
-from odc_mlir.runtime.backends import graph_executor
-from odc_mlir.runtime.execution.executor import Capture, Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph, linked_files
 from odc_mlir.runtime.execution.team import MAX_THREADS
+from odc_mlir.runtime.execution.units import require_kernels
 from odc_mlir.runtime.package import Package, holds_model, model_of
-from odc_mlir.runtime.validity import require_kernels
 from odc_mlir.targets.cpu import HERE, is_cpu
 
 if TYPE_CHECKING:
+    from odc_mlir.plugins.target import Chosen
     from odc_mlir.quantizer.quantize import Quantized
+    from odc_mlir.runtime.execution.executor import Executor
 
 _log = logging.getLogger(__name__)
 
@@ -112,6 +111,8 @@ def run(
         return executor.run(inputs)
     if isinstance(tensors, str):
         raise OptionError("tensors must be a list of names, not a string", hint=f"pass [{tensors!r}]")
+    from odc_mlir.runtime.execution.executor import Capture
+
     capture = Capture(executor, tensors)
     return executor.run(inputs, watch=capture), capture.values
 
@@ -141,6 +142,8 @@ def open_executor(
     connected layers in float64, coarse int16 tables and image positions), which is possible only on the host.
     ``all_tensors``: make every tensor available that the backend can provide.
     """
+    from odc_mlir.runtime.backends import graph_executor
+
     check_choice("backend", backend, BACKENDS)
     check_choice("numerics", numerics, NUMERICS)
     check_threads(threads)
@@ -185,6 +188,8 @@ def open_executor(
 
 def _trusted(package: Package) -> Package:
     """Return ``package``, or its model compiled again for this machine if its native code is not trusted."""
+    from odc_mlir.codegen.machine import has_code_generator
+
     if package.replacement is None:
         package.replacement = package
         reason = package.distrust() if package.plan is not None and package.plan.extension == HERE else None
@@ -219,12 +224,15 @@ def _is_native(opened: Package | Graph) -> bool:
     """Return whether ``opened`` is a package of native code whose features this machine has."""
     if not isinstance(opened, Package) or opened.plan is None or not is_cpu(opened.plan.target or ""):
         return False
+    from odc_mlir.codegen.machine import resolve, why_not_here
+
     processor = resolve(opened.plan.target or HERE)
     return why_not_here(processor.architecture, processor.features) is None
 
 
 def native_in_place(model: Any, *, strict: bool) -> Package:
     """Return a package of native code for this machine, from the cache if it was compiled before."""
+    from odc_mlir.codegen.machine import resolve
     from odc_mlir.runtime.execution.native_cache import remembered
 
     source = model_of(model)
@@ -322,13 +330,13 @@ def compile(
     for name, value in npu_only.items():
         if native and value is not None:
             raise OptionError(f"{name} is for NPUs, the target is {target!r}", hint="leave it out")
-    plugin = None if native else plugin_for(target)
+    plugin = None if native else _plugin_for(target)
     if plugin is not None:
+        from odc_mlir.plugins.codegen import compile_by, not_for_plugins
+
         more = {"before": before, "states": states, "verify": None if verify == "stages" else verify}
         not_for_plugins(target, **npu_only, allow_host=allow_host, strict=strict, **more)
-        if progress is not None:
-            progress(f"compiling with {plugin.codegen}", 0, None)
-        files = compile_by(plugin, compiler.model_bytes(source), prefer=prefer, memory=memory, time_limit=time_limit)
+        files = compile_by(plugin, compiler.model_bytes(source), prefer, memory, time_limit, progress)
     else:
         files = compiler.compile(
             source,
@@ -350,8 +358,17 @@ def compile(
     measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
     package = Package(files, name=model_name(model), measured=measured, verdict=verdict)
     if plugin is None:
-        require_kernels(package)
+        require_kernels(package.graph, files.plan)
     return package
+
+
+def _plugin_for(target: str) -> Chosen | None:
+    """Return the plugin for ``target``, None if we compile in this process; raise OptionError."""
+    if target in targets.names() or target.endswith(".toml"):
+        return None
+    from odc_mlir.plugins.target import choose
+
+    return choose(target)
 
 
 @takes_options

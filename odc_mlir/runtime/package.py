@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import PackageError
 from odc_mlir.formats import trust
@@ -22,14 +22,15 @@ from odc_mlir.isa.assembly import read_listing
 from odc_mlir.isa.container import write as write_container
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Shape, TensorInfo
-from odc_mlir.runtime.backends import graph_executor
 from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.devices.base import runs_code
-from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
-from odc_mlir.runtime.execution.plan import PlanExecutor
-from odc_mlir.runtime.reporting.clocks import Modelled
-from odc_mlir.runtime.reporting.report_object import Report, small_table
+
+if TYPE_CHECKING:
+    from odc_mlir.runtime.execution.executor import Executor
+    from odc_mlir.runtime.execution.plan import PlanExecutor
+    from odc_mlir.runtime.reporting.clocks import Modelled
+    from odc_mlir.runtime.reporting.report_object import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ class Package:
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows: the package with its inputs and outputs."""
+        from odc_mlir.runtime.reporting.report_object import small_table
+
         rows = []
         for kind, specs in (("input", self.inputs), ("output", self.outputs)):
             for spec in specs:
@@ -169,6 +172,7 @@ class Package:
     @cached_property
     def modelled(self) -> Modelled:
         """Modelled time of one inference, as in the report; raises PackageError without a plan."""
+        from odc_mlir.runtime.execution.plan import PlanExecutor
         from odc_mlir.runtime.reporting.report import modelled_inference
 
         executor = self.executor()
@@ -213,6 +217,8 @@ class Package:
         return self._executors[key]
 
     def _new_executor(self, backend: str, context: Context, options: dict[str, Any]) -> Executor:
+        from odc_mlir.runtime.backends import graph_executor
+
         shared = context.custom_ops is self.graph.custom_ops
         graph = self.graph if shared else build_graph(self.model, custom_ops=context.custom_ops, states=True)
         if backend != "npu":
@@ -229,6 +235,8 @@ class Package:
         Segments that were changed are refused, as is machine code that is not trusted. ``trust_code`` and ``cache`` as
         for the package; ``options`` are those of :class:`~odc_mlir.runtime.execution.plan.PlanExecutor`.
         """
+        from odc_mlir.runtime.execution.plan import PlanExecutor
+
         device, consent = open_device(plan.extension), trust_code or self.trust_code
 
         def read(file: str) -> bytes:

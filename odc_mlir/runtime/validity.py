@@ -26,10 +26,8 @@ from odc_mlir.plugins.foreign import contained
 from odc_mlir.plugins.target import Chosen, choose
 from odc_mlir.runtime.devices import MissingDevice, open_device
 from odc_mlir.runtime.devices.base import ExaminingDevice, runs_code
-from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.plan import check_plan
-from odc_mlir.runtime.execution.units import SpecializedGraph, is_static
-from odc_mlir.runtime.kernels.conditions import refusal
+from odc_mlir.runtime.execution.units import require_kernels
 from odc_mlir.runtime.package import Package
 from odc_mlir.targets.cpu import HERE
 
@@ -67,7 +65,7 @@ def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str 
         files = package.files
         if (reason := _unknown_kernels(files.model)) is not None:
             return Validity(PackageState.CANNOT, reason)
-        require_kernels(package)
+        require_kernels(package.graph, files.plan)
     except OdcError as error:
         return Validity(PackageState.CANNOT, str(error))
     plan = files.plan
@@ -140,29 +138,6 @@ def _unknown_kernels(model: bytes) -> str | None:
         if version > spec.max_version:
             return f"{name} is of version {version}, the newest kernel here is of {spec.max_version}"
     return None
-
-
-def require_kernels(package: Package) -> None:
-    """Raise the OdcError of the first operator for which a run of ``package`` would find no kernel."""
-    _require(package.graph, package.files.plan)
-
-
-def _require(graph: Graph, plan: Plan | None) -> None:
-    """Raise the OdcError of the first operator that ``plan`` leaves to host kernels and that they cannot run."""
-    on_target = {index for step in plan.segments for index in step.operators} if plan is not None else set()
-    shapes = [tuple(1 if extent is None else extent for extent in info.shape or ()) for info in graph.input_infos()]
-    shaped, available = SpecializedGraph(graph, shapes), graph.available()
-    for item in graph.nodes:
-        for operand in item.inputs:  # a custom operator may have a scratch tensor, which no run gives it
-            if operand >= 0 and operand not in available:
-                raise item.node.error(f"operand {graph.tensors[operand].name!r} is read before anything produces it")
-        available.update(item.outputs)
-    for index, node in enumerate(shaped.nodes):
-        if index not in on_target and (error := refusal(node)) is not None:
-            raise error
-    for called in (called for item in graph.nodes for called in item.calls.values()):
-        if all(is_static(info.shape) for info in called.input_infos()):
-            _require(called, None)
 
 
 @dataclass(frozen=True, slots=True)

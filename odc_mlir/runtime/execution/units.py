@@ -17,9 +17,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odc_mlir.errors import AllocationError, ModelError, OdcError
+from odc_mlir.formats.plan import Plan
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array, Execute, Node, Shape, TensorInfo
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.runtime.kernels.conditions import refusal
 from odc_mlir.runtime.kernels.microscaling import prepare_kernel
 
 if TYPE_CHECKING:
@@ -481,3 +483,21 @@ class Calls:
                 tensor=name,
                 hint=f"raise max_bytes or the variable {MAX_BYTES_VARIABLE} if this is meant",
             )
+
+
+def require_kernels(graph: Graph, plan: Plan | None) -> None:
+    """Raise the OdcError of the first operator that ``plan`` leaves to host kernels and that they cannot run."""
+    on_target = {index for step in plan.segments for index in step.operators} if plan is not None else set()
+    shapes = [tuple(1 if extent is None else extent for extent in info.shape or ()) for info in graph.input_infos()]
+    shaped, available = SpecializedGraph(graph, shapes), graph.available()
+    for item in graph.nodes:
+        for operand in item.inputs:  # a custom operator may have a scratch tensor, which no run gives it
+            if operand >= 0 and operand not in available:
+                raise item.node.error(f"operand {graph.tensors[operand].name!r} is read before anything produces it")
+        available.update(item.outputs)
+    for index, node in enumerate(shaped.nodes):
+        if index not in on_target and (error := refusal(node)) is not None:
+            raise error
+    for called in (called for item in graph.nodes for called in item.calls.values()):
+        if all(is_static(info.shape) for info in called.input_infos()):
+            require_kernels(called, None)
