@@ -30,7 +30,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.transforms.common import placement
 from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.partition.rules.checks import PlacementLimits
-from odc_mlir.transforms.partition.rules.edges import edge_bytes, memory_reason
+from odc_mlir.transforms.partition.rules.edges import edge_bytes, interface_reason, memory_reason
 from odc_mlir.transforms.partition.rules.islands import Island, islands, separate_islands
 from odc_mlir.transforms.partition.rules.table import verdict
 
@@ -71,6 +71,7 @@ class MarkSupported(placement.PlacePattern):
         island = self.islands.get(op)
         result = verdict(node_of(op) if island is None else island.node, self.limits)
         if not result.supported:
-            return f"{result.reason}{'; wanted on the NPU' if placement.wanted_place(op) == placement.NPU else ''}"
+            reason = interface_reason(op) or result.reason
+            return f"{reason}{'; wanted on the NPU' if placement.wanted_place(op) == placement.NPU else ''}"
         edge = edge_bytes(op)
         return memory_reason(op, edge, self.limits.sram_bytes) if edge > self.limits.sram_bytes else None

@@ -73,3 +73,14 @@ func.func @main(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5>>) -> (tensor<1x4x!qua
 // CHECK-NEXT: circle.cos({{.*}} attributes {odc.placed = "host"
 // CHECK-NEXT: circle.quantize({{.*}} attributes {odc.placed = "host"
 // CHECK: circle.quantize({{.*}} attributes {odc.placed = "host"
+
+// -----
+
+// Conversions of real inputs and outputs are the model's interface.
+func.func @main(%x: tensor<1x4xf32> loc("x")) -> tensor<1x4xf32> {
+  %0 = circle.quantize(%x) : (tensor<1x4xf32>) -> tensor<1x4x!quant.uniform<i8:f32, 0.5>>
+  %1 = circle.dequantize(%0) : (tensor<1x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4xf32> loc("y")
+  func.return %1 : tensor<1x4xf32>
+}
+// CHECK: circle.quantize({{.*}} attributes {odc.placed = "host", odc.reason = "interface: input 'x' is float32; a model quantised with --io quantized takes codes"}
+// CHECK: circle.dequantize({{.*}} attributes {odc.placed = "host", odc.reason = "interface: output 'y' is float32; a model quantised with --io quantized gives codes"}

@@ -19,6 +19,18 @@ def edge_bytes(op: CircleOp) -> int:
     return sum(map(_size, _entering(op) + _leaving(op)))
 
 
+def interface_reason(op: CircleOp) -> str | None:
+    """Return why ``op``, which makes codes of a real input or reals for an output, is on the host; None for others."""
+    if op.SPEC.name == "QUANTIZE" and isinstance(op.operands[0].owner, Block):
+        info, way = info_of(op.operands[0]), "takes"
+    elif op.SPEC.name == "DEQUANTIZE" and _leaving(op):
+        info, way = info_of(op.results[0]), "gives"
+    else:
+        return None
+    kind = "input" if way == "takes" else "output"
+    return f"interface: {kind} {info.name!r} is {info.dtype}; a model quantised with --io quantized {way} codes"
+
+
 def memory_reason(op: CircleOp, needed_bytes: int, allowed_bytes: int) -> str:
     """Return why ``op`` needs more SRAM than there is; name an input or output that is too large."""
     text = f"fits-sram: {sram_text(needed_bytes, allowed_bytes)}"
