@@ -47,6 +47,7 @@ _LEAST_LOST_DB = 0.5
 # By headroom: up to how many samples it is presumed to help, and its cost in dB that is accepted then. The maximum of n
 # samples is exceeded with probability 1 / (n + 1): by one sample of 100, or one of 16.
 _PRESUMED = {0.1: (99, 0.5), 0.3: (16, math.inf), 3.0: (99, math.inf), 7.0: (16, math.inf)}
+_MOST_OF_STATES_DB = _PRESUMED[0.1][1]
 
 _IMPLIED = (
     "the first weights differ by channel as if a normalisation of raw columns was folded into them: inputs are scaled "
@@ -396,6 +397,8 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
     for headroom in wider:
         few, most_lost_db = _PRESUMED.get(headroom, (0, 0.0))
         is_presumed = search.data.independent <= few
+        if search.data.rollout is not None:  # its frames, many if alike, show the loss
+            most_lost_db = min(most_lost_db, _MOST_OF_STATES_DB)
         if not (shows or is_presumed):
             continue
         before = search.best

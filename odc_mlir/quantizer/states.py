@@ -8,7 +8,7 @@ first sample, and wherever a sample's states are all zero or those of the first 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from re import findall
@@ -36,6 +36,7 @@ _ENDS = frozenset(
 )
 _LIKE = 0.5  # part of the joint range of an input and an output that both cover if one may be the other's next value
 _SHORT = 8  # frames, or independent samples: fewer show little of how errors add up
+_STATE_ROOM = 1.3  # of states that single samples give: a later one exceeds the largest, and stays limited
 _GROWTH_DB = 3.0  # by which the last steps of sequences are worse than all if errors still grow
 
 Places = tuple[tuple[int, int], ...]
@@ -57,6 +58,7 @@ class Rollout:
     _frames: list[list[Array]] = field(default_factory=list)
     _numbers: dict[int, int] = field(default_factory=dict)  # of frames, by identity
     _given: dict[int, list[Array]] = field(default_factory=dict)  # samples with other states than frames, by identity
+    _louder: dict[int, list[Array]] = field(default_factory=dict)  # frames that reach the given states, by identity
 
     @classmethod
     def of(
@@ -116,13 +118,9 @@ class Rollout:
             self._set(*self._shown(samples))
         if not self.pairs:
             return samples
-        starts, frames, last = self._starts(samples), [], list[Array]()
-        executor = HostExecutor(self.graph)
-        for sample, is_start in zip(samples, starts, strict=True):
-            frame = list(sample)
-            for output, place in () if is_start else self.places:
-                frame[place] = last[output]
-            last = [np.array(value) for value in executor.run(frame)]
+        starts = self._starts(samples)
+        frames = self._rolled(samples, starts)
+        for sample, frame, is_start in zip(samples, frames, starts, strict=True):
             self._numbers[id(frame)] = len(self._frames)
             self._frames.append(frame)
             if any(np.any(sample[place]) for _, place in self.places) and not all(
@@ -130,12 +128,52 @@ class Rollout:
             ):
                 self._given[id(frame)] = sample
             self.steps.append(0 if is_start else self.steps[-1] + 1)
+        if self._are_apart:
+            factor, inputs = self._missing(samples, frames), {*range(len(samples[0]))} - self._hidden
+            louder = [_scaled(sample, factor, inputs) for sample in samples]
+            self._louder |= zip(map(id, frames), self._rolled(louder, starts), strict=True)
+        return frames
+
+    @property
+    def _hidden(self) -> set[int]:
+        """Places of inputs that are states."""
+        return {place for _, place in self.places}
+
+    @property
+    def _are_apart(self) -> bool:
+        """True if most samples give other states than the model makes of the samples before."""
+        return 2 * len(self._given) > len(self._frames)
+
+    def _rolled(self, samples: Sequence[list[Array]], starts: Sequence[bool]) -> list[list[Array]]:
+        """Return ``samples`` with the states that the float model makes of the samples before."""
+        executor, frames, last = HostExecutor(self.graph), [], list[Array]()
+        for sample, is_start in zip(samples, starts, strict=True):
+            frame = list(sample)
+            for output, place in () if is_start else self.places:
+                frame[place] = last[output]
+            last = [np.array(value) for value in executor.run(frame)]
             frames.append(frame)
         return frames
 
+    def _missing(self, samples: Sequence[list[Array]], frames: Sequence[list[Array]]) -> float:
+        """Return by how much given states exceed those that most frames reach, at most twice: a bit of the codes."""
+        most = 2.0
+        sizes = [
+            [float(np.median([np.abs(each[place]).max(initial=0.0) for each in every])) for _, place in self.places]
+            for every in (samples, frames)
+        ]
+        return min(most, max([1.0, *(given / own for given, own in zip(*sizes, strict=True) if own > 0.0)]))
+
     def with_given(self, samples: Sequence[Sequence[Array]]) -> list[Sequence[Array]]:
-        """Return ``samples``, which are frames, and those that were given with other states: ranges hold these too."""
-        return [*samples, *(self._given[id(sample)] for sample in samples if id(sample) in self._given)]
+        """Return ``samples``, which are frames, and others for ranges: with the states that were given.
+
+        If most have other states than the frames, later states exceed the given ones too, and inputs in use are larger.
+        """
+        given = [self._given[id(sample)] for sample in samples if id(sample) in self._given]
+        if not self._are_apart:
+            return [*samples, *given]
+        louder = [self._louder[id(sample)] for sample in samples if id(sample) in self._louder]
+        return [*samples, *(_scaled(sample, _STATE_ROOM, self._hidden) for sample in given), *louder]
 
     def _starts(self, samples: Sequence[Sequence[Array]]) -> list[bool]:
         first = [samples[0][place] for _, place in self.places]
@@ -209,7 +247,7 @@ class Rollout:
         """Return why the roll-out does not show errors in use, each reason with its remedy; ``steps``: of `by_step`."""
         longest, last = max(self.steps) + 1, steps[-1]["sqnr_db"]
         found = {}
-        if 2 * len(self._given) > len(self._frames):
+        if self._are_apart:
             found["samples are no consecutive frames"] = (
                 "samples give states other than the model makes of the samples before: give consecutive frames"
             )
@@ -244,6 +282,14 @@ class Rollout:
 def initial_value(pair: StatePair, info: TensorInfo) -> Array:
     """Return a state before the first run, as its input has it."""
     return np.frombuffer(initial_bytes(pair, info), info.info.numpy).reshape(info.static_shape)
+
+
+def _scaled(sample: list[Array], factor: float, places: Set[int]) -> list[Array]:
+    """Return ``sample`` with real arrays at ``places`` times ``factor``."""
+    return [
+        value * value.dtype.type(factor) if place in places and value.dtype.kind == "f" else value
+        for place, value in enumerate(sample)
+    ]
 
 
 def _filled(sample: list[Array], states: Mapping[int, Array], count: int) -> list[Array]:

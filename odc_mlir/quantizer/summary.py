@@ -126,8 +126,10 @@ def _help(verdict: Mapping[str, Any]) -> Iterator[str]:
         for metric, (before, after) in found.items()
         if before is not None and after is not None
     ]
+    choices, gains = verdict["choices"], all(after > before for before, after in [found["sqnr_db"]] if before and after)
+    room = "; with room for values beyond those of samples" if choices["headroom"] or choices["output_room"] else ""
     if texts:
-        yield f"  help over plain quantisation: {', '.join(texts)}"
+        yield f"  help over plain quantisation: {', '.join(texts)}{'' if gains else room}"
 
 
 def conclusion(verdict: Mapping[str, Any]) -> str:

@@ -186,8 +186,10 @@ def _summary(arguments: argparse.Namespace, verdict: Mapping[str, Any], accepted
     """Return the summary of a quantisation, with ``-v`` also its measures and choices in full."""
     from odc_mlir.quantizer.summary import next_target, summary
 
-    step = f"odc-compile {shlex.quote(arguments.output)} --target {next_target(verdict)}" if arguments.output else None
-    yield from summary(model_name(shown(arguments.model)), verdict, step if accepted else None)
+    step = None
+    if accepted and arguments.output:
+        step = f"odc-compile {shlex.quote(arguments.output)} --target {arguments.target or next_target(verdict)}"
+    yield from summary(model_name(shown(arguments.model)), verdict, step)
     if arguments.verbose:
         yield from details(verdict, _precisions_file(arguments))
 

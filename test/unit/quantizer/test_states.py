@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from odc_mlir.formats.circle.model import Model, Signature
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.states import NAME, StatePair, encode
+from odc_mlir.quantizer.help import HelpSearch, _headrooms
+from odc_mlir.quantizer.models import Recipe
 from odc_mlir.quantizer.policy.options import make_options
 from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.quantizer.states import BY_NAME, BY_VALUES, DECLARED, Rollout, found_pairs, like_states
@@ -75,7 +78,10 @@ def test_later_frames_have_the_states_of_the_model_itself() -> None:
     for own, other in zip(frames, recorded, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(own, other, strict=True))
     assert roll.steps == [0, 1, 2, 3, 4]
-    assert [len(roll.with_given(frames)), len(rollout(averager()).with_given([]))] == [9, 0]
+    assert [len(roll.with_given(frames)), len(rollout(averager()).with_given([]))] == [14, 0]
+    largest = [max(np.abs(np.array(sample[place])).max() for sample in roll.with_given(frames)) for place in (0, 1)]
+    assert largest[0] == pytest.approx(2.0 * max(np.abs(frame).max() for frame, _ in recorded))  # at most twice
+    assert largest[1] == pytest.approx(1.3)
     assert "samples are no consecutive frames" in roll.doubts([{"first": 1, "sqnr_db": 30.0}], 30.0)
 
 
@@ -262,3 +268,20 @@ def test_a_model_that_refuses_a_frame_goes_on_from_the_float_state() -> None:
     frames = roll.through([[frame, np.zeros((1, 12), np.float32)] for frame in streaming.frames(3, 1)])
     assert [len(found or ()) for found in roll.run(graph_of(streaming), frames)] == [2, 2, 2]
     assert roll.how == BY_NAME
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_few_frames_that_are_alike_presume_no_room_that_costs_much(rolls: bool) -> None:
+    quality = SimpleNamespace(quality_db=30.0, better_than=lambda other, least: False)
+    search = SimpleNamespace(
+        options=SimpleNamespace(has_codes_to_spare=False),
+        data=SimpleNamespace(independent=4, rollout=object() if rolls else None),
+        evaluator=SimpleNamespace(
+            foreseen=0, is_large=False, measured_unseen=lambda found: quality, measured_itself=lambda found: quality
+        ),
+        best=SimpleNamespace(model=None, recipe=Recipe()),
+        last=None,
+    )
+    changes = list(_headrooms(cast(HelpSearch, search)))
+    assert [change.is_presumed for change in changes] == [True, True]
+    assert [change.most_lost_db for change in changes] == [0.5, 0.5 if rolls else np.inf]
