@@ -162,7 +162,8 @@ class Rollout:
             [float(np.median([np.abs(each[place]).max(initial=0.0) for each in every])) for _, place in self.places]
             for every in (samples, frames)
         ]
-        return min(most, max([1.0, *(given / own for given, own in zip(*sizes, strict=True) if own > 0.0)]))
+        ratios = [given / own for given, own in zip(*sizes, strict=True) if own > 0.0]
+        return float(np.clip(max(ratios, default=1.0), 1.0, most))
 
     def with_given(self, samples: Sequence[Sequence[Array]]) -> list[Sequence[Array]]:
         """Return ``samples``, which are frames, and others for ranges: with the states that were given.
