@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odc_mlir import targets
 from odc_mlir.errors import shortened
+from odc_mlir.formats.host_reasons import MemoryReason, TypeReason
 from odc_mlir.formats.plan import Plan, SegmentStep
 from odc_mlir.formats.quantities import count_text, counted, listed, share_text, size_text, time_text
 from odc_mlir.ops.dtypes import DTYPES
@@ -131,11 +131,6 @@ def plan_text(plan: Mapping[str, Any]) -> str:
 
 _KINDS_SHOWN = 6
 _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")  # have to do with real numbers, whatever the rest of the model computes
-_TYPE_REASON = re.compile(r"element-type: .* is (\w+)", re.DOTALL)
-_WHOLE_REASON = re.compile(
-    r"fits-sram: (\d+) bytes of (\d+); (.*) of \d+ bytes (enters|leaves) the NPU as a whole", re.DOTALL
-)
-_MEMORY_REASON = re.compile(r"fits-sram: (\d+) bytes of (\d+)(?:; .*)?")
 
 
 class HostGroup(NamedTuple):
@@ -181,13 +176,14 @@ def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quan
 
 def _key(op: str, reason: str) -> tuple[tuple[str, ...], int]:
     """Return the key of a cause, and the bytes that this operator needs."""
-    if (found := _TYPE_REASON.fullmatch(reason)) and op not in _CONVERSIONS:
-        dtype = DTYPES.get(found[1])
-        return ("type", "real" if dtype is not None and dtype.kind == "float" else found[1]), 0
-    if found := _WHOLE_REASON.fullmatch(reason):
-        return ("whole", found[2], found[3], found[4]), int(found[1])
-    if found := _MEMORY_REASON.fullmatch(reason):
-        return ("memory", found[2]), int(found[1])
+    if (found := TypeReason.parse(reason)) and op not in _CONVERSIONS:
+        dtype = DTYPES.get(found.dtype)
+        return ("type", "real" if dtype is not None and dtype.kind == "float" else found.dtype), 0
+    if memory := MemoryReason.parse(reason):
+        if memory.edge is None:
+            return ("memory", str(memory.allowed_bytes)), memory.needed_bytes
+        name, _, way = memory.edge
+        return ("whole", str(memory.allowed_bytes), name, way), memory.needed_bytes
     # Reasons start with the rule that said no; the rest of the text differs from operator to operator.
     return ("rule", op, reason.partition(":")[0]), 0
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import odc_mlir
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir import targets
+from odc_mlir.formats.host_reasons import MemoryReason, TypeReason
 from odc_mlir.runtime.reporting.report_partition import host_groups, host_warning
 
 
@@ -19,6 +21,19 @@ def _layer(op: str, reason: str, macs: int = 0, placed: str = "host") -> dict[st
 def _lines(*layers: dict[str, Any], quantized: bool = False) -> list[str]:
     total = sum(layer["macs"] for layer in layers)
     return [group.line(total) for group in host_groups(layers, "npu-256", quantized=quantized)]
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        TypeReason("'a is b'", "int32"),
+        MemoryReason(2560, 1000),
+        MemoryReason(2560, 1000, ("'a of 5 bytes'", 2000, "enters")),
+    ],
+)
+def test_a_reason_is_parsed_as_it_was_written(reason: TypeReason | MemoryReason) -> None:
+    assert reason.parse(str(reason)) == reason
+    assert reason.parse(f"other-rule: {reason.text}") is None
 
 
 def test_a_float_model_is_told_to_be_quantised() -> None:

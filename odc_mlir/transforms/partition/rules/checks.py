@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from odc_mlir.errors import OdcError
+from odc_mlir.formats.host_reasons import MEMORY_RULE, TYPE_RULE, MemoryReason, TypeReason
 from odc_mlir.isa.fields import OFFSET_BITS
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.quant_check import check_quantisation
@@ -120,12 +121,12 @@ def not_empty(node: Node, _: PlacementLimits) -> str | None:
     return _shape_of_first(activations(node), lambda tensor: 0 in tensor.static_shape)
 
 
-@rule("element-type", f"computed tensors are {', '.join(CODES)}; indices {', '.join(NUMBERS)}")
+@rule(TYPE_RULE, f"computed tensors are {', '.join(CODES)}; indices {', '.join(NUMBERS)}")
 def codes(node: Node, _: PlacementLimits) -> str | None:
     """Everything computed is of a type that the NPU has."""
     for tensor in activations(node):
         if tensor.dtype not in (NUMBERS if _is_number(node, tensor) else CODES):
-            return f"{tensor.name!r} is {tensor.dtype}"
+            return TypeReason(repr(tensor.name), tensor.dtype).text
     return None
 
 
@@ -167,7 +168,7 @@ def understood(node: Node, _: PlacementLimits) -> str | None:
     return None
 
 
-@rule("fits-sram")
+@rule(MEMORY_RULE)
 def fits_sram(node: Node, limits: PlacementLimits) -> str | None:
     """Operands and results fit in the SRAM together; for a single image, the rows needed for one result row."""
     span, dimensions = _rows_read(node), (3, 4) if node.spec.name in SEARCHES else (4,)
@@ -178,7 +179,7 @@ def fits_sram(node: Node, limits: PlacementLimits) -> str | None:
         part = min(1.0, rows / shape[1]) if span and len(shape) in dimensions else 1
         needed += int(math.prod(shape) * part) * tensor.info.numpy.itemsize
     allowed = min(limits.sram_bytes, 1 << OFFSET_BITS)
-    return sram_text(needed, allowed) if needed > allowed else None
+    return MemoryReason(needed, allowed).text if needed > allowed else None
 
 
 def _rows_read(node: Node) -> int:
@@ -194,11 +195,6 @@ def _rows_read(node: Node) -> int:
     if node.spec.name in ("CONV_2D", "DEPTHWISE_CONV_2D") and node.operands[1] is not None:
         kernel = node.operands[1].static_shape[1]
     return int((kernel - 1) * node.options.get("dilation_h_factor", 1) + 1)
-
-
-def sram_text(needed_bytes: int, allowed_bytes: int) -> str:
-    """How rules and scheduling say that SRAM is too small."""
-    return f"{needed_bytes} bytes of {allowed_bytes}"
 
 
 # ---- shared by several operators

@@ -7,8 +7,8 @@ from xdsl.ir import Block, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.dialects.odc import YieldOp
+from odc_mlir.formats.host_reasons import MemoryReason
 from odc_mlir.ops.work import tensor_bytes
-from odc_mlir.transforms.partition.rules.checks import sram_text
 
 
 def edge_bytes(op: CircleOp) -> int:
@@ -33,13 +33,12 @@ def interface_reason(op: CircleOp) -> str | None:
 
 def memory_reason(op: CircleOp, needed_bytes: int, allowed_bytes: int) -> str:
     """Return why ``op`` needs more SRAM than there is; name an input or output that is too large."""
-    text = f"fits-sram: {sram_text(needed_bytes, allowed_bytes)}"
     entering, leaving = _entering(op), _leaving(op)
     if edge_bytes(op) <= allowed_bytes:
-        return text
+        return str(MemoryReason(needed_bytes, allowed_bytes))
     largest = max(leaving + entering, key=_size)
-    way = "leaves" if largest in leaving else "enters"
-    return f"{text}; {info_of(largest).name!r} of {_size(largest)} bytes {way} the NPU as a whole"
+    edge = repr(info_of(largest).name), _size(largest), "leaves" if largest in leaving else "enters"
+    return str(MemoryReason(needed_bytes, allowed_bytes, edge))
 
 
 def _entering(op: CircleOp) -> list[SSAValue]:
