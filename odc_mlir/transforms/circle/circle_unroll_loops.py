@@ -123,6 +123,8 @@ class _Trips:
                 ends = zip(loop.results, state, strict=True)
                 is_lost = any(rewriting.is_returned(old) and not isinstance(new.owner, CircleOp) for old, new in ends)
                 return None if is_lost else state
+            if not any(argument.uses for argument in condition.args):
+                return None  # it never ends
             state = self._copy(body, state, trip)
         return None
 
