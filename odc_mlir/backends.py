@@ -35,7 +35,7 @@ from odc_mlir.targets.costs import HostCosts
 from odc_mlir.targets.cpu import CpuTarget, is_cpu
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import (
-    NPU,
+    EXTERNAL,
     PlacePattern,
     main_function,
     mark_places,
@@ -288,7 +288,7 @@ class _MarkSupported(ModulePass):
 class _MarkByRules(PlacePattern):
     """Place an operator on the target if its rules allow that, else on the host with the reason."""
 
-    place = NPU
+    place = EXTERNAL
     backend: ExternalBackend
 
     def host_reason(self, op: CircleOp, /) -> str | None:
@@ -315,7 +315,9 @@ class _ChooseSegments(ModulePass):
         if costs is None:
             return
         found = list(operators(main_function(op)))
-        works = [OperatorCost(operator_ns(costs, node_of(op), target)) if placed(op) == NPU else None for op in found]
+        works = [
+            OperatorCost(operator_ns(costs, node_of(op), target)) if placed(op) == EXTERNAL else None for op in found
+        ]
 
         def sum_of_cycles(works: Sequence[OperatorCost]) -> float:
             return sum(work.cycles for work in works)

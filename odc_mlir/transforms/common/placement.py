@@ -15,14 +15,14 @@ from odc_mlir.errors import ModelError
 from odc_mlir.ops.spec import Trait
 from odc_mlir.transforms.common.rewriting import apply_patterns_to
 
-PLACED = "odc.placed"  # "npu" (also a target of another package), "cpu" (native code) or "host"
+PLACED = "odc.placed"  # "npu", "cpu" (native code), "external" (a target of another package) or "host"
 REASON = "odc.reason"  # why on the host
 PLACE = "odc.place"  # "npu" or "host": where the user wants it
 GROUP = "odc.group"  # number of the pattern group: operators that are placed together
 SEGMENT = "odc.segment"  # number of the segment to be made
 PARTITION = "odc.partition"  # of the module: the plan chosen and the others, for reports
 DEFECTS = "odc.defects"  # of the module: what failed by defects of the compiler, for reports
-NPU, CPU, HOST = "npu", "cpu", "host"
+NPU, CPU, EXTERNAL, HOST = "npu", "cpu", "external", "host"
 
 
 def functions(module: ModuleOp) -> Iterator[FuncOp]:
@@ -44,7 +44,7 @@ def operators(root: Operation | Block) -> Iterator[CircleOp]:
 
 
 def placed(op: Operation) -> str | None:
-    """Return where ``op`` runs: ``npu``, ``cpu`` or ``host``; None before a pass has placed it."""
+    """Return where ``op`` runs, a value of ``odc.placed``; None before a pass has placed it."""
     attribute = op.attributes.get(PLACED)
     return attribute.data if isinstance(attribute, StringAttr) else None
 
@@ -56,7 +56,7 @@ def wanted_place(op: Operation) -> str | None:
 
 
 def place_on(op: Operation, place: str) -> None:
-    """Run ``op`` on the target: ``npu`` or ``cpu``."""
+    """Run ``op`` on the target: ``npu``, ``cpu`` or ``external``."""
     op.attributes[PLACED] = StringAttr(place)
     op.attributes.pop(REASON, None)
 

@@ -1,9 +1,9 @@
 """``npu-form-segments``: gather the operators marked for the target into few convex segments, by a greedy order.
 
-The target is the NPU, or the processor that runs native code. Operators run in rounds: everything ready that stays on
-the host, then everything ready that goes to the target, and so on until all have run. The target's operators of one
-round form a segment. No path leaves a segment and re-enters it, because whatever depends on a host operator of a later
-round runs in a later round itself.
+The target is the NPU, the processor that runs native code, or one of another package. Operators run in rounds:
+everything ready that stays on the host, then everything ready that goes to the target, and so on until all have run.
+The target's operators of one round form a segment. No path leaves a segment and re-enters it, because whatever depends
+on a host operator of a later round runs in a later round itself.
 
 Operators are sorted into that order, so that each segment is contiguous (constants first), and get ``odc.segment = N``.
 Operators too small for a segment return to the host with a reason.
@@ -32,8 +32,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, is_known
 from odc_mlir.ops.spec import Trait
 from odc_mlir.transforms.common.placement import (
-    CPU,
-    NPU,
+    HOST,
     PLACED,
     SEGMENT,
     is_view,
@@ -57,10 +56,10 @@ class NpuFormSegmentsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         block = main_function(op).body.block
         found = list(operators(block))
-        place = CPU if any(placed(item) == CPU for item in found) else NPU
+        place = next((place for item in found if (place := placed(item)) not in (None, HOST)), None)
         known, numbers = _KnownResults(), count()
         order: list[CircleOp] = []
-        if not any(placed(item) == place for item in found):
+        if place is None:
             known.of_host([*block.ops])
             return
         for is_target, members in alternate(dependencies(found), [placed(item) == place for item in found]):
