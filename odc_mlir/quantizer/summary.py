@@ -144,7 +144,7 @@ def _check_text(check: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
     name = quality_name(metric, check["column"], check["output"])
     mark = "" if check["passed"] else ", not kept"
     if value is None:
-        return f"{name} is unknown{mark}"
+        return f"{name} is {'that of equal outputs' if check['passed'] else 'unknown'}{mark}"
     if metric in _SHARES:
         of = "" if check["output"] is None else f" of output {check['output']!r}"
         share = quality_text("top1_match", value, limit)

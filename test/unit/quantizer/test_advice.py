@@ -94,6 +94,8 @@ def test_a_value_that_misses_its_limit_does_not_look_as_if_it_kept_it() -> None:
     assert said in details(verdict)
     assert "98.96 % of the answers are the float model's (limit 99.0 %), not kept" in conclusion(verdict)
     assert ">98.96 %<" in render(verdict)
+    check |= {"value": None, "passed": True}  # equal outputs have no SQNR
+    assert conclusion(verdict).endswith("top1_match is that of equal outputs")
 
 
 @pytest.mark.parametrize(("precisions", "left"), [((), True), (("a",), True), (("a", "b"), False), (("b",), True)])
