@@ -1,1 +1,1 @@
-"""Between model records and the ``circle`` dialect, in both directions."""
+"""Import of model records into the ``circle`` dialect, and export from it."""

@@ -31,7 +31,7 @@ def _volume(node: Node, x: Array, channels: int) -> Array:
 
 
 def _finish(node: Node, sums: Array, bias: Array | None) -> list[Array]:
-    """Add bias and fused activation to ``sums`` in place."""
+    """Add the bias to ``sums`` and apply the fused activation, in place."""
     if bias is not None:
         sums += bias.reshape(-1)
     clamp = real_clamp(node)
@@ -50,7 +50,7 @@ def _window(
 
 
 def conv_3d(node: Node) -> Execute:
-    """Convolve ``x [N, D, H, W, C]`` with ``[kd, kh, kw, C, O]``, add bias: ``[N, OD, OH, OW, O]``."""
+    """Return the kernel of CONV_3D, of ``[N, D, H, W, C]`` and a filter ``[kd, kh, kw, C, O]``."""
     _require_float(node, 0)
     options, x_of, bias_info = volume_options(node), fetch(node, 0), node.optional(2)
 
@@ -70,7 +70,7 @@ def conv_3d(node: Node) -> Execute:
 
 
 def conv_3d_transpose(node: Node) -> Execute:
-    """Convolve ``x [N, D, H, W, C]`` transposed with ``[kd, kh, kw, O, C]``, add bias."""
+    """Return the kernel of CONV_3D_TRANSPOSE, of ``[N, D, H, W, C]`` and a filter ``[kd, kh, kw, O, C]``."""
     _require_float(node, 2)
     options, shape_of, x_of, bias_info = volume_options(node), fetch(node, 0), fetch(node, 2), node.optional(3)
 

@@ -9,9 +9,9 @@ After: ``%2 = npu.conv %0 kernel [3, 3] stride [2, 2] pads [0, 0, 1, 1] …``: a
 forms, so it adds nothing to the sums.
 
 For other users, the pad becomes a depthwise 1x1 convolution with weights and scale of one; its windows in the padding
-yield the zero point. Such users are a pool, whose windows leave padding out, another ``npu.pad``, or a convolution with
-another zero point. The walker erases a pad without users. ``npu.pad`` comes from PAD of images; any other PAD is an
-``npu.move`` already.
+yield the zero point. Such users are, for example, a pool, whose windows leave padding out, a convolution with another
+zero point, or one whose padding together with that of the pad exceeds the field of a load. The walker erases a pad
+without users. ``npu.pad`` comes from PAD of images; any other PAD is an ``npu.move`` already.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.transforms.common.rewriting import PatternPass
+from odc_mlir.transforms.npu.schedule.geometry import MAX_PAD
 
 IDENTITY = (1 << 30, 1)  # multiplier and exponent of the factor 1
 
@@ -33,8 +34,7 @@ class FusePadding(RewritePattern):
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.PadOp, rewriter: PatternRewriter) -> None:
         for conv in _fusing_users(op):
-            both = zip(op.pads.get_values(), conv.pads.get_values(), strict=True)
-            conv.properties["pads"] = npu.ints(a + b for a, b in both)
+            conv.properties["pads"] = npu.ints(_summed_pads(op, conv))
             conv.operands[0] = op.input
             rewriter.notify_op_modified(conv)
         if rewriter.has_done_action:
@@ -52,7 +52,12 @@ class PadByConvolution(RewritePattern):
 
 def _fusing_users(pad: npu.PadOp) -> list[npu.ConvOp]:
     users = (use.operation for use in pad.output.uses)
-    return [user for user in users if isinstance(user, npu.ConvOp) and user.in_zero == pad.zero]
+    convolutions = [user for user in users if isinstance(user, npu.ConvOp) and user.in_zero == pad.zero]
+    return [conv for conv in convolutions if max(_summed_pads(pad, conv)) <= MAX_PAD]
+
+
+def _summed_pads(pad: npu.PadOp, conv: npu.ConvOp) -> list[int]:
+    return [a + b for a, b in zip(pad.pads.get_values(), conv.pads.get_values(), strict=True)]
 
 
 class NpuFusePaddingPass(PatternPass):

@@ -59,3 +59,15 @@ func.func @pad_of_pad(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:7>>) -> tens
 // CHECK-LABEL: func.func @pad_of_pad(%x: 
 // CHECK-NEXT: %[[P:.*]] = npu.conv depthwise %x kernel [1, 1] pads [1, 0, 0, 0]
 // CHECK-NEXT: npu.conv %[[P]] kernel [2, 2] pads [0, 1, 0, 0]
+
+// -----
+
+// Both paddings together do not fit into the field of a load.
+func.func @wide(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:7>>) -> tensor<1x259x4x1x!quant.uniform<i8:f32, 0.5>> {
+  %0 = npu.pad %x pads [255, 0, 0, 0] zero 7 : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x259x4x1x!quant.uniform<i8:f32, 0.5:7>>
+  %1 = npu.conv %0 kernel [2, 1] pads [1, 0, 0, 0] weights <"0x0102"> i8 zeros (7, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x259x4x1x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x259x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return %1 : tensor<1x259x4x1x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @wide(%x: 
+// CHECK-NEXT: %[[P:.*]] = npu.conv depthwise %x kernel [1, 1] pads [255, 0, 0, 0]
+// CHECK-NEXT: npu.conv %[[P]] kernel [2, 1] pads [1, 0, 0, 0]

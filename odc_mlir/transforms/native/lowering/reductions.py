@@ -1,4 +1,4 @@
-"""Lowering of reductions, of pools and of interpolated images."""
+"""Lowering of reductions, pools, softmax, cumulative sums and interpolated images."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _inside(windows: Windows, axis: int) -> Array:
 
 
 class LowerResizeBilinearToKernels(KernelPattern):
-    """RESIZE_BILINEAR of ``[N, H, W, C]``; a size that stays is a copy."""
+    """RESIZE_BILINEAR of ``[N, H, W, C]``; an unchanged size is a copy."""
 
     operators = ("RESIZE_BILINEAR",)
 
@@ -183,7 +183,7 @@ class Middle:
 
 
 class LowerReductionToKernels(KernelPattern):
-    """Sums, products and extremes; sums of 8-bit and 16-bit quantised values are requantised."""
+    """Sum, product, minimum, maximum, any and all; sums of 8-bit and 16-bit quantised values are requantised."""
 
     operators = ("SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_ANY", "REDUCE_ALL")
 
@@ -212,7 +212,7 @@ def _sum_rows(node: Node, middle: Middle, scale: float) -> EmitCalls:
 
 
 class LowerMeanToKernels(KernelPattern):
-    """MEAN (and SUM of quantised values): a depthwise convolution of rows whose weights are one."""
+    """MEAN, and SUM of quantised values: depthwise convolutions with weights of one; of floats, sums of rows."""
 
     operators = ("MEAN",)
 

@@ -49,7 +49,7 @@ MOST_PARTS = 3  # of a weight
 
 @rule("weights")
 def weights(node: Node, _: PlacementLimits) -> str | None:
-    """Weights have the input's type (int8: or int4, int16: or 8 bits), positive scales and nearly equal zero points."""
+    """Weights have the input's type (int8: or int4, int16: or 8 bits), positive scales, codes at most 255 apart."""
     source, filters = next(activations(node)), node.operand(1)
     if filters.dtype not in WEIGHT_TYPES[source.dtype]:
         return f"{filters.name!r} is {filters.dtype}, the input is {source.dtype}"
