@@ -121,7 +121,6 @@ class Driver:
             precisions_in(best.model, self.fixed),
             layer_names(best.model.module),
             outputs_db(self.evaluator.measured(choosing.plain)),
-            choosing.rounding_helps and may_correct,
             self._known_errors,
         )
         found = search.run(best)

@@ -53,24 +53,18 @@ _MOST_JUDGING_MACS = 1 << 30  # of all samples: cross-validation of larger model
 
 
 @dataclass
-class _Shown:
-    """Statistics of ``model`` without each fold, and refined codes by the number of folds."""
-
-    model: FloatModel
-    statistics: list[Statistics] = field(default_factory=list)
-    known: dict[int, list[RefinementCache]] = field(default_factory=dict)
-
-
-@dataclass
 class Folds:
     """Cross-validation over the samples of ``reference``, calibration samples included.
 
     Each model lacks the samples that it is measured on. This tells more than the held-out samples, and takes longer.
+    Statistics of the last float model without each fold are kept, and refined codes by the number of folds.
     """
 
     reference: Reference
     options: Options
-    _shown: _Shown | None = field(default=None, init=False, repr=False)
+    _model: FloatModel | None = field(default=None, init=False, repr=False)
+    _statistics: list[Statistics] = field(default_factory=list, init=False, repr=False)
+    _known: dict[int, list[RefinementCache]] = field(default_factory=dict, init=False, repr=False)
 
     def count(self, most: int) -> int:
         """Return the number of folds if ``most`` are wanted: at most one for each sample."""
@@ -85,14 +79,21 @@ class Folds:
 
     def judge(self, model: FloatModel, recipe: Recipe) -> Measurement:
         """Measure :data:`JUDGES` models that do not know the samples of a fold at all; outputs are kept."""
-        return self.reference.measure(*self._without(model, recipe, self._statistics(model)), keep=True)
+        if self._model is not model or not self._statistics:
+            executor, count, rollout = HostExecutor(model.graph), self.count(JUDGES), self.reference.rollout
+            parts = [self.reference.samples[fold::count] for fold in range(count)]
+            records = [record(executor, part if rollout is None else rollout.with_given(part)) for part in parts]
+            others = (joined([*records[:fold], *records[fold + 1 :]]) for fold in range(count))
+            self._look_at(model).extend(found.statistics() for found in others)
+        return self.reference.measure(*self._without(model, recipe, self._statistics), keep=True)
 
     def _without(self, model: FloatModel, recipe: Recipe, statistics: Sequence[Statistics]) -> list[Graph]:
         """Return models with ranges by ``statistics``, each without the samples of one fold."""
         samples, count = self.reference.samples, len(statistics)
         runs = [[run for run in range(len(samples)) if run % count != fold][:MOST_REFINING] for fold in range(count)]
         # Codes refined by all samples are not for these.
-        known = self._shown_by(model).known.setdefault(count, [RefinementCache() for _ in runs])
+        self._look_at(model)
+        known = self._known.setdefault(count, [RefinementCache() for _ in runs])
         builders = [CandidateBuilder(self.options, [samples[run] for run in own]) for own in runs]
         parts = list(zip(builders, statistics, known, strict=True))
         if recipe.rounding or recipe.correction:
@@ -103,22 +104,11 @@ class Folds:
                 learn(model.graph, learners, samples[: 1 + max(map(max, runs))])
         return [builder.build(model, recipe, found, shown).graph for builder, found, shown in parts]
 
-    def _shown_by(self, model: FloatModel) -> _Shown:
-        if self._shown is None or self._shown.model is not model:
-            self._shown = _Shown(model)
-        return self._shown
-
-    def _statistics(self, model: FloatModel) -> list[Statistics]:
-        """Return the statistics of all samples without each fold."""
-        shown = self._shown_by(model)
-        if not shown.statistics:
-            executor, count = HostExecutor(model.graph), self.count(JUDGES)
-            parts = [self.reference.samples[fold::count] for fold in range(count)]
-            rollout = self.reference.rollout
-            records = [record(executor, part if rollout is None else rollout.with_given(part)) for part in parts]
-            others = (joined([*records[:fold], *records[fold + 1 :]]) for fold in range(count))
-            shown.statistics = [found.statistics() for found in others]
-        return shown.statistics
+    def _look_at(self, model: FloatModel) -> list[Statistics]:
+        """Forget what was kept of another model; return the statistics of this one."""
+        if self._model is not model:
+            self._model, self._statistics, self._known = model, [], {}
+        return self._statistics
 
 
 class Evaluator:
@@ -128,7 +118,7 @@ class Evaluator:
     the verdict: all, unless the model is large. ``search_limits`` and ``limits`` are the limits on both;
     ``outputs_vary``: constant outputs would miss the latter. ``plain`` and ``possible``: placement of the model on the
     target, and which layers the target could run, known after :meth:`place`. ``steps``: log of the search;
-    ``foreseen``: expected number of models, for progress; ``is_cut_short``: time was up before everything was tried.
+    ``is_cut_short``: time was up before everything was tried.
     """
 
     def __init__(
@@ -137,7 +127,6 @@ class Evaluator:
         self.base, self.data, self.options = base, data, options
         self.builder, self._folds_builder = CandidateBuilder(options, data.fit), CandidateBuilder(options, data.fit)
         self.steps: list[dict[str, Any]] = []
-        self.foreseen = 0
         self.is_cut_short = False
         self._original, self._progress = original, progress
         self._start, self._made = time.monotonic(), 0
@@ -198,11 +187,6 @@ class Evaluator:
         """Build the candidate of ``recipe``; raise OdcError."""
         return self.builder.build(model, recipe, self.statistics_of(model))
 
-    def one_more(self, model: FloatModel, recipe: Recipe) -> Candidate:
-        """Build a candidate that was not foreseen."""
-        self.foreseen, self._made = self.foreseen + 1, self._made + 1
-        return self.built(model, recipe)
-
     def measured(self, candidate: Candidate) -> Measurement:
         """Return the errors of the candidate on the held-out samples."""
         if candidate.measured is None:
@@ -219,11 +203,6 @@ class Evaluator:
         if candidate.unseen is None:
             candidate.unseen = self._judged(candidate)
         return candidate.unseen
-
-    @property
-    def judges(self) -> int:
-        """Number of models that :meth:`measured_unseen` builds."""
-        return JUDGES if self._judges_all else HALVES
 
     def _judged(self, candidate: Candidate) -> Measurement:
         assert self.folds is not None
@@ -334,11 +313,11 @@ class Evaluator:
         return is_in_time
 
     def say(self, text: str, made: int = 0) -> None:
-        """Report progress: a text and the number of models built of those expected."""
+        """Report progress: a text, and how many more models were built."""
         LOG.info("%s", text)
         self._made += made
         if self._progress is not None:
-            self._progress(text, self._made, max(self.foreseen, self._made) or None)
+            self._progress(text, self._made, None)
 
     # Limits, costs and shares.
 

@@ -16,7 +16,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.formats.quantities import listed
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.candidates import has_outputs_with_tails
-from odc_mlir.quantizer.evaluator import HALVES, JUDGES, Evaluator
+from odc_mlir.quantizer.evaluator import Evaluator
 from odc_mlir.quantizer.layers import LEAST_COVERAGE
 from odc_mlir.quantizer.measurement import GOOD_DB
 from odc_mlir.quantizer.models import (
@@ -90,7 +90,7 @@ class Help:
 class HelpSearch:
     """Search for the help that improves a model; ``fixed``: precisions that the user chose.
 
-    ``plain``: the first trial; ``rounding_helps``: on average, if not beyond chance.
+    ``plain``: the first trial.
     """
 
     best: Candidate
@@ -102,7 +102,6 @@ class HelpSearch:
         self.options, self.data = evaluator.options, evaluator.data
         self.models: dict[str, FloatModel] = {}  # by kind of equalisation
         self.plain: Candidate | None = None
-        self.rounding_helps = False
 
     @property
     def weights_only(self) -> bool:
@@ -111,7 +110,6 @@ class HelpSearch:
 
     def run(self) -> Candidate:
         """Return the best trial."""
-        self.evaluator.foreseen = self._models_to_make()
         if self.weights_only and not self.data.fit:
             return self._by_weights_alone()
         model, recipe = self._start()
@@ -153,7 +151,6 @@ class HelpSearch:
         if not self.evaluator.in_time():
             return best
         try:
-            self.evaluator.foreseen += self.evaluator.judges if row.judged_on == UNSEEN else 0
             found = self.evaluator.built(change.model, change.recipe)
             kept = self.accepts(row, change, found, best)
         except OdcError:
@@ -182,7 +179,6 @@ class HelpSearch:
 
     def is_worse_unseen(self, found: Candidate, best: Candidate) -> bool:
         """Return whether ``found`` is worse, beyond chance, on held-out samples that did not choose its ranges."""
-        self.evaluator.foreseen += 2 * HALVES
         theirs, ours = (self.evaluator.measured_by_halves(each) for each in (best, found))
         return theirs.better_than(ours, LEAST_GAIN_DB)
 
@@ -339,15 +335,6 @@ class HelpSearch:
         self.evaluator.say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}", made=1)
         return trial
 
-    def _models_to_make(self) -> int:
-        """Return the number of models that will be built if no layer needs more bits, for progress."""
-        if self.weights_only:
-            return 0
-        options, fit, held = self.options, bool(self.data.fit), len(self.evaluator.base.held)
-        tried = sum(len(options.switched(s)) - 1 for s in (options.rounding, options.correction)) if fit else 0
-        folds = 0 if self.evaluator.folds is None else self.evaluator.folds.count(JUDGES)
-        return tried + len(options.equalizations) + 1 + held + folds
-
 
 # Changes of the rows.
 
@@ -370,21 +357,12 @@ def _all_alike(search: HelpSearch) -> Iterator[RecipeChange]:
     models = {"none": model}
     for kind in search.options.equalizations:
         if (found := search.equalized(kind, models)) is not None:
-            search.evaluator.foreseen += 1
             yield RecipeChange(kind, found, replace(recipe, equalize=kind))
     if search.best.model in models.values():
         search.models = models
 
 
-def _rounding(search: HelpSearch) -> Iterator[RecipeChange]:
-    before = search.measured(search.best).quality_db
-    yield RecipeChange(True, search.best.model, replace(search.best.recipe, rounding=True))
-    last = search.evaluator.steps[-1]
-    search.rounding_helps = last["step"] == "rounding" and last["quality_db"] >= before
-
-
 def _presumed(search: HelpSearch, **fields: Any) -> Iterator[RecipeChange]:
-    search.evaluator.foreseen += 1
     yield RecipeChange(True, search.best.model, replace(search.best.recipe, **fields), is_presumed=True)
 
 
@@ -402,7 +380,6 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
         if not (shows or is_presumed):
             continue
         before = search.best
-        evaluator.foreseen += 1
         yield RecipeChange(headroom, before.model, replace(before.recipe, headroom=headroom), is_presumed, most_lost_db)
         if (found := search.last) is None:
             continue
@@ -418,7 +395,6 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
 def _output_room(search: HelpSearch) -> Iterator[RecipeChange]:
     # The cost in dB of room for rare values of outputs that is accepted: samples seldom show its gain.
     most_for_room_db = 1.0
-    search.evaluator.foreseen += 1
     recipe = replace(search.best.recipe, output_room=True)
     yield RecipeChange(True, search.best.model, recipe, is_presumed=True, most_lost_db=most_for_room_db)
 
@@ -467,7 +443,7 @@ OF_VALUES = (
         lambda search: search.measured(search.best).quality_db < GOOD_DB or any(search.measured(search.best).lost),
         _all_alike,
     ),
-    Help("rounding", _may_round, _rounding),
+    Help("rounding", _may_round, lambda search: _switched(search, rounding=True)),
     Help("correction", _may_correct, lambda search: _switched(search, correction=True)),
     # Rounding nearly always helps small models; few held-out samples leave that in doubt.
     Help(
@@ -491,7 +467,7 @@ OF_VALUES = (
 )
 OF_WEIGHTS = (
     Help("scales", lambda search: len(search.options.fits_scales) > 1, lambda search: _switched(search, fitted=True)),
-    Help("rounding", _may_round, _rounding),
+    Help("rounding", _may_round, lambda search: _switched(search, rounding=True)),
     Help("correction", _may_correct, lambda search: _switched(search, correction=True)),
     Help(
         "rounding, correction",

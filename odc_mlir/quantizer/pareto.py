@@ -1,9 +1,9 @@
 """Mixed precision as an optimisation: the Pareto front of output noise and cost over the precisions of layers.
 
 Noise comes from roundings: of values, which are coarse while any layer that produces or reads them is narrow, and of
-weights. Noises, taken as independent, add up; so do costs of layers and of conversions between them. The front is exact
-for up to twelve layers with three levels. Otherwise it is its convex hull: for each price of noise the best choice is a
-minimum cut (project selection, Rhys 1970 and Picard 1976), found by Dinic's algorithm (1970).
+weights. Noises, taken as independent, add up; so do costs of layers and of conversions between them. For each price of
+noise the best choice, a point of the front's convex hull, is a minimum cut (project selection, Rhys 1970 and Picard
+1976), found by Dinic's algorithm (1970).
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
 
 from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.layers import Examination
@@ -107,8 +104,6 @@ class Network:
 Precisions = dict[str, str]  # by layer name; layers left out are in the model's scheme
 Levels = tuple[int, ...]
 
-# Choices that are tried exhaustively: twelve layers at three levels (3 ** 12 = 531,441).
-_MOST_CHOICES = 600_000
 _SOURCE, _SINK = 0, 1
 
 
@@ -152,11 +147,6 @@ class Problem:
         """The layers that have a choice."""
         return tuple(i for i, row in enumerate(self.costs) if sum(map(math.isfinite, row)) > 1)
 
-    @cached_property
-    def choices(self) -> int:
-        """Number of choices."""
-        return math.prod(sum(map(math.isfinite, self.costs[i])) for i in self.free)
-
     def point(self, levels: Levels) -> Point:
         """Return these levels with their cost and noise."""
         cost = sum(row[level] for row, level in zip(self.costs, levels, strict=True))
@@ -175,50 +165,17 @@ class Point:
 
 
 def front(problem: Problem) -> list[Point]:
-    """Return the choices that no other beats in cost and noise, from the cheapest on; see the module's text."""
-    if problem.choices <= _MOST_CHOICES:
-        return _exact(problem)
-    return _unbeaten(_hull(problem))
-
-
-def _exact(problem: Problem) -> list[Point]:
-    allowed = [[k for k, cost in enumerate(problem.costs[i]) if math.isfinite(cost)] for i in problem.free]
-    tried = np.array(list(itertools.product(*allowed)), np.int8).reshape(problem.choices, len(problem.free))
-    columns: dict[int, NDArray[np.int8]] = {i: tried[:, place] for place, i in enumerate(problem.free)}
-    none = np.zeros(len(tried), np.int8)
-    costs, noise = np.zeros(len(tried)), np.zeros(len(tried))
-    for i, row in enumerate(problem.costs):
-        costs += np.asarray(row)[columns.get(i, none)]
-    for border in problem.borders:
-        total = np.cumsum((0.0, *border.costs))
-        costs += np.abs(total[columns.get(border.first, none)] - total[columns.get(border.second, none)])
-    for rounding in problem.roundings:
-        least = np.minimum.reduce([columns.get(i, none) for i in rounding.layers])
-        noise += np.asarray(rounding.noise)[least]
-    order = np.lexsort((noise, costs))
-    falling = np.minimum.accumulate(noise[order])
-    kept = order[np.flatnonzero(np.diff(falling, prepend=math.inf) < 0)]
-    found = []
-    for number in kept:
-        levels = list(problem.plain)
-        for i, column in columns.items():
-            levels[i] = int(column[number])
-        found.append(problem.point(tuple(levels)))
-    return _unbeaten(found)
-
-
-def _unbeaten(points: Sequence[Point]) -> list[Point]:
+    """Return the best choices for some prices of noise, from the cheapest on: each costs more and has less noise."""
     found: list[Point] = []
-    for point in sorted(points, key=lambda point: (point.cost, point.noise, point.levels)):
+    for point in sorted(_hull(problem), key=lambda point: (point.cost, point.noise, point.levels)):
         if not found or point.noise < found[-1].noise * (1.0 - 1e-9):
             found.append(point)
     return found
 
 
 def _hull(problem: Problem) -> list[Point]:
-    """Return the best choices for some prices of noise, far apart ones first."""
-    # Less than this part of the noise is not worth anything.
-    worthless = 1e-5
+    """Return points of the convex hull, in the order of the search: wide gaps first."""
+    worthless = 1e-5  # part of the noise that is worth no cost
     most_cuts = 48
     cheapest = _best(problem, 0.0)
     if not cheapest.noise:
@@ -323,7 +280,7 @@ class Pricing:
     names: Sequence[str]
     levels: Sequence[str]
     pinned: set[str] = field(default_factory=set)
-    _placements: dict[str, Placement | None] = field(default_factory=dict)
+    _placements: dict[str, Placement | None] = field(default_factory=dict)  # with all layers in a precision
     _leaving: list[list[bool]] = field(default_factory=list)  # by layer and level, whether the target loses it
 
     def costs(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
@@ -374,9 +331,8 @@ class Pricing:
     def _times(self, candidate: Candidate) -> list[list[float]]:
         float_work = 8.0  # of a layer, where the scheme's is 1: no integer NPU takes it
         if self.rules is None or self.plain is None:
-            work = self.examination.work()
-            first = self._work_in(self.options.scheme)
-            factors = [float_work if step == FLOAT else self._work_in(step) / first for step in self.levels]
+            work, first = self.examination.work(), _work_in(self.options.scheme)
+            factors = [float_work if step == FLOAT else _work_in(step) / first for step in self.levels]
             return [[factor * max(work.get(name, 1.0), 1.0) for factor in factors] for name in self.names]
         columns = [self._placement(candidate, step) for step in self.levels]
         return [
@@ -393,27 +349,18 @@ class Pricing:
             for i, was in enumerate(self.plain.taken())
         ]
 
-    def _work_in(self, step: str) -> float:
-        """Return the work of a layer in bits of values: weights of 4 bits come in half the time."""
-        few_bits = 4  # of weights
-        return bits_of(step, of_weights=False) * (0.5 if bits_of(step, of_weights=True) == few_bits else 1.0)
-
     def _placement(self, candidate: Candidate, step: str) -> Placement | None:
         """Return the target's placement with all layers in this precision; None if it cannot be built."""
-        if step not in self._placements:
-            self._placements[step] = self._placed(candidate, step)
-        return self._placements[step]
-
-    def _placed(self, candidate: Candidate, step: str) -> Placement | None:
         assert self.rules is not None
-        if step == self.options.scheme:
-            return self.rules.priced(candidate.module)
-        movable = [name for name in self.names if name not in self.fixed]
-        try:
-            return self.rules.priced(self.build(dict.fromkeys(movable, step)).module)
-        except OdcError as error:
-            LOG.info("layers cannot be %s: %s", step, error)
-            return None
+        if step not in self._placements:
+            movable = [name for name in self.names if name not in self.fixed]
+            try:
+                made = candidate if step == self.options.scheme else self.build(dict.fromkeys(movable, step))
+                self._placements[step] = self.rules.priced(made.module)
+            except OdcError as error:
+                LOG.info("layers cannot be %s: %s", step, error)
+                self._placements[step] = None
+        return self._placements[step]
 
     def borders(self) -> list[Border]:
         """Return the costs of conversions between layers."""
@@ -437,3 +384,9 @@ class Pricing:
         macs = [layer.macs if taken else 0 for layer, taken in zip(self.plain.layers, self.plain.taken(), strict=True)]
         gone = sum(m for m, left, level in zip(macs, self._leaving, levels, strict=True) if left[level])
         return 1.0 - gone / (sum(macs) or 1)
+
+
+def _work_in(step: str) -> float:
+    """Return the work of a layer in bits of values: weights of 4 bits come in half the time."""
+    few_bits = 4  # of weights
+    return bits_of(step, of_weights=False) * (0.5 if bits_of(step, of_weights=True) == few_bits else 1.0)

@@ -24,12 +24,12 @@ from odc_mlir.quantizer.models import Candidate
 from odc_mlir.quantizer.policy import schemes
 from odc_mlir.quantizer.policy.declarations import LITERT, ON
 from odc_mlir.quantizer.policy.options import Options, PrecisionChoice
-from odc_mlir.quantizer.policy.verdict import OF_ANSWERS, Limit
+from odc_mlir.quantizer.policy.verdict import Limit
 
 LOG = logging.getLogger(__name__)
 
 Measures = Mapping[str, float | None]
-_Key = tuple[bool, tuple[tuple[str, str], ...]]
+_Key = tuple[tuple[str, str], ...]
 
 # Gain that outputs below a good SQNR should have: 10 dB on the few samples of a search leave 6 dB on most others.
 GAIN_DB = 10.0
@@ -86,20 +86,17 @@ class SearchAim:
 class PrecisionSearch:
     """Search for precisions of the layers called ``names``; ``fixed`` ones were chosen by the user.
 
-    ``plain_db``: SQNR of its outputs without help. ``may_refine``: refined codes may help. ``known_errors``: metric and
-    errors by layer that replace measuring.
+    ``plain_db``: SQNR of its outputs without help. ``known_errors``: metric and errors by layer that replace measuring.
     """
 
     evaluator: Evaluator
     fixed: Mapping[str, PrecisionChoice]
     names: list[str]
     plain_db: tuple[float, ...]
-    may_refine: bool
     known_errors: tuple[str, Mapping[str, float]] | None = None
     tried: dict[_Key, Tried] = field(default_factory=dict, init=False)
     chosen: Tried | None = field(default=None, init=False)
     is_in_vain: bool = field(default=False, init=False)  # no allowed choice of precisions meets the limits
-    _refines: bool = field(default=False, init=False)
     _slower: float = field(default=1.0, init=False)  # the last package than its estimate
 
     def __post_init__(self) -> None:
@@ -124,7 +121,7 @@ class PrecisionSearch:
             self.options,
             self.fixed,
             self._examination,
-            lambda precisions: self._built(precisions, refines=False),
+            lambda precisions: self._built(precisions, rounding=False, correction=False),
             self.rules,
             self.evaluator.plain,
             self.names,
@@ -136,7 +133,7 @@ class PrecisionSearch:
         has_need = self.aim.kind != LIMITS or not (first.holds(limits, aims) and self.confirmed(first))
         if not self._ladder or not has_need:
             return candidate
-        self.tried[False, ()] = self.chosen = first
+        self.tried[()] = self.chosen = first
         self.evaluator.say("looking for layers that need more bits")
         self._effects = self._sensitivity(candidate)
         if self.aim.kind != LIMITS:
@@ -171,13 +168,11 @@ class PrecisionSearch:
         metrics = self.evaluator.reference.metrics(measured)
         return Tried(precisions, candidate, metrics, outputs_db(measured), measured.lacking)
 
-    def _built(self, precisions: Mapping[str, str], *, refines: bool | None = None) -> Candidate:
-        """Build a candidate with other precisions; ``refines``: with codes refined by samples, if not as the first."""
+    def _built(self, precisions: Mapping[str, str], **fields: bool) -> Candidate:
+        """Build a candidate with other precisions, and with other ``fields`` of its recipe."""
         first = self._first.candidate
-        recipe = first.recipe.with_precisions(precisions, self.fixed)
-        if refines is not None:
-            recipe = replace(recipe, rounding=refines, correction=refines)
-        return self.evaluator.one_more(first.model, recipe)
+        recipe = replace(first.recipe.with_precisions(precisions, self.fixed), **fields)
+        return self.evaluator.built(first.model, recipe)
 
     def _sensitivity(self, candidate: Candidate) -> list[Effect]:
         """Return the effect of each rounding on the outputs, measured or read from a file."""
@@ -243,7 +238,6 @@ class PrecisionSearch:
 
     def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> pareto.Levels | None:
         """Return the cheapest accurate choice; None if there is none, or it is the plain one."""
-        most_refined = 8  # points that are measured with codes refined by samples, which is slow
         most_time = 4.0  # of the plain model's, that this may take
         margin, holds = _with_margin(self.limits), self.confirmed(self._first)
         may_leave = self.rules is not None and not holds
@@ -270,15 +264,9 @@ class PrecisionSearch:
             problem, every = fronts[host]
             most = longer * problem.point(problem.plain).cost
             points = [point for point in every if point.cost <= most]
-            for refines in (False, True) if self.may_refine else (False,):
-                if refines and self._is_far(points, limits, least):
-                    break
-                self._refines = refines
-                chosen = points[::-1][:: -(-len(points) // most_refined)][::-1] if refines and points else points
-                levels = self._cheapest(chosen, limits, least)
-                if levels is not None:
-                    return levels
-        self._refines = False
+            levels = self._cheapest(points, limits, least)
+            if levels is not None:
+                return levels
         return None
 
     def _nearest(self, aims: Sequence[float]) -> tuple[float, ...]:
@@ -291,16 +279,6 @@ class PrecisionSearch:
             (tried.lacks(aims) for tried in self.tried.values() if tried.holds(self.limits)), default=math.inf
         )
         return tuple(aim - max(lacking, 0.0) - near_db for aim in aims) if lacking <= GAIN_DB / 2 else ()
-
-    def _is_far(self, points: Sequence[pareto.Point], limits: tuple[Limit, ...], aims: Sequence[float]) -> bool:
-        """Return whether the most accurate point misses by more than refined codes could recover."""
-        most_by_refining_db = 6.0  # that outputs may lack for that to be tried
-        tried = None if not points else self.tried.get(self._key(points[-1].levels))
-        if tried is None:
-            return False
-        return tried.lacks(aims) > most_by_refining_db or any(
-            limit.metric not in OF_ANSWERS and not limit.with_errors(2.0).holds(tried.measures) for limit in limits
-        )
 
     def _points(self, problem: pareto.Problem) -> list[pareto.Point]:
         """Return the front without the plain point and those that leave target or scheme almost entirely."""
@@ -335,26 +313,20 @@ class PrecisionSearch:
         return share > 0.0 and share >= self.evaluator.min_coverage and is_allowed
 
     def _explore(self, problem: pareto.Problem) -> None:
-        """Measure other choices in equal steps of dB, until limits hold or most left the target."""
-        next_to_nothing = 1e-3  # of the noise: steps are no larger
+        """Measure other choices, the cheapest first, until limits hold or most left the target."""
         explored, least_explored = 5, 0.5  # measured points, and the least share that stays on the target
-        plain = problem.point(problem.plain)
-        points = [point for point in pareto.front(problem) if any(point.levels) and point.noise < plain.noise]
-        if not points:
-            return
-        least = max(points[-1].noise, next_to_nothing * plain.noise) / plain.noise
-        wanted = [plain.noise * least ** (step / explored) for step in range(1, explored + 1)]
-        steps = [next((point for point in points if point.noise <= most), points[-1]).levels for most in wanted]
-        may_leave = True
-        for precisions in map(self._precisions, steps):
+        noise = problem.point(problem.plain).noise
+        points = [point.levels for point in pareto.front(problem) if any(point.levels) and point.noise < noise]
+        steps, may_leave = points[:: -(-len(points) // explored) or 1], bool(points)
+        for levels in steps:
             if not may_leave or not self.evaluator.in_time():
                 break
-            made = self._made_with(precisions)
+            made = self._made(levels)
             may_leave = self.evaluator.share(made.candidate) >= least_explored
             if may_leave and self.confirmed(made):
                 return
-        for precisions in (*self._of_most_bits(problem), *([self._precisions(points[-1].levels)] if may_leave else [])):
-            if not self.evaluator.in_time() or self.confirmed(self._made_with(precisions)):
+        for precisions in (*self._of_most_bits(problem), *([self._precisions(points[-1])] if may_leave else [])):
+            if not points or not self.evaluator.in_time() or self.confirmed(self._made_with(precisions)):
                 return
 
     def _of_most_bits(self, problem: pareto.Problem) -> Iterator[dict[str, str]]:
@@ -372,16 +344,16 @@ class PrecisionSearch:
         return {name: step for name, step in steps if step != self.options.scheme}
 
     def _key(self, levels: pareto.Levels) -> _Key:
-        return self._refines, tuple(sorted(self._precisions(levels).items()))
+        return tuple(sorted(self._precisions(levels).items()))
 
     def _made(self, levels: pareto.Levels) -> Tried:
         return self._made_with(self._precisions(levels))
 
     def _made_with(self, precisions: dict[str, str]) -> Tried:
-        key = self._refines, tuple(sorted(precisions.items()))
+        key = tuple(sorted(precisions.items()))
         if key not in self.tried:
-            self.tried[key] = self.measured(precisions, self._built(precisions, refines=self._refines or None))
-            self.evaluator.say(f"{len(precisions)} layers in other precisions")
+            self.tried[key] = self.measured(precisions, self._built(precisions))
+            self.evaluator.say(f"{len(precisions)} layers in other precisions", made=1)
         return self.tried[key]
 
     # Within a budget.
@@ -445,8 +417,10 @@ class PrecisionSearch:
         others = [tried for tried in self.tried.values() if tried.holds(self.limits) and self._may_fit(tried)]
         accurate = sorted(others, key=lambda tried: -min(tried.outputs_db, default=math.inf))
         cheap = sorted(others, key=self._cost)
-        orders = (self._first_kept(order, self._fits_indeed) for order in (accurate, cheap))
-        return next(filter(None, orders), None)
+        for order in (accurate, cheap):
+            if found := self._first_kept(order, lambda tried: not self.evaluator.over_budget(tried.candidate)):
+                return found
+        return None
 
     def _first_kept(
         self, among: Iterable[Tried], is_wanted: Callable[[Tried], bool] = lambda tried: True
@@ -542,13 +516,6 @@ class PrecisionSearch:
             return self._fits(tried)
         assert self.rules is not None
         return self.rules.time(tried.candidate.module).ns <= too_high * self.aim.budget and self._is_covered(tried)
-
-    def _fits_indeed(self, tried: Tried) -> bool:
-        """Return whether the package keeps the budget of time."""
-        if self.aim.kind != TIME:
-            return True
-        assert self.rules is not None
-        return self.rules.time(tried.candidate.module, compiled=True).ns <= self.aim.budget
 
     def _cost_of(self, candidate: Candidate) -> float:
         return self.evaluator.size(candidate) if self.aim.kind == BYTES else self._time_ns(candidate)

@@ -15,9 +15,12 @@ from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp
 from odc_mlir import compiler, pipelines, targets
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.errors import OdcError
-from odc_mlir.ops.work import host_ns
+from odc_mlir.ops.spec import Trait
+from odc_mlir.ops.work import HostRates, host_ns
 from odc_mlir.quantizer.execution import CASTS
+from odc_mlir.quantizer.models import graph_of
 from odc_mlir.quantizer.policy.schemes import SCHEMES
+from odc_mlir.runtime.execution.work import Work, graph_work
 from odc_mlir.runtime.package import Package
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import ELEMENT_TYPES, MemoryMode
@@ -115,7 +118,7 @@ class TargetRules:
 
     def host_ns(self, module: ModuleOp) -> float:
         """Return the modelled time of ``module`` on the target's host alone."""
-        return sum(host_ns(node_of(op), self._target.host) for op in operators(main_function(module)))
+        return sum(work.host_ns for work in self._host_works(module).values())
 
     def is_timed(self, module: ModuleOp) -> bool:
         """Return whether the time of ``module`` is final."""
@@ -133,12 +136,25 @@ class TargetRules:
         """Return the placements without a plan and, if wanted, with one."""
         scratch = module.clone()
         self._run(scratch, pipelines.PLACE)
-        found = {False: Placement(_layers(list(operators(main_function(scratch)))))}
+        found = {False: Placement(self._layers(scratch))}
         if plan:
             self._run(scratch, pipelines.PLAN)
-            ops = list(operators(main_function(scratch)))
-            found[True] = Placement(_layers(ops), self._time_ns(scratch))
+            found[True] = Placement(self._layers(scratch), self._time_ns(scratch))
         return found
+
+    def _layers(self, module: ModuleOp) -> list[PlacedOperator]:
+        works = self._host_works(module)
+        return [_placed(op, work) for op, work in works.items() if op.SPEC.name not in CASTS]
+
+    def _host_works(self, module: ModuleOp) -> dict[CircleOp, Work]:
+        """Return the work of each operator on the host: of a loop, all trips."""
+        found, rates = list(operators(main_function(module))), self._target.host
+        works: dict[str, Work] = {}
+        if any(Trait.CONTROL_FLOW in op.SPEC.traits for op in found):
+            graph = graph_of(module)
+            every = zip(graph.nodes, graph_work(graph, rates).works, strict=True)
+            works = {graph.tensors[item.outputs[0]].name: work for item, work in every if item.calls and item.outputs}
+        return {op: works.get(op_name(op)) or _work(op, rates) for op in found}
 
     def _run(self, module: ModuleOp, names: Sequence[str]) -> None:
         """Run passes on a copy that nobody keeps, and so nobody has verified."""
@@ -150,18 +166,18 @@ class TargetRules:
         """Return the layers of ``module`` that the target runs, and the time of each operator alone."""
         context, scratch = self._context, module.clone()
         self._run(scratch, pipelines.PLACE)
-        found = list(operators(main_function(scratch)))
         layers = []
-        for op, work in zip(found, npu_works(context, scratch, self._target, self._memory), strict=True):
+        works = npu_works(context, scratch, self._target, self._memory)
+        for (op, on_host), work in zip(self._host_works(scratch).items(), works, strict=True):
             if op.SPEC.name in CASTS:
                 continue
-            layer, node = _placed(op), node_of(op)
+            layer = _placed(op, on_host)
             if isinstance(work, OperatorCost):
                 cycles = segment_cycles(self._target, self._memory)([work])
                 layers.append(replace(layer, ns=1e9 * cycles / self._target.clock_hz))
             else:
                 reason = layer.reason or (work if isinstance(work, str) else "no lowering")
-                layers.append(replace(layer, reason=reason, ns=host_ns(node, self._target.host)))
+                layers.append(replace(layer, reason=reason, ns=on_host.host_ns))
         return Placement(layers)
 
     def conversion_ns(self, elements: int) -> tuple[float, float]:
@@ -178,10 +194,11 @@ class TargetRules:
         return self.host_ns(module)
 
 
-def _layers(found: Sequence[CircleOp]) -> list[PlacedOperator]:
-    return [_placed(op) for op in found if op.SPEC.name not in CASTS]
+def _work(op: CircleOp, rates: HostRates) -> Work:
+    node = node_of(op)
+    return Work(node.macs, host_ns(node, rates))
 
 
-def _placed(op: CircleOp) -> PlacedOperator:
+def _placed(op: CircleOp, work: Work) -> PlacedOperator:
     reason = "" if placed(op) == NPU else reason_of(op) or "host"
-    return PlacedOperator(op.SPEC.name, reason, node_of(op).macs, name=op_name(op))
+    return PlacedOperator(op.SPEC.name, reason, work.macs, name=op_name(op))

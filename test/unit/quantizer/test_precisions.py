@@ -72,20 +72,19 @@ def _search(
     db: Callable[[int], float],
     mpeir: Callable[[int], float] = lambda count: 0.01,
     *,
-    may_refine: bool = False,
     sizes: Sequence[int] = (0,) * (LAYERS + 1),
     macs: int = 1,
     **chosen: Any,
-) -> tuple[_Search, list[bool]]:
-    """Models with so many wide layers have this SQNR and error; the list takes in whether each one is refined.
+) -> tuple[_Search, list[Recipe]]:
+    """Models with so many wide layers have this SQNR and error; the list takes in the recipes that are built.
 
     ``sizes``: of models with so many layers in another precision. ``macs`` of a run,
     and options that were ``chosen``.
     """
-    refined: list[bool] = []
+    built: list[Recipe] = []
 
     def build(model: Any, recipe: Recipe) -> Candidate:
-        refined.append(recipe.rounding)
+        built.append(recipe)
         return _candidate(recipe)
 
     weights = {f"layer{i}": 100 for i in range(LAYERS - 1)}
@@ -97,16 +96,17 @@ def _search(
         plain=None,
         steps=[],
         examination=lambda model: SimpleNamespace(macs=macs, samples=1, weights=lambda: weights),
-        one_more=build,
+        built=build,
         holds_unseen=lambda candidate: True,
         size=lambda candidate: sizes[len(candidate.recipe.precisions)],
+        over_budget=lambda candidate: evaluator.size(candidate) > chosen["max_bytes"],
         share=lambda candidate: 1.0,
         in_time=lambda: True,
-        say=lambda text: None,
+        say=lambda text, made=0: None,
     )
-    search = _Search(evaluator, {}, [f"layer{i}" for i in range(LAYERS)], (PLAIN_DB,), may_refine)
+    search = _Search(evaluator, {}, [f"layer{i}" for i in range(LAYERS)], (PLAIN_DB,))
     search.hosts, search.figures = [], lambda wide: (db(wide), mpeir(wide))
-    return search, refined
+    return search, built
 
 
 def _candidate(recipe: Recipe, module: Any = None) -> Candidate:
@@ -178,10 +178,10 @@ def test_a_larger_file_is_no_worse() -> None:
     sizes, decibels = [170, 160, 150, 120, 140, 110, 100], [19.0, 18.0, 15.0, 20.0, 13.0, 14.0, 10.0]
     found = []
     for budget in range(100, 180, 5):
-        search, refined = _search(decibels.__getitem__, sizes=sizes, max_bytes=budget)
+        search, built = _search(decibels.__getitem__, sizes=sizes, max_bytes=budget)
         found.append(decibels[_taken(search)])
         assert found[-1] == max(db for size, db in zip(sizes, decibels, strict=True) if size <= budget)
-        assert len(refined) == LAYERS  # all but the plain one
+        assert len(built) == LAYERS  # all but the plain one
     assert found == sorted(found)
 
 
@@ -213,9 +213,9 @@ def test_what_alone_keeps_limits_is_looked_for_below_the_most_accurate(kept: int
 @pytest.mark.parametrize("wide", range(1, 2 * LAYERS))
 def test_bisection_measures_few_models(wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "LAYERS", 2 * LAYERS)
-    search, refined = _search(lambda count: PLAIN_DB + (GAIN_DB + 0.01 if count >= wide else 0.0))
+    search, built = _search(lambda count: PLAIN_DB + (GAIN_DB + 0.01 if count >= wide else 0.0))
     assert _taken(search) == wide
-    assert len(refined) <= 1 + math.ceil(math.log2(LAYERS))
+    assert len(built) <= 1 + math.ceil(math.log2(LAYERS))
 
 
 @pytest.mark.parametrize("holds", [True, False])
@@ -229,12 +229,6 @@ def test_corrections_after_a_search_keep_what_it_confirmed(holds: bool) -> None:
     assert search.chosen in search.tried.values()
 
 
-@pytest.mark.parametrize(("error", "refines"), [(0.15, True), (0.25, False)])
-def test_codes_are_not_refined_where_that_could_not_help(error: float, refines: bool) -> None:
-    """Errors more than twice as large as any limit allows stay too large."""
-    search, refined = _search(lambda count: 40.0, lambda count: 2 * error if not count else error, may_refine=True)
-    assert _taken(search) == 0
-    assert any(refined) == refines
 
 
 _AMOUNTS = st.integers(0, 12).map(float)
@@ -259,31 +253,16 @@ def _pairs(points: list[Point]) -> list[tuple[float, float]]:
 
 @settings(max_examples=30)
 @given(_problems(), st.integers(0, 40).map(lambda n: n / 7))
-def test_the_front_is_what_nothing_beats_and_a_cut_is_best_for_its_price(problem: Problem, price: float) -> None:
+def test_the_front_is_the_convex_hull_and_a_cut_is_best_for_its_price(problem: Problem, price: float) -> None:
     allowed = [[k for k, cost in enumerate(row) if math.isfinite(cost)] for row in problem.costs]
     everything, found = _pairs([problem.point(levels) for levels in itertools.product(*allowed)]), front(problem)
     assert all(problem.point(point.levels) == point for point in found)
-    unbeaten = {
-        pair for pair in everything if not any(c <= pair[0] and n <= pair[1] and (c, n) != pair for c, n in everything)
-    }
-    assert _pairs(found) == sorted(unbeaten)
-    best = pareto._best(problem, price)
-    assert best.cost + price * best.noise == pytest.approx(min(cost + price * noise for cost, noise in everything))
-
-
-def test_the_hull_of_many_layers_lies_on_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twelve layers in a chain, tried exhaustively and by cuts: every point of the hull is on the front."""
-    costs = [[1.0, 2.0 + (i * 5) % 7, 9.0 + (i * 3) % 5] for i in range(12)]
-    roundings = [RoundingNoise((i, i + 1), (1.0 + (i * 7) % 5, 0.01, 0.0)) for i in range(11)]
-    roundings += [RoundingNoise((i,), (float((i * 4) % 3), float((i * 4) % 3), 0.0)) for i in range(12)]
-    problem = Problem(costs, roundings, [Border(i, i + 1, (0.5, 2.0)) for i in range(11)])
-    exact = front(problem)
-    monkeypatch.setattr(pareto, "_MOST_CHOICES", 0)
-    hull = front(problem)
-    assert len(hull) > 5
-    assert all(any(p.cost == pytest.approx(q.cost) and p.noise == pytest.approx(q.noise) for q in exact) for p in hull)
-    assert hull[0].cost == exact[0].cost
-    assert hull[-1].noise == pytest.approx(exact[-1].noise)
+    assert found[0].cost == min(cost for cost, _ in everything)
+    assert found[-1].noise == pytest.approx(min(noise for _, noise in everything))
+    between = [(b.cost - a.cost) / (a.noise - b.noise) for a, b in itertools.pairwise(found)]
+    for worth, best in [(price, pareto._best(problem, price)), *zip(between, found, strict=False)]:
+        least = min(cost + worth * noise for cost, noise in everything)
+        assert best.cost + worth * best.noise == pytest.approx(least)
 
 
 def test_small_problems_and_cuts() -> None:

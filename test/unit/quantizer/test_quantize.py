@@ -23,7 +23,6 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import QuantParams, TensorInfo
 from odc_mlir.optimizer import optimize
-from odc_mlir.quantizer.evaluator import HALVES, JUDGES
 from odc_mlir.quantizer.policy.declarations import EQUALIZE
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.quantizer.quantize import Quantized, embed_ranges, quantize
@@ -67,13 +66,9 @@ def test_help_finds_equalisation_and_says_what_it_does() -> None:
     assert order.index("rounding") > len(order) - 1 - order[::-1].index("equalize"), "of the channels that are left"
     assert told[0][0] == "recording ranges"
     assert any(text.startswith("equalize activations: ") for text, _, _ in told)
-    foreseen = [total or 0 for _, _, total in told if total]
-    assert all(done <= total for _, done, total in told if total)
-    # Steps that are kept, and what they are compared with, are judged by models without some of the samples; some steps
-    # are left out or tried again.
-    rooms = (1 + JUDGES) * order.count("headroom")
-    most = foreseen[0] + 2 * HALVES * sum(step["kept"] for step in steps) + len(EQUALIZE) + rooms
-    assert len(steps) < told[-1][1] <= foreseen[-1] <= most
+    counts = [done for _, done, _ in told]
+    assert counts == sorted(counts), "models that were built"
+    assert len(steps) < counts[-1]
 
 
 def test_overrides_keep_layers_as_asked_and_are_told_from_what_the_search_leaves_in_float() -> None:

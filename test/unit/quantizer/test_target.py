@@ -14,7 +14,9 @@ import odc_mlir
 from helpers.float_models import MODELS, dense_layers, normal, only, recurrent, rescaled_mobilenet, squeeze_excite
 from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder, dense_model
+from odc_mlir import loading
 from odc_mlir.errors import AccuracyError
+from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer import report, target
 from odc_mlir.quantizer.evaluator import Folds
@@ -256,6 +258,39 @@ def test_a_budget_holds_of_the_package_whatever_was_estimated(monkeypatch: pytes
         assert _packaged_ms(made) <= budget
         found.append(made.verdict["metrics"]["sqnr_db"])
     assert found[0] == pytest.approx(found[1], abs=3.0)
+
+
+def test_a_loop_counts_with_all_its_trips() -> None:
+    """Three products of 4 by 4 in a loop on the host, one beside it on the target."""
+    builder = ModelBuilder()
+    shape, scalar = (1, 4), ()
+    x, y, z = (builder.tensor(name, shape) for name in "xyz")
+    weights = builder.tensor("w", (4, 4), data=np.eye(4, dtype=np.float32))
+    first = builder.tensor("first", scalar, "int32", data=np.array(0, np.int32))
+    last = builder.tensor("last", scalar, "int32")
+    builder.operator("FULLY_CONNECTED", [x, weights, -1], [y])
+    calls = {"cond_subgraph_index": 1, "body_subgraph_index": 2}
+    builder.operator("WHILE", [y, first], [z, last], options=calls)
+    builder.finish([x], [z])
+    for name in ("condition", "body"):
+        builder.begin(name)
+        x, i = builder.tensor("x", shape), builder.tensor("i", scalar, "int32")
+        of = builder.tensor("of", scalar, "int32", data=np.array(3 if name == "condition" else 1, np.int32))
+        if name == "condition":
+            results = [builder.tensor("more", scalar, "bool")]
+            builder.operator("LESS", [i, of], results)
+        else:
+            results = [builder.tensor("y", shape), builder.tensor("after", scalar, "int32")]
+            weights = builder.tensor("w", (4, 4), data=np.eye(4, dtype=np.float32))
+            builder.operator("FULLY_CONNECTED", [x, weights, -1], results[:1])
+            builder.operator("ADD", [i, of], results[1:])
+        builder.finish([x, i], results)
+    rules, module = TargetRules(TARGET), loading.copied(bytes(write_model(builder.model)))
+    placed = rules.judge(module, plan=True)
+    assert [(layer.op, layer.macs) for layer in placed.layers] == [("FULLY_CONNECTED", 16), ("WHILE", 48)]
+    (_, loop) = rules.priced(module).layers
+    assert loop.ns > 3 * 16
+    assert rules.judge(module).share() in (0.0, 0.25)
 
 
 def test_what_the_target_leaves_to_the_host_is_told_with_the_reason() -> None:
