@@ -34,17 +34,13 @@ def check_quantisation(node: Node) -> None:
                 op=node.spec.name,
                 tensor=node.name,
             )
-    if not any(_is_coded(info) for info in infos):
+    if not any(info.is_coded for info in infos):
         return
     if node.spec.quant.kind is QuantKind.SAME and node.spec.name not in _REQUANTISING:
         _check_moved(node)
     if node.spec.name not in _READING_ALL:
         _check_scales(node)
         _check_plain(node)
-
-
-def _is_coded(info: TensorInfo) -> bool:
-    return info.quant is not None and info.info.is_integer
 
 
 def _check_moved(node: Node) -> None:
@@ -57,7 +53,7 @@ def _check_moved(node: Node) -> None:
     else:
         others += [info for index, info in enumerate(node.operands) if rule.is_joined(index)]
     for other in others:
-        if other is None or not _is_coded(first) or not _is_coded(other) or other.dtype != first.dtype:
+        if other is None or not first.is_coded or not other.is_coded or other.dtype != first.dtype:
             continue
         assert first.quant is not None
         assert other.quant is not None
@@ -81,9 +77,9 @@ def _check_scales(node: Node) -> None:
 def _computed(node: Node) -> Iterator[tuple[int | None, TensorInfo]]:
     """Yield quantised tensors that are computed; operands with their index."""
     for index, info in enumerate(node.operands):
-        if info is not None and not info.is_const and _is_coded(info):
+        if info is not None and not info.is_const and info.is_coded:
             yield index, info
-    yield from ((None, info) for info in node.results if _is_coded(info))
+    yield from ((None, info) for info in node.results if info.is_coded)
 
 
 def _is_factor(node: Node, index: int | None) -> bool:
@@ -127,7 +123,7 @@ def _check_plain(node: Node) -> None:
     if rule.kind in (QuantKind.NONE, QuantKind.SAME):
         return
     for index, info in enumerate((*node.operands, *node.results)):
-        if info is None or not _is_coded(info) or _is_factor(node, index) or _is_bias(node, index):
+        if info is None or not info.is_coded or _is_factor(node, index) or _is_bias(node, index):
             continue
         assert info.quant is not None
         if info.dtype in _NARROW and node.spec.name not in _PLAIN:

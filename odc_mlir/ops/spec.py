@@ -122,6 +122,11 @@ class TensorInfo:
         return self.data is not None
 
     @property
+    def is_coded(self) -> bool:
+        """True for integers with scales and zero points."""
+        return self.quant is not None and self.info.is_integer
+
+    @property
     def static_shape(self) -> tuple[int, ...]:
         """The shape; raises ModelError where a dimension is unknown."""
         if self.shape is None or any(d is None for d in self.shape):

@@ -8,7 +8,7 @@ area        modules                                               subject
 ``policy``  ``policy/``                                           schemes, ranges, limits, options, texts: no IR
 ``samples`` ``states``, ``samples``                               calibration and evaluation samples
 ``measure`` ``outputs``, ``execution``, ``measurement``,          running models and measuring their errors
-            ``reference``, ``layers``, ``intervals``
+            ``reference``, ``layers``
 ``make``    ``refinement``, ``models``, ``candidates``            building quantised models by recipes
 ``search``  ``target``, ``evaluator``, ``help``, ``pareto``,      choosing recipes and precisions of layers
             ``precisions``

@@ -95,7 +95,7 @@ def missing(graph: Graph, types: Types) -> dict[str, str]:
         wanted = quant_ir.params_of(type)
         assert wanted is not None
         infos = [graph.tensors[index] for index, other in standing.items() if other == name]
-        coded = [info for info in infos if info.quant is not None and info.info.is_integer]
+        coded = [info for info in infos if info.is_coded]
         if any(_is_same(info, moved_to(wanted[0], wanted[1], info.dtype)) for info in coded):
             continue
         if not coded:
@@ -134,7 +134,7 @@ def scheme_of(types: Types) -> str:
 def codes_brought(graph: Graph) -> list[str]:
     """Return the finding for a model with quantised weights: their own loss cannot be measured."""
     most_weight_bits = 16  # biases have more
-    codes = [info for info in graph.tensors if info.is_const and info.quant is not None and info.info.is_integer]
+    codes = [info for info in graph.tensors if info.is_const and info.is_coded]
     types = sorted({info.dtype for info in codes if info.info.bits <= most_weight_bits})
     if not types:
         return []

@@ -102,7 +102,7 @@ def _is_alone(graph: Graph, item: GraphNode) -> bool:
     node, name = item.node, item.node.spec.name
     operands = [graph.tensors[index] for index in item.inputs if index >= 0]
     given, result = [info for info in operands if not info.is_const], graph.tensors[item.outputs[0]]
-    coded = all(info.quant is not None and info.info.is_integer for info in (*given, result))
+    coded = all(info.is_coded for info in (*given, result))
     if not given or item.calls or node.mutated or any(info.is_variable for info in given):
         return False
     if name in CASTS or not coded:

@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from odc_mlir.errors import OdcError
@@ -362,8 +363,13 @@ def _all_alike(search: HelpSearch) -> Iterator[RecipeChange]:
         search.models = models
 
 
-def _presumed(search: HelpSearch, **fields: Any) -> Iterator[RecipeChange]:
-    yield RecipeChange(True, search.best.model, replace(search.best.recipe, **fields), is_presumed=True)
+def _switched(search: HelpSearch, **fields: Any) -> Iterator[RecipeChange]:
+    value = "fitted" if fields == {"fitted": True} else True
+    yield RecipeChange(value, search.best.model, replace(search.best.recipe, **fields))
+
+
+def _presumed(search: HelpSearch, most_lost_db: float = 0.0, **fields: Any) -> Iterator[RecipeChange]:
+    yield RecipeChange(True, search.best.model, replace(search.best.recipe, **fields), True, most_lost_db)
 
 
 def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
@@ -392,18 +398,13 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
             return
 
 
-def _output_room(search: HelpSearch) -> Iterator[RecipeChange]:
-    # The cost in dB of room for rare values of outputs that is accepted: samples seldom show its gain.
-    most_for_room_db = 1.0
-    recipe = replace(search.best.recipe, output_room=True)
-    yield RecipeChange(True, search.best.model, recipe, is_presumed=True, most_lost_db=most_for_room_db)
-
-
 # When rows apply.
 
 
 def _may_switch(search: HelpSearch, option: str) -> bool:
-    return bool(search.data.fit) and len(search.options.switched(option)) > 1
+    """Return whether a switch of the recipe is open and still off."""
+    is_open = len(search.options.switched(getattr(search.options, option))) > 1
+    return bool(search.data.fit) and is_open and not getattr(search.best.recipe, option)
 
 
 def _is_refined(search: HelpSearch) -> bool:
@@ -412,17 +413,10 @@ def _is_refined(search: HelpSearch) -> bool:
     return (best.rounding, best.correction) != (first.rounding, first.correction)
 
 
-def _may_round(search: HelpSearch) -> bool:
-    return _may_switch(search, search.options.rounding) and not search.best.recipe.rounding
-
-
-def _may_correct(search: HelpSearch) -> bool:
-    return _may_switch(search, search.options.correction) and not search.best.recipe.correction
-
-
 def _has_folds(search: HelpSearch) -> bool:
-    switches = (search.options.rounding, search.options.correction)
-    return all(_may_switch(search, switch) for switch in switches) and search.evaluator.folds is not None
+    """Return whether the user chose neither rounding nor correction, and all samples can judge both."""
+    open_ones = (search.options.switched(value) for value in (search.options.rounding, search.options.correction))
+    return bool(search.data.fit) and all(len(states) > 1 for states in open_ones) and search.evaluator.folds is not None
 
 
 def _has_unseen(search: HelpSearch) -> bool:
@@ -430,12 +424,14 @@ def _has_unseen(search: HelpSearch) -> bool:
 
 
 def _may_make_output_room(search: HelpSearch) -> bool:
-    options, best = search.options, search.best
-    may_ask = _has_unseen(search) and not search.evaluator.is_large and not options.has_codes_to_spare
-    is_open = len(options.switched(options.output_room)) > 1 and not best.recipe.output_room
-    return may_ask and is_open and has_outputs_with_tails(best.model.module, search.evaluator.statistics_of(best.model))
+    model = search.best.model
+    may_ask = _has_unseen(search) and not search.evaluator.is_large and not search.options.has_codes_to_spare
+    is_open = may_ask and _may_switch(search, "output_room")
+    return is_open and has_outputs_with_tails(model.module, search.evaluator.statistics_of(model))
 
 
+ROUNDING = Help("rounding", partial(_may_switch, option="rounding"), partial(_switched, rounding=True))
+CORRECTION = Help("correction", partial(_may_switch, option="correction"), partial(_switched, correction=True))
 OF_VALUES = (
     Help("equalize", lambda search: True, _equalizations),
     Help(
@@ -443,17 +439,17 @@ OF_VALUES = (
         lambda search: search.measured(search.best).quality_db < GOOD_DB or any(search.measured(search.best).lost),
         _all_alike,
     ),
-    Help("rounding", _may_round, lambda search: _switched(search, rounding=True)),
-    Help("correction", _may_correct, lambda search: _switched(search, correction=True)),
+    ROUNDING,
+    CORRECTION,
     # Rounding nearly always helps small models; few held-out samples leave that in doubt.
     Help(
         "rounding unless worse",
         lambda search: (
-            _may_round(search)
+            _may_switch(search, "rounding")
             and not (search.best.recipe.correction and search.options.has_codes_to_spare)
             and not search.evaluator.is_large
         ),
-        lambda search: _presumed(search, rounding=True),
+        partial(_presumed, rounding=True),
     ),
     # Refined codes show gains that the noise of weights hid before.
     Help("refined equalize", lambda search: _is_refined(search) and not search.evaluator.is_large, _equalizations),
@@ -463,17 +459,18 @@ OF_VALUES = (
         _headrooms,
         UNSEEN,
     ),
-    Help("output room", _may_make_output_room, _output_room, UNSEEN),
+    # A decibel is accepted for room for rare values of outputs: samples seldom show its gain.
+    Help("output room", _may_make_output_room, partial(_presumed, most_lost_db=1.0, output_room=True), UNSEEN),
 )
 OF_WEIGHTS = (
-    Help("scales", lambda search: len(search.options.fits_scales) > 1, lambda search: _switched(search, fitted=True)),
-    Help("rounding", _may_round, lambda search: _switched(search, rounding=True)),
-    Help("correction", _may_correct, lambda search: _switched(search, correction=True)),
+    Help("scales", lambda search: len(search.options.fits_scales) > 1, partial(_switched, fitted=True)),
+    ROUNDING,
+    CORRECTION,
     Help(
         "rounding, correction",
         lambda search: _has_folds(search) and not (search.best.recipe.rounding and search.best.recipe.correction),
         # All samples judge codes of weights: the part that is held back refines them less than all will.
-        lambda search: _presumed(search, rounding=True, correction=True),
+        partial(_presumed, rounding=True, correction=True),
         ALL,
     ),
     Help(
@@ -483,17 +480,6 @@ OF_WEIGHTS = (
         ALL,
     ),
 )
-
-
-def _switched(search: HelpSearch, **fields: Any) -> Iterator[RecipeChange]:
-    value = "fitted" if fields == {"fitted": True} else True
-    yield RecipeChange(value, search.best.model, replace(search.best.recipe, **fields))
-
-
-def _not_in_turn(name: str) -> Help:
-    """Return a row that the search applies itself, before or after the others."""
-    return Help(name, lambda search: True, lambda search: iter(()))
-
-
-NORMALIZE = {kind: _not_in_turn(name) for kind, name in NORMALIZED.items()}
-CORRECTION_OF_MIXED = _not_in_turn("mixed, correction")
+# Rows that the search applies itself, before or after the others.
+NORMALIZE = {kind: Help(name, lambda search: True, lambda search: iter(())) for kind, name in NORMALIZED.items()}
+CORRECTION_OF_MIXED = Help("mixed, correction", lambda search: True, lambda search: iter(()))

@@ -65,7 +65,7 @@ class Examination:
                 break
             self._show(FloatRun(executor, sample), sample)
         self._index = {info.name: index for index, info in reversed(list(enumerate(graph.tensors)))}
-        self._producer = {index: node.index for node in graph.nodes for index in node.outputs}
+        self._producers = graph.producers()
 
     def _show(self, run: FloatRun, sample: Sequence[Array]) -> None:
         """Examine layers with one more measurable sample, or replace a first one that is not."""
@@ -132,7 +132,7 @@ class Examination:
 
     def edges(self) -> list[tuple[str, str, int]]:
         """Operators by their first result and those that read their results, with how many elements are passed."""
-        makers = {index: item for item in self.graph.nodes for index in item.outputs}
+        makers = self._producers
         return [
             (self.graph.tensors[makers[index].outputs[0]].name, self.graph.tensors[item.outputs[0]].name, value.size)
             for item in self.graph.nodes
@@ -212,7 +212,8 @@ class Examination:
 
     def _outputs_with(self, run: FloatRun, changed: dict[int, Array]) -> list[Array]:
         values = {index: value for index, value in changed.items() if not np.array_equal(value, run.values[index])}
-        last = max((self._producer.get(index, -1) for index in values), default=len(self.graph.nodes))
+        made = (self._producers.get(index) for index in values)
+        last = max((-1 if node is None else node.index for node in made), default=len(self.graph.nodes))
         for item in self.graph.nodes[last + 1 :]:
             if not item.outputs or not any(index in values for index in item.inputs):
                 continue
@@ -261,7 +262,7 @@ class _OperatorErrors:
         self.name = next(names[index] for index in item.outputs if index in names)
         self.precision = precision_of(item, graph, coded)
         results = (graph.tensors[index] for index in item.outputs)
-        scales = {info.quant.scales for info in results if info.quant and _is_coded(info)}
+        scales = {info.quant.scales for info in results if info.quant and info.is_coded}
         ((scale, *others),) = scales if len(scales) == 1 else ((None,),)
         self.meter = ErrorMeter(Tolerance(0.0, 0.0), scale=None if others else scale)
         self._lacking = 0
@@ -306,8 +307,8 @@ def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo])
     """
     given = [graph.tensors[index] for index in item.outputs]
     taken = [coded.get(index, graph.tensors[index]) for index in item.inputs if index >= 0]
-    moving = [info.dtype for info in (*given, *taken) if not info.is_const and _is_coded(info)]
-    weights = [info.dtype for info in taken if info.is_const and _is_coded(info) and info.info.bits <= 16]
+    moving = [info.dtype for info in (*given, *taken) if not info.is_const and info.is_coded]
+    weights = [info.dtype for info in taken if info.is_const and info.is_coded and info.info.bits <= 16]
     if not moving or _looks_up_weights(item, graph):
         return f"{weights[0]}_wo" if weights else "float"
     by_weights = (name for name, (values, kind) in _BY_WEIGHTS.items() if values == moving[0] and kind in weights)
@@ -331,10 +332,6 @@ def _looks_up_weights(item: GraphNode, graph: Graph) -> bool:
         return False
     readers = [reader.node.spec.name for reader in graph.nodes if not set(item.outputs).isdisjoint(reader.inputs)]
     return set(readers) == {"DEQUANTIZE"} and set(graph.outputs).isdisjoint(item.outputs)
-
-
-def _is_coded(info: TensorInfo) -> bool:
-    return info.quant is not None and info.info.is_integer
 
 
 def coded_constants(graph: Graph) -> dict[int, TensorInfo]:
@@ -437,10 +434,7 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
             constants = {
                 position: to_reals(info, info.array())
                 for position, index in enumerate(item.inputs)
-                if index >= 0
-                and (info := real.get(index, quantised.tensors[index])).is_const
-                and info.quant is not None
-                and info.info.is_integer
+                if index >= 0 and (info := real.get(index, quantised.tensors[index])).is_const and info.is_coded
             }
             lookup = lookup_of(item, quantised, names)
             if lookup is not item:
@@ -505,7 +499,7 @@ def _coded_values(quantised: Graph, names: Mapping[int, str], known: Mapping[str
     made = {index for item in quantised.nodes for index in item.outputs} | set(quantised.inputs)
     for index in sorted(made, key=lambda index: (quantised.tensors[index].name not in known, index)):
         info = quantised.tensors[index]
-        if index in names and info.quant is not None and info.info.is_integer:
+        if index in names and info.is_coded:
             found.setdefault(known[names[index]], index)
     return found
 

@@ -28,13 +28,12 @@ from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.execution import CASTS, Stepper
-from odc_mlir.quantizer.intervals import Certainty
 from odc_mlir.quantizer.layers import Coverage
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.outputs import Columns
 from odc_mlir.quantizer.policy.declarations import INPUTS
 from odc_mlir.quantizer.policy.options import PrecisionChoice, is_pattern_file, share_moved
-from odc_mlir.quantizer.policy.ranges import LEAST_RATIO, Statistics, sizes_differ
+from odc_mlir.quantizer.policy.ranges import LEAST_RATIO, Range, Statistics, sizes_differ
 from odc_mlir.quantizer.policy.readers import NPU
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme
 from odc_mlir.quantizer.refinement import RefinementCache
@@ -200,7 +199,7 @@ class Candidate:
     measured_itself: Measurement | None = None
     unseen: Measurement | None = None
     by_halves: Measurement | None = None
-    certainty: Certainty | None = None
+    intervals: dict[str, Range] | None = None
     coverage: Coverage | None = None
 
     @cached_property
@@ -280,7 +279,7 @@ def _decode_weights(function: FuncOp, kept: str | None) -> None:
             if constant is None or op.SPEC.name == "DEQUANTIZE":
                 continue
             info = info_of(operand)
-            if info.quant is None or not info.info.is_integer or info.dtype == kept:
+            if not info.is_coded or info.dtype == kept:
                 continue
             made = real(to_reals(info, info.array()), value_name(operand))
             Rewriter.insert_op(made, InsertPoint.before(op))
@@ -541,7 +540,7 @@ _SQUARES = frozenset({"SQUARE", "SQUARED_DIFFERENCE", "MUL", "POW"})
 
 class _Makers:
     def __init__(self, graph: Graph) -> None:
-        self._by_tensor = {index: item for item in graph.nodes for index in item.outputs}
+        self._by_tensor = graph.producers()
 
     def of(self, index: int) -> GraphNode | None:
         """Return the producer of a tensor's values, seen through moves of them; None for inputs and constants."""

@@ -82,12 +82,12 @@ def nats_of(kind: str, shares: Array) -> Array:
 
 def last_operator(graph: Graph, tensor: int, *, in_order: bool = True) -> GraphNode | None:
     """Return the producer of a tensor, seen through operators that move values, ``in_order``, or convert them."""
-    tensor = _source(graph, tensor, _KEEP_ORDER if in_order else _KEEP_ORDER | {"TRANSPOSE"})
-    return next((node for node in graph.nodes if tensor in node.outputs), None)
+    producers = graph.producers()
+    tensor = _source(producers, tensor, _KEEP_ORDER if in_order else _KEEP_ORDER | {"TRANSPOSE"})
+    return producers.get(tensor)
 
 
-def _source(graph: Graph, tensor: int, seen_through: frozenset[str] = _KEEP_ORDER) -> int:
-    producers = {index: node for node in graph.nodes for index in node.outputs}
+def _source(producers: Mapping[int, GraphNode], tensor: int, seen_through: frozenset[str] = _KEEP_ORDER) -> int:
     while (node := producers.get(tensor)) is not None and node.node.spec.name in seen_through:
         tensor = node.inputs[0]
     return tensor
@@ -246,8 +246,7 @@ def share_of_ties(expected: Array, least: Array, found: Array, chosen: Array) ->
 
 def places_of(graph: Graph, output: int) -> Places | None:
     """Return the search that an output of indices comes from; None for other outputs."""
-    producers = {index: node for node in graph.nodes for index in node.outputs}
-    tensor, in_order = output, True
+    producers, tensor, in_order = graph.producers(), output, True
     while (node := producers.get(tensor)) is not None:
         spec = node.node.spec
         if spec.name in _PLACES:
@@ -287,8 +286,8 @@ def answering(graph: Graph, outputs: Sequence[Array], labels: int) -> Answering:
     node = last_operator(graph, graph.outputs[0])
     if node is None or node.node.spec.name != "TOPK_V2" or labels * outputs[0].shape[-1] != outputs[0].size:
         return Answering()
-    indices = node.outputs[_PLACES["TOPK_V2"]]
-    found = [place for place, tensor in enumerate(graph.outputs) if _source(graph, tensor) == indices]
+    indices, producers = node.outputs[_PLACES["TOPK_V2"]], graph.producers()
+    found = [place for place, tensor in enumerate(graph.outputs) if _source(producers, tensor) == indices]
     return Answering(found[0], best=True) if found else Answering()
 
 
@@ -554,7 +553,7 @@ class ChannelAxes:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._producers = {index: node for node in graph.nodes for index in node.outputs}
+        self._producers = graph.producers()
 
     def are_along(self, output: int, shape: Sequence[int], axis: int) -> bool | None:
         """Return whether each channel has one place along ``axis`` of a tensor; None for unknown layers."""
@@ -631,14 +630,14 @@ def one_sided(graph: Graph, statistics: Statistics) -> list[str]:
 
 def _score(graph: Graph, node: GraphNode, logit: float) -> float:
     exact, info = float(logistic(np.asarray(logit, np.float64))), graph.tensors[node.outputs[0]]
-    if info.quant is None or not info.info.is_integer:
+    if not info.is_coded:
         return exact
     return float(to_reals(info, to_codes(info, np.array(exact, np.float32))))
 
 
 def _scoring(graph: Graph) -> Iterator[tuple[str, GraphNode]]:
     """Yield the LOGISTIC producers of outputs whose operands may have both signs, each with the output's name."""
-    producers = {index: node for node in graph.nodes for index in node.outputs}
+    producers = graph.producers()
     for output in dict.fromkeys(graph.outputs):
         for node in _sources(producers, [output]):
             if node.node.spec.name == "LOGISTIC":
@@ -673,17 +672,12 @@ Interval = tuple[float, float]
 
 def ends_of(graph: Graph, tensors: Iterable[int]) -> list[Interval | None]:
     """Return the range of each tensor's codes as numbers, through operators that move them; None without codes."""
-    producers = {output: node for node in graph.nodes for output in node.outputs}
-    return [_range_of(graph, producers, index) for index in tensors]
-
-
-def _range_of(graph: Graph, producers: Mapping[int, GraphNode], index: int) -> Interval | None:
-    info = graph.tensors[index]
-    while info.quant is None or not info.info.is_integer:
-        node = producers.get(index)
-        if node is None or node.node.spec.name not in _SEEN_THROUGH:
-            return None
-        index = node.inputs[0]
-        info = graph.tensors[index]
-    low, high = (to_reals(info, np.array(code, info.info.numpy)) for code in info.info.range)
-    return float(low), float(high)
+    producers, found = graph.producers(), list[Interval | None]()
+    for index in tensors:
+        info, node = graph.tensors[index], producers.get(index)
+        while not info.is_coded and node is not None and node.node.spec.name in _SEEN_THROUGH:
+            info, node = graph.tensors[node.inputs[0]], producers.get(node.inputs[0])
+        ends = info.info.range if info.is_coded else ()
+        low_high = [float(to_reals(info, np.array(code, info.info.numpy))) for code in ends]
+        found.append((low_high[0], low_high[1]) if low_high else None)
+    return found

@@ -15,6 +15,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from odc_mlir.quantizer import pareto
 from odc_mlir.quantizer.evaluator import Evaluator
@@ -168,7 +169,7 @@ class PrecisionSearch:
         metrics = self.evaluator.reference.metrics(measured)
         return Tried(precisions, candidate, metrics, outputs_db(measured), measured.lacking)
 
-    def _built(self, precisions: Mapping[str, str], **fields: bool) -> Candidate:
+    def _built(self, precisions: Mapping[str, str], **fields: Any) -> Candidate:
         """Build a candidate with other precisions, and with other ``fields`` of its recipe."""
         first = self._first.candidate
         recipe = replace(first.recipe.with_precisions(precisions, self.fixed), **fields)

@@ -289,7 +289,7 @@ def layer_pairs(reference: Graph, quantised: Graph) -> list[_LayerPair]:
     originals = {graph_node.node.results[0].name: graph_node for graph_node in reference.nodes if graph_node.outputs}
     # Outputs keep their names; the codes that they are made from have other names.
     names = float_names(quantised, {info.name: index for index, info in enumerate(reference.tensors)})
-    makers = {index: item for item in quantised.nodes for index in item.outputs}
+    makers = quantised.producers()
     found = []
     for item in quantised.nodes:
         original = originals.get(names.get(item.outputs[0], "")) if item.outputs else None

@@ -28,7 +28,6 @@ from odc_mlir.quantizer.policy.verdict import (
     UNCHECKED,
     caution,
     check_name,
-    cost_text,
     describe,
     how_known,
     reservation,
@@ -85,7 +84,12 @@ def render(verdict: Mapping[str, Any]) -> str:
         Section("What to know about the data", bullets(verdict["findings"])),
         Section("What each layer alone does to the outputs", _layer_chart(layers), "The most harmful first, in dB."),
         Section("Layers", _layers(layers, verdict["float_reasons"]), "The most harmful first."),
-        *_front(verdict["front"]),
+        Section(
+            "Accuracy by cost",
+            _front(verdict["front"]),
+            "What other precisions of some layers cost and gain: their ranges know the samples held back, so that most "
+            "models are somewhat worse on others.",
+        ),
         Section(
             "What was tried",
             _steps(verdict["steps"]),
@@ -241,53 +245,25 @@ def _outputs(outputs: Sequence[Mapping[str, Any]]) -> Html:
     return table(columns, rows, caption="outputs beside those of the float model")
 
 
-def _front(points: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """Return the measured models with other precisions as a chart of accuracy by cost and a table."""
+def _front(points: Sequence[Mapping[str, Any]]) -> Html:
+    """Return a chart of the measured models with other precisions: accuracy by cost."""
     if not points:
-        return []
+        return Html("")
     timed = all(point["time_ns"] is not None for point in points)
     cost = "time (ms)" if timed else "bytes"
-    how = [f", {how_known(point)}" if timed else "" for point in points]
     places = [
         (
-            f"{point['layers']} other layers{known}{', chosen' if point['chosen'] else ''}",
+            f"{point['layers']} other layers{f', {how_known(point)}' if timed else ''}"
+            f"{', chosen' if point['chosen'] else ''}",
             point["time_ns"] / 1e6 if timed else float(point["bytes"]),
             point["search"]["sqnr_db"],
             point["chosen"],
         )
-        for point, known in zip(points, how, strict=True)
+        for point in points
         if point["search"]["sqnr_db"] is not None
     ]
     labels = (cost, f"{_SEARCHED} (dB)")
-    chart = charts.scatter(places, labels, title=f"{_SEARCHED} over {cost}", names=("measured", "chosen"))
-    columns = (
-        Column("layers in other precisions", number=True),
-        Column("time", number=True),
-        Column("bytes", number=True),
-        Column("products on the target", number=True),
-        Column(_SEARCHED, number=True),
-        Column("limits"),
-        Column("chosen"),
-    )
-    rows = [
-        (
-            TableCell(str(point["layers"]), point["layers"]),
-            TableCell(cost_text(point) if timed else NOTHING, point["time_ns"]),
-            TableCell(f"{point['bytes']:,}", point["bytes"]),
-            TableCell(NOTHING if point["runs"] is None else f"{100 * point['runs']:.1f} %", point["runs"]),
-            _decibels(point["search"]["sqnr_db"]),
-            ("hold" if point["confirmed"] else "hold in the search") if point["holds"] else "missed",
-            data(point["chosen"]),
-        )
-        for point in points
-    ]
-    found = joined((chart, table(columns, rows, caption="accuracy by cost")))
-    lead = (
-        "What other precisions for some layers bring and take, as the search measures it: the ranges of these models "
-        "know the samples held back. The verdict is of models made without them, and mostly somewhat worse: limits "
-        "hold for these, unless it says that they do in the search."
-    )
-    return [Section("Accuracy by cost", found, lead)]
+    return charts.scatter(places, labels, title=f"{_SEARCHED} over {cost}", names=("measured", "chosen"))
 
 
 def _steps(steps: Sequence[Mapping[str, Any]]) -> Html:

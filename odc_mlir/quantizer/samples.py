@@ -35,7 +35,7 @@ def check_finite(graph: Graph) -> None:
 
     Other infinite constants are legitimate: masks, limits, and padding for a maximum.
     """
-    makers = {index: item for item in graph.nodes for index in item.outputs}
+    makers = graph.producers()
     for item in graph.nodes:
         rule = item.node.spec.quant
         is_table = rule.kind is QuantKind.SAME  # that values, masks among them, are looked up in

@@ -17,8 +17,8 @@ import numpy as np
 from odc_mlir.calibration.recorded import unreal_inputs
 from odc_mlir.formats.quantities import listed, quality_text
 from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.evaluator import FEWEST_TO_TRUST, wilson
 from odc_mlir.quantizer.execution import float_names, same_inputs
-from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, wilson
 from odc_mlir.quantizer.layers import UNIT_NAMES, Coverage, coverage_of, leaked
 from odc_mlir.quantizer.measurement import Measurement, lost_places
 from odc_mlir.quantizer.models import Candidate, Recipe, float_reasons, layer_names, precisions_before
@@ -67,7 +67,7 @@ class JudgedCandidate:
         for layer in self.layers:
             if not weights.get(layer.name):
                 layer.precision = self.precision_name(layer.precision)
-        self.certainty: Certainty = evaluator.intervals(candidate)
+        self.intervals = evaluator.intervals(candidate)
         self.missed = [limit for limit in evaluator.limits if not limit.holds(self.metrics)]
         self.names = self.reference.names
 
@@ -145,7 +145,7 @@ class JudgedCandidate:
     @cached_property
     def doubtful(self) -> list[Limit]:
         """Limits that hold, but not certainly on so few samples."""
-        return self.certainty.doubtful(self.evaluator.limits, self.metrics)
+        return self.evaluator.doubtful(self.candidate, self.metrics)
 
     @property
     def misses_own_limits(self) -> bool:
@@ -333,10 +333,10 @@ def distinct(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _few_samples(o: JudgedCandidate) -> Iterator[str]:
     for limit in o.doubtful:
-        low, high = (quality_text(limit.metric, end) for end in o.certainty.intervals[limit.key])
+        low, high = (quality_text(limit.metric, end) for end in o.intervals[limit.key])
         yield (
-            f"{o.certainty.count} samples are too few: {limit.name} keeps its limit on these, but is {low} to {high} "
-            f"(95 %); give {FEWEST_TO_TRUST} or more"
+            f"{o.reference.measurable} samples are too few: {limit.name} keeps its limit on these, but is {low} to "
+            f"{high} (95 %); give {FEWEST_TO_TRUST} or more"
         )
 
 
@@ -567,7 +567,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
         steps=driver.evaluator.steps,
         choices=_choices(driver, candidate),
         coverage=coverage,
-        intervals=outcome.certainty.intervals,
+        intervals=outcome.intervals,
         inherent=outcome.inherent,
         front=outcome.front,
         made_up=driver.data.made_up,

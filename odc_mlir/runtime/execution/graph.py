@@ -85,6 +85,10 @@ class Graph:
         """Return the tensors that have a value before the first operator runs: sources, constants and variables."""
         return {*self.sources, *(i for i, info in enumerate(self.tensors) if info.is_const or info.is_variable)}
 
+    def producers(self) -> dict[int, GraphNode]:
+        """Return the operator that computes each tensor."""
+        return {index: node for node in self.nodes for index in node.outputs}
+
     @property
     def results(self) -> tuple[int, ...]:
         """Tensors whose values outlive a run: outputs and states."""

@@ -51,16 +51,11 @@ class QuantVerifyParamsPass(ModulePass):
         default = scheme(name).read_by(reader)
         for item in all_ops(function):
             node = node_of(item)
-            if any(info is not None and is_coded(info) for info in (*node.operands, *node.results)):
+            if any(info is not None and info.is_coded for info in (*node.operands, *node.results)):
                 precision = read_word(item, PRECISION)
                 used = default if precision in (None, FLOAT) else scheme(precision).read_by(reader)
                 for check in CHECKS:
                     check(item, node, used)
-
-
-def is_coded(info: TensorInfo) -> bool:
-    """Whether a tensor holds codes."""
-    return info.info.is_integer and info.quant is not None
 
 
 def _error(node: Node, message: str, tensor: TensorInfo) -> CompileError:
@@ -71,7 +66,7 @@ def _check_activations(op: CircleOp, node: Node, used: Scheme) -> None:
     rule = op.SPEC.quant
     operands = [info for i, info in enumerate(node.operands) if i not in rule.weights and i not in rule.biases]
     for info in (*operands, *node.results):
-        if info is None or not is_coded(info) or (info.is_const and node.spec.name == "DEQUANTIZE"):
+        if info is None or not info.is_coded or (info.is_const and node.spec.name == "DEQUANTIZE"):
             continue
         assert info.quant is not None
         if not info.quant.per_tensor:
@@ -95,7 +90,7 @@ def _check_weights(op: CircleOp, node: Node, used: Scheme) -> None:
 def _check_biases(op: CircleOp, node: Node, used: Scheme) -> None:
     for index, bias in op.SPEC.quant.biases.items():
         info, source, weights = node.optional(index), node.operand(bias.input), node.operand(bias.weights)
-        if info is None or not is_coded(source) or not is_coded(weights):
+        if info is None or not source.is_coded or not weights.is_coded:
             continue
         wanted = bias_dtype(source.dtype)
         if info.dtype != wanted:
@@ -123,7 +118,7 @@ def _check_fixed(op: CircleOp, node: Node, used: Scheme) -> None:
         return
     for info in node.results:
         wanted = used.fixed(rule.table)
-        if is_coded(info) and info.dtype == used.activations and wanted is not None and info.quant != wanted:
+        if info.is_coded and info.dtype == used.activations and wanted is not None and info.quant != wanted:
             raise _error(node, f"the result must have {_text(wanted)}, it has {_text(info.quant)}", info)
 
 
@@ -145,7 +140,7 @@ def _check_moved(op: CircleOp, node: Node, used: Scheme) -> None:
 
 
 def _holds_reals(info: TensorInfo) -> bool:
-    return is_coded(info) or info.dtype == "float32"
+    return info.is_coded or info.dtype == "float32"
 
 
 def _check_kernel(op: CircleOp, node: Node, used: Scheme) -> None:

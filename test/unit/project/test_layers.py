@@ -93,7 +93,7 @@ QUANTIZER_ORDER: dict[str, tuple[str, ...]] = {
     )
     + ("policy.options",),
     "samples": ("states", "samples"),
-    "measure": ("outputs", "execution", "measurement", "reference", "layers", "intervals"),
+    "measure": ("outputs", "execution", "measurement", "reference", "layers"),
     "make": ("refinement", "models", "candidates"),
     "search": ("target", "evaluator", "help", "pareto", "precisions"),
     "driver": ("driver",),

@@ -19,10 +19,9 @@ from helpers.models import ModelBuilder, dense_model
 from odc_mlir.errors import AccuracyError, OdcError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer import evaluator, help, intervals
-from odc_mlir.quantizer.evaluator import JUDGES, Evaluator, Folds
+from odc_mlir.quantizer import evaluator, help
+from odc_mlir.quantizer.evaluator import JUDGES, Evaluator, Folds, wilson
 from odc_mlir.quantizer.help import HelpSearch
-from odc_mlir.quantizer.intervals import wilson
 from odc_mlir.quantizer.measurement import Measurement, Powers
 from odc_mlir.quantizer.models import Recipe, prepare
 from odc_mlir.quantizer.policy.options import make_options
@@ -172,7 +171,7 @@ def _sqnr(noise: np.ndarray) -> tuple[float, float]:
     """The interval of the SQNR of samples of power 1 with this noise each."""
     values = np.ones((len(noise), 1))
     pairs = [(a, a + np.sqrt(power)) for a, power in zip(values, noise, strict=True)]
-    return intervals._of_output(pairs, None, np.zeros(len(noise)), intervals._Draws(len(noise)))["sqnr_db"]
+    return evaluator._of_output(pairs, None, np.zeros(len(noise)), evaluator._Draws(len(noise)))["sqnr_db"]
 
 
 def coverage(draw: Callable[[], tuple[float, float]], truth: float, count: int = 60) -> float:
@@ -223,7 +222,7 @@ def test_intervals_hold_though_nearly_all_scores_are_sure(kind: str, count: int,
         logits, _, found = drawn(count)
         powers = _powers(count, 2 * error**2)
         measured = Measurement([Errors(2, 1, max_abs=1.0)], *powers, ["y"], decided={}, reals=[[v] for v in found])
-        return intervals.intervals_of(Reference(graph, [[value] for value in logits]), measured)["sqnr_db"]
+        return evaluator.intervals_of(Reference(graph, [[value] for value in logits]), measured)["sqnr_db"]
 
     _, right, found = drawn(200_000)
     assert coverage(interval, 10.0 * np.log10((right**2).sum() / ((right - found) ** 2).sum())) >= 0.9
@@ -247,7 +246,7 @@ def test_widths_of_intervals_follow_from_the_count_and_evenness_of_samples() -> 
     # The range of few samples could be another: others exceed what was seen as often as they fall short of it.
     values = np.random.default_rng(6).normal(size=(48, 1))
     seen = np.full(1000, np.ptp(values))
-    found = [intervals._Draws(48).spans(list(values), count, seen) for count in (8, 40)]
+    found = [evaluator._Draws(48).spans(list(values), count, seen) for count in (8, 40)]
     assert found[0].std() > found[1].std() > 0
     for spans in found:
         assert np.median(spans) == pytest.approx(seen[0], rel=1e-3)
@@ -281,7 +280,7 @@ def test_intervals_of_shares_hold_the_truth(count: int, share: float, correlated
         alike = float(1.0 - wrong.mean())
         errors = [Errors(right.size, 1, max_abs=1.0, top1_match=alike)]
         measured = Measurement(errors, *_powers(count), ["y"], decided={0: alike}, reals=found)
-        ends = intervals.intervals_of(reference, measured)
+        ends = evaluator.intervals_of(reference, measured)
         assert ends["top1_match"] == ends["top1_decided"]
         return ends["top1_match"]
 
@@ -291,7 +290,7 @@ def test_intervals_of_shares_hold_the_truth(count: int, share: float, correlated
 def _drop(labels: np.ndarray, right: Samples, found: Samples) -> tuple[float, float]:
     """The interval of the points that answers lose."""
     reference = SimpleNamespace(labels=labels, outputs=right, answers=lambda outputs: [item[0] for item in outputs])
-    return intervals._drops(reference, SimpleNamespace(reals=found))
+    return evaluator._drops(reference, SimpleNamespace(reals=found))
 
 
 @pytest.mark.parametrize("rows", [1, 16])

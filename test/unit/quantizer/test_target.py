@@ -318,11 +318,10 @@ def test_costs_and_their_picture_say_how_each_is_known() -> None:
         point | {"time_ns": 2e6, "modelled": True, "chosen": True},
         point | {"time_ns": 1e6, "modelled": False, "chosen": False},
     ]
-    (section,) = report._front(points)
-    assert "1 other layers, modelled, chosen: 2, 30" in str(section.content)
-    assert "1 other layers, estimated: 1, 30" in str(section.content)
-    (section,) = report._front([one | {"time_ns": None} for one in points])
-    assert "1 other layers, chosen: 9, 30" in str(section.content)
+    chart = str(report._front(points))
+    assert "1 other layers, modelled, chosen: 2, 30" in chart
+    assert "1 other layers, estimated: 1, 30" in chart
+    assert "1 other layers, chosen: 9, 30" in str(report._front([one | {"time_ns": None} for one in points]))
 
 
 def test_each_point_of_the_front_is_a_line() -> None:

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from odc_mlir.errors import OptionError
-from odc_mlir.quantizer.intervals import wilson
+from odc_mlir.quantizer.evaluator import wilson
 from odc_mlir.quantizer.policy import verdict as rules
 from odc_mlir.quantizer.policy.verdict import Answers, LayerError, Limit, choose_limits, describe, make_verdict
 
