@@ -6,9 +6,8 @@ graphs with float arithmetic run sample by sample.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -207,8 +206,7 @@ class Stepper:
             self._values[index] = [array] * self._count
             self._replaced.add(index)
             return
-        data = memoryview(encode_constant(array, info.dtype))
-        self._constants[index] = dataclasses.replace(info, data=data, _array=None)
+        self._constants[index] = as_constant(info, array)
 
     def _step(self, item: GraphNode) -> None:
         if not self._replaced.issuperset(item.outputs):
@@ -250,7 +248,7 @@ class Stepper:
         if not any(changed):
             return self._shaped.kernel(item.index), node
         operands = tuple(new or old for new, old in zip(changed, node.operands, strict=True))
-        node = dataclasses.replace(node, operands=operands)
+        node = replace(node, operands=operands)
         return node.spec.kernel_function(node), node
 
 
@@ -293,6 +291,22 @@ def _differs(a: Array, b: Array) -> bool:
         return True
     change = np.abs(a[finite].astype(np.float64) - b[finite])
     return bool(change.max(initial=0.0) > plainly * np.abs(a[finite]).max(initial=0.0))
+
+
+Run = Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]
+
+
+def run_with(graph: Graph, wanted: Iterable[int]) -> Run:
+    """Return a function that runs ``graph`` on a sample with fresh state: outputs, and ``wanted`` tensors by index."""
+    more, count = tuple(dict.fromkeys(wanted)), len(graph.outputs)
+    executor = HostExecutor(replace(graph, outputs=(*graph.outputs, *more)))
+
+    def run(sample: Sequence[Array]) -> tuple[list[Array], dict[int, Array]]:
+        executor.reset()
+        found = executor.run(sample)
+        return found[:count], dict(zip(more, found[count:], strict=True))
+
+    return run
 
 
 CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})

@@ -22,7 +22,7 @@ from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Array, Node, TensorInfo, Trait
 from odc_mlir.ops.work import largest_tensor
-from odc_mlir.quantizer.execution import CASTS, as_constant, float_names
+from odc_mlir.quantizer.execution import CASTS, as_constant, float_names, run_with
 from odc_mlir.quantizer.measurement import signal_and_noise
 from odc_mlir.quantizer.outputs import completed, is_measurable, refused_output
 from odc_mlir.quantizer.policy.options import WIDE_HEADROOM
@@ -516,39 +516,25 @@ def _sources(graph: Graph) -> dict[int, int]:
 
 def leaked(reference: Graph, quantised: Graph, samples: Sequence[Sequence[Array]]) -> dict[str, float]:
     """Return the part of each SOFTMAX that lies where ``reference`` has exact zeros, by result name."""
-    ours = {item.outputs[0] for item in reference.nodes if item.node.spec.name == "SOFTMAX"}
+    ours = [item.outputs[0] for item in reference.nodes if item.node.spec.name == "SOFTMAX"]
     names = {reference.tensors[index].name: index for index in ours}
-    wanted = {index: names[name] for index, name in float_names(quantised, names).items()}
-    if not wanted:
-        return {}
-    runs = HostExecutor(reference), HostExecutor(quantised)
-    totals: dict[int, list[float]] = {}
+    wanted: dict[int, int] = {}  # tensors of the quantised model
+    for index, name in float_names(quantised, names).items():
+        wanted.setdefault(names[name], index)
+    totals, runs = np.zeros((len(wanted), 2)), (run_with(reference, wanted), run_with(quantised, wanted.values()))
     most_samples = 4  # a mask hides the same positions in nearly every run
-    for sample in samples[:most_samples]:
-        hidden: dict[int, Array] = {}
-
-        def note(index: int, value: Array, hidden: dict[int, Array] = hidden) -> None:
-            if index in ours and not value.all():
-                hidden[index] = value == 0
-
-        def compare(index: int, value: Array, hidden: dict[int, Array] = hidden) -> None:
-            zero = hidden.pop(wanted.get(index, -1), None)
-            if zero is not None and zero.shape == value.shape:
-                reals = to_reals(quantised.tensors[index], value)
-                sums = totals.setdefault(wanted[index], [0.0, 0.0])
-                sums[0] += float(np.abs(reals[zero]).sum(dtype=np.float64))
-                sums[1] += float(np.abs(reals).sum(dtype=np.float64))
-
-        for executor in runs:
-            executor.reset()
-        runs[0].run(sample, watch=note)
-        if hidden:
-            with suppress(InputError):  # which the measures count
-                runs[1].run(list(map(to_codes, quantised.input_infos(), sample)), watch=compare)
-    return {
-        reference.tensors[index].name: masked / total if total else 0.0
-        for index, (masked, total) in sorted(totals.items())
-    }
+    for sample in samples[:most_samples] if wanted else ():
+        _, expected = runs[0](sample)
+        if all(array.all() for array in expected.values()):
+            continue
+        with suppress(InputError):  # which the measures count
+            _, found = runs[1](list(map(to_codes, quantised.input_infos(), sample)))
+            for sums, (own, index) in zip(totals, wanted.items(), strict=True):
+                reals = np.abs(to_reals(quantised.tensors[index], found[index]))
+                if not expected[own].all() and expected[own].shape == reals.shape:
+                    sums += reals[expected[own] == 0].sum(dtype=np.float64), reals.sum(dtype=np.float64)
+    hidden = zip(wanted, totals.tolist(), strict=True)
+    return {reference.tensors[own].name: masked / total for own, (masked, total) in sorted(hidden) if total}
 
 
 UNITS = ("macs", "weights", "layers")

@@ -27,7 +27,7 @@ from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.execution import CASTS, Stepper
+from odc_mlir.quantizer.execution import CASTS, Stepper, run_with
 from odc_mlir.quantizer.layers import Coverage
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.outputs import Columns
@@ -401,20 +401,15 @@ def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[
     if not axes:
         return {}
     places = {index: info.name for index, info in enumerate(graph.tensors) if info.name in axes}
-    found: dict[str, Columns] = {}
+    run, found = run_with(graph, places), dict[str, Columns]()
     behind: dict[str, int] = {}
-
-    def see(index: int, array: Array) -> None:
-        name = places.get(index)
-        if name in found:
-            found[name].add([array])
-        elif name is not None:
-            found[name], behind[name] = Columns.of([array], axes[name]), (-1 - axes[name]) % max(1, array.ndim)
-
-    executor = HostExecutor(graph)
     for sample in samples:
-        executor.reset()
-        executor.run(sample, watch=see)
+        for index, array in run(sample)[1].items():
+            name = places[index]
+            if name in found:
+                found[name].add([array])
+            else:
+                found[name], behind[name] = Columns.of([array], axes[name]), (-1 - axes[name]) % max(1, array.ndim)
     return {name: columns.wider_ranges.reshape(2, -1, *[1] * behind[name]) for name, columns in found.items()}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.execution import BatchRunner, float_names
+from odc_mlir.quantizer.execution import BatchRunner, float_names, run_with
 from odc_mlir.quantizer.measurement import Measurement, Powers, constant_outputs, signal_and_noise, variation
 from odc_mlir.quantizer.outputs import (
     DECIDED,
@@ -51,7 +51,6 @@ from odc_mlir.quantizer.policy.verdict import OF_ANSWERS, OF_LABELS, Answers, me
 from odc_mlir.quantizer.samples import check_unit
 from odc_mlir.quantizer.states import Rollout
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
-from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.labels import check_answers, check_class_numbers, meant_for, misfit
 from odc_mlir.runtime.reporting.metrics import INTERVALS, ErrorMeter, Tolerance, interval_of
@@ -61,19 +60,6 @@ Samples = Sequence[Sequence[Array]]
 
 # Part of an output's range that the default limit of MPEIR allows as error.
 _SLIGHT = 0.1
-
-
-def _runner(graph: Graph, wanted: Iterable[int]) -> Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]:
-    """Return a function that runs ``graph`` on a sample with fresh state: outputs and ``wanted`` tensors."""
-    more = tuple(dict.fromkeys(wanted))
-    executor, count = HostExecutor(dataclasses.replace(graph, outputs=(*graph.outputs, *more))), len(graph.outputs)
-
-    def run(sample: Sequence[Array]) -> tuple[list[Array], dict[int, Array]]:
-        executor.reset()
-        found = executor.run(sample)
-        return found[:count], dict(zip(more, found[count:], strict=True))
-
-    return run
 
 
 _Run = tuple[list[Array], dict[int, Array]]  # of one sample outputs, and decisive tensors by index
@@ -115,7 +101,7 @@ class Reference:
         self._decisive = [decisive_tensor(graph, at, self.places.get(place)) for place, at in enumerate(graph.outputs)]
         self._makers = [last_operator(graph, at) for at in graph.outputs]
         self._kinds = ["" if node is None else node.node.spec.name for node in self._makers]  # producers of outputs
-        run = _runner(graph, {*self._decisive, *(places.searched for places in self.places.values())})
+        run = run_with(graph, {*self._decisive, *(places.searched for places in self.places.values())})
         self.outputs: list[list[Array]] = []
         self._expected: list[dict[int, Array]] = []  # decisive tensors by index, of each sample
         for sample in samples:

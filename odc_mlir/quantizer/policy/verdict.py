@@ -223,28 +223,20 @@ def _chosen_limits(
     """Return the given limits, else those for labels; none without either."""
     if max_drop is not None and score is None:
         raise OptionError("max_drop needs labels", hint="give labels (--labels)")
-    if metric is not None:
-        name = metric_name(metric)
-        if name in OF_LABELS and score is None:
-            raise OptionError(f"the metric {name!r} needs labels", hint="give labels (--labels)")
-        bound = limit if limit is not None else max_drop if name == "drop" else _METRICS[name].default
-        if bound is None and name == "drop":
-            chosen = [_default_drop(score, labels)]
-        elif bound is None:
-            raise OptionError(f"the metric {name!r} has no default limit", hint="give a limit (--limit)")
-        else:
-            is_drop = name == "drop" and limit is None
-            chosen = [Limit(name, float(bound), option=OF_DROP if is_drop else OF_LIMIT)]
-        return (*chosen, *(_given_drop(max_drop) if name != "drop" else ()))
-    if limit is not None:
-        return (Limit("mpeir", limit), *_given_drop(max_drop))
-    if score is not None:
-        return (_default_drop(score, labels),) if max_drop is None else _given_drop(max_drop)
-    return ()
-
-
-def _given_drop(max_drop: float | None) -> tuple[Limit, ...]:
-    return () if max_drop is None else (Limit("drop", max_drop, option=OF_DROP),)
+    drop = () if max_drop is None else (Limit("drop", max_drop, option=OF_DROP),)
+    if metric is None:
+        if limit is not None:
+            return (Limit("mpeir", limit), *drop)
+        return drop if drop or score is None else (_default_drop(score, labels),)
+    name = metric_name(metric)
+    if name in OF_LABELS and score is None:
+        raise OptionError(f"the metric {name!r} needs labels", hint="give labels (--labels)")
+    if name == "drop" and limit is None:
+        return drop or (_default_drop(score, labels),)
+    bound = _METRICS[name].default if limit is None else limit
+    if bound is None:
+        raise OptionError(f"the metric {name!r} has no default limit", hint="give a limit (--limit)")
+    return (Limit(name, float(bound)), *(drop if name != "drop" else ()))
 
 
 def _default_limits(answering: Sequence[Answers], has_values: bool) -> tuple[Limit, ...]:
