@@ -229,8 +229,6 @@ def test_corrections_after_a_search_keep_what_it_confirmed(holds: bool) -> None:
     assert search.chosen in search.tried.values()
 
 
-
-
 _AMOUNTS = st.integers(0, 12).map(float)
 
 
