@@ -19,7 +19,7 @@ from odc_mlir.quantizer.policy.schemes import SCHEMES
 
 NO, BOTH, YES = (False,), (False, True), (True,)
 ASKED = {"ranges": "percentile", "equalize": "weights", "rounding": "on", "correction": "off", "headroom": 0.5}
-EQUALIZATIONS = ("none", "weights", "activations")
+EQUALIZATIONS = ("none", "weights", "activations", "activations:0.8")
 
 
 @pytest.mark.parametrize(
