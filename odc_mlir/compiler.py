@@ -186,7 +186,7 @@ def compile_with(
     tell(context, "reading the model")
     module = copied(model)
     if pipelines.first_segment(module) is not None:
-        return _package_lowered(context, module, strict=strict, run=has_programs(module))
+        return _package_lowered(context, module, strict=strict, run=True)
     _check_added(context, backend.last)
     declare_states(module, states)
     pipelines.run(context, module, backend.partitioned, options=options)
@@ -224,22 +224,24 @@ def package_of(
     return _write(compile_segments(context, module, backend, strict=strict), backend)
 
 
-def package(module: ModuleOp, *, time_limit: float | None = None) -> PackageFiles:
+def package(module: ModuleOp, *, time_limit: float | None = None, run: bool = False) -> PackageFiles:
     """Lower a copy of ``module`` from its present stage to the end, and make the package of it.
 
     The target is the one in the IR; a module before stage ``partition`` is compiled with default options. Programs are
-    taken as they are: passes that have run are not run again. Raises CompileError for IR between stages.
+    taken as they are: passes that have run are not run again. Raises CompileError for IR between stages and, with
+    ``run``, if an NPU program of ``module`` fails when it runs.
     """
     if pipelines.first_segment(module) is None:
         return compile(module, time_limit=time_limit)
-    return _package_lowered(make_context(time_limit=time_limit), clone_module(module))
+    return _package_lowered(make_context(time_limit=time_limit), clone_module(module), run=run)
 
 
 def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = False, run: bool = False) -> PackageFiles:
-    """Make the package of a module with segments, and destroy it.
+    """Make the package of a module with segments, which is consumed.
 
-    ``strict``: no operator may stay on the host. ``run``: raise CompileError if an NPU program fails when it runs.
+    ``strict``: no operator may stay on the host. ``run``: NPU programs of the module may not fail when they run.
     """
+    run = run and has_programs(lowered)
     backend, stage = backends.backend_of(lowered), pipelines.stage_of(lowered)
     if stage is None:
         raise CompileError("the IR is between stages", hint="run the other passes of the stage first, with run_passes")

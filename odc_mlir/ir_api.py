@@ -23,10 +23,10 @@ from odc_mlir.simulator.run import simulate as simulate_program
 def package(module: ModuleOp, *, time_limit: float | None = None) -> Package:
     """Lower a copy of ``module`` from its stage to the end, and return its package.
 
-    Target and options are those in the IR. Passes of earlier stages do not run again.
-    Raises CompileError for IR between stages, and other OdcErrors.
+    Target and options are those in the IR. Passes of earlier stages do not run again,
+    and NPU programs of ``module`` run once. Raises CompileError for IR between stages, and other OdcErrors.
     """
-    return Package(compiler.package(module, time_limit=time_limit))
+    return Package(compiler.package(module, time_limit=time_limit, run=True))
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def simulate(module: ModuleOp, inputs: Sequence[Any] | None = None) -> Simulatio
     Cycles do not depend on values. Host operators run on host kernels and take no cycles. Raises UnsupportedError for
     a module without NPU programs, and other OdcErrors.
     """
-    made = package(module)
+    made = Package(compiler.package(module))
     plan = made.plan
     if plan is None or not plan.segments or plan.memory is None:
         raise UnsupportedError("the module has no NPU program", hint="lower it for an NPU, such as npu-256")

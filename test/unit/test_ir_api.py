@@ -272,6 +272,13 @@ def test_ir_between_stages_is_refused() -> None:
         odc_mlir.package(module)
 
 
+def test_a_program_without_semaphores_is_no_package() -> None:
+    module = odc_mlir.lower(odc_mlir.load(DIGITS), "npu-sched", target="npu-256")
+    passes = "npu-allocate-local,npu-hoist-transfers,npu-prefetch-constants,npu-allocate-memory"
+    with pytest.raises(CompileError, match=r"the program of segment @segment_0 fails: .* in a race"):
+        odc_mlir.package(odc_mlir.run_passes(module, passes))
+
+
 def test_a_model_for_the_host_has_no_cycles() -> None:
     text = f"func.func @main(%x: {F}) -> {F} {{\n%y = circle.tanh(%x) : ({F}) -> {F}\nfunc.return %y : {F}\n}}".encode()
     with pytest.raises(UnsupportedError, match="no NPU program"):
