@@ -36,7 +36,7 @@ LINE_BUDGETS = {
     "dialects": 4_595,
     "simulator": 3_990,
     "runtime/reporting": 3_625,
-    TOP_LEVEL: 4_016,
+    TOP_LEVEL: 4_020,
     "transforms/partition": 3_630,
     "isa": 2_950,
     "runtime": 2_670,
