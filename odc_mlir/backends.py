@@ -65,7 +65,7 @@ class Compiled(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Number of the first segment without a binary, and the error."""
+    """Index of the first segment without a binary, and the error."""
 
     segment: int
     error: errors.OdcError
@@ -84,11 +84,12 @@ class CompilerBackend(ABC):
     """One kind of target, for the driver.
 
     ``partitioned`` is the stage that ends with segments; :meth:`passes` configures passes of this and earlier stages.
-    ``lowered``: the stage to which all segments are taken together before binaries are made, if any.
+    ``last``: the stage that binaries are emitted from. ``lowered``: the last stage that runs on the whole
+    module, None if segments are lowered one by one.
     """
 
     partitioned: ClassVar[str]
-    last: ClassVar[str] = ""  # the stage that binaries are emitted from; "" if binaries are made from segments
+    last: ClassVar[str] = ""  # "": external code generators make binaries from segments
     lowered: ClassVar[str | None] = None
     reuses: ClassVar[bool] = False  # whether binaries are reused for equal segments after a failure, by :meth:`renamed`
 
@@ -218,7 +219,7 @@ class NpuBackend(CompilerBackend):
                 hint="let operators go to the host (--allow-host)",
             )
         least = errors.AllocationError(
-            f"the SRAM limit of {limit} bytes is too small for what runs on the NPU, {needed} bytes are enough",
+            f"the SRAM limit of {limit} bytes is too small for the operators on the NPU; {needed} bytes suffice",
             hint=f"raise it (--sram-limit {needed}), or let operators go to the host (--allow-host)",
         )
         least.needed_bytes, least.allowed_bytes = needed, limit
@@ -227,7 +228,7 @@ class NpuBackend(CompilerBackend):
 
 @dataclass(frozen=True)
 class NativeBackend(CompilerBackend):
-    """Object code for a processor, by LLVM. Operators without a native kernel stay on the host kernels."""
+    """Object code for a processor, by LLVM. Operators without a native kernel run on host kernels."""
 
     partitioned = "native-partition"
     last = lowered = "native-llvm"
@@ -301,7 +302,7 @@ class _MarkByRules(PlacePattern):
 class _ChooseSegments(ModulePass):
     """Move operators to the host where that makes an inference faster, transfers included.
 
-    The search is the NPU's, with a clock of 1 GHz: a cycle is a nanosecond.
+    The search is that of the NPU; its costs are in nanoseconds.
     """
 
     name = "target-choose-segments"

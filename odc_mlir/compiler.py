@@ -39,6 +39,7 @@ from odc_mlir.ops.work import kernel_names
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.deadline import Progress, tell
+from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.targets.costs import HostCosts
 from odc_mlir.targets.cpu import is_cpu
@@ -102,7 +103,7 @@ def lower(
     context = _context(verify, time_limit=time_limit, before=pipelines.added_passes(before))
     _check_added(context, stage, after)
     options = _backend(target, memory, prefer, sram_limit, allow_host, placement).passes()
-    lowered = clone_module(module)
+    lowered = _verified_copy(module)
     declare_states(lowered, states)
     pipelines.run(context, lowered, stage, after=after, options=options)
     return lowered
@@ -233,7 +234,15 @@ def package(module: ModuleOp, *, time_limit: float | None = None, run: bool = Fa
     """
     if pipelines.first_segment(module) is None:
         return compile(module, time_limit=time_limit)
-    return _package_lowered(make_context(time_limit=time_limit), clone_module(module), run=run)
+    return _package_lowered(make_context(time_limit=time_limit), _verified_copy(module), run=run)
+
+
+def _verified_copy(module: ModuleOp) -> ModuleOp:
+    """Return a copy of a module that may have been edited; raise ModelError if it does not verify."""
+    copy = clone_module(module)
+    with typed_errors():
+        copy.verify()
+    return copy
 
 
 def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = False, run: bool = False) -> PackageFiles:
@@ -244,7 +253,9 @@ def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = Fals
     run = run and has_programs(lowered)
     backend, stage = backends.backend_of(lowered), pipelines.stage_of(lowered)
     if stage is None:
-        raise CompileError("the IR is between stages", hint="run the other passes of the stage first, with run_passes")
+        raise CompileError(
+            "the IR is between stages", hint="run the other passes of the stage first (odc-opt -p, run_passes)"
+        )
     if strict:
         refuse_host_operators(lowered)
     _check_added(context, backend.last, backend.last if stage.name == PACKAGED else stage.name)
@@ -276,7 +287,7 @@ def run_passes(
     ``pipeline``: text such as ``canonicalize,npu-choose-tiles``, or passes. Names of stages mean their passes.
     ``verify``: see :func:`compile`. Raises OdcError, and TimeLimitError after ``time_limit`` seconds.
     """
-    copy = clone_module(module)
+    copy = _verified_copy(module)
     context = _context(verify, time_limit=time_limit)
     pipelines.run_passes(context, copy, pipelines.passes_given(pipeline))
     return copy

@@ -1,4 +1,6 @@
-"""Flows: the commands that build a product of a model, from files of ours and of ONE, run as far as needed.
+"""Flows: the commands that build a product of a model, from files of ours and of ONE.
+
+Steps whose inputs have not changed are skipped.
 
 A ``flow.toml`` has a table ``[flow]`` with the model and a table for each step, whose keys are the options of its
 command; see docs/build.md.
@@ -143,7 +145,7 @@ def run(
 
 
 class _StepCommand(NamedTuple):
-    """Execution of a step: the command, words before the input, the output option, and the default output name."""
+    """Execution of a step: the command, words before the input, the option and the default suffix of the output."""
 
     command: str
     words: tuple[str, ...]
@@ -177,7 +179,7 @@ class StepOption(NamedTuple):
     is_prefix: bool = False
 
     def is_path(self, text: str, path: str) -> bool:
-        """Return whether the value ``text``, as the path ``path``, is a file: ``npu-256`` of ``--target`` is none."""
+        """Return whether the option value ``text``, as the path ``path``, names a file; ``npu-256`` does not."""
         if text in ("", "-") or not (self.is_read or self.is_written):
             return False
         return text.endswith(self.suffix) or (bool(Path(text).suffix) and os.path.isfile(path))
@@ -284,7 +286,7 @@ class _Notes:
 
 
 def read_cfg(path: str, *, target: str = "npu-256") -> Flow:
-    """Read a configuration as a flow; ``target`` replaces the targets of other backends' code generation.
+    """Read a configuration as a flow; ``target``: used where ``one-codegen`` names a backend that is not supported.
 
     Raises OptionError for an invalid configuration, and UnsupportedError for steps without an equivalent.
     """
@@ -301,7 +303,7 @@ def _of_cfg(path: str, notes: _Notes) -> list[FlowStep]:
     if head is None:
         raise OptionError("the section [onecc] is missing", location=path)
     wanted = [name for name, value in parser[head].items() if value.strip().lower() in _TRUE]
-    level = parser[head].get("include", "").split()
+    includes = parser[head].get("include", "").split()
     for name in wanted:
         if name not in _ORDER:
             raise OptionError(f"[{head}] asks for {name!r}, which is not a step", location=path)
@@ -311,7 +313,7 @@ def _of_cfg(path: str, notes: _Notes) -> list[FlowStep]:
         notes.add(f"[backend] asks for the target {target!r}; compiling for {notes.target}")
     if "Environment" in parser:
         notes.add("[Environment] applies to the commands of onecc and is ignored here")
-    return [_one_step(name, dict(parser[name]), notes, level) for name in _ORDER if name in wanted]
+    return [_one_step(name, dict(parser[name]), notes, includes) for name in _ORDER if name in wanted]
 
 
 def read_workflow(path: str, *, target: str = "npu-256") -> Flow:
@@ -380,7 +382,7 @@ def _workflow(name: str, entry: Mapping[str, Any], path: str, notes: _Notes) -> 
     return made
 
 
-def _one_step(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+def _one_step(name: str, options: Options, notes: _Notes, includes: list[str]) -> FlowStep:
     if name.startswith("one-import") and name not in ("one-import", "one-import-tflite"):
         raise UnsupportedError(
             f"{name} imports from a framework, which is not supported",
@@ -388,7 +390,7 @@ def _one_step(name: str, options: Options, notes: _Notes, level: list[str]) -> F
         )
     if name not in _MAKERS:
         raise OptionError(f"there is no step {name!r}", hint=f"steps are {', '.join(_MAKERS)}")
-    return _MAKERS[name](name, options, notes, level)
+    return _MAKERS[name](name, options, notes, includes)
 
 
 def _paths(name: str, options: Options) -> tuple[str, str]:
@@ -399,14 +401,14 @@ def _paths(name: str, options: Options) -> tuple[str, str]:
 
 
 def _simple(command: str, *words: str) -> Callable[[str, Options, _Notes, list[str]], FlowStep]:
-    def make(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+    def make(name: str, options: Options, notes: _Notes, includes: list[str]) -> FlowStep:
         source, output = _paths(name, options)
         return FlowStep(name, command, (*words, source, "-o", output), (source,), (output,))
 
     return make
 
 
-def _optimize(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+def _optimize(name: str, options: Options, notes: _Notes, includes: list[str]) -> FlowStep:
     from odc_mlir.transforms.circle.rewrites.table import rules
 
     source, output = _paths(name, options)
@@ -421,7 +423,7 @@ def _optimize(name: str, options: Options, notes: _Notes, level: list[str]) -> F
             flags.append(f"--{rewrite}")
         elif rewrite not in ("all", "O1"):
             notes.add(f"{name}: {key} is not supported; see docs/optimizing.md")
-    asked_for = "O1" in level or any(options.get(key, "").strip().lower() in _TRUE for key in ("all", "O1"))
+    asked_for = "O1" in includes or any(options.get(key, "").strip().lower() in _TRUE for key in ("all", "O1"))
     if asked_for or not any(flag[2:] in known for flag in flags):
         flags.insert(0, "--O1")
     return FlowStep(name, "odc-optimize", (source, "-o", output, *flags), (source,), (output,))
@@ -434,7 +436,7 @@ _QUANTIZE = frozenset(
 _RANGES = {"percentile": "percentile", "moving_average": "moving-average"}
 
 
-def _quantize(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+def _quantize(name: str, options: Options, notes: _Notes, includes: list[str]) -> FlowStep:
     source, output = _paths(name, options)
     dtype = options.get("quantized_dtype", "uint8")
     if dtype not in _SCHEMES:
@@ -458,14 +460,14 @@ def _quantize(name: str, options: Options, notes: _Notes, level: list[str]) -> F
     return FlowStep(name, "odc-quantize", tuple(words), tuple(reads), (output,))
 
 
-def _resize(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+def _resize(name: str, options: Options, notes: _Notes, includes: list[str]) -> FlowStep:
     source, output = _paths(name, options)
     words = ("resize", source, "-o", output, "--shapes", options.get("input_shapes", ""))
     return FlowStep(name, "odc-circle", words, (source,), (output,))
 
 
 def _command_paths(name: str, options: Options) -> tuple[str, str | None]:
-    """Return inputs and outputs of a backend's own command line: ``-o OUT IN``, or the keys of a target."""
+    """Return the input and the output of code generation, from its command line ``-o OUT IN`` or its option keys."""
     with parsing(f"the command of {name} cannot be split into words", OptionError):
         words = shlex.split(options.get("command", ""))
     output = options.get("o") or options.get("output") or options.get("output_path")
@@ -484,7 +486,7 @@ def _command_paths(name: str, options: Options) -> tuple[str, str | None]:
     return source, output
 
 
-def _codegen(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+def _codegen(name: str, options: Options, notes: _Notes, includes: list[str]) -> FlowStep:
     source, output = _command_paths(name, options)
     if output is None:
         raise OptionError(f"{name} does not say which file it writes")
@@ -495,12 +497,12 @@ def _codegen(name: str, options: Options, notes: _Notes, level: list[str]) -> Fl
     return FlowStep(name, "odc-compile", (source, "-o", output, "--target", target), (source,), (output,))
 
 
-def _run(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+def _run(name: str, options: Options, notes: _Notes, includes: list[str]) -> FlowStep:
     source, _ = _command_paths(name, options)
     return FlowStep(name, "odc-run", (source,), (source,), ())
 
 
-def _partition(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+def _partition(name: str, options: Options, notes: _Notes, includes: list[str]) -> FlowStep:
     source, part = options.get("input_file") or options.get("input_path"), options.get("part_file")
     if source is None or part is None:
         raise OptionError(f"input_file and part_file of {name} are missing")

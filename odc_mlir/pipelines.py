@@ -441,7 +441,9 @@ def refuse_lowered(module: ModuleOp) -> None:
     if known is not None:
         way = _way_to(known.name)
         left = [stage.name for stage in way[way.index(known) + 1 :] if stage.passes]
-    then = f"; odc-opt -p {','.join(left)} goes on from here" if left else ""
+    then = (
+        f"; odc-opt -p {','.join(left)} goes on from here, lower() with after={known.name!r}" if left and known else ""
+    )
     raise CompileError(
         f"this IR is {level}: it holds {segment.name} @{segment.sym_name.data}",
         hint=f"start from the model, or from IR of stage {BRANCH} or before{then}",

@@ -1,4 +1,4 @@
-"""Start of a command (``odc-opt`` is ``odc_mlir.start:opt``), such that SIGINT ends it within two seconds.
+"""Entry points of the commands (``odc-opt`` is ``odc_mlir.start:opt``); SIGINT ends a command within two seconds.
 
 The exit code is then 130. While a command works the signal raises KeyboardInterrupt, so that it can remove temporary
 files; otherwise, or if that takes too long, the process ends at once.
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 EXIT_INTERRUPTED = 130
-_GRACE_SECONDS = 1.5  # from the signal to the end, however far the command is
-_ALLOCATIONS = 20_000  # between two garbage collections: Python's 700 take a tenth of a short command, in its imports
+_GRACE_SECONDS = 1.5  # from the signal to the end of the process
+# Between two garbage collections; with Python's 700, a short command spends a tenth of its time on them.
+_ALLOCATIONS = 20_000
 
 
 def __getattr__(name: str) -> Callable[[], int]:
@@ -60,7 +61,7 @@ class Interrupts:
         raise KeyboardInterrupt
 
     def __enter__(self) -> None:
-        """Raise KeyboardInterrupt from here to the end of the block; elsewhere the handler ends the process."""
+        """From here to the end of the block the handler raises KeyboardInterrupt; elsewhere it ends the process."""
         self._depth += 1
 
     def __exit__(self, *error: object) -> None:
@@ -89,7 +90,7 @@ class Interrupts:
 
     @staticmethod
     def _report_lost(lost: Any) -> None:
-        """Report an exception that Python cannot raise, such as in a destructor, unless it is the interrupt."""
+        """Report an unraisable exception, such as one in a destructor, unless it is the interrupt."""
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             sys.__unraisablehook__(lost)
 

@@ -21,9 +21,9 @@ from odc_mlir.isa.instructions import field_range
 
 TILING = "npu.tiling"
 RESIDENT = "npu.resident"
-VIEW = "npu.view"  # a move that is not an instruction: its result and what it moves are the same bytes
-PARTS = "npu.parts"  # a move that is not an instruction: its readers load from the tensors that it joins
-SLOT_BYTES = "npu.slot_bytes"  # of the tile buffer that slots of an operation may take; without it: all there are
+VIEW = "npu.view"  # an alias: the move emits no instruction, its result is the same bytes
+PARTS = "npu.parts"  # the move emits no instruction: its readers load from the tensors that it joins
+SLOT_BYTES = "npu.slot_bytes"  # of the tile buffer that slots of an operation may take; default: all
 
 Record = TypeVar("Record")
 

@@ -127,7 +127,11 @@ def _help(verdict: Mapping[str, Any]) -> Iterator[str]:
         if before is not None and after is not None
     ]
     choices, gains = verdict["choices"], all(after > before for before, after in [found["sqnr_db"]] if before and after)
-    room = "; with room for values beyond those of samples" if choices["headroom"] or choices["output_room"] else ""
+    room = (
+        "; with room for values beyond those of samples"
+        if choices.get("headroom") or choices.get("output_room")
+        else ""
+    )
     if texts:
         yield f"  help over plain quantisation: {', '.join(texts)}{'' if gains else room}"
 

@@ -149,7 +149,7 @@ class JudgedCandidate:
 
     @property
     def misses_own_limits(self) -> bool:
-        """True if another limit than R² for nearly constant outputs is missed."""
+        """True if a limit other than R² of nearly constant outputs is missed."""
         return any(limit is not R2_LIMIT for limit in self.missed)
 
     @property
@@ -220,8 +220,8 @@ class JudgedCandidate:
     def front(self) -> list[dict[str, Any]]:
         """Measured models with other precisions: accuracy, time and bytes; empty without a search.
 
-        ``search``: measures on held-out samples. Only ``confirmed`` models are cross-validated, which builds eight
-        models.
+        ``search``: measures on held-out samples. Only ``confirmed`` models are cross-validated, which quantises them
+        again for each fold.
         """
         search, target = self.driver.precision_search, self.evaluator.target
         if search is None:
@@ -251,9 +251,9 @@ class JudgedCandidate:
         return distinct(points)
 
     def least_cost(self) -> dict[str, Any]:
-        """Return the least bytes or time of a covered model within the limits, or of any.
+        """Return the least bytes or time of models with enough coverage within the limits, or else of all models.
 
-        ``tight``: a larger budget has more to offer.
+        ``tight``: a larger budget would change the result.
         """
         search, candidate, target = self.driver.precision_search, self.candidate, self.evaluator.target
         holds, tight = self.holds and not (self.silent[0] or self.counted_lost), False

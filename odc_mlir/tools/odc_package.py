@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-package``."""
-    parser = base_parser("odc-package", "Create, inspect, verify and unpack nnpackages.")
+    parser = base_parser("odc-package", "Create, inspect, verify, check, unpack and roll back nnpackages.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     inspect = add_command(commands, "inspect", "show the contents of a package", _inspect)
@@ -37,8 +37,20 @@ def build_parser() -> argparse.ArgumentParser:
         help="a folder, or a zip if named .zip",
     )
     add_input(pack, "-c", "--config", metavar="FILE", help="settings to include (config.cfg)")
-    pack.add_argument("--graph-input", metavar="M:S:I", action="append", default=[], help="input of connected models")
-    pack.add_argument("--graph-output", metavar="M:S:I", action="append", default=[], help="output of connected models")
+    pack.add_argument(
+        "--graph-input",
+        metavar="M:S:I",
+        action="append",
+        default=[],
+        help="input of connected models: model, subgraph, index",
+    )
+    pack.add_argument(
+        "--graph-output",
+        metavar="M:S:I",
+        action="append",
+        default=[],
+        help="output of connected models: model, subgraph, index",
+    )
     pack.add_argument(
         "--connect",
         metavar="M:S:I=M:S:I,…",

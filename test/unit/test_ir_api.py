@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.parser import Parser
 from xdsl.passes import ModulePass
 from xdsl.printer import Printer
@@ -29,6 +29,7 @@ from odc_mlir.errors import (
     PackageError,
     SimulationError,
     TimeLimitError,
+    TranslationError,
     UnsupportedError,
 )
 from odc_mlir.isa import container
@@ -277,6 +278,28 @@ def test_a_program_without_semaphores_is_no_package() -> None:
     passes = "npu-allocate-local,npu-hoist-transfers,npu-prefetch-constants,npu-allocate-memory"
     with pytest.raises(CompileError, match=r"the program of segment @segment_0 fails: .* in a race"):
         odc_mlir.package(odc_mlir.run_passes(module, passes))
+
+
+def test_ir_between_stages_is_checked_as_far_as_it_can_run(caplog: pytest.LogCaptureFixture) -> None:
+    given = odc_mlir.run_passes(odc_mlir.lower(odc_mlir.load(DIGITS), "npu"), "npu-choose-tiles")
+    assert odc_mlir.run_passes(given, "canonicalize", verify="run") is not given
+    conv = next(op for op in given.walk() if op.name == "npu.conv")
+    conv.properties["act_max"] = IntegerAttr(-100, 32)
+    with pytest.raises(TranslationError, match="the given IR means something else"):
+        odc_mlir.run_passes(given, "canonicalize", verify="run")
+    lowered = odc_mlir.run_passes(odc_mlir.lower(odc_mlir.load(DIGITS), "npu-sched"), "npu-allocate-local")
+    odc_mlir.run_passes(lowered, "cse", verify="run")
+    assert "segment @segment_0 is not checked: the IR is between stages" in caplog.text
+
+
+@pytest.mark.parametrize("entry", ["package", "simulate", "run_passes", "lower"])
+def test_a_module_that_does_not_verify_is_refused(entry: str) -> None:
+    module = odc_mlir.lower(odc_mlir.load(DIGITS), "npu")
+    conv = next(op for op in module.walk() if op.name == "npu.conv")
+    conv.properties["in_zero"] = IntegerAttr(-120, 32)
+    options = {"run_passes": ([],), "lower": ("npu-alloc",)}.get(entry, ())
+    with pytest.raises(ModelError, match="in_zero is -120, allowed is the zero point in the type"):
+        getattr(odc_mlir, entry)(module, *options, **({"after": "npu"} if entry == "lower" else {}))
 
 
 def test_a_model_for_the_host_has_no_cycles() -> None:

@@ -137,7 +137,7 @@ _TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Middle:
-    """A tensor as ``[outer, count, inner]``, with its axes in ``order`` if the reduced ones are not neighbours."""
+    """A tensor as ``[outer, count, inner]``, with its axes in ``order`` if the reduced ones are not adjacent."""
 
     info: TensorInfo
     order: tuple[int, ...]
@@ -311,7 +311,7 @@ class LowerL2NormalizationToKernels(KernelPattern):
 
 
 def _by_rows(node: Node, kernel: str, size: str, **arguments: Argument) -> EmitCalls:
-    """Plan a kernel on rows along the last axis, whose parameter for their length is ``size``."""
+    """Plan a kernel on rows along the last axis; ``size``: name of its parameter for their length."""
     x = node.operand(0)
     if has_float_result(node) and (x.dtype != "float32" or fused_activation(node) != "none"):
         raise refusal(node, f"an input of {x.dtype} or a fused activation has no native kernel")
