@@ -148,9 +148,7 @@ def test_a_small_sram_limit_is_kept(kib: int, test_data: Path) -> None:
 
 def test_an_impossible_sram_limit_is_refused_with_the_smallest_possible_one(test_data: Path) -> None:
     path = test_data / "models" / "zoo" / "kws_ref_model.circle"
-    with pytest.raises(
-        AllocationError, match=r"SRAM limit of 1024 bytes is too small .* \d+ bytes suffice"
-    ) as raised:
+    with pytest.raises(AllocationError, match=r"SRAM limit of 1024 bytes is too small .* \d+ bytes suffice") as raised:
         odc_mlir.compile(path, sram_limit=1024)
     least = raised.value.needed_bytes
     assert odc_mlir.compile(path, sram_limit=least).report["sram_peak_bytes"] <= least
