@@ -69,10 +69,9 @@ def figure(verdict: Mapping[str, Any]) -> str:
         metric = scores["metric"]
         both = _from_to(metric, scores["float"], scores["quantized"])
         return f"{quality_name(metric, scores.get('column'))} {both} on {count}"
-    found = []
+    found, limited = [], {check["metric"] for check in verdict["limits"]}
     for metric in ("top1_decided", "top1_match"):
-        answers = {check["metric"] for check in verdict["limits"]}
-        if metric in answers and metrics.get(metric) is not None:
+        if metric in limited and metrics.get(metric) is not None:
             found.append(f"{share_text(metrics[metric])} of the float model's answers")
     if metrics.get("sqnr_db") is not None:
         found.append(f"SQNR {decibel_text(metrics['sqnr_db'])}")
@@ -126,14 +125,12 @@ def _help(verdict: Mapping[str, Any]) -> Iterator[str]:
         for metric, (before, after) in found.items()
         if before is not None and after is not None
     ]
-    choices, gains = verdict["choices"], all(after > before for before, after in [found["sqnr_db"]] if before and after)
-    room = (
-        "; with room for values beyond those of samples"
-        if choices.get("headroom") or choices.get("output_room")
-        else ""
-    )
+    choices, (plain, helped) = verdict["choices"], found["sqnr_db"]
+    room = ""
+    if plain and helped and not helped > plain and (choices.get("headroom") or choices.get("output_room")):
+        room = "; with room for values beyond those of samples"
     if texts:
-        yield f"  help over plain quantisation: {', '.join(texts)}{'' if gains else room}"
+        yield f"  help over plain quantisation: {', '.join(texts)}{room}"
 
 
 def conclusion(verdict: Mapping[str, Any]) -> str:
