@@ -30,7 +30,9 @@ matches, or that a pattern refuses, is an error.
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Sequence
+from importlib import import_module
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -42,17 +44,8 @@ from odc_mlir.dialects.odc import SegmentOp
 from odc_mlir.legality import NPU_TENSORS
 from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
 from odc_mlir.transforms.common.rewriting import PatternPass
-from odc_mlir.transforms.npu.lowering import (
-    elementwise,
-    functions,
-    moves,
-    normalisation,
-    polyphase,
-    products,
-    recurrent,
-    wide_weights,
-    windows,
-)
+from odc_mlir.transforms.npu import lowering
+from odc_mlir.transforms.npu.lowering.site import LowerToNpu
 
 
 class EraseUnusedConstant(LoweringPattern[ConstOp | NoneOp]):
@@ -72,58 +65,14 @@ class ConvertCircleToNpuPass(PatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        """Return the patterns, general ones after the special ones for the same operator."""
-        return (
-            wide_weights.LowerConv2DInParts,
-            wide_weights.LowerDepthwiseInParts,
-            wide_weights.LowerFullyConnectedInParts,
-            wide_weights.LowerInChannelGroups,
-            products.LowerConv2D,
-            products.LowerChannelwiseConv2D,
-            products.LowerGroupedConv2D,
-            products.LowerDepthwiseConv2D,
-            products.LowerFullyConnected,
-            polyphase.LowerTransposeConvInParts,
-            polyphase.LowerTransposeConvInGroups,
-            polyphase.LowerTransposeConv,
-            products.LowerMatmulByConstant,
-            products.LowerMatmul,
-            recurrent.LowerLstm,
-            windows.LowerPool2D,
-            windows.LowerReduceMax,
-            windows.LowerReduceMin,
-            windows.LowerRowSum,
-            windows.LowerImageSum,
-            windows.LowerSoftmax,
-            windows.LowerSoftmax16,
-            windows.LowerArgMax,
-            normalisation.LowerRmsNorm,
-            windows.LowerResize,
-            moves.LowerReshape,
-            windows.LowerImagePad,
-            moves.LowerConcatenation,
-            moves.LowerGather,
-            moves.LowerDynamicUpdateSlice,
-            moves.LowerMove,
-            functions.LowerIsland,
-            elementwise.LowerQuantize,
-            elementwise.LowerRelu,
-            elementwise.LowerConstantSelect,
-            functions.LowerByTable,
-            elementwise.LowerMaximumMinimum,
-            products.LowerMulByChannels,
-            elementwise.LowerMul,
-            elementwise.LowerAddSub,
-            elementwise.LowerSquaredDifference,
-            elementwise.LowerPrelu,
-            functions.LowerLeakyRelu16,
-            functions.LowerNeg16,
-            functions.LowerAbs16,
-            functions.LowerSigmoid16,
-            functions.LowerTableSum16,
-            functions.LowerByTable16,
-            EraseUnusedConstant,
-        )
+        """Return the patterns of the modules in ``lowering`` by benefit, those of one module as it defines them."""
+        found: list[type[LowerToNpu]] = []
+        for item in pkgutil.iter_modules(lowering.__path__):
+            module = import_module(f"{lowering.__name__}.{item.name}")
+            own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+            found += [value for value in own if isinstance(value, type) and issubclass(value, LowerToNpu)]
+        lowers = [kind for kind in found if kind.rewrite is not LowerToNpu.rewrite]
+        return (*sorted(lowers, key=lambda kind: -kind.benefit), EraseUnusedConstant)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         create_programs(op, [item for item in op.walk() if isinstance(item, SegmentOp)])

@@ -8,19 +8,22 @@ from typing import NamedTuple
 
 import pytest
 
+from generate_docs import PART
 from helpers.data import REPOSITORY
 
 LIMITS = {"an operator": 5, "a pass": 4, "an instruction": 6}
 ROW = re.compile(
-    r"^\| (?P<change>[^|]+) \| (?P<files>\d+) \| (?P<most>\d+) \| (?P<commit>[0-9a-f]{7,}), `(?P<title>[^`]+)` \|$"
+    r"^\| (?P<change>[^|]+) \| (?P<files>\d+) \| (?P<generated>\d+) \| (?P<most>\d+) \| "
+    r"(?P<commit>[0-9a-f]{7,}), `(?P<title>[^`]+)` \|$"
 )
 
 
 class Change(NamedTuple):
-    """A row: what it is, how many files it takes, how many it may, the commit and the beginning of its title."""
+    """A row: kind of change, numbers of files, of generated ones and at most, commit, start of its title."""
 
     change: str
     files: int
+    generated: int
     most: int
     commit: str
     title: str
@@ -29,7 +32,8 @@ class Change(NamedTuple):
 def changes(text: str) -> list[Change]:
     """The rows of the table."""
     found = [row for line in text.splitlines() if (row := ROW.match(line))]
-    return [Change(r["change"], int(r["files"]), int(r["most"]), r["commit"], r["title"]) for r in found]
+    numbers = ("files", "generated", "most")
+    return [Change(r["change"], *(int(r[name]) for name in numbers), r["commit"], r["title"]) for r in found]
 
 
 CHANGES = changes((REPOSITORY / "CONTRIBUTING.md").read_text())
@@ -54,10 +58,13 @@ def test_every_kind_of_change_has_an_example() -> None:
 def test_an_example_takes_as_many_files_as_the_table_says(change: Change) -> None:
     title, _, files = git("show", "--name-only", "--format=%s", change.commit).partition("\n")
     assert title.startswith(change.title.removesuffix("…"))
-    assert len(files.split()) == change.files
+    names = files.split()
+    pages = [REPOSITORY / name for name in names if name.startswith("docs/")]
+    generated = [page for page in pages if page.exists() and PART.search(page.read_text())]
+    assert (len(names), len(generated)) == (change.files, change.generated)
 
 
 def test_rows_are_read() -> None:
-    assert changes("| a pass of mine | 3 | 4 | 0123abc, `x: y` |\n| other | 3 |") == [
-        Change("a pass of mine", 3, 4, "0123abc", "x: y")
+    assert changes("| a pass of mine | 3 | 1 | 4 | 0123abc, `x: y` |\n| other | 3 |") == [
+        Change("a pass of mine", 3, 1, 4, "0123abc", "x: y")
     ]

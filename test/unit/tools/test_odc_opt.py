@@ -118,7 +118,7 @@ def test_patterns_of_passes_that_run_are_counted(tmp_path: Path, capsys: pytest.
     page, ir = tmp_path / "page.html", REPOSITORY / "test/filecheck/transforms/convert-circle-to-npu.mlir"
     assert _main(ir, "--list-patterns", "--view", page, "--convert-circle-to-npu") == 0
     output = capsys.readouterr().out
-    assert output.startswith("convert-circle-to-npu\n       0 LowerConv2DInParts ")
+    assert output.startswith("convert-circle-to-npu\n       0 LowerIsland ")
     assert re.findall(r"^ +1 (\w+)", output, re.M) == ["LowerRelu", "EraseUnusedConstant"]
     assert "LowerRelu" in page.read_text()
 

@@ -16,7 +16,17 @@ from odc_mlir.numerics.fixed import code_range, multiply
 from odc_mlir.numerics.int16 import power_add_params
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.transforms.npu.lowering.code_functions import wide_function
-from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, elements, exact_sum, pair_of, product
+from odc_mlir.transforms.npu.lowering.site import (
+    ONE,
+    Benefit,
+    LowerToNpu,
+    Site,
+    blob_of,
+    elements,
+    exact_sum,
+    pair_of,
+    product,
+)
 
 _HALF = 1 << 30  # multiplier of 1/2
 _SHIFTED_OUT = 17  # bits to the right that leave nothing of a 16-bit code
@@ -114,6 +124,7 @@ class LowerSquaredDifference(LowerToNpu):
 class LowerQuantize(LowerToNpu):
     """QUANTIZE between integer types, to a change of scale."""
 
+    benefit = Benefit.SCALE
     operators = ("QUANTIZE",)
 
     def rewrite(self, site: Site) -> None:
@@ -123,6 +134,7 @@ class LowerQuantize(LowerToNpu):
 class LowerRelu(LowerToNpu):
     """RELU, RELU6, RELU_N1_TO_1 and RELU_0_TO_1, to a change of scale with a clamp."""
 
+    benefit = Benefit.SCALE
     operators = ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
 
     def rewrite(self, site: Site) -> None:
@@ -169,6 +181,7 @@ class LowerConstantSelect(LowerToNpu):
     its codes, the other becomes the smallest code. The minimum of a constant side is itself a constant.
     """
 
+    benefit = Benefit.SCALE
     operators = ("SELECT", "SELECT_V2")
 
     def rewrite(self, site: Site) -> None:

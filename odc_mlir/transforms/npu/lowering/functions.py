@@ -22,7 +22,7 @@ from odc_mlir.numerics.int16 import sigmoid_params, sigmoid_table
 from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.transforms.npu.lowering import code_functions
-from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, pair_of
+from odc_mlir.transforms.npu.lowering.site import ONE, Benefit, LowerToNpu, Site, blob_of, pair_of
 from odc_mlir.transforms.partition.rules.islands import island_of
 from odc_mlir.transforms.partition.rules.table import works_by_table
 
@@ -38,6 +38,7 @@ class LowerByTable(LowerToNpu):
     Constants of one element belong to the function. The host kernel computes the table.
     """
 
+    benefit = Benefit.TABLE
     width = 1  # bytes of a code
 
     def handles(self, kind: type[Operation], /) -> bool:
@@ -56,6 +57,8 @@ class LowerByTable(LowerToNpu):
 
 class LowerIsland(LowerToNpu):
     """An island between 8-bit codes, with all its operators, to a table of 256 result codes."""
+
+    benefit = Benefit.ISLAND
 
     def handles(self, kind: type[Operation], /) -> bool:
         return issubclass(kind, CircleOp) and Trait.ELEMENTWISE in kind.SPEC.traits
@@ -82,6 +85,7 @@ class LowerIsland(LowerToNpu):
 class LowerTableSum16(LowerByTable):
     """Any function of 16-bit codes whose host kernel adds up interpolated tables, to the same sum."""
 
+    benefit = Benefit.GENERAL
     width = 2
 
     def applies(self, node: Node) -> bool:
@@ -110,6 +114,7 @@ class LowerByTable16(LowerByTable):
     Refuses a function whose results such a table does not give.
     """
 
+    benefit = Benefit.GENERAL
     width = 2
 
     def rewrite(self, site: Site) -> None:

@@ -17,7 +17,17 @@ from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.npu.lowering.decompositions import moved_operands, result_copies
-from odc_mlir.transforms.npu.lowering.site import UNIT, LowerToNpu, Site, blob_of, exact_sum, pair_of, product, quant_of
+from odc_mlir.transforms.npu.lowering.site import (
+    UNIT,
+    Benefit,
+    LowerToNpu,
+    Site,
+    blob_of,
+    exact_sum,
+    pair_of,
+    product,
+    quant_of,
+)
 from odc_mlir.transforms.partition.rules.checks import moves_no_element
 from odc_mlir.transforms.partition.rules.operator_checks import gathered, updated_axis
 from odc_mlir.transforms.partition.rules.table import MOVERS
@@ -97,6 +107,7 @@ class LowerMove(LowerToNpu):
     :mod:`.decompositions` finds the copies.
     """
 
+    benefit = Benefit.GENERAL
     operators = ("TRANSPOSE", "PAD", "GATHER", "DYNAMIC_UPDATE_SLICE", *MOVERS)
 
     def rewrite(self, site: Site) -> None:

@@ -24,6 +24,7 @@ from odc_mlir.ops.spec import Node
 from odc_mlir.support.blob import Blob
 from odc_mlir.transforms.npu.lowering.decompositions import Matrices, matrices
 from odc_mlir.transforms.npu.lowering.site import (
+    Benefit,
     LowerToNpu,
     Pair,
     Site,
@@ -129,6 +130,7 @@ class LowerFullyConnected(LowerToNpu):
 class LowerMulByChannels(LowerToNpu):
     """MUL by one constant per channel, to a depthwise 1x1 convolution with the same integers."""
 
+    benefit = Benefit.SPECIAL
     operators = ("MUL",)
 
     def applies(self, node: Node) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +29,25 @@ UNIT = (1 << 30, 1)  # multiplier and exponent of the factor 1, which rounds not
 ONE = npu.ScaleAttr.of(*UNIT)
 
 
+class Benefit(IntEnum):
+    """Rank of a pattern among those that match an operator: the first is applied."""
+
+    GENERAL = 0  # a whole class of operators, where nothing better is known
+    OWN = 1  # the lowering of an operator
+    SPECIAL = 2  # an operator with certain operands, for which its own lowering is wrong or slower
+    TABLE = 3  # a table of 256 codes: one instruction, the fastest that takes no constants into account
+    SCALE = 4  # a function of codes that is faster, or takes fewer bytes, than its table
+    ISLAND = 5  # several operators at once
+
+
 class LowerToNpu(LoweringPattern[CircleOp]):
     """A pattern that replaces a ``circle`` operator by ``npu`` operations, and erases constants that it leaves unused.
 
-    The placement rules guarantee that some pattern matches every operator of a segment.
+    The placement rules guarantee that some pattern matches every operator of a segment. Patterns of one benefit for
+    one operator are defined in one module, the special ones first.
     """
+
+    benefit: ClassVar[Benefit] = Benefit.OWN
 
     def matches(self, op: CircleOp, /) -> bool:
         return not is_inside(op) and self.applies(node_of(op))  # what is inside an island goes with its last operator

@@ -26,7 +26,7 @@ from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.transforms.npu.lowering import products
-from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements, quant_of, tensor_of
+from odc_mlir.transforms.npu.lowering.site import Benefit, LowerToNpu, Site, blob_of, elements, quant_of, tensor_of
 from odc_mlir.transforms.partition.rules import operator_checks
 
 
@@ -36,6 +36,7 @@ class LowerConv2DInParts(LowerToNpu):
     So is DEPTHWISE_CONV_2D on a single channel, which is an ordinary convolution.
     """
 
+    benefit = Benefit.SPECIAL
     operators = ("CONV_2D", "DEPTHWISE_CONV_2D")
 
     def applies(self, node: Node) -> bool:
@@ -54,6 +55,7 @@ class LowerConv2DInParts(LowerToNpu):
 class LowerDepthwiseInParts(LowerToNpu):
     """DEPTHWISE_CONV_2D with weight parts, to a depthwise convolution over an input with repeated rows."""
 
+    benefit = Benefit.SPECIAL
     operators = ("DEPTHWISE_CONV_2D",)
 
     def applies(self, node: Node) -> bool:
@@ -75,6 +77,7 @@ class LowerDepthwiseInParts(LowerToNpu):
 class LowerFullyConnectedInParts(LowerToNpu):
     """FULLY_CONNECTED with weight parts, to a 1x1 convolution over a line of pixels with repeated channels."""
 
+    benefit = Benefit.SPECIAL
     operators = ("FULLY_CONNECTED",)
 
     def applies(self, node: Node) -> bool:
@@ -92,6 +95,7 @@ class LowerFullyConnectedInParts(LowerToNpu):
 class LowerInChannelGroups(LowerToNpu):
     """CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED in channel groups, to a convolution per group and a move."""
 
+    benefit = Benefit.SPECIAL
     operators = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
     def applies(self, node: Node) -> bool:
