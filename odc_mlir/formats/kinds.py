@@ -56,13 +56,14 @@ def _is_own_model(path: Path) -> bool:
 
 
 def json_kind(name: str, *keys: str) -> OutputKind:
-    """A JSON object that has these keys."""
+    """A JSON object that has these keys, or a list of such objects."""
 
     def recognises(path: Path) -> bool:
         import json
 
         document = json.loads(path.read_bytes())
-        return isinstance(document, dict) and set(keys) <= document.keys()
+        rows = document if isinstance(document, list) else [document]
+        return all(isinstance(row, dict) and set(keys) <= row.keys() for row in rows)
 
     return OutputKind(name, recognises, is_text=True)
 

@@ -14,8 +14,9 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from odc_mlir._version import __version__
@@ -43,12 +44,24 @@ _AGAIN_SECONDS = 0.5
 Body = Callable[[argparse.Namespace], int | None]
 
 
-def base_parser(prog: str, description: str, *, epilog: str | None = None) -> argparse.ArgumentParser:
+Renamed = Mapping[str, tuple[str, Callable[[str], bool]]]
+"""Old spellings of options: the new one, and for which values it replaces the old one."""
+
+
+def always(value: str) -> bool:
+    """Return True, for old spellings that are replaced with any value."""
+    return True
+
+
+def base_parser(
+    prog: str, description: str, *, epilog: str | None = None, renamed: Renamed = MappingProxyType({})
+) -> argparse.ArgumentParser:
     """Return a parser with the flags of every command: ``--version``, ``-v``, ``-q`` and ``--debug``.
 
     Abbreviated long options are refused, so that adding an option never changes what a script means.
     """
     parser = _Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
+    parser.renamed = renamed
     parser.add_argument("--version", action="version", version=f"{prog} {__version__}")
     parser.add_argument(
         "-v", "--verbose", action="count", default=0, help="print more to stderr (repeat for debug output)"
@@ -60,6 +73,8 @@ def base_parser(prog: str, description: str, *, epilog: str | None = None) -> ar
 
 class _Parser(argparse.ArgumentParser):
     """Argument parser that reports an error in one line, with the nearest valid name."""
+
+    renamed: Renamed = MappingProxyType({})
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USAGE, bounded(f"{self.prog}: error: {message}{nearest(self, message)}") + "\n")
@@ -84,7 +99,7 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
     try:
         with _printable_output():
             words = sys.argv[1:] if argv is None else argv
-            arguments = parser.parse_args([_BARE.get(word, word) for word in words])
+            arguments = parser.parse_args(list(current_words(parser, [_BARE.get(word, word) for word in words])))
     except SystemExit as stop:  # argparse: 0 after --help and --version, 2 after wrong usage
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
     arguments.parser = parser
@@ -102,6 +117,45 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
     return guarded(
         parser.prog, call, verbose=arguments.verbose, quiet=arguments.quiet, debug=arguments.debug, argv=argv
     )
+
+
+def current_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[str]:
+    """Yield the words with today's names of options, with a note on stderr for each old one.
+
+    ``_`` and ``-`` are the same in names of options.
+    """
+    known = set(options_below(parser))
+    dashed = {option.replace("_", "-"): option for option in known if option.startswith("--")}
+    notes: dict[str, str] = {}
+    for number, word in enumerate(words):
+        if word == "--":
+            yield from words[number:]
+            break
+        flag, equals, value = word.partition("=")
+        following = value if equals else next(iter(words[number + 1 :]), "")
+        new, applies = renamed_options(parser).get(flag, ("", always))
+        if new and applies(following):
+            notes[flag] = new
+            yield f"{new}{equals}{value}"
+        else:
+            yield word if flag in known else f"{dashed.get(flag.replace('_', '-'), flag)}{equals}{value}"
+    for old, new in notes.items() if not {"-q", "--quiet"} & set(words) else ():
+        note = f"{parser.prog}: note: {old} is {new} now; the old spelling still works in this release"
+        print(printable(bounded(note)), file=sys.stderr)
+
+
+def renamed_options(parser: argparse.ArgumentParser) -> Renamed:
+    """Return the old spellings of a command's options."""
+    return parser.renamed if isinstance(parser, _Parser) else {}
+
+
+def options_below(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the options of a parser and of its subcommands."""
+    yield from parser._option_string_actions
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from options_below(inner)
 
 
 @contextmanager

@@ -66,6 +66,11 @@ def add_switch(container: Container, flag: str, help: str) -> None:
     container.add_argument(flag, action="store_true", help=help)
 
 
+def add_json(container: Container, kind: OutputKind, help: str) -> None:
+    """Add ``--json [FILE]``, a document for programs; without FILE it goes to standard output."""
+    add_output(container, "--json", metavar="FILE", nargs="?", const=STANDARD, kind=kind, help=f"write {help} as JSON")
+
+
 def add_overwrite(container: Container) -> None:
     """Add the flag that every command with outputs has."""
     add_switch(container, "--overwrite", "also replace files that odc-mlir did not write; inputs are never replaced")
@@ -174,8 +179,9 @@ class Files:
     def write_json(self, name: str, make: Callable[[], object]) -> bool:
         """Write what ``make`` returns as JSON text, see :meth:`write`."""
         import json
+        from dataclasses import asdict
 
-        return self.write(name, lambda: json.dumps(make(), indent=1) + "\n")
+        return self.write(name, lambda: json.dumps(make(), indent=1, default=asdict) + "\n")
 
     @property
     def messages(self) -> IO[str]:
@@ -186,14 +192,6 @@ class Files:
         """Print lines as messages; with ``-q`` they are not computed."""
         for line in () if self.quiet else lines:
             print(line, file=self.messages)
-
-    def print_json(self, document: object) -> None:
-        """Print records as one JSON document."""
-        import json
-        from dataclasses import asdict
-
-        text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False, default=asdict)
-        print(text, file=self.messages)
 
 
 def _write_to_stdout(data: bytes) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import ARRAYS, FOLDER, MODEL, MODEL_BY_NAME, json_kind
 from odc_mlir.formats.quantities import counted
-from odc_mlir.tools.common import Body, add_command, base_parser, tool
-from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, add_switch
+from odc_mlir.tools.common import Body, add_command, always, base_parser, tool
+from odc_mlir.tools.files import add_any_reader, add_input, add_json, add_output, add_overwrite
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -19,12 +19,17 @@ if TYPE_CHECKING:
     from odc_mlir.dialects.circle import CircleOp
 
 Edit = Callable[[argparse.Namespace, "ModuleOp"], "ModuleOp"]
+OPERATORS = json_kind("operators of a model", "subgraph", "number", "code", "results")
 RECIPE = json_kind("a recipe of parts", "source", "parts")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-circle``."""
-    parser = base_parser("odc-circle", "Inspect and edit models (.circle, .tflite, .mlir, nnpackage).")
+    parser = base_parser(
+        "odc-circle",
+        "Inspect and edit models (.circle, .tflite, .mlir, nnpackage).",
+        renamed={"--parameters": ("--parameter-file", always)},
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     listing = _command(commands, "operators", "list operators: number, opcode, names and types of results", _operators)
@@ -34,7 +39,8 @@ def build_parser() -> argparse.ArgumentParser:
     listing.add_argument(
         "--name", metavar="NAME", help="only operators with a result of this name; * and ? are wildcards"
     )
-    add_switch(listing, "--json", "print one JSON document")
+    add_json(listing, OPERATORS, "the operators")
+    add_overwrite(listing)
 
     dump = _command(commands, "tensors", "write constants, with scales and zero points, as .npz or .h5", _tensors)
     add_output(dump, "-o", "--output", metavar="OUT", kind=ARRAYS, required=True, help=".npz, .h5 or .hdf5")
@@ -61,7 +67,7 @@ def build_parser() -> argparse.ArgumentParser:
     planted = _editor(commands, "implant", "set quantisation parameters of tensors", _implant)
     add_input(
         planted,
-        "--parameters",
+        "--parameter-file",
         metavar="FILE.json",
         required=True,
         stdin=False,
@@ -153,7 +159,7 @@ def _operators(arguments: argparse.Namespace) -> None:
                 }
             )
     if arguments.json:
-        arguments.files.print_json(rows)
+        arguments.files.write_json("json", lambda: rows)
         return
     for row in rows:
         print(_line(row))
@@ -294,7 +300,7 @@ def _store_weights(arguments: argparse.Namespace) -> None:
 def _implant(arguments: argparse.Namespace, module: ModuleOp) -> ModuleOp:
     from odc_mlir.editing.parameters import implant, read_parameters
 
-    return implant(module, read_parameters(arguments.parameters), Path(arguments.parameters).parent)
+    return implant(module, read_parameters(arguments.parameter_file), Path(arguments.parameter_file).parent)
 
 
 def _requantize(arguments: argparse.Namespace, module: ModuleOp) -> ModuleOp:

@@ -18,6 +18,7 @@ from odc_mlir.tools.common import (
     UsageError,
     add_before,
     add_verify_each,
+    always,
     base_parser,
     idle_option,
     limited_time,
@@ -25,7 +26,7 @@ from odc_mlir.tools.common import (
     size,
     tool,
 )
-from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_switch
+from odc_mlir.tools.files import add_input, add_json, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
@@ -38,7 +39,7 @@ _OBJECT = "object"
 
 _OF_OBJECT_ALONE = frozenset({"triple", "cpu", "header"})
 _OF_OBJECT = _OF_OBJECT_ALONE | {"model", "output", "emit", "target", "time_limit"}
-_OF_PACKAGE_ALONE = frozenset({"strict", "no_cache", "report_json", "report_html"})
+_OF_PACKAGE_ALONE = frozenset({"strict", "no_cache", "json", "report_html"})
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -48,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
         "Compile a model (.circle, .tflite, .mlir, nnpackage directory or zip) for an NPU, or for a processor (cpu).",
         epilog="An operator that the NPU cannot run stays on the host; the summary and the reports say why. "
         "The summary simulates one inference; -q skips it.",
+        renamed={"--report-json": ("--json", always), "--emit": ("--stage", lambda value: value != _OBJECT)},
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     add_output(
@@ -56,7 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--output",
         metavar="OUT",
         kind=_kind_of_output,
-        help="package folder, or zip file if it ends with .zip; or the output of --emit",
+        help="package folder, or zip file if it ends with .zip; or the output of --stage or --emit",
     )
     add_input(
         parser,
@@ -92,13 +94,16 @@ def build_parser() -> argparse.ArgumentParser:
     add_switch(parser, "--no-cache", "search every tiling again instead of looking it up in the cache")
     add_switch(parser, "--strict", "fail if any operator stays on the host")
     parser.add_argument(
-        "--emit", metavar="STAGE", help="print the IR after this stage and stop; object: write object code for firmware"
+        "--stage", metavar="NAME", help="print the IR after this stage and stop (odc-opt --list-stages lists them)"
+    )
+    parser.add_argument(
+        "-t", "--emit", choices=(_OBJECT,), help="output format other than a package: object code for firmware"
     )
     parser.add_argument("--triple", metavar="NAME", help="LLVM target triple, for --emit object")
     parser.add_argument("--cpu", default="", metavar="NAME", help="LLVM processor name")
     add_output(parser, "--header", metavar="FILE.h", kind=HEADER, help="write the C header of --emit object")
     add_overwrite(parser)
-    add_output(parser, "--report-json", metavar="FILE", kind=REPORT, help="write the report as JSON")
+    add_json(parser, REPORT, "the report")
     add_output(parser, "--report-html", metavar="FILE", kind=PAGE, help="write the report as an HTML page")
     place = parser.add_argument_group("placement of operators; NAME is an opcode or the name of a result")
     add_input(place, "--partition", metavar="FILE.ini", help="partition file: backends by opcode or name")
@@ -117,42 +122,42 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _kind_of_output(arguments: argparse.Namespace) -> OutputKind:
-    if arguments.emit:
-        return OBJECT if arguments.emit == _OBJECT else IR_TEXT
+    if arguments.emit or arguments.stage:
+        return OBJECT if arguments.emit else IR_TEXT
     return package_kind(arguments.output)
 
 
 def _body(arguments: argparse.Namespace) -> int | None:
     of_package = {action.dest for action in arguments.parser._actions} - _OF_OBJECT_ALONE
     of_stage = of_package - _OF_PACKAGE_ALONE
-    used = _OF_OBJECT if arguments.emit == _OBJECT else of_stage if arguments.emit else of_package
+    used = _OF_OBJECT if arguments.emit else of_stage if arguments.stage else of_package
     if (idle := idle_option(arguments, used)) is not None:
-        what = f"--emit {arguments.emit}" if arguments.emit else "a package"
-        is_of_object = idle.lstrip("-").replace("-", "_") in _OF_OBJECT and arguments.emit != _OBJECT
-        way = "add --emit object" if is_of_object else "leave out --emit"
-        raise UsageError(f"{what} has no use for {idle}; leave it out, or {way}")
-    if arguments.emit == _OBJECT:
+        flag = "--emit object" if arguments.emit else "--stage" if arguments.stage else None
+        is_of_object = idle.lstrip("-").replace("-", "_") in _OF_OBJECT and not arguments.emit
+        way = "add --emit object" if is_of_object else f"leave out {flag}"
+        raise UsageError(f"{flag or 'a package'} has no use for {idle}; leave it out, or {way}")
+    if arguments.emit:
         if not arguments.output:
             raise UsageError("--emit object needs -o FILE.o")
         with limited_time(arguments.time_limit):
             _emit_object(arguments)
         return None
-    if arguments.emit:
-        _check_stage(arguments.emit)
+    if arguments.stage:
+        _check_stage(arguments.stage)
         with quantizing.in_flags(quantizing.COMMON_FLAGS), limited_time(arguments.time_limit):
             _emit(arguments)
         return None
-    if not (arguments.output or arguments.report_json or arguments.report_html):
-        raise UsageError("give -o, --emit or a report to write")
+    if not (arguments.output or arguments.json or arguments.report_html):
+        raise UsageError("give -o, --stage or a report to write")
     _compile(arguments)
     return None
 
 
 def _check_stage(name: str) -> None:
-    """Raise OptionError for a value of ``--emit`` that is neither a stage nor ``object``."""
+    """Raise OptionError for a value of ``--stage`` that is none."""
     from odc_mlir.pipelines import stage_names
 
-    if name not in (names := (*stage_names(), _OBJECT)):
+    if name not in (names := tuple(stage_names())):
         hint = f"{did_you_mean(name, names)}use one of {', '.join(names)}"
         raise OptionError(f"unknown stage {name!r}", hint=hint)
 
@@ -228,7 +233,7 @@ def _emit(arguments: argparse.Namespace) -> None:
         if not allowed:
             made.require_passed()
     module = made.model if chosen else api.load(arguments.model)
-    module = compiler.lower(module, arguments.emit, **_options(arguments))
+    module = compiler.lower(module, arguments.stage, **_options(arguments))
     # Files contain all constants; terminals get them elided.
     if arguments.output:
         arguments.files.write("output", lambda: module_text(module))
@@ -244,7 +249,7 @@ def _compile(arguments: argparse.Namespace) -> None:
     if not is_modelled and arguments.report_html:
         raise OptionError(
             f"there is no page to write to {arguments.report_html!r}: there is no model of code for {arguments.target}",
-            hint="use --report-json, which has sizes and placement, and measure runs with odc-run --profile",
+            hint="use --json, which has sizes and placement, and measure runs with odc-run --profile",
         )
     show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
     options = {**_options(arguments), **_quantising(arguments)}
@@ -262,7 +267,7 @@ def _compile(arguments: argparse.Namespace) -> None:
     if arguments.output:
         with arguments.files.writing(arguments.output):
             package.save(arguments.output, overwrite=arguments.overwrite)
-    arguments.files.write_json("report_json", lambda: package.report)
+    arguments.files.write_json("json", lambda: package.report)
     if arguments.report_html:
         from odc_mlir.runtime.reporting.report_html import operator_code, render
 
@@ -290,7 +295,7 @@ def _told(arguments: argparse.Namespace, package: Package, is_modelled: bool) ->
         return
     from odc_mlir.runtime.reporting.report import build_report
 
-    asked = arguments.report_json or arguments.report_html
+    asked = arguments.json or arguments.report_html
     report = package.report if asked else build_report(package, quick=not arguments.verbose)
     yield from _summary(report)
     if arguments.verbose:
@@ -325,7 +330,7 @@ def _summary(report: Mapping[str, Any]) -> Iterator[str]:
     for group in groups[:_REASONS_SHOWN]:
         yield f"  host: {group.line(report['macs'])}"
     if len(groups) > _REASONS_SHOWN:
-        yield f"  host: {len(groups) - _REASONS_SHOWN} more reasons, see --report-json"
+        yield f"  host: {len(groups) - _REASONS_SHOWN} more reasons, see --json"
     for line in plan_lines(report):
         yield f"  {line}"
     if report["segment_count"]:

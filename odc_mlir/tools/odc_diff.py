@@ -12,7 +12,7 @@ from odc_mlir.errors import InputError, OptionError, did_you_mean
 from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import aligned, counted
 from odc_mlir.tools.common import EXIT_OK, EXIT_USER, UsageError, base_parser, tool
-from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, add_switch, shown
+from odc_mlir.tools.files import add_execution_flags, add_input, add_json, add_output, add_overwrite, add_switch, shown
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array, TensorInfo
@@ -23,6 +23,7 @@ _BACKENDS = ("auto", "host", "npu", "native", "litert", "onert")
 VISQ = json_kind("errors of layers", "meta", "error")
 VISQ_METRICS = ("mpeir", "mse", "tae", "srmse")
 _SEED = 1
+COMPARISON = json_kind("a comparison", "reference", "other", "tensors")
 SCHEMA_VERSION = 1
 
 # Converters make names of hundreds of characters; the JSON document and the verdict print them in full.
@@ -51,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--rtol", type=_tolerance, default=1e-4, metavar="X", help="relative tolerance, not for integers (%(default)s)"
     )
     add_execution_flags(parser)
-    add_switch(parser, "--json", "print one JSON document with every tensor and measure")
+    add_json(parser, COMPARISON, "every tensor and measure")
     add_output(parser, "--visq", metavar="FILE.json", kind=VISQ, help="write tensor errors in the format of ONE's visq")
     parser.add_argument(
         "--visq-metric", default="mpeir", choices=VISQ_METRICS, help="error measure of --visq (%(default)s)"
@@ -101,7 +102,7 @@ def _body(arguments: argparse.Namespace) -> int:
     found = compare(executors[0], executors[1], records, Tolerance(arguments.atol, arguments.rtol), others)
     _write_errors(arguments, found)
     if arguments.json:
-        arguments.files.print_json(document(found, sides))
+        arguments.files.write_json("json", lambda: document(found, sides))
     else:
         arguments.files.tell(report(found, every=arguments.verbose > 0))
     return EXIT_OK if found.first_diverging is None else EXIT_USER

@@ -19,9 +19,12 @@ from typing import Literal
 from odc_mlir._version import __version__
 from odc_mlir.errors import CacheError, OdcError, OptionError
 from odc_mlir.formats.cache import DEFAULT_LIMIT_MB, FOLDERS, LIMIT_VARIABLE, cache_folder
+from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import EXIT_USER, base_parser, tool
-from odc_mlir.tools.files import add_switch
+from odc_mlir.tools.files import add_json, add_overwrite, add_switch
+
+FACTS = json_kind("findings of odc-doctor")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -31,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
         "Show what is installed, which targets and plugins exist, and what the cache holds.",
         epilog="Exit code 1 if something required is missing or broken.",
     )
-    add_switch(parser, "--json", "print one JSON document")
+    add_json(parser, FACTS, "the findings")
     parser.add_argument(
         "--clean",
         metavar="KIND",
@@ -39,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="empty the cache, or only these kinds of entry (as listed under cache)",
     )
     add_switch(parser, "--prune", "remove leftovers of unfinished work, and entries beyond the cache's size limit")
+    add_overwrite(parser)
     return parser
 
 
@@ -50,7 +54,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
     findings = list(diagnose())
     problems = sum(finding.status == "problem" for finding in findings)
     if arguments.json:
-        arguments.files.print_json(findings)
+        arguments.files.write_json("json", lambda: findings)
     else:
         width = max(len(finding.name) for finding in findings)
         for area, members in groupby(findings, lambda finding: finding.area):
@@ -66,7 +70,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
 def _clean(arguments: argparse.Namespace) -> None:
     removed = prune_cache() if arguments.clean is None else clean_cache(frozenset(arguments.clean) or None)
     if arguments.json:
-        arguments.files.print_json(removed)
+        arguments.files.write_json("json", lambda: removed)
         return
     for usage in removed:
         print(f"removed {usage.kind}: {counted(usage.entries, 'item')}, {counted(usage.nbytes, 'byte')}")

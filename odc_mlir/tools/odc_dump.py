@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import ModelError, located
+from odc_mlir.formats.kinds import json_kind
 from odc_mlir.tools.common import base_parser, tool
-from odc_mlir.tools.files import add_input, add_switch, shown
+from odc_mlir.tools.files import add_input, add_json, add_overwrite, add_switch, shown
 
 if TYPE_CHECKING:
     from odc_mlir.formats.package import PackageFiles
 
 Document = dict[str, Any]
+DESCRIPTION = json_kind("the description of a file", "file", "format")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -26,8 +28,9 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="The kind of a file is recognised by its content.",
     )
     add_input(parser, "file", metavar="FILE")
-    add_switch(parser, "--json", "print one JSON document, with every value in full")
+    add_json(parser, DESCRIPTION, "every value in full")
     add_switch(parser, "--listing", "write the program of a .npu file as text that odc-sim can run")
+    add_overwrite(parser)
     return parser
 
 
@@ -38,7 +41,7 @@ def _body(arguments: argparse.Namespace) -> None:
     document = describe(arguments.file)
     document["file"] = shown(document["file"])
     if arguments.json:
-        arguments.files.print_json(document)
+        arguments.files.write_json("json", lambda: document)
         return
     from odc_mlir.tools.dump_text import render
 

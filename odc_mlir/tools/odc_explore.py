@@ -13,7 +13,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import OWN_MARK, PAGE, OutputKind, json_kind, starts_with
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import UsageError, base_parser, tool
-from odc_mlir.tools.files import add_input, add_output, add_overwrite
+from odc_mlir.tools.files import add_input, add_json, add_output, add_overwrite
 
 if TYPE_CHECKING:
     from odc_mlir.explore.study import Definition, Trial
@@ -66,7 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a Dask cluster instead")
     add_output(parser, "--storage", metavar="FILE.sqlite", kind=STUDY, help="trials to store, and to resume from")
     add_output(parser, "-o", "--output", metavar="FILE.html", kind=PAGE, help="write the results as a page")
-    add_output(parser, "--json", metavar="FILE", kind=DOCUMENT, help="write the results as JSON")
+    add_json(parser, DOCUMENT, "the results")
     add_output(parser, "--csv", metavar="FILE", kind=TABLE, help="write one line per point")
     add_output(parser, "--best", metavar="FILE.toml", kind=MACHINE, help="write the machine of the best point")
     add_overwrite(parser)

@@ -6,8 +6,8 @@ import argparse
 
 from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import counted
-from odc_mlir.tools.common import EXIT_USER, add_time_limit, base_parser, tool
-from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_switch
+from odc_mlir.tools.common import EXIT_USER, add_time_limit, always, base_parser, tool
+from odc_mlir.tools.files import add_input, add_json, add_overwrite, add_switch
 
 FINDINGS = json_kind("findings about a model", "findings")
 _TENSORS_SHOWN = 4
@@ -19,6 +19,7 @@ def build_parser() -> argparse.ArgumentParser:
         "odc-lint",
         "Find properties of a model (.circle, .tflite, .mlir, nnpackage) that cost accuracy or speed, such as "
         "operators that no NPU supports. Each finding has a remedy. The model is neither changed nor run.",
+        renamed={"--report-json": ("--json", always)},
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     add_input(
@@ -33,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--ignore", metavar="KIND", action="append", default=[], help="suppress a kind of finding; repeatable"
     )
     add_time_limit(parser)
-    add_output(parser, "--report-json", metavar="FILE", kind=FINDINGS, help="write the findings as JSON, - to stdout")
+    add_json(parser, FINDINGS, "the findings")
     add_overwrite(parser)
     return parser
 
@@ -43,7 +44,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
 
     found = lint(arguments.model, target=arguments.target)
     found = [item for item in found if item.kind not in arguments.ignore]
-    arguments.files.write_json("report_json", lambda: {"findings": as_document(found)})
+    arguments.files.write_json("json", lambda: {"findings": as_document(found)})
     for item in found:
         names = ", ".join(item.tensors[:_TENSORS_SHOWN])
         more = f", and {len(item.tensors) - _TENSORS_SHOWN} more" if len(item.tensors) > _TENSORS_SHOWN else ""

@@ -19,8 +19,11 @@ from odc_mlir.tools.common import (
     add_before,
     add_time_limit,
     add_verify_each,
+    always,
     base_parser,
+    options_below,
     passes_before,
+    renamed_options,
     tool,
 )
 from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite, add_switch
@@ -46,9 +49,17 @@ LISTING = starts_with("a listing", b"; segment ")
 SEPARATOR = b"// -----"
 
 
+def _is_format(value: str) -> bool:
+    return value.partition("{")[0] in _format_names()
+
+
+# Stock xdsl-opt has --target FORMAT.
+RENAMED = {"--npu": ("--target", always), "--target": ("--emit", _is_format)}
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-opt``, without the flags of passes."""
-    parser = base_parser("odc-opt", "Run compiler passes over a model.", epilog=EPILOG)
+    parser = base_parser("odc-opt", "Run compiler passes over a model.", epilog=EPILOG, renamed=RENAMED)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_input(
         parser,
@@ -61,7 +72,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_output(
         parser,
         "-o",
-        "--output-file",
+        "--output",
+        "--output-file",  # of xdsl-opt
         metavar="OUT",
         kind=_kind_of_output,
         help="write to this file instead of standard output",
@@ -74,9 +86,8 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FORMAT",
         help="output format: mlir (default), circle, npu-listing, …; see --list-targets",
     )
-    parser.add_argument("--target", dest="format", default="mlir", metavar="FORMAT", help=argparse.SUPPRESS)
     run = parser.add_argument_group("what to run")
-    add_input(run, "--npu", metavar="NAME|FILE.toml", stdin=False, help="the NPU to compile for (default: npu-256)")
+    add_input(run, "--target", metavar="NAME|FILE.toml", stdin=False, help="the NPU to compile for (default: npu-256)")
     run.add_argument(
         "-p", "--passes", dest="steps", action=_Collect, default=[], metavar="PIPELINE", help="run these passes"
     )
@@ -132,7 +143,7 @@ def _add_lists(parser: argparse.ArgumentParser) -> None:
         "list the patterns of passes with their sources; with passes to run, how often each pattern rewrote",
     )
     add_switch(lists, "--list-stages", "list the stages in order, with their passes")
-    add_switch(lists, "--list-targets", "list the values of --emit and --npu")
+    add_switch(lists, "--list-targets", "list the values of --emit and --target")
     add_switch(lists, "--list-rules", "list the NPU's rules for each operator, and the groups")
 
 
@@ -157,7 +168,7 @@ def _pass_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[st
 
     Names of passes are not looked up here: importing them would slow down ``--help``.
     """
-    known = {option for action in parser._actions for option in action.option_strings}
+    known = {*options_below(parser), *renamed_options(parser)}
     argv = [f"--help-pass={word[7:]}" if word.startswith("--help=") else word for word in argv]
     rewritten: list[str] = []
     for index, word in enumerate(argv):
@@ -198,7 +209,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
         return EXIT_USER
     if arguments.list_patterns:
         outputs = ["".join(f"{line}\n" for line in opt_passes.pattern_list(run.counts)).encode()]
-    arguments.files.write("output_file", lambda: (SEPARATOR + b"\n").join(outputs), default=STANDARD)
+    arguments.files.write("output", lambda: (SEPARATOR + b"\n").join(outputs), default=STANDARD)
     if arguments.view:
         from odc_mlir.viewer import render
 
@@ -219,7 +230,7 @@ def _wrong_usage(arguments: argparse.Namespace) -> str | None:
     name = arguments.format.partition("{")[0]
     if name not in ("mlir", "circle") and name not in _format_names():
         is_machine = arguments.format in targets.names() or arguments.format.endswith(".toml")
-        machine = "; --npu names the machine" if is_machine else ""
+        machine = "; --target names the machine" if is_machine else ""
         known = ", ".join(_format_names())
         return f"argument -t/--emit: invalid choice: {arguments.format!r} (choose from {known}{machine})"
     if unknown := [
@@ -250,7 +261,7 @@ def _print_lists(arguments: argparse.Namespace) -> None:
 
         print(
             f"formats (--emit): {', '.join(_format_names())}",
-            f"machines (--npu): {', '.join(targets.names())}",
+            f"machines (--target): {', '.join(targets.names())}",
             sep="\n",
         )
     else:
@@ -441,7 +452,7 @@ def _emit(arguments: argparse.Namespace, context: Context, module: ModuleOp) -> 
 
 
 def _on_terminal(arguments: argparse.Namespace) -> bool:
-    return arguments.output_file in (None, STANDARD) and sys.stdout.isatty()
+    return arguments.output in (None, STANDARD) and sys.stdout.isatty()
 
 
 def _constants(arguments: argparse.Namespace) -> Constants:

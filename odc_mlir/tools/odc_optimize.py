@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.kinds import MODEL_BY_NAME, json_kind
 from odc_mlir.formats.quantities import counted
-from odc_mlir.tools.common import UsageError, base_parser, tool
-from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, add_switch
+from odc_mlir.tools.common import UsageError, always, base_parser, tool
+from odc_mlir.tools.files import add_any_reader, add_input, add_json, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
     from odc_mlir.optimizer import Optimized
@@ -27,6 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
         "odc-optimize",
         "Rewrite a model (.circle, .tflite, .mlir, nnpackage) into an equivalent, cheaper one.",
         epilog="Without a rewrite's flag: --O1. Exit code 1, and OUT is not written, if --verify finds a difference.",
+        renamed={"--report-json": ("--json", always)},
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     add_output(parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, help="rewritten model: .circle or .tflite")
@@ -43,15 +44,18 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-rewrites", type=int, metavar="N", help="stop after this many rewrites, to bisect")
     add_switch(parser, "--verify", "run both models on the same inputs and compare them")
     add_input(parser, "--load", metavar="DATA", help="inputs to verify on: an NPZ or HDF5 file (default: random)")
-    add_output(parser, "--report-json", metavar="FILE", kind=REPORT, help="write what was rewritten as JSON")
+    add_json(parser, REPORT, "the rewrites")
     groups = {
         O1: parser.add_argument_group("rewrites of level O1"),
         ON_REQUEST: parser.add_argument_group("rewrites on request, which O1 leaves out"),
     }
     for rule in RULES:
-        names = dict.fromkeys((f"--{rule.name}", f"--{rule.name.replace('_', '-')}"))
         groups[rule.level].add_argument(
-            *names, dest="rewrites", action="append_const", const=rule.name, help=rule.summary.replace("%", "%%")
+            f"--{rule.name.replace('_', '-')}",
+            dest="rewrites",
+            action="append_const",
+            const=rule.name,
+            help=rule.summary.replace("%", "%%"),
         )
     return parser
 
@@ -59,8 +63,8 @@ def build_parser() -> argparse.ArgumentParser:
 def _body(arguments: argparse.Namespace) -> int | None:
     from odc_mlir import optimizer
 
-    if not (arguments.output or arguments.report_json or arguments.verify):
-        raise UsageError("give -o, --report-json or --verify")
+    if not (arguments.output or arguments.json or arguments.verify):
+        raise UsageError("give -o, --json or --verify")
     named = arguments.rewrites or []
     made = optimizer.optimize(
         arguments.model,
@@ -76,7 +80,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
     if arguments.output and not differs:
         with arguments.files.writing(arguments.output):
             made.save(arguments.output, overwrite=arguments.overwrite, any_reader=arguments.any_reader)
-    arguments.files.write_json("report_json", lambda: report(made))
+    arguments.files.write_json("json", lambda: report(made))
     arguments.files.tell(summary(made, named))
     if made.difference is not None and differs:
         raise ModelError(

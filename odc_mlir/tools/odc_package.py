@@ -7,13 +7,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from odc_mlir.errors import OdcError
-from odc_mlir.formats.kinds import package_kind
+from odc_mlir.formats.kinds import json_kind, package_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, tool
-from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_switch, shown
+from odc_mlir.tools.files import add_input, add_json, add_output, add_overwrite, shown
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
+
+
+CONTENTS = json_kind("contents of a package", "package", "models", "compiled")
+STATE = json_kind("the state of a package", "state", "reason", "target")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -23,7 +27,8 @@ def build_parser() -> argparse.ArgumentParser:
 
     inspect = add_command(commands, "inspect", "show the contents of a package", _inspect)
     add_input(inspect, "package", metavar="PACKAGE")
-    add_switch(inspect, "--json", "print one JSON document")
+    add_json(inspect, CONTENTS, "the contents")
+    add_overwrite(inspect)
 
     pack = add_command(commands, "pack", "create a package from model files", _pack)
     add_input(pack, "models", metavar="MODEL", nargs="+", stdin=False, help="model files, the primary one first")
@@ -73,7 +78,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(check, "package", metavar="PACKAGE", stdin=False)
     check.add_argument("--target", metavar="NAME", help="target to run on (the one it was compiled for)")
-    add_switch(check, "--json", "print one JSON document")
+    add_json(check, STATE, "the answer")
+    add_overwrite(check)
 
     rollback = add_command(
         commands, "rollback", "undo on-device compilation: the package runs its own model again", _rollback
@@ -118,7 +124,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
         "rolls_back_to": None if original is None else list(original.manifest.models),
     }
     if arguments.json:
-        arguments.files.print_json(document)
+        arguments.files.write_json("json", lambda: document)
         return
     for line in _lines(document):
         print(line)
@@ -190,7 +196,8 @@ def _check(arguments: argparse.Namespace) -> int | None:
 
     found = check(arguments.package, arguments.target)
     if arguments.json:
-        arguments.files.print_json({"state": found.state, "reason": found.reason, "target": found.target})
+        document = {"state": found.state, "reason": found.reason, "target": found.target}
+        arguments.files.write_json("json", lambda: document)
     else:
         print(f"{found.state}: {found.reason}")
     return None if found.state is PackageState.RUNS else EXIT_USER

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, tool
-from odc_mlir.tools.files import add_switch
+from odc_mlir.tools.files import add_json, add_overwrite
+
+CHECKS = json_kind("checks of a target", "what", "problem", "note")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -26,7 +29,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     for parser_of_name in (rules, check):
         parser_of_name.add_argument("name", metavar="NAME", help="a target, or a plugin such as npu-gen")
-    add_switch(check, "--json", "print one JSON document")
+    add_json(check, CHECKS, "the checks")
+    add_overwrite(check)
     return parser
 
 
@@ -59,7 +63,7 @@ def _check(arguments: argparse.Namespace) -> int | None:
     found = check_plugin(arguments.name)
     problems = sum(outcome.problem is not None for outcome in found)
     if arguments.json:
-        arguments.files.print_json(found)
+        arguments.files.write_json("json", lambda: found)
     else:
         for outcome in found:
             mark = "good" if outcome.problem is None else "FAILS"

@@ -22,8 +22,8 @@ from odc_mlir.formats.quantities import (
 )
 from odc_mlir.quantizer.policy.declarations import ACCURACY, BUDGET, FULL_SCHEMES, LIMITS, TYPES, in_group
 from odc_mlir.tools import quantizing
-from odc_mlir.tools.common import UsageError, base_parser, idle_option, tool
-from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, add_switch, shown
+from odc_mlir.tools.common import UsageError, always, base_parser, idle_option, tool
+from odc_mlir.tools.files import add_any_reader, add_input, add_json, add_output, add_overwrite, add_switch, shown
 
 if TYPE_CHECKING:
     from odc_mlir.quantizer.quantize import Quantized
@@ -58,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
         "Quantise a float model (.circle, .tflite, .mlir, nnpackage) and check its accuracy.",
         epilog="If the accuracy limit is missed, the exit code is 1 and OUT is not written, "
         "unless --allow-accuracy-loss is given.",
+        renamed={"--report-json": ("--json", always)},
     )
     add_input(parser, "model", metavar="MODEL", help="float model file or nnpackage")
     add_output(
@@ -84,7 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
     for group, title in groups.items():
         quantizing.add_options(parser.add_argument_group(title), in_group(group))
     reports = parser.add_argument_group("reports")
-    add_output(reports, "--report-json", metavar="FILE", kind=VERDICT, help="write the verdict as JSON")
+    add_json(reports, VERDICT, "the verdict")
     add_output(
         reports,
         "--save-equalization",
@@ -104,7 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int | None:
-    written = (arguments.output, arguments.report_json, arguments.report_html, arguments.save_records)
+    written = (arguments.output, arguments.json, arguments.report_html, arguments.save_records)
     if not (any(written) or arguments.save_equalization or arguments.save_precisions):
         raise UsageError("give -o, a report to write, --save-records, --save-equalization or --save-precisions")
     if arguments.min_max_only:
@@ -172,7 +173,7 @@ def _write(arguments: argparse.Namespace, made: Quantized, accepted: bool) -> No
             made.save_records(arguments.save_records, overwrite=arguments.overwrite)
     files.write_json("save_equalization", lambda: made.equalization)
     files.write_json("save_precisions", lambda: made.precisions)
-    files.write_json("report_json", lambda: made.verdict)
+    files.write_json("json", lambda: made.verdict)
     files.write("report_html", made.report_html)
 
 

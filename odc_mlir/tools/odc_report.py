@@ -23,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
         "odc-report",
         "Show a compile report as a table, a page or CSV. Given several, compare each with the first.",
     )
-    text = "file of odc-compile --report-json, or package"
+    text = "file of odc-compile --json, or package"
     add_input(parser, "reports", metavar="REPORT", nargs="+", help=text)
     add_output(parser, "-o", "--output", metavar="FILE.html", kind=PAGE, help="write a page")
     add_output(parser, "--csv", metavar="FILE", kind=NETWORK_CSV, help="write one line per report, in Vela's columns")

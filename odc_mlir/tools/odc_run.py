@@ -57,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_data_flags(group: argparse._ArgumentGroup) -> None:
-    add_input(group, "--load", "-l", metavar="FILE", help="inputs from an NPZ or HDF5 file")
+    add_input(group, "--load", "-l", metavar="DATA", help="inputs from an NPZ or HDF5 file")
     add_input(
         group, "--load:raw", dest="load_raw", metavar="PREFIX", stdin=False, help="inputs from PREFIX.0, PREFIX.1 ..."
     )
@@ -138,7 +138,8 @@ def _natural(text: str) -> int:
 
 
 def _with_onert_spellings(parser: argparse.ArgumentParser, argv: Iterable[str]) -> list[str]:
-    """Convert onert_run's ``-v N`` and ``-q SCHEME``; our ``-v`` and ``-q`` take no value."""
+    """Convert onert_run's ``-v N`` and ``-q SCHEME``, which take no value here, and prefixes of its options."""
+    known = set(parser._option_string_actions)
     result: list[str] = []
     for word in argv:
         if result and result[-1] == "-v" and word in ("0", "1", "2"):
@@ -146,7 +147,10 @@ def _with_onert_spellings(parser: argparse.ArgumentParser, argv: Iterable[str]) 
         elif result and result[-1] == "-q" and word in QUANTIZED_SUFFIXES:
             result[-1:] = ["--quantize", word]
         else:
-            result.append(word)
+            flag, equals, value = word.partition("=")
+            full = [option for option in known if "_" in option and option.startswith(flag)]
+            is_prefix = len(full) == 1 and flag.startswith("--") and flag not in known
+            result.append(f"{full[0]}{equals}{value}" if is_prefix else word)
     return result
 
 

@@ -31,9 +31,9 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="Uses only the file and its inputs; no model or compiler is needed. docs/npu.md describes the machine.",
     )
     add_input(parser, "segment", metavar="SEGMENT.npu", help="a compiled segment, or a listing of one")
-    add_input(parser, "--load", metavar="IN", help="inputs from an NPZ or HDF5 file (default: random values)")
+    add_input(parser, "--load", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random values)")
     add_switch(parser, "--samples", "the loaded arrays have a leading sample axis")
-    add_output(parser, "--dump", metavar="OUT", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
+    add_output(parser, "--dump", metavar="FILE", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
     add_output(parser, "--trace", metavar="FILE.json", kind=TRACE, help="timeline, for chrome://tracing or Perfetto")
     add_output(parser, "--assemble", metavar="OUT.npu", kind=SEGMENT, help="write the program of a listing and stop")
     add_output(parser, "--stats", metavar="FILE.json", kind=COUNTERS, help="all counters")

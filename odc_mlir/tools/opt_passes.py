@@ -132,7 +132,7 @@ def requested(arguments: argparse.Namespace) -> Iterator[StagedPass]:
     from odc_mlir import pipelines
     from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 
-    chosen = [] if arguments.npu is None else [OdcSetTargetPass(arguments.npu)]
+    chosen = [] if arguments.target is None else [OdcSetTargetPass(arguments.target)]
     for kind, text in _words(arguments):
         if kind == "stage":
             yield from pipelines.passes_until(text, options=chosen)

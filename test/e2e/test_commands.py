@@ -41,7 +41,7 @@ def test_compile_run_simulate_dump(
     model: Path, inputs: Path, sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package, report = tmp_path / "package", tmp_path / "report.json"
-    assert _run("odc_compile", model, "-o", package, "--report-json", report) == 0
+    assert _run("odc_compile", model, "-o", package, "--json", report) == 0
     assert json.loads(report.read_text())["npu_op_count"] > 0
 
     for backend in ("host", "npu", "auto"):

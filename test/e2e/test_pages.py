@@ -35,7 +35,7 @@ def _longer(report: dict[str, Any]) -> dict[str, Any]:
 
 def _view(page: Path) -> str:
     out = page.with_suffix(".mlir")
-    assert odc_opt.main([str(MODEL), "--stage", "npu", "--npu", "npu-256", "-o", str(out), "--view", str(page)]) == 0
+    assert odc_opt.main([str(MODEL), "--stage", "npu", "--target", "npu-256", "-o", str(out), "--view", str(page)]) == 0
     return page.read_text()
 
 

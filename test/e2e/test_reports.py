@@ -37,7 +37,7 @@ def test_same_command_same_numbers(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("odc-compile")), str(model), "--host", "SOFTMAX"]
     started = [
         subprocess.Popen(
-            [*command, "-o", str(tmp_path / f"{seed}.zip"), "--report-json", str(tmp_path / f"{seed}.json")],
+            [*command, "-o", str(tmp_path / f"{seed}.zip"), "--json", str(tmp_path / f"{seed}.json")],
             env={**os.environ, "PYTHONHASHSEED": seed},
             stdout=subprocess.PIPE,
             text=True,

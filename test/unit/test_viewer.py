@@ -52,5 +52,5 @@ def test_the_page_does_not_change_the_result(tmp_path: Path) -> None:
     model = str(samples.path("digits_cnn_int8.circle"))
     plain, watched = tmp_path / "plain.mlir", tmp_path / "watched.mlir"
     for out, more in ((plain, []), (watched, ["--view", str(tmp_path / "v.html")])):
-        assert odc_opt.main([model, "--stage", "npu-sched", "--npu", "npu-256", "-o", str(out), *more]) == 0
+        assert odc_opt.main([model, "--stage", "npu-sched", "--target", "npu-256", "-o", str(out), *more]) == 0
     assert plain.read_text() == watched.read_text()

@@ -212,7 +212,7 @@ def _planned(package: Package) -> tuple[PlanExecutor, Plan]:
         )
     if not is_modelled(package.plan):
         text = f"there is no model of code for {package.plan.target}"
-        raise UnsupportedError(text, hint="measure its runs; odc-compile --report-json has sizes and placement")
+        raise UnsupportedError(text, hint="measure its runs; odc-compile --json has sizes and placement")
     executor = package.executor()
     assert isinstance(executor, PlanExecutor), "plans are run by nothing else"
     return executor, package.plan

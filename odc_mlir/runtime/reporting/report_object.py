@@ -77,7 +77,7 @@ class Report(dict[str, Any]):
         )
 
     def to_json(self) -> str:
-        """Return the report as JSON text, as ``--report-json`` writes it."""
+        """Return the report as JSON text, as ``--json`` writes it."""
         return json.dumps(self, indent=1) + "\n"
 
     def to_html(self) -> str:
@@ -129,7 +129,7 @@ def read_report(path: str | Path) -> dict[str, Any]:
     else:
         why = "it has no layers"
     if not isinstance(document, dict) or "layers" not in document:
-        raise PackageError(f"{path} is not a compile report: {why}", hint="odc-compile --report-json writes one")
+        raise PackageError(f"{path} is not a compile report: {why}", hint="odc-compile --json writes one")
     if (seen := document.get("schema_version")) != SCHEMA_VERSION:
         raise PackageError(
             f"{path} is a report of version {seen!r}, this is version {SCHEMA_VERSION}", hint="compile the model again"

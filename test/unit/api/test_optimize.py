@@ -117,7 +117,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, model = _net()
     source, target, report = tmp_path / "m.circle", tmp_path / "new" / "m2.circle", tmp_path / "r.json"
     source.write_bytes(model)
-    argv = [str(source), "-o", str(target), "--verify", "--report-json", str(report)]
+    argv = [str(source), "-o", str(target), "--verify", "--json", str(report)]
     assert odc_optimize.main(argv) == 0
     shown = capsys.readouterr().out
     assert "5 operators before, 3 after" in shown
@@ -131,7 +131,7 @@ def test_flags_have_both_spellings(tmp_path: Path) -> None:
     (tmp_path / "m.circle").write_bytes(model)
     for flag in ("--fuse_mul_with_conv", "--fuse-mul-with-conv"):
         report = tmp_path / "r.json"
-        argv = [str(tmp_path / "m.circle"), "--convert_nchw_to_nhwc", flag, "--report-json", str(report), "-q"]
+        argv = [str(tmp_path / "m.circle"), "--convert_nchw_to_nhwc", flag, "--json", str(report), "-q"]
         assert odc_optimize.main(argv) == 0
         assert json.loads(report.read_text())["rewrites"] == {"fuse_mul_with_conv": 1}
 

@@ -192,7 +192,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     command = next(line.split() for line in out.out.splitlines() if line.startswith("  odc-compile MODEL"))
     assert " ".join(command) in Path(best).read_text()
     assert "--memory" in command, "options of the best point are no part of its machine"
-    assert compile_main([str(MODEL), *command[2:], "--report-json", report, "-q"]) == 0
+    assert compile_main([str(MODEL), *command[2:], "--json", report, "-q"]) == 0
     cycles = json.loads(Path(report).read_text())["cycles_total"]
     assert chosen["by_model"][str(MODEL)]["cycles_total"] == cycles
     assert "doubling array.macs_per_cycle" in Path(page).read_text()

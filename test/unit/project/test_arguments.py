@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
 
 from helpers.commands import COMMANDS, main_of, parsers
 from helpers.source import imports, package_files
+from odc_mlir import samples
 from odc_mlir.formats.kinds import OutputKind
-from odc_mlir.tools.common import base_parser
+from odc_mlir.quantizer.policy.declarations import SCHEME_NAMES
+from odc_mlir.tools import commands
+from odc_mlir.tools.common import base_parser, current_words
 from odc_mlir.tools.files import Input, Output, add_output, role_of
 
 # What an argument of free text may be called that names no file.
@@ -125,7 +129,14 @@ def test_outputs_are_checked_before_the_work_begins(
     role = role_of(action)
     assert isinstance(role, Output)
     arguments = argparse.Namespace(
-        emit=None, output="p", folder="p", min_max_only=False, model="no such file", backend="auto", format="mlir"
+        emit=None,
+        stage=None,
+        output="p",
+        folder="p",
+        min_max_only=False,
+        model="no such file",
+        backend="auto",
+        format="mlir",
     )
     kind = role.kind_for(arguments)
     name = f"out{kind.suffixes[0] if kind.suffixes else ''}"
@@ -150,3 +161,98 @@ def test_outputs_are_checked_before_the_work_begins(
         path.mkdir()
     assert main_of(command)([*line, "--overwrite"]) == 1
     assert "in the way" in capsys.readouterr().err
+
+
+# The value of each option that several commands have; None: a switch. `-o` is the main result, of any kind.
+MEANINGS = {
+    "--allow-accuracy-loss": {None},
+    "--any-reader": {None},
+    "--before": {"PASS=PIPELINE"},
+    "--calibration": {"DATA"},
+    "--csv": {"FILE"},
+    "--debug": {None},
+    "--dump": {"FILE"},
+    "--emit": {"FORMAT", "object"},
+    "--help": {None},
+    "--io": {"float,quantized"},
+    "--json": {"FILE"},
+    "--labels": {None, "FILE.npz"},
+    "--load": {"DATA"},
+    "--max-drop": {"POINTS"},
+    "--memory": {"flash,sram"},
+    "--min-coverage": {"FRACTION"},
+    "--name": {"NAME"},
+    "--numerics": {"fixed,litert"},
+    "--output": {"FILE.html", "FOLDER", "OUT", "PACKAGE"},
+    "--overwrite": {None},
+    "--quantize": {"uint8,int16,int8_wo,int16_wo", f"none,{','.join(SCHEME_NAMES)}"},
+    "--quiet": {None},
+    "--report-html": {"FILE"},
+    "--samples": {None},
+    "--seed": {"N"},
+    "--stage": {"NAME"},
+    "--state": {"OUT=IN"},
+    "--strict": {None},
+    "--target": {"NAME", "NAME|FILE.toml"},
+    "--time-limit": {"S"},
+    "--trace": {"FILE.json"},
+    "--trust-code": {None},
+    "--verbose": {None},
+    "--verify-each": {"passes|run"},
+    "--version": {None},
+    "-c": {"EXT-gen", "FILE"},  # as in onert_run and in ONE's model2nnpkg
+    "-h": {None},
+    "-l": {"DATA"},
+    "-p": {None, "PIPELINE"},  # as in onert_run and in xdsl-opt
+    "-q": {None},
+    "-v": {None},
+} | {"-o": {"FILE.html", "FOLDER", "OUT", "PACKAGE"}, "-t": {"FORMAT", "object"}}
+
+
+def test_an_option_means_the_same_in_all_commands() -> None:
+    found: dict[str, dict[str, set[str | None]]] = {}
+    everywhere = [(parser.prog, parser) for command in COMMANDS for _, parser in parsers(command)]
+    for command, parser in [*everywhere, ("odc-mlir", commands.build_parser())]:
+        for action in parser._actions:
+            value = None if action.nargs == 0 else action.metavar or ",".join(map(str, action.choices or [action.dest]))
+            assert value is None or isinstance(value, str)
+            for flag in action.option_strings:
+                found.setdefault(flag, {}).setdefault(command, set()).add(value)
+    shared = {flag: set().union(*users.values()) for flag, users in found.items() if len(users) > 1}
+    assert shared == MEANINGS
+
+
+@pytest.mark.parametrize("words", [["m.circle", "--json"], ["--json=-", "m.circle"]])
+def test_json_goes_to_standard_output_without_a_file(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.circle").write_bytes(samples.path("digits_cnn_int8.circle").read_bytes())
+    assert main_of("odc-dump")(words) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("command", "old", "new"),
+    [
+        ("odc-lint", ["--report-json", "a"], ["--json", "a"]),
+        ("odc-compile", ["--report-json=a"], ["--json=a"]),
+        ("odc-compile", ["--emit", "npu"], ["--stage", "npu"]),
+        ("odc-compile", ["--emit", "object"], None),
+        ("odc-opt", ["--npu", "npu-256"], ["--target", "npu-256"]),
+        ("odc-opt", ["--target", "npu-listing"], ["--emit", "npu-listing"]),
+        ("odc-opt", ["--target=npu-256"], None),
+        ("odc-build", ["--state", "a"], ["--state-file", "a"]),
+        ("odc-circle", ["implant", "m", "--parameters", "a"], ["implant", "m", "--parameter-file", "a"]),
+        ("odc-run", ["--num-runs", "2", "--", "--num-runs"], ["--num_runs", "2", "--", "--num-runs"]),
+        ("odc-quantize", ["--max_samples=2"], ["--max-samples=2"]),
+    ],
+)
+def test_old_spellings(command: str, old: list[str], new: list[str] | None, capsys: pytest.CaptureFixture[str]) -> None:
+    (parser,) = [parser for words, parser in parsers(command) if not words]
+    assert list(current_words(parser, old)) == (new or old)
+    told = capsys.readouterr().err
+    is_renamed = new is not None and "_" not in "".join([*new, *old])
+    assert ("the old spelling still works in this release" in told) == is_renamed
+    assert list(current_words(parser, [*old, "-q"])) == [*(new or old), "-q"]
+    assert not capsys.readouterr().err

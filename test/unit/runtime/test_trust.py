@@ -315,7 +315,7 @@ def test_commands_that_look_at_packages_do_not_run_them(scene: Scene, capsys: py
         (odc_dump.main, segment),
         (odc_report.main, path),
         (odc_lint.main, path),
-        (odc_compile.main, path, "--target", "cpu", "-o", "compiled", "--report-json", "report.json"),
+        (odc_compile.main, path, "--target", "cpu", "-o", "compiled", "--json", "report.json"),
         (odc_diff.main, path, "host", "--load", scene.inputs),
         (odc_diff.main, f"{path}@native", path, "--load", scene.inputs),
     ):

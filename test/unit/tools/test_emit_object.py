@@ -109,7 +109,7 @@ def test_objects_of_two_models_are_linked_together() -> None:
             "a package has no use for --triple; leave it out, or add --emit object",
         ),
         (_FOR + ["aarch64", "--strict"], 2, "--emit object has no use for --strict; leave it out, or leave out --emit"),
-        (["--emit", "circle", "--no-cache"], 2, "--emit circle has no use for --no-cache; leave it out, or"),
+        (["--stage", "circle", "--no-cache"], 2, "--stage has no use for --no-cache; leave it out, or"),
     ],
 )
 def test_refusals(

@@ -96,7 +96,7 @@ def test_folders_are_made(model: str) -> None:
 
 
 def test_a_command_that_fails_leaves_no_folders(model: str) -> None:
-    assert odc_quantize.main([model, "-o", "a/b/q.circle", "--report-json", "c/r.json"]) == 1
+    assert odc_quantize.main([model, "-o", "a/b/q.circle", "--json", "c/r.json"]) == 1
     assert not os.path.exists("a")
     assert not os.path.exists("c")
 
@@ -124,7 +124,7 @@ def test_a_pipe_that_is_read(model: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["-o", "p", "--report-json", "p/r.json"], "--report-json 'p/r.json' is inside the folder of --output"),
+        (["-o", "p", "--json", "p/r.json"], "--json 'p/r.json' is inside the folder of --output"),
         (["-o", "p.circle"], "this is the name of a single file"),
         (["-o", "p.JSON"], "this is the name of a single file"),
     ],
@@ -210,7 +210,7 @@ class _Closed(io.TextIOBase):
 
 
 WRITERS: list[tuple[Main, list[str], list[str]]] = [
-    (odc_compile.main, ["q.circle", "-o", "out.zip", "--report-json", "r.json", "--report-html", "r.html"], []),
+    (odc_compile.main, ["q.circle", "-o", "out.zip", "--json", "r.json", "--report-html", "r.html"], []),
     (
         odc_run.main,
         ["p", "--load", "in.npz", "--dump", "o.npz", "--dump:raw", "raw", "--profile", "r.json", "--trace", "t.json"],
@@ -282,13 +282,13 @@ class _Full(io.TextIOBase):
 @pytest.mark.parametrize(
     ("main", "argv"),
     [
-        (odc_compile.main, ["q.circle", "-o", "out.zip", "--report-json", "-", "--report-html", "r.html"]),
+        (odc_compile.main, ["q.circle", "-o", "out.zip", "--json", "-", "--report-html", "r.html"]),
         (odc_run.main, ["p", "--load", "in.npz", "--dump", "o.npz", "--profile", "-", "--trace", "t.json"]),
         (odc_sim.main, ["s.npu", "--load", "in.npz", "--dump", "o.npz", "--trace", "t.json", "--stats", "-"]),
-        (odc_optimize.main, ["f.circle", "-o", "out.circle", "--report-json", "-"]),
+        (odc_optimize.main, ["f.circle", "-o", "out.circle", "--json", "-"]),
         (
             odc_quantize.main,
-            ["f.circle", "--no-help", "--calibration", "cal.npz", "-o", "out.circle", "--report-json", "-"]
+            ["f.circle", "--no-help", "--calibration", "cal.npz", "-o", "out.circle", "--json", "-"]
             + ["--report-html", "r.html"],
         ),
     ],
@@ -321,7 +321,7 @@ def test_what_cannot_be_written_is_told_beside_another_error(
 ) -> None:
     monkeypatch.setattr(sys, "stdout", _Full(OSError(errno.ENOSPC, "No space left on device")))
     argv = ["f.circle", "--no-help", "--calibration", "cal.npz", "-o", str(tmp_path / "q.circle"), "-q"]
-    assert odc_quantize.main([*argv, "--limit", "1e-9", "--report-json", "-"]) == 1
+    assert odc_quantize.main([*argv, "--limit", "1e-9", "--json", "-"]) == 1
     assert re.search(r"model failed: .*; standard output: No space left on device$", capsys.readouterr().err)
     assert not list(tmp_path.iterdir()), "the model missed its limit"
 
@@ -339,7 +339,7 @@ def test_where_nobody_reads_the_outcome_stays(
 
 
 def _is_output(flag: str) -> bool:
-    return flag in ("-o", "--dump", "--dump:raw", "--stats", "--trace", "--profile", "--report-json", "--report-html")
+    return flag in ("-o", "--dump", "--dump:raw", "--stats", "--trace", "--profile", "--json", "--report-html")
 
 
 def test_what_is_made_of_standard_input_needs_a_name(

@@ -176,7 +176,7 @@ def test_the_report_has_placement_and_sizes(
     assert "segment-0" in report._repr_html_()
     out = tmp_path / "r.json"
     for _ in range(2):  # our own file may be replaced
-        assert odc_compile.main([str(model), "--target", "cpu", "--report-json", str(out)]) == 0
+        assert odc_compile.main([str(model), "--target", "cpu", "--json", str(out)]) == 0
     written = json.loads(out.read_text())
     assert written.keys() == report.keys()
     assert written["layers"] == report["layers"]

@@ -86,7 +86,7 @@ def test_bounds_of_segments(
 ) -> None:
     assert _run(model, "-o", tmp_path / "p", *flags) == 0
     assert reason in capsys.readouterr().out
-    assert _run(model, "--emit", "partition", *flags) == 0
+    assert _run(model, "--stage", "partition", *flags) == 0
     assert reason in capsys.readouterr().out
 
 
@@ -133,7 +133,7 @@ class _Page(HTMLParser):
 
 def test_reports(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page_file, json_file = tmp_path / "r.html", tmp_path / "r.json"
-    assert _run(model, "--report-json", json_file, "--report-html", page_file) == 0
+    assert _run(model, "--json", json_file, "--report-html", page_file) == 0
     report = json.loads(json_file.read_text())
     assert report["model"] == model.stem
     assert (report["npu_op_count"], report["host_op_count"]) == (1, 2)
@@ -152,9 +152,9 @@ def test_reports(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_emit(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(model, "--emit", "partition") == 0
+    assert _run(model, "--stage", "partition") == 0
     assert "odc.segment" in capsys.readouterr().out
-    assert _run(model, "--emit", "circle", "-o", tmp_path / "m.mlir") == 0
+    assert _run(model, "--stage", "circle", "-o", tmp_path / "m.mlir") == 0
     assert "circle.add" in (tmp_path / "m.mlir").read_text()
     assert _run(tmp_path / "m.mlir", "-q", "-o", tmp_path / "package") == 0
     assert read_package(tmp_path / "package").plan is not None
@@ -167,7 +167,7 @@ def test_states_are_kept_or_shown(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert [state.name for state in Package.from_path(out).states] == ["cell/h"]
     assert _run(out, "-o", tmp_path / "shown", "--state", "none") == 0
     assert [item.name for item in Package.from_path(tmp_path / "shown").inputs] == ["x", "cell/h"]
-    assert _run(path, "--emit", "partition", "--state", "cell/h_next=cell/h") == 0
+    assert _run(path, "--stage", "partition", "--state", "cell/h_next=cell/h") == 0
     assert "odc.kept_states = array<i64: 1, 0>" in capsys.readouterr().out
     assert _run(path, "-o", out, "--state", "cell/h_next") == 1
     assert "is not OUT=IN" in _error(capsys)
@@ -191,10 +191,10 @@ def test_strict(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--target", "npu-9000"], "unknown target 'npu-9000'; use one of"),
         (["--target", "npu256"], "unknown target 'npu256'; did you mean 'npu-256'? use one of"),
         (["--sram-limit", "0"], "--sram-limit is 0, expected a positive number of bytes"),
-        (["--emit", "no-such-stage"], "unknown stage 'no-such-stage'; use one of circle,"),
-        (["--emit", "quant", "--before", "circle-simplfy=cse"], "did you mean 'circle-simplify'?"),
-        (["--emit", "quant", "--before", "npu-insert-sync=cse"], "that pass does not run here"),
-        (["--emit", "objekt"], "unknown stage 'objekt'; did you mean 'object'? use one of circle,"),
+        (["--stage", "no-such-stage"], "unknown stage 'no-such-stage'; use one of circle,"),
+        (["--stage", "quant", "--before", "circle-simplfy=cse"], "did you mean 'circle-simplify'?"),
+        (["--stage", "quant", "--before", "npu-insert-sync=cse"], "that pass does not run here"),
+        (["--stage", "objekt"], "unknown stage 'objekt'; use one of circle,"),
     ],
 )
 def test_refusals(model: Path, tmp_path: Path, flags: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +204,7 @@ def test_refusals(model: Path, tmp_path: Path, flags: list[str], text: str, caps
 
 def test_usage(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(model) == 2
-    assert "give -o, --emit or a report" in capsys.readouterr().err
+    assert "give -o, --stage or a report" in capsys.readouterr().err
     assert _run(model, "-o", "x", "--memory", "rom") == 2
 
 

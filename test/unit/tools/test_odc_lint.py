@@ -163,7 +163,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     net = FloatNet(1)
     odc_mlir.optimize(net.module(_dead(0.0)(net)), level=None).save(tmp_path / "m.circle")
     model, report = str(tmp_path / "m.circle"), tmp_path / "report.json"
-    assert main([model, "--report-json", str(report)]) == 0
+    assert main([model, "--json", str(report)]) == 0
     told = capsys.readouterr().out
     assert "dead-channels" in told
     assert "remedy:" in told

@@ -92,7 +92,7 @@ def test_errors_of_standard_input_name_it(capsys: pytest.CaptureFixture[str]) ->
             ],
         ),
         ("--list-stages", ["circle-opt", "partition", "(circle-infer-shapes)", "(native-divide-layers)"]),
-        ("--list-targets", ["formats (--emit): mlir, circle, npu-listing", "machines (--npu): npu-128, npu-256"]),
+        ("--list-targets", ["formats (--emit): mlir, circle, npu-listing", "machines (--target): npu-128, npu-256"]),
         (
             "--list-rules",
             ["CONV_2D\n  rank-4: input and result are [N, H, W, C]\n", "PAD -> CONV_2D"],
@@ -192,9 +192,9 @@ def test_an_added_pass_is_named_in_errors(
 
 @pytest.mark.parametrize("words", [("--stage", "partition"), ("-p", "partition"), ("--odc-set-target",)])
 def test_the_machine_to_compile_for(words: tuple[str, ...], model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _main(model, *words, "--npu", "npu-512") == 0
+    assert _main(model, *words, "--target", "npu-512") == 0
     assert '#odc.target<"npu-512"' in capsys.readouterr().out
-    assert _main(model, "-p", "odc-set-target{target=npu-128}", "--npu", "npu-512") == 0
+    assert _main(model, "-p", "odc-set-target{target=npu-128}", "--target", "npu-512") == 0
     assert '#odc.target<"npu-128"' in capsys.readouterr().out
 
 
@@ -272,5 +272,5 @@ def test_exit_codes(words: tuple[str, ...], status: int, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize(("name", "told"), [("npu-256", True), ("mine.toml", True), ("elf", False)])
 def test_a_machine_is_no_format(name: str, told: bool, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _main(model, "--target", name) == 2
-    assert ("--npu names the machine" in capsys.readouterr().err) == told
+    assert _main(model, "--emit", name) == 2
+    assert ("--target names the machine" in capsys.readouterr().err) == told

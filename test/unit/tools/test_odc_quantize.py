@@ -47,7 +47,7 @@ def test_model_reports_and_records(
     model, _, data = files
     out, report, page, store = (tmp_path / name for name in ("q.circle", "v.json", "v.html", "r.sqlite"))
     common = (model, "--no-help", "--scheme", "int8")
-    reports = ("--report-json", report, "--report-html", page, "--save-records", store)
+    reports = ("--json", report, "--report-html", page, "--save-records", store)
     assert _run(*common, "--calibration", data, "--labels", "-o", out, *reports) == 0
     text = capsys.readouterr().out
     lines = text.splitlines()
@@ -82,7 +82,7 @@ def test_what_is_checked_on_made_up_inputs_is_written_and_never_called_passed(
         (("--scheme", "int8_wo"), ("--records", tmp_path / "minmax.bin", "--metric", "mpeir"))
     ):
         out, report = tmp_path / f"q{number}.circle", tmp_path / f"q{number}.json"
-        assert _run(model, *given, "-o", out, "--report-json", report) == 0
+        assert _run(model, *given, "-o", out, "--json", report) == 0
         caught = capsys.readouterr()
         assert f"odc-quantize: warning: se: {said}" in caught.err
         assert " on 8 made-up inputs" in caught.out.splitlines()[0]
@@ -185,7 +185,11 @@ def test_recording_takes_no_option_that_it_has_no_use_for(
     elif action.dest == "save_records":
         flags += ["--save-records", tmp_path / "minmax.bin"]
     elif action.dest not in {"min_max_only", "calibration", "output"}:
-        value = [str(tmp_path / f"out{action.dest[-5:].replace('_', '.')}")] if "report" in action.dest else None
+        value = (
+            [str(tmp_path / f"out{action.dest[-5:].replace('_', '.')}")]
+            if action.dest in ("json", "report_html")
+            else None
+        )
         flags += [action.option_strings[-1], *(value or _value(action, tmp_path))]
     assert _run(model, *flags) == (1 if used else 2)
     said = capsys.readouterr().err
@@ -221,7 +225,7 @@ def test_what_was_chosen_can_be_asked_for(
     samples = data.with_name("hard.npz")
     common = (hard, "--scheme", scheme, "--calibration", samples, "--mixed", "off", "--allow-accuracy-loss")
     first, again, report = tmp_path / "first.circle", tmp_path / "again.circle", tmp_path / "v.json"
-    assert _run(*common, "-v", "-o", first, "--report-json", report) == 0
+    assert _run(*common, "-v", "-o", first, "--json", report) == 0
     (line,) = re.findall(r"^  chosen: (.*)$", capsys.readouterr().out, re.MULTILINE)
     flags = line.split()
     assert odc_quantize.build_parser()._option_string_actions.keys() >= {*flags[::2]}

@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Reports of one model in both memory modes, and a package."""
     made = tmp_path_factory.mktemp("reports")
     for memory in ("flash", "sram"):
-        options = ["--memory", memory, "--report-json", str(made / f"{memory}.json"), "-q"]
+        options = ["--memory", memory, "--json", str(made / f"{memory}.json"), "-q"]
         assert compile_main([str(MODEL), "-o", str(made / memory / f"{MODEL.stem}.zip"), *options]) == 0
     return made
 
@@ -199,7 +199,7 @@ def test_damaged_reports_are_shown_or_refused_in_one_line(
 def test_a_model_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "m.circle").write_bytes(b"\x20\0\0\0CIR0\xff\xff\xff\xff")
     assert _run(tmp_path / "m.circle") == 1
-    assert "is not a compile report: it is no text; odc-compile --report-json writes one" in capsys.readouterr().err
+    assert "is not a compile report: it is no text; odc-compile --json writes one" in capsys.readouterr().err
 
 
 def test_a_report_without_cycles(report: dict[str, Any], tmp_path: Path) -> None:
