@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,19 +151,15 @@ def npu_rules() -> str:
     """Return the constraints on operators of the NPU."""
     from odc_mlir.transforms.partition.rules.table import BY_TABLE, GENERIC, GENERIC_LAST, OPERATORS
 
-    lines = [
-        "For every operator:",
-        "",
-        *(f"- {code(rule.name)}: {rule.text}" for rule in (*GENERIC, *GENERIC_LAST)),
-        "",
-    ]
-    alike: dict[tuple[str, ...], list[str]] = {}
+    users: dict[tuple[str, str], list[str]] = {}
     for name, rules in sorted(OPERATORS.items()):
-        alike.setdefault(tuple(f"- {code(rule.name)}: {rule.text}" for rule in rules), []).append(code(name))
-    for texts, names in alike.items():
-        lines += [f"{', '.join(names)}:", "", *(texts or ["- no further constraints"]), ""]
-    lines += ["Every other element-wise operator:", "", *(f"- {code(r.name)}: {r.text}" for r in BY_TABLE)]
-    return "\n".join(lines).rstrip()
+        for rule in rules:
+            users.setdefault((rule.name, rule.text), []).append(code(name))
+    rows = [(code(rule.name), rule.text, "all") for rule in (*GENERIC, *GENERIC_LAST)]
+    rows += [(code(name), text, ", ".join(names)) for (name, text), names in sorted(users.items())]
+    rows += [(code(rule.name), rule.text, "element-wise operators without a row above") for rule in BY_TABLE]
+    free = ", ".join(code(name) for name, rules in sorted(OPERATORS.items()) if not rules)
+    return f"{table(('rule', 'it holds if', 'operators'), rows)}\n\nOnly the rules for all: {free}."
 
 
 def npu_prefix() -> str:
@@ -305,39 +302,61 @@ _RECORDED = ("cycles", "sram_peak_bytes", "program_bytes", "constant_bytes", "bi
 
 
 def commands() -> str:
-    """What every command takes, and its subcommands."""
+    """The arguments of every command and its subcommands; options of many commands once."""
     import importlib
 
     from odc_mlir.tools import commands as tools
 
-    parts = []
-    for parser in (
+    parsers = [
         tools.build_parser(),
         *(importlib.import_module(module).build_parser() for module in tools.commands().values()),
-    ):
-        parts += [f"## `{parser.prog}`", parser.description, *_arguments(parser)]
+    ]
+    uses = Counter(row for parser in parsers for row in _rows(parser))
+    common = {row for row, count in uses.items() if count > 4 and row[0].startswith("`--")}
+    text = "These options mean the same in every command that has them (`--help` lists all options of a command):"
+    parts = ["## Common options", text, table(("option", "meaning"), sorted(common))]
+    for parser in parsers:
+        parts += [f"## `{parser.prog}`", parser.description, *_arguments(parser, common)]
     return "\n\n".join(parts)
 
 
-def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """The arguments of a command as a table, without those that every command has; then its subcommands."""
+def _rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    """The rows of the tables of a command and its subcommands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for own in action.choices.values():
+                yield from _rows(own)
+        elif row := _row(parser, action):
+            yield row
+
+
+def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> tuple[str, str] | None:
+    """The row of an argument; None for one that every command has, and for the flag of a rewrite."""
+    hidden = {"-h", "--version", "-v", "-q", "--debug"}
+    if action.help == argparse.SUPPRESS or action.dest == "rewrites" or hidden & {*action.option_strings}:
+        return None
+    values = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+    shown = action.metavar or values
+    names = " ".join(filter(None, (", ".join(action.option_strings), None if action.nargs == 0 else shown)))
+    return code(names), parser._get_formatter()._expand_help(action) if action.help else ""
+
+
+def _arguments(parser: argparse.ArgumentParser, common: Collection[tuple[str, str]]) -> Iterator[str]:
+    """The arguments of a command as a table, without ``common`` ones; then its subcommands."""
     rows, below = [], []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             below = [(item.dest, item.help, action.choices[item.dest]) for item in action._choices_actions]
-        elif action.help != argparse.SUPPRESS and not {"-h", "--version", "-v", "-q", "--debug"} & {
-            *action.option_strings
-        }:
-            values = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
-            shown = action.metavar or values
-            names = " ".join(filter(None, (", ".join(action.option_strings), None if action.nargs == 0 else shown)))
-            rows.append((code(names), parser._get_formatter()._expand_help(action) if action.help else ""))
+        elif (row := _row(parser, action)) and row not in common:
+            rows.append(row)
+    if any(action.dest == "rewrites" for action in parser._actions):
+        rows.append((code("--REWRITE"), "apply this [rewrite](optimizing.md#rewrites); repeatable"))
     if rows:
         yield table(("argument", "meaning"), rows)
     for name, text, own in below:
         yield f"### `{parser.prog} {name}`"
         yield f"{text[:1].upper()}{text[1:]}."
-        yield from _arguments(own)
+        yield from _arguments(own, common)
 
 
 SECTIONS: dict[str, Callable[[], str]] = {

@@ -170,7 +170,7 @@ class JudgedCandidate:
         for place, errors in enumerate(self.measured.outputs):
             if place not in lost and errors.sqnr_db is not None and errors.sqnr_db <= 0.0:
                 seen = quality_text("sqnr_db", errors.sqnr_db)
-                texts.append(f"the SQNR of output {self.names[place]!r} is {seen}: zeros would be as near")
+                texts.append(f"the SQNR of output {self.names[place]!r} is {seen}: zeros would be as accurate")
                 lacking.append(False)
         return texts, bool(lacking) and all(lacking)
 
@@ -180,8 +180,8 @@ class JudgedCandidate:
         problems, notes = list[str](), list[str]()
         for place, may_be in () if self.reference.constant else self.reference.untold():
             count = len(self.reference.samples)
-            text = f"output {self.names[place]!r} is the same for all {count} samples, which so say nothing of it"
-            (notes if may_be else problems).append(text if may_be else f"{text}: give some for which it varies")
+            text = f"output {self.names[place]!r} is the same for all {count} samples, so its accuracy is unknown"
+            (notes if may_be else problems).append(text if may_be else f"{text}: give samples for which it varies")
         known = lost_places(self.measured)
         for place, every in enumerate(self.itself.lost):
             if place not in known:
@@ -201,11 +201,11 @@ class JudgedCandidate:
         """The text for a file that is larger, or an inference that is slower, than the budget."""
         options = self.options
         if options.max_bytes is not None and (size := self.evaluator.size(self.candidate)) > options.max_bytes:
-            return [f"the file has {size:,} bytes, at most {options.max_bytes:,} wanted"]
+            return [f"the file has {size:,} bytes; the limit is {options.max_bytes:,}"]
         if options.max_time_ms is not None and self.evaluator.over_budget(self.candidate):
             ns, how = self.placement["time_ns"], how_known(self.placement)
             text = time_text(ns)
-            return [f"an inference takes {text} ({how}), at most {options.max_time_ms:g} ms wanted"]
+            return [f"an inference takes {text} ({how}); the limit is {options.max_time_ms:g} ms"]
         return []
 
     @property
@@ -335,34 +335,34 @@ def _few_samples(o: JudgedCandidate) -> Iterator[str]:
     for limit in o.doubtful:
         low, high = (quality_text(limit.metric, end) for end in o.intervals[limit.key])
         yield (
-            f"{o.reference.measurable} samples are too few: {limit.name} keeps its limit on these, but is {low} to "
-            f"{high} (95 %); give {FEWEST_TO_TRUST} or more"
+            f"{o.reference.measurable} samples are too few: {limit.name} is within its limit on them, but its 95 % "
+            f"confidence interval is {low} to {high}; give {FEWEST_TO_TRUST} or more"
         )
 
 
 def _one_sample(o: JudgedCandidate) -> Iterator[str]:
     count = len(o.reference.samples)
     if o.reference.constant:
-        what = "one sample says" if count == 1 else f"the outputs are the same for all {count} samples, which so say"
-        yield f"{what} nothing of accuracy"
+        why = "there is only one sample" if count == 1 else f"the outputs are the same for all {count} samples"
+        yield f"the accuracy cannot be measured: {why}"
     elif count == 1:
         of_both = o.data.held is o.data.fit
-        what = "the only sample both chose the ranges and checked" if of_both else "a single sample checked"
-        yield f"{what} the model, which says nothing of others"
+        what = "the ranges were chosen and the model was checked" if of_both else "the model was checked"
+        yield f"{what} on a single sample: the accuracy on others is unknown"
 
 
 def _low_coverage(o: JudgedCandidate) -> Iterator[str]:
     evaluator, scheme, found = o.evaluator, o.options.scheme, o.coverage
     # With a budget, every type that keeps it is allowed.
     others = (NARROWER.get(scheme, scheme), *with_wide_weights(scheme)[:-1])
-    wanted = f"at least {100 * evaluator.min_coverage:g} % wanted"
+    least = f"the minimum is {100 * evaluator.min_coverage:g} %"
     if not any(map(found.has, (scheme, *(others if o.options.has_budget else ())))):
-        moving = " but operators that only move values" if scheme in found.by_precision else ""
-        yield f"nothing{moving} is quantised to {scheme}"
+        moving = scheme in found.by_precision
+        yield f"{'only operators that move values are' if moving else 'nothing is'} quantised to {scheme}"
     elif evaluator.target is not None and evaluator.scheme_is_taken:
         share = o.placement["runs_of_possible"]
         if share is None:
-            yield f"{evaluator.target.name} can run nothing of the model"
+            yield f"{evaluator.target.name} can run no layer of the model"
         elif share < evaluator.min_coverage:
             assert evaluator.plain is not None
             assert evaluator.possible is not None
@@ -370,12 +370,12 @@ def _low_coverage(o: JudgedCandidate) -> Iterator[str]:
             runs = zip(names, evaluator.possible, evaluator.plain.taken(), strict=True)
             narrow = overrides_text({name: NARROW for name, may_run, does in runs if may_run and not does})
             yield (
-                f"{evaluator.target.name} runs {100 * share:.1f} % of the products that it could, {wanted}"
-                + (f"; --overrides {shlex.quote(narrow)} (in Python overrides) has it run more" if narrow else "")
+                f"{evaluator.target.name} runs {100 * share:.1f} % of the products that it could run; {least}"
+                + (f"; to run more, give --overrides {shlex.quote(narrow)} (in Python overrides)" if narrow else "")
             )
     elif (share := found.share()) is None or share < evaluator.min_coverage:
         text = "none" if share is None else f"{100 * share:.1f} %"
-        yield f"{text} of the {UNIT_NAMES[found.unit]} are quantised, {wanted}"
+        yield f"{text} of the {UNIT_NAMES[found.unit]} are quantised; {least}"
 
 
 def _leaked_attention(o: JudgedCandidate) -> Iterator[str]:
@@ -384,21 +384,22 @@ def _leaked_attention(o: JudgedCandidate) -> Iterator[str]:
     most_leaked = 0.005
     name = next((name for name, share in o.leaked.items() if share > most_leaked), None)
     if name is not None:
-        yield f"{100 * o.leaked[name]:.1f} % of the shares of SOFTMAX {name!r} lie where the float model has none"
+        yield f"SOFTMAX {name!r} puts {100 * o.leaked[name]:.1f} % of its sum where the float model has (masked) zeros"
 
 
 def _not_finite(o: JudgedCandidate) -> Iterator[str]:
     every, told = len(o.reference.samples), o.reference.measurable
     if o.measured.lacking:
         yield (
-            f"the quantised model lacks finite outputs of {o.measured.lacking} of {every} samples: these count as zeros"
+            f"outputs of the quantised model are not finite for {o.measured.lacking} of {every} samples: they count "
+            "as zeros"
         )
     if o.measured.exceeding:
-        yield f"{o.measured.exceeding} of {every} samples have finite outputs in the quantised model alone"
+        yield f"{o.measured.exceeding} of {every} samples have finite outputs in the quantised model only"
     if told < LEAST_MEASURED * (every + o.data.left_out):
         yield (
-            f"only {told} of {every + o.data.left_out} samples have finite outputs in the float model, which is too "
-            "few for a verdict: give samples for which it computes numbers"
+            f"the float model has finite outputs for only {told} of {every + o.data.left_out} samples, too few for a "
+            "verdict: give samples for which its outputs are finite"
         )
 
 
@@ -406,7 +407,8 @@ def _partly_finite(o: JudgedCandidate) -> Iterator[str]:
     told, every = o.reference.measurable, len(o.reference.samples) + o.data.left_out
     if LEAST_MEASURED * every <= told < every:
         yield (
-            f"measures are of {told} of {every} samples: of the others the float model has outputs that are not finite"
+            f"accuracy was measured on {told} of {every} samples: for the others, outputs of the float model are not "
+            "finite"
         )
 
 
@@ -419,7 +421,7 @@ def _guessed_scores(o: JudgedCandidate) -> Iterator[str]:
         is_missed = any(limit.metric == "top1_decided" and limit.output in (None, name) for limit in o.missed)
         if is_missed and place not in reference.doubts_of_scores:
             remedy = remedy_of_guess(place == 0)
-            yield f"output {name!r} is taken for scores of classes; if it has numbers, {remedy} --metric mpeir"
+            yield f"output {name!r} is taken for class scores; if it holds other numbers, {remedy} --metric mpeir"
 
 
 def real_ends(options: Options, graph: Graph) -> Iterator[str]:
@@ -435,9 +437,9 @@ def real_ends(options: Options, graph: Graph) -> Iterator[str]:
     }
     texts = [f"{kind}{'s' if len(names) > 1 else ''} {listed(names)}" for kind, names in kept.items() if names]
     if texts:
-        them = "them" if sum(map(len, kept.values())) > 1 else "it"
-        what = f"codes were asked for, but what reads or makes {them} stays float"
-        yield f"real numbers stay in {' and '.join(texts)}: {what}"
+        stay, them = ("stay", "them") if sum(map(len, kept.values())) > 1 else ("stays", "it")
+        why = f"layers that read or compute {them} are not quantised"
+        yield f"{' and '.join(texts)} {stay} float although a quantised type was requested: {why}"
 
 
 def _search_in_vain(o: JudgedCandidate) -> Iterator[str]:
@@ -449,21 +451,21 @@ def _search_in_vain(o: JudgedCandidate) -> Iterator[str]:
         yield "no choice of precisions meets the limits"
         return
     schemes = {layer.name: layer.precision for layer in o.layers}
-    what = f"leaves layers in {options.scheme}"
+    what = f"keeps layers in {options.scheme}"
     if options.has_budget and best["share"] >= driver.evaluator.min_coverage:
         what = "is within the budget"
     elif best["share"] < driver.evaluator.min_coverage and leaves_some(best["precisions"], schemes, options.scheme):
-        done = "quantised" if driver.evaluator.target is None else f"to {driver.evaluator.target.name}"
-        what = f"leaves {100 * driver.evaluator.min_coverage:g} % {done} (--min-coverage)"
-    yield f"no choice of precisions that {what} meets the limits, others do"
+        done, target = f"{100 * driver.evaluator.min_coverage:g} %", driver.evaluator.target
+        what = (f"quantises {done}" if target is None else f"runs {done} on {target.name}") + " (--min-coverage)"
+    yield f"no choice of precisions that {what} meets the limits, but others do"
 
 
 def _states(o: JudgedCandidate) -> Iterator[str]:
-    """Yield texts for states that were found, and for what samples do not show of states."""
+    """Yield texts for states that were found, and for doubts about them."""
     if o.states is not None and o.states["known"] != DECLARED:
         for output, input in o.states["pairs"].items():
             how = o.states["known"]
-            yield f"output {output!r} is taken for the next input {input!r}, {how}; if it is not, give --state none"
+            yield f"output {output!r} is taken for the next input {input!r} ({how}); if this is wrong: --state none"
     yield from (f"{doubt}: {remedy}" for doubt, remedy in o.doubts_of_states.items())
 
 
@@ -480,8 +482,8 @@ def _classes(o: JudgedCandidate) -> Iterator[str]:
         for name, r2 in zip(o.measured.names, o.measured.r2, strict=True):
             if r2 is not None and not R2_LIMIT.allows(r2):
                 yield (
-                    f"the values of output {name!r} are far from the float model's (R² {r2:.2f}): labels score which "
-                    "class is the answer, and nothing else; use it for that alone, or limit --metric r2 instead"
+                    f"the values of output {name!r} are far from the float model's (R² {r2:.2f}): labels check only "
+                    "which class is the largest; rely on nothing else of it, or give --metric r2"
                 )
 
 
@@ -511,7 +513,7 @@ CHECKS = (
         "inputs that never vary",
         NOTE,
         lambda o: (
-            f"give samples in which input {name!r} varies as it does in use: outputs depend on it"
+            f"input {name!r} never varies, but outputs depend on it: give samples in which it varies as in use"
             for name in o.same_inputs
         ),
     ),

@@ -2,7 +2,7 @@
 
 Measures are those of :mod:`odc_mlir.runtime.reporting.metrics`; ``docs/quantisation.md`` explains the default limits.
 ``drop`` is the fall of a score with known answers: percentage points of right answers, dB of PSNR, or the growth of an
-RMSE in percent of the answers' range. A limit that constant outputs keep checks nothing, and a given one is refused.
+RMSE in percent of the answers' range. A limit that constant outputs meet checks nothing; as an option it is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, bits_of
 
 
 class UntoldError(OptionError):
-    """A limit that constant outputs keep as well on these samples; other samples may show more."""
+    """A limit that constant outputs meet too on these samples; on other samples they may miss it."""
 
 
 DEFAULT_DROP_POINTS, DEFAULT_DROP_DB = 1.0, 0.5
@@ -175,8 +175,8 @@ def _checked(limit: Limit, score: str | None = None) -> Limit:
     loses_all = limit.metric == "drop" and score == "top1_percent" and limit.bound >= _ALL
     if loses_all or limit.bound == metric.nothing:
         raise OptionError(
-            f"the limit of {limit.metric} is {limit.bound:g}, which outputs that say nothing keep as well",
-            hint="give one that can be missed",
+            f"the limit of {limit.metric} is {limit.bound:g}, which any constant output meets",
+            hint="give a stricter limit",
         )
     return limit
 
@@ -271,9 +271,9 @@ def check_can_be_missed(
             if limit.with_errors(nearly).holds(found):
                 seen = quality_text(limit.metric, found[limit.metric])
                 raise UntoldError(
-                    f"the limit of {limit.metric} is {limit.bound:g}, which outputs that say nothing keep as well, or "
-                    f"nearly: with the same value for all samples {quality_name(limit.metric)} is {seen}",
-                    hint="give one that can be missed, or another metric",
+                    f"the limit of {limit.metric} is {limit.bound:g}, which constant outputs meet or nearly meet: "
+                    f"their {quality_name(limit.metric)} is {seen}",
+                    hint="give a stricter limit, or another metric",
                 )
     return not any(all(limit.with_errors(nearly).holds(found) for limit in limits) for found in nothing)
 
@@ -335,7 +335,7 @@ PASSED, FAILED, UNCHECKED = "passed", "failed", "unchecked"
 _NOT_CHECKED = "not checked: no samples were given; limits hold on made-up inputs only"
 _GIVE_SAMPLES = "give samples: --calibration or --evaluation (in Python calibration or evaluation)"
 VARY_MORE = "give samples for which outputs vary as they do in use"
-KEPT_BY_CONSTANTS = "constant outputs would keep all limits but R² as well, or nearly"
+KEPT_BY_CONSTANTS = "constant outputs would meet, or nearly meet, all limits except R²"
 
 
 # Severities of findings. A problem fails the model, and so does doubt: the limits hold, but too few samples show that
@@ -437,7 +437,9 @@ def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
 def failed_text(verdict: Mapping[str, Any]) -> str:
     """Return the text for a failed model, with the reason if samples are too few."""
     count = counted(verdict["samples"]["checked_on"], "sample")
-    return f"FAILED on too few samples ({count}, which keep all limits)" if verdict["too_few_samples"] else "FAILED"
+    return (
+        f"FAILED on too few samples ({count}; all limits are met on them)" if verdict["too_few_samples"] else "FAILED"
+    )
 
 
 def passed_text(verdict: Mapping[str, Any]) -> str:
@@ -450,34 +452,34 @@ def passed_text(verdict: Mapping[str, Any]) -> str:
 def reservation(verdict: Mapping[str, Any]) -> str:
     """Return the reservations about a model that passed without certainty."""
     names = dict.fromkeys(check_name(check) for check in verdict["limits"] if not check["certain"])
-    doubts = [f"on others {', '.join(names)} may miss"] if names else []
+    doubts = [f"{', '.join(names)} may miss the limit on other samples"] if names else []
     return "; ".join([*doubts, *unshown(verdict["samples"])])
 
 
 def kept_by_constants(*, follows: bool) -> str:
     """Return the text for samples on which constant outputs keep the limits; ``follows``: R² holds."""
     if follows:
-        return f"{KEPT_BY_CONSTANTS}, on these samples; give some for which outputs vary more, or a limit"
+        return f"{KEPT_BY_CONSTANTS} on these samples; give samples for which outputs vary more, or a limit"
     return (
-        f"{KEPT_BY_CONSTANTS}, and the quantised ones do not follow what these samples vary; give some for which "
-        "outputs vary as they do in use"
+        f"{KEPT_BY_CONSTANTS} on these samples, and the quantised outputs miss R²; give samples for which outputs "
+        "vary as they do in use"
     )
 
 
 def unshown(samples: Mapping[str, Any] | None) -> list[str]:
     """Return texts for inputs and outputs that the ``samples`` of a verdict do not cover."""
     samples = samples or {}
-    found = [f"the values of input {name!r} are no real data" for name in samples.get("unreal_inputs", ())]
+    found = [f"the values of input {name!r} are not real data" for name in samples.get("unreal_inputs", ())]
     if same := samples.get("same_inputs"):
-        found.append(f"{_inputs_were(same)} the same in all of them")
+        found.append(f"{_inputs_were(same)} the same in all samples")
     if names := samples.get("one_sided"):
         of = f"output{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
-        found.append(f"in no sample is a score of {of} on the other side of a half")
+        found.append(f"all samples have scores of {of} on the same side of 0.5")
     if others := samples.get("other_units"):
-        found.append(f"{_inputs_were(others)} in another unit in those to calibrate by")
+        found.append(f"{_inputs_were(others)} in another unit in the calibration samples")
     found += samples.get("doubts_of_states", ())
     if samples.get("labels_tell") is False:
-        found.append("labels fit the float model no better than luck may have it")
+        found.append("labels fit the float model no better than chance")
     return [*found, KEPT_BY_CONSTANTS] if samples.get("outputs_vary") is False else found
 
 
@@ -548,7 +550,7 @@ def hint_of(verdict: Mapping[str, Any]) -> str | None:
     missed = not all(check["passed"] for check in verdict["limits"])
     if hint is None or not (missed and verdict["samples"].get("made_up")):
         return hint
-    return f"give samples (--calibration or --evaluation), as made-up inputs tell little, or {hint}"
+    return f"give samples (--calibration or --evaluation), because made-up inputs show little, or {hint}"
 
 
 def _hint_of(verdict: Mapping[str, Any]) -> str | None:
@@ -587,20 +589,21 @@ def _of_point(verdict: Mapping[str, Any], point: Mapping[str, Any]) -> str | Non
     cost, coverage = cost_text(point), f"--min-coverage {share:g} (in Python min_coverage)"
     most_bytes, most_ms = (verdict["choices"].get(name) for name in ("max_bytes", "max_time_ms"))
     exceeds = point["bytes"] > most_bytes if most_bytes is not None else most_ms and point["time_ns"] > 1e6 * most_ms
-    cost += ", which is beyond the budget" if exceeds else ""
+    cost += ", over the budget" if exceeds else ""
     if leaves_some(precisions, verdict["scheme"], scheme):
         layers = counted(point["layers"], "layer")
-        return f"{coverage} lets {layers} have other precisions, which keeps the limits in {cost}" if lacks else None
+        return f"{coverage} allows other precisions for {layers}, which meets the limits ({cost})" if lacks else None
     found = sorted(set(precisions.values()) - {FLOAT}, key=lambda name: bits_of(name, of_weights=True))
     if not found:
         return None
     if FLOAT in precisions.values():
         flags = f"--scheme {found[-1]}" + (f" {coverage}" if lacks else "")
-        return f"{listed([*found, FLOAT])} layers keep the limits in about {cost}; {flags} looks for such"
+        return f"a mix of {listed([*found, FLOAT])} layers meets the limits (about {cost}); {flags} searches for one"
     if len(found) == 1:
-        return f"--scheme {found[0]} keeps the limits in about {cost}"
+        return f"--scheme {found[0]} meets the limits (about {cost})"
     return (
-        f"{listed(found)} layers keep the limits in about {cost}; --scheme {found[-1]} has as many bits in all of them"
+        f"a mix of {listed(found)} layers meets the limits (about {cost}); --scheme {found[-1]} gives all layers the "
+        "larger size"
     )
 
 
@@ -611,18 +614,18 @@ def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], o
     last.
     """
     alone = verdict["samples"].get("stands_out")
-    found = [] if alone is None else [f"look at sample {alone}, whose values lie far from all others'"]
+    found = [] if alone is None else [f"check sample {alone}, whose values are far from those of all others"]
     found += [_LONGER] if _is_cut_short(verdict) else []
-    found += [] if verdict["choices"]["help"] else ["let help find better choices"]
+    found += [] if verdict["choices"]["help"] else ["allow help, which searches for better parameters"]
     if is_kept := all(check["inherent"] is False for check in missed):
-        found.append("give more samples, as on those that ranges were chosen by the limit holds")
+        found.append("give more samples, because the limit is met on the calibration samples")
     elif all(
         not check["inherent"]
         and check["interval"] is not None
         and any(map(Limit(check["metric"], check["limit"]).allows, check["interval"]))
         for check in missed
     ):  # one end of each interval keeps the limit
-        found.append("give more samples, as these leave open whether the limit holds")
+        found.append("give more samples, because the confidence interval includes the limit")
     found += [] if others is None else [others]
     if others is None and not is_kept and not _is_cut_short(verdict):
         budget = verdict["coverage"].get("budget")
@@ -651,7 +654,7 @@ def _budget_hint(budget: Mapping[str, Any], otherwise: str) -> str:
         flag = f"--max-time {math.ceil(budget['time_ns']) / 1e6:.6f} (in Python max_time_ms)"
     if budget["holds"]:
         return f"{what}: {flag}"
-    return f"{what}, and no model found keeps the limits: {otherwise}"
+    return f"{what}, and no model found meets the limits: {otherwise}"
 
 
 def time_text(ns: float) -> str:

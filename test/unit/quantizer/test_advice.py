@@ -83,7 +83,7 @@ def _point(*precisions: str, share: float = 1.0) -> dict[str, Any]:
 def test_the_option_that_a_limit_came_from_is_to_be_allowed(given: dict, metric: str, said: str) -> None:
     limits = [limit for limit in choose_limits(**given) if metric in ("", limit.metric)]
     hint = hint_of(_missed(*limits, choices=_made().verdict["choices"]))
-    assert hint == f"let help find better choices, or allow more loss ({said})"
+    assert hint == f"allow help, which searches for better parameters, or allow more loss ({said})"
 
 
 def test_a_value_that_misses_its_limit_does_not_look_as_if_it_kept_it() -> None:
@@ -118,7 +118,7 @@ def test_a_whole_search_in_vain_is_told_once_and_one_that_was_cut_short_conclude
         assert "raise --max-seconds" in hint
         assert "allow more" not in hint
     else:
-        assert conclusions == ["no choice of precisions that leaves layers in int8 meets the limits, others do"]
+        assert conclusions == ["no choice of precisions that keeps layers in int8 meets the limits, but others do"]
         assert not caplog.records
         assert "max_seconds" not in made.verdict["choices"]
         assert "--min-coverage" not in hint
@@ -128,16 +128,16 @@ def test_a_whole_search_in_vain_is_told_once_and_one_that_was_cut_short_conclude
 @pytest.mark.parametrize(
     ("scheme", "precisions", "share", "said"),
     [
-        ("int4_wo", ("float", "int8_wo"), 0.8, "int8_wo and float layers ABOUT; --scheme int8_wo "),
+        ("int4_wo", ("float", "int8_wo"), 0.8, "a mix of int8_wo and float layers ABOUT; --scheme int8_wo "),
         (
             "int8",
             ("float", "int16x8"),
             0.3,
-            "int16x8 and float layers ABOUT; --scheme int16x8 --min-coverage 0.3 (in Python min_coverage) looks",
+            "a mix of int16x8 and float layers ABOUT; --scheme int16x8 --min-coverage 0.3 (in Python min_coverage) se",
         ),
-        ("int8", ("int16x8", "int16x8"), 1.0, "--scheme int16x8 keeps the limits in about 99 bytes"),
-        ("int8", ("int16x8", "int16"), 1.0, "int16x8 and int16 layers ABOUT; --scheme int16 has"),
-        ("int8", ("int16x8",), 0.3, "--min-coverage 0.3 (in Python min_coverage) lets 1 layer have other precisions"),
+        ("int8", ("int16x8", "int16x8"), 1.0, "--scheme int16x8 meets the limits (about 99 bytes)"),
+        ("int8", ("int16x8", "int16"), 1.0, "a mix of int16x8 and int16 layers ABOUT; --scheme int16 gives"),
+        ("int8", ("int16x8",), 0.3, "--min-coverage 0.3 (in Python min_coverage) allows other precisions for 1 layer"),
         ("uint8", ("int16",), 0.0, "allow more loss"),  # for which the reader has no kernel
         ("int8", ("float", "float"), 0.0, "allow more loss"),
     ],
@@ -146,14 +146,14 @@ def test_what_keeps_the_limits_is_advised(scheme: str, precisions: tuple[str, ..
     given = {"scheme": dict.fromkeys("ab", scheme), "choices": {"scheme": scheme, "help": True}}
     point, better = _point(*precisions, share=share), _point("int16", "int16")
     hint = hint_of(_missed(front=[point], **given))
-    assert hint.startswith(said.replace("ABOUT", "keep the limits in about 99 bytes"))
+    assert hint.startswith(said.replace("ABOUT", "meets the limits (about 99 bytes)"))
     if said == "allow more loss":
         hint = hint_of(_missed(front=[point, better], **given))
-        assert hint == "--scheme int16 keeps the limits in about 99 bytes"
+        assert hint == "--scheme int16 meets the limits (about 99 bytes)"
 
 
-SAMPLES = "give more samples, as on those that ranges were chosen by the limit holds"
-WIDER = "--scheme int16x8 keeps the limits in about 99 bytes"
+SAMPLES = "give more samples, because the limit is met on the calibration samples"
+WIDER = "--scheme int16x8 meets the limits (about 99 bytes)"
 SIZE, TIME = "--max-size (in Python max_bytes)", "--max-time (in Python max_time_ms)"
 
 
@@ -176,13 +176,14 @@ SIZE, TIME = "--max-size (in Python max_bytes)", "--max-time (in Python max_time
         *(
             (
                 {"front": [_point("int16x8")], "choices": {"scheme": "int8", "help": True, "max_bytes": most}},
-                WIDER + beyond,
+                f"--scheme int16x8 meets the limits (about 99 bytes{beyond})",
             )
-            for most, beyond in ((98, ", which is beyond the budget"), (99, ""), (None, ""))
+            for most, beyond in ((98, ", over the budget"), (99, ""), (None, ""))
         ),
         (
             {"samples": {"made_up": True}},
-            "give samples (--calibration or --evaluation), as made-up inputs tell little, or allow more loss (--limit)",
+            "give samples (--calibration or --evaluation), because made-up inputs show little, or allow more loss "
+            "(--limit)",
         ),
     ],
 )
@@ -201,7 +202,7 @@ def test_advice_follows_from_what_is_known(changes: dict[str, Any], hint: str) -
 def test_codes_of_16_bits_are_found_where_fewer_miss_a_limit(options: dict[str, Any], scheme: str) -> None:
     """Without a target too."""
     hint = hint_of(_made(help=True, **options).verdict)
-    assert hint.startswith(f"--scheme {scheme} keeps the limits in about ")
+    assert hint.startswith(f"--scheme {scheme} meets the limits (about ")
 
 
 @pytest.mark.parametrize(("flag", "more"), [("--max-drop", ""), ("--limit", "; these are options of odc-quantize")])

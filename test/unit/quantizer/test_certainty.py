@@ -72,7 +72,7 @@ def test_values_that_no_real_data_has_are_not_certain() -> None:
         made = plain(calibration=rows, **given)
         assert (made.passed, made.verdict["certain"]) == (True, not unreal)
         assert made.verdict["samples"]["unreal_inputs"] == unreal
-        assert ("(the values of input 'x' are no real data)" in repr(made)) is bool(unreal)
+        assert ("(the values of input 'x' are not real data)" in repr(made)) is bool(unreal)
     again = plain(calibration=None, records=made.records, evaluation=rows[:8], **given)
     assert again.verdict["samples"]["unreal_inputs"] == ["x"]
 
@@ -93,10 +93,10 @@ def test_of_few_samples_the_doubt_counts_however_they_are_given(given: str) -> N
     assert check["passed"]  # as measured
     assert check["interval"][0] <= check["value"] < check["interval"][1]
     assert (made.passed, made.verdict["too_few_samples"], made.verdict["samples"]["telling"]) == (False, True, False)
-    text = "4 samples are too few: mpeir keeps its limit"
+    text = "4 samples are too few: mpeir is within its limit"
     assert [problem for problem in made.verdict["problems"] if problem.startswith(text)]
     assert describe(made.verdict).startswith(f"failed: {text[:22]}")
-    assert "  FAILED on too few samples (4 samples, which keep all limits): " in str(made)
+    assert "  FAILED on too few samples (4 samples; all limits are met on them): " in str(made)
     missed = plain(**options, limit=low / 9).verdict
     assert (missed["passed"], missed["samples"]["telling"], missed["too_few_samples"]) == (False, True, False)
     sure = plain(**options, limit=1.01 * high).verdict
@@ -126,8 +126,8 @@ def test_what_samples_leave_open_asks_for_more_of_them() -> None:
     pairs = [[odc_mlir.run(model, list(x))[0] for model in (file, first.to_circle())] for x in split(samples).held]
     known = float(np.mean([np.abs(a - b).max() for a, b in pairs]) / np.ptp([a for a, _ in pairs]))
     assert low < known < value
-    help_first = "let help find better choices, or "
-    more = "give more samples, as on those that ranges were chosen by the limit holds"
+    help_first = "allow help, which searches for better parameters, or "
+    more = "give more samples, because the limit is met on the calibration samples"
     for limit, said, inherent in (
         (1.01 * known, more, False),
         (0.999 * value, more, False),
@@ -141,14 +141,17 @@ def test_what_samples_leave_open_asks_for_more_of_them() -> None:
         assert raised.value.hint == help_first + said
     given: dict[str, Any] = {"calibration": samples[::2], "evaluation": samples[1::2]}
     (check,) = plain(**given, limit=low / 9).verdict["limits"]
-    least, said = check["interval"][0], "give more samples, as these leave open whether the limit holds, or allow more"
+    least, said = (
+        check["interval"][0],
+        "give more samples, because the confidence interval includes the limit, or allow",
+    )
     apart = plain(**given, limit=least + 0.5 * (check["value"] - least))
     assert apart.verdict["limits"][0]["inherent"] is None
     with pytest.raises(OdcError, match=re.escape(help_first + said)):
         apart.require_passed()
     kept = plain(limit=(value + high) / 2)
     assert (kept.passed, kept.verdict["certain"]) == (True, False)
-    assert "(on others mpeir may miss)" in repr(kept)
+    assert "(mpeir may miss the limit on other samples)" in repr(kept)
 
 
 def test_weights_that_samples_refined_are_judged_without_them() -> None:
@@ -498,15 +501,17 @@ def test_a_score_that_nothing_raises_is_lost_whatever_the_limit(limit: dict[str,
 @pytest.mark.parametrize(("factor", "scheme", "follows"), [(0.003, "int8", False), (0.0035, "int16x8", True)])
 def test_outputs_that_constants_nearly_match_must_be_followed(factor: float, scheme: str, follows: bool) -> None:
     made = scaled(factor, scheme=scheme)
-    verdict, text = made.verdict, "constant outputs would keep all limits but R² as well, or nearly"
+    verdict, text = made.verdict, "constant outputs would meet, or nearly meet, all limits except R²"
     limits = {check["metric"]: check["passed"] for check in verdict["limits"]}
     assert limits == {"mpeir": True, "top1_match": True, "r2": follows}
     assert (verdict["passed"], verdict["certain"]) == (follows, False)
     assert (verdict["samples"]["outputs_vary"], verdict["samples"]["telling"]) == (False, False)
     (said,) = [found for found in verdict["findings" if follows else "problems"] if found.startswith(text)]
-    assert "give some for which outputs vary" in said
+    assert "give samples for which outputs vary" in said
     first = describe(verdict)
-    assert first.startswith("passed on 64 samples (on others ") if follows else "failed: " + text
+    assert first.startswith(
+        "passed on 64 samples (top1_match, R² may miss the limit on other samples; " if follows else "failed: " + text
+    )
     assert text in first
     assert f"; {text}" in made.report_html() or not follows
     if not follows:

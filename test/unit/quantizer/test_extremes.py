@@ -137,8 +137,8 @@ def test_what_a_model_lacks_is_a_problem_that_the_search_mends() -> None:
     model, samples = _model(_softmax_by_hand)
     verdict = _verdict(model, samples)
     (problem,) = (text for text in verdict["problems"] if "finite" in text)
-    assert problem.startswith("the quantised model lacks finite outputs of ")
-    assert problem.endswith(f" of {COUNT} samples: these count as zeros")
+    assert problem.startswith("outputs of the quantised model are not finite for ")
+    assert problem.endswith(f" of {COUNT} samples: they count as zeros")
     assert verdict["samples"]["checked_on"] == COUNT
     assert verdict["metrics"]["mpeir"] > 0.1
     exponential = next(layer for layer in verdict["layers"] if layer["op"] == "EXP")
@@ -157,7 +157,7 @@ def test_a_sample_that_a_kernel_refuses_is_one_that_is_missed() -> None:
     model, samples = _model(_looked_up)
     plain = _verdict(model, samples, headroom=0.21)
     assert plain["status"] == "failed"
-    assert any("lacks finite outputs" in text for text in plain["problems"])
+    assert any("quantised model are not finite" in text for text in plain["problems"])
     found = _verdict(model, samples, headroom=0.21, help=True)
     assert found["passed"]
     assert found["scheme"]["y"] != "int8"
@@ -182,15 +182,20 @@ def test_samples_of_which_the_float_model_makes_no_numbers_are_not_counted() -> 
     few, most = [*none, *some[:2]], [*none[:2], *some]
     verdict = _verdict(model, few)
     assert verdict["samples"]["checked_on"] == 2
-    assert any(text.startswith(f"only 2 of {len(few)} samples have finite outputs") for text in verdict["problems"])
+    assert any(
+        text.startswith(f"the float model has finite outputs for only 2 of {len(few)} samples")
+        for text in verdict["problems"]
+    )
     assert all(layer["output_sqnr_db"] is None or np.isfinite(layer["output_sqnr_db"]) for layer in verdict["layers"])
     verdict = _verdict(model, most)
     assert verdict["samples"]["checked_on"] == len(some)
-    assert any(text.startswith(f"measures are of {len(some)} of {len(most)} samples") for text in verdict["findings"])
+    assert any(
+        text.startswith(f"accuracy was measured on {len(some)} of {len(most)} samples") for text in verdict["findings"]
+    )
     assert "mpeir" in verdict["intervals"]
     in_part = _verdict(*_model(_in_part))  # the rest of such a sample does not count either
     assert not in_part["passed"]
-    assert any("samples have finite outputs in the float model" in text for text in in_part["problems"])
+    assert any("the float model has finite outputs for only" in text for text in in_part["problems"])
 
 
 def test_samples_without_numbers_have_no_answers() -> None:
@@ -203,8 +208,8 @@ def test_samples_without_numbers_have_no_answers() -> None:
     assert verdict["samples"]["checked_on"] == len(some)
     assert sum(found["samples"] for found in verdict["scores"]["classes"]) == len(some)
     assert verdict["scores"]["float"] == 100.0
-    (text,) = (text for text in verdict["findings"] if text.startswith("measures are of "))
-    assert text.startswith(f"measures are of {len(some)} of {len(given)} samples")
+    (text,) = (text for text in verdict["findings"] if text.startswith("accuracy was measured on "))
+    assert text.startswith(f"accuracy was measured on {len(some)} of {len(given)} samples")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -417,13 +422,13 @@ def test_a_mask_that_samples_never_use_is_a_reservation(kind: str, value: float,
 
     options: dict[str, Any] = {"help": False, "limit": 0.2, "states": {}}  # the mask is none, though zero
     never, sometimes = (odc_mlir.quantize(model, calibration=samples(v), **options) for v in (False, True))
-    text = "passed on 32 samples (input 'mask' was the same in all of them)"
+    text = "passed on 32 samples (input 'mask' was the same in all samples)"
     assert (never.passed, never.verdict["certain"], never.verdict["samples"]["same_inputs"]) == (True, False, ["mask"])
     assert f"  {text}: " in str(never)
     assert text in repr(never)
-    assert "as measured; input &#x27;mask&#x27; was the same in all of them" in never.report_html()
-    assert [t for t in never.verdict["findings"] if t.startswith("give samples in which input 'mask' varies")]
-    assert unshown(never.verdict["samples"]) == ["input 'mask' was the same in all of them"]
+    assert "as measured; input &#x27;mask&#x27; was the same in all samples" in never.report_html()
+    assert [t for t in never.verdict["findings"] if t.startswith("input 'mask' never varies")]
+    assert unshown(never.verdict["samples"]) == ["input 'mask' was the same in all samples"]
     assert (sometimes.verdict["certain"], sometimes.verdict["samples"]["same_inputs"]) == (True, [])
     assert unshown(sometimes.verdict["samples"]) == unshown(None) == []
     # Nor is an input for which nothing else can be run.
@@ -579,7 +584,7 @@ def test_products_that_only_8_bits_run_count_as_possible() -> None:
     assert not left.passed
     (problem,) = left.verdict["problems"]
     assert problem.startswith("npu-256 runs 0.0 % of the products that it could")
-    assert problem.endswith("; --overrides y:int8 (in Python overrides) has it run more")
+    assert problem.endswith("; to run more, give --overrides y:int8 (in Python overrides)")
     assert made.passed
     assert not on_host(made)
 

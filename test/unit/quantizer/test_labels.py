@@ -310,7 +310,7 @@ def test_who_misses_a_budget_is_told_of_one_that_leaves_the_limits(limit: float,
         missed.require_passed()
     if is_least is None:
         assert not budget["holds"]
-        assert str(caught.value).endswith("bytes, and no model found keeps the limits: allow more loss (--limit)")
+        assert str(caught.value).endswith("bytes, and no model found meets the limits: allow more loss (--limit)")
         assert "--max-size" not in str(caught.value)
         return
     assert (size == least) is is_least
@@ -490,7 +490,7 @@ def test_samples_in_another_unit_than_others_or_than_ranges_are_told() -> None:
     assert "in the samples to check on, 254 in calibration samples: one" in text
     assert found.verdict["samples"]["other_units"] == ["in0"]
     assert not found.verdict["certain"]
-    assert "input 'in0' was in another unit in those to calibrate by" in unshown(found.verdict["samples"])
+    assert "input 'in0' was in another unit in the calibration samples" in unshown(found.verdict["samples"])
     clipped, text = told(calibration=plain[:24], evaluation=bright[24:])
     assert not clipped.passed
     assert "one of both is in another unit" in text

@@ -137,7 +137,7 @@ def test_labels_say_what_the_first_output_is_and_nothing_of_others() -> None:
     verdict, alike = _quantized("box", "class/offset")
     assert alike[1] < 0.98
     assert [check["metric"] for check in verdict["limits"] if not check["passed"]] == ["top1_decided"]
-    said = "output 'class' is taken for scores of classes; if it has numbers, give --metric mpeir"
+    said = "output 'class' is taken for class scores; if it holds other numbers, give --metric mpeir"
     assert said in verdict["findings"]
 
 
@@ -189,7 +189,7 @@ def test_a_detector_that_can_never_fire_does_not_pass_and_room_lets_it(joined: b
         made, largest = detecting(file, scenes(1), **options)
         assert (made.passed, made.verdict["certain"], made.verdict["problems"]) == (True, False, [])
         assert (largest > 0.8, made.verdict["choices"]["output_room"]) == (True, True)
-        assert "in no sample is a score of output " in passed_text(made.verdict)
+        assert "all samples have scores of output " in passed_text(made.verdict)
 
 
 def test_samples_on_both_sides_and_scores_that_the_model_keeps_on_one_leave_nothing_to_say() -> None:

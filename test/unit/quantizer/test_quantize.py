@@ -154,7 +154,7 @@ def test_time_that_is_over_ends_the_search_and_one_sample_is_not_enough() -> Non
     _, samples = without_ranges(rescaled_mobilenet)
     made = _made(rescaled_mobilenet, calibration=samples[1:], evaluation=samples[:1], scheme="int16x8", limit=0.3)
     assert not made.passed
-    assert made.verdict["problems"] == ["a single sample checked the model, which says nothing of others"]
+    assert made.verdict["problems"] == ["the model was checked on a single sample: the accuracy on others is unknown"]
 
 
 def test_fake_quantised_and_integer_models_are_close_and_give_each_other() -> None:
@@ -307,15 +307,18 @@ def test_codes_that_a_model_brings_are_what_accuracy_is_measured_against(scheme:
         ({}, False),
     ],
 )
-def test_what_stays_real_though_codes_were_asked_for_is_told(options: dict[str, Any], is_told: bool) -> None:
+def test_a_finding_names_outputs_that_stay_float(options: dict[str, Any], is_told: bool) -> None:
     """LiteRT takes no 16-bit codes in the last layer."""
     net = FloatNet(1)
     hidden = net.add("FULLY_CONNECTED", net.real(1, 8), net.weights(8, 8), None)
     module = net.module(net.add("L2_NORMALIZATION", hidden, name="y"))
     samples = normal(np.random.default_rng(1), 12, 1, 8)
     made = quantize(module, scheme="int16x8", reader="litert", calibration=samples, help=False, **options)
-    told = "real numbers stay in output 'y': codes were asked for, but what reads or makes it stays float"
-    assert [text for text in made.verdict["findings"] if text.startswith("real numbers stay")] == [told] * is_told
+    told = (
+        "output 'y' stays float although a quantised type was requested: layers that read or compute it are not "
+        "quantised"
+    )
+    assert [text for text in made.verdict["findings"] if "stays float" in text] == [told] * is_told
 
 
 def test_a_cpu_gets_no_codes_that_object_code_lacks() -> None:

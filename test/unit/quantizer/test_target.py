@@ -93,7 +93,7 @@ def test_advice_and_front_agree_and_advise_nothing_that_was_given(limit: float, 
     holding = [point for point in made.verdict["front"] if point["holds"]]
     assert holding
     assert all(point["confirmed"] and point["share"] == 1.0 and not point["chosen"] for point in holding)
-    text = "no choice of precisions that leaves layers in int8 meets the limits, others do"
+    text = "no choice of precisions that keeps layers in int8 meets the limits, but others do"
     assert [found for found in made.verdict["findings"] if found.startswith("no choice")] == [text]
     with pytest.raises(AccuracyError) as error:
         made.require_passed()
@@ -137,7 +137,7 @@ def test_a_budget_gives_the_most_accurate_model_within_it() -> None:
     size, options = len(plain.to_circle()), options | {"min_coverage": 0.5}
     sized = [odc_mlir.quantize(module, max_bytes=round(f * size), **options) for f in (0.5, 1.2)]
     assert [made.passed for made in sized] == [False, True]
-    assert "bytes, at most" in sized[0].verdict["problems"][0]
+    assert "bytes; the limit is" in sized[0].verdict["problems"][0]
     assert len(sized[1].to_circle()) <= 1.2 * size
     assert sized[1].verdict["metrics"]["sqnr_db"] > plain.verdict["metrics"]["sqnr_db"]
     both = odc_mlir.quantize(module, target=TARGET, max_bytes=round(1.2 * size), **options)

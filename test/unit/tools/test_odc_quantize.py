@@ -105,7 +105,7 @@ def test_a_missed_limit_is_an_error_and_nothing_is_written(
     caught = capsys.readouterr()
     assert caught.err.startswith("odc-quantize: error: the quantised model failed: mpeir ")
     assert "worst layers: 'block" in caught.err
-    assert "; let help find better choices, or allow more loss (--limit)" in caught.err
+    assert "; allow help, which searches for better parameters, or allow more loss (--limit)" in caught.err
     assert re.search(r"FAILED: the largest error of a sample is .* \(limit 10\.0 %\), not kept", caught.out)
     assert "next:" not in caught.out
     assert not out.exists()
@@ -121,7 +121,7 @@ def test_a_missed_budget_is_no_matter_of_loss(
     assert _run(*common, "--max-size", "1K") == 1
     said = capsys.readouterr().err
     least = re.search(
-        r"1,024 wanted; the smallest file found within the limits has ([\d,]+) bytes: --max-size (\d+) ", said
+        r"the limit is 1,024; the smallest file found within the limits has ([\d,]+) bytes: --max-size (\d+) ", said
     )
     assert least is not None
     assert int(least[1].replace(",", "")) == int(least[2]) > 1024

@@ -123,7 +123,7 @@ def not_empty(node: Node, _: PlacementLimits) -> str | None:
 
 @rule(TYPE_RULE, f"computed tensors are {', '.join(CODES)}; indices {', '.join(NUMBERS)}")
 def codes(node: Node, _: PlacementLimits) -> str | None:
-    """Everything computed is of a type that the NPU has."""
+    """Computed tensors have types that the NPU supports."""
     for tensor in activations(node):
         if tensor.dtype not in (NUMBERS if _is_number(node, tensor) else CODES):
             return TypeReason(repr(tensor.name), tensor.dtype).text
@@ -160,7 +160,7 @@ def quantised(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("understood")
 def understood(node: Node, _: PlacementLimits) -> str | None:
-    """Every scale and zero point is one that the operator uses."""
+    """The operator supports the scales and zero points of its tensors."""
     try:
         check_quantisation(node)
     except OdcError as error:
@@ -170,7 +170,7 @@ def understood(node: Node, _: PlacementLimits) -> str | None:
 
 @rule(MEMORY_RULE)
 def fits_sram(node: Node, limits: PlacementLimits) -> str | None:
-    """Operands and results fit in the SRAM together; for a single image, the rows needed for one result row."""
+    """Operands and results fit in SRAM together; of a single image, only the rows for one result row have to."""
     span, dimensions = _rows_read(node), (3, 4) if node.spec.name in SEARCHES else (4,)
     needed = 0
     for tensor in activations(node):
@@ -253,7 +253,7 @@ def same_quant(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("joined-quantisation")
 def joined_quant(node: Node, limits: PlacementLimits) -> str | None:
-    """Scales and zero points agree, except for uint8, which is requantised."""
+    """Operands and result have the same scale and zero point; uint8 operands may differ and are requantised."""
     operands = [t for t in node.operands if t is not None]
     usable = all(t.dtype == "uint8" and t.quant is not None and t.quant.per_tensor for t in operands)
     return None if usable and node.results[0].dtype == "uint8" else same_quant(node, limits)
@@ -287,7 +287,7 @@ def option_in_field(instruction: str, **fields: str) -> Check:
 
 @rule("kernel")
 def kernel_in_field(node: Node, _: PlacementLimits) -> str | None:
-    """The kernel fits the instruction."""
+    """Kernel height and width fit the instruction's fields."""
     height, width = node.operand(1).static_shape[1:3]
     highest = field_range("conv", "kernel_height")[1]
     return None if max(height, width) <= highest else f"kernel {height}x{width}, at most {highest}x{highest}"
@@ -295,7 +295,7 @@ def kernel_in_field(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("channels")
 def channels(node: Node, _: PlacementLimits) -> str | None:
-    """Channels fit the instruction."""
+    """The numbers of channels fit the instruction's fields."""
     highest = field_range("conv", "channels")[1]
     rows, columns = node.operand(1).static_shape[0], node.operand(1).static_shape[-1]
     seen = max(rows, columns)
@@ -304,7 +304,7 @@ def channels(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("groups", f"at most {MOST_GROUPS} groups, or one per input channel")
 def groups(node: Node, _: PlacementLimits) -> str | None:
-    """Few groups, which become convolutions of their own, or as many as input channels (a depthwise convolution)."""
+    """Few groups, each of which becomes a convolution, or one group per input channel (a depthwise convolution)."""
     total, taken = node.operand(0).static_shape[3], node.operand(1).static_shape[3]
     count = total // taken
     if taken in (total, 1) or count <= MOST_GROUPS:
@@ -321,14 +321,14 @@ def transposed(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("positions")
 def resized(node: Node, _: PlacementLimits) -> str | None:
-    """Positions follow from integers with a constant step and are interpolated exactly."""
+    """Sampling positions have a constant step, and fixed-point arithmetic interpolates them exactly."""
     found = resize_lines(node)
     return found if isinstance(found, str) else None
 
 
 @rule("depth-multiplier")
 def depth_multiplier(node: Node, _: PlacementLimits) -> str | None:
-    """Result channels per input channel fit the instruction."""
+    """The number of result channels per input channel fits the instruction's field."""
     count = node.operand(0).static_shape[3]
     results = node.results[0].static_shape[3]
     highest = field_range("conv", "multiplier")[1]
@@ -346,7 +346,7 @@ def weights_format(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("numerics")
 def fixed_numerics(_: Node, limits: PlacementLimits) -> str | None:
-    """Requantisation is by fixed-point multipliers."""
+    """Results are requantised by fixed-point multipliers."""
     return None if limits.numerics == "fixed" else f"numerics {limits.numerics}"
 
 
@@ -397,7 +397,7 @@ def softmax_result(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("softmax-row")
 def softmax_row(node: Node, limits: PlacementLimits) -> str | None:
-    """A row fits the instruction and the tile buffer."""
+    """A row fits the tile buffer, and its length the instruction's field."""
     columns = node.operand(0).static_shape[-1] if node.operand(0).static_shape else 0
     item = node.operand(0).info.numpy.itemsize
     highest = min(field_range("softmax", "columns")[1], limits.target.local.tile_bytes // (2 * item))
@@ -406,7 +406,7 @@ def softmax_row(node: Node, limits: PlacementLimits) -> str | None:
 
 @rule("row")
 def row(node: Node, limits: PlacementLimits) -> str | None:
-    """A row fits the tile buffer twice."""
+    """Two rows fit the tile buffer."""
     columns, highest = node.operand(0).static_shape[-1], limits.target.local.tile_bytes // 4
     return None if columns <= highest else f"rows of {columns} elements, at most {highest}"
 
@@ -424,7 +424,7 @@ def padding(node: Node, _: PlacementLimits | None = None) -> str | None:
 
 @rule("moves")
 def moves(node: Node, _: PlacementLimits) -> str | None:
-    """The data movement takes few strided copies."""
+    """A few strided copies perform the data movement."""
     found = result_copies(node)
     return found if isinstance(found, str) else None
 
@@ -457,7 +457,7 @@ def moves_no_element(node: Node, _: PlacementLimits | None = None) -> str | None
 
 @rule("one-input")
 def one_input(node: Node, _: PlacementLimits) -> str | None:
-    """One operand is computed at run time, the others are constants of one element."""
+    """One operand is computed at run time; all others are constants with one element."""
     dynamic = [t for t in node.operands if t is not None and not t.is_const]
     if len(dynamic) != 1:
         return f"{len(dynamic)} operands are computed at run time"

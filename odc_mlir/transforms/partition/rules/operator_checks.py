@@ -49,7 +49,10 @@ MOST_PARTS = 3  # of a weight
 
 @rule("weights")
 def weights(node: Node, _: PlacementLimits) -> str | None:
-    """Weights have the input's type (int8: or int4, int16: or 8 bits), positive scales, codes at most 255 apart."""
+    """Weights have the input's type (for int8 also int4, for int16 also 8 bits) and positive scales.
+
+    Less their zero points, they span at most 255.
+    """
     source, filters = next(activations(node)), node.operand(1)
     if filters.dtype not in WEIGHT_TYPES[source.dtype]:
         return f"{filters.name!r} is {filters.dtype}, the input is {source.dtype}"
@@ -121,7 +124,7 @@ def runs_of(channels: list[int]) -> list[tuple[int, int, int]]:
 
 
 def weight_axis(axis: int) -> Rule:
-    """Check that several weight scales lie along ``axis``, one per result channel."""
+    """Check that weights have one scale, or one per result channel along ``axis``."""
 
     def check(node: Node, _: PlacementLimits) -> str | None:
         filters = node.operand(1)
@@ -132,7 +135,7 @@ def weight_axis(axis: int) -> Rule:
             return None
         return f"{filters.name!r} has {len(quant.scales)} scales along axis {quant.axis}"
 
-    return Rule("weight-scales", f"several weight scales lie along axis {axis}", check)
+    return Rule("weight-scales", f"weights have one scale, or one for each index of axis {axis}", check)
 
 
 def has_wide_weights(node: Node) -> bool:
@@ -226,7 +229,7 @@ def bias_operand(node: Node) -> int:
 
 @rule("bias")
 def bias(node: Node, _: PlacementLimits) -> str | None:
-    """The bias fits int32 in units of input times weights, and has one value per result channel."""
+    """The bias has one value per result channel, which fits int32 in units of input scale times weight scale."""
     values, channels = node.optional(bias_operand(node)), node.operand(1).static_shape
     if values is None:
         return None
@@ -281,7 +284,7 @@ def centred_codes(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("table")
 def by_table(node: Node, _: PlacementLimits) -> str | None:
-    """The function is a table (for 16 bits an interpolated one) or takes few steps."""
+    """A table (for 16 bits an interpolated one) or a few instructions compute the function."""
     (dynamic,) = (i for i, t in enumerate(node.operands) if t is not None and not t.is_const)
     if node.operand(dynamic).dtype == "int16":
         return wide_function(node, dynamic)
@@ -291,7 +294,7 @@ def by_table(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("slopes")
 def slopes(node: Node, limits: PlacementLimits) -> str | None:
-    """16-bit tensors have zero point 0, or the function is a table."""
+    """16-bit tensors have zero point 0, or a table computes the function."""
     if node.results[0].info.numpy.itemsize == 1 or centred_codes(node, limits) is None:
         return None
     return one_input(node, limits) or by_table(node, limits)
@@ -317,7 +320,7 @@ def searched(node: Node) -> Searched:
 
 @rule("searched-row")
 def searched_row(node: Node, limits: PlacementLimits) -> str | None:
-    """The searched row fits the instruction and the tile buffer."""
+    """The searched row fits the tile buffer, and its length the instruction's field."""
     size, item = searched(node).size, node.operand(0).info.numpy.itemsize
     spare = 4 * limits.target.sram.burst_bytes
     highest = min(field_range("reduce", "channels")[1], (limits.target.local.tile_bytes - spare) // item)
@@ -338,7 +341,7 @@ def updated_axis(node: Node) -> int | None:
 
 @rule("position")
 def updated_slice(node: Node, _: PlacementLimits) -> str | None:
-    """The position is constant, or an int32 position of one slice along one axis."""
+    """The position is constant, or is a computed int32 and selects one slice along one axis."""
     whole, part, start = node.operand(0), node.operand(1), node.operand(2)
     if start.is_const:
         return None
@@ -378,9 +381,9 @@ def gathered(node: Node) -> GatherShape:
     )
 
 
-@rule("rows", f"indices are constant, or rows fit the instruction, of at most {MOST_TABLES} tables")
+@rule("rows", f"indices are constant, or rows fit the instruction's fields and there are at most {MOST_TABLES} tables")
 def gathered_rows(node: Node, _: PlacementLimits) -> str | None:
-    """Rows and their numbers fit the instruction, and there are few tables."""
+    """Rows and their numbers fit the instruction's fields, and there are few tables."""
     if node.operand(1).is_const:
         return None
     found = gathered(node)
@@ -458,7 +461,7 @@ def sides(sizes: list[int]) -> tuple[int, int] | None:
 
 @rule("axes")
 def reduction(node: Node, _: PlacementLimits) -> str | None:
-    """The reduced dimensions form an image that fits the instruction."""
+    """The reduced dimensions form an image whose size fits the instruction's fields."""
     if reduced(node) is not None:
         return None
     shape, axes = node.operand(0).static_shape, [int(axis) for axis in node.const(1).reshape(-1)]
@@ -537,7 +540,7 @@ def matrix_sums(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("matrix-scales")
 def matrix_scales(node: Node, _: PlacementLimits) -> str | None:
-    """Operands have one scale; a single constant right matrix may have one per column."""
+    """Operands have one scale; the right operand may have one per column if it is a single constant matrix."""
     left, right, result = node.operand(0), node.operand(1), node.results[0]
     if left.dtype != result.dtype or right.dtype not in CODES:
         return f"{left.name!r} is {left.dtype}, {right.name!r} {right.dtype}, {result.name!r} {result.dtype}"
@@ -559,7 +562,7 @@ def matrix_scales(node: Node, _: PlacementLimits) -> str | None:
 
 @rule("matrices")
 def matrix_moves(node: Node, _: PlacementLimits) -> str | None:
-    """Transposing and repeating matrices takes few strided copies."""
+    """A few strided copies transpose and repeat the matrices."""
     found = matrices(node)
     if isinstance(found, str):
         return found

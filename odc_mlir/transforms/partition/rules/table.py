@@ -100,7 +100,7 @@ _PRODUCT = (_WEIGHTS, Rule("constant-bias", "the bias is constant or absent", ch
 
 _WINDOW = Rule(
     "stride-dilation",
-    "strides and dilations fit the instruction",
+    "strides and dilations fit the instruction's fields",
     check.option_in_field(
         "conv", stride_h="stride_y", stride_w="stride_x", dilation_h_factor="dilation_y", dilation_w_factor="dilation_x"
     ),
@@ -111,7 +111,7 @@ _POOL = (
     check.same_quant,
     Rule(
         "window",
-        "window and strides fit the instruction",
+        "window and strides fit the instruction's fields",
         check.option_in_field(
             "pool", filter_height="kernel_height", filter_width="kernel_width", stride_h="stride_y", stride_w="stride_x"
         ),
@@ -256,7 +256,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         Rule("constant-paddings", "paddings are constant", check.constant(1)),
         Rule(
             "paddings",
-            "height and width are padded by what an instruction can add, or with few strided copies",
+            "a load instruction can add the padding of height and width, or a few strided copies can",
             check.either(check.image_padding, check.moves),
         ),
     ),

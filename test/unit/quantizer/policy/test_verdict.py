@@ -158,9 +158,9 @@ def test_a_verdict_that_passes_tells_the_first_limit() -> None:
     sure = {"mpeir": (0.01, 0.09), "drop": (-0.5, 0.9)}
     for intervals, seen, said in (
         (sure, False, "passed"),
-        ({**sure, "mpeir": (0.01, 0.11)}, False, "passed on 12 samples (on others mpeir may miss)"),
-        ({"mpeir": (0.01, 0.09)}, False, "passed on 12 samples (on others drop may miss)"),
-        (sure, True, "passed on 12 samples (on others mpeir, drop may miss)"),
+        ({**sure, "mpeir": (0.01, 0.11)}, False, "passed on 12 samples (mpeir may miss the limit on other samples)"),
+        ({"mpeir": (0.01, 0.09)}, False, "passed on 12 samples (drop may miss the limit on other samples)"),
+        (sure, True, "passed on 12 samples (mpeir, drop may miss the limit on other samples)"),
     ):
         verdict = make_verdict(limits, {"mpeir": 0.05, "drop": 0.5}, samples=samples, intervals=intervals, seen=seen)
         assert (verdict["passed"], verdict["certain"]) == (True, said == "passed")

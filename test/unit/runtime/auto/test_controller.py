@@ -323,7 +323,7 @@ def test_what_a_verdict_could_not_know_of_an_input_is_noted(pretended: type[Pret
     pretended.result = JobResult("quantized", verdict={**LIMITS, "samples": {"same_inputs": ["mask"]}})
     session = session_of(ODC_WATCH_PERCENT="0")
     settle(session, 3)
-    assert "the quantised model was judged on recorded inputs: input 'mask' was the same in all of them" in (
+    assert "the quantised model was judged on recorded inputs: input 'mask' was the same in all samples" in (
         session.odc_status.notes
     )
 
