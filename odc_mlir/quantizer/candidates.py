@@ -28,7 +28,7 @@ from odc_mlir.quantizer.execution import float_names
 from odc_mlir.quantizer.policy.options import WIDE_HEADROOM, Options, PrecisionChoice
 from odc_mlir.quantizer.policy.products import LAYERS, SEQUENCES
 from odc_mlir.quantizer.policy.ranges import TAIL, Range, Statistics, with_room
-from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, Scheme
+from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, Scheme, ladder_of
 from odc_mlir.quantizer.refinement import RefinementCache, refine
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.support.diagnostics import typed_errors
@@ -361,13 +361,23 @@ class CandidateBuilder:
             write_given(fold_model, given)
             self._assign(fold_model, recipe, statistics)
             models.run_passes(self._context, fold_model, pipelines.QUANTIZE_BUILD[:1])
-            self.given |= copied(fold_model, options.copied_parameters)
-            values = _values(fold_model)
+            copies, values = copied(fold_model, options.copied_parameters), _values(fold_model)
+            self.given |= copies
+            precisions |= {name: choice for name in copies if (choice := self._as_copied(values[name], copies[name]))}
+            recipe = replace(recipe, precisions=tuple(precisions.items()))
             for output, input in (options.states or {}).items():
                 type = quant_ir.assigned_type(_named(values, output))
                 self.given |= {} if quant_ir.params_of(type) is None else {input: type}
         write_given(module, given | self.given)
         self._assign(module, recipe, statistics)
+
+    def _as_copied(self, value: SSAValue, type: Attribute) -> PrecisionChoice | None:
+        """Return the precision that gives ``value`` the element type of its source; None if it has it, or none does."""
+        own, wanted = (quant_ir.params_of(each) for each in (quant_ir.assigned_type(value), type))
+        if own is None or wanted is None or own[0] == wanted[0]:
+            return None
+        steps = (SCHEMES[step] for step in (self.scheme.name, *ladder_of(self.scheme.name)) if step != FLOAT)
+        return next((PrecisionChoice(step.name) for step in steps if step.activations == wanted[0]), None)
 
     def _assign(self, module: ModuleOp, recipe: models.Recipe, statistics: Statistics) -> None:
         function = models.main_of(module)

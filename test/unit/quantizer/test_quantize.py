@@ -212,6 +212,9 @@ def test_parameters_are_those_that_are_given_or_copied() -> None:
     assert made.verdict["scheme"]["conv0"] == "int8", "the parameters are for codes of the scheme"
     copied = _made(copied_parameters=["conv1=conv0"])
     assert _tensor(copied, "conv1").quant == _tensor(copied, "conv0").quant != _tensor(_direct(), "conv1").quant
+    wide = _made(copied_parameters=["conv1=conv0"], overrides={"conv0": "int16x8"})
+    assert _tensor(wide, "conv1").dtype == "int16", "a copy has its source's element type as well"
+    assert _tensor(wide, "conv1").quant == _tensor(wide, "conv0").quant
     scale = max(_tensor(_direct(), "const4").quant.scales)
     assert _tensor(_made(parameters={"const4": (scale, 0)}), "const4").quant == QuantParams((scale,), (0,)), "weights"
     with pytest.raises(OptionError, match="'const4' cannot have the parameters given for it"):
