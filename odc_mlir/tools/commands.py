@@ -120,6 +120,7 @@ def _copy_samples(arguments: argparse.Namespace) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in found.items():
         write_output(folder / name, data, UNKNOWN, overwrite=arguments.overwrite)
+    arguments.files.suggest(PROGRAM, str(folder / "digits_cnn_int8.circle"))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -128,7 +129,6 @@ def build_parser() -> argparse.ArgumentParser:
         PROGRAM,
         "Bring a model to a device: lint it, quantise it if it is float, compile it, compare the package with the "
         f"model, and write a page about the result. `{PROGRAM} COMMAND` runs one of the commands alone.",
-        epilog=f"examples: {PROGRAM} net_int8.tflite; {PROGRAM} net.circle --calibration samples.npz -o out",
     )
     add_input(parser, "model", metavar="MODEL", stdin=False, help=".circle or .tflite file, or nnpackage")
     add_input(

@@ -25,7 +25,6 @@ from odc_mlir.formats.quantities import bytes_of
 from odc_mlir.start import EXIT_INTERRUPTED, current_handler
 from odc_mlir.tools.files import (
     STDOUT_NAME,
-    add_switch,
     discard,
     error_text,
     naming,
@@ -63,18 +62,30 @@ def base_parser(
     parser = _Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
     parser.renamed = renamed
     parser.add_argument("--version", action="version", version=f"{prog} {__version__}")
-    parser.add_argument(
-        "-v", "--verbose", action="count", default=0, help="print more to stderr (repeat for debug output)"
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print only errors to stderr")
-    add_switch(parser, "--debug", "print the Python traceback of an error")
+    _add_output_flags(parser)
+    parser.set_defaults(verbose=0, quiet=False, debug=False)
     return parser
 
 
+def _add_output_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of commands and subcommands; without defaults, so that they hold before and after a subcommand."""
+    absent = argparse.SUPPRESS
+    text = "print more to stderr (repeat for debug output)"
+    parser.add_argument("-v", "--verbose", action="count", default=absent, help=text)
+    parser.add_argument("-q", "--quiet", action="store_true", default=absent, help="print only errors to stderr")
+    text = "print the Python traceback of an error"
+    parser.add_argument("--debug", action="store_true", default=absent, help=text)
+
+
 class _Parser(argparse.ArgumentParser):
-    """Argument parser that reports an error in one line, with the nearest valid name."""
+    """Argument parser whose help begins with examples and whose errors are a line with the nearest valid name."""
 
     renamed: Renamed = MappingProxyType({})
+
+    def format_help(self) -> str:
+        from odc_mlir.tools.examples import examples_of
+
+        return "".join(f"$ {line}\n" for line in examples_of(self.prog)) + "\n" + super().format_help()
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USAGE, bounded(f"{self.prog}: error: {message}{nearest(self, message)}") + "\n")
@@ -206,6 +217,7 @@ def add_command(commands: Any, name: str, help: str, body: Body, **keywords: Any
         name, help=help, allow_abbrev=False, **{"description": help, **keywords}
     )
     parser.set_defaults(body=body)
+    _add_output_flags(parser)
     return parser
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -192,6 +193,10 @@ class Files:
         """Print lines as messages; with ``-q`` they are not computed."""
         for line in () if self.quiet else lines:
             print(line, file=self.messages)
+
+    def suggest(self, *words: str) -> None:
+        """Print the command to run next, as the last line."""
+        self.tell([f"next: {shlex.join(words)}"])
 
 
 def _write_to_stdout(data: bytes) -> None:

@@ -125,6 +125,7 @@ def _edit(arguments: argparse.Namespace, edit: Edit) -> None:
 
     module = edit(arguments, api.load(arguments.model))
     save_module(module, arguments.output, overwrite=arguments.overwrite, any_reader=arguments.any_reader)
+    arguments.files.suggest("odc-lint", arguments.output)
 
 
 def _operators(arguments: argparse.Namespace) -> None:

@@ -273,6 +273,8 @@ def _compile(arguments: argparse.Namespace) -> None:
 
         arguments.files.write("report_html", lambda: render(package.report, operator_code(package)))
     arguments.files.tell(_told(arguments, package, is_modelled))
+    if arguments.output:
+        arguments.files.suggest("odc-run", arguments.output, "--load", "DATA")
     if arguments.quiet and (is_modelled or package.plan is None):
         from odc_mlir.runtime.reporting.report_partition import host_warning
 

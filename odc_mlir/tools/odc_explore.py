@@ -94,7 +94,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
         _write_best(arguments, definition, best[0])
     arguments.files.tell(_summary(definition, trials, best))
     if arguments.best and best:
-        arguments.files.tell([f"  {compile_command(definition, best[0], arguments.best)}"])
+        arguments.files.suggest(*compile_command(definition, best[0], arguments.best))
     if not best:
         why = next((trial.outcome.failure for trial in trials if trial.outcome.failure), "the constraints allow none")
         raise OptionError(f"no point is feasible: {why}", hint="try other values, or relax the constraints")
@@ -150,11 +150,11 @@ def _write_best(arguments: argparse.Namespace, definition: Definition, best: Tri
     from odc_mlir.explore.space import Machines
 
     text = Machines(definition.target).text(best.point, name=Path(arguments.best).stem)
-    command = compile_command(definition, best, arguments.best)
+    command = shlex.join(compile_command(definition, best, arguments.best))
     arguments.files.write("best", lambda: f"{_MACHINE_HEAD}# {command}\n{text}")
 
 
-def compile_command(definition: Definition, trial: Trial, target: str) -> str:
+def compile_command(definition: Definition, trial: Trial, target: str) -> list[str]:
     """Return the command that repeats the compilation of a point: machine file and options."""
     from odc_mlir.explore.space import OPTIONS
     from odc_mlir.flow import option_words
@@ -162,7 +162,7 @@ def compile_command(definition: Definition, trial: Trial, target: str) -> str:
     point = {key: value for key, value in trial.point.items() if key in OPTIONS}
     chosen = {"target": target, **definition.options, **point}
     words = [word for key, value in chosen.items() for word in option_words(f"--{key.replace('_', '-')}", str(value))]
-    return shlex.join(["odc-compile", "MODEL", *words])
+    return ["odc-compile", "MODEL", *words]
 
 
 def _summary(definition: Definition, trials: Sequence[Trial], best: Sequence[Trial]) -> Iterator[str]:

@@ -88,6 +88,8 @@ def _body(arguments: argparse.Namespace) -> int | None:
             f"{made.difference.codes}; rounding explains {made.difference.tolerance:.2g} and 0",
             hint="bisect with --max-rewrites to find the wrong rewrite",
         )
+    if arguments.output:
+        arguments.files.suggest("odc-mlir", arguments.output)
     return None
 
 

@@ -170,6 +170,7 @@ def _pack(arguments: argparse.Namespace) -> None:
         connections=arguments.connect,
     )
     write_package(files, arguments.output, overwrite=arguments.overwrite)
+    arguments.files.suggest("odc-run", arguments.output, "--load", "DATA")
 
 
 def _unpack(arguments: argparse.Namespace) -> None:

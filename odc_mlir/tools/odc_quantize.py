@@ -187,12 +187,12 @@ def _summary(arguments: argparse.Namespace, verdict: Mapping[str, Any], accepted
     """Return the summary of a quantisation, with ``-v`` also its measures and choices in full."""
     from odc_mlir.quantizer.summary import next_target, summary
 
-    step = None
-    if accepted and arguments.output:
-        step = f"odc-compile {shlex.quote(arguments.output)} --target {arguments.target or next_target(verdict)}"
-    yield from summary(model_name(shown(arguments.model)), verdict, step)
+    yield from summary(model_name(shown(arguments.model)), verdict)
     if arguments.verbose:
         yield from details(verdict, _precisions_file(arguments))
+    if accepted and arguments.output:
+        target = arguments.target or next_target(verdict)
+        yield f"next: {shlex.join(['odc-compile', arguments.output, '--target', target, '-o', 'out/package'])}"
 
 
 def details(verdict: Mapping[str, Any], precisions: str | None = None) -> Iterator[str]:

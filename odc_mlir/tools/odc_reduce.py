@@ -99,6 +99,7 @@ def _body(arguments: argparse.Namespace) -> None:
         )
     operators = f"{counted(found.before, 'operator')} before, {found.after} after"
     arguments.files.tell([f"{operators} {counted(found.checks, 'check')}"])
+    arguments.files.suggest("odc-circle", "operators", arguments.output)
 
 
 def _run(command: str, path: Path, timeout: float) -> tuple[int, str]:

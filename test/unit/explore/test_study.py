@@ -189,7 +189,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert chosen["point"] == {"array.macs_per_cycle": 256, "memory": "sram"}
     assert "has no shape like" in found["points"][2]["failure"]
     report = str(tmp_path / "r.json")
-    command = next(line.split() for line in out.out.splitlines() if line.startswith("  odc-compile MODEL"))
+    command = next(line.split()[1:] for line in out.out.splitlines() if line.startswith("next: odc-compile MODEL"))
     assert " ".join(command) in Path(best).read_text()
     assert "--memory" in command, "options of the best point are no part of its machine"
     assert compile_main([str(MODEL), *command[2:], "--json", report, "-q"]) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from odc_mlir.formats.kinds import OutputKind
 from odc_mlir.quantizer.policy.declarations import SCHEME_NAMES
 from odc_mlir.tools import commands
 from odc_mlir.tools.common import base_parser, current_words
+from odc_mlir.tools.examples import EXAMPLES
 from odc_mlir.tools.files import Input, Output, add_output, role_of
 
 # What an argument of free text may be called that names no file.
@@ -255,4 +257,25 @@ def test_old_spellings(command: str, old: list[str], new: list[str] | None, caps
     is_renamed = new is not None and "_" not in "".join([*new, *old])
     assert ("the old spelling still works in this release" in told) == is_renamed
     assert list(current_words(parser, [*old, "-q"])) == [*(new or old), "-q"]
+    assert not capsys.readouterr().err
+
+
+def test_every_help_begins_with_two_examples() -> None:
+    own = {"odc-mlir": commands.build_parser()}
+    programs = {parser.prog: parser for command in COMMANDS for _, parser in parsers(command)} | own
+    for program, parser in programs.items():
+        first, second, *_ = parser.format_help().splitlines()
+        assert first.startswith(f"$ {program}")
+        assert second.startswith(f"$ {program}")
+        assert first != second
+
+
+@pytest.mark.parametrize("line", EXAMPLES.split("\n")[1:-1])
+def test_examples_parse(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program, *words = shlex.split(line)
+    if program == "odc-mlir" and words[0] in ("samples", "completion"):
+        assert commands.main([words[0], "--help"]) == 0
+        return
+    parser = commands.build_parser() if program == "odc-mlir" else next(iter(parsers(program)))[1]
+    assert parser.parse_args(list(current_words(parser, words)))
     assert not capsys.readouterr().err

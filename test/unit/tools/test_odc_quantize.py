@@ -55,7 +55,7 @@ def test_model_reports_and_records(
     assert lines[1] == f"  file {model.stat().st_size:,} -> {out.stat().st_size:,} bytes"
     assert lines[2].startswith("  passed")
     assert all(re.search(r"\): \S+ %, (harmless|tolerable|harmful)$", line) for line in lines if line[:4] == "    ")
-    assert lines[-1] == f"  next: odc-compile {out} --target npu-256"
+    assert lines[-1] == f"next: odc-compile {out} --target npu-256 -o out/package"
     assert "mpeir" not in text
     verdict = json.loads(report.read_text())
     assert verdict["passed"]
