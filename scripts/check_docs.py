@@ -75,7 +75,7 @@ def help_of(command: str, *words: str) -> str:
 def options(command: str, words: list[str]) -> frozenset[str]:
     """Long options that a command line can have: the command's, or those of the subcommand that it starts with."""
     text = help_of(command)
-    if "COMMAND" in text.partition("\n\n")[0] and words:
+    if " COMMAND" in text and words:
         text = help_of(command, words[0])
     return frozenset(re.findall(r"--[\w-]+", text))
 

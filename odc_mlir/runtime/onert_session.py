@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from odc_mlir.runtime.session import Session, tensorinfo
@@ -30,6 +31,11 @@ class session(Session):  # onert's name
     def session(self) -> session:
         """The session of the C interface: this object."""
         return self
+
+    def update_inputs_tensorinfo(self, new_infos: Sequence[tensorinfo]) -> None:
+        """Set the shapes of all inputs; raise SessionError."""
+        for index, info in enumerate(new_infos):
+            self.set_input_tensorinfo(index, info)
 
     def infer(self, inputs_array: Any, *, measure: bool = False) -> Any:
         """Run once and return the outputs, with ``measure`` also times in milliseconds; keep them as ``outputs``."""

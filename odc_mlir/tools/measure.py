@@ -159,11 +159,14 @@ class Run:
         self.arguments.files.write_json("profile", lambda: document)
 
     def write_trace(self) -> None:
-        """Write a trace as JSON: every timed run, the modelled inference, and activity inside each segment."""
-        from odc_mlir.runtime.reporting.clocks import trace_events
+        """Write a trace of the modelled inference, or of every timed run if nothing is modelled: one clock per file."""
+        from odc_mlir.runtime.reporting.clocks import measured_trace, modelled_trace
 
-        inside = {unit.step.name: unit.trace for unit in self.segments if unit.trace}
-        document = trace_events(self.measurement.events, self.modelled, inside)
+        if self.modelled is None:
+            document = measured_trace(self.measurement.events)
+        else:
+            inside = {unit.step.name: unit.trace for unit in self.segments if unit.trace}
+            document = modelled_trace(self.modelled, inside)
         self.arguments.files.write_json("trace", lambda: document)
 
     def write_csv(self) -> None:

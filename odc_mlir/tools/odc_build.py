@@ -12,7 +12,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.start import EXIT_INTERRUPTED
-from odc_mlir.tools.common import always, base_parser, renamed_options, tool
+from odc_mlir.tools.common import always, base_parser, current_words, renamed_options, tool
 from odc_mlir.tools.files import Input, Output, add_input, add_output, add_overwrite, add_switch, role_of
 
 if TYPE_CHECKING:
@@ -66,8 +66,9 @@ def _body(arguments: argparse.Namespace) -> int | None:
     for note in flow.notes:
         logging.getLogger(__name__).warning("%s", note)
     for step in flow.steps:  # check the options of all steps before any step runs
+        parser = _tool(step.command).build_parser()
         try:
-            _tool(step.command).build_parser().parse_args(step.words)
+            parser.parse_args(list(current_words(parser, step.words)))
         except SystemExit as stop:  # the parser has reported the error
             if stop.code:
                 return int(stop.code)

@@ -127,7 +127,7 @@ def _libraries() -> Iterator[SystemFact]:
             yield SystemFact("libraries", name, str(metadata.version(name)))
         except metadata.PackageNotFoundError:
             if extra:
-                hint = f"pip install {_DISTRIBUTION}[{extra}]"
+                hint = f"pip install '{_DISTRIBUTION}[{extra}]'"
                 yield SystemFact("libraries", name, f"not installed (extra {extra})", "note", hint)
             else:
                 yield SystemFact("libraries", name, "missing", "problem", f"pip install {requirement.strip()!r}")

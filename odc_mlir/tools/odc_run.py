@@ -122,7 +122,7 @@ def _add_measuring_flags(group: argparse._ArgumentGroup) -> None:
         "--trace",
         metavar="FILE.json",
         kind=TRACE,
-        help="trace of every timed run and of the modelled one, for a trace viewer",
+        help="trace of the modelled inference, else of every timed run, for a trace viewer",
     )
 
 

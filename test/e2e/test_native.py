@@ -224,9 +224,9 @@ def test_a_session_tells_the_shapes_that_native_code_gives(test_data: Path, name
         with Session(path) as session:
             session.set_available_backends(backend)
             session.prepare()
-            told[backend] = [session.output_tensorinfo(index).dims for index in range(session.output_size())]
+            told[backend] = [session.output_tensorinfo(index).shape for index in range(session.output_size())]
             info = session.input_tensorinfo(0)
-            values = np.random.default_rng(5).integers(0, 16, info.dims).astype(info.dtype)
+            values = np.random.default_rng(5).integers(0, 16, info.shape).astype(info.dtype)
             given[backend] = session.infer([values])
     assert told["native"] == told["host"] == [array.shape for array in given["native"]]
     for found, expected in zip(given["native"], given["host"], strict=True):

@@ -228,7 +228,7 @@ def test_variables_of_recurrent_operators_stay_on_the_device(
     with Session(path) as host, Session(odc_mlir.compile(path)) as npu:
         host.prepare()
         npu.prepare()
-        shape = host.input_tensorinfo(0).dims
+        shape = host.input_tensorinfo(0).shape
         rng = np.random.default_rng(0)
         xs = [rng.integers(0, 256, shape).astype(np.uint8) for _ in range(24)]
         assert answers(npu, xs[:2]) == answers(host, xs[:2])

@@ -91,8 +91,8 @@ SCHEMA_VERSION = 2
 
 Inside = Mapping[str, Sequence[Mapping[str, Any]]]
 
-# Processes of a trace; what goes on inside segments has the following numbers.
-_MEASURED, _MODELLED, _INSIDE = range(3)
+# Processes of a trace; activity inside segments has the following numbers.
+_WHOLE, _INSIDE = 0, 1
 _HOST, _WAY, _NPU = range(3)  # threads of the modelled one
 
 
@@ -136,23 +136,22 @@ class LatencyProfile:
         return {"schema_version": SCHEMA_VERSION, "measured": measured}
 
 
-def trace_events(
-    events: Sequence[Event], modelled: Modelled | None = None, inside: Inside | None = None
-) -> dict[str, Any]:
-    """Return a trace in the trace-event format of browsers, in microseconds, with processes of its own for each clock.
-
-    Measured events count from the first one, modelled ones from the start of one inference.
-    """
-    found = list(_process(_MEASURED, "measured here: wall time of this machine"))
+def measured_trace(events: Sequence[Event]) -> dict[str, Any]:
+    """Return measured runs in the trace-event format of browsers, in microseconds from the first event."""
+    found = list(_process(_WHOLE, "measured here: wall time of this machine"))
     origin = min((event.start_seconds for event in events), default=0.0)
     for item in events:
         start = 1e6 * (item.start_seconds - origin)
-        found.append(_span(item.name, item.op, start, 1e6 * item.seconds, _MEASURED, 0))
+        found.append(_span(item.name, item.op, start, 1e6 * item.seconds, _WHOLE, 0))
+    return {"displayTimeUnit": "ms", "traceEvents": found}
+
+
+def modelled_trace(modelled: Modelled, inside: Inside) -> dict[str, Any]:
+    """Return one modelled inference in the trace-event format, with activity inside each segment."""
     starts: dict[str, float] = {}
-    if modelled is not None:
-        found += _process(_MODELLED, "modelled: one inference", {_HOST: "host", _WAY: "way to the NPU", _NPU: "NPU"})
-        found += _modelled_spans(modelled, starts)
-    for number, (name, segment) in enumerate((inside or {}).items(), _INSIDE):
+    found = list(_process(_WHOLE, "modelled: one inference", {_HOST: "host", _WAY: "way to the NPU", _NPU: "NPU"}))
+    found += _modelled_spans(modelled, starts)
+    for number, (name, segment) in enumerate(inside.items(), _INSIDE):
         found += _process(number, f"modelled: inside {name}")
         start = starts.get(name, 0.0)
         for event in segment:
@@ -174,7 +173,7 @@ def _modelled_spans(modelled: Modelled, starts: dict[str, float]) -> Iterator[di
             if thread == _NPU and part.operator is None:
                 starts[part.name] = now
             if nanoseconds:
-                yield _span(part.name, part.op, now, nanoseconds / 1000, _MODELLED, thread)
+                yield _span(part.name, part.op, now, nanoseconds / 1000, _WHOLE, thread)
                 now += nanoseconds / 1000
 
 

@@ -257,7 +257,7 @@ class Loader:
         port = port_at(self.inputs, index, "input")
         if not isinstance(info, tensorinfo):
             raise SessionError(f"a tensorinfo is needed, not {type(info).__name__}", tensor=port.info.name)
-        shape = port.inner_shape(info.shape())
+        shape = port.inner_shape(info.valid_shape())
         if port.info.shape is not None and len(shape) != len(port.info.shape):
             raise SessionError(
                 f"the input has rank {len(port.info.shape)}, the shape given has {len(shape)}", tensor=port.info.name

@@ -24,7 +24,7 @@ from odc_mlir.ops.spec import Array, Shape
 from odc_mlir.runtime.execution.binding import check_holds
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.units import Event, Watcher
-from odc_mlir.runtime.reporting.clocks import LatencyProfile, trace_events
+from odc_mlir.runtime.reporting.clocks import LatencyProfile, measured_trace
 from odc_mlir.runtime.session.loader import INTERNAL_OUTPUTS, Loader
 from odc_mlir.runtime.session.states import State
 from odc_mlir.runtime.session.tensors import SessionPort, check_choice, port_at
@@ -84,7 +84,7 @@ class SessionRecorder:
 
     def save_trace(self, path: str | os.PathLike[str] | None) -> Path:
         """Write the traced runs and return the path."""
-        return self._save(trace_events(self._measurement.events), path, TRACE_FILE, kinds.TRACE)
+        return self._save(measured_trace(self._measurement.events), path, TRACE_FILE, kinds.TRACE)
 
     def save_profile(self, path: str | os.PathLike[str] | None) -> Path:
         """Write the mean time of each operator and return the path."""

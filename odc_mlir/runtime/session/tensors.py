@@ -30,18 +30,24 @@ class tensorinfo:
     """
 
     dtype: str = "float32"
-    rank: int | None = None
     dims: Sequence[int] = ()
+    rank: int | None = None
     name: str = ""
     scale: float | None = None
     zero_point: int | None = None
 
     def __post_init__(self) -> None:
+        self.dims = list(self.dims)
         if self.rank is None:
             self.rank = len(self.dims)
 
+    @property
     def shape(self) -> tuple[int, ...]:
-        """Return the dimensions as a new shape of an input; raise SessionError unless all are known and valid."""
+        """The first ``rank`` dimensions."""
+        return tuple(self.dims[: self.rank])
+
+    def valid_shape(self) -> tuple[int, ...]:
+        """Return the shape of an input; raise SessionError unless all dimensions are known and valid."""
         rank = len(self.dims) if self.rank is None else self.rank
         if not 0 <= rank <= MAX_RANK:
             raise SessionError(f"the rank is {rank}, allowed are 0 to {MAX_RANK}", tensor=self.name or None)
@@ -97,7 +103,7 @@ class SessionPort:
     def describe(self, shape: Shape | None) -> tensorinfo:
         """Return the description for users; ``shape`` is in the model's layout."""
         dims = () if shape is None else tuple(-1 if dim is None else dim for dim in self.outer_shape(shape))
-        found = tensorinfo(self.dtype, len(dims), dims, self.info.name)
+        found = tensorinfo(self.dtype, dims, name=self.info.name)
         if (quant := self.info.quant) is not None and quant.per_tensor and not self.as_float:
             found.scale, found.zero_point = quant.scale, quant.zero_point
         return found

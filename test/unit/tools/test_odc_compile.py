@@ -140,7 +140,9 @@ def test_reports(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     headline = capsys.readouterr().out.splitlines()[-1]
     assert headline.startswith(f"  latency {time_text(1e6 * report['latency_ms'])}, modelled: ")
     assert _run(model, "-o", tmp_path / "package") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == headline, "with or without a report"
+    *_, same, step = capsys.readouterr().out.splitlines()
+    assert same == headline, "with or without a report"
+    assert step == f"next: odc-run {tmp_path / 'package'} --load DATA"
     page = _Page()
     page.feed(page_file.read_text())
     assert page.fetched == []

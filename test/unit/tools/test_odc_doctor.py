@@ -62,7 +62,7 @@ def test_problems_have_a_status_and_a_hint(capsys: pytest.CaptureFixture[str], m
     out = capsys.readouterr().out
     assert " ! surely-missing" in out
     assert "(pip install 'surely-missing>=1')" in out
-    assert "not installed (extra pictures) (pip install odc-mlir[pictures])" in out
+    assert "not installed (extra pictures) (pip install 'odc-mlir[pictures]')" in out
     assert out.endswith("1 problem\n")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from odc_mlir.transforms.circle.rewrites.table import rules
 
-z3 = pytest.importorskip("z3", reason="needs the extra proofs: pip install odc-mlir[proofs]")
+z3 = pytest.importorskip("z3", reason="needs the extra proofs: pip install 'odc-mlir[proofs]'")
 
 Term = Any
 BITS = 8
