@@ -148,6 +148,8 @@ def current_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iter
         if new and applies(following):
             notes[flag] = new
             yield f"{new}{equals}{value}"
+        elif word == "--json" and os.path.exists(following) and not following.endswith(".json"):
+            yield "--json=-"  # argparse would take the model for the output
         else:
             yield word if flag in known else f"{dashed.get(flag.replace('_', '-'), flag)}{equals}{value}"
     for old, new in notes.items() if not {"-q", "--quiet"} & set(words) else ():

@@ -68,8 +68,9 @@ def add_switch(container: Container, flag: str, help: str) -> None:
 
 
 def add_json(container: Container, kind: OutputKind, help: str) -> None:
-    """Add ``--json [FILE]``, a document for programs; without FILE it goes to standard output."""
-    add_output(container, "--json", metavar="FILE", nargs="?", const=STANDARD, kind=kind, help=f"write {help} as JSON")
+    """Add ``--json [FILE.json]``, a document for programs; without FILE it goes to standard output."""
+    text = f"write {help} as JSON"
+    add_output(container, "--json", metavar="FILE.json", nargs="?", const=STANDARD, kind=kind, help=text)
 
 
 def add_overwrite(container: Container) -> None:

@@ -141,7 +141,8 @@ def test_outputs_are_checked_before_the_work_begins(
         format="mlir",
     )
     kind = role.kind_for(arguments)
-    name = f"out{kind.suffixes[0] if kind.suffixes else ''}"
+    suffix = ".json" if action.dest == "json" else next(iter(kind.suffixes), "")
+    name = f"out{suffix}"
     given = tmp_path / "new" / name
     setattr(arguments, action.dest, str(given))
     (path,) = [Path(text) for text in (role.paths(arguments) if role.paths else [str(given)])]
@@ -177,7 +178,7 @@ MEANINGS = {
     "--emit": {"FORMAT", "object"},
     "--help": {None},
     "--io": {"float,quantized"},
-    "--json": {"FILE"},
+    "--json": {"FILE.json"},
     "--labels": {None, "FILE.npz"},
     "--load": {"DATA"},
     "--max-drop": {"POINTS"},
@@ -224,7 +225,7 @@ def test_an_option_means_the_same_in_all_commands() -> None:
     assert shared == MEANINGS
 
 
-@pytest.mark.parametrize("words", [["m.circle", "--json"], ["--json=-", "m.circle"]])
+@pytest.mark.parametrize("words", [["m.circle", "--json"], ["--json=-", "m.circle"], ["--json", "m.circle"]])
 def test_json_goes_to_standard_output_without_a_file(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
