@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from odc_mlir import targets
 from odc_mlir._version import __version__
-from odc_mlir.errors import OptionError, UnsupportedError, parsing
+from odc_mlir.errors import OptionError, UnsupportedError, did_you_mean, parsing
 
 STATE_KEYS = ("odc_build", "steps")
 
@@ -268,11 +268,17 @@ _ORDER = (
     *("one-resize", "one-optimize", "one-quantize", "one-pack", "one-codegen", "one-profile", "one-partition"),
     "one-infer",
 )
-_TRUE = ("true", "1", "yes", "on")
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 # Settings of tools that say nothing about the result.
 _SILENT = frozenset({"input_path", "output_path", "verbose", "save_intermediate", "generate_profile_data"})
 _SILENT |= {"mute_warnings", "disable_validation"}
 _LAYOUT = frozenset({"nchw_to_nhwc_input_shape", "nchw_to_nhwc_output_shape"})
+
+
+def _is_on(key: str, value: str) -> bool:
+    if value.strip().lower() not in (*_TRUE, *_FALSE, ""):
+        raise OptionError(f"{key} is {value!r}", hint="use True or False")
+    return value.strip().lower() in _TRUE
 
 
 class _Notes:
@@ -302,7 +308,7 @@ def _of_cfg(path: str, notes: _Notes) -> list[FlowStep]:
     head = next((name for name in ("onecc", "one-build") if name in parser), None)
     if head is None:
         raise OptionError("the section [onecc] is missing", location=path)
-    wanted = [name for name, value in parser[head].items() if value.strip().lower() in _TRUE]
+    wanted = [name for name, value in parser[head].items() if name != "include" and _is_on(name, value)]
     includes = parser[head].get("include", "").split()
     for name in wanted:
         if name not in _ORDER:
@@ -313,7 +319,9 @@ def _of_cfg(path: str, notes: _Notes) -> list[FlowStep]:
         notes.add(f"[backend] asks for the target {target!r}; compiling for {notes.target}")
     if "Environment" in parser:
         notes.add("[Environment] applies to the commands of onecc and is ignored here")
-    return [_one_step(name, dict(parser[name]), notes, includes) for name in _ORDER if name in wanted]
+    # As in ONE, an empty value is none.
+    given = {name: {key: value for key, value in parser[name].items() if value.strip()} for name in wanted}
+    return [_one_step(name, given[name], notes, includes) for name in _ORDER if name in wanted]
 
 
 def read_workflow(path: str, *, target: str = "npu-256") -> Flow:
@@ -415,32 +423,57 @@ def _optimize(name: str, options: Options, notes: _Notes, includes: list[str]) -
     known, flags = rules(), []
     for key, value in options.items():
         rewrite = key.replace("-", "_")
-        if rewrite in _SILENT or value.strip().lower() not in _TRUE:
+        if rewrite in _SILENT or not (_is_on(key, value) if rewrite in known else value.strip().lower() in _TRUE):
             continue
         if rewrite in _LAYOUT:
             flags += [] if "--io-layout" in flags else ["--io-layout", "nhwc"]
         elif rewrite in known:
-            flags.append(f"--{rewrite}")
+            flags.append(f"--{rewrite.replace('_', '-')}")
         elif rewrite not in ("all", "O1"):
             notes.add(f"{name}: {key} is not supported; see docs/optimizing.md")
     asked_for = "O1" in includes or any(options.get(key, "").strip().lower() in _TRUE for key in ("all", "O1"))
-    if asked_for or not any(flag[2:] in known for flag in flags):
+    if asked_for or flags in ([], ["--io-layout", "nhwc"]):
         flags.insert(0, "--O1")
     return FlowStep(name, "odc-optimize", (source, "-o", output, *flags), (source,), (output,))
 
 
+# Values of one-quantize's keys, and the options of ours that take the others.
 _SCHEMES = ("uint8", "int16")
-_QUANTIZE = frozenset(
-    {"input_data", "input_data_format", "quantized_dtype", "granularity", "input_type", "output_type", "quant_config"}
+_VALUES = {
+    "input_dtype": ("float32",),
+    "input_model_dtype": ("float32",),
+    "quantized_dtype": _SCHEMES,
+    "granularity": ("layer", "channel"),
+    "mode": ("percentile", "moving_average"),
+    "input_type": (*_SCHEMES, "float32"),
+    "output_type": (*_SCHEMES, "float32"),
+}
+_FILES = {"input_data": "--calibration", "test_data": "--evaluation", "quant_config": "--mixed"}
+_RANGE_OPTIONS = {
+    "percentile": {"min_percentile": "low", "max_percentile": "high"},
+    "moving_average": {"moving_avg_batch": "batch", "moving_avg_const": "constant"},
+}
+_NOT_HERE = frozenset(
+    {"tensor_name", "scale", "zero_point", "src_tensor_name", "dst_tensor_name", "ampq_qerror_ratio"}
+    | {"force_quantparam", "copy_quantparam", "fake_quantize", "requantize", "TF-style_maxpool", "evaluate_result"}
+    | {"ampq", "ampq_algorithm", "ampq_bisection_visq", "bisection_type", "u8_layernorm_with_s16_variance"}
+    | {"u8_softmax_with_s16_sub_exp", "print_mae", "print_mape", "print_mpeir", "print_mse"}
+    | {"print_top1_match", "print_top5_match"}
 )
-_RANGES = {"percentile": "percentile", "moving_average": "moving-average"}
 
 
 def _quantize(name: str, options: Options, notes: _Notes, includes: list[str]) -> FlowStep:
     source, output = _paths(name, options)
+    numbers = {key for names in _RANGE_OPTIONS.values() for key in names}
+    known = {*_VALUES, *_FILES, *numbers, *_NOT_HERE, *_SILENT, "input_data_format"}
+    for key, value in options.items():
+        if key not in known:
+            raise OptionError(f"{name} has no key {key!r}", hint=did_you_mean(key, known).strip() or None)
+        if value not in (allowed := _VALUES.get(key, (value,))):
+            raise OptionError(f"{key} of {name} is {value!r}", hint=f"use one of {', '.join(allowed)}")
+        if key in _NOT_HERE and value.strip().lower() not in _FALSE:
+            notes.add(f"{name}: {key} is not supported; see odc-quantize --help")
     dtype = options.get("quantized_dtype", "uint8")
-    if dtype not in _SCHEMES:
-        raise UnsupportedError(f"quantized_dtype of {name} is {dtype!r}", hint=f"use one of {', '.join(_SCHEMES)}")
     words = [source, "-o", output, "--scheme", dtype, "--no-help", "--allow-accuracy-loss"]
     reads = [source]
     per_channel = options.get("granularity", "layer" if dtype == "uint8" else "channel") == "channel"
@@ -448,15 +481,18 @@ def _quantize(name: str, options: Options, notes: _Notes, includes: list[str]) -
     for key, flag in (("input_type", "--input-type"), ("output_type", "--output-type")):
         if key in options and options[key] != dtype:
             words += [flag, "float" if options[key] == "float32" else options[key]]
-    for key, flag in (("input_data", "--calibration"), ("quant_config", "--mixed")):
+    for key, flag in _FILES.items():
         if key in options:
             words += [flag, options[key]]
             reads.append(options[key])
-    if options.get("mode") in _RANGES:
-        words += ["--ranges", _RANGES[options["mode"]]]
-    for key in options:
-        if key not in _QUANTIZE | _SILENT | {"mode"}:
-            notes.add(f"{name}: {key} is not supported; see odc-quantize --help")
+    if "input_data" not in options:
+        words += ["--calibration", "random"]
+    mode = options.get("mode", "percentile")
+    chosen = {new: options[key] for key, new in _RANGE_OPTIONS[mode].items() if key in options}
+    if chosen or "mode" in options:
+        words += ["--ranges", mode.replace("_", "-")]
+    for new, value in chosen.items():
+        words += ["--range-option", f"{new}={value}"]
     return FlowStep(name, "odc-quantize", tuple(words), tuple(reads), (output,))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import shlex
@@ -29,9 +30,12 @@ from odc_mlir.tools.files import add_input, add_output, add_switch
 
 if TYPE_CHECKING:
     from odc_mlir.formats.calibration import Pictures
+    from odc_mlir.ops.spec import Array
 
 _SHOWN_EVERY_SECONDS = 0.05
 _MOST_OVERRIDES, _LONGEST_OVERRIDES = 4, 240  # layers, and characters, that are printed
+RANDOM = "random"
+_RANDOM_SAMPLES = 3
 COMMON_FLAGS = frozenset({"--calibration", "--labels", "--allow-accuracy-loss", *map(flag_of, in_group(COMMON))})
 
 
@@ -71,7 +75,7 @@ def add_common_flags(group: argparse._ArgumentGroup) -> None:
         group,
         "--calibration",
         metavar="DATA",
-        help="samples: .npz, HDF5, a folder of raw files or images, or a text file that lists raw files",
+        help="samples: .npz, HDF5, a folder of raw files or images, a text file that lists raw files, or random",
     )
     add_switch(group, "--labels", "measure accuracy: labels are array y of the samples' file")
     add_options(group, in_group(COMMON))
@@ -100,8 +104,25 @@ def add_data_flags(group: argparse._ArgumentGroup) -> None:
 
 def common_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the keyword arguments for the flags of :func:`add_common_flags`, without those left out."""
-    data = {"calibration": arguments.calibration, "labels": True if arguments.labels else None}
+    calibration: Any = arguments.calibration
+    if calibration == RANDOM and not os.path.exists(RANDOM):
+        calibration = _random_samples(arguments.model)
+    data = {"calibration": calibration, "labels": True if arguments.labels else None}
     return _given(data | {name: getattr(arguments, name) for name in in_group(COMMON)})
+
+
+def _random_samples(model: str) -> list[list[Array]]:
+    """Return made-up samples for ``--calibration random``, with a warning; unknown dimensions are 1."""
+    from odc_mlir.formats.samples import random_inputs
+    from odc_mlir.runtime.api import open_executor
+    from odc_mlir.runtime.execution.graph import index_limits
+
+    logging.getLogger(__name__).warning(
+        "%s: ranges are recorded on random inputs; give real ones for an accurate model", model
+    )
+    graph = open_executor(model, backend="host").graph
+    wanted = [(info.info.numpy, tuple(extent or 1 for extent in info.shape or ())) for info in graph.input_infos()]
+    return [random_inputs(wanted, seed, index_limits(graph)) for seed in range(_RANDOM_SAMPLES)]
 
 
 def all_options(arguments: argparse.Namespace) -> dict[str, Any]:

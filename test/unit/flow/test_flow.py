@@ -115,13 +115,13 @@ def test_a_configuration_of_one(tmp_path: Path) -> None:
     flow = read_cfg(str(tmp_path / "a.cfg"))
     assert [step.text for step in flow.steps] == [
         "odc-opt -q -t circle a.tflite -o a.circle",
-        "odc-optimize a.circle -o b.circle --O1 --convert_nchw_to_nhwc --io-layout nhwc",
+        "odc-optimize a.circle -o b.circle --O1 --convert-nchw-to-nhwc --io-layout nhwc",
         "odc-quantize b.circle -o c.circle --scheme int16 --no-help --allow-accuracy-loss --granularity channel "
-        "--io quantized --calibration list.txt",
+        "--io quantized --calibration list.txt --ranges percentile --range-option low=1",
         "odc-package pack c.circle -o pack",
         "odc-compile c.circle -o a.tvn --target npu-256",
     ]
-    assert [note.split(":")[1].split()[0] for note in flow.notes] == ["fuse_bcq", "min_percentile", "backend"]
+    assert [note.split(":")[1].split()[0] for note in flow.notes] == ["fuse_bcq", "backend"]
 
 
 def test_inputs_and_outputs_of_one_have_types_of_their_own(tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_inputs_and_outputs_of_one_have_types_of_their_own(tmp_path: Path) -> No
     (tmp_path / "a.cfg").write_text(f"{text}quantized_dtype=uint8\ninput_type=float32\noutput_type=uint8\n")
     (tmp_path / "b.cfg").write_text(f"{text}quantized_dtype=int16\noutput_type=uint8\n")
     (first,), (second,) = (read_cfg(str(tmp_path / name)).steps for name in ("a.cfg", "b.cfg"))
-    assert first.text.endswith("--granularity tensor --io quantized --input-type float")
-    assert second.text.endswith("--granularity channel --io quantized --output-type uint8")
+    assert first.text.endswith("--granularity tensor --io quantized --input-type float --calibration random")
+    assert second.text.endswith("--granularity channel --io quantized --output-type uint8 --calibration random")
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,24 @@ def test_inputs_and_outputs_of_one_have_types_of_their_own(tmp_path: Path) -> No
         ("[onecc]\none-import-onnx=True\n[one-import-onnx]\ninput_path=a\n", UnsupportedError, "not supported"),
         (
             "[onecc]\none-quantize=True\n[one-quantize]\ninput_path=a\noutput_path=b\nquantized_dtype=int3\n",
-            UnsupportedError,
-            "'int3'",
+            OptionError,
+            "'int3'; use one of uint8, int16",
+        ),
+        (
+            "[onecc]\none-quantize=True\n[one-quantize]\ninput_path=a\noutput_path=b\ngranularity=channnel\n",
+            OptionError,
+            "granularity of one-quantize is 'channnel'; use one of layer, channel",
+        ),
+        (
+            "[onecc]\none-quantize=True\n[one-quantize]\ninput_path=a\noutput_path=b\nmax_percentil=99\n",
+            OptionError,
+            "no key 'max_percentil'; did you mean 'max_percentile'",
+        ),
+        ("[onecc]\none-quantize=Ture\n", OptionError, "one-quantize is 'Ture'; use True or False"),
+        (
+            "[onecc]\none-optimize=1\n[one-optimize]\ninput_path=a\noutput_path=b\nfuse_gelu=Yess\n",
+            OptionError,
+            "fuse_gelu is 'Yess'",
         ),
     ],
 )
