@@ -59,8 +59,8 @@ from odc_mlir.dialects.npu_layers import (
     MoveOp,
     PadOp,
     PoolOp,
-    PositionOp,
     ResizeOp,
+    UpdateOp,
 )
 from odc_mlir.isa.fields import LARGEST_SHIFT, LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
 
@@ -83,7 +83,6 @@ __all__ = [
     "PadOp",
     "PoolKind",
     "PoolOp",
-    "PositionOp",
     "ReduceKind",
     "ReduceOp",
     "ReshapeOp",
@@ -94,6 +93,7 @@ __all__ = [
     "SigmoidKind",
     "SigmoidOp",
     "SoftmaxOp",
+    "UpdateOp",
     "code_range",
     "dialect",
     "dtype_of",
@@ -375,13 +375,13 @@ TENSOR_OPS = (
     MoveOp,
     PadOp,
     PoolOp,
-    PositionOp,
     ReduceOp,
     ReshapeOp,
     ResizeOp,
     ScaleOp,
     SigmoidOp,
     SoftmaxOp,
+    UpdateOp,
 )
 
 

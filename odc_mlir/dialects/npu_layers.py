@@ -485,26 +485,46 @@ class ArgMaxOp(NpuTensorOp):
 
 
 @irdl_op_definition
-class PositionOp(NpuTensorOp):
-    """One of a few positions as a code: ``clamp(input[index], 0, highest)``, ``[1]`` of int16."""
+class UpdateOp(NpuTensorOp):
+    """``input`` with one row of each table replaced: ``output[k, clamp(position[index], 0, R - 1)] = rows[k]``.
 
-    name = "npu.position"
-    OPERAND_DTYPES: ClassVar = ("int32",)
-    DTYPES: ClassVar = ("int16",)
+    ``input`` and ``output`` are ``[K, R, C]``, ``rows`` ``[K, C]``.
+    """
+
+    name = "npu.update"
+    OPERAND_DTYPES: ClassVar = (*CODE_TYPES, "int32")
 
     input = operand_def(TENSOR)
+    rows = operand_def(TENSOR)
+    position = operand_def(TENSOR)
     index = prop_def(INT)
-    highest = prop_def(INT)
 
-    assembly_format = "$input `[` $index `]` `highest` $highest attr-dict `:` type($input) `->` type($output)"
+    assembly_format = (
+        "$input `at` $position `[` $index `]` `to` $rows attr-dict "
+        "`:` type($input) `,` type($rows) `,` type($position) `->` type($output)"
+    )
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of a table."""
+        return shape_of(self.input)[2] * item_bytes(self.input)
 
     def verify_operation(self) -> None:
-        source, index = shape_of(self.input), self.index.value.data
-        if len(source) != 1 or not 0 <= index < source[0]:
-            raise VerifyException(f"{self.name} takes element {index} of a vector, not of {list(source)}")
-        if shape_of(self.output) != (1,):
-            raise VerifyException(f"{self.name} gives one position, not {list(shape_of(self.output))}")
-        self.check_clamp(0, self.highest.value.data)
+        tables, rows, numbers = (shape_of(value) for value in (self.input, self.rows, self.position))
+        dtypes = (dtype_of(self.output), dtype_of(self.output), "int32")
+        for value, dtype in zip((self.input, self.rows, self.position), dtypes, strict=True):
+            if dtype_of(value) != dtype:
+                raise VerifyException(f"{self.name} takes {dtype} here, not {dtype_of(value)}")
+        if len(tables) != 3 or rows != (tables[0], tables[2]) or shape_of(self.output) != tables:
+            raise VerifyException(
+                f"{self.name} replaces rows of [K, R, C] by [K, C], not of {list(tables)} by {list(rows)} "
+                f"to {list(shape_of(self.output))}"
+            )
+        if len(numbers) != 1 or not 0 <= self.index.value.data < numbers[0]:
+            raise VerifyException(
+                f"{self.name} takes element {self.index.value.data} of a vector, not of {list(numbers)}"
+            )
+        self.check_fields("scatter", count=tables[0], rows=tables[1], row_bytes=self.row_bytes)
 
 
 @irdl_op_definition

@@ -277,10 +277,12 @@ class NpuFunctions(InterpreterFunctions):
         (x,) = args
         return (np.asarray(x.argmax(axis=-1), storage(op.output)),)
 
-    @impl(npu.PositionOp)
-    def run_position(self, interpreter: Interpreter, op: npu.PositionOp, args: PythonValues) -> PythonValues:
-        (x,) = args
-        return (x[[_integer(op.index)]].clip(0, _integer(op.highest)).astype(storage(op.output)),)
+    @impl(npu.UpdateOp)
+    def run_update(self, interpreter: Interpreter, op: npu.UpdateOp, args: PythonValues) -> PythonValues:
+        tables, rows, position = args
+        found = tables.copy()
+        found[:, position[_integer(op.index)].clip(0, tables.shape[1] - 1)] = rows
+        return (found,)
 
     @impl(npu.GatherOp)
     def run_gather(self, interpreter: Interpreter, op: npu.GatherOp, args: PythonValues) -> PythonValues:

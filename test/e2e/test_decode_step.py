@@ -7,6 +7,7 @@ import pytest
 
 import odc_mlir
 from helpers.decode_step import decode_step
+from odc_mlir.runtime import Session
 from odc_mlir.runtime.package import Package
 from odc_mlir.support.text import parse_module
 from odc_mlir.universe import make_context
@@ -35,3 +36,22 @@ def test_a_token_joins_the_cache_at_its_position(package: Package, position: int
         np.testing.assert_array_equal(ours, host)
     changed = (found[1] != codes[1]).any(axis=(0, 2))
     assert np.flatnonzero(changed).tolist() == [min(max(position, 0), POSITIONS - 1)]
+
+
+def test_a_ring_of_rows_stays_on_the_device(package: Package) -> None:
+    """The caches are states: a token changes a row where it is, and after the last row the first comes again."""
+    module = parse_module(make_context(), decode_step(32, 2, POSITIONS))
+    names = zip(package.outputs[1:], package.inputs[1:3], strict=True)
+    ring = odc_mlir.compile(module, target="npu-256", strict=True, states=[f"{y.name}={x.name}" for y, x in names])
+    random = np.random.default_rng(1)
+    with Session(ring, "host") as host, Session(ring, strict=True) as npu:
+        for step in range(POSITIONS + 2):
+            codes = [random.integers(-128, 128, ring.inputs[at].shape).astype(np.int8) for at in (0, 1)]
+            inputs = [*codes, np.array([0, step % POSITIONS, 0], np.int32)]
+            np.testing.assert_array_equal(npu.infer(inputs)[0], host.infer(inputs)[0])
+        for name, rows in host.get_state().items():
+            np.testing.assert_array_equal(npu.get_state()[name], rows)
+    moved = [each["cycles"] for each in ring.report["layers"] if each["op"] == "DYNAMIC_UPDATE_SLICE"]
+    plain = [each["cycles"] for each in package.report["layers"] if each["op"] == "DYNAMIC_UPDATE_SLICE"]
+    assert len(moved) == 2
+    assert moved == plain, "an input that nothing else needs is changed where it is as well"

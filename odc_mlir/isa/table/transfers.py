@@ -21,6 +21,7 @@ from odc_mlir.isa.table.shorthand import (
 
 CODINGS = ("raw", "rice", "huffman")
 FORMS = ("full", "bias")
+POSITION_BYTES = 4  # of a row number of ``scatter``
 _STRIDES = (
     count("size0", 16, "contiguous bytes"),
     factor("size1", 12, "runs of size0 (pixels)"),
@@ -84,6 +85,12 @@ def _gather(v: fields.Values) -> fields.Effects:
     return fields.Effects(
         (fields.Area("indices", count * index_bytes(v)), table), (fields.Area("target", count * size),)
     )
+
+
+def _scatter(v: fields.Values) -> fields.Effects:
+    count, size = v["count"], v["row_bytes"]
+    tables = fields.Area("target", count * v["rows"] * size, picked=(count, size))
+    return fields.Effects((fields.Area("position", POSITION_BYTES), fields.Area("source", count * size)), (tables,))
 
 
 def index_bytes(v: fields.Values) -> int:
@@ -238,5 +245,21 @@ GATHER = fields.Instruction(
     ),
     "copy the rows of a table whose numbers were computed to SRAM",
     _gather,
+    fields.Cost("shortest = count"),
+)
+SCATTER = fields.Instruction(
+    "scatter",
+    0x1A,
+    fields.Queue.WEIGHT,
+    (
+        sram("source", "first byte of the rows"),
+        sram("position", "first byte of the row number, 32 bits"),
+        sram("target", "first byte of the tables"),
+        count("count", 16, "tables, one after the other"),
+        count("rows", 24, "rows of each table"),
+        count("row_bytes", 20, "bytes of a row"),
+    ),
+    "replace one row of each table in SRAM, at a computed number",
+    _scatter,
     fields.Cost("shortest = count"),
 )

@@ -6,8 +6,8 @@ import numpy as np
 
 from odc_mlir.errors import InputError, SimulationError
 from odc_mlir.isa.fields import BIAS, COMMON_RECORD_BYTES, LARGEST_SHIFT, SCALE
-from odc_mlir.isa.table.transfers import CODINGS, index_bytes, param_bytes
-from odc_mlir.simulator.boxes import Box, box, picked_bytes
+from odc_mlir.isa.table.transfers import CODINGS, POSITION_BYTES, index_bytes, param_bytes
+from odc_mlir.simulator.boxes import Box, box, picked_bytes, view
 from odc_mlir.simulator.engines.machine import (
     DTYPES,
     InstructionCost,
@@ -170,6 +170,25 @@ def gather(m: Machine, v: Values) -> InstructionCost:
         if wrong.any():
             raise InputError(f"index {places[wrong][0]} is out of range; allowed are 0 to {rows - 1}")
         out[...] = data.reshape(rows, size)[places].reshape(-1)
+    return InstructionCost(shortest=count)
+
+
+def scatter(m: Machine, v: Values) -> InstructionCost:
+    """A row into each of several tables that lie one after the other, at a row number from SRAM, limited to a table."""
+    source, start = _sram(m, v["source"])
+    numbers, first = _sram(m, v["position"])
+    target, end = _sram(m, v["target"])
+    count, rows, size = v["count"], v["rows"], v["row_bytes"]
+    require(count > 0 and rows > 0 and size > 0, f"writes to {count} tables of {rows} rows of {size} bytes")
+    place = m.access.read(numbers, Box(first, POSITION_BYTES))
+    new = m.access.read(source, Box(start, count * size))
+    tables = Box(end, count * rows * size)
+    is_whole = rows == 1 or target.written is None or bool(view(target.written, tables).all())
+    require(is_whole, "replaces rows of tables that were never written")
+    out = m.access.write(target, tables, moved=picked_bytes(end, size, count * rows, count, target.burst))
+    if out is not None and new is not None and place is not None:
+        row = min(max(int.from_bytes(place.tobytes(), "little", signed=True), 0), rows - 1)
+        out.reshape(count, rows, size)[:, row] = new.reshape(count, size)
     return InstructionCost(shortest=count)
 
 

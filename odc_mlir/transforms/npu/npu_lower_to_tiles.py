@@ -60,14 +60,13 @@ from odc_mlir.transforms.npu.schedule.layer_plan import follower_of
 from odc_mlir.transforms.npu.schedule.layers import Layer, ProgramLayers, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
 from odc_mlir.transforms.npu.schedule.lstm_stream import lstm_commands
-from odc_mlir.transforms.npu.schedule.move_stream import gather_commands, move_commands
+from odc_mlir.transforms.npu.schedule.move_stream import gather_commands, move_commands, update_commands
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS, Buffer, Command, command
 from odc_mlir.transforms.npu.schedule.resize_stream import resize_commands
 from odc_mlir.transforms.npu.schedule.tensor_ir import becomes_instructions, slot_bytes, tiling_of
 from odc_mlir.transforms.npu.schedule.vector_stream import (
     argmax_commands,
     elementwise_commands,
-    position_commands,
     reduce_commands,
     softmax_commands,
 )
@@ -266,16 +265,16 @@ class TileArgMax(TilePattern[npu.ArgMaxOp]):
     stream = staticmethod(argmax_commands)
 
 
-class TilePosition(TilePattern[npu.PositionOp]):
-    """``npu.position``."""
-
-    stream = staticmethod(position_commands)
-
-
 class TileGather(TilePattern[npu.GatherOp]):
     """``npu.gather``."""
 
     stream = staticmethod(gather_commands)
+
+
+class TileUpdate(TilePattern[npu.UpdateOp]):
+    """``npu.update``."""
+
+    stream = staticmethod(update_commands)
 
 
 class TileResize(TilePattern[npu.ResizeOp]):
@@ -322,7 +321,7 @@ class NpuLowerToTilesPass(ProgramPatternPass):
             TileMove,
             TileReduce,
             TileArgMax,
-            TilePosition,
+            TileUpdate,
             TileGather,
             TileResize,
             TileSoftmax,

@@ -16,7 +16,8 @@ inputs have no buffer and stay in their region.
 
 A state that is kept from run to run is an input and an output in one buffer. If the program computes the next value
 elsewhere and copies it there at the end, the value is computed there from the start instead, unless the program reads
-bytes of the state after their replacement.
+bytes of the state after their replacement. A tensor that begins as a copy of another, which nothing else needs any
+more, takes its place: the row that ``scatter`` replaces in a cache costs one row.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class NpuShareArenaPass(ProgramPatternPass):
         while KEPT_STATES in job.program.attributes and _merge_state(job.block):
             pass
         apply_patterns_to([ShareArena()], [item for item in job.block.ops if type(item) is BufferOp])
+        while _continue_in_place(job.block):
+            pass
 
 
 _COMPUTED = (Space.ARENA, Space.OUTPUTS)  # spaces of the tensors that a program computes; an input is written before it
@@ -70,13 +73,54 @@ def _merge_state(block: Block) -> bool:
             continue
         if not _can_merge(state, value, program.commands[:index]):
             continue
-        Rewriter.erase_op(program.ops[index])
-        kept, replaced = program.declarations[state], program.declarations[value]
-        kept.properties["gives"] = DenseArrayBase.from_list(i32, [*state.gives, *value.binds])
-        replaced.buffer.replace_all_uses_with(kept.buffer)
-        Rewriter.erase_op(replaced)
+        _merge(program, state, value, [index])
         return True
     return False
+
+
+def _merge(program: DecodedProgram, kept: Buffer, replaced: Buffer, copies: Sequence[int]) -> None:
+    """Let ``kept`` hold what ``replaced`` does, so that these commands, which copy one to the other, go away."""
+    for index in copies:
+        Rewriter.erase_op(program.ops[index])
+    declared, other = program.declarations[kept], program.declarations[replaced]
+    declared.properties["gives"] = DenseArrayBase.from_list(i32, [*kept.gives, *replaced.binds, *replaced.gives])
+    other.buffer.replace_all_uses_with(declared.buffer)
+    Rewriter.erase_op(other)
+
+
+def _continue_in_place(block: Block) -> bool:
+    """Compute a tensor that begins as a copy of another in the place of that one; return success."""
+    program = DecodedProgram(block)
+    touched = [
+        {
+            buffer
+            for areas in command.immediates.effects
+            for area in areas
+            for buffer, _, _ in spans(command.places, area)
+        }
+        for command in program.commands
+    ]
+    for index, command in enumerate(program.commands):
+        if (found := _whole_copy(command)) is None:
+            continue
+        old, new = found
+        if {old.space, new.space} != {Space.ARENA} or new.takes or any(new in each for each in touched[:index]):
+            continue
+        after = range(index + 1, len(touched))
+        back = [later for later in after if _whole_copy(program.commands[later]) == (new, old)]
+        if bool(old.gives) == bool(back) and not any(old in touched[later] for later in after if later not in back):
+            _merge(program, old, new, [index, *back])
+            return True
+    return False
+
+
+def _whole_copy(command: Command) -> tuple[Buffer, Buffer] | None:
+    """Return the buffers that ``command`` makes equal by a copy of all bytes; None if it does anything else."""
+    if command.mnemonic != "copy":
+        return None
+    (source, start), (target, end) = command.places["source"], command.places["target"]
+    is_whole = (start, end) == (0, 0) and source.size == target.size == command.immediates.values["bytes"]
+    return (source, target) if is_whole else None
 
 
 def _can_merge(state: Buffer, value: Buffer, commands: Sequence[Command]) -> bool:

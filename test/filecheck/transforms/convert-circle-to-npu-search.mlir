@@ -38,21 +38,15 @@ func.func @smallest_int16(%x: tensor<3x4x!quant.uniform<i16:f32, 0.5>>) -> tenso
 
 // -----
 
-// One slice at a computed position: a mask of 0 and 1 by its number.
+// One slice at a computed position.
 func.func @updated(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5:3>>, %z: tensor<2x1x4x!quant.uniform<i8:f32, 0.5:3>>, %s: tensor<3xi32>) -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5:3>> {
   %0 = circle.dynamic_update_slice(%x, %z, %s) : (tensor<2x5x4x!quant.uniform<i8:f32, 0.5:3>>, tensor<2x1x4x!quant.uniform<i8:f32, 0.5:3>>, tensor<3xi32>) -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5:3>>
   func.return %0 : tensor<2x5x4x!quant.uniform<i8:f32, 0.5:3>>
 }
 // CHECK-LABEL: func.func @updated(
 // CHECK: npu.program @segment_0
-// CHECK: %[[N:.*]] = npu.constant <"0x00000100020003000400">
-// CHECK-NEXT: %[[P:.*]] = npu.position %{{.*}}[1] highest 4
-// CHECK-NEXT: %[[D:.*]] = npu.elementwise sub %[[N]], %[[P]] a_scale <1073741824, 1> b_scale <1073741824, 1> out_scale <1073741824, 1> clamp(-1, 1)
-// CHECK-NEXT: %[[K:.*]] = npu.lut %[[D]] table
-// CHECK-NEXT: %[[V0:.*]] = npu.elementwise mul %{{.*}}, %[[K]] a_zero 3 out_zero 3 out_scale <1073741824, 1> clamp(-128, 127)
-// CHECK-NEXT: %[[M:.*]] = npu.lut %[[D]] table
-// CHECK-NEXT: %[[V1:.*]] = npu.elementwise mul %{{.*}}, %[[M]] a_zero 3 out_zero 3 out_scale <1073741824, 1> clamp(-128, 127)
-// CHECK-NEXT: npu.elementwise add %[[V0]], %[[V1]] a_zero 3 b_zero 3 out_zero 3
+// CHECK: %[[Z:.*]] = npu.reshape %{{.*}} -> tensor<2x4x
+// CHECK-NEXT: npu.update %{{.*}} at %{{.*}}[1] to %[[Z]] : tensor<2x5x4x
 
 // -----
 

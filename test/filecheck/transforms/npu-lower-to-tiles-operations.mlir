@@ -48,17 +48,16 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 
 // -----
 
-// A number is limited to a code.
+// All tables are copied, unless the result takes their place, and rows are replaced.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  npu.program @position(%s: tensor<3xi32>) -> tensor<1x!quant.uniform<i16:f32, 1.0>> {
-    %y = npu.position %s[1] highest 4 : tensor<3xi32> -> tensor<1x!quant.uniform<i16:f32, 1.0>>
-    odc.yield %y : tensor<1x!quant.uniform<i16:f32, 1.0>>
+  npu.program @update(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x4x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3xi32>) -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>> {
+    %y = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x4x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %y : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
   }
 }
-// CHECK-LABEL: npu.program @position(
-// CHECK: npu.isa.load source %{{.*}} + 4
-// CHECK-NEXT: npu.isa.vop kind "min" {{.*}} act_max 4
-// CHECK-NEXT: npu.isa.store
+// CHECK-LABEL: npu.program @update(
+// CHECK: npu.isa.copy {{.*}} bytes 40
+// CHECK-NEXT: npu.isa.scatter {{.*}} position %{{.*}} + 4 {{.*}} count 2 rows 5 row_bytes 4
 // CHECK-NEXT: npu.isa.halt
 
 // -----

@@ -22,7 +22,7 @@ LONGEST_FUNCTION_LINES = 90
 TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
-    "transforms/npu": 11_545,
+    "transforms/npu": 11_565,
     "quantizer": 11_387,
     "transforms/circle": 6_840,
     "transforms/native": 6_480,
@@ -33,12 +33,12 @@ LINE_BUDGETS = {
     "formats": 5_790,
     "runtime/auto": 4_545,
     "transforms/quant": 4_280,
-    "dialects": 4_595,
+    "dialects": 4_615,
     "simulator": 3_990,
     "runtime/reporting": 3_625,
     TOP_LEVEL: 4_100,
     "transforms/partition": 3_630,
-    "isa": 2_950,
+    "isa": 2_960,
     "runtime": 2_680,
     "runtime/session": 3_055,
     "runtime/execution": 2_500,

@@ -189,6 +189,21 @@ def test_a_number_of_no_row_is_an_error(place: int) -> None:
         run(text, [places], constants=bytes(60), inputs=[("int64", (2,))], outputs=[("uint8", (2, 5))])
 
 
+@pytest.mark.parametrize(("place", "row"), [(-3, 0), (0, 0), (2, 2), (3, 3), (4, 3), (1 << 30, 3)])
+def test_a_row_of_each_table_is_replaced(place: int, row: int) -> None:
+    """The number is limited to the rows of a table."""
+    tables, new = bytes_of(40), bytes_of(10) + 100
+    text = """\
+copy source=inputs:0 target=outputs:0 bytes=40 post=0
+scatter source=inputs:128 position=inputs:256 target=outputs:0 count=2 rows=4 row_bytes=5 wait=0
+halt"""
+    inputs = [("uint8", (40,)), ("uint8", (10,)), ("int32", (1,))]
+    found = run(text, [tables, new, np.array([place], "int32")], inputs=inputs, outputs=[("uint8", (2, 4, 5))])
+    wanted = tables.reshape(2, 4, 5).copy()
+    wanted[:, row] = new.reshape(2, 5)
+    assert (found.outputs[0] == wanted).all()
+
+
 @pytest.mark.parametrize(
     ("start", "size", "rows", "bursts"),
     [(0, 32, 9, 1), (0, 16, 9, 1), (8, 32, 1, 2), (0, 33, 1, 2), (0, 33, 32, 2), (0, 34, 16, 2), (0, 34, 17, 2),
@@ -205,6 +220,14 @@ def test_rows_are_charged_the_most_bursts_of_any(start: int, size: int, rows: in
         ("gather indices=constants:0 target=arena:0 count=1 rows=1 row_bytes=1", "not with off-chip constants"),
         ("gather indices=inputs:0 target=inputs:2 count=1 rows=1 row_bytes=1", "writes 2..2 of the inputs, which it"),
         ("gather indices=inputs:0 target=arena:0 count=1 rows=9 row_bytes=8", "reads 0..71 of the constants"),
+        (
+            "scatter source=inputs:0 position=inputs:0 target=arena:0 count=0 rows=1 row_bytes=1",
+            "writes to 0 tables of 1 rows of 1 bytes",
+        ),
+        (
+            "scatter source=inputs:0 position=inputs:0 target=arena:0 count=1 rows=2 row_bytes=1",
+            "replaces rows of tables that were never written",
+        ),
         ("pfill count=0", "fills no entry: count is 0"),
         ("pfill count=2 target=255", "writes 255..256 of the parameter buffer, which has 256 units"),
         ("pfill count=1 out_exponent=-32", "field out_exponent is -32, allowed: -31..31"),

@@ -221,7 +221,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         "'z' has shape [1, 1, 8], 'x' shape [2, 5, 8], and the position",
     ),
     ("position", lambda: with_operand(updating((5, 8), (1, 8)), 2, dtype="int64"), "'s' is int64"),
-    ("position", lambda: updating((1 << 15, 1), (1, 1)), "32768 positions, at most 32767"),
+    ("position", lambda: updating((1 << 16, 2, 1), (1 << 16, 1, 1)), "65536 tables, at most 65535"),
     ("rows", lambda: gathering((65, 2, 3), 4, axis=1), "65 tables, at most 64"),
     ("rows", lambda: gathering((2, 3), 1 << 16), "65536 rows taken, at most 65535"),
     ("rows", lambda: gathering((1 << 24, 1), 4), "16777216 rows, at most 16777215"),

@@ -5,27 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle_types import tensor_type
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.numerics.elementwise import joined_codes
-from odc_mlir.numerics.fixed import code_range
-from odc_mlir.numerics.lut import codes_by_bits
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.npu.lowering.decompositions import moved_operands, result_copies
 from odc_mlir.transforms.npu.lowering.site import (
-    UNIT,
     Benefit,
     LowerToNpu,
     Site,
     blob_of,
-    exact_sum,
     pair_of,
-    product,
     quant_of,
 )
 from odc_mlir.transforms.partition.rules.checks import moves_no_element
@@ -73,11 +66,7 @@ class LowerGather(LowerToNpu):
 
 
 class LowerDynamicUpdateSlice(LowerToNpu):
-    """DYNAMIC_UPDATE_SLICE of one slice at a computed position, to a sum of masked tensors.
-
-    No instruction uses a computed address. The mask is 1 for the slice at the position, else 0: the operand is
-    multiplied by the opposite mask, the update by the mask, and both are added. Factors of 0 and 1 round nothing.
-    """
+    """DYNAMIC_UPDATE_SLICE of one slice at a computed position, to ``npu.update``."""
 
     operators = ("DYNAMIC_UPDATE_SLICE",)
 
@@ -87,18 +76,12 @@ class LowerDynamicUpdateSlice(LowerToNpu):
     def rewrite(self, site: Site) -> None:
         axis = updated_axis(site.node)
         assert axis is not None, "the placement rules require one slice"
-        shape, zero = site.result.static_shape, pair_of(site.result)[1]
-        mask_shape = (shape[axis], *[1] * (len(shape) - axis - 1))
-        differences = _differences(site, axis, mask_shape)
-        low, high = code_range(site.result.dtype)
-
-        def masked(index: int, mask: SSAValue) -> SSAValue:
-            value = site.constant_or_operand(index)
-            return site.emit(product(value, mask, site.result_type, (zero, 0, zero), UNIT, (low, high)))
-
-        kept = masked(0, _mask(site, differences, at_zero=0))
-        new = masked(1, _mask(site, differences, at_zero=1))
-        site.finish(exact_sum(npu.ElementwiseKind.ADD, kept, new, site.result_type, zero, (low, high)))
+        shape = site.result.static_shape
+        outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+        tables = site.reshape(site.constant_or_operand(0), (outer, shape[axis], inner))
+        rows = site.reshape(site.constant_or_operand(1), (outer, inner))
+        kind = site.result_of_shape(outer, shape[axis], inner)
+        site.finish(npu.UpdateOp(tables, rows, site.operand(2), kind, index=axis))
 
 
 class LowerMove(LowerToNpu):
@@ -144,22 +127,3 @@ def _with_quantisation(site: Site, index: int) -> SSAValue:
     if info.is_const:
         return site.emit(npu.ConstantOp(blob_of(table[info.array()]), kind))
     return site.emit(npu.LutOp(site.operand(index), kind, table=blob_of(table)))
-
-
-def _differences(site: Site, axis: int, shape: tuple[int, ...]) -> SSAValue:
-    """Return -1, 0 and 1 for slices before the position, at it and after it."""
-    size = shape[0]
-    position = npu.PositionOp(site.operand(2), _codes("int16", (1,)), index=axis, highest=size - 1)
-    numbers = npu.ConstantOp(blob_of(np.arange(size, dtype="<i2")), _codes("int16", shape))
-    values = site.emit(numbers), site.emit(position)
-    return site.emit(exact_sum(npu.ElementwiseKind.SUB, *values, _codes("int8", shape), 0, (-1, 1)))
-
-
-def _mask(site: Site, differences: SSAValue, *, at_zero: int) -> SSAValue:
-    """Return ``at_zero`` where a difference is 0, else 1 - ``at_zero``."""
-    table = np.where(codes_by_bits("int8") == 0, at_zero, 1 - at_zero).astype(np.int8)
-    return site.emit(npu.LutOp(differences, differences.type, table=blob_of(table)))
-
-
-def _codes(dtype: str, shape: tuple[int, ...]) -> Attribute:
-    return tensor_type(dtype, shape, _PLAIN)

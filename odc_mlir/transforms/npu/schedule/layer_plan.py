@@ -37,7 +37,7 @@ from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import ports
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.lstm_stream import plan_lstm
-from odc_mlir.transforms.npu.schedule.move_stream import gather_choice, move_cycles
+from odc_mlir.transforms.npu.schedule.move_stream import gather_choice, move_cycles, update_choice
 from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder, Resident, largest_gap, place_residents
 from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
 from odc_mlir.transforms.npu.schedule.tensor_ir import (
@@ -357,6 +357,8 @@ def _only_choice(op: Operation, target: Target, room: int, sources: tuple[bool, 
         return TilingChoice(None, plan.cycles, plan.program_bytes)
     if isinstance(op, npu.GatherOp):
         return gather_choice(op, target)
+    if isinstance(op, npu.UpdateOp):
+        return update_choice(op, target)
     if isinstance(op, npu.ResizeOp):
         resized = plan_resize(op, target, room, source_stays=sources[0], result_stays=result)
         return TilingChoice(None, resized.cycles, resized.program_bytes)

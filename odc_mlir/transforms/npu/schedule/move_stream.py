@@ -11,6 +11,7 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.isa.fields import Runs, Space
 from odc_mlir.isa.instructions import field_range
+from odc_mlir.isa.table.transfers import POSITION_BYTES
 from odc_mlir.targets import MemoryPort, Target
 from odc_mlir.transforms.npu.schedule.cost import (
     instruction_bytes,
@@ -28,6 +29,7 @@ from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
 BUFFERS = 2
 LARGEST_RUN = field_range("load", "size0")[1]
 LARGEST_COUNT = field_range("load", "size1")[1]
+_LARGEST_COPY = field_range("copy", "bytes")[1]
 LEVELS = 3  # loops of one transfer, contiguous elements included
 BURSTS = 64  # elements that make transfers worth their bursts
 ROLLED_TRANSFERS = 12  # of a copy that remain in the program once loops are rolled
@@ -255,3 +257,21 @@ def gather_choice(op: npu.GatherOp, target: Target) -> TilingChoice:
     latency = 2 * sram.read_latency_cycles + sram.write_latency_cycles
     cycles = latency + max(moved / sram.bytes_per_cycle, commands * npu.shape_of(op.indices)[1])
     return TilingChoice(None, cycles + commands * step_cycles(target) / 2, commands * instruction_bytes("gather"))
+
+
+def update_commands(layer: Layer[npu.UpdateOp], memories: LocalMemories) -> Iterator[Command]:
+    """Yield a copy of all tables, which goes away where the result takes their place, and the change of rows."""
+    tables, rows, position = layer.sources
+    count, size, _ = tables.shape
+    for start, part in parts(npu.size_bytes(layer.op.output), _LARGEST_COPY):
+        yield command("copy", source=tables.at(start), target=layer.result.at(start), bytes=part)
+    number = position.at(layer.op.index.value.data * POSITION_BYTES)
+    fields = {"count": count, "rows": size, "row_bytes": layer.op.row_bytes}
+    yield command("scatter", source=rows.at(0), position=number, target=layer.result.at(0), **fields)
+
+
+def update_choice(op: npu.UpdateOp, target: Target) -> TilingChoice:
+    """Return the only choice, with the cost of copying all tables."""
+    sram, moved = target.sram, 2 * npu.size_bytes(op.output) + 2 * npu.size_bytes(op.rows)
+    cycles = 2 * (sram.read_latency_cycles + sram.write_latency_cycles) + moved / sram.bytes_per_cycle
+    return TilingChoice(None, cycles + step_cycles(target), instruction_bytes("copy") + instruction_bytes("scatter"))

@@ -425,7 +425,7 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
         (area,) = reads if mnemonic == "load" else writes
         return cost.transfer_bytes(area.runs or Runs(area.size), burst) / width
     size = read_bytes(immediates, burst)
-    if mnemonic == "gather":
+    if mnemonic in ("gather", "scatter"):
         size += v["count"] * v["row_bytes"]  # written where other transfers have a local memory
     if mnemonic not in ("wload", "mload"):
         return cost.transfer_bytes(Runs(size), burst) / width

@@ -424,17 +424,6 @@ def argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iter
         yield flat("store", layer.result.at(first * number), (output, 0), count * number)
 
 
-def position_commands(layer: Layer[npu.PositionOp], memories: LocalMemories) -> Iterator[Command]:
-    """Yield the commands that clamp one number to a code."""
-    source, result = memories.take(Space.TILE, [Slot("number", (1,), "i32"), Slot("position", (1,), "i16")])
-    yield flat("load", layer.source.at(layer.op.index.value.data * _WORD), (source, 0), _WORD)
-    types = {"a_type": "i32", "b_type": "i32", "out_type": "i16"}
-    ones = dict.fromkeys(("size0", "size1", "size2", "a_stride0", "b_stride0"), 1)
-    places = {"a": (source, 0), "b": (source, 0), "output": (result, 0)}
-    yield command("vop", kind="min", **types, **ones, **places, act_min=0, act_max=layer.op.highest.value.data)
-    yield flat("store", layer.result.at(0), (result, 0), layer.result.item_bytes)
-
-
 class VectorWork(NamedTuple):
     """Work of an operation in ``tiles`` equal parts.
 

@@ -18,7 +18,6 @@ from odc_mlir.errors import OdcError
 from odc_mlir.isa.fields import ACCUMULATOR_BITS, LARGEST_WIDE_FACTOR
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.numerics.convolution import convert_bias
-from odc_mlir.numerics.fixed import code_range
 from odc_mlir.ops.bias import adds_in_64_bits, in_other_units, scale_ratios, scales_in_use
 from odc_mlir.ops.indexing import gather_axes
 from odc_mlir.ops.infer.common import constants, named, normal_axis
@@ -350,9 +349,21 @@ def updated_slice(node: Node, _: PlacementLimits) -> str | None:
     axis = updated_axis(node)
     if axis is None or len(whole.static_shape) > MOST_DIMENSIONS:
         return f"{part.name!r} has {shape_text(part)}, {whole.name!r} {shape_text(whole)}, and the position is computed"
-    size = whole.static_shape[axis]
-    highest = code_range("int16")[1]
-    return None if size <= highest else f"{size} positions, at most {highest}"
+    shape, item = whole.static_shape, whole.info.numpy.itemsize
+    return _beyond_fields(
+        "scatter",
+        count=("tables", math.prod(shape[:axis])),
+        rows=("positions", shape[axis]),
+        row_bytes=("bytes of a slice", math.prod(shape[axis + 1 :]) * item),
+    )
+
+
+def _beyond_fields(mnemonic: str, **values: tuple[str, int]) -> str | None:
+    """Return which value, by field of the instruction and with its meaning, the field does not hold."""
+    for field, (what, value) in values.items():
+        if value > (highest := field_range(mnemonic, field)[1]):
+            return f"{value} {what}, at most {highest}"
+    return None
 
 
 class GatherShape(NamedTuple):
@@ -390,14 +401,12 @@ def gathered_rows(node: Node, _: PlacementLimits) -> str | None:
     if (tables := found.batches * found.outer) > MOST_TABLES:
         return f"{tables} tables, at most {MOST_TABLES}"
     row_bytes = found.inner * node.operand(0).info.numpy.itemsize
-    for what, value, field in (
-        ("rows taken", found.taken, "count"),
-        ("rows", found.rows, "rows"),
-        ("bytes of a row", row_bytes, "row_bytes"),
-    ):
-        if value > (highest := field_range("gather", field)[1]):
-            return f"{value} {what}, at most {highest}"
-    return None
+    return _beyond_fields(
+        "gather",
+        count=("rows taken", found.taken),
+        rows=("rows", found.rows),
+        row_bytes=("bytes of a row", row_bytes),
+    )
 
 
 def moves_where_constant(index: int) -> Check:

@@ -558,35 +558,35 @@ func.func @f(%x: tensor<2x3x!quant.uniform<i8:f32, 0.5>>) {
 
 // -----
 
-func.func @f(%s: tensor<3xi32>) {
-  %0 = npu.position %s[3] highest 4 : tensor<3xi32> -> tensor<1x!quant.uniform<i16:f32, 1.0>>
+func.func @f(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x4x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3xi32>) {
+  %0 = npu.update %x at %s[3] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x4x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.position takes element 3 of a vector, not of [3]
+// CHECK: npu.update takes element 3 of a vector, not of [3]
 
 // -----
 
-func.func @f(%s: tensor<3xi32>) {
-  %0 = npu.position %s[0] highest 4 : tensor<3xi32> -> tensor<2x!quant.uniform<i16:f32, 1.0>>
+func.func @f(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x3x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3xi32>) {
+  %0 = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x3x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.position gives one position, not [2]
+// CHECK: npu.update replaces rows of [K, R, C] by [K, C], not of [2, 5, 4] by [2, 3] to [2, 5, 4]
 
 // -----
 
-func.func @f(%s: tensor<3xi64>) {
-  %0 = npu.position %s[0] highest 4 : tensor<3xi64> -> tensor<1x!quant.uniform<i16:f32, 1.0>>
+func.func @f(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x4x!quant.uniform<i16:f32, 0.5>>, %s: tensor<3xi32>) {
+  %0 = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x4x!quant.uniform<i16:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.position takes numbers of int32, not int64
+// CHECK: npu.update takes int8 here, not int16
 
 // -----
 
-func.func @f(%s: tensor<3xi32>) {
-  %0 = npu.position %s[0] highest 40000 : tensor<3xi32> -> tensor<1x!quant.uniform<i16:f32, 1.0>>
+func.func @f(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x4x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x4x!quant.uniform<i8:f32, 0.5>>, tensor<3x!quant.uniform<i8:f32, 0.5>> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.position: clamp [0, 40000] is not an interval inside [-32768, 32767]
+// CHECK: npu.update takes int32 here, not int8
 
 // -----
 

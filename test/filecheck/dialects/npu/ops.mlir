@@ -63,8 +63,8 @@ func.func @searched(%x: tensor<2x3x!quant.uniform<i8:f32, 0.5>>) {
   %1 = npu.argmax %x : tensor<2x3x!quant.uniform<i8:f32, 0.5>> -> tensor<2xi64>
   func.return
 }
-func.func @positioned(%s: tensor<3xi32>) {
-  %0 = npu.position %s[1] highest 4 : tensor<3xi32> -> tensor<1x!quant.uniform<i16:f32, 1.0>>
+func.func @updated(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x4x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3xi32>) {
+  %0 = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x4x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 func.func @gathered(%t: tensor<1x2x9x4x!quant.uniform<i16:f32, 0.5>>, %i: tensor<1x3xi64>) {
@@ -73,7 +73,7 @@ func.func @gathered(%t: tensor<1x2x9x4x!quant.uniform<i16:f32, 0.5>>, %i: tensor
 }
 // CHECK: npu.argmax %{{.*}} -> tensor<2xi32>
 // CHECK-NEXT: npu.argmax %{{.*}} -> tensor<2xi64>
-// CHECK: npu.position %{{.*}}[1] highest 4 : tensor<3xi32> -> tensor<1x
+// CHECK: npu.update %{{.*}} at %{{.*}}[1] to %{{.*}} : tensor<2x5x4x
 // CHECK: npu.gather %{{.*}}[%{{.*}}] : tensor<1x2x9x4x{{.*}}, tensor<1x3xi64> -> tensor<1x2x3x4x
 
 func.func @resized(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>, %y: tensor<1x2x2x1x!quant.uniform<i16:f32, 0.5>>) {
