@@ -47,7 +47,7 @@ def by_harm(layers: Sequence[LayerRow]) -> list[LayerRow]:
 _STATUSES = {
     PASSED: ("passed", "against its limits", "good"),
     FAILED: ("failed", "against its limits", "bad"),
-    UNCHECKED: ("not checked", "limits hold on made-up inputs only", "bad"),
+    UNCHECKED: ("not checked", "limits hold, but not as in use", "bad"),
 }
 
 _SIDES = ("float", "quantized")

@@ -335,7 +335,7 @@ def _load(
             hint="leave such samples out; masks do as well with a large negative number",
         )
     if options.rollout is not None:
-        samples = options.rollout.through(samples)
+        samples = options.rollout.through(samples, may_be_shuffled=labels is None)
     answers = _answers(labels, found.labels, len(samples)) if wanted and labels is not None else None
     loaded = _Loaded(samples, answers, list(range(len(samples))))
     if options.repeats or (options.rollout is not None and options.rollout.pairs):  # frames that repeat have new states

@@ -35,8 +35,10 @@ _ENDS = frozenset(
     + ["updated", "old", "initial", "init", "current"]
 )
 _LIKE = 0.5  # part of the joint range of an input and an output that both cover if one may be the other's next value
+# Samples that are no stream, and states that go farther by half a bit if each is held for some frames: they are taken
+# as held, and as a bit louder, at the price of a bit of the codes.
+_HELD, _FARTHER, _LOUDER = 8, 2.0**0.5, 2.0
 _SHORT = 8  # frames, or independent samples: fewer show little of how errors add up
-_STATE_ROOM = 1.3  # of states that single samples give: a later one exceeds the largest, and stays limited
 _GROWTH_DB = 3.0  # by which the last steps of sequences are worse than all if errors still grow
 
 Places = tuple[tuple[int, int], ...]
@@ -47,7 +49,7 @@ class Rollout:
     """Runs of the float model ``graph`` and of quantised ones over sequences.
 
     ``pairs``: its states, empty until samples show some; ``how`` they are known. ``steps``: of each frame, its number
-    in its sequence, from 0.
+    in its sequence, from 0. ``are_shuffled``: samples are in another order than in use.
     """
 
     graph: Graph
@@ -55,10 +57,11 @@ class Rollout:
     how: str = DECLARED
     places: Places = ()
     steps: list[int] = field(default_factory=list)
+    are_shuffled: bool = False
+    _each: int = 1  # frames of each sample
     _frames: list[list[Array]] = field(default_factory=list)
     _numbers: dict[int, int] = field(default_factory=dict)  # of frames, by identity
     _given: dict[int, list[Array]] = field(default_factory=dict)  # samples with other states than frames, by identity
-    _louder: dict[int, list[Array]] = field(default_factory=dict)  # frames that reach the given states, by identity
 
     @classmethod
     def of(
@@ -112,37 +115,52 @@ class Rollout:
         first = dict(zip(hidden, map(initial_value, self.pairs, [infos[place] for place in hidden]), strict=True))
         return replace(found, records=[_filled(sample, first, len(infos)) for sample in found.records])
 
-    def through(self, samples: list[list[Array]]) -> list[list[Array]]:
-        """Return ``samples`` as frames: with the float model's own states, except where a sequence starts."""
+    def through(self, samples: list[list[Array]], *, may_be_shuffled: bool = True) -> list[list[Array]]:
+        """Return ``samples`` as frames: with the float model's own states, except where a sequence starts.
+
+        Shuffled samples that hide how far states go are held, louder, for some frames, of which the last is returned.
+        """
         if not self.pairs:
             self._set(*self._shown(samples))
         if not self.pairs:
             return samples
         starts = self._starts(samples)
-        frames = self._rolled(samples, starts)
-        for sample, frame, is_start in zip(samples, frames, starts, strict=True):
-            self._numbers[id(frame)] = len(self._frames)
-            self._frames.append(frame)
-            if any(np.any(sample[place]) for _, place in self.places) and not all(
-                np.allclose(frame[place], sample[place], 1e-3, 1e-6) for _, place in self.places
-            ):
-                self._given[id(frame)] = sample
-            self.steps.append(0 if is_start else self.steps[-1] + 1)
-        if self._are_apart:
-            factor, inputs = self._missing(samples, frames), {*range(len(samples[0]))} - self._hidden
-            louder = [_scaled(sample, factor, inputs) for sample in samples]
-            self._louder |= zip(map(id, frames), self._rolled(louder, starts), strict=True)
+        own = self._rolled(samples, starts)
+        given = {place: sample for place, sample in enumerate(samples) if self._gives_others(sample, own[place])}
+        if not self._frames and may_be_shuffled:
+            held = self._rolled(*_repeated(samples, starts, _HELD))[_HELD - 1 :: _HELD]
+            go_farther = self._reach(held, own) > _FARTHER
+            self.are_shuffled = 2 * len(given) > len(samples) or (go_farther and self._are_unlike(samples, starts))
+            self._each = _HELD if self.are_shuffled and go_farther else 1
+        if self._each > 1:
+            inputs = {*range(len(samples[0]))} - self._hidden
+            every, starts = _repeated([_scaled(sample, inputs) for sample in samples], starts, self._each)
+            own = self._rolled(every, starts)
+        self._numbers |= {id(frame): number for number, frame in enumerate(own, len(self._frames))}
+        self._frames += own
+        self.steps += _steps(starts).tolist()
+        frames = own[self._each - 1 :: self._each]
+        self._given |= {id(frames[place]): sample for place, sample in given.items()}
         return frames
+
+    def _gives_others(self, sample: list[Array], frame: list[Array]) -> bool:
+        """Return whether ``sample`` gives other states than ``frame`` has."""
+        pairs = [(sample[place], frame[place]) for _, place in self.places]
+        return any(np.any(given) for given, _ in pairs) and not all(np.allclose(b, a, 1e-3, 1e-6) for a, b in pairs)
 
     @property
     def _hidden(self) -> set[int]:
         """Places of inputs that are states."""
         return {place for _, place in self.places}
 
-    @property
-    def _are_apart(self) -> bool:
-        """True if most samples give other states than the model makes of the samples before."""
-        return 2 * len(self._given) > len(self._frames)
+    def _are_unlike(self, samples: Sequence[Sequence[Array]], starts: Sequence[bool]) -> bool:
+        """Return whether no input resembles, in values or size, that of the sample before, as in streams they do."""
+        steps, memories = _steps(starts), [0]
+        for place, array in enumerate(samples[0]):
+            if array.dtype.kind == "f" and place not in self._hidden and np.count_nonzero(steps) >= _SHORT:
+                values = np.stack([sample[place].ravel() for sample in samples]).astype(np.float64)
+                memories += [_memory(values, steps), _memory(np.square(values).mean(axis=1, keepdims=True), steps)]
+        return max(memories) == 1
 
     def _rolled(self, samples: Sequence[list[Array]], starts: Sequence[bool]) -> list[list[Array]]:
         """Return ``samples`` with the states that the float model makes of the samples before."""
@@ -155,26 +173,17 @@ class Rollout:
             frames.append(frame)
         return frames
 
-    def _missing(self, samples: Sequence[list[Array]], frames: Sequence[list[Array]]) -> float:
-        """Return by how much given states exceed those that most frames reach, at most twice: a bit of the codes."""
-        most = 2.0
+    def _reach(self, samples: Sequence[list[Array]], frames: Sequence[list[Array]]) -> float:
+        """Return by how much states of most ``samples`` exceed those of most ``frames``."""
         sizes = [
             [float(np.median([np.abs(each[place]).max(initial=0.0) for each in every])) for _, place in self.places]
             for every in (samples, frames)
         ]
-        ratios = [given / own for given, own in zip(*sizes, strict=True) if own > 0.0]
-        return float(np.clip(max(ratios, default=1.0), 1.0, most))
+        return max((given / own for given, own in zip(*sizes, strict=True) if own > 0.0), default=1.0)
 
     def with_given(self, samples: Sequence[Sequence[Array]]) -> list[Sequence[Array]]:
-        """Return ``samples``, which are frames, and others for ranges: with the states that were given.
-
-        If most have other states than the frames, later states exceed the given ones too, and inputs in use are larger.
-        """
-        given = [self._given[id(sample)] for sample in samples if id(sample) in self._given]
-        if not self._are_apart:
-            return [*samples, *given]
-        louder = [self._louder[id(sample)] for sample in samples if id(sample) in self._louder]
-        return [*samples, *(_scaled(sample, _STATE_ROOM, self._hidden) for sample in given), *louder]
+        """Return ``samples``, which are frames, and others for ranges: with the states that were given."""
+        return [*samples, *(self._given[id(sample)] for sample in samples if id(sample) in self._given)]
 
     def _starts(self, samples: Sequence[Sequence[Array]]) -> list[bool]:
         first = [samples[0][place] for _, place in self.places]
@@ -224,19 +233,9 @@ class Rollout:
     @cached_property
     def independent(self) -> int:
         """Number of independent samples that tell as much as the frames: one in each time that frames stay alike."""
-        frames, steps = len(self._frames), np.array(self.steps)
-        longest = 0
-        for arrays in zip(*self._frames, strict=True):
-            values = np.stack([np.ravel(array) for array in arrays]).astype(np.float64)
-            values -= values.mean(axis=0)
-            whole, lag = float(np.square(values).sum()), 0
-            # Frames at this distance in a sequence still have a correlation above a half.
-            while (
-                lag < frames and 2.0 * (values[lag:] * values[: frames - lag])[steps[lag:] >= lag].sum() > whole > 0.0
-            ):
-                lag += 1
-            longest = max(longest, lag)
-        return max(self.steps.count(0), frames // max(1, 2 * longest - 1))
+        rows = (np.stack(list(map(np.ravel, arrays))) for arrays in zip(*self._frames, strict=True))
+        longest = max(_memory(values.astype(np.float64), np.array(self.steps)) for values in rows)
+        return max(self.steps.count(0), len(self._frames) // max(1, 2 * longest - 1))
 
     def in_blocks(self, samples: Sequence[Sequence[Array]], count: int) -> NDArray[np.int64]:
         """Return places of ``samples`` such that every ``count``-th is one block of consecutive frames."""
@@ -248,9 +247,9 @@ class Rollout:
         """Return why the roll-out does not show errors in use, each reason with its remedy; ``steps``: of `by_step`."""
         longest, last = max(self.steps) + 1, steps[-1]["sqnr_db"]
         found = {}
-        if self._are_apart:
+        if self.are_shuffled:
             found["samples are no consecutive frames"] = (
-                "samples give states other than the model makes of the samples before: give consecutive frames"
+                "inputs differ like shuffled ones, or states are not the model's own: give consecutive frames"
             )
         if self.independent < _SHORT:
             found[f"frames tell as much as {counted(self.independent, 'sample')}"] = (
@@ -280,15 +279,36 @@ class Rollout:
         return found
 
 
+def _repeated(samples: list[list[Array]], starts: Sequence[bool], times: int) -> tuple[list[list[Array]], list[bool]]:
+    """Return each sample so many times, and which of these start a sequence."""
+    every = [sample for sample in samples for _ in range(times)]
+    return every, [is_start and number == 0 for is_start in starts for number in range(times)]
+
+
+def _steps(starts: Sequence[bool]) -> NDArray[np.int64]:
+    """Return the number of each frame in its sequence, of which the first is among ``starts``."""
+    numbers = np.arange(len(starts))
+    return numbers - np.maximum.accumulate(np.where(starts, numbers, 0))
+
+
+def _memory(values: NDArray[np.float64], steps: NDArray[np.int64]) -> int:
+    """Return for how many frames of a sequence ``values`` keep a correlation above a half; 0 if they never vary."""
+    values = values - values.mean(axis=0)
+    whole, count, lag = float(np.square(values).sum()), len(values), 0
+    while lag < count and 2.0 * (values[lag:] * values[: count - lag])[steps[lag:] >= lag].sum() > whole > 0.0:
+        lag += 1
+    return lag
+
+
 def initial_value(pair: StatePair, info: TensorInfo) -> Array:
     """Return a state before the first run, as its input has it."""
     return np.frombuffer(initial_bytes(pair, info), info.info.numpy).reshape(info.static_shape)
 
 
-def _scaled(sample: list[Array], factor: float, places: Set[int]) -> list[Array]:
-    """Return ``sample`` with real arrays at ``places`` times ``factor``."""
+def _scaled(sample: list[Array], places: Set[int]) -> list[Array]:
+    """Return ``sample`` with real arrays at ``places`` as loud as they may be in use."""
     return [
-        value * value.dtype.type(factor) if place in places and value.dtype.kind == "f" else value
+        value * value.dtype.type(_LOUDER) if place in places and value.dtype.kind == "f" else value
         for place, value in enumerate(sample)
     ]
 

@@ -31,6 +31,7 @@ from odc_mlir.quantizer.policy.verdict import (
     NOTE,
     OF_ANSWERS,
     OF_LABELS,
+    OPEN,
     PROBLEM,
     R2_LIMIT,
     Limit,
@@ -461,11 +462,16 @@ def _search_in_vain(o: JudgedCandidate) -> Iterator[str]:
 
 
 def _states(o: JudgedCandidate) -> Iterator[str]:
-    """Yield texts for states that were found, and for doubts about them."""
-    if o.states is not None and o.states["known"] != DECLARED:
+    """Yield texts for states that were found, and for outputs that may be states."""
+    if o.states is None:
+        yield from _unshown_states(o)
+    elif o.states["known"] != DECLARED:
         for output, input in o.states["pairs"].items():
             how = o.states["known"]
             yield f"output {output!r} is taken for the next input {input!r} ({how}); if this is wrong: --state none"
+
+
+def _unshown_states(o: JudgedCandidate) -> Iterator[str]:
     yield from (f"{doubt}: {remedy}" for doubt, remedy in o.doubts_of_states.items())
 
 
@@ -521,6 +527,7 @@ CHECKS = (
     VerdictCheck("constant outputs that may be constant", NOTE, lambda o: o.silent[1]),
     VerdictCheck("lost outputs beside missed limits", NOTE, lambda o: o.lost_outputs[0] if o.misses_own_limits else ()),
     VerdictCheck("states", NOTE, _states),
+    VerdictCheck("states in use", OPEN, lambda o: () if o.states is None else _unshown_states(o)),
     VerdictCheck("recall of classes", NOTE, lambda o: recall_findings(o.measured.recalls)),
     VerdictCheck("classes without samples", NOTE, _classes),
     VerdictCheck("samples without float outputs", NOTE, _partly_finite),

@@ -330,17 +330,18 @@ def worst_layers(layers: Sequence[LayerError], count: int = WORST_LAYERS) -> lis
 
 SCHEMA_VERSION = 1
 
-# Statuses of a verdict; UNCHECKED: limits hold, but on made-up inputs only.
+# Statuses of a verdict; UNCHECKED: limits hold, but on made-up inputs only, or not over sequences as in use.
 PASSED, FAILED, UNCHECKED = "passed", "failed", "unchecked"
 _NOT_CHECKED = "not checked: no samples were given; limits hold on made-up inputs only"
 _GIVE_SAMPLES = "give samples: --calibration or --evaluation (in Python calibration or evaluation)"
+_NOT_IN_USE = "not checked as in use, though limits hold on these frames"
 VARY_MORE = "give samples for which outputs vary as they do in use"
 KEPT_BY_CONSTANTS = "constant outputs would meet, or nearly meet, all limits except R²"
 
 
 # Severities of findings. A problem fails the model, and so does doubt: the limits hold, but too few samples show that
-# they hold on others. A note changes no status.
-PROBLEM, DOUBT, NOTE = "problem", "doubt", "note"
+# they hold on others. An open question leaves the model unchecked. A note changes no status.
+PROBLEM, DOUBT, OPEN, NOTE = "problem", "doubt", "open", "note"
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,9 +391,9 @@ def make_verdict(
         }
         for limit in limits
     ]
-    texts = {kind: [item.text for item in findings if item.severity == kind] for kind in (PROBLEM, DOUBT, NOTE)}
+    texts = {kind: [item.text for item in findings if item.severity == kind] for kind in (PROBLEM, DOUBT, OPEN, NOTE)}
     holds = all(check["passed"] for check in checks) and not texts[PROBLEM]
-    status = FAILED if not holds or texts[DOUBT] else UNCHECKED if made_up else PASSED
+    status = FAILED if not holds or texts[DOUBT] else UNCHECKED if made_up or texts[OPEN] else PASSED
     main = next((check for check in checks if not check["passed"]), checks[0])
     empty: dict[str, Any] = {"front": [], "outputs": [], "steps": []}
     empty |= {name: {} for name in ("coverage", "scheme", "float_reasons", "saturated_biases", "choices")}
@@ -411,7 +412,7 @@ def make_verdict(
         "worst_layers": [layer.to_dict() for layer in worst_layers(layers)],
         "layers": [layer.to_dict() for layer in layers],
         "samples": dict(samples),
-        "findings": texts[NOTE],
+        "findings": [*texts[OPEN], *texts[NOTE]],
         **empty,
         **parts,
     }
@@ -426,7 +427,7 @@ def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
         for check in (checks if failed else checks[:2])
     ]
     if not failed:
-        return f"{passed_text(verdict) if verdict['passed'] else _NOT_CHECKED}: {', '.join(texts)}"
+        return f"{passed_text(verdict) if verdict['passed'] else unchecked_text(verdict)}: {', '.join(texts)}"
     text = "; ".join([*verdict["problems"], *([", ".join(texts)] if texts else [])])
     if not texts:
         return f"failed: {text}"
@@ -447,6 +448,12 @@ def passed_text(verdict: Mapping[str, Any]) -> str:
     if verdict["certain"]:
         return "passed"
     return f"passed on {counted(verdict['samples']['checked_on'], 'sample')} ({reservation(verdict)})"
+
+
+def unchecked_text(verdict: Mapping[str, Any]) -> str:
+    """Return the text for an unchecked model, with the reasons if samples do not show its states in use."""
+    doubts = () if verdict["samples"].get("made_up", True) else verdict["samples"]["doubts_of_states"]
+    return f"{_NOT_IN_USE} ({'; '.join(doubts)})" if doubts else _NOT_CHECKED
 
 
 def reservation(verdict: Mapping[str, Any]) -> str:
@@ -521,7 +528,10 @@ def _values_of(precision: str) -> str:
 
 def caution(verdict: Mapping[str, Any]) -> str | None:
     """Return the warning for an unchecked model; None for a checked one."""
-    return f"{_NOT_CHECKED}; {_GIVE_SAMPLES}" if verdict["status"] == UNCHECKED else None
+    if verdict["status"] != UNCHECKED:
+        return None
+    text = unchecked_text(verdict)
+    return f"{text}; {_GIVE_SAMPLES}" if text == _NOT_CHECKED else text
 
 
 def check_name(check: Mapping[str, Any]) -> str:

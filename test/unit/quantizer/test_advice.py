@@ -258,7 +258,7 @@ def test_the_top_says_what_counts() -> None:
 def test_what_was_not_checked_is_called_so() -> None:
     page = quantize(squeeze_excite()[0], scheme="int8_wo").report_html()
     figures = _figures(page)
-    assert figures["verdict"] == ("not checked", "limits hold on made-up inputs only")
+    assert figures["verdict"] == ("not checked", "limits hold, but not as in use")
     assert figures["samples"] == ("none", "checked on 8 made-up inputs")
     assert "not checked: no samples were given; limits hold on made-up inputs only; give samples: " in page
     assert "passed" not in page.split("<h2>")[0].split("<h1>")[1]

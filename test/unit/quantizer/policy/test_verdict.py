@@ -214,6 +214,7 @@ def test_made_up_inputs_pass_nothing(made_up: bool, value: float, status: str) -
     [
         (rules.PROBLEM, rules.FAILED, "problems"),
         (rules.DOUBT, rules.FAILED, "problems"),
+        (rules.OPEN, rules.UNCHECKED, "findings"),
         (rules.NOTE, rules.PASSED, "findings"),
     ],
 )
