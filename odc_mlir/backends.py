@@ -1,7 +1,7 @@
-"""Backends of the compiler: NPUs, processors, and targets of other packages.
+"""Compiler backends for NPUs, processors, and targets of plugins.
 
-The driver in :mod:`odc_mlir.compiler` compiles for all of them in the same way. A :class:`CompilerBackend` names the
-stages, makes the binary of a segment, and chooses the operators that go to the host when that fails.
+The driver in :mod:`odc_mlir.compiler` is the same for all backends. A :class:`CompilerBackend` gives the stages, makes
+the binary of a segment and, if that fails, chooses operators for the host.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from odc_mlir.universe import make_context
 if TYPE_CHECKING:
     from odc_mlir.plugins.target import Costs, Rules, SegmentModel
 
-SINGLE_EVICTIONS = 12  # failures of a module after which whole segments go to the host instead of single operators
+SINGLE_EVICTIONS = 12  # after more failures of a module, whole segments go to the host instead of single operators
 
 
 class Compiled(NamedTuple):
@@ -65,14 +65,14 @@ class Compiled(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Index of the first segment without a binary, and the error."""
+    """Index of the first segment whose binary could not be made, and the error."""
 
     segment: int
     error: errors.OdcError
 
 
 class DefectError(errors.CompileError):
-    """An unexpected exception while a segment was compiled."""
+    """Error for an unexpected exception during the compilation of a segment."""
 
     def __init__(self, defect: Defect) -> None:
         super().__init__(defect.reason)
@@ -81,28 +81,29 @@ class DefectError(errors.CompileError):
 
 @dataclass(frozen=True)
 class CompilerBackend(ABC):
-    """One kind of target, for the driver.
+    """Stages, binaries and evictions for one kind of target.
 
-    ``partitioned`` is the stage that ends with segments; :meth:`passes` configures passes of this and earlier stages.
-    ``last``: the stage that binaries are emitted from. ``lowered``: the last stage that runs on the whole
-    module, None if segments are lowered one by one.
+    ``partitioned``: the stage that forms segments; :meth:`passes` configures passes of it and of earlier stages.
+    ``last``: the stage before binaries are emitted. ``lowered``: the last stage that runs on the whole module; None if
+    segments are lowered one by one. ``reuses``: binaries are reused for equal segments after a failure, by
+    :meth:`renamed`.
     """
 
     partitioned: ClassVar[str]
     last: ClassVar[str] = ""  # "": external code generators make binaries from segments
     lowered: ClassVar[str | None] = None
-    reuses: ClassVar[bool] = False  # whether binaries are reused for equal segments after a failure, by :meth:`renamed`
+    reuses: ClassVar[bool] = False
 
     target: str
 
     @property
     @abstractmethod
     def suffix(self) -> str:
-        """Suffix of the files of segments, with its dot."""
+        """Suffix of binary files, with its dot."""
 
     @abstractmethod
     def passes(self) -> Sequence[ModulePass]:
-        """Return configured passes, which replace passes of the same names in stages."""
+        """Return configured passes, which replace the passes with these names in the stages."""
 
     @abstractmethod
     def binary(self, context: Context, module: ModuleOp, segment: SegmentOp) -> bytes:
@@ -113,29 +114,29 @@ class CompilerBackend(ABC):
         return self.binary(make_context(), module, segment)
 
     def evicted(self, context: Context, module: ModuleOp, failed: Failed, attempt: int) -> Mapping[CircleOp, str]:
-        """Choose operators of ``module`` for the host after the ``attempt``-th failure, each with the reason.
+        """Choose operators of ``module`` that go to the host after failure number ``attempt``, each with a reason.
 
-        Raise an error to stop compiling.
+        Raise an error to stop the compilation.
         """
         raise failed.error
 
     def renamed(self, binary: bytes, segment: SegmentOp) -> bytes:
-        """Adapt the binary of an equal segment with another name."""
+        """Return ``binary``, made for an equal segment, with the name of ``segment``."""
         return binary
 
     def plan_fields(self, module: ModuleOp) -> Mapping[str, Any]:
-        """Fields of the plan of ``module``: ``target``, ``memory`` and ``options``."""
+        """Return fields for the plan of ``module``: ``target``, ``memory`` and ``options``."""
         return {"target": self.target, "memory": None, "options": {}}
 
     @property
     def host(self) -> HostCosts | None:
-        """Costs of the host beside the target, for the plan's record of the partition; None: no record."""
+        """Costs of the host, for the record of the partition in the plan; None: the plan has no record."""
         return None
 
 
 @dataclass(frozen=True)
 class NpuBackend(CompilerBackend):
-    """NPUs described by a target file. Operators that cannot be scheduled go to the host, at first one by one."""
+    """Backend for NPUs with a target file. Operators that cannot be scheduled go to the host, at first one by one."""
 
     partitioned = "partition"
     last = "npu-alloc"
@@ -168,7 +169,7 @@ class NpuBackend(CompilerBackend):
             if error.needed_bytes > capacity:
                 error.hint = f"all of the SRAM of {choice.target} is {capacity} bytes; take a target with more"
             raise
-        take_apart(program.block)  # the IR of many segments together would be most of the memory of compiling
+        take_apart(program.block)  # otherwise the IR of all segments would need most of the memory
         return made
 
     def emit(self, module: ModuleOp, segment: SegmentOp) -> bytes:
@@ -181,7 +182,7 @@ class NpuBackend(CompilerBackend):
         if isinstance(error, errors.AllocationError) and self.sram_limit is not None and not self.allow_host:
             raise self._least_limit(context, module, error)
         ops = _culprits(segments(module)[failed.segment], error, single=attempt <= SINGLE_EVICTIONS)
-        if isinstance(error, errors.AllocationError) and error.needed_bytes:  # in the words of the placement rule
+        if isinstance(error, errors.AllocationError) and error.needed_bytes:  # the text of the placement rule
             return {op: memory_reason(op, error.needed_bytes, error.allowed_bytes) for op in ops}
         return dict.fromkeys(ops, f"compile: {error}")
 
@@ -199,7 +200,7 @@ class NpuBackend(CompilerBackend):
         return targets.load(self.target).host
 
     def _least_limit(self, context: Context, module: ModuleOp, error: errors.AllocationError) -> errors.AllocationError:
-        """Return ``error`` with an SRAM limit at which all segments are scheduled, found by scheduling."""
+        """Schedule with larger SRAM limits, and return an error that names one at which all segments fit."""
         choice = target_of(module)
         assert choice is not None, "a partitioned module has a target"
         limit, needed = choice.sram_limit or 0, error.needed_bytes
@@ -228,7 +229,7 @@ class NpuBackend(CompilerBackend):
 
 @dataclass(frozen=True)
 class NativeBackend(CompilerBackend):
-    """Object code for a processor, by LLVM. Operators without a native kernel run on host kernels."""
+    """Backend for object code of a processor, by LLVM. Operators without a native kernel run on host kernels."""
 
     partitioned = "native-partition"
     last = lowered = "native-llvm"
@@ -247,7 +248,7 @@ class NativeBackend(CompilerBackend):
 
 @dataclass(frozen=True)
 class ExternalBackend(CompilerBackend):
-    """A target of another package: its rules, its costs, its compiler of segments.
+    """Backend for the target of a plugin, which gives rules, costs and a compiler of segments.
 
     A segment that cannot be compiled goes to the host as a whole.
     """
@@ -275,7 +276,7 @@ class ExternalBackend(CompilerBackend):
 
 @dataclass(frozen=True)
 class _MarkSupported(ModulePass):
-    """Place operators on an external target where its rules allow that."""
+    """Place operators on an external target if its rules allow that."""
 
     name = "target-mark-supported"
     backend: ExternalBackend
@@ -287,7 +288,7 @@ class _MarkSupported(ModulePass):
 
 @dataclass
 class _MarkByRules(PlacePattern):
-    """Place an operator on the target if its rules allow that, else on the host with the reason."""
+    """Place an operator on the target if the rules allow that, otherwise on the host with the reason."""
 
     place = EXTERNAL
     backend: ExternalBackend
@@ -300,9 +301,9 @@ class _MarkByRules(PlacePattern):
 
 @dataclass(frozen=True)
 class _ChooseSegments(ModulePass):
-    """Move operators to the host where that makes an inference faster, transfers included.
+    """Move operators to the host if that makes an inference faster, transfers included.
 
-    The search is that of the NPU; its costs are in nanoseconds.
+    The search is the one for NPUs, with costs in nanoseconds.
     """
 
     name = "target-choose-segments"
@@ -331,10 +332,10 @@ class _ChooseSegments(ModulePass):
 def segment_binaries(
     context: Context, module: ModuleOp, backend: CompilerBackend, known: dict[str, bytes], *, guarded: bool
 ) -> Compiled | Failed:
-    """Make the binaries of all segments of ``module``, until one fails.
+    """Make the binaries of all segments of ``module``; stop at the first failure.
 
-    ``known``: binaries by the text of their segments; those made before a failure are added. ``guarded``: an unexpected
-    exception is a failure too.
+    ``known``: binaries of earlier attempts by the text of their segments. Binaries made before a failure are added.
+    ``guarded``: return an unexpected exception as a failure too, instead of raising it.
     """
     validation = pipelines.validation_of(context)
     with validation.of_binaries(segments(module)):
@@ -354,7 +355,7 @@ def segment_binaries(
                 raise
             except errors.OdcError as error:
                 if validation.is_active and isinstance(error, errors.ModelError):
-                    raise  # what does not verify is a defect, which an operator on the host would hide
+                    raise  # invalid IR is a defect, and moving an operator to the host would hide it
                 failure = error
             except Exception as error:
                 if not guarded or validation.is_active:
@@ -368,7 +369,7 @@ def segment_binaries(
 
 
 def backend_of(module: ModuleOp) -> CompilerBackend:
-    """Return the backend for the target that a partitioned module was lowered for; raise CompileError without one."""
+    """Return the backend for the target of a partitioned module; raise CompileError if it has none."""
     choice = target_of(module)
     if choice is None:
         raise errors.CompileError("no target is chosen", hint="run odc-set-target or native-set-target first")
@@ -378,8 +379,8 @@ def backend_of(module: ModuleOp) -> CompilerBackend:
         return NativeBackend(choice.target, resolve(choice.target))
     if choice.target not in targets.names() and not choice.target.endswith(".toml"):
         raise errors.CompileError(
-            f"the IR is partitioned for {choice.target!r}, a target of another package",
-            hint="compile the model itself for it: odc-compile MODEL --target NAME",
+            f"the IR is partitioned for {choice.target!r}, a target of a plugin",
+            hint="compile the model instead of its IR: odc-compile MODEL --target NAME",
         )
     placement = NpuChooseSegmentsPass(choice.strategy, choice.min_operators, choice.min_macs, choice.max_segments)
     return NpuBackend(choice.target, choice.memory, choice.prefer, choice.sram_limit, choice.allow_host, (placement,))
@@ -391,7 +392,7 @@ def segments(module: ModuleOp) -> list[SegmentOp]:
 
 
 def placement_passes(placement: Mapping[str, Any]) -> tuple[ModulePass, ...]:
-    """Configure the passes for the keys of ``placement``; raise OptionError for an unknown key or a wrong value."""
+    """Return passes with the options in ``placement``; raise OptionError for an unknown key or a wrong value."""
     found: list[ModulePass] = []
     left = dict(placement)
     kinds: tuple[type[ModulePass], ...] = (OdcApplyAnnotationsPass, NpuChooseSegmentsPass)
@@ -417,7 +418,7 @@ def _configured(kind: type[ModulePass], values: Mapping[str, Any]) -> ModulePass
 
 
 def _text(segment: SegmentOp) -> str:
-    """Text of a segment's operators, without the name of its program."""
+    """Return the text of a segment's operators, without the name of its program."""
     program = make_program(segment)
     program.properties["sym_name"] = StringAttr("any")
     return module_text(program, constants="elide")
@@ -432,7 +433,7 @@ def _emit(segment: SegmentOp, program: ProgramOp, choice: TargetChoice) -> bytes
 
 
 def _culprits(segment: SegmentOp, error: errors.OdcError, *, single: bool) -> list[CircleOp]:
-    """Choose operators to evict: all, or if ``single`` the one that ``error`` names or the largest, if known."""
+    """Choose operators to evict: all; if ``single``, the one that ``error`` names, or the largest if SRAM is short."""
     members = list(operators(segment))
     if single:
         known = zip(members, distinct_names(segment.circle_block), strict=True)
@@ -445,14 +446,14 @@ def _culprits(segment: SegmentOp, error: errors.OdcError, *, single: bool) -> li
 
 
 def _tensor_bytes(op: CircleOp) -> int:
-    """Bytes of the computed operands and results of ``op``, which are in SRAM at once."""
+    """Return the bytes of the computed operands and results of ``op``, which are in SRAM at the same time."""
     node = node_of(op)
     tensors = [t for t in (*node.operands, *node.results) if t is not None and not t.is_const]
     return sum(map(tensor_bytes, tensors))
 
 
 def segment_model(segment: SegmentOp) -> SegmentModel:
-    """Return a model of the operators of ``segment``, with the segment's inputs and outputs in order."""
+    """Return a Circle model of ``segment``, with its inputs and outputs in order."""
     from odc_mlir.plugins.target import SegmentModel
 
     block = segment.circle_block

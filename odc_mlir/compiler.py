@@ -1,7 +1,7 @@
-"""The driver of the compiler: import a model, run the pipeline of a backend, make binaries, build the package.
+"""Driver of the compiler: import a model, run the pipeline of a backend, make binaries, build the package.
 
-NPUs, processors and targets of other packages share this code; :mod:`odc_mlir.backends` holds their differences.
-Nothing here prints or exits. ``odc_mlir.compile`` wraps the result of :func:`compile` for running and reporting.
+NPUs, processors and targets of plugins share this code; :mod:`odc_mlir.backends` contains their differences.
+``odc_mlir.compile`` wraps the result of :func:`compile` for running and reporting.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _RECORDS = {"partition": places.PARTITION, "defects": places.DEFECTS}
 PACKAGED = "package"
 Verify = Literal["stages", "passes", "run"]
 VERIFICATIONS: tuple[Verify, ...] = ("stages", "passes", "run")
-_LISTED_OPERATORS = 8  # host operators that one error message names
+_LISTED_OPERATORS = 8  # limit on the host operators that an error message names
 
 
 def module_of(source: ModelSource | ModuleOp) -> ModuleOp:
-    """Return ``source`` as a module: a module itself, or a loaded model or IR text; raise OdcError."""
+    """Return ``source`` if it is a module, or load it from a model or IR text; raise OdcError."""
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | ModuleOp):
         raise OptionError(f"a {type(source).__name__} is not a model", hint="give a file, its bytes or a module")
     return source if isinstance(source, ModuleOp) else load(source)
@@ -97,8 +97,9 @@ def lower(
 ) -> ModuleOp:
     """Lower a copy of ``module`` to a stage of ``odc-opt --list-stages``, with the options of :func:`compile`.
 
-    ``after``: the stage that the module is at (default: before all). ``before``: additional passes or names of passes,
-    by the name of the pass that they run before. Raises OdcError, and TimeLimitError after ``time_limit`` seconds.
+    ``after``: the last stage that the module has passed (default: none). ``before``: passes, or names of passes, to
+    insert; the key is the name of the pass that follows them. Raises OdcError, and TimeLimitError after ``time_limit``
+    seconds.
     """
     context = _context(verify, time_limit=time_limit, before=pipelines.added_passes(before))
     _check_added(context, stage, after)
@@ -129,25 +130,25 @@ def compile(
 ) -> PackageFiles:
     """Compile a model for an NPU or a processor; the same model and options give the same bytes.
 
-    ``target``: an NPU's name or file, a processor's name, or ``cpu`` for this machine. ``memory``, ``prefer``,
-    ``sram_limit``, ``allow_host`` and ``placement`` are for NPUs. Operators that the target cannot run, that cost less
-    on the host, or that cannot be scheduled stay on the host with the reason; ``strict`` makes that an error. An
-    ``sram_limit`` that is too small is an error that names a sufficient one; with ``allow_host`` operators go to the
-    host instead.
+    ``target``: name or file of an NPU, name of a processor, or ``cpu`` for this machine. ``memory``, ``prefer``,
+    ``sram_limit``, ``allow_host`` and ``placement`` apply to NPUs. Three kinds of operators stay on the host, each with
+    a reason: operators that the target cannot run, that cost less on the host, or that cannot be scheduled. With
+    ``strict`` they are an error. If ``sram_limit`` is too small, the error names a sufficient limit; with
+    ``allow_host``, operators go to the host instead.
 
     Keys of ``placement``: ``host``, ``npu`` (lists of opcodes and result names), ``file`` (a partition file),
-    ``strategy`` (``cost``, or ``supported`` for everything that the NPU can run), ``min_operators``, ``min_macs`` and
-    ``max_segments``.
+    ``strategy`` (``cost``, or ``supported`` for all operators that the NPU can run), ``min_operators``, ``min_macs``
+    and ``max_segments``.
 
-    Raises OdcError, and TimeLimitError after ``time_limit`` seconds: a result must not depend on the clock.
-    ``progress`` is called with the current activity, the number of steps done, and the total or None. ``verify``:
-    verify the IR after ``stages`` except ``npu-sched`` and ``npu-alloc``, after ``passes``, or also ``run`` it and
-    raise TranslationError if results change. ``remember``: use the user's cache of tilings, which affects only compile
-    time. ``states``: inputs by the output that they get their next value from, or texts OUT=IN; default: the pairs that
-    the model declares; empty: all are ordinary inputs and outputs. ``before``: additional passes or names of passes, by
-    the name of the pass that they run before; they run again whenever that pass does.
+    ``progress`` is called with the current activity, the number of finished steps, and the total or None. ``verify``:
+    "stages" verifies the IR after every stage except ``npu-sched`` and ``npu-alloc``, "passes" after every pass; "run"
+    also runs it and raises TranslationError if results change. ``remember``: use the user's cache of tilings, which
+    affects only compile time. ``states``: a dictionary from output to input, or texts OUT=IN: the output is the input
+    of the next run (default: the pairs that the model declares; empty: no states). ``before``: passes, or names of
+    passes, to insert; the key is the name of the pass that follows them.
 
-    NPU programs that are given as IR run once in the simulator; CompileError if one fails.
+    NPU programs in given IR run once in the simulator. Raises OdcError, CompileError if such a program fails, and
+    TimeLimitError after ``time_limit`` seconds.
     """
     backend = _backend(target, memory, prefer, sram_limit, allow_host, placement)
     added = pipelines.added_passes(before)
@@ -181,7 +182,7 @@ def compile_with(
 ) -> PackageFiles:
     """Compile ``model`` with ``backend``: partition, make binaries, make the plan; see :func:`compile`.
 
-    IR with segments goes on from its stage, with the target and the options in the IR; see :func:`package`.
+    For IR with segments, continue from its stage, with its target and options; see :func:`package`.
     """
     options = backend.passes()
     tell(context, "reading the model")
@@ -197,7 +198,7 @@ def compile_with(
 
 
 def _check_added(context: Context, last: str, after: str | None = None) -> None:
-    """Raise OptionError for an additional pass of ``context`` before one that does not run up to stage ``last``."""
+    """Raise OptionError if a pass of ``context.before`` precedes a pass that does not run up to stage ``last``."""
     before: Mapping[str, Sequence[ModulePass]] = getattr(context, "before", {})
     if last:
         stages = pipelines.stages_until(last, after)
@@ -205,15 +206,16 @@ def _check_added(context: Context, last: str, after: str | None = None) -> None:
 
 
 def declare_states(module: ModuleOp, states: States | None) -> None:
-    """Declare ``states`` in ``module``, or check its own if None; raise OptionError if they do not fit.
+    """Declare ``states`` in ``module``; if None, check its own declarations. Raise OptionError if they do not fit.
 
-    An output that is shorter than its input, such as new keys of a cache, gets the input's last rows in front of it.
+    An output may be shorter than its input, such as the new keys of a cache: the last rows of the input are put in
+    front of it.
     """
     if states is not None:
         set_states(module, append_rows(module, pairs_of(states)))
     block = main_function(module).body.block
     last = block.last_op
-    assert isinstance(last, ReturnOp), "a verified function ends so"
+    assert isinstance(last, ReturnOp), "a verified function ends in a return"
     for pair, (place, source, _) in zip(states_of(module), state_places(module), strict=True):
         check_types(pair, info_of(last.operands[place]), info_of(block.args[source]))
 
@@ -221,16 +223,16 @@ def declare_states(module: ModuleOp, states: States | None) -> None:
 def package_of(
     context: Context, module: ModuleOp, backend: backends.CompilerBackend, *, strict: bool = False
 ) -> PackageFiles:
-    """Make the package of a partitioned module, and destroy the module."""
+    """Return the package of a partitioned module; destroys the module."""
     return _write(compile_segments(context, module, backend, strict=strict), backend)
 
 
 def package(module: ModuleOp, *, time_limit: float | None = None, run: bool = False) -> PackageFiles:
-    """Lower a copy of ``module`` from its present stage to the end, and make the package of it.
+    """Lower a copy of ``module`` from its present stage to the end, and return its package.
 
-    The target is the one in the IR; a module before stage ``partition`` is compiled with default options. Programs are
-    taken as they are: passes that have run are not run again. Raises CompileError for IR between stages and, with
-    ``run``, if an NPU program of ``module`` fails when it runs.
+    The IR gives the target; a module before stage ``partition`` is compiled with default options. Passes that have run
+    are not run again. Raises CompileError for IR between stages and, with ``run``, if an NPU program of ``module``
+    fails in the simulator.
     """
     if pipelines.first_segment(module) is None:
         return compile(module, time_limit=time_limit)
@@ -238,7 +240,7 @@ def package(module: ModuleOp, *, time_limit: float | None = None, run: bool = Fa
 
 
 def _verified_copy(module: ModuleOp) -> ModuleOp:
-    """Return a copy of a module that may have been edited; raise ModelError if it does not verify."""
+    """Return a copy of ``module``; raise ModelError if it does not verify."""
     copy = clone_module(module)
     with typed_errors():
         copy.verify()
@@ -246,9 +248,9 @@ def _verified_copy(module: ModuleOp) -> ModuleOp:
 
 
 def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = False, run: bool = False) -> PackageFiles:
-    """Make the package of a module with segments, which is consumed.
+    """Return the package of a module with segments; destroys the module.
 
-    ``strict``: no operator may stay on the host. ``run``: NPU programs of the module may not fail when they run.
+    ``strict``: raise if an operator stays on the host. ``run``: raise if an NPU program fails in the simulator.
     """
     run = run and has_programs(lowered)
     backend, stage = backends.backend_of(lowered), pipelines.stage_of(lowered)
@@ -284,7 +286,7 @@ def run_passes(
 ) -> ModuleOp:
     """Run passes on a copy of ``module``, and return the copy.
 
-    ``pipeline``: text such as ``canonicalize,npu-choose-tiles``, or passes. Names of stages mean their passes.
+    ``pipeline``: text such as ``canonicalize,npu-choose-tiles``, or passes. The name of a stage means its passes.
     ``verify``: see :func:`compile`. Raises OdcError, and TimeLimitError after ``time_limit`` seconds.
     """
     copy = _verified_copy(module)
@@ -294,7 +296,7 @@ def run_passes(
 
 
 def _context(verify: Verify, **options: Any) -> OdcContext:
-    """Make a context for the ``verify`` of :func:`compile`, with the other ``options`` of ``make_context``."""
+    """Make a context for the argument ``verify`` of :func:`compile`, with ``options`` of ``make_context``."""
     if verify not in VERIFICATIONS:
         raise OptionError(f"verify is {verify!r}", hint=f"use one of {', '.join(VERIFICATIONS)}")
     context = make_context(verify_each=verify == "passes", **options)
@@ -306,7 +308,7 @@ def _context(verify: Verify, **options: Any) -> OdcContext:
 
 
 def _write(compiled: backends.Compiled, backend: backends.CompilerBackend) -> PackageFiles:
-    """Make the package of a module with binaries."""
+    """Return the package of a module with binaries."""
     restore_batch(compiled.module)
     records, indices = export_circle.export_with_operators(compiled.module)
     files = {segment: segment.sym_name.data.replace("_", "-") + backend.suffix for segment in compiled.binaries}
@@ -320,10 +322,10 @@ def _write(compiled: backends.Compiled, backend: backends.CompilerBackend) -> Pa
 def compile_segments(
     context: Context, module: ModuleOp, backend: backends.CompilerBackend, *, strict: bool
 ) -> backends.Compiled:
-    """Make binaries of all segments of a partitioned module, and destroy the module.
+    """Make the binaries of all segments of a partitioned module; destroys the module.
 
-    After a failure the backend chooses operators for the host, and segments are formed again; with ``strict`` the
-    error is raised. Segments without changes keep their binaries.
+    After a failure, the backend chooses operators for the host, and segments are formed again; with ``strict``, the
+    error is raised. Unchanged segments keep their binaries.
     """
     base, attempt = clone_module(module), 0
     known: dict[str, bytes] = {}
@@ -365,9 +367,9 @@ def compile_object(
     cpu: str = "",
     time_limit: float | None = None,
 ) -> tuple[bytes, str]:
-    """Compile a whole model to an object file, and return it with its C header, which declares ``<name>_run``.
+    """Compile a whole model to an object file; return it with a C header that declares ``<name>_run``.
 
-    ``triple`` and ``cpu``: LLVM's names of a processor without a description. Every operator needs a native kernel.
+    ``triple`` and ``cpu``: LLVM's names for a processor that has no target file. Every operator needs a native kernel.
     Raises OdcError.
     """
     if not (name.isascii() and name.isidentifier()):
@@ -378,7 +380,7 @@ def compile_object(
     module = copied(model)
     backend = backends.NativeBackend(processor.name, processor)
     pipelines.run(make_context(time_limit=time_limit), module, backends.NativeBackend.lowered, options=backend.passes())
-    refuse_host_operators(module, "quantise with --target cpu, which leaves these in float, or compile a package")
+    refuse_host_operators(module, "quantise with --target cpu, which keeps these float, or compile a package")
     found = backends.segments(module)
     if len(found) != 1:
         raise UnsupportedError("the model has no compute operator", hint="run it on the host")
@@ -388,7 +390,7 @@ def compile_object(
 
 
 def refuse_host_operators(module: ModuleOp, hint: str = "compile without strict to allow that") -> None:
-    """Raise UnsupportedError with operators and reasons if some stay on the host."""
+    """Raise UnsupportedError, with operators and reasons, if some operators stay on the host."""
     left = [op for op in places.operators(module) if places.placed(op) == places.HOST]
     if not left:
         return
@@ -408,7 +410,7 @@ def make_plan(
     memory: str | None,
     options: Mapping[str, str | int | None],
 ) -> Plan:
-    """Make the plan of one inference over ``model``, the exported ``module``."""
+    """Return the plan of one inference; ``model`` is the exported ``module``."""
     tensors = _TensorIndices(model, indices)
     steps: list[HostStep | SegmentStep] = []
     main = [op for op in main_function(module).body.block.ops if isinstance(op, CircleOp | SegmentOp)]
@@ -442,7 +444,7 @@ def make_plan(
 
 
 def _partition_record(module: ModuleOp, host: HostCosts) -> dict[str, Any]:
-    """Records of the partitioner and of defects on ``module``, and the host's costs of the module's kernels."""
+    """Return the records of the partitioner and of defects in ``module``, and the host costs of its kernels."""
     kernels = {name for op in module.walk() if isinstance(op, CircleOp) for name in kernel_names(node_of(op))}
     known = {*kernels, *(name.removesuffix("-codes") for name in kernels)}
     record = {key: plain_data(module.attributes[name]) for key, name in _RECORDS.items() if name in module.attributes}
@@ -450,7 +452,7 @@ def _partition_record(module: ModuleOp, host: HostCosts) -> dict[str, Any]:
 
 
 class _TensorIndices:
-    """Tensor indices of the main function's values in the model's first subgraph."""
+    """Indices, in the model's first subgraph, of the tensors of values in the main function."""
 
     def __init__(self, model: Model, indices: OperatorIndices) -> None:
         self.graph = model.subgraphs[0]
@@ -476,7 +478,7 @@ class _TensorIndices:
         return self.graph.operators[self.indices[value.op][1]].outputs[value.index]
 
     def _of_variable(self, value: SSAValue) -> int:
-        """Tensor index of a variable, read from an operator that uses it."""
+        """Return the tensor index of a variable, from an operator that uses it."""
         for use in value.uses:
             if isinstance(use.operation, CircleOp):
                 index: int = self.graph.operators[self.indices[use.operation][1]].inputs[use.index]

@@ -1,7 +1,7 @@
-"""Named stages and their passes: the only module that orders passes of stages.
+"""Named stages and the order of their passes, which only this module defines.
 
-``odc-opt --stage``, ``odc-compile --emit``, ``odc_mlir.lower`` and the compiler itself read :data:`STAGES`. A stage
-includes all stages before it.
+``odc-opt --stage``, ``odc-compile --stage``, ``odc_mlir.lower`` and the driver of the compiler use :data:`STAGES`. To
+run a stage means to run all stages before it, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from odc_mlir.targets.cpu import is_cpu
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A named stage; ``passes``, some with options, follow the passes of the previous stage."""
+    """A named list of passes, some with options, which follow the passes of the previous stage."""
 
     name: str
     passes: tuple[str, ...]
@@ -51,7 +51,7 @@ FORMING = (
     "npu-keep-states",
     "odc-verify-boundaries",
 )
-"""The end of stage ``partition``: run again after operators of a segment went to the host."""
+"""The end of stage ``partition``, which runs again after operators of a segment have gone to the host."""
 
 STAGES = (
     Stage("circle", ("circle-infer-shapes",), "the imported model with every shape that can be known"),
@@ -70,7 +70,7 @@ STAGES = (
         ),
         "without constant, unused or redundant operations",
     ),
-    # Without a chosen scheme these change nothing: models may be quantised already, or stay real.
+    # Without a scheme these passes change nothing: the model is quantised already, or stays float.
     Stage(
         "quant",
         (
@@ -157,20 +157,20 @@ NATIVE_STAGES = (
 )
 
 EXTERNAL = "external-partition"
-"""Partition stage of targets of other packages. Only the driver runs it: its passes hold the target's rules."""
+"""Partition stage for targets of plugins. Only the driver runs it, because its passes contain the target's rules."""
 _EXTERNAL_FORMING = ("target-choose-segments", "npu-form-segments", "npu-outline-segments")
 _EXTERNAL_STAGE = Stage(
     EXTERNAL,
     ("odc-lift-variables", "odc-fix-batch", "odc-apply-annotations", "target-mark-supported", *_EXTERNAL_FORMING),
-    "divided into host operators and segments for a target of another package",
+    "divided into host operators and segments for a target of a plugin",
 )
 
-# Stages that are verified and checked only if every pass is: programs have tens of thousands of instructions, errors in
-# them would be defects of ours, and the emitter refuses fields that cannot be encoded.
+# Stages that are verified only if every pass is. Their programs have tens of thousands of instructions, an error in
+# them would be a defect of the compiler, and the emitter rejects fields that cannot be encoded.
 CHECKED_ON_REQUEST = frozenset({"npu-sched", "npu-alloc"})
 
-# Passes on a float model after stage ``circle-opt``, before its ranges are recorded for quantising. Unlike stages, they
-# keep results within float32's accuracy, not bit for bit.
+# Passes on a float model after stage ``circle-opt`` and before its ranges are recorded. Unlike stages, they preserve
+# results within float32's accuracy, not bit for bit.
 QUANTIZE_PREPARE = (
     "circle-fuse-patterns",
     "circle-clip-masks",
@@ -184,7 +184,7 @@ QUANTIZE_PREPARE = (
 # Passes that turn a float model with assigned parameters into a quantised candidate, and passes on the chosen one.
 QUANTIZE_BUILD = ("quant-propagate-params", "convert-circle-to-quant", "quant-insert-requantize", "dce")
 QUANTIZE_CHECK = ("quant-verify-params", "dce")
-# Queries of the quantiser to a target: layers that it can run, and those of them that pay.
+# Queries of the quantiser to a target: layers that it can run (PLACE), and layers that it would run (PLAN).
 PLACE = ("odc-set-target", "odc-fix-batch", "npu-mark-supported")
 PLAN = ("npu-form-groups", "npu-choose-segments")
 
@@ -205,30 +205,30 @@ _VALIDATOR = "validator"  # name of the attribute of contexts
 
 
 class Validation:
-    """Translation validation of pipelines and binaries, see :mod:`odc_mlir.validation`; the base class does nothing."""
+    """Interface of translation validation (:mod:`odc_mlir.validation`). This base class does nothing."""
 
     is_active: ClassVar[bool] = False
 
     def start(self, module: ModuleOp) -> None:
-        """Record the beginning of a pipeline, unless it goes on with a module whose results become binaries."""
+        """Record ``module`` as the start of a pipeline, unless binaries are made of a recorded module."""
 
     def keep(self, stage: str, module: ModuleOp) -> None:
-        """Record ``module`` as the result of ``stage``, or of a pass outside of stages."""
+        """Record ``module`` as the result of ``stage``, or of a pass that belongs to no stage."""
 
     def check(self) -> None:
-        """Raise TranslationError, naming the stage, if the end of the pipeline differs from its beginning."""
+        """Compare the results before and after the pipeline; raise TranslationError, which names the wrong stage."""
 
     @contextmanager
     def of_binaries(self, segments: Sequence[SegmentOp]) -> Iterator[None]:
-        """Do not run ends of pipelines: they become binaries of ``segments``, which :meth:`check_binary` runs."""
+        """Within this context, skip :meth:`check`; :meth:`check_binary` runs the binaries of ``segments`` instead."""
         yield
 
     def check_binary(self, segment: SegmentOp, suffix: str, binary: bytes) -> None:
-        """Raise TranslationError if a binary differs from the circle body of its segment; ``suffix``: of its file."""
+        """Compare a binary (of a file with ``suffix``) with the circle body of its segment; raise TranslationError."""
 
 
 def validation_of(context: Context) -> Validation:
-    """Return the validation of pipelines in ``context``."""
+    """Return the translation validation that ``context`` asks for."""
     found: Validation = getattr(context, _VALIDATOR, None) or Validation()
     return found
 
@@ -245,7 +245,7 @@ def without_validation(context: Context) -> Iterator[None]:
 
 
 Passes = ModulePass | str | Sequence[ModulePass | str]  # a pass, a textual pipeline, or a sequence of these
-StagedPass = tuple[str | None, ModulePass]  # a pass with the stage that names it, None outside of stages
+StagedPass = tuple[str | None, ModulePass]  # a pass with the name of its stage; None: it belongs to no stage
 
 
 def stage_names() -> tuple[str, ...]:
@@ -268,7 +268,7 @@ def _way_to(name: str) -> tuple[Stage, ...]:
 
 
 def ordered_passes() -> tuple[str, ...]:
-    """Return our passes in the order of stages; other passes follow the ones of their folder."""
+    """Return our passes in the order of stages; passes without a stage follow the other passes of their folder."""
     order = [name for stage in (*STAGES, *NATIVE_STAGES) for name in stage.passes]
     rooms = transforms.ROOMS
 
@@ -279,7 +279,7 @@ def ordered_passes() -> tuple[str, ...]:
 
 
 def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
-    """Return all stages up to ``name``, without those up to ``after``; raise OptionError."""
+    """Return the stages after ``after`` up to ``name``; raise OptionError for an unknown or unreachable stage."""
     names = stage_names()
     for wanted in (name, *([after] if after else [])):
         if wanted not in (*names, EXTERNAL):
@@ -294,9 +294,9 @@ def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
 
 
 def find_pass(name: str, others: Sequence[str] = ()) -> type[ModulePass]:
-    """Return the class of a pass of ours, of xDSL or of another package; raise OptionError.
+    """Return the class of a pass of odc-mlir, xDSL or another Python package; raise OptionError.
 
-    ``others``: further names to suggest.
+    ``others``: more names for suggestions.
     """
     if name in transforms.NAMES:
         return transforms.load(name)
@@ -320,9 +320,9 @@ def build_pass(spec: ArgSpec) -> ModulePass:
 
 
 def passes_of(pipeline: str) -> list[StagedPass]:
-    """Build the passes of a textual ``pipeline``; a stage's name means the passes that the stage adds.
+    """Build the passes of a textual ``pipeline``; the name of a stage means its passes.
 
-    Raises OptionError for text that is not a pipeline, and for wrong passes and options.
+    Raises OptionError for text that is not a pipeline, for unknown passes and for wrong options.
     """
     by_name = {stage.name: stage for stage in (*STAGES, *NATIVE_STAGES)}
     try:
@@ -344,9 +344,9 @@ def passes_of(pipeline: str) -> list[StagedPass]:
 def passes_until(
     name: str, *, after: str | None = None, options: Sequence[ModulePass] = ()
 ) -> Iterator[tuple[str, ModulePass]]:
-    """Yield stage and pass for every pass from the first stage (or the one after ``after``) to the end of ``name``.
+    """Yield (stage, pass) for the passes of the stages after ``after`` (default: all) up to stage ``name``.
 
-    ``options``: configured passes, which replace the stages' default ones of the same name.
+    ``options``: configured passes, which replace the default passes with the same name.
     """
     configured = {type(item).name: item for item in options}
     for stage in stages_until(name, after):
@@ -355,7 +355,7 @@ def passes_until(
 
 
 def forming_passes(stage: str, options: Sequence[ModulePass]) -> Iterator[tuple[str, ModulePass]]:
-    """Yield the passes that form segments again at the end of a partition stage, with the stage's name."""
+    """Yield (stage, pass) for the passes at the end of a partition stage, which form segments again."""
     wanted = _EXTERNAL_FORMING if stage == EXTERNAL else FORMING
     return (item for item in passes_until(stage, after=BRANCH, options=options) if item[1].name in wanted)
 
@@ -368,10 +368,10 @@ def run(
     after: str | None = None,
     options: Sequence[ModulePass] = (),
 ) -> None:
-    """Run the stages up to ``name`` on ``module`` in place, with the verification of :func:`run_passes`.
+    """Run the stages after ``after`` (default: all) up to ``name`` on ``module`` in place; see :func:`run_passes`.
 
-    Raises OptionError for an unknown stage, and CompileError for IR beyond the first stage; errors of passes name the
-    stage.
+    Raises OptionError for an unknown stage and, without ``after``, CompileError for lowered IR. Errors of passes name
+    the stage.
     """
     if after is None:
         refuse_lowered(module)
@@ -379,10 +379,7 @@ def run(
 
 
 def added_passes(before: Mapping[str, Passes] | None) -> dict[str, list[ModulePass]]:
-    """Return additional passes by the name of the pass that they run before; raise OptionError.
-
-    Each is a pass, a textual pipeline, or a sequence of these.
-    """
+    """Return the passes that ``before`` inserts, by the name of the pass that follows them; raise OptionError."""
     known = [spec.name for stage in (*STAGES, *NATIVE_STAGES) for spec in stage.specs]
     added: dict[str, list[ModulePass]] = {}
     for name, given in (before or {}).items():
@@ -395,7 +392,7 @@ def added_passes(before: Mapping[str, Passes] | None) -> dict[str, list[ModulePa
 
 
 def passes_given(given: Passes) -> list[StagedPass]:
-    """Return the passes of a pass, a textual pipeline or a sequence of these, as :func:`passes_of` does."""
+    """Return the passes in a pass, a textual pipeline, or a sequence of these."""
     if isinstance(given, ModulePass):
         return [(None, given)]
     if isinstance(given, str):
@@ -408,30 +405,30 @@ def passes_given(given: Passes) -> list[StagedPass]:
 
 
 def check_reached(names: Iterable[str], reached: Iterable[str]) -> None:
-    """Raise OptionError for the first of ``names`` that is not among the passes that are ``reached``."""
+    """Raise OptionError for the first of ``names`` that is not in ``reached``, the names of the passes that run."""
     known = list(reached)
     for name in names:
         if name not in known:
             raise OptionError(
-                f"nothing can be added before {name!r}: that pass does not run here",
+                f"no pass can be inserted before {name!r}, which does not run here",
                 hint=f"the passes that run are {', '.join(dict.fromkeys(known)) or 'none'}",
             )
 
 
 def first_segment(module: ModuleOp) -> SegmentOp | None:
-    """Return the first segment of ``module``; None for IR before partitioning."""
+    """Return the first segment of ``module``; None before partitioning."""
     return next((op for op in module.walk() if isinstance(op, SegmentOp)), None)
 
 
 def stage_of(module: ModuleOp) -> Stage | None:
-    """Return the first stage whose result the partitioned IR may be; None if it is between stages."""
+    """Return the first stage whose constraints the partitioned IR meets; None if it is between stages."""
     fitting, choice = set(fitting_stages(module)), target_of(module)
     stages = NATIVE_STAGES if choice is not None and is_cpu(choice.target) else STAGES
     return next((stage for stage in stages if stage.name in fitting), None)
 
 
 def refuse_lowered(module: ModuleOp) -> None:
-    """Raise CompileError, with the way to go on, for IR with segments, on which the first stages cannot run."""
+    """Raise CompileError, with the remaining stages as a hint, for IR with segments."""
     segment = first_segment(module)
     if segment is None:
         return
@@ -442,7 +439,9 @@ def refuse_lowered(module: ModuleOp) -> None:
         way = _way_to(known.name)
         left = [stage.name for stage in way[way.index(known) + 1 :] if stage.passes]
     then = (
-        f"; odc-opt -p {','.join(left)} goes on from here, lower() with after={known.name!r}" if left and known else ""
+        f"; to continue, use odc-opt -p {','.join(left)}, or lower() with after={known.name!r}"
+        if left and known
+        else ""
     )
     raise CompileError(
         f"this IR is {level}: it holds {segment.name} @{segment.sym_name.data}",
@@ -451,7 +450,7 @@ def refuse_lowered(module: ModuleOp) -> None:
 
 
 def apply_pass(item: ModulePass, context: Context, module: ModuleOp) -> None:
-    """Run a pass; raise ForeignPassError, naming the package, if a pass of another package fails unexpectedly."""
+    """Run a pass; raise ForeignPassError with the Python package's name if a pass of another package fails."""
     try:
         with typed_errors():
             item.apply(context, module)
@@ -469,7 +468,7 @@ def apply_pass(item: ModulePass, context: Context, module: ModuleOp) -> None:
 
 
 def with_added(before: Mapping[str, Sequence[ModulePass]], passes: Iterable[StagedPass]) -> Iterator[StagedPass]:
-    """Yield ``passes``, and in front of each the additional passes ``before`` its name, in the same stage."""
+    """Yield ``passes``; each follows the passes that ``before`` has for its name, in the same stage."""
     for stage, item in passes:
         yield from ((stage, extra) for extra in before.get(item.name, ()))
         yield stage, item
@@ -486,10 +485,9 @@ def run_passes(
 ) -> None:
     """Run ``passes`` on ``module`` in place; verify it and check its legality after each stage.
 
-    Without ``verify``, the caller does so later. With a ``verifier``, or if ``context`` has ``verify_each``, the module
-    is verified after each pass. Stages of :data:`CHECKED_ON_REQUEST` are verified and checked only then, or with an
-    active validation, which also runs the result and compares it with the beginning. ``around`` makes a context in
-    which a pass runs and is verified.
+    With a ``verifier``, or if ``context`` has ``verify_each``, verify the module after each pass. Stages of
+    :data:`CHECKED_ON_REQUEST` are verified only then, or with an active validation. Without ``verify``, the caller
+    verifies later. ``around`` makes a context manager in which a pass runs and is verified.
     """
     verify_each, validation = verifier is not None or getattr(context, "verify_each", False), validation_of(context)
     verifier = verifier or ModuleOp.verify

@@ -138,13 +138,14 @@ def npu_types() -> str:
 
     rows, everywhere = [], []
     for name, reasons in placements():
-        notes = "; ".join(f"{dtype}: {reason}" for dtype, reason in reasons.items() if reason)
+        failed = {dtype: reason.partition(": ")[::2] for dtype, reason in reasons.items() if reason}
+        notes = "; ".join(f"{dtype}: {code(rule)} fails, {seen}" for dtype, (rule, seen) in failed.items())
         if not notes:
             everywhere.append(code(name))
             continue
         rows.append((code(name), *("" if reasons[dtype] else "yes" for dtype in TYPES), notes))
     text = f"On the NPU in {', '.join(TYPES)}: {', '.join(everywhere)}. The others:"
-    return f"{text}\n\n{table(('operator', *TYPES, 'on the host, because'), rows)}"
+    return f"{text}\n\n{table(('operator', *TYPES, 'reason for the host'), rows)}"
 
 
 def npu_rules() -> str:

@@ -1,7 +1,8 @@
-"""Tilings that ``npu-choose-tiles`` attaches to tensor operations, and residency of results on the chip.
+"""Attributes of tensor operations that ``npu-choose-tiles`` sets: tilings, and results that are resident.
 
+A resident result stays in the tile buffer until its last use. Examples:
 ``#npu.tiling<rows = 4, cols = 56, group = 64, block = 64, k_slice = 32, outer = groups>`` and
-``#npu.resident<top = 1, left = 1, fill = -128>``. Fields with their default value are left out of the text.
+``#npu.resident<top = 1, left = 1, fill = -128>``. The text omits fields with their default value.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from odc_mlir.isa.instructions import field_range
 
 TILING = "npu.tiling"
 RESIDENT = "npu.resident"
-VIEW = "npu.view"  # an alias: the move emits no instruction, its result is the same bytes
-PARTS = "npu.parts"  # the move emits no instruction: its readers load from the tensors that it joins
-SLOT_BYTES = "npu.slot_bytes"  # of the tile buffer that slots of an operation may take; default: all
+VIEW = "npu.view"  # the move emits no instruction, because its result has the same bytes as its operand
+PARTS = "npu.parts"  # the move emits no instruction, because its readers load from the tensors that it joins
+SLOT_BYTES = "npu.slot_bytes"  # limit on the bytes of an operation's slots in the tile buffer; default: all
 
 Record = TypeVar("Record")
 
@@ -39,18 +40,19 @@ class Outer(StrEnum):
 class Tiling:
     """Division of a window operation into instructions.
 
-    ``rows`` x ``cols`` result pixels form a tile, at most all of an image; the image of a window of one pixel is one
-    row, unless it stays in the tile buffer. ``group`` result channels of a tile, at most all, are stored together;
-    ``block`` of them come from one instruction, which reads ``k_slice`` input channels, at most all; several slices add
-    up in the accumulators.
-    ``sliced``: the tile buffer holds one slice of the input at a time instead of all channels.
+    A tile has ``rows`` x ``cols`` result pixels, at most all of an image. (If the window is one pixel, the image counts
+    as one row, unless it is resident.) A tile is stored in groups of ``group`` result channels. An instruction computes
+    ``block`` channels from ``k_slice`` input channels; accumulators add up the slices of the input. ``sliced``: the
+    tile buffer holds one slice of the input at a time, instead of all channels.
 
-    ``outer`` "tiles": for each tile, all groups; "groups": for each group, all tiles, so that only the group's
-    weights are needed at a time. ``resident``: weights are loaded once (per group if groups are outermost), else once
-    per use; ``params_resident`` likewise. ``ring``: rows shared by neighbouring tiles stay in the tile buffer.
-    No input slots: the whole input is in the tile buffer already; no output slots: the whole result stays there.
-    ``operand_slots``: for the other operand of the element-wise operation that is computed with each tile; 0: none is.
-    ``shape``: which of the machine's array shapes computes, by number, as the instruction has it.
+    ``outer``: "tiles" loops over tiles, then over groups; "groups" loops over groups, then over tiles, so that only the
+    weights of one group are needed at a time. ``keeps_weights``: weights are loaded once (once per group if groups are
+    the outer loop), instead of once per use. ``keeps_params``: the same for scales and biases. ``ring``: rows that
+    neighbouring tiles share stay in the tile buffer.
+
+    Slots are buffers for tiles. Without ``in_slots`` the input is resident, without ``out_slots`` the result.
+    ``operand_slots``: slots for the other operand of an element-wise operation that is computed with each tile; 0:
+    there is no such operation. ``shape``: number of the array shape, as in the instruction.
     """
 
     rows: int
@@ -60,8 +62,8 @@ class Tiling:
     k_slice: int
     sliced: bool = False
     outer: Outer = Outer.TILES
-    resident: bool = True
-    params_resident: bool = True
+    keeps_weights: bool = True
+    keeps_params: bool = True
     weight_slots: int = 1
     in_slots: int = 2
     out_slots: int = 2
@@ -72,9 +74,9 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class Residency:
-    """A result that stays in the tile buffer: pixels of border on each side, and the code that fills them.
+    """Layout of a resident result: pixels of border on each side, and the code that fills them.
 
-    ``fill`` is None where nobody reads the border.
+    ``fill`` is None if no operation reads the border.
     """
 
     top: int = 0
@@ -85,7 +87,7 @@ class Residency:
 
 
 def _parse_record(parser: AttrParser, record: type[Record]) -> Record:
-    """``<name = value, …>`` as a dataclass whose fields are integers, truth values and words."""
+    """Parse ``<name = value, …>`` as a dataclass with fields that are integers, truth values and words."""
     hints = get_type_hints(record)
     found: dict[str, Any] = {}
 

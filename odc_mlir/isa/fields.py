@@ -263,9 +263,9 @@ class Field:
 
 
 PREFIX = (
-    Field("opcode", 8, "which instruction"),
+    Field("opcode", 8, "code of the instruction"),
     Field("length", 3, "size in units of 16 bytes, step block included"),
-    Field("queue", 3, "where it is executed"),
+    Field("queue", 3, "queue that executes it"),
     Field("stepped", 1, "a 16-byte step block follows: one signed step per address field", Kind.FLAG),
     Field("reserved", 1, "zero"),
     Field("wait_a", 6, "0: none, else 32 + semaphore to take one token from before starting"),

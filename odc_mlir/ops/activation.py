@@ -92,7 +92,7 @@ SPECS = (
     _op(
         "SOFTMAX",
         "input",
-        "e^(beta*x) along the last axis, divided by their sum",
+        "e^(beta*x), divided by the sum of these along the last axis",
         version=3,
         quant=fixed("softmax"),
         verify="own",

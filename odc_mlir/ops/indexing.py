@@ -153,7 +153,7 @@ SPECS = (
     _op(
         "SPARSE_TO_DENSE",
         "indices:int16|int shape:int values default",
-        "one value, with others at coordinates",
+        "tensor of one value, with other values at coordinates",
         version=3,
         quant=joined(2, 3),
         verify="same",

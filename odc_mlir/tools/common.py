@@ -307,7 +307,7 @@ def add_verify_each(parser: argparse.ArgumentParser, default: str) -> None:
         choices=("passes", "run"),
         metavar="passes|run",
         help=f"verify the IR after every pass ({default}); --verify-each=run: also run the IR on random inputs, and "
-        "fail if results change",
+        "fail if it gives other results than the model",
     )
 
 
@@ -318,7 +318,7 @@ def add_before(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> Non
         action="append",
         default=[],
         metavar="PASS=PIPELINE",
-        help="run PIPELINE before PASS wherever a stage runs it",
+        help="insert PIPELINE before PASS in all stages",
     )
 
 

@@ -93,7 +93,7 @@ def add_execution_flags(group: Container) -> None:
         stdin=False,
         help="NPU that the backend npu compiles for (%(default)s)",
     )
-    text = "where it stores constants (%(default)s)"
+    text = "memory for constants, with the backend npu (%(default)s)"
     group.add_argument("--memory", default="flash", choices=("flash", "sram"), help=text)
     add_switch(group, "--strict", "fail instead of falling back to the host")
     add_trust_code(group)

@@ -69,9 +69,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="hardware; cpu: this machine; NAME or NAME-gen: a plugin's target (%(default)s)",
     )
     parser.add_argument(
-        "--memory", default="flash", choices=("flash", "sram"), help="where constants are stored (%(default)s)"
+        "--memory", default="flash", choices=("flash", "sram"), help="memory for constants (%(default)s)"
     )
-    parser.add_argument("--sram-limit", type=size, metavar="BYTES", help="use no more SRAM than this")
+    parser.add_argument("--sram-limit", type=size, metavar="BYTES", help="largest amount of SRAM that is used (all)")
     add_switch(parser, "--allow-host", "move operators that do not fit in --sram-limit to the host")
     parser.add_argument(
         "--prefer",
@@ -83,8 +83,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--state",
         metavar="OUT=IN",
         action="append",
-        help="keep this output as the input of the next run; repeatable (default: as the model declares; none: all are "
-        "ordinary outputs and inputs)",
+        help="keep the output OUT as the input IN of the next run; repeatable; none: no states (default: as the model "
+        "declares)",
     )
     parser.add_argument(
         "--time-limit", type=float, metavar="S", help="fail, and write nothing, when compiling takes longer (seconds)"
@@ -100,7 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
         "-t", "--emit", choices=(_OBJECT,), help="output format other than a package: object code for firmware"
     )
     parser.add_argument("--triple", metavar="NAME", help="LLVM target triple, for --emit object")
-    parser.add_argument("--cpu", default="", metavar="NAME", help="LLVM processor name")
+    parser.add_argument("--cpu", default="", metavar="NAME", help="LLVM processor name, for --emit object")
     add_output(parser, "--header", metavar="FILE.h", kind=HEADER, help="write the C header of --emit object")
     add_overwrite(parser)
     add_json(parser, REPORT, "the report")
@@ -109,7 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_input(place, "--partition", metavar="FILE.ini", help="partition file: backends by opcode or name")
     place.add_argument("--host", metavar="NAME,…", action="append", default=[], help="run these on the host")
     place.add_argument("--npu", metavar="NAME,…", action="append", default=[], help="run these on the NPU if possible")
-    add_switch(place, "--all-supported", "run everything on the NPU that it supports, whatever it costs")
+    add_switch(place, "--all-supported", "run all supported operators on the NPU, whatever they cost")
     place.add_argument("--min-operators", type=int, metavar="N", help="no segment with fewer compute operators")
     place.add_argument("--min-macs", type=int, metavar="N", help="no segment with fewer multiply-accumulates")
     place.add_argument("--max-segments", type=int, metavar="N", help="at most this many segments")

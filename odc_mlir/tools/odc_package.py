@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="PACKAGE",
         required=True,
         kind=lambda arguments: package_kind(arguments.output),
-        help="a folder, or a zip if named .zip",
+        help="folder, or zip file if it ends with .zip",
     )
     add_input(pack, "-c", "--config", metavar="FILE", help="settings to include (config.cfg)")
     pack.add_argument(
@@ -47,21 +47,21 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="M:S:I",
         action="append",
         default=[],
-        help="input of connected models: model, subgraph, index",
+        help="an input of the package: number of the model, of its subgraph, and of the input, from 0; repeatable",
     )
     pack.add_argument(
         "--graph-output",
         metavar="M:S:I",
         action="append",
         default=[],
-        help="output of connected models: model, subgraph, index",
+        help="an output of the package, in the same form; repeatable",
     )
     pack.add_argument(
         "--connect",
         metavar="M:S:I=M:S:I,…",
         action="append",
         default=[],
-        help="an output, and the inputs connected to it",
+        help="connect an output of one model to inputs of others, in the same form; repeatable",
     )
     add_overwrite(pack)
 

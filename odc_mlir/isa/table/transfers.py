@@ -113,7 +113,7 @@ COPY = fields.Instruction(
     "copy",
     0x10,
     fields.Queue.XFER,
-    (memory("source", "first byte"), memory("target", "first byte"), count("bytes", 24, "how many")),
+    (memory("source", "first byte"), memory("target", "first byte"), count("bytes", 24, "number of bytes")),
     "copy between off-chip memory and SRAM, or within SRAM",
     _moved,
 )
@@ -123,7 +123,7 @@ FILL = fields.Instruction(
     fields.Queue.LOAD,
     (
         tile("target", "first byte"),
-        count("bytes", 16, "how many"),
+        count("bytes", 16, "number of bytes"),
         signed("value", 16, "code written"),
         type_of("type", "element type"),
     ),
@@ -195,7 +195,7 @@ TABLE = fields.Instruction(
     "table",
     0x16,
     fields.Queue.WEIGHT,
-    (memory("source", "first byte"), table("target", "first byte written"), count("bytes", 12, "how many")),
+    (memory("source", "first byte"), table("target", "first byte written"), count("bytes", 12, "number of bytes")),
     "load a look-up table",
     _moved,
 )
@@ -209,7 +209,7 @@ MLOAD = fields.Instruction(
         count("rows", 16, "rows of the matrix: input channels"),
         count("columns", 16, "columns of the matrix: result channels, contiguous bytes"),
         count("row_stride", 24, "bytes between rows in memory"),
-        count("group", 16, "columns that stand together: channels of the array shape"),
+        count("group", 16, "adjacent columns of a group: channels of the array shape"),
     ),
     "bring a matrix of computed codes from SRAM into the weight buffer, in the order of weights",
     _mload,

@@ -76,7 +76,7 @@ VOP = fields.Instruction(
     0x40,
     fields.Queue.VECTOR,
     (
-        shorthand.enum("kind", 4, "what is computed", *VOP_KINDS),
+        shorthand.enum("kind", 4, "operation", *VOP_KINDS),
         shorthand.flag(
             "accumulated", "operand a comes from the accumulator buffer, scaled by param records with zero point a_zero"
         ),
@@ -130,7 +130,7 @@ POOL = fields.Instruction(
     0x41,
     fields.Queue.VECTOR,
     (
-        shorthand.enum("kind", 2, "what each window gives", *POOL_KINDS),
+        shorthand.enum("kind", 2, "result of a window", *POOL_KINDS),
         shorthand.type_of("type", "codes of input and result"),
         shorthand.tile("input", "first pixel of the first window"),
         *shorthand.pixel_strides("in"),
@@ -163,7 +163,7 @@ REDUCE = fields.Instruction(
     0x42,
     fields.Queue.VECTOR,
     (
-        shorthand.enum("kind", 2, "what is reduced", *REDUCE_KINDS),
+        shorthand.enum("kind", 2, "operation", *REDUCE_KINDS),
         shorthand.enum("init", 2, "as in conv, without bias", *REDUCE_INITS),
         shorthand.flag("emit", "scale and write the result; otherwise leave the sums in the accumulator buffer"),
         shorthand.type_of("in_type", "input codes"),
@@ -205,7 +205,7 @@ SOFTMAX = fields.Instruction(
         shorthand.count("in_stride", 16, "bytes from row to row"),
         shorthand.tile("output", "first result"),
         shorthand.count("out_stride", 16, "bytes from row to row"),
-        shorthand.count("rows", 16, "how many"),
+        shorthand.count("rows", 16, "number of rows"),
         shorthand.count("columns", 16, "elements of a row"),
         *shorthand.scale("beta", "input scale times beta"),
         shorthand.signed("diff_min", 32, "u8, i8: differences from the maximum below this give the lowest code"),
@@ -243,7 +243,7 @@ RESIZE = fields.Instruction(
     0x45,
     fields.Queue.VECTOR,
     (
-        shorthand.enum("kind", 1, "the pixel at a position, or the four around it blended", *RESIZE_KINDS),
+        shorthand.enum("kind", 1, "nearest pixel, or a blend of four", *RESIZE_KINDS),
         shorthand.type_of("type", "codes of input and result (u8, i8, i16)"),
         shorthand.tile("input", "first pixel of the tile"),
         *shorthand.pixel_strides("in"),
@@ -259,7 +259,7 @@ RESIZE = fields.Instruction(
         shorthand.tile("output", "first result"),
         *shorthand.pixel_strides("out"),
     ),
-    "pixels of an image at other positions: the nearest, or four blended",
+    "resample an image: the nearest pixel of each position, or a blend of four",
     _resize,
     fields.Cost(
         """\
@@ -296,10 +296,10 @@ GATES = fields.Instruction(
     (
         shorthand.accumulator("accumulators", "last output times recurrent weights, [gate][unit]"),
         shorthand.count("units", 16, "cell size"),
-        shorthand.tile("input", "what the inputs add, i16 in Q3, [gate][unit]"),
+        shorthand.tile("input", "contribution of the inputs, i16 in Q3, [gate][unit]"),
         shorthand.tile("cell", "cell state, i16, updated"),
         shorthand.tile("hidden", "hidden state written, i8"),
-        shorthand.flag("coupled", "there is no input gate: it is one minus the forget gate"),
+        shorthand.flag("coupled", "the input gate is one minus the forget gate"),
         *(
             field
             for gate in ALL_GATES

@@ -98,7 +98,7 @@ class QuantizeOptions:
     )
     min_coverage: float | None = option(
         None,
-        "smallest allowed fraction of MACs that are quantised (0.5) or, with a target, run on it (0.95)",
+        "least share of MACs that are quantised (0.5); with --target, least share of MACs on the target (0.95)",
         COMMON,
         metavar="FRACTION",
         most=1.0,
@@ -121,7 +121,7 @@ class QuantizeOptions:
     )
     parameters: Mapping[str, tuple[float, int]] = option(
         dict,
-        "scale and zero point of a tensor, instead of those from its range; repeatable",
+        "set scale and zero point of a tensor; repeatable (default: from its range)",
         TYPES,
         metavar="NAME=SCALE:ZERO",
         **_NO_TYPES,
@@ -136,15 +136,15 @@ class QuantizeOptions:
     )
     states: Mapping[str, str] | None = option(
         None,
-        "an output that the next run takes as an input, or none: models with states are judged over sequences of "
-        "samples; repeatable (default: found by names)",
+        "declare that an output is an input of the next run: accuracy is then checked over sequences of samples; "
+        "repeatable; none: no states (default: found by names)",
         TYPES,
         flag="--state",
         metavar="OUT=IN",
     )
     overrides: str | Mapping[str, str] | None = option(
         None,
-        "types of single layers, or float",
+        "set types of single layers: a scheme, or float",
         TYPES,
         metavar="NAME:TYPE,…",
         **_of_values("layers cannot have precisions of their own", ()),
@@ -154,8 +154,8 @@ class QuantizeOptions:
     )
     mixed: str = option(
         AUTO,
-        "wider types for layers that need them: found by measuring (auto: unless --no-help), or given by a file in "
-        "ONE's format",
+        "wider types for some layers: searched (on), searched unless --no-help (auto), or read from a file in ONE's "
+        "format",
         TYPES,
         metavar="auto|on|off|FILE.json",
         choices=SWITCH,
@@ -164,7 +164,7 @@ class QuantizeOptions:
     )
     patterns: tuple[str, ...] = option(
         (),
-        "wider types inside functions built from several operators: layernorm, softmax",
+        "wider types for operators that form these functions: layernorm, softmax",
         TYPES,
         metavar="NAME,…",
         applies_to=OF_WIDER,
@@ -173,7 +173,7 @@ class QuantizeOptions:
     )
     visq_file: str | None = option(
         None,
-        "tensor errors (odc-diff --visq) that decide which layers to widen first, instead of measuring each",
+        "tensor errors (odc-diff --visq): widen layers in their order instead of measuring each",
         TYPES,
         metavar="FILE.json",
         **_MIXED,

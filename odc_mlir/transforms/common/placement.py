@@ -15,7 +15,7 @@ from odc_mlir.errors import ModelError
 from odc_mlir.ops.spec import Trait
 from odc_mlir.transforms.common.rewriting import apply_patterns_to
 
-PLACED = "odc.placed"  # "npu", "cpu" (native code), "external" (a target of another package) or "host"
+PLACED = "odc.placed"  # "npu", "cpu" (native code), "external" (a target of a plugin) or "host"
 REASON = "odc.reason"  # why on the host
 PLACE = "odc.place"  # "npu" or "host": where the user wants it
 GROUP = "odc.group"  # number of the pattern group: operators that are placed together

@@ -169,7 +169,7 @@ def test_passes_are_added_by_position(model: Path, words: tuple[str, ...], capsy
         ("circle-simplfy=cse", "no stage runs a pass 'circle-simplfy'; did you mean 'circle-simplify'?"),
         ("circle-simplify", "write --before circle-simplify=PIPELINE"),
         ("circle-simplify=nothing", "nothing"),
-        ("npu-choose-tiles=cse", "nothing can be added before 'npu-choose-tiles': that pass does not run here"),
+        ("npu-choose-tiles=cse", "no pass can be inserted before 'npu-choose-tiles', which does not run here"),
     ],
 )
 def test_a_position_that_is_none(model: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

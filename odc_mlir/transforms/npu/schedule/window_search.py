@@ -348,15 +348,15 @@ class _TilingSearch:
         moved = load + store + moved_weights
         dma = (moved + (loads + stores + weight_loads) * latency) / target.dma.descriptors_in_flight
         edge = traffic.first_load_bytes / width + store / max(1, stores)
-        uses = 1 if tiling.resident else traffic.tiles  # of weights, read without a copy in SRAM
+        uses = 1 if tiling.keeps_weights else traffic.tiles  # of weights, read without a copy in SRAM
         again = (uses - 1) * self.room.uncopied_bytes / target.offchip.bytes_per_cycle
         first_weights = moved_weights / weight_loads + latency + target.decoder.start_cycles if weight_loads else 0.0
         waits_in_line = jobs > 1 and tiling.in_slots == 1 and not tiling.ring
         waits_to_store = stores > 1 and tiling.out_slots == 1
         several = (groups if by_groups else 1) * (window.batch if window.weights_per_image else 1)
-        waits_for_weights = self.weighted and tiling.resident and tiling.weight_slots == 1 and several > 1
+        waits_for_weights = self.weighted and tiling.keeps_weights and tiling.weight_slots == 1 and several > 1
         full = self.weighted and fills_weight_buffer(window, target)
-        computes_last = full and tiling.resident and several == 1
+        computes_last = full and tiling.keeps_weights and several == 1
         moves = (min(loads, 1) + min(stores, 1)) * TRANSFER_BYTES
         if fused:
             moves += VECTOR_BYTES + TRANSFER_BYTES
@@ -372,11 +372,11 @@ class _TilingSearch:
         anew = self._ring_starts(tiling, cut, groups if by_groups else 1)
         for shape in self.shapes:
             compute = self._compute(tiling, cut, traffic, kinds, shape)
-            tail = compute / (traffic.tiles * (steps if not tiling.resident or by_groups else 1))
+            tail = compute / (traffic.tiles * (steps if not tiling.keeps_weights or by_groups else 1))
             if fused:
                 tail += vector / fused
             cycles = max(moved + tail, dma + tail, decode + tail, again + tail, compute + edge, lanes)
-            if not tiling.resident:
+            if not tiling.keeps_weights:
                 streamed = max(decode, moved_weights)
                 cycles += UNEVEN * min(compute, streamed) ** 2 / max(compute, streamed)
             serial = compute + anew
@@ -464,12 +464,12 @@ class _TilingSearch:
         """Return (bytes, transfers) of weights and parameters, and cycles of the decoder."""
         if not self.weighted:
             return 0.0, 0, 0.0
-        uses = (self.window.batch if self.window.weights_per_image else 1) if tiling.resident else tiles
-        param_uses = 1 if tiling.params_resident else tiles
+        uses = (self.window.batch if self.window.weights_per_image else 1) if tiling.keeps_weights else tiles
+        param_uses = 1 if tiling.keeps_params else tiles
         params = self.window.out_channels * self.target.local.param_entry_bytes
         moved = self.window.weight_bytes * uses + params * param_uses
-        weight_loads = uses * (1 if tiling.resident else steps)
-        loads = weight_loads + param_uses * (1 if tiling.params_resident else steps)
+        weight_loads = uses * (1 if tiling.keeps_weights else steps)
+        loads = weight_loads + param_uses * (1 if tiling.keeps_params else steps)
         decoder, symbols = self.target.decoder, self.window.weight_bytes // self.window.weight_item_bytes
         decode = uses * symbols / decoder.symbols_per_cycle
         return float(moved), loads, decode

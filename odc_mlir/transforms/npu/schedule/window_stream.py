@@ -70,13 +70,13 @@ class WeightLoads(ABC, Generic[Product]):
         """Return the command that loads the parameters of ``count`` result channels to ``target``."""
 
     def unit(self, group: tuple[int, int]) -> tuple[int, int]:
-        """Return result channels (first, count) that stay resident together."""
+        """Return the result channels (first, count) whose weights are loaded together."""
         return group if self.tiling.outer is Outer.GROUPS else (0, self.layer.window.out_channels)
 
     def weights_for(self, tile: Tile, step: ComputeStep, group: tuple[int, int]) -> tuple[Place, list[Command]]:
         """Return the place of the weights of ``step``, and the loads that bring them there."""
         owner = self.owner(tile)
-        if not self.tiling.resident:
+        if not self.tiling.keeps_weights:
             slot, empty = self.weights.get((owner, step.first, step.k_first))
             return (slot, 0), self.load(tile, step, (slot, 0)) if empty else []
         unit = self.unit(group)
@@ -103,7 +103,7 @@ class WeightLoads(ABC, Generic[Product]):
 
     def params_for(self, step: ComputeStep, group: tuple[int, int]) -> tuple[Place, list[Command]]:
         """Return the place of the parameter records of ``step``, and the load that brings them there."""
-        first, count = self.unit(group) if self.tiling.params_resident else (step.first, step.channels)
+        first, count = self.unit(group) if self.tiling.keeps_params else (step.first, step.channels)
         slot, empty = self.params.get((first, count))
         return (slot, step.first - first), [self.parameters(first, count, (slot, 0))] if empty else []
 

@@ -74,13 +74,13 @@ def footprint(
     if not weighted:
         return Footprint(in_bytes, in_slots, out_bytes, tiling.out_slots, 0, 0, 0, 0, 0, 0)
     depth = window.taps * (1 if window.depthwise else tiling.k_slice)
-    if not tiling.resident:
+    if not tiling.keeps_weights:
         weights = depth * tiling.block * window.weight_item_bytes
     elif tiling.outer is Outer.GROUPS:
         weights = window.depth * tiling.group * window.weight_item_bytes
     else:
         weights = window.weight_bytes
-    if not tiling.params_resident:
+    if not tiling.keeps_params:
         params, param_slots = tiling.block, 2
     elif tiling.outer is Outer.GROUPS:
         params, param_slots = tiling.group, tiling.weight_slots
@@ -207,9 +207,9 @@ def depthwise_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
 def _depthwise_blocks(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
     """Yield all channels of a tile at once with weights or parameters in blocks."""
     cap = _most_weights(window, target)
-    resident = window.weight_bytes <= target.local.weight_bytes
+    keeps_weights = window.weight_bytes <= target.local.weight_bytes
     block = target.local.param_entries // 2 // window.multiplier * window.multiplier
-    while block > 0 and not resident and block * window.taps * 2 > cap:
+    while block > 0 and not keeps_weights and block * window.taps * 2 > cap:
         block = block // 2 // window.multiplier * window.multiplier
     if block:
         yield Tiling(
@@ -219,14 +219,14 @@ def _depthwise_blocks(window: WindowGeometry, target: Target) -> Iterator[Tiling
             block,
             1,
             outer=Outer.GROUPS,
-            resident=resident,
-            params_resident=False,
-            weight_slots=1 if resident else 2,
+            keeps_weights=keeps_weights,
+            keeps_params=False,
+            weight_slots=1 if keeps_weights else 2,
         )
 
 
 def conv_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
-    """Yield plans with resident weights if they fit, weights streamed per tile, or kept per group of channels."""
+    """Yield tilings that keep all weights if they fit, stream weights per tile, or keep them per group of channels."""
     local, channels = target.local, window.out_channels
     if window.weight_bytes <= local.weight_bytes:
         fits = channels <= local.param_entries
@@ -239,7 +239,7 @@ def conv_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
                 group,
                 min(group, block),
                 window.in_channels,
-                params_resident=fits,
+                keeps_params=fits,
                 weight_slots=buffered,
             )
         if fills_weight_buffer(window, target) and not window.weights_per_image:
@@ -282,8 +282,8 @@ def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[Ti
             group,
             min(block, group),
             k_slice,
-            resident=False,
-            params_resident=channels <= half,
+            keeps_weights=False,
+            keeps_params=channels <= half,
             weight_slots=slots,
         )
 
@@ -305,8 +305,8 @@ def sliced_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
                     min(block, group),
                     k_slice,
                     sliced=True,
-                    resident=False,
-                    params_resident=channels <= half,
+                    keeps_weights=False,
+                    keeps_params=channels <= half,
                     weight_slots=slots,
                 )
 

@@ -246,7 +246,7 @@ class _LayerCosts:
         rows, cols = window.in_rows(tiling.rows), window.in_cols(tiling.cols)
         loaded = transfer_bytes(Runs(pixel, cols, window.pixel_bytes, rows, window.row_bytes), sram.burst_bytes)
         ahead = loaded / sram.bytes_per_cycle + sram.read_latency_cycles if tiling.in_slots else 0.0
-        if tiling.resident:
+        if tiling.keeps_weights:
             parts = -(-window.out_channels // tiling.group) if tiling.outer is Outer.GROUPS else 1
             return 1 / parts, ahead, 1 - 1 / parts
         steps = sum(times for _, times in step_kinds(window, tiling))

@@ -128,7 +128,7 @@ def test_transfers_count_against_the_limit_of_instructions(monkeypatch: pytest.M
         assert tiling is not None
         tiles = -(-window.out_height // tiling.rows) * -(-window.out_width // tiling.cols)
         steps = tiles * sum(times for _, times in step_kinds(window, tiling))
-        return steps if tiling.resident else 2 * steps  # and the weights of each
+        return steps if tiling.keeps_weights else 2 * steps  # and the weights of each
 
     search = window_choices.__wrapped__  # which remembers nothing
     most = max(map(commands, search(window, TARGET, ROOM, weighted=True))) - 1
