@@ -212,6 +212,9 @@ class Validation:
     def start(self, module: ModuleOp) -> None:
         """Record ``module`` as the start of a pipeline, unless binaries are made of a recorded module."""
 
+    def before_pass(self, stage: str, item: ModulePass, module: ModuleOp) -> None:
+        """Raise TranslationError if ``module``, which ``item`` is about to change, computes wrong values already."""
+
     def keep(self, stage: str, module: ModuleOp) -> None:
         """Record ``module`` as the result of ``stage``, or of a pass that belongs to no stage."""
 
@@ -500,6 +503,7 @@ def run_passes(
             checkpoint(context)
             tell(context, f"{label}: {item.name}")
             is_named = stage is None or id(item) in added
+            validation.before_pass(label, item, module)
             with around(stage, item), typed_errors(stage, pass_name=item.name if is_named else None):
                 apply_pass(item, context, module)
                 if verify_each:

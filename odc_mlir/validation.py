@@ -1,22 +1,26 @@
 """Translation validation: a module is run after a pipeline and compared with what it was before it.
 
 The module itself runs by host kernels, and a program against the circle body of its segment: of tensor operations by
-an interpreter, else emitted and on its device. Only the end of a pipeline is run. If that differs, copies from the ends
-of its stages tell which of them was the first to differ.
+an interpreter, else emitted and on its device. A program runs at the end of a pipeline, and before tensor operations
+become instructions: only then can each value that the circle body has too be compared. If something differs, copies
+from the ends of stages tell which of them was the first to differ.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import cast
+from types import MappingProxyType
+from typing import NamedTuple, cast
 
 import numpy as np
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
+from xdsl.interpreter import Interpreter, PythonValues
+from xdsl.ir import Attribute, Operation, Region
+from xdsl.passes import ModulePass
 
 from odc_mlir import optimizer, pipelines, targets
 from odc_mlir.backends import CompilerBackend, backend_of, segment_model
@@ -35,22 +39,40 @@ from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.execution.graph import build_graph, index_limits
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.npu.npu_lower_to_tiles import NpuLowerToTilesPass
 from odc_mlir.transforms.quant.common.ir import SCHEME
 from odc_mlir.universe import make_context
 
 LOG = logging.getLogger(__name__)
 TOLERANCE = 1e-4  # of the largest output, for reals; codes and integers are equal
-SAMPLES = 2  # of each segment
+SAMPLES = 6  # of each segment, for tensor operations
+BINARY_SAMPLES = 3  # of them, for simulated instructions and machine code, which take longer to run
 _GIVEN = "given"
 _QUANTIZING = "quant"  # the stage that changes values where a scheme is chosen
 
+Inputs = Sequence[Array]
+_Inner = Mapping[str, list[tuple[Attribute, Array]]]
+"""Element types and elements of the values with a name, in the order of their operations."""
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """Drawn inputs of a segment, and outputs of its circle body."""
 
-    inputs: Sequence[Array]
+class _Answer(NamedTuple):
+    """Outputs of a segment and inner values; instructions have none."""
+
     outputs: Sequence[Array]
+    inner: _Inner = MappingProxyType({})
+
+
+class _Recorder(Interpreter.Listener):
+    """Recorder of what operations compute."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[tuple[Attribute, Array]]] = {}
+
+    def did_interpret_op(self, op: Operation, results: PythonValues) -> None:
+        for result, array in zip(op.results, results, strict=True):
+            if op.operands and isinstance(result.type, TensorType) and (name := value_name(result)):
+                self.values.setdefault(name, []).append((result.type.element_type, array.reshape(-1).copy()))
 
 
 @dataclass
@@ -61,7 +83,7 @@ class Validator(pipelines.Validation):
 
     segments: dict[str, SegmentOp] = field(default_factory=dict)  # whose programs may be alone in a module
     _kept: list[tuple[str, ModuleOp]] = field(default_factory=list)
-    _samples: dict[SegmentOp, list[_Sample]] = field(default_factory=dict)
+    _samples: dict[SegmentOp, tuple[Sequence[Inputs], Sequence[_Answer]]] = field(default_factory=dict)
     _live: ModuleOp | None = None
     _deferred: bool = False
 
@@ -74,8 +96,13 @@ class Validator(pipelines.Validation):
             self._kept.clear()  # what is quantised here has other values than before
         self._kept.append((stage, clone_module(module)))
 
+    def before_pass(self, stage: str, item: ModulePass, module: ModuleOp) -> None:
+        if item.name == NpuLowerToTilesPass.name and self._problem_of_programs(module):
+            self.keep(stage, module)
+            self._blame()
+
     def check(self) -> None:
-        if not self._deferred and self._problem(len(self._kept) - 1):
+        if not self._deferred and self._problem(len(self._kept) - 1, warn=True):
             self._blame()
 
     def _blame(self) -> None:
@@ -96,28 +123,37 @@ class Validator(pipelines.Validation):
             self._deferred = False
 
     def check_binary(self, segment: SegmentOp, suffix: str, binary: bytes) -> None:
-        problem = self._compared(segment, lambda inputs: _run_binary(binary, suffix, inputs))
+        problem = self._compared(segment, lambda drawn: _run_binary(binary, suffix, drawn))
         if problem:
             self._blame()
             raise TranslationError(f"the binary of a segment means something else: {problem}", stage="package")
 
-    def _problem(self, number: int) -> str | None:
-        """Return a description of the difference between the beginning and the result of stage ``number``."""
+    def _problem(self, number: int, *, warn: bool = False) -> str | None:
+        """Return a description of the difference between the beginning and the result of stage ``number``.
+
+        ``warn``: log a warning for each program that cannot run.
+        """
         (_, before), (_, module) = self._kept[0], self._kept[number]
-        segments = dict(self.segments)
-        if any(isinstance(op, FuncOp) for op in module.body.block.ops):
+        if number and any(isinstance(op, FuncOp) for op in module.body.block.ops):
             found = optimizer.difference(before, module, samples=1)
             if found.relative > TOLERANCE or found.codes:
                 codes = [counted(found.codes, "code")] if found.codes else []
                 reals = [f"{found.relative:.1e} of the largest value"] if found.relative else []
                 return f"outputs differ by up to {' or '.join(codes + reals)}"
-            segments |= {op.sym_name.data: op for op in module.walk() if isinstance(op, SegmentOp)}
+        return self._problem_of_programs(module, warn=warn)
+
+    def _problem_of_programs(self, module: ModuleOp, *, warn: bool = False) -> str | None:
+        """Return a description of the difference between programs and the circle bodies of their segments."""
+        functions = [op for op in module.body.block.ops if isinstance(op, FuncOp)]
+        inside = (op for function in functions for op in function.walk() if isinstance(op, SegmentOp))
+        segments = self.segments | {op.sym_name.data: op for op in inside}
         stage = pipelines.stage_of(module)
         for name, lowered in lowered_symbols(module).items():
             if name not in segments:  # a program alone, as in lit files: there is nothing to compare it with
                 continue
             if stage is None and not _is_of_tensors(lowered):
-                LOG.warning("segment @%s is not checked: the IR is between stages, its program cannot run yet", name)
+                if warn:
+                    LOG.warning("segment @%s is not checked: the IR is between stages, so it cannot run yet", name)
                 continue
             run = self._runner(module, stage, segments[name], lowered)
             if problem := self._compared(segments[name], run):
@@ -126,42 +162,54 @@ class Validator(pipelines.Validation):
 
     def _runner(
         self, module: ModuleOp, stage: pipelines.Stage | None, segment: SegmentOp, lowered: Operation
-    ) -> Callable[[Sequence[Array]], Sequence[Array]]:
+    ) -> Callable[[Sequence[Inputs]], Sequence[_Answer]]:
         """Return a function that runs the lowered form of ``segment`` in ``module``, at the end of ``stage``.
 
         Only tensor operations can run between stages.
         """
         if isinstance(lowered, ProgramOp) and isinstance(lowered.block.last_op, YieldOp):
-            name, body = segment.sym_name.data, lowered.body
-            return lambda inputs: make_interpreter(module).run_ssacfg_region(body, tuple(inputs), name)
+            return lambda drawn: _interpreted(module, lowered.body, drawn)
         assert stage is not None, "instructions between stages are not run"
         backend = backend_of(module)
 
-        def run(inputs: Sequence[Array]) -> Sequence[Array]:
+        def run(drawn: Sequence[Inputs]) -> Sequence[_Answer]:
             end = clone_module(module)
             if stage.name not in (backend.last, "package"):
                 pipelines.run(make_context(), end, backend.last, after=stage.name, options=backend.passes())
-            return _run_binary(_binary(backend, end, segment), backend.suffix, inputs)
+            return _run_binary(_binary(backend, end, segment), backend.suffix, drawn)
 
         return run
 
-    def _compared(self, segment: SegmentOp, run: Callable[[Sequence[Array]], Sequence[Array]]) -> str | None:
+    def _compared(self, segment: SegmentOp, run: Callable[[Sequence[Inputs]], Sequence[_Answer]]) -> str | None:
         """Return a description of the difference between results of ``run`` and of the circle body, or None."""
         if segment not in self._samples:
             self._samples[segment] = _samples_of(segment)
         last, where = segment.circle_block.last_op, f"segment @{segment.sym_name.data}"
         assert isinstance(last, YieldOp), "a verified segment ends in its yield"
-        for sample in self._samples[segment]:
-            try:
-                with typed_errors("verify"):
-                    outputs = run([value.copy() for value in sample.inputs])
-            except (InputError, PackageError, SimulationError) as error:
-                return f"{where} fails: {error.message}"
-            for value, found, expected in zip(last.operands, outputs, sample.outputs, strict=True):
+        names, (drawn, expected_answers) = [info_of(value).name for value in last.operands], self._samples[segment]
+        try:
+            with typed_errors("verify"):
+                answers = run(drawn)
+        except (InputError, PackageError, SimulationError) as error:
+            return f"{where} fails: {error.message}"
+        for answer, wanted in zip(answers, expected_answers, strict=False):  # binaries run on some of the inputs
+            outputs = zip(names, answer.outputs, wanted.outputs, strict=True)
+            for name, found, expected in (*_common(answer.inner, wanted.inner), *outputs):
                 if wrong := _disagreeing(found, expected):
-                    name = info_of(value).name
                     return f"{where} gives other values of {name!r} in {wrong} of {expected.size} elements"
         return None
+
+
+def _common(found: _Inner, expected: _Inner) -> Iterator[tuple[str, Array, Array]]:
+    """Yield name, found and expected elements of the inner values that both have, of one element type and number.
+
+    Of operations that replace one of the circle body and have its name, the last gives its value.
+    """
+    for name, values in found.items():
+        kind, elements = values[-1]
+        for wanted, codes in expected.get(name, []):
+            if kind == wanted and elements.size == codes.size and len(expected[name]) == 1:
+                yield name, elements, codes
 
 
 def _is_of_tensors(lowered: Operation) -> bool:
@@ -183,26 +231,43 @@ def _disagreeing(found: Array, expected: Array) -> int:
     return int(np.count_nonzero(~np.isclose(found, expected, rtol=0.0, atol=TOLERANCE * size, equal_nan=True)))
 
 
-def _drawn_inputs(segment: SegmentOp, count: int) -> list[list[Array]]:
-    """Draw ``count`` sets of inputs of a segment, with indices in range."""
+def _drawn_inputs(segment: SegmentOp, count: int) -> list[Inputs]:
+    """Draw ``count`` sets of inputs of a segment, with indices in range.
+
+    Codes are from their whole range, from half of it around the zero point, or from a quarter, in turn: differences may
+    be hidden in results of large numbers, which are saturated.
+    """
     infos = [info_of(value) for value in segment.circle_block.args]
     limits: Sequence[int | None] = ()
     if any(info.info.is_integer and info.info.numpy.itemsize > 2 for info in infos):
         limits = index_limits(build_graph(read_model(segment_model(segment).model)))
-    return [random_inputs([(i.info.numpy, i.static_shape) for i in infos], seed, limits) for seed in range(count)]
-
-
-def _samples_of(segment: SegmentOp) -> list[_Sample]:
-    """Draw inputs of a segment, and run its circle body on them."""
-    root, name = segment.get_toplevel_object(), segment.sym_name.data
-    assert isinstance(root, ModuleOp), "segments are in modules"
-    interpreter = make_interpreter(root)
-    found = []
-    for inputs in _drawn_inputs(segment, SAMPLES):
-        copies = tuple(value.copy() for value in inputs)
-        outputs = interpreter.run_ssacfg_region(segment.circle, copies, name)
-        found.append(_Sample(inputs, [value.copy() for value in outputs]))
+    found: list[Inputs] = []
+    for seed in range(count):
+        inputs = random_inputs([(info.info.numpy, info.static_shape) for info in infos], seed, limits)
+        for place, (array, info) in enumerate(zip(inputs, infos, strict=True)):
+            if info.quant is not None and array.dtype.itemsize <= 2:
+                zero = info.quant.zero_point
+                inputs[place] = (zero + (array.astype(np.int32) - zero) // (1 << seed % 3)).astype(array.dtype)
+        found.append(inputs)
     return found
+
+
+def _samples_of(segment: SegmentOp) -> tuple[Sequence[Inputs], Sequence[_Answer]]:
+    """Draw inputs of a segment, and run its circle body on them."""
+    root, drawn = segment.get_toplevel_object(), _drawn_inputs(segment, SAMPLES)
+    assert isinstance(root, ModuleOp), "segments are in modules"
+    return drawn, _interpreted(root, segment.circle, drawn)
+
+
+def _interpreted(module: ModuleOp, region: Region, drawn: Sequence[Inputs]) -> Sequence[_Answer]:
+    """Return the answers of the body of a segment, or of a program of tensor operations, to drawn inputs."""
+    recorder, answers = _Recorder(), []
+    interpreter = make_interpreter(module, listeners=[recorder])
+    for inputs in drawn:
+        recorder.values = {}
+        outputs = interpreter.run_ssacfg_region(region, tuple(value.copy() for value in inputs))
+        answers.append(_Answer([value.copy() for value in outputs], recorder.values))
+    return answers
 
 
 def _binary(backend: CompilerBackend, module: ModuleOp, segment: SegmentOp) -> bytes:
@@ -216,15 +281,19 @@ def _binary(backend: CompilerBackend, module: ModuleOp, segment: SegmentOp) -> b
     return emit_program(lowered, targets.load(choice.target), cast(targets.MemoryMode, choice.memory))
 
 
-def _run_binary(binary: bytes, suffix: str, inputs: Sequence[Array]) -> Sequence[Array]:
-    return open_device(suffix.removeprefix(".")).load(binary).run(inputs).outputs
+def _run_binary(binary: bytes, suffix: str, drawn: Sequence[Inputs]) -> Sequence[_Answer]:
+    """Return the answers of a binary to the first few of the ``drawn`` inputs."""
+    program, answers = open_device(suffix.removeprefix(".")).load(binary), []
+    for inputs in drawn[:BINARY_SAMPLES]:
+        outputs = program.run([value.copy() for value in inputs]).outputs
+        answers.append(_Answer([value.copy() for value in outputs]))
+    return answers
 
 
 def check_runs(segment: SegmentOp, suffix: str, binary: bytes) -> None:
     """Raise CompileError if the binary of ``segment`` fails on drawn inputs, whatever its outputs are."""
-    (inputs,) = _drawn_inputs(segment, 1)
     try:
-        _run_binary(binary, suffix, inputs)
+        _run_binary(binary, suffix, _drawn_inputs(segment, 1))
     except SimulationError as error:
         raise CompileError(
             f"the program of segment @{segment.sym_name.data} fails: {error.message}",

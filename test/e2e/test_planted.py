@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i32
@@ -17,6 +18,7 @@ from xdsl.rewriter import Rewriter
 
 import odc_mlir
 from helpers.data import REPOSITORY
+from helpers.operator_cases import module_of
 from odc_mlir import pipelines
 from odc_mlir.dialects.circle import BlobAttr
 from odc_mlir.dialects.circle_types import tensor_facts, tensor_type
@@ -24,6 +26,7 @@ from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
 from odc_mlir.errors import CompileError, ModelError, TranslationError
 from odc_mlir.isa.immediates import shared
 from odc_mlir.ops.spec import QuantParams
+from odc_mlir.support.locations import op_name
 from odc_mlir.tools import odc_compile, odc_opt
 
 DIGITS = str(REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle")
@@ -175,6 +178,44 @@ def test_the_commands_notice_edited_text(stage: str, tmp_path: Path, capsys: pyt
         assert "means something else: segment @segment_0 gives other values of 'probs" in capsys.readouterr().err
     assert not (tmp_path / "bad").exists()
     assert odc_compile.main([str(text), "--verify-each", "-q", "-o", str(tmp_path / "unseen")]) == 0
+
+
+def wrong_weight(module: ModuleOp, random: np.random.Generator) -> None:
+    """Invert a bit of a weight, one of the upper four."""
+    layers = [op for op in module.walk() if op.name == "npu.conv"]
+    layer = layers[random.integers(len(layers))]
+    blob = layer.properties["weights"]
+    assert isinstance(blob, BlobAttr)
+    data = bytearray(blob.bytes)
+    data[random.integers(len(data))] ^= 1 << random.integers(4, 8)
+    layer.properties["weights"] = BlobAttr.of(bytes(data))
+
+
+def test_wrong_bits_of_weights_are_noticed() -> None:
+    """Even if a saturated softmax hides them, but not in channels that are always zero."""
+    random, noticed = np.random.default_rng(1), 0
+    for _ in range(40):
+        module = lowered("npu", "npu-256").clone()
+        wrong_weight(module, random)
+        try:
+            odc_mlir.run_passes(module, "", verify="run")
+        except TranslationError:
+            noticed += 1
+    assert noticed >= 36
+
+
+def test_a_wrong_bit_that_outputs_do_not_show_is_noticed_before_tensors_become_instructions() -> None:
+    before = {"npu-choose-tiles": [Planting(lambda module: wrong_weight(module, np.random.default_rng(8)))]}
+    with pytest.raises(TranslationError, match=r"^the IR after npu-sched .* values of 'conv3' in \d+ of 512 elements"):
+        odc_mlir.compile(DIGITS, before=before, verify="run")
+
+
+def test_of_operations_with_the_name_of_a_tensor_the_last_gives_it() -> None:
+    """PRELU becomes the sum of two terms."""
+    module = odc_mlir.lower(module_of("prelu-by-channels"), "npu", placement={"strategy": "supported"})
+    names = [(op_name(op), op.results[0].type) for op in module.walk() if op.name in ("npu.scale", "npu.elementwise")]
+    assert len(names) > len(set(names))
+    odc_mlir.run_passes(module, "", verify="run")
 
 
 def test_a_difference_of_codes_is_in_codes() -> None:
