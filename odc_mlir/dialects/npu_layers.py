@@ -486,9 +486,9 @@ class ArgMaxOp(NpuTensorOp):
 
 @irdl_op_definition
 class UpdateOp(NpuTensorOp):
-    """``input`` with one row of each table replaced: ``output[k, clamp(position[index], 0, R - 1)] = rows[k]``.
+    """``input`` with rows of each table replaced: ``output[k, clamp(position[index], 0, R - N) + n] = rows[k, n]``.
 
-    ``input`` and ``output`` are ``[K, R, C]``, ``rows`` ``[K, C]``.
+    ``input`` and ``output`` are ``[K, R, C]``, ``rows`` ``[K, N, C]``.
     """
 
     name = "npu.update"
@@ -515,16 +515,17 @@ class UpdateOp(NpuTensorOp):
         for value, dtype in zip((self.input, self.rows, self.position), dtypes, strict=True):
             if dtype_of(value) != dtype:
                 raise VerifyException(f"{self.name} takes {dtype} here, not {dtype_of(value)}")
-        if len(tables) != 3 or rows != (tables[0], tables[2]) or shape_of(self.output) != tables:
+        fits = len(tables) == len(rows) == 3 and rows[::2] == tables[::2] and 0 < rows[1] <= tables[1]
+        if not fits or shape_of(self.output) != tables:
             raise VerifyException(
-                f"{self.name} replaces rows of [K, R, C] by [K, C], not of {list(tables)} by {list(rows)} "
+                f"{self.name} replaces rows of [K, R, C] by [K, N, C], not of {list(tables)} by {list(rows)} "
                 f"to {list(shape_of(self.output))}"
             )
         if len(numbers) != 1 or not 0 <= self.index.value.data < numbers[0]:
             raise VerifyException(
                 f"{self.name} takes element {self.index.value.data} of a vector, not of {list(numbers)}"
             )
-        self.check_fields("scatter", count=tables[0], rows=tables[1], row_bytes=self.row_bytes)
+        self.check_fields("scatter", count=tables[0], rows=tables[1], row_bytes=self.row_bytes, taken=rows[1])
 
 
 @irdl_op_definition

@@ -280,8 +280,8 @@ class NpuFunctions(InterpreterFunctions):
     @impl(npu.UpdateOp)
     def run_update(self, interpreter: Interpreter, op: npu.UpdateOp, args: PythonValues) -> PythonValues:
         tables, rows, position = args
-        found = tables.copy()
-        found[:, position[_integer(op.index)].clip(0, tables.shape[1] - 1)] = rows
+        first = position[_integer(op.index)].clip(0, tables.shape[1] - rows.shape[1])
+        found = np.concatenate([tables[:, :first], rows, tables[:, first + rows.shape[1] :]], axis=1)
         return (found,)
 
     @impl(npu.GatherOp)

@@ -261,10 +261,10 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         q("2x6x7x4", "0.004", storage="i16"),
     ),
     "dynamic-update-slice-at-a-computed-position": (
-        (q("2x5x8", zero=9), q("2x1x8", zero=9), "tensor<3xi32>"),
+        (q("2x5x8", zero=9), q("2x3x8", zero=9), "tensor<3xi32>"),
         call(
             "dynamic_update_slice",
-            [("%x", q("2x5x8", zero=9)), ("%z", q("2x1x8", zero=9)), ("%s", "tensor<3xi32>")],
+            [("%x", q("2x5x8", zero=9)), ("%z", q("2x3x8", zero=9)), ("%s", "tensor<3xi32>")],
             q("2x5x8", zero=9),
         ),
         q("2x5x8", zero=9),

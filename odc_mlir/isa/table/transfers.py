@@ -89,8 +89,9 @@ def _gather(v: fields.Values) -> fields.Effects:
 
 def _scatter(v: fields.Values) -> fields.Effects:
     count, size = v["count"], v["row_bytes"]
-    tables = fields.Area("target", count * v["rows"] * size, picked=(count, size))
-    return fields.Effects((fields.Area("position", POSITION_BYTES), fields.Area("source", count * size)), (tables,))
+    taken = count * v.get("taken", 1)
+    tables = fields.Area("target", count * v["rows"] * size, picked=(taken, size))
+    return fields.Effects((fields.Area("position", POSITION_BYTES), fields.Area("source", taken * size)), (tables,))
 
 
 def index_bytes(v: fields.Values) -> int:
@@ -253,13 +254,14 @@ SCATTER = fields.Instruction(
     fields.Queue.WEIGHT,
     (
         sram("source", "first byte of the rows"),
-        sram("position", "first byte of the row number, 32 bits"),
+        sram("position", "first byte of the number of the first row, 32 bits"),
         sram("target", "first byte of the tables"),
         count("count", 16, "tables, one after the other"),
         count("rows", 24, "rows of each table"),
         count("row_bytes", 20, "bytes of a row"),
+        factor("taken", 16, "rows replaced in each table"),
     ),
-    "replace one row of each table in SRAM, at a computed number",
+    "replace rows of each table in SRAM, from a computed number on",
     _scatter,
-    fields.Cost("shortest = count"),
+    fields.Cost("shortest = count * taken"),
 )

@@ -174,22 +174,23 @@ def gather(m: Machine, v: Values) -> InstructionCost:
 
 
 def scatter(m: Machine, v: Values) -> InstructionCost:
-    """A row into each of several tables that lie one after the other, at a row number from SRAM, limited to a table."""
+    """Rows into each of several tables that lie one after the other, from a row number in SRAM on, within a table."""
     source, start = _sram(m, v["source"])
     numbers, first = _sram(m, v["position"])
     target, end = _sram(m, v["target"])
-    count, rows, size = v["count"], v["rows"], v["row_bytes"]
-    require(count > 0 and rows > 0 and size > 0, f"writes to {count} tables of {rows} rows of {size} bytes")
+    count, rows, size, taken = v["count"], v["rows"], v["row_bytes"], v["taken"]
+    is_any = count > 0 and size > 0 and 0 < taken <= rows
+    require(is_any, f"writes {taken} rows to {count} tables of {rows} rows of {size} bytes")
     place = m.access.read(numbers, Box(first, POSITION_BYTES))
-    new = m.access.read(source, Box(start, count * size))
+    new = m.access.read(source, Box(start, count * taken * size))
     tables = Box(end, count * rows * size)
-    is_whole = rows == 1 or target.written is None or bool(view(target.written, tables).all())
+    is_whole = rows == taken or target.written is None or bool(view(target.written, tables).all())
     require(is_whole, "replaces rows of tables that were never written")
-    out = m.access.write(target, tables, moved=picked_bytes(end, size, count * rows, count, target.burst))
+    out = m.access.write(target, tables, moved=picked_bytes(end, size, count * rows, count * taken, target.burst))
     if out is not None and new is not None and place is not None:
-        row = min(max(int.from_bytes(place.tobytes(), "little", signed=True), 0), rows - 1)
-        out.reshape(count, rows, size)[:, row] = new.reshape(count, size)
-    return InstructionCost(shortest=count)
+        row = min(max(int.from_bytes(place.tobytes(), "little", signed=True), 0), rows - taken)
+        out.reshape(count, rows, size)[:, row : row + taken] = new.reshape(count, taken, size)
+    return InstructionCost(shortest=count * taken)
 
 
 def _sram(m: Machine, address: int) -> tuple[SimulatedMemory, int]:

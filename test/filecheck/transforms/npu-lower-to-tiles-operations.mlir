@@ -50,14 +50,14 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 
 // All tables are copied, unless the result takes their place, and rows are replaced.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  npu.program @update(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x4x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3xi32>) -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>> {
-    %y = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x4x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
+  npu.program @update(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x3x4x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3xi32>) -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>> {
+    %y = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x3x4x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
     odc.yield %y : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
   }
 }
 // CHECK-LABEL: npu.program @update(
 // CHECK: npu.isa.copy {{.*}} bytes 40
-// CHECK-NEXT: npu.isa.scatter {{.*}} position %{{.*}} + 4 {{.*}} count 2 rows 5 row_bytes 4
+// CHECK-NEXT: npu.isa.scatter {{.*}} position %{{.*}} + 4 {{.*}} count 2 rows 5 row_bytes 4 taken 3
 // CHECK-NEXT: npu.isa.halt
 
 // -----

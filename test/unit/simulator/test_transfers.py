@@ -189,18 +189,18 @@ def test_a_number_of_no_row_is_an_error(place: int) -> None:
         run(text, [places], constants=bytes(60), inputs=[("int64", (2,))], outputs=[("uint8", (2, 5))])
 
 
-@pytest.mark.parametrize(("place", "row"), [(-3, 0), (0, 0), (2, 2), (3, 3), (4, 3), (1 << 30, 3)])
-def test_a_row_of_each_table_is_replaced(place: int, row: int) -> None:
-    """The number is limited to the rows of a table."""
-    tables, new = bytes_of(40), bytes_of(10) + 100
+@pytest.mark.parametrize(("place", "row"), [(-3, 0), (0, 0), (1, 1), (2, 2), (3, 2), (1 << 30, 2)])
+def test_rows_of_each_table_are_replaced(place: int, row: int) -> None:
+    """The number is limited, so that all rows are in the table."""
+    tables, new = bytes_of(40), bytes_of(20) + 100
     text = """\
 copy source=inputs:0 target=outputs:0 bytes=40 post=0
-scatter source=inputs:128 position=inputs:256 target=outputs:0 count=2 rows=4 row_bytes=5 wait=0
+scatter source=inputs:128 position=inputs:256 target=outputs:0 count=2 rows=4 row_bytes=5 taken=2 wait=0
 halt"""
-    inputs = [("uint8", (40,)), ("uint8", (10,)), ("int32", (1,))]
+    inputs = [("uint8", (40,)), ("uint8", (20,)), ("int32", (1,))]
     found = run(text, [tables, new, np.array([place], "int32")], inputs=inputs, outputs=[("uint8", (2, 4, 5))])
     wanted = tables.reshape(2, 4, 5).copy()
-    wanted[:, row] = new.reshape(2, 5)
+    wanted[:, row : row + 2] = new.reshape(2, 2, 5)
     assert (found.outputs[0] == wanted).all()
 
 
@@ -221,11 +221,11 @@ def test_rows_are_charged_the_most_bursts_of_any(start: int, size: int, rows: in
         ("gather indices=inputs:0 target=inputs:2 count=1 rows=1 row_bytes=1", "writes 2..2 of the inputs, which it"),
         ("gather indices=inputs:0 target=arena:0 count=1 rows=9 row_bytes=8", "reads 0..71 of the constants"),
         (
-            "scatter source=inputs:0 position=inputs:0 target=arena:0 count=0 rows=1 row_bytes=1",
-            "writes to 0 tables of 1 rows of 1 bytes",
+            "scatter source=inputs:0 position=inputs:0 target=arena:0 count=0 rows=1 row_bytes=1 taken=1",
+            "writes 1 rows to 0 tables of 1 rows of 1 bytes",
         ),
         (
-            "scatter source=inputs:0 position=inputs:0 target=arena:0 count=1 rows=2 row_bytes=1",
+            "scatter source=inputs:0 position=inputs:0 target=arena:0 count=1 rows=2 row_bytes=1 taken=1",
             "replaces rows of tables that were never written",
         ),
         ("pfill count=0", "fills no entry: count is 0"),

@@ -66,7 +66,7 @@ class LowerGather(LowerToNpu):
 
 
 class LowerDynamicUpdateSlice(LowerToNpu):
-    """DYNAMIC_UPDATE_SLICE of one slice at a computed position, to ``npu.update``."""
+    """DYNAMIC_UPDATE_SLICE along one axis at a computed position, to ``npu.update``."""
 
     operators = ("DYNAMIC_UPDATE_SLICE",)
 
@@ -75,11 +75,11 @@ class LowerDynamicUpdateSlice(LowerToNpu):
 
     def rewrite(self, site: Site) -> None:
         axis = updated_axis(site.node)
-        assert axis is not None, "the placement rules require one slice"
+        assert axis is not None, "the placement rules require one axis"
         shape = site.result.static_shape
         outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
         tables = site.reshape(site.constant_or_operand(0), (outer, shape[axis], inner))
-        rows = site.reshape(site.constant_or_operand(1), (outer, inner))
+        rows = site.reshape(site.constant_or_operand(1), (outer, site.info(1).static_shape[axis], inner))
         kind = site.result_of_shape(outer, shape[axis], inner)
         site.finish(npu.UpdateOp(tables, rows, site.operand(2), kind, index=axis))
 

@@ -266,7 +266,7 @@ def update_commands(layer: Layer[npu.UpdateOp], memories: LocalMemories) -> Iter
     for start, part in parts(npu.size_bytes(layer.op.output), _LARGEST_COPY):
         yield command("copy", source=tables.at(start), target=layer.result.at(start), bytes=part)
     number = position.at(layer.op.index.value.data * POSITION_BYTES)
-    fields = {"count": count, "rows": size, "row_bytes": layer.op.row_bytes}
+    fields = {"count": count, "rows": size, "row_bytes": layer.op.row_bytes, "taken": rows.shape[1]}
     yield command("scatter", source=rows.at(0), position=number, target=layer.result.at(0), **fields)
 
 

@@ -426,7 +426,7 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
         return cost.transfer_bytes(area.runs or Runs(area.size), burst) / width
     size = read_bytes(immediates, burst)
     if mnemonic in ("gather", "scatter"):
-        size += v["count"] * v["row_bytes"]  # written where other transfers have a local memory
+        size += v["count"] * v.get("taken", 1) * v["row_bytes"]  # written where other transfers have a local memory
     if mnemonic not in ("wload", "mload"):
         return cost.transfer_bytes(Runs(size), burst) / width
     runs = reads[0].runs  # of a matrix of computed codes

@@ -327,20 +327,20 @@ def searched_row(node: Node, limits: PlacementLimits) -> str | None:
 
 
 def updated_axis(node: Node) -> int | None:
-    """The only axis along which a DYNAMIC_UPDATE_SLICE changes less than everything, 0 where there is none.
+    """The only axis along which a DYNAMIC_UPDATE_SLICE changes less than everything, 0 where it changes all.
 
-    None where there are several, or more than one slice changes.
+    None where there are several, or no axes.
     """
     pairs = zip(node.operand(0).static_shape, node.operand(1).static_shape, strict=True)
-    axes = [(axis, part) for axis, (whole, part) in enumerate(pairs) if part != whole]
+    axes = [axis for axis, (whole, part) in enumerate(pairs) if part != whole]
     if not axes:
-        return 0 if node.operand(1).static_shape[:1] == (1,) else None
-    return axes[0][0] if len(axes) == 1 and axes[0][1] == 1 else None
+        return 0 if node.operand(0).static_shape else None
+    return axes[0] if len(axes) == 1 else None
 
 
 @rule("position")
 def updated_slice(node: Node, _: PlacementLimits) -> str | None:
-    """The position is constant, or is a computed int32 and selects one slice along one axis."""
+    """The position is constant, or is a computed int32 and selects slices along one axis."""
     whole, part, start = node.operand(0), node.operand(1), node.operand(2)
     if start.is_const:
         return None
@@ -355,6 +355,7 @@ def updated_slice(node: Node, _: PlacementLimits) -> str | None:
         count=("tables", math.prod(shape[:axis])),
         rows=("positions", shape[axis]),
         row_bytes=("bytes of a slice", math.prod(shape[axis + 1 :]) * item),
+        taken=("slices", part.static_shape[axis]),
     )
 
 

@@ -558,32 +558,32 @@ func.func @f(%x: tensor<2x3x!quant.uniform<i8:f32, 0.5>>) {
 
 // -----
 
-func.func @f(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x4x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3xi32>) {
-  %0 = npu.update %x at %s[3] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x4x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
+func.func @f(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x3x4x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3xi32>) {
+  %0 = npu.update %x at %s[3] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x3x4x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.update takes element 3 of a vector, not of [3]
 
 // -----
 
-func.func @f(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x3x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3xi32>) {
-  %0 = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x3x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
+func.func @f(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x3x3x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3xi32>) {
+  %0 = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x3x3x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.update replaces rows of [K, R, C] by [K, C], not of [2, 5, 4] by [2, 3] to [2, 5, 4]
+// CHECK: npu.update replaces rows of [K, R, C] by [K, N, C], not of [2, 5, 4] by [2, 3, 3] to [2, 5, 4]
 
 // -----
 
-func.func @f(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x4x!quant.uniform<i16:f32, 0.5>>, %s: tensor<3xi32>) {
-  %0 = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x4x!quant.uniform<i16:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
+func.func @f(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x3x4x!quant.uniform<i16:f32, 0.5>>, %s: tensor<3xi32>) {
+  %0 = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x3x4x!quant.uniform<i16:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.update takes int8 here, not int16
 
 // -----
 
-func.func @f(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x4x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x4x!quant.uniform<i8:f32, 0.5>>, tensor<3x!quant.uniform<i8:f32, 0.5>> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
+func.func @f(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x3x4x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x3x4x!quant.uniform<i8:f32, 0.5>>, tensor<3x!quant.uniform<i8:f32, 0.5>> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.update takes int32 here, not int8

@@ -63,8 +63,8 @@ func.func @searched(%x: tensor<2x3x!quant.uniform<i8:f32, 0.5>>) {
   %1 = npu.argmax %x : tensor<2x3x!quant.uniform<i8:f32, 0.5>> -> tensor<2xi64>
   func.return
 }
-func.func @updated(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x4x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3xi32>) {
-  %0 = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x4x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
+func.func @updated(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, %z: tensor<2x3x4x!quant.uniform<i8:f32, 0.5>>, %s: tensor<3xi32>) {
+  %0 = npu.update %x at %s[1] to %z : tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x3x4x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32> -> tensor<2x5x4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 func.func @gathered(%t: tensor<1x2x9x4x!quant.uniform<i16:f32, 0.5>>, %i: tensor<1x3xi64>) {
