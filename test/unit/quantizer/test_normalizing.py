@@ -11,7 +11,7 @@ import pytest
 import odc_mlir
 from helpers.float_models import normal, only, sqnr_db
 from helpers.float_nets import FloatNet
-from helpers.models import ModelBuilder
+from helpers.models import ModelBuilder, dense_model
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.frontend.export_circle import export_model
@@ -98,6 +98,14 @@ def test_even_columns_are_left_alone_and_who_asks_for_it_gets_it_without_help() 
     assert sqnr_db(file, made, samples) > 25.0
     why = "it normalises inputs, which are real (--normalize inputs)"
     assert made.verdict["float_reasons"] == {"x/centred": why, "x/scaled": why}
+
+
+@pytest.mark.parametrize(("ratio", "changed", "mends"), [(3.9, False, False), (15.9, True, False), (16.1, True, True)])
+def test_columns_apart_by_four_bits_are_mended(ratio: float, changed: bool, mends: bool) -> None:
+    rng = np.random.default_rng(0)
+    values = (np.resize([-1.0, 1.0], (COUNT, 1, 1)) * [*[1.0] * 7, ratio]).astype(np.float32)
+    found = normalized(prepare(import_model(read_model(dense_model(rng.normal(size=(4, 8)))))), [[x] for x in values])
+    assert (found is not None, found is not None and found.mends_columns) == (changed, mends)
 
 
 def test_inputs_that_are_codes_stay_codes() -> None:

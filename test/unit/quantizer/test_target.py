@@ -298,7 +298,7 @@ def test_what_the_target_leaves_to_the_host_is_told_with_the_reason() -> None:
     made = quantize(model, calibration=samples, target=TARGET, scheme="int16x8", help=False)
     coverage = made.verdict["coverage"]
     (left,) = coverage["target"]["on_host"]
-    assert (left["op"], left["name"], bool(left["reason"])) == ("SIN", "z", True)
+    assert (left["op"], left["name"], left["reason"].split(":")[0]) == ("SIN", "z", "table")
     said = []
     for count in (1, 5, 0):
         coverage["target"]["on_host"] = [left] * count

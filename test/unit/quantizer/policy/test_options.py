@@ -73,11 +73,19 @@ def test_a_configuration_names_scheme_and_layers(tmp_path: Path) -> None:
         ({"overrides": ":int8"}, "is not an override; write NAME:PRECISION"),
         ({"overrides": "a,b:int8"}, "is not an override; write NAME:PRECISION"),
         ({"overrides": "a:int7"}, "unknown precision 'int7'; use one of uint8, int8, int8x4, int16"),
-        ({"scheme": "int16", "granularity": "tensor"}, "granularity 'tensor' is not possible"),
+        (
+            {"scheme": "int16", "granularity": "tensor"},
+            "has one scale per channel; granularity 'tensor' is not possible",
+        ),
+        ({"scheme": "int8_wo", "granularity": "tensor"}, "one scale per channel"),
+        ({"granularity": "layer"}, "unknown granularity 'layer'.*channel, tensor"),
+        ({"weights": "asymmetric"}, "only uint8 ones can be asymmetric"),
+        ({"scheme": "uint8", "weights": "skew"}, "unknown weight form 'skew'"),
         ({"rangs": "minmax"}, r"unknown option 'rangs'; did you mean 'ranges'\?"),
     ],
 )
 def test_refusals(given: dict[str, Any], text: str) -> None:
+    assert make_options(granularity="tensor").definition.granularity == "tensor"
     with pytest.raises(OptionError, match=text):
         make_options(**given)
 
