@@ -254,3 +254,13 @@ MODELS = {
     "rescaled_mobilenet": rescaled_mobilenet,
     "recurrent": recurrent,
 }
+
+
+def activation(kind: str, shape: tuple[int, ...], tail: tuple[int, ...] = (), **tensor: Any) -> bytes:
+    """The file of a SOFTMAX, LOG_SOFTMAX or LOGISTIC, whose result gets the shape ``tail`` if given."""
+    builder = ModelBuilder()
+    x, y = (builder.tensor(name, shape, **tensor) for name in "xy")
+    builder.operator(kind, [x], [y], options={"beta": 1.0} if kind == "SOFTMAX" else {})
+    if tail:
+        y = builder.made("flat", tail, "RESHAPE", y, builder.constant("shape", tail, "int32"))
+    return builder.file([x], [y])

@@ -200,7 +200,6 @@ def test_advice_follows_from_what_is_known(changes: dict[str, Any], hint: str) -
     ],
 )
 def test_codes_of_16_bits_are_found_where_fewer_miss_a_limit(options: dict[str, Any], scheme: str) -> None:
-    """Without a target too."""
     hint = hint_of(_made(help=True, **options).verdict)
     assert hint.startswith(f"--scheme {scheme} meets the limits (about ")
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.float_models import normal, only, regressor, rescaled_mobilenet, sqnr_db
+from helpers.float_models import activation, normal, only, regressor, rescaled_mobilenet, sqnr_db
 from helpers.models import ModelBuilder, dense_model
 from odc_mlir.errors import AccuracyError, OdcError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer import evaluator, help
-from odc_mlir.quantizer.evaluator import JUDGES, Evaluator, Folds, wilson
+from odc_mlir.quantizer.evaluator import JUDGES, Evaluator, wilson
 from odc_mlir.quantizer.help import HelpSearch
 from odc_mlir.quantizer.measurement import Measurement, Powers
 from odc_mlir.quantizer.models import Recipe, prepare
@@ -29,9 +29,7 @@ from odc_mlir.quantizer.policy.verdict import R2_LIMIT, describe
 from odc_mlir.quantizer.quantize import Quantized
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.quantizer.samples import split
-from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
-from odc_mlir.runtime.recording import record
 from odc_mlir.runtime.reporting.metrics import Errors
 
 Samples = list[list[np.ndarray]]
@@ -65,7 +63,6 @@ def test_samples_that_repeat_others_even_but_for_noise_count_once() -> None:
 
 
 def test_values_that_no_real_data_has_are_not_certain() -> None:
-    """A network of real layers computes with them as with any."""
     given: dict[str, Any] = {"metric": "mpeir", "limit": 0.2}
     for factor, unreal in ((1e15, []), (1e36, ["x"])):
         rows = [[np.float32(factor) * x] for (x,) in regressor(4)[1]]
@@ -197,20 +194,12 @@ def test_intervals_hold_what_one_sample_of_fifty_decides() -> None:
     assert coverage(lambda: _sqnr(np.minimum(1e-4 * np.exp(random.exponential(2.0, 48)), 1.0)), truth) >= 0.95
 
 
-def activation(kind: str, shape: tuple[int, ...], signature: tuple[int, ...] | None = None) -> bytes:
-    """The file of a SOFTMAX or LOGISTIC."""
-    builder = ModelBuilder()
-    x, y = (builder.tensor(name, shape, signature=signature) for name in "xy")
-    builder.operator(kind, [x], [y], options={"beta": 1.0} if kind == "SOFTMAX" else {})
-    return builder.file([x], [y])
-
-
 @pytest.mark.parametrize(
     ("kind", "count", "bits"), [("SOFTMAX", 16, 8), ("SOFTMAX", 48, 16), ("LOGISTIC", 16, 16), ("LOGISTIC", 48, 8)]
 )
 def test_intervals_hold_though_nearly_all_scores_are_sure(kind: str, count: int, bits: int) -> None:
     """Of these the codes are the same for all samples; errors of logits show in the few others."""
-    random, error, wide = np.random.default_rng(9), 0.2, activation(kind, (1, 2), (-1, 2))
+    random, error, wide = np.random.default_rng(9), 0.2, activation(kind, (1, 2), signature=(-1, 2))
     graph = build_graph(read_model(activation(kind, (1, 2))))
 
     def drawn(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -310,23 +299,6 @@ def test_intervals_of_a_loss_hold_the_truth_though_rows_are_lost_together(count:
     assert coverage(interval, 100.0 * lost, 100) >= 0.9
 
 
-def test_a_sample_is_judged_by_a_model_without_it() -> None:
-    """A loud sample is clipped by the one model that lacks it, and widens the ranges of the others."""
-    module, samples = rescaled_mobilenet()
-    original, model, samples = build_graph(export_model(module)), prepare(module), samples[:10]
-    loud, options = [[64.0 * value for value in samples[0]], *samples[1:]], make_options(scheme="int8")
-    folds, quiet_folds = (Folds(Reference(original, every), options) for every in (loud, samples))
-    noise, quiet = (each.judge(model, Recipe()).results.noise[0] for each in (folds, quiet_folds))
-    assert noise[0] > 100 * quiet[0]
-    others = np.arange(len(samples)) % JUDGES != 0  # judged by models that know the loud one
-    assert np.all(noise[others] > quiet[others])
-    known = folds.measure(model, Recipe(), record(HostExecutor(model.graph), loud).statistics())
-    assert known.results.noise[0][0] < noise[0] / 10, "ranges that all samples choose clip nothing"
-    few = Folds(Reference(original, samples[:2]), options)
-    assert few.count(JUDGES) == 2
-    assert few.judge(model, Recipe()).reals[0]
-
-
 def test_verdicts_are_by_models_that_lack_few_samples_and_choices_by_two() -> None:
     """Of 16 samples one is loud: what judges it does not know it, most others know it as the result does."""
     module, samples = rescaled_mobilenet()
@@ -341,8 +313,11 @@ def test_verdicts_are_by_models_that_lack_few_samples_and_choices_by_two() -> No
         measure(built).results.noise[0]
         for measure in (judge.measured, judge.measured_itself, judge.measured_unseen, judge.measured_by_halves)
     )
+    assert judge.folds is not None
+    known = judge.folds.measure(model, Recipe(), judge.statistics_of(model)).results.noise[0]
     place = next(i for i, sample in enumerate(judge.judging.samples) if sample[0] is data.held[3][0])
     assert found[place] > 10 * of_all[place]
+    assert known[place] < found[place] / 10, "ranges that all samples choose clip nothing"
     knowing = np.arange(len(found)) % JUDGES != place % JUDGES
     assert (len(found), knowing.sum()) == (16, 14)
     assert np.all(found[knowing] > of_all[knowing] / 2)
@@ -395,7 +370,6 @@ def test_ranges_are_wider_where_samples_leave_others_out(scheme: str, tight: flo
 
 
 def test_samples_to_check_on_do_not_take_the_place_of_room() -> None:
-    """They choose no range: few that do leave others out as much as without them."""
     samples = _samples(40, 0.5)
     found = _made(samples[:24], evaluation=samples[24:], output_room="auto")
     assert found.verdict["choices"]["headroom"] > 0.0

@@ -183,7 +183,6 @@ def test_mean_and_scale_need_pictures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [1 << 40, -(1 << 31) - 1])
 def test_whole_numbers_that_do_not_fit_are_refused(value: int) -> None:
-    """They would wrap round to others."""
     builder = ModelBuilder()
     x, z = (builder.tensor(name, (1, 4), "int32") for name in "xz")
     graph = build_graph(builder.finish([x, z], [builder.made("y", (1, 4), "ADD", x, z, dtype="int32")]))

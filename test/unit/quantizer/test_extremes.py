@@ -215,7 +215,6 @@ def test_samples_without_numbers_have_no_answers() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("options", [{"calibration": 3}, {"calibration": 0, "evaluation": 3}])
 def test_a_sample_that_is_not_finite_is_refused_by_name(value: float, options: dict[str, int]) -> None:
-    """Whichever part it has: to choose by, to check on, or none of these."""
     random = np.random.default_rng(1)
     given = {key: normal(random, 12, 1, 8) for key in options}
     for key, count in options.items():
@@ -245,7 +244,6 @@ def test_weights_and_biases_that_are_no_numbers_are_refused(value: float, what: 
 
 
 def test_extreme_numbers_do_no_harm_to_what_computes_with_them() -> None:
-    """Infinite limits, codes, covariances, equalisation, and ratios of scales."""
     builder = ModelBuilder()
     x = builder.tensor("x", (1, 4))
     hidden = builder.made("hidden", (1, 4), "MINIMUM", x, builder.constant("most", np.inf))

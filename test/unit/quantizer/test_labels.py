@@ -75,7 +75,6 @@ def classes(logits: np.ndarray) -> np.ndarray:
     ],
 )
 def test_right_labels_have_all_points_in_every_form(outputs: int, tail: tuple, order: str, labels: Callable) -> None:
-    """Class numbers, rows of one class, places found by the model, and signs of logits for yes and no."""
     file, samples = dense(outputs, *tail, order=order)
     right = labels(outputs_by_run(regressor(outputs)[0], samples))
     verdict = odc_mlir.quantize(file, calibration=samples, labels=right, help=False).verdict
@@ -138,7 +137,6 @@ def test_places_are_right_or_wrong(tail: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(("scale", "near"), [(1e-3, 1.0), (1e3, 0.0)])
 def test_places_may_differ_where_logits_are_nearly_alike(scale: float, near: float) -> None:
-    """As the same logits do without ARG_MAX."""
     file, samples = dense(4, "ARG_MAX", scale=scale)
     graph = build_graph(export_model(odc_mlir.load(file)))
     reference = Reference(graph, samples)

@@ -278,7 +278,6 @@ def test_columns_far_apart_keep_their_units_however_many_they_are(columns: int, 
 
 @pytest.mark.parametrize(("scheme", "least"), [("int8", 18.0), ("int16x8", 30.0)])
 def test_what_is_lost_in_several_places_is_mended_at_once(scheme: str, least: float) -> None:
-    """To mend one of them shows nothing beside what the others lose."""
     model = quantities(FAR_APART, spread=1e4)
     made = quantized(model, scheme=scheme, equalize="auto")
     steps = [(step["step"], step["value"], step["kept"]) for step in made.verdict["steps"]]
@@ -289,7 +288,6 @@ def test_what_is_lost_in_several_places_is_mended_at_once(scheme: str, least: fl
 
 
 def test_factors_of_a_normalisation_are_left_out_of_equalising_by_weights() -> None:
-    """They say what columns are divided by, and nothing of what is left of these."""
     file, samples = table(folded=True)
     made = normalized(prepare(import_model(read_model(file))), samples)
     made.records = record(HostExecutor(made.graph), samples)

@@ -207,7 +207,6 @@ def test_samples_on_both_sides_and_scores_that_the_model_keeps_on_one_leave_noth
 
 @pytest.mark.parametrize(("scale", "sign"), [(1.0, -1.0), (1e4, 1.0), (1e9, 1.0), (1e30, 1.0)])
 def test_an_alarm_that_can_never_be_off_does_not_pass(scale: float, sign: float) -> None:
-    """Nor where logits are so large that their exponentials are no numbers."""
     samples = [[x * np.float32(scale)] for (x,) in scenes(1)]
     problems = odc_mlir.quantize(detector(sign=sign), calibration=samples, help=False).verdict["problems"]
     said = [text.split(":")[0] for text in problems if text.startswith("scores of output ")]

@@ -167,7 +167,6 @@ def test_layers_are_taken_to_what_the_reader_runs(scheme: str, reader: str | Non
 
 @pytest.mark.parametrize("budget", [{}, {"max_bytes": 1000}])
 def test_nothing_is_taken_of_which_nothing_is_quantised(budget: dict[str, int]) -> None:
-    """Also where no coverage is asked for."""
     search, _ = _search(lambda count: PLAIN_DB + 5.0 * count, **budget)
     evaluator: Any = search.evaluator
     evaluator.share, evaluator.min_coverage = lambda candidate: float(len(candidate.recipe.precisions) < 2), 0.0

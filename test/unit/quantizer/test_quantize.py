@@ -158,7 +158,6 @@ def test_time_that_is_over_ends_the_search_and_one_sample_is_not_enough() -> Non
 
 
 def test_fake_quantised_and_integer_models_are_close_and_give_each_other() -> None:
-    """What ``odc-circle fake-quantize`` wrote is a model of reals with its parameters in pairs."""
     file, samples = without_ranges(attention)
     made = _direct(attention)
     fake = HostExecutor(build_graph(export_model(fake_quantize(made.model))))

@@ -158,7 +158,6 @@ def test_what_is_learnt_together_is_what_each_learns_alone() -> None:
 
 
 def test_stepping_is_running_and_goes_on_with_replaced_constants() -> None:
-    """Operator by operator, many samples at once: the same values."""
     reference, _ = models()
     given, (first, last) = samples(3, 5), reference.nodes
     stepper = Stepper(reference, given)
@@ -288,7 +287,6 @@ def test_matrices_of_recurrent_operators_are_rounded_by_what_they_meet(kind: str
 
 @pytest.mark.parametrize(("kind", "count"), [(LSTM, 12), (RNN, 8)])
 def test_all_samples_tell_whether_to_refine_weights_alone(kind: str, count: int) -> None:
-    """Half of so few samples leave it in doubt, refined by the other half."""
     data, known, unseen = cells(kind), sequences(1)[:count], sequences(2)
     helped, plain = (odc_mlir.quantize(data, scheme="int8_wo", calibration=known, help=help) for help in (True, False))
     kept = {step["step"]: step["kept"] for step in helped.verdict["steps"]}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.float_models import normal
+from helpers.float_models import activation, normal
 from helpers.models import ModelBuilder, dense_model
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.circle.reader import read_model
@@ -42,7 +42,6 @@ def verdict_of(file: bytes, samples: Samples, labels: np.ndarray | None = None, 
 
 
 def test_verdict_summary_and_page_name_the_column() -> None:
-    """The second column is a hundred-thousandth of the first."""
     verdict = verdict_of(*_model(1000.0, 0.01))
     (drop,) = [check for check in verdict["limits"] if check["metric"] == "drop"]
     assert (drop["column"], drop["passed"]) == (1, False)
@@ -64,7 +63,6 @@ def test_verdict_summary_and_page_name_the_column() -> None:
 
 
 def test_columns_whose_labels_never_vary_and_labels_far_out_are_told_and_left_out() -> None:
-    """Labels of the second column never vary; those of the first sample are a hundred times as large."""
     file, samples, labels = _model(1000.0, 0.01)
     labels = labels * [1.0, 0.0] + [0.0, 0.01]
     verdict = verdict_of(file, samples, labels)
@@ -216,19 +214,9 @@ def test_answers_are_rows_of_shares_and_places(rows: int, tail: bool, share: flo
     assert found["top1_decided" if tail or rows > 1 else "top1_match"] == pytest.approx(share)
 
 
-def _softmax(shape: tuple[int, ...], kind: str = "SOFTMAX", tail: tuple[int, ...] = (), **tensor: Any) -> bytes:
-    """A SOFTMAX, or LOG_SOFTMAX, and its result in the shape ``tail``."""
-    builder = ModelBuilder()
-    x, y = (builder.tensor(name, shape, **tensor) for name in "xy")
-    builder.operator(kind, [x], [y], options={"beta": 1.0} if kind == "SOFTMAX" else {})
-    if tail:
-        y = builder.made("flat", tail, "RESHAPE", y, builder.constant("shape", tail, "int32"))
-    return builder.file([x], [y])
-
-
 @pytest.mark.parametrize("kind", ["SOFTMAX", "LOG_SOFTMAX"])
 def test_rows_may_answer_what_is_nearly_as_likely(kind: str) -> None:
-    graph = build_graph(read_model(_softmax((1, 4, 3), kind)))
+    graph = build_graph(read_model(activation(kind, (1, 4, 3))))
     reference = Reference(graph, [[np.array([[[0.5, 0.0, -3.0]] * 4], np.float32)]])
     expected = reference.outputs[0][0]
     found = expected.copy()
@@ -239,13 +227,14 @@ def test_rows_may_answer_what_is_nearly_as_likely(kind: str) -> None:
 
 @pytest.mark.parametrize("lengths", [(4, 5, 6), (4, 4, 4)])
 def test_rows_of_several_lengths_are_no_classes(lengths: tuple[int, ...]) -> None:
-    """As shares of attention over as many words as there are."""
-    file, rng = _softmax((1, 2, 1), signature=(1, 2, -1)), np.random.default_rng(8)
+    file, rng = activation("SOFTMAX", (1, 2, 1), signature=(1, 2, -1)), np.random.default_rng(8)
     samples = [[rng.normal(size=(1, 2, length)).astype(np.float32)] for length in lengths * 8]
     reference = Reference(build_graph(read_model(file)), samples)
     assert reference.classes(0) == (4 if len(set(lengths)) == 1 else None)
     assert verdict_of(file, samples)["outputs"][0]["top1_match"] is not None
-    graph = build_graph(read_model(_softmax((1, 4, 5), tail=(1, 20))))  # classes behind a reshape are those before it
+    graph = build_graph(
+        read_model(activation("SOFTMAX", (1, 4, 5), (1, 20)))
+    )  # classes behind a reshape are those before it
     assert Reference(graph, [[np.zeros((1, 4, 5), np.float32)]]).classes(0) == 5
 
 
@@ -276,7 +265,6 @@ def test_each_head_has_its_limit_by_its_own_answers() -> None:
 
 
 def test_classes_that_no_sample_has_are_told() -> None:
-    """Of each head that has classes."""
     file, samples = _heads(1, 1, count=40)
     lacking = [[a - 9.0 * np.isin(np.arange(6), (1, 4)).astype(np.float32), b] for a, b in samples]
     told = "answers 2 of 6 classes for no sample (1, 4) in output 'y0'"
@@ -305,5 +293,5 @@ def test_values_that_labels_do_not_score_are_told() -> None:
     """Logarithms of shares end at -16 as codes."""
     samples = normal(np.random.default_rng(5), 64, 1, 8, size=40.0)
     labels = np.array([int(np.argmax(array)) for (array,) in samples])
-    findings = verdict_of(_softmax((1, 8), "LOG_SOFTMAX"), samples, labels)["findings"]
+    findings = verdict_of(activation("LOG_SOFTMAX", (1, 8)), samples, labels)["findings"]
     assert [text for text in findings if "the values of output 'y' are far" in text]

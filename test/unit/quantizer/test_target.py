@@ -50,7 +50,6 @@ def made_of(make: Any, count: int | None = None, **options: Any) -> Quantized:
     ],
 )
 def test_no_layer_gets_a_type_that_the_target_refuses(name: str, scheme: str) -> None:
-    """Whatever accuracy asks for: with a limit that nothing keeps, all that can be tried is."""
     module, samples = MODELS[name]()
     options: dict[str, Any] = {"scheme": scheme, "calibration": samples[:16], "target": TARGET}
     plain = odc_mlir.quantize(module, help=False, **options)
@@ -413,7 +412,6 @@ def test_samples_round_weights_alone_unless_that_does_harm(count: int, monkeypat
     [("int8", "on", True), ("int8", "off", True), ("int16x8", "on", False), ("int16x8", "off", True)],
 )
 def test_rounding_is_presumed(scheme: str, correction: str, rounds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a correction where values have 8 bits."""
     monkeypatch.setattr(Measurement, "better_than", lambda *_: False)
     assert _choices(17, scheme=scheme, correction=correction, mixed="off")["rounding"] is rounds
 
@@ -445,7 +443,6 @@ def test_recurrent_layers_are_examined_with_their_first_state() -> None:
 
 @pytest.mark.parametrize("target", [None, TARGET])
 def test_root_mean_squares_in_pieces_are_one_operator_of_the_target(target: str | None) -> None:
-    """Other readers may know TFLite's operators only."""
     net = FloatNet(0)
     x = net.real(1, 6, 16)
     square = net.add("MEAN", net.add("MUL", x, x), net.const([2], "int32"), keep_dims=True)

@@ -307,7 +307,6 @@ def test_no_channel_loses_by_fitting(seed: int, dtype: str, size: int) -> None:
 
 @pytest.mark.parametrize(("dtype", "gain"), [("int8", 0.7), ("int4", 0.8)])
 def test_results_gain_by_fitting(dtype: str, gain: float) -> None:
-    """Of inputs from 0 to 1."""
     random = np.random.default_rng(5)
     array, inputs = random.standard_normal((200, 9)).astype(np.float32), random.random((500, 9))
     params = weight_params(array, 0, dtype, symmetric=True)
@@ -361,12 +360,6 @@ def test_moving_average_also_of_extremes_alone() -> None:
     extremes = TensorStatistics.of_extremes([-1, -2], [1, 3])
     assert choose_range(extremes, "minmax") == (-2.0, 3.0)
     assert choose_range(extremes, "moving-average", batch=1) == pytest.approx((-1.1, 1.2))
-
-
-@pytest.mark.parametrize("mode", sorted(MODES))
-@pytest.mark.parametrize("value", [0.0, 3.0, -3.0])
-def test_constant_tensors(mode: str, value: float) -> None:
-    assert choose_range(_of([[value] * 5] * 3), mode) == (value, value)
 
 
 @pytest.mark.parametrize(

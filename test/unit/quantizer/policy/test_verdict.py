@@ -128,7 +128,6 @@ def test_a_margin_halves_the_error(limit: Limit, spare: float) -> None:
 
 
 def test_worst_layers_are_those_that_harm_the_outputs() -> None:
-    """Without effects isolated errors rank."""
     layers = [_layer("a", 0.1, 3.0), _layer("b", 0.0, 1.0), _layer("c", 0.5, 9.0), _layer("d", 0.1, 2.0)]
     alone = [_layer("a", isolated=30.0), _layer("b", isolated=None), _layer("c", isolated=10.0)]
     for given, count, worst in ((layers, 5, ["c", "a", "d"]), (layers, 1, ["c"]), (alone, 5, ["c", "a"])):
@@ -189,7 +188,6 @@ def test_a_verdict_that_passes_tells_the_first_limit() -> None:
     ],
 )
 def test_types_are_those_that_there_are(precisions: dict[str, tuple[int, ...]], text: str) -> None:
-    """Whether limits are kept or missed."""
     counts = {name: dict(zip(("layers", "macs", "weights"), every, strict=True)) for name, every in precisions.items()}
     choices = {"scheme": "int8_wo" if "int8_wo" in precisions else "int8"}
     for value in (0.0, 1.0):
