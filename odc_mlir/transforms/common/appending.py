@@ -1,4 +1,4 @@
-"""States whose output holds only the rows that a run appends, such as the new keys of a cache."""
+"""States whose output has only the rows that a run appends, such as the new keys of a cache."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LEAST_RANK = 3  # of caches; two vectors of different lengths are more likely a
 
 
 def append_rows(module: ModuleOp, pairs: Iterable[StatePair]) -> list[StatePair]:
-    """Return ``pairs`` with outputs as large as their inputs: the last rows of the input, and the rows of the output.
+    """Return ``pairs`` whose outputs are as large as their inputs: new rows are put after the input's last rows.
 
-    A pair is changed whose output is shorter than its input along one axis of at least three, and alike otherwise.
+    A pair changes if its output is shorter than its input along one axis, of three or more, and equal along all others.
     """
     main = main_function(module)
     last = main.body.block.last_op
@@ -56,9 +56,9 @@ def _appended_axis(source: SSAValue, rows: SSAValue) -> int | None:
 
 
 def _joined(source: SSAValue, rows: SSAValue, axis: int, last: ReturnOp) -> SSAValue:
-    """Return ``source`` without as many first rows as ``rows`` has, and ``rows`` at the end.
+    """Return the last rows of ``source`` followed by ``rows``, with the shape of ``source``.
 
-    They are joined first, as models do that read all of them, so that this is done once.
+    The model itself joins both if it reads all rows. The same operators are used here, so that this is done once.
     """
     shape, count = info_of(source).static_shape, info_of(rows).static_shape[axis]
     whole, begin = np.array(shape, np.int32), np.zeros(len(shape), np.int32)

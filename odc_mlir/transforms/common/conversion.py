@@ -62,7 +62,7 @@ class LoweringPattern(KindPattern, Generic[OpT]):
         super().__init_subclass__()
         for base in cls.__dict__.get("__orig_bases__", ()):
             if issubclass(get_origin(base), LoweringPattern) and not isinstance(named := get_args(base)[0], TypeVar):
-                cls.kinds = get_args(named) or (named,)  # of a union its members
+                cls.kinds = get_args(named) or (named,)  # the members of a union
 
     def handles(self, kind: type[Operation], /) -> bool:
         if self.operators:
@@ -88,7 +88,7 @@ class LoweringPattern(KindPattern, Generic[OpT]):
             rewriter.operation_insertion_handler.remove(place)
 
     def matches(self, op: OpT, /) -> bool:
-        """Return whether the pattern lowers ``op``, an operation of its kind; if not, the next pattern is tried."""
+        """Return whether the pattern lowers ``op``; if not, the next pattern of its kind is tried."""
         return True
 
     def lower(self, op: OpT, rewriter: PatternRewriter, /) -> None:
@@ -97,7 +97,7 @@ class LoweringPattern(KindPattern, Generic[OpT]):
 
 
 class _Conversion(RewritePattern):
-    """Give illegal operations to the patterns of their kind, up to the first refusal."""
+    """Walker that gives illegal operations to the patterns of their kind, up to the first refusal."""
 
     def __init__(self, ctx: Context, target: ConversionTarget, patterns: Sequence[RewritePattern]) -> None:
         self.ctx, self.target = ctx, target
@@ -118,9 +118,9 @@ class _Conversion(RewritePattern):
 def apply_conversion(
     ctx: Context, region: Region, target: ConversionTarget, patterns: Sequence[RewritePattern]
 ) -> None:
-    """Lower the operations in ``region`` that are illegal; of the patterns that match one, the first is applied.
+    """Lower the illegal operations in ``region``, each by the first pattern that matches it.
 
-    Raises CompileError for an operation that a pattern refuses, else for the first one that stays illegal.
+    Raises CompileError for an operation that a pattern refuses, or for the first operation that stays illegal.
     """
     conversion = _Conversion(ctx, target, patterns)
     PatternRewriteWalker(conversion, apply_recursively=False).rewrite_region(region)
@@ -134,7 +134,7 @@ def apply_conversion(
 
 
 def _operations(region: Region) -> Iterator[Operation]:
-    """Yield what ``region.walk()`` yields, in half the time: programs have ten thousands of operations."""
+    """Yield the operations of ``region.walk()``, in half the time: programs have ten thousands of operations."""
     for block in region.blocks:
         for op in block.ops:
             yield op
@@ -143,5 +143,5 @@ def _operations(region: Region) -> Iterator[Operation]:
 
 
 def kind_of(op: Operation) -> str:
-    """The kind of ``op`` as messages name it: ``CONV_2D``, ``npu.conv``."""
+    """Return the kind of ``op`` for messages: ``CONV_2D``, ``npu.conv``."""
     return op.SPEC.name if isinstance(op, CircleOp) else op.name

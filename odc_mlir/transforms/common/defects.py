@@ -1,8 +1,7 @@
-"""Defects of the compiler: unexpected exceptions.
+"""Defects of the compiler: unexpected exceptions during the compilation of an operator.
 
-An operator that the NPU does not get because of one still has its host kernel, so users get a package that is right and
-a warning that asks for a report; reports count them. Where the variable ODC_DEFECTS is ``error``, as in the project's
-own checks, the exception goes on instead.
+The operator then runs on its host kernel, so the package is correct. A warning asks for a bug report, and reports count
+defects. If the variable ODC_DEFECTS is ``error``, as in the project's own checks, the exception is raised instead.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ VARIABLE = "ODC_DEFECTS"
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """Failed operator (``op`` and its result's name), the exception's type and text, and the line that raised it."""
+    """Failed operator (``op`` and its result ``tensor``), type and text of the exception, and its source line."""
 
     op: str
     tensor: str
@@ -38,7 +37,7 @@ class Defect:
 
 
 def defect_of(op: str, tensor: str, error: Exception) -> Defect:
-    """The record of ``error``; raises it where defects are to be errors."""
+    """Return the record of ``error``; raise it if ODC_DEFECTS is ``error``."""
     if os.environ.get(VARIABLE) == "error":
         raise error
     frames = traceback.extract_tb(error.__traceback__)
@@ -47,7 +46,7 @@ def defect_of(op: str, tensor: str, error: Exception) -> Defect:
 
 
 def record_defect(module: ModuleOp, defect: Defect) -> None:
-    """Warn of a defect that sends an operator to the host, and note it on the module for reports."""
+    """Warn of a defect that sends an operator to the host, and record it on the module for reports."""
     LOG.warning(
         "%s %r runs on the host because of a defect of the compiler (%s at %s); please report it",
         defect.op,

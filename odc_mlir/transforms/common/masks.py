@@ -1,8 +1,8 @@
-"""Masks of SOFTMAX: entries hidden by numbers far below the others, traced to their sources.
+"""Masks of SOFTMAX: numbers far below all others that hide entries, traced to their sources.
 
-Terms of a SOFTMAX's operand are found through sums, through factors, and through whatever only moves, selects or limits
-values. Each has a *bound*, a number in its own unit: what is beyond it (below a negative one, above a positive one,
-which is subtracted) gets no share of a row, and might as well be the bound itself.
+The operand of a SOFTMAX is a sum of terms. Terms are found through sums, factors, and operators that only move, select
+or limit values. Each term has a *bound* in its own unit. A value beyond it (below a negative bound or, for a subtracted
+term, above a positive one) gets no share of its row, so the bound can replace it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from odc_mlir.transforms.common.rewriting import (
 HIDDEN = -2048.0
 """Of the argument of the exponential: float32 has no share for it beside scores that differ by less than 1900."""
 
-_NEARLY = 0.99  # of a bound: products of clipped numbers are rounded
-_LARGEST_FACTOR = 64.0  # of scores; what is multiplied by more says where to hide, and is no term of its own
+_NEARLY = 0.99  # relative tolerance of a bound, because products of clipped numbers are rounded
+_LARGEST_FACTOR = 64.0  # largest factor of scores; a value with a larger factor selects hidden entries, and is no term
 _DEEPEST = 64
-# Move values as codes, but make new ones of several, or care for their order.
+# These move codes, but combine several values or depend on their order.
 MIXING = frozenset({"AVERAGE_POOL_2D", "RESIZE_BILINEAR", "TOPK_V2", "UNIQUE"})
 _PRODUCTS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL"})
 
@@ -47,7 +47,7 @@ Interval = tuple[float, float]
 
 
 class TermSource(NamedTuple):
-    """A term that is no sum of others: a constant, ``whole`` multiples of a step, or another value."""
+    """A term that is no sum: a constant, ``whole`` multiples of a step, or another value."""
 
     value: SSAValue
     bound: float
@@ -63,7 +63,7 @@ def argument_of(softmax: CircleOp) -> tuple[SSAValue, float] | None:
 
 
 def terms(value: SSAValue, bound: float) -> tuple[CircleOp, Bounds] | None:
-    """The producer of a term, and which of its operands are terms in turn; None for one that is none."""
+    """Return the producer of a term, and the bounds of its operands that are terms; None for a value without terms."""
     op = value.owner
     if not isinstance(op, CircleOp) or op.unverified is not None or not is_real(value):
         return None
@@ -88,7 +88,7 @@ def terms(value: SSAValue, bound: float) -> tuple[CircleOp, Bounds] | None:
 
 
 def _is_limited(op: CircleOp, bound: float) -> bool:
-    """Return whether ``op`` keeps values other than sums within their bound."""
+    """Return whether ``op`` limits a value that is no sum of terms to the bound."""
     if op.SPEC.name != ("MAXIMUM" if bound < 0 else "MINIMUM"):
         return False
     for value, limit in pairs(op):
@@ -116,7 +116,7 @@ def sources(value: SSAValue, bound: float) -> Iterator[TermSource]:
 
 
 def is_beyond(source: TermSource) -> bool:
-    """Return whether a constant, or whole multiples of a step, hide by more than the bound."""
+    """Return whether a constant, or whole multiples of a step, exceed the bound."""
     numbers = real_constant(source.value)
     if numbers is not None:
         return bool(np.any(_beyond(numbers, source.bound)))
@@ -125,13 +125,13 @@ def is_beyond(source: TermSource) -> bool:
 
 
 def is_seen_beyond(source: TermSource, seen: Interval) -> bool:
-    """Return whether a term that takes values between these hides by more than the bound."""
+    """Return whether a term with values in this range exceeds the bound."""
     low, high = seen
     return low < source.bound if source.bound < 0 else high > source.bound
 
 
 def may_be_limited(source: TermSource) -> bool:
-    """Return whether a term is neither of those, nor the product of a layer; only samples show its effect."""
+    """Return whether only samples can show the effect of a term: it is no constant, multiple, or product of a layer."""
     is_known = source.whole or real_constant(source.value) is not None
     return is_real(source.value) and not is_known and not is_product(source.value.owner)
 
@@ -150,7 +150,7 @@ def _is_hidden(numbers: NDArray[np.float32], bound: float) -> NDArray[np.bool_]:
 
 
 def _hides_rows(value: SSAValue, bound: float) -> bool:
-    """Return whether a constant hides all of a row, as of the last axis: alone it is no mask."""
+    """Return whether a constant hides all entries of a row of the last axis; such a constant alone is no mask."""
     numbers = real_constant(value)
     if numbers is None or not numbers.size:
         return False
@@ -162,7 +162,7 @@ def _hides_by_step(value: SSAValue, bound: float) -> bool:
     return step is not None and step >= _NEARLY * abs(bound)
 
 
-# Whole multiples: what truths and whole numbers become.
+# Whole multiples of a step, from booleans and integers.
 
 
 def whole_step(value: SSAValue) -> float | None:
@@ -199,7 +199,7 @@ def _step_of(value: SSAValue, known: dict[SSAValue, float | None], depth: int) -
 
 
 def _linear_operands(op: CircleOp) -> tuple[int, ...]:
-    """Return the operands whose multiples give multiples; none for other operators."""
+    """Return the operands of ``op`` if multiples in them give multiples in the result; none for other operators."""
     name = op.SPEC.name
     if name in ("ADD", "SUB", "MUL"):
         return (0, 1)
@@ -223,16 +223,16 @@ def moved_operands(op: CircleOp) -> tuple[int, ...]:
 
 @dataclass
 class Clipping:
-    """Makes terms that hide no more than their bounds; those that many SOFTMAXes share are made once."""
+    """Builder of limited terms; terms that many SOFTMAXes share are built once."""
 
     _known: dict[tuple[SSAValue, float], SSAValue] = field(default_factory=dict)
     _copies: dict[tuple[CircleOp, tuple[SSAValue, ...]], CircleOp] = field(default_factory=dict)
     limits: list[CircleOp] = field(default_factory=list)
 
     def clipped(self, value: SSAValue, bound: float, limited: Set[SSAValue], depth: int = 0) -> SSAValue:
-        """``value`` itself where it hides nothing beyond its bound.
+        """Return ``value`` limited to its bound, or ``value`` itself if it does not exceed it.
 
-        Sources that are ``limited`` are so by MAXIMUM or MINIMUM, which ``limits`` lists.
+        MAXIMUM or MINIMUM operators limit the ``limited`` sources; ``limits`` lists these operators.
         """
         if depth > _DEEPEST:
             return value
@@ -263,7 +263,7 @@ class Clipping:
         return self._limited(value, bound) if value in limited else value
 
     def _scaled(self, value: SSAValue, factor: float) -> SSAValue:
-        """Whole multiples of a smaller step."""
+        """Return whole multiples of a smaller step."""
         numbers = real_constant(value)
         if numbers is not None:
             return self._constant(value, numbers.astype(np.float64) * factor)
@@ -283,7 +283,7 @@ class Clipping:
         return made.result
 
     def _copy(self, value: SSAValue, op: CircleOp, operands: Mapping[int, SSAValue]) -> SSAValue:
-        """``value`` made of other operands, if any differs."""
+        """Return ``value`` computed from other operands, or ``value`` itself if none differs."""
         given = tuple(operands.get(index, old) for index, old in enumerate(op.operands))
         if all(new is old for new, old in zip(given, op.operands, strict=True)):
             return value
@@ -303,11 +303,11 @@ class Clipping:
         return made.results[0]
 
 
-# Ranges of what is shown.
+# Ranges of entries that are not hidden.
 
 
 class Shown(NamedTuple):
-    """Between which numbers a term lies where it hides nothing; None where that is nowhere."""
+    """Range of a term at the entries that it does not hide; None if it hides all."""
 
     range: Interval | None
     hides: bool
@@ -315,13 +315,13 @@ class Shown(NamedTuple):
 
 @dataclass
 class ShownRanges:
-    """Visible ranges of terms, by their ranges in ``of_values``."""
+    """Ranges of terms at entries that are not hidden, from the ranges of values in ``of_values``."""
 
     of_values: Callable[[SSAValue], Interval | None]
     _known: dict[tuple[SSAValue, float], Shown | None] = field(default_factory=dict)
 
     def of(self, value: SSAValue, bound: float, depth: int = 0) -> Shown | None:
-        """None where a range is not known."""
+        """Return the range of a term; None if the range of a value is unknown."""
         if (value, bound) not in self._known:
             self._known[value, bound] = self._of(value, bound, depth)
         return self._known[value, bound]

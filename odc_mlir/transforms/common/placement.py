@@ -1,4 +1,4 @@
-"""Attributes that say where an operator runs and why, and helpers that several partitioning passes need."""
+"""Attributes for the placement of operators, and helpers of partitioning passes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from odc_mlir.ops.spec import Trait
 from odc_mlir.transforms.common.rewriting import apply_patterns_to
 
 PLACED = "odc.placed"  # "npu", "cpu" (native code), "external" (a target of a plugin) or "host"
-REASON = "odc.reason"  # why on the host
-PLACE = "odc.place"  # "npu" or "host": where the user wants it
+REASON = "odc.reason"  # reason for the host
+PLACE = "odc.place"  # "npu" or "host": placement by the user
 GROUP = "odc.group"  # number of the pattern group: operators that are placed together
 SEGMENT = "odc.segment"  # number of the segment to be made
-PARTITION = "odc.partition"  # of the module: the plan chosen and the others, for reports
-DEFECTS = "odc.defects"  # of the module: what failed by defects of the compiler, for reports
+PARTITION = "odc.partition"  # on the module: the chosen plan and its alternatives, for reports
+DEFECTS = "odc.defects"  # on the module: operators that failed by a defect of the compiler, for reports
 NPU, CPU, EXTERNAL, HOST = "npu", "cpu", "external", "host"
 
 
@@ -39,7 +39,7 @@ def main_function(module: ModuleOp) -> FuncOp:
 
 
 def operators(root: Operation | Block) -> Iterator[CircleOp]:
-    """Yield the operators below ``root`` in program order, without constants and those with ``odc.known`` values."""
+    """Yield the operators below ``root`` in program order, except constants and operators with ``odc.known`` values."""
     return (op for op in root.walk() if isinstance(op, CircleOp) and not is_known(op))
 
 
@@ -56,31 +56,31 @@ def wanted_place(op: Operation) -> str | None:
 
 
 def place_on(op: Operation, place: str) -> None:
-    """Run ``op`` on the target: ``npu``, ``cpu`` or ``external``."""
+    """Place ``op`` on the target: ``npu``, ``cpu`` or ``external``."""
     op.attributes[PLACED] = StringAttr(place)
     op.attributes.pop(REASON, None)
 
 
 def place_on_host(op: Operation, reason: str) -> None:
-    """Place ``op`` on the host, outside of groups; ``reason`` names the rule and the offending value."""
+    """Place ``op`` on the host and remove it from its group; ``reason`` has the rule and the offending value."""
     op.attributes.pop(GROUP, None)
     op.attributes[PLACED] = StringAttr(HOST)
     op.attributes[REASON] = StringAttr(reason)
 
 
 def reason_of(op: Operation) -> str:
-    """Return why ``op`` stays on the host; empty without a reason."""
+    """Return the reason for the placement of ``op`` on the host; empty without a reason."""
     attribute = op.attributes.get(REASON)
     return attribute.data if isinstance(attribute, StringAttr) else ""
 
 
 def is_view(op: CircleOp) -> bool:
-    """Return whether the result is the operand's bytes with another shape."""
+    """Return whether the result has the bytes of the operand, in another shape."""
     return Trait.VIEW in op.SPEC.traits
 
 
 class PlacePattern(RewritePattern):
-    """Place an operator on the target, or on the host with the reason that :meth:`host_reason` gives."""
+    """Pattern that places an operator on the target or, with the reason of :meth:`host_reason`, on the host."""
 
     place: ClassVar[str]
 
@@ -98,12 +98,12 @@ class PlacePattern(RewritePattern):
         rewriter.notify_op_modified(op)
 
     def host_reason(self, op: CircleOp, /) -> str | None:
-        """Return why the target does not run ``op``, None if it does."""
+        """Return the reason why the target cannot run ``op``; None if it can."""
         raise NotImplementedError
 
 
 def mark_places(module: ModuleOp, pattern: PlacePattern) -> None:
-    """Place the operators of the main function; the ones in functions called by control flow stay on the host."""
+    """Place the operators of the main function; operators in functions called by control flow stay on the host."""
     main, *others = functions(module)
     apply_patterns_to([pattern], list(operators(main)))
     for function in others:

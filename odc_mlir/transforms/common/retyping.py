@@ -1,4 +1,4 @@
-"""Values with other types, and functions whose types follow."""
+"""Changes of value types; the types of functions follow."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from xdsl.rewriter import Rewriter
 
 
 def retype(value: SSAValue, type: Attribute) -> SSAValue:
-    """Replace ``value`` by one of another type, with the same name and location, for all users.
+    """Replace ``value`` by one with another type, and the same name and location, for all users.
 
-    The type of a function that takes or returns it follows.
+    The type of a function that takes or returns the value follows.
     """
     if value.type == type:
         return value

@@ -35,15 +35,15 @@ STORED_WHOLE = frozenset({"float32", "int8", "uint8", "int16", "int32", "int64"}
 
 
 class KindPattern(RewritePattern):
-    """A pattern on certain kinds of operations: others are never given to it."""
+    """Pattern on certain classes of operations; drivers give it no others."""
 
     def handles(self, kind: type[Operation], /) -> bool:
-        """Return whether operations of class ``kind`` are of the pattern's kinds."""
+        """Return whether the pattern accepts operations of class ``kind``."""
         raise NotImplementedError
 
 
 class OperatorPattern(KindPattern):
-    """A pattern on the circle operators with certain names, except those that break the operator table's rules."""
+    """Pattern on circle operators with certain names. Operators that violate the operator table's rules are skipped."""
 
     names: frozenset[str]
 
@@ -55,18 +55,18 @@ class OperatorPattern(KindPattern):
             self.rewrite(op, rewriter)
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        """Replace ``op`` where the pattern applies, return early where it does not."""
+        """Rewrite ``op`` if the pattern applies; otherwise return without a change."""
         raise NotImplementedError
 
 
 class RewriteObserver(Protocol):
-    """A listener to rewrites: see :func:`observed`."""
+    """Listener to rewrites; see :func:`observed`."""
 
     def rewriting(self, op: Operation) -> None:
-        """Called before a pattern is tried on ``op``."""
+        """Receive ``op`` before a pattern is tried on it."""
 
     def rewrote(self, pattern: RewritePattern) -> None:
-        """Called when ``pattern`` has changed something."""
+        """Receive ``pattern`` after it has changed the IR."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class RewriteCounts:
     counts: Counter[type[RewritePattern]] = field(default_factory=Counter)
 
     def rewriting(self, op: Operation) -> None:
-        """Do nothing: a pattern that is tried may not apply."""
+        """Do nothing, because the pattern may not apply."""
 
     def rewrote(self, pattern: RewritePattern) -> None:
         """Count a rewrite."""
@@ -88,7 +88,7 @@ _OBSERVERS: ContextVar[tuple[RewriteObserver, ...]] = ContextVar("observers", de
 
 @contextmanager
 def observed(observer: RewriteObserver) -> Generator[None]:
-    """Notify ``observer`` of all rewrites by patterns in this block."""
+    """Notify ``observer`` of all rewrites by patterns within this context."""
     token = _OBSERVERS.set((*_OBSERVERS.get(), observer))
     try:
         yield
@@ -97,14 +97,14 @@ def observed(observer: RewriteObserver) -> Generator[None]:
 
 
 def observable(patterns: Sequence[RewritePattern]) -> Sequence[RewritePattern]:
-    """Return ``patterns`` such that they notify the present observers."""
+    """Return ``patterns``, wrapped to notify the current observers."""
     observers = _OBSERVERS.get()
     return [_Observed(pattern, observers) for pattern in patterns] if observers else patterns
 
 
 @dataclass(frozen=True)
 class Wrapped(RewritePattern):
-    """A pattern around another one, for the same kinds of operations."""
+    """Pattern around another one, for the same classes of operations."""
 
     pattern: RewritePattern
 
@@ -123,7 +123,7 @@ class _Observed(Wrapped):
 
 
 class ByKind(RewritePattern):
-    """The first of ``patterns`` that applies; each is tried on operations of its kinds only, because lists are long."""
+    """Apply the first of many ``patterns`` that changes an operation; each gets only operations of its kinds."""
 
     def __init__(self, patterns: Sequence[RewritePattern]) -> None:
         self.patterns = patterns
@@ -151,14 +151,14 @@ def unwrapped(pattern: RewritePattern) -> RewritePattern:
 
 
 class PatternPass(ModulePass):
-    """A pass that applies rewrite patterns; by default until none applies. ``odc-opt --list-patterns`` lists them."""
+    """Pass that applies rewrite patterns, by default until none applies. ``odc-opt --list-patterns`` lists them."""
 
     @classmethod
     @abstractmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        """Return the classes of the patterns in order: the first one that matches an operation is applied.
+        """Return the classes of the patterns in order; the first that matches an operation is applied.
 
-        So a general pattern follows the special ones for the same operation, and need not exclude their conditions.
+        So special patterns precede general ones, which need not exclude their conditions.
         """
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
@@ -172,26 +172,26 @@ def apply_patterns(module: ModuleOp, patterns: Sequence[RewritePattern], *, recu
 
 
 def apply_once(function: FuncOp, *patterns: RewritePattern) -> None:
-    """Apply each of ``patterns`` once to ``function`` and to all operations in it, in program order, one by one."""
+    """Apply each of ``patterns`` once to ``function`` and all operations in it, in program order."""
     for pattern in patterns:
         apply_patterns_to([pattern], list(function.walk()))
 
 
 def apply_patterns_to(patterns: Sequence[RewritePattern], ops: Iterable[Operation]) -> None:
-    """Try ``patterns`` once on each of ``ops`` and on nothing else: programs have ten thousands of operations."""
+    """Try ``patterns`` once on each of ``ops`` only, because programs have ten thousands of operations."""
     applied = ByKind(observable(patterns))
     for op in ops:
         applied.match_and_rewrite(op, PatternRewriter(op))
 
 
 def behind(value: SSAValue) -> InsertPoint:
-    """The place right after the operation or the start of the block that defines ``value``."""
+    """Return the insertion point after the operation, or at the start of the block, that defines ``value``."""
     owner = value.owner
     return InsertPoint.after(owner) if isinstance(owner, Operation) else InsertPoint.at_start(owner)
 
 
 def erase_unused(ops: Iterable[CircleOp], rewriter: PatternRewriter) -> None:
-    """Erase unused operations of ``ops`` now, because later patterns count uses."""
+    """Erase unused operations among ``ops`` at once, because later patterns count uses."""
     left = set(ops)
     while unused := [op for op in left if not any(result.uses for result in op.results)]:
         left -= set(unused)
@@ -206,12 +206,12 @@ def is_real(value: SSAValue) -> bool:
 
 
 def shape_of(value: SSAValue) -> Shape | None:
-    """The shape that the type says; None where the rank is unknown."""
+    """Return the shape in the type; None if the rank is unknown."""
     return tensor_facts(value.type).shape
 
 
 def static_shape_of(value: SSAValue) -> tuple[int, ...] | None:
-    """The extents where all are known, None elsewhere."""
+    """Return the shape if all extents are known, otherwise None."""
     shape = shape_of(value)
     if shape is None or any(extent is None for extent in shape):
         return None
@@ -225,7 +225,7 @@ def is_same_element(a: SSAValue, b: SSAValue) -> bool:
 
 
 def constant(value: SSAValue | None) -> NDArray[Any] | None:
-    """Contents of a constant as they are stored; None for anything else, and where the bytes are not known."""
+    """Return the contents of a constant as stored; None for other values and for unknown bytes."""
     if not isinstance(value, OpResult) or not isinstance(value.op, ConstOp):
         return None
     try:
@@ -235,7 +235,7 @@ def constant(value: SSAValue | None) -> NDArray[Any] | None:
 
 
 def is_stored_whole(value: SSAValue) -> bool:
-    """Return whether a constant is stored element by element, dense, with one scale or one for each row or channel."""
+    """Return whether a constant is stored densely element by element, with one scale, or one per row or channel."""
     facts = tensor_facts(value.type)
     plain = isinstance(value, OpResult) and isinstance(value.op, ConstOp) and value.op.sparsity is None
     whole = facts.dtype in STORED_WHOLE and (facts.record is None or facts.record.details is None)
@@ -243,7 +243,7 @@ def is_stored_whole(value: SSAValue) -> bool:
 
 
 def real_constant(value: SSAValue | None) -> Reals | None:
-    """Contents of a dense float32 constant, None for anything else."""
+    """Return the contents of a dense float32 constant; None for other values."""
     if value is None or not isinstance(value, OpResult) or not isinstance(value.op, ConstOp):
         return None
     if value.op.sparsity is not None or not is_real(value):
@@ -253,49 +253,49 @@ def real_constant(value: SSAValue | None) -> Reals | None:
 
 
 def real_scalar(value: SSAValue | None) -> float | None:
-    """The number that a float32 constant of one element holds, None for anything else."""
+    """Return the number in a float32 constant of one element; None for other values."""
     array = real_constant(value)
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
 def make_constant(array: NDArray[Any], dtype: str, name: str) -> ConstOp:
-    """A plain constant of element type ``dtype``."""
+    """Make a plain constant of element type ``dtype``."""
     op = ConstOp(BlobAttr.of(np.ascontiguousarray(array).tobytes()), tensor_type(dtype, array.shape))
     op.location = name_loc(name)
     return op
 
 
 def real(array: NDArray[Any], name: str) -> ConstOp:
-    """A float32 constant of these numbers."""
+    """Make a float32 constant."""
     return make_constant(np.asarray(array, np.float32), "float32", name)
 
 
 def indices(numbers: Sequence[int], name: str) -> ConstOp:
-    """An int32 constant of these numbers."""
+    """Make an int32 constant."""
     return make_constant(np.array(numbers, np.int32), "int32", name)
 
 
 def constant_name(old: SSAValue | None, owner: str, role: str) -> str:
-    """Name for new contents of constant ``old``: its own name if ``old`` has no other users."""
+    """Return the name for new contents of constant ``old``: its own name, if it has no other users."""
     kept = "" if old is None or isinstance(old.owner, NoneOp) or not is_used_once(old) else value_name(old)
     return kept or f"{owner}/{role}"
 
 
 def producer(value: SSAValue | None, *names: str) -> CircleOp | None:
-    """The operator with one of these names whose only result ``value`` is."""
+    """Return the operator that computes ``value``, if it has one of these names and one result; otherwise None."""
     if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or len(value.op.results) != 1:
         return None
     return value.op if value.op.SPEC.name in names and value.op.unverified is None else None
 
 
 def plain(value: SSAValue | None, *names: str) -> CircleOp | None:
-    """The operator with one of these names and without fused activation whose only result ``value`` is."""
+    """Return the :func:`producer` of ``value``, if it has no fused activation; otherwise None."""
     op = producer(value, *names)
     return op if op is not None and activation(op) == "none" else None
 
 
 def only_reader(value: SSAValue, *names: str, fused: bool = False) -> CircleOp | None:
-    """The operator with one of these names that alone reads ``value``; ``fused``: it may have a fused activation."""
+    """Return the only reader of ``value``, if it has one of these names; ``fused``: a fused activation is allowed."""
     op = value.get_user_of_unique_use()
     if not isinstance(op, CircleOp) or op.SPEC.name not in names or op.unverified is not None:
         return None
@@ -310,13 +310,13 @@ def viewed(value: SSAValue) -> SSAValue:
 
 
 def pairs(op: CircleOp) -> tuple[tuple[SSAValue, SSAValue], tuple[SSAValue, SSAValue]]:
-    """The two operands of ``op`` either way round."""
+    """Return the two operands of ``op`` in both orders."""
     first, second = op.operands[:2]
     return (first, second), (second, first)
 
 
 def between(result: SSAValue, sources: Iterable[SSAValue]) -> tuple[CircleOp, ...]:
-    """The operators on all ways from ``sources`` to ``result``, as a walk back finds them."""
+    """Return the operators on all paths from ``sources`` to ``result``, in the order of a backward walk."""
     stops, work = set(sources), [result]
     seen: dict[CircleOp, None] = {}
     while work:
@@ -329,23 +329,23 @@ def between(result: SSAValue, sources: Iterable[SSAValue]) -> tuple[CircleOp, ..
 
 
 def axes_of(op: CircleOp) -> tuple[int, ...] | None:
-    """The constant axes of a reduction, none negative."""
+    """Return the constant axes of a reduction as non-negative numbers."""
     array, shape = constant(op.operands[1]), shape_of(op.operands[0])
     return None if array is None or not shape else tuple(int(axis) % len(shape) for axis in array.reshape(-1))
 
 
 def is_used_once(value: SSAValue) -> bool:
-    """Return whether one operand of one operation is all that reads ``value``."""
+    """Return whether one operand of one operation is the only use of ``value``."""
     return value.has_one_use()
 
 
 def is_returned(value: SSAValue) -> bool:
-    """Return whether a block gives ``value`` back: its name is then known outside."""
+    """Return whether the block returns ``value``, so that its name is visible outside."""
     return any(use.operation.parent is None or use.operation is use.operation.parent.last_op for use in value.uses)
 
 
 def activation(op: CircleOp) -> str:
-    """The fused activation, ``none`` for operators without one."""
+    """Return the fused activation; ``none`` for operators without one."""
     return (
         str(op.option("fused_activation_function") or "none") if "fused_activation_function" in op.OPTIONS else "none"
     )
@@ -354,14 +354,14 @@ def activation(op: CircleOp) -> str:
 def operator(
     name: str, operands: Sequence[SSAValue], like: SSAValue, options: Mapping[str, Any] | None = None
 ) -> CircleOp:
-    """An operator whose result has the type and the name of ``like``, which it is to replace."""
+    """Make an operator that replaces ``like``: its result has the same type and name."""
     return build(name, operands, [like.type], options or {}, name_loc(value_name(like)))
 
 
 def reshaped(source: SSAValue, like: SSAValue, shape: Sequence[int] | None = None) -> list[ConstOp | CircleOp]:
-    """RESHAPE of ``source`` to ``like``, which it is to replace, and before it the constant of its ``shape``.
+    """Make a RESHAPE of ``source`` that replaces ``like``, after the constant for its ``shape``.
 
-    The default is the shape of ``like``, which must then be static.
+    The default is the shape of ``like``, which must be static.
     """
     extents = static_shape_of(like) if shape is None else shape
     assert extents is not None, "the shape of a RESHAPE is known"
@@ -377,7 +377,7 @@ def part(
     shape: tuple[int, ...] | None = None,
     **options: Any,
 ) -> CircleOp:
-    """An operator for a step on the way to ``like``: of its type, or of that with another shape."""
+    """Make an operator for an intermediate step of ``like``, with its type or the same type with another shape."""
     type = like.type if shape is None else with_shape(like.type, shape)
     return build(name, operands, [type], options, name_loc(f"{value_name(like)}/{role}"))
 
@@ -389,7 +389,7 @@ def build(
     options: Mapping[str, Any],
     location: LocationAttr | None,
 ) -> CircleOp:
-    """An operator; options that are not given have their defaults."""
+    """Make an operator; missing options get their defaults."""
     made = op_class(name).make(operands, types, options, location=location)
     missing = {key: option for key, option in made.OPTIONS.items() if key not in made.properties}
     made.properties |= {key: o.encode(o.default) for key, o in missing.items() if o.default is not None}
@@ -399,7 +399,7 @@ def build(
 def copy_of(
     op: CircleOp, operands: Sequence[SSAValue], like: SSAValue, options: Mapping[str, Any] | None = None
 ) -> CircleOp:
-    """``op`` with other operands and options, and the type and name of ``like`` as its result."""
+    """Copy ``op`` with other operands and options; the result has the type and name of ``like``."""
     changed = {key: op.OPTIONS[key].encode(value) for key, value in (options or {}).items()}
     return type(op).create(
         operands=operands,
@@ -412,17 +412,17 @@ def copy_of(
 
 @dataclass(frozen=True)
 class WeightedLayer:
-    """An operator that multiplies an activation by weights, by its parts."""
+    """Parts of an operator that multiplies an activation by weights."""
 
     op: CircleOp
     input: int
     weights: int
     bias: int
-    axis: int  # of the weights: output channels
+    axis: int  # axis of output channels in the weights
 
     @classmethod
     def of(cls, op: Operation | None) -> WeightedLayer | None:
-        """``op`` as a layer; None for other operators, and for weights in a layout of their own."""
+        """Return the parts of ``op``; None for other operators, and for weights in a special layout."""
         if not isinstance(op, CircleOp) or op.SPEC.name not in LAYERS or op.unverified is not None:
             return None
         if len(op.results) != 1 or ("weights_format" in op.OPTIONS and op.option("weights_format") != "default"):
@@ -434,7 +434,7 @@ class WeightedLayer:
 
     @classmethod
     def with_reals(cls, op: Operation | None) -> tuple[WeightedLayer, Reals, Reals] | None:
-        """``op`` as a layer with its float32 constants, weights and bias (zeros where it has none); None for others."""
+        """Return the parts of ``op`` if weights and bias are float32 constants (no bias: zeros); otherwise None."""
         layer = cls.of(op)
         weights = None if layer is None else layer.real_weights()
         bias = None if layer is None or weights is None else layer.real_bias(weights.shape[layer.axis])
@@ -453,13 +453,13 @@ class WeightedLayer:
         return self.op.operand_named("bias")
 
     def real_weights(self) -> Reals | None:
-        """The weights where they are float32 constants and the activations real."""
+        """Return the weights if they are float32 constants and activations are float; otherwise None."""
         if not is_real(self.result) or not is_real(self.op.operands[self.input]):
             return None
         return real_constant(self.op.operands[self.weights])
 
     def real_bias(self, channels: int) -> Reals | None:
-        """The bias as a vector, zeros where it is left out; None where it is no float32 constant."""
+        """Return the bias as a vector, zeros without a bias; None if it is no float32 constant."""
         if self.bias_value is None:
             return np.zeros(channels, np.float32)
         array = real_constant(self.bias_value)

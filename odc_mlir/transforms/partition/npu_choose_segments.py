@@ -4,17 +4,17 @@ Before: every operator is marked with whether the target supports it (``npu-mark
 
     %1 = circle.relu %0 {odc.placed = "npu"} : …
 
-After: operators that cost more on the NPU, transfers included, than on the host are placed on the host with the reason,
-and the module records which plan was chosen and the estimated times of the others, in nanoseconds::
+After: operators that would take longer on the NPU, transfers included, are on the host with the reason. The module
+records the chosen plan and the other ones with their estimated times, in nanoseconds::
 
     builtin.module attributes {odc.partition = {chosen = {name = "search", estimate_ns = 51200 : i64, …}, …}} {
       %1 = circle.relu %0 {odc.placed = "host", odc.reason = "cost: on the NPU an inference would take 0.003 ms longer"}
 
-An operator whose layers do not fit the target's local memories with any tiling goes to the host too. Groups stay
-together, and operators with ``odc.place = "npu"`` stay on the NPU. The target's preference applies: ``memory`` takes
-the plan with the fewest bytes among those nearly as fast as the fastest, ``compile-time`` only compares everything with
-nothing. The options of this pass become part of ``odc.target``: the compiler runs it again with them when operators of
-a segment turn out not to compile.
+Operators whose layers do not fit the local memories with any tiling go to the host, too. Groups stay together, and
+operators with ``odc.place = "npu"`` stay on the NPU. The preference ``memory`` of the target selects the plan with the
+fewest bytes among the nearly fastest ones; ``compile-time`` compares only two plans, everything on the NPU and nothing.
+The options of this pass become part of ``odc.target``, because the compiler runs it again if a segment does not
+compile.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class NpuChooseSegmentsPass(ModulePass):
         apply_choice(op, found, result)
 
     def bounds(self) -> Bounds:
-        """The options as bounds; raises OptionError."""
+        """Return the options as bounds; raise OptionError."""
         if self.strategy not in WORDS["strategy"]:
             raise OptionError(f"strategy is {self.strategy!r}, allowed: {', '.join(WORDS['strategy'])}")
         for field in ("min_operators", "min_macs", "max_segments"):
@@ -96,7 +96,7 @@ class NpuChooseSegmentsPass(ModulePass):
     def problem(
         self, ctx: Context, module: ModuleOp, found: Sequence[CircleOp], choice: TargetChoice
     ) -> PlacementProblem:
-        """The graph with its costs; operators without a lowering go to the host."""
+        """Return the graph with its costs; operators that cannot be lowered go to the host."""
         target = targets.load(choice.target)
         memory: MemoryMode = "flash" if choice.memory == "flash" else "sram"
         works = npu_works(ctx, module, target, memory)
@@ -119,7 +119,7 @@ def problem_of(
     segment_cycles: Callable[[Sequence[OperatorCost]], float],
     place: str = "the NPU",
 ) -> PlacementProblem:
-    """Describe the operators of ``module`` with their cost on an accelerator, None if unsupported."""
+    """Describe the operators of ``module`` with their costs on an accelerator; None: it cannot run the operator."""
     tensors = _Tensors()
     items = [_item(op, work, tensors, host) for op, work in zip(found, works, strict=True)]
     last = placement.main_function(module).body.block.last_op
@@ -138,21 +138,21 @@ def problem_of(
 
 
 def apply_choice(module: ModuleOp, found: Sequence[CircleOp], result: PlacementChoice) -> None:
-    """Place operators that are not chosen on the host, with the reason, and record the plans on the module."""
+    """Place the operators that are not chosen on the host, with reasons, and record the plans on the module."""
     for index, reason in result.reasons.items():
         placement.place_on_host(found[index], reason)
     module.attributes[placement.PARTITION] = _record(result)
 
 
 class _Tensors:
-    """Numbers for values that are computed at run time, and their bytes."""
+    """Numbers and bytes of the values that are computed at run time."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self._numbers: dict[SSAValue, int] = {}
 
     def numbers(self, values: Sequence[SSAValue]) -> tuple[int, ...]:
-        """The number of each value that is not a constant."""
+        """Return the number of each value that is not a constant."""
         return tuple(
             self._number(v) for v in values if not isinstance(v.owner, ConstOp | NoneOp) and not is_known(v.owner)
         )
@@ -179,7 +179,7 @@ def _item(op: CircleOp, work: OperatorCost | None, tensors: _Tensors, host: Host
 
 
 def _units(found: Sequence[CircleOp]) -> list[tuple[int, ...]]:
-    """Groups, and every other operator alone, in program order."""
+    """Return the groups, and every other operator alone, in program order."""
     units: dict[object, list[int]] = {}
     for index, op in enumerate(found):
         group = op.attributes.get(placement.GROUP)
@@ -188,7 +188,7 @@ def _units(found: Sequence[CircleOp]) -> list[tuple[int, ...]]:
 
 
 def _record(result: PlacementChoice) -> DictionaryAttr:
-    """The plan chosen, the others that were named, and what its segments were taken to cost."""
+    """Return a record of the chosen plan, the other named plans, and the estimated costs of segments."""
     others = [plan for plan in (result.all_host, result.all_supported, result.runner_up) if plan is not None]
     distinct = {plan.on_npu: plan for plan in (*others, result.chosen)}
     return DictionaryAttr(

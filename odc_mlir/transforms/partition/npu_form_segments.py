@@ -1,11 +1,11 @@
 """``npu-form-segments``: gather the operators marked for the target into few convex segments, by a greedy order.
 
-The target is the NPU, the processor that runs native code, or one of another package. Operators run in rounds:
-everything ready that stays on the host, then everything ready that goes to the target, and so on until all have run.
-The target's operators of one round form a segment. No path leaves a segment and re-enters it, because whatever depends
-on a host operator of a later round runs in a later round itself.
+The target is an NPU, a processor that runs native code, or the target of a plugin. The pass divides operators into
+rounds, alternately on the host and on the target. A round takes all operators on its side that are ready. The target's
+operators of one round form a segment. No path leaves a segment and re-enters it, because an operator that depends on a
+later round is in a later round itself.
 
-Operators are sorted into that order, so that each segment is contiguous (constants first), and get ``odc.segment = N``.
+Operators are sorted into this order, constants first, so that each segment is contiguous, and get ``odc.segment = N``.
 Operators too small for a segment return to the host with a reason.
 
 Before::
@@ -79,7 +79,7 @@ class NpuFormSegmentsPass(ModulePass):
         reorder(block, order + known.of_host([block.last_op]))
 
     def refuses(self, group: Sequence[CircleOp]) -> str | None:
-        """Return why ``group`` is not worth a segment, None if it is."""
+        """Return the reason why ``group`` is not worth a segment; None if it is."""
         computing = sum(not is_view(item) for item in group)
         if computing == 0:
             return "segment-size: views only"
@@ -89,10 +89,10 @@ class NpuFormSegmentsPass(ModulePass):
 
 
 class _KnownResults:
-    """Operators with known results, placed where they are used.
+    """Operators with known results (``odc.known``), placed beside their users.
 
-    A segment has its own where it has the tensors whose shapes they read: no work. Elsewhere the host computes them.
-    The first place takes the operator, others take copies.
+    A segment gets one, which costs nothing, if it has the tensors whose shapes the operator reads; otherwise the host
+    computes it. The first place gets the operator itself, others get copies.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class _KnownResults:
         self._on_host: dict[CircleOp, CircleOp] = {}
 
     def of_host(self, group: Sequence[Operation]) -> list[CircleOp]:
-        """Return the operators of ``group``, each after those with known results that it uses."""
+        """Return the operators of ``group``, each after the operators with known results that it uses."""
         order: list[CircleOp] = []
         for op in group:
             for index, value in enumerate(op.operands):
@@ -128,7 +128,7 @@ class _KnownResults:
     def _give(
         self, op: Operation, index: int, value: SSAValue, made: dict[CircleOp, CircleOp], order: list[CircleOp]
     ) -> None:
-        """Give ``op`` an operator of ``made`` as operand ``index`` if it is known; a new one is added to ``order``."""
+        """Use a copy from ``made`` as operand ``index`` of ``op`` if it is known; add new copies to ``order``."""
         owner = value.owner
         if not isinstance(owner, CircleOp) or not is_known(owner):
             return
@@ -147,7 +147,7 @@ class _KnownResults:
 
 
 def _sources(value: SSAValue) -> set[SSAValue]:
-    """Return the values that are computed for ``value``: itself, or those that a known result follows from."""
+    """Return ``value`` if it is computed, or the computed values that determine its known result."""
     if isinstance(value.owner, ConstOp | NoneOp):
         return set()
     if not isinstance(value.owner, CircleOp) or not is_known(value.owner):
@@ -156,10 +156,10 @@ def _sources(value: SSAValue) -> set[SSAValue]:
 
 
 def dependencies(operators: Sequence[CircleOp]) -> list[set[int]]:
-    """For each operator the earlier ones that must run first.
+    """Return, for each operator, the earlier operators that must run before it.
 
-    These are the producers of its operands, or of what a known operand follows from, and for an operator with side
-    effects the one with side effects before it.
+    These are the producers of its operands, or of the values that determine a known operand. An operator with side
+    effects also depends on the previous one with side effects.
     """
     position = {op: index for index, op in enumerate(operators)}
     result: list[set[int]] = []
@@ -175,7 +175,7 @@ def dependencies(operators: Sequence[CircleOp]) -> list[set[int]]:
 
 
 def reorder(block: Block, order: Iterable[Operation]) -> None:
-    """Move the operators into ``order`` after everything else (constants), in front of the terminator."""
+    """Move the operators into ``order``, after everything else (constants) and before the terminator."""
     last = block.last_op
     assert last is not None, "a verified function has a terminator"
     for op in order:

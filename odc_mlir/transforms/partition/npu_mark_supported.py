@@ -8,10 +8,10 @@ After::
 
     %1 = circle.floor %0 {odc.placed = "host", odc.reason = "operator: FLOOR is not supported by the NPU"} : …
 
-The rules are those of :mod:`odc_mlir.transforms.partition.rules.table`. They are not applied to operators that the
-user wants on the host (``odc.place = "host"``). Only the main function is divided into segments; operators in functions
-called by control flow stay on the host. Element-wise operators on real numbers or truths between 8-bit codes are
-supported together, with a DEQUANTIZE of their own.
+The rules are in :mod:`odc_mlir.transforms.partition.rules.table`. Operators that the user places on the host
+(``odc.place = "host"``) stay there. Only the main function is divided into segments; operators in functions called by
+control flow stay on the host. Element-wise float or boolean operators between 8-bit codes are supported together, as
+an island that gets its own DEQUANTIZE.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from odc_mlir.transforms.partition.rules.table import verdict
 
 
 class NpuMarkSupportedPass(PatternPass):
-    """Mark every operator with its place and, where that is the host, the reason."""
+    """Mark every operator with its place and, if that is the host, the reason."""
 
     name = "npu-mark-supported"
 
@@ -49,7 +49,9 @@ class NpuMarkSupportedPass(PatternPass):
         if choice is None:
             raise CompileError("no target is chosen", hint="run odc-set-target first")
         target = targets.load(choice.target)
-        limit = choice.sram_limit if choice.allow_host else None  # otherwise stripes, or an error, answer it
+        limit = (
+            choice.sram_limit if choice.allow_host else None
+        )  # otherwise stripes are computed, or an error is raised
         limits = PlacementLimits(target, limit or target.sram.capacity_bytes, choice.numerics)
         candidates = list(placement.operators(placement.main_function(op)))
         separate_islands(candidates)
@@ -61,7 +63,7 @@ class NpuMarkSupportedPass(PatternPass):
 
 @dataclass
 class MarkSupported(placement.PlacePattern):
-    """Place an operator on the NPU if all placement rules hold, else on the host with the first rule that does not."""
+    """Place an operator on the NPU if all placement rules hold; otherwise on the host, with the first violated rule."""
 
     place = placement.NPU
     limits: PlacementLimits

@@ -17,9 +17,9 @@ After::
     %2 = circle.floor(%1) …
 
 A segment's results are the values used outside, and the contents of variables that its operators write, for which it
-yields the argument (see :mod:`odc_mlir.dialects.odc`). Constants move in with their users; a constant with other
-users is copied (the bytes are shared). A view of a value that leaves the segment in more than one shape, or of a value
-that only passes through, runs on the host instead, where it is free too.
+yields the argument (see :mod:`odc_mlir.dialects.odc`). Constants move in with their users; a constant with other users
+is copied (the bytes are shared). The host runs two kinds of views, which cost nothing there either: views of a value
+that leaves the segment in more than one shape, and of a value that only passes through.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _segment_number(op: CircleOp) -> int:
 
 
 def _root(viewed: SSAValue, group: set[Operation]) -> SSAValue:
-    """Return the value that ``viewed`` is a view of, through the views of ``group``."""
+    """Return the value that ``viewed`` is a view of, found through the views of ``group``."""
     value: SSAValue = viewed
     while isinstance(value, OpResult) and value.op in group and isinstance(value.op, CircleOp) and is_view(value.op):
         value = value.op.operands[0]
@@ -89,9 +89,9 @@ def _used_outside(value: SSAValue, group: set[Operation]) -> bool:
 
 
 def _without_outer_views(members: list[CircleOp]) -> list[CircleOp]:
-    """``members`` without the views that are better made outside; those stay behind as host operators.
+    """Return ``members`` without the views that the host should run; these stay behind as host operators.
 
-    Uses outside of a view's result are given copies of the views after the group; a view without other users goes.
+    Users outside of the segment get copies of views after the group; a view without other users is removed.
     """
     group: set[Operation] = set(members)
     shapes: dict[SSAValue, list[OpResult]] = {}
@@ -115,7 +115,7 @@ def _without_outer_views(members: list[CircleOp]) -> list[CircleOp]:
 
 
 def _view_behind(last: Operation, root: SSAValue, value: OpResult, group: set[Operation]) -> None:
-    """Give the outside users of ``value`` copies, after ``last``, of the views that lead from ``root`` to it."""
+    """Give outside users of ``value`` copies of the views that lead from ``root`` to it, placed after ``last``."""
     chain: list[Operation] = []
     seen: SSAValue = value
     while seen is not root:
@@ -135,7 +135,7 @@ def _view_behind(last: Operation, root: SSAValue, value: OpResult, group: set[Op
 
 
 def _known_behind(value: SSAValue, last: Operation) -> tuple[SSAValue, Operation]:
-    """Return a copy of ``value`` for the host, after ``last``, and what is last now; other values as they are."""
+    """Copy a known ``value`` for the host, after ``last``; return the value to use and the last operation."""
     if not isinstance(value, OpResult) or not is_known(value.op):
         return value, last
     copy = value.op.clone()
@@ -148,7 +148,7 @@ def _known_behind(value: SSAValue, last: Operation) -> tuple[SSAValue, Operation
 
 
 def outline(name: str, members: list[CircleOp], target_name: str | None = None) -> SegmentOp:
-    """Put ``members``, a run of operators in program order, into a segment that takes their place."""
+    """Move ``members``, consecutive operators, into a segment that takes their place."""
     group: set[Operation] = set(members)
     inputs = _inputs(members, group)
     outputs: list[SSAValue] = [result for op in members for result in op.results if _used_outside(result, group)]
@@ -166,7 +166,7 @@ def outline(name: str, members: list[CircleOp], target_name: str | None = None) 
 
 
 def _inputs(members: list[CircleOp], group: set[Operation]) -> list[SSAValue]:
-    """Values from outside that ``members`` read, in order of first use, without constants."""
+    """Return the values from outside that ``members`` read, in order of first use, without constants."""
     found: dict[SSAValue, None] = {}
     for op in members:
         for value in op.operands:
@@ -184,7 +184,7 @@ def _is_written(variable: SSAValue, group: set[Operation]) -> bool:
 
 
 def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs: Sequence[SSAValue]) -> None:
-    """Move ``members`` into ``block``, which yields ``outputs``; constants that only they read move with them."""
+    """Move ``members`` into ``block``, which yields ``outputs``; constants that only they read move, too."""
     inside: dict[SSAValue, SSAValue] = {}
     for argument, value in zip(block.args, inputs, strict=True):
         argument.name_hint, argument.location = value.name_hint, _location_of([value])
@@ -211,6 +211,6 @@ def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs
 
 
 def _location_of(values: Sequence[SSAValue]) -> LocationAttr:
-    """The names of ``values``, unknown where none has one."""
+    """Return the names of ``values`` as a location; unknown if none has a name."""
     names = [value_name(value) for value in values]
     return names_loc(names) if any(names) else UnknownLoc()

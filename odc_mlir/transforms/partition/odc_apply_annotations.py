@@ -10,8 +10,8 @@ After ``odc-apply-annotations{host=conv npu=RELU}``::
     %1 = circle.conv_2d … {odc.place = "host"} loc("conv")
     %2 = circle.relu %1 … {odc.place = "npu"} loc("act")
 
-``npu-mark-supported`` and ``npu-choose-segments`` honour these attributes: an operator marked ``host`` stays there, and
-one marked ``npu`` runs on the NPU whatever it costs, if the NPU supports it. A model may have the attributes already.
+``npu-mark-supported`` and ``npu-choose-segments`` follow these attributes. An operator marked ``host`` stays there; one
+marked ``npu`` runs on the NPU whatever it costs, if the NPU supports it. A model may have the attributes already.
 Later sources take precedence: the attribute, then the partition file (backends ``host`` or ``cpu``, and ``npu`` or the
 target's name), then ``host``, then ``npu``; within each, a name takes precedence over an opcode.
 
@@ -73,7 +73,7 @@ def _read(path: str) -> PartitionFile:
 
 
 def apply_file(file: PartitionFile, found: Sequence[CircleOp], location: str, target: str | None) -> None:
-    """Annotate every operator as ``file`` says; raises OptionError for a backend that is neither host nor NPU."""
+    """Annotate operators as ``file`` says; raise OptionError for a backend that is neither host nor NPU."""
     places = dict(BACKENDS) | ({target: NPU} if target else {})
     for backend in file.backends:
         if backend not in places:
@@ -85,7 +85,7 @@ def apply_file(file: PartitionFile, found: Sequence[CircleOp], location: str, ta
 
 
 def apply_words(place: str, words: Sequence[str], found: Sequence[CircleOp]) -> None:
-    """Annotate what ``words`` name, opcodes first; raises OptionError for a word that names nothing."""
+    """Annotate the operators that ``words`` name, opcodes first; raise OptionError for a word that names none."""
     named = {name: op for op in found for name in location_names(op.location)}
     opcodes = [word for word in words if word not in named and word in ops.all_specs()]
     for op in found:

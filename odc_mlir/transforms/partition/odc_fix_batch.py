@@ -10,11 +10,11 @@ After: the first dimension is 1, and the declared types are kept as attributes::
     func.func @main(%x: tensor<1x8xi8>) -> tensor<1x4xi8> attributes {odc.declared_inputs = [tensor<?x8xi8>]} {
       %0 = circle.fully_connected(%x, %w) attributes {odc.declared = [tensor<?x4xi8>]} : … -> tensor<1x4xi8>
 
-An operator that computes shapes, and whose result follows now, keeps it as ``odc.known``: a constant for the target,
-which has no work with it, but not for the model.
+An operator that computes shapes may now have a known result, which it keeps as ``odc.known``. For the target this is a
+constant, but not for the model.
 
 ``restore_batch`` restores the declared types when the model is written, so that the package's model accepts any batch
-size: segments run the size they were compiled for, host kernels any other.
+size: segments run the batch size that they were compiled for, host kernels all others.
 
 Only the first dimension of inputs is fixed. Operators with other unknown dimensions stay on the host.
 """
@@ -40,13 +40,13 @@ from odc_mlir.transforms.circle.circle_infer_shapes import forget_known, infer_s
 from odc_mlir.transforms.common.placement import functions, main_function
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 
-DECLARED = "odc.declared"  # result types of an operator as the model has them
+DECLARED = "odc.declared"  # result types of an operator in the model
 DECLARED_INPUTS = "odc.declared_inputs"  # the same for a function's arguments
 
 
 @dataclass(frozen=True)
 class OdcFixBatchPass(ModulePass):
-    """Give open first dimensions of the inputs a size; see the module's text."""
+    """Give open first dimensions of inputs a size; see the module's text."""
 
     name = "odc-fix-batch"
 
@@ -60,9 +60,9 @@ class OdcFixBatchPass(ModulePass):
 
 
 def fix_batch(module: ModuleOp, batch: int, *, declare: bool = True) -> bool:
-    """Give open first dimensions of the main function's inputs the size ``batch``; whether there were any.
+    """Give open first dimensions of the main function's inputs the size ``batch``; return whether there were any.
 
-    ``declare`` keeps what the model says beside it, for :func:`restore_batch`.
+    ``declare``: record the declared types for :func:`restore_batch`.
     """
     function = main_function(module)
     arguments = list(function.body.block.args)
@@ -96,9 +96,9 @@ def _with_batch(type: Attribute, batch: int) -> Attribute:
 
 
 def restore_batch(module: ModuleOp) -> None:
-    """Put the declared types back, in the functions and in the circle bodies of segments, in place.
+    """Restore the declared types in functions and in circle bodies of segments, in place.
 
-    Programs, which are for the batch that was fixed, go: the module is ready to be written, not to be lowered further.
+    Programs, which are for the fixed batch size, are removed: the module can be written, but not lowered further.
     """
     for program in lowered_symbols(module).values():
         Rewriter.erase_op(program)
@@ -124,7 +124,7 @@ def _restore(op: Operation) -> None:
 
 
 def _restore_segment(segment: SegmentOp) -> None:
-    """The circle body's arguments have its operands' types again, its results those that the body yields."""
+    """Give the circle body's arguments the types of the operands, and the results the types that the body yields."""
     block = segment.circle_block
     _retype(block.args, segment.operand_types)
     for op in block.ops:
@@ -135,6 +135,6 @@ def _restore_segment(segment: SegmentOp) -> None:
 
 
 def _retype(values: Iterable[SSAValue], types: Iterable[Attribute]) -> None:
-    """Give values other types, with their names and locations."""
+    """Give values other types; names and locations stay."""
     for value, type in zip(tuple(values), tuple(types), strict=True):
         retype(value, type)

@@ -21,8 +21,8 @@ After::
       }
     }
 
-Values flow to where they are read, so that operators on both sides can be in one segment. A variable stays as
-it is if it has no constant initial value, is used by another function, or is written with another type than it is read.
+Reads are replaced by values, so that operators on both sides can be in one segment. A variable stays if it has no
+constant initial value, if another function uses it, or if it is written with another type than it is read.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _name(handle: Operation) -> str:
 
 
 def _variables(function: FuncOp) -> list[_Variable]:
-    """Return the variables of ``function``; its block has no regions within."""
+    """Return the variables of ``function``, whose block has no nested regions."""
     found: dict[str, _Variable] = {}
     owner: dict[SSAValue, _Variable] = {}
     for op in function.body.block.ops:
@@ -101,7 +101,7 @@ def _variables(function: FuncOp) -> list[_Variable]:
 def _lift(module: ModuleOp, main: FuncOp, variable: _Variable) -> bytes | None:
     """Replace ``variable`` by an argument, and return its last value from the function; return its initial bytes.
 
-    None, and no change, if that is not possible.
+    Return None, without a change, if that is not possible.
     """
     reads = [op for op in variable.uses if _is(op, _READ)]
     writes = [op for op in variable.uses if _is(op, _ASSIGN) and op.operands[0].owner in variable.handles]
@@ -137,9 +137,9 @@ def _lift(module: ModuleOp, main: FuncOp, variable: _Variable) -> bytes | None:
 
 
 def _initial(module: ModuleOp, main: FuncOp, variable: _Variable) -> tuple[Operation, ConstOp] | None:
-    """Return the assignment of a constant by a function that is only called once, first, and the constant.
+    """Return the assignment of a constant by a function that is called once and first, and the constant.
 
-    None if there is no such function, or another one uses the variable too.
+    None if there is no such function, or if another function uses the variable, too.
     """
     found: list[tuple[Operation, ConstOp]] = []
     once = {_called(op) for op in main.body.block.ops if _is(op, _ONCE)}
@@ -164,7 +164,7 @@ def _called(op: Operation) -> str:
 
 
 def _drop_if_idle(module: ModuleOp, once: Operation) -> None:
-    """Erase a call of a function that has nothing left to do, and the function if nothing else refers to it."""
+    """Erase a call of a function without effects, and the function if nothing else refers to it."""
     name = _called(once)
     callee = next(item for item in functions(module) if item.sym_name.data == name)
     if any(isinstance(op, CircleOp) for op in callee.walk()):

@@ -46,7 +46,7 @@ class OdcSetTargetPass(ModulePass):
         op.attributes[TARGET] = TargetAttr(self.choice())
 
     def choice(self) -> TargetChoice:
-        """The options as the attribute holds them; raises OptionError or TargetError for one that is not allowed."""
+        """Return the options as the attribute's value; raise OptionError or TargetError for invalid ones."""
         for field in ("memory", "prefer", "numerics"):
             if (value := getattr(self, field)) not in WORDS[field]:
                 raise OptionError(f"{field} is {value!r}, allowed: {', '.join(WORDS[field])}")

@@ -1,9 +1,9 @@
 """``odc-verify-boundaries``: check that tensors have the same meaning on both sides of a segment boundary.
 
 Host kernels and the NPU exchange raw integers. If a pass changed the type of a tensor on one side of a boundary only,
-every number after it would be wrong without any error. So element type, scale, zero point and shape are compared:
-between a segment's operand and the argument of its circle body, and between what that body yields and the segment's
-result. If they differ and the values can be converted, a host operator converts them.
+results would be wrong without any error. So the pass compares element type, scale, zero point and shape of a segment's
+operand with those of the argument of its circle body, and of the values that this body yields with those of the
+segment's results. If they differ and the values can be converted, a host operator converts them.
 
 Before (the segment's body has another scale than the host)::
 
@@ -68,7 +68,7 @@ def _yielded(segment: SegmentOp) -> Sequence[SSAValue]:
 
 
 def _check(segment: SegmentOp, value: SSAValue) -> None:
-    """An edge of the NPU: codes of known shape with one scale, or numbers."""
+    """Check a boundary of the NPU: codes with a known shape and one scale, or plain numbers."""
     info = info_of(value)
     seen = None
     number = info.dtype in NUMBER_TYPES and info.quant is None
@@ -83,7 +83,7 @@ def _check(segment: SegmentOp, value: SSAValue) -> None:
 
 
 def _cast(value: SSAValue, wanted: Attribute, segment: SegmentOp) -> CircleOp:
-    """The operator of the host that turns ``value`` into ``wanted``; CompileError where there is none."""
+    """Make the host operator that converts ``value`` to ``wanted``; raise CompileError if there is none."""
     where = {"tensor": value_name(value), "location": segment.sym_name.data}
     made = op_class("QUANTIZE").make(
         [value], [wanted], location=name_loc(f"{value_name(value)}_{segment.sym_name.data}")
@@ -102,7 +102,7 @@ def _cast(value: SSAValue, wanted: Attribute, segment: SegmentOp) -> CircleOp:
 
 
 def _cast_behind(segment: SegmentOp, result: SSAValue, inside: Attribute) -> None:
-    """Give ``result`` the type that the body yields, and its users a cast to the type they had."""
+    """Give ``result`` the type that the body yields, and its users a conversion to the previous type."""
     outside, uses = result.type, list(result.uses)
     changed = Rewriter.replace_value_with_new_type(result, inside)
     made = _cast(changed, outside, segment)

@@ -1,9 +1,8 @@
 """Costs of operators on the NPU, estimated without scheduling.
 
-A copy of the graph is lowered operator by operator, by the patterns of stage ``npu``. The cost of an operator is the
-sum of its layers' costs, by the formulas that tilings are chosen with. The layers are planned as if all neighbours ran
-on the NPU too, so tensors between them may stay in the tile buffer. Without such a plan, each layer gets the whole tile
-buffer.
+The patterns of stage ``npu`` lower a copy of the graph operator by operator. The cost of an operator is the sum of the
+costs of its layers, by the formulas for the choice of tilings. Layers are planned as if all neighbours ran on the NPU,
+so tensors between them may stay in the tile buffer. If there is no such plan, each layer gets the whole tile buffer.
 """
 
 from __future__ import annotations
@@ -44,25 +43,25 @@ from odc_mlir.transforms.npu.schedule.window_tiling import step_kinds, tile_chan
 from odc_mlir.transforms.partition.plans.plans import OperatorCost
 from odc_mlir.transforms.partition.rules.islands import is_inside
 
-FIRST_BYTES = 64  # of a program beside its layers': header, end, instructions that resemble none before
-ISSUED_BYTES = 8  # of a program in compact form leave the fetch buffer in a cycle
-GROWTH = 1.25  # of programs over what tilings are chosen with, by order and by prefetching
-LEADING_SHARE = 0.5  # of its program, and of constants not of a tiling, that a layer waits for before it starts
-_REWRITES = (NpuFusePaddingPass, NpuSwapAxesPass)  # of stage ``npu``, those that change costs
-CROWDING = 0.5  # of the cycles in which prefetched constants are written to SRAM its port is wanted by others
+FIRST_BYTES = 64  # bytes of a program beside its layers: header, end, instructions without a similar one before
+ISSUED_BYTES = 8  # bytes of a compact program that leave the fetch buffer in a cycle
+GROWTH = 1.25  # factor of program bytes over the estimates of tilings, due to order and prefetching
+LEADING_SHARE = 0.5  # share of its program, and of constants without a tiling, that a layer waits for
+_REWRITES = (NpuFusePaddingPass, NpuSwapAxesPass)  # passes of stage ``npu`` that change costs
+CROWDING = 0.5  # share of the cycles of prefetching in which other transfers need the SRAM port
 
 
 def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[OperatorCost]], float]:
-    """Return the function that gives the cycles of a segment with these works, in their order.
+    """Return a function that gives the cycles of a segment from the works of its operators in order.
 
-    Program and constants come through their port one after the other, each layer works when what it needs is there
-    and the layer before it is done. Where constants are behind the SRAM port, it is part of a layer's cycles.
+    Program and constants pass their port one after the other. Each layer runs when its data have arrived and the layer
+    before has ended. If constants are behind the SRAM port, the cycles of a layer include this port.
     """
     port, sram = ports(target, memory).constants, target.sram
     staged, width = port is not sram, port.bytes_per_cycle
     request = max(port.burst_bytes, target.fetch.buffer_bytes // 2 // port.burst_bytes * port.burst_bytes)
     start = port.read_latency_cycles + request / width
-    rate = min(float(width), 2 * request / (start + request / ISSUED_BYTES))  # two requests are under way at a time
+    rate = min(float(width), 2 * request / (start + request / ISSUED_BYTES))  # two requests are in flight
     latency = port.read_latency_cycles + sram.write_latency_cycles
 
     def cycles(works: Sequence[OperatorCost]) -> float:
@@ -95,12 +94,12 @@ def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Ope
 
 
 def _in_bursts(size: float, burst: int) -> float:
-    """Return the bytes copied for ``size``: whole bursts; less than a chunk shares one with others."""
+    """Return the bytes that a copy of ``size`` transfers: whole bursts, or less than a chunk, which shares a burst."""
     return size if size < SMALLEST_CHUNK else -(-size // burst) * burst
 
 
 class _Copies:
-    """Copies through the port of constants in order, ``left`` bytes from cycle ``start`` on, as early as possible."""
+    """Copies through the port of constants, in order, as early as possible; ``left`` bytes from cycle ``start`` on."""
 
     def __init__(self, width: int, start: float, left: float) -> None:
         self.width, self.copied, self.left = width, start, left
@@ -116,7 +115,7 @@ class _Copies:
         return self.copied + sum(min(most, max(0.0, self.copied - since)) for since, most in self.delays)
 
     def beside(self, size: float, now: float) -> float:
-        """Return the cycles to read ``size`` bytes from ``now`` on, while copies take every other turn of the port."""
+        """Return the cycles to read ``size`` bytes from ``now`` on; copies take every other turn of the port."""
         alone, others = size / self.width, self.left / self.width - max(0.0, now - self.copied)
         self.delays.append((now, alone))
         return alone + min(alone, max(0.0, others))
@@ -125,7 +124,7 @@ class _Copies:
 def npu_works(
     ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode
 ) -> list[OperatorCost | str | Defect | None]:
-    """Return each operator's work in a segment, the reason for no lowering, or None on the host."""
+    """Return the work of each operator in a segment, the reason why it cannot be lowered, or None for the host."""
     scratch = clone_module(module)
     freeze_known(main_function(scratch).body.block)
     found: list[OperatorCost | str | Defect | None] = []
@@ -168,7 +167,7 @@ def _runs(ops: Iterable[Operation]) -> Iterator[list[npu.NpuTensorOp]]:
 
 
 def _guarded(op: str, tensor: str, call: Callable[[], OperatorCost]) -> OperatorCost | str | Defect:
-    """Return ``call()``, or the reason for its failure, even a defect: operators have host kernels."""
+    """Return ``call()``, or the reason for its failure, also for a defect, because operators have host kernels."""
     try:
         return call()
     except OdcError as error:
@@ -178,7 +177,7 @@ def _guarded(op: str, tensor: str, call: Callable[[], OperatorCost]) -> Operator
 
 
 def _lower(op: CircleOp, index: int, patterns: ByKind) -> OperatorCost:
-    """Replace ``op`` by its layers, named ``index``; return a cost without any work."""
+    """Replace ``op`` by its layers, named ``index``; return an empty cost."""
     op.location = names_loc([str(index)] * max(1, len(op.results)))
     rewriter = PatternRewriter(op)
     patterns.match_and_rewrite(op, rewriter)
@@ -195,16 +194,16 @@ class _LayerCosts:
         self.port = ports(tilings.target, memory).constants
 
     def planned(self, run: Sequence[npu.NpuTensorOp]) -> dict[npu.NpuTensorOp, TilingChoice]:
-        """Return the tiling of each layer of a program of ``run``; empty if one layer fits in no way."""
+        """Return the tiling of each layer of a program of ``run``; empty if a layer has no tiling that fits."""
         try:
             _, plan = planned_layers(run, self.tilings, self.memory, self.check, quick=self.quick)
             return dict(zip(run, plan.choices, strict=True))
-        except Exception:  # of which layer it is, and whether it is a defect, is found out when each is taken alone
+        except Exception:  # the layers are tried one by one later, to find the one that fails
             self.check()
             return {}
 
     def added(self, work: OperatorCost, layer: npu.NpuTensorOp, planned: TilingChoice | None) -> OperatorCost:
-        """Add the work of ``layer`` to ``work``, with the whole tile buffer if no plan exists."""
+        """Add the cost of ``layer`` to ``work``; without a plan, the layer gets the whole tile buffer."""
         self.check()
         best = planned or _alone(layer, self.tilings, self.port.bytes_per_cycle)
         stored, (copied, picked) = stored_bytes(layer), _constant_bytes(layer, self.port)
@@ -234,10 +233,10 @@ class _LayerCosts:
         )
 
     def _shares(self, layer: npu.ConvOp, tiling: Tiling) -> tuple[float, float, float]:
-        """Return the times at which ``layer`` uses its constants.
+        """Return the times at which ``layer`` needs its constants.
 
-        They are the share before the first instruction, the cycles for loading the input, and the share of the cycles
-        that are over when the last constants are needed.
+        These are the share of constants before the first instruction, the cycles for loading the input, and the share
+        of the cycles until the last constants are needed.
         """
         sram = self.tilings.target.sram
         window = window_of(layer, source_resident=not tiling.in_slots, result_resident=not tiling.out_slots)
@@ -253,9 +252,9 @@ class _LayerCosts:
         return 1 / steps, ahead, (1 - 1 / steps) / tiles
 
     def _coded_cycles(self, layer: npu.ConvOp, choice: TilingChoice, stored: float) -> float:
-        """Return the excess in ``choice``'s charge for weights that wait for their port, as it knows no values.
+        """Return the cycles by which ``choice`` overestimates the wait for weights, whose values it does not know.
 
-        Coded they are ``stored`` bytes with their records.
+        In coded form they take ``stored`` bytes with their records.
         """
         size, target = layer.weights.data.size, self.tilings.target
         decoded = size / target.decoder.symbols_per_cycle
@@ -266,9 +265,9 @@ class _LayerCosts:
 
 
 def _constant_bytes(layer: npu.NpuTensorOp, port: MemoryPort) -> tuple[int, int]:
-    """Bytes of constant operands that are copied, and of rows that cross ``port`` from a table that is not.
+    """Return the bytes of constant operands that are copied, and of rows read through ``port`` from other tables.
 
-    A table is copied as a whole where that is no more.
+    A table is copied as a whole if that takes no more bytes.
     """
     sizes = {
         value: npu.size_bytes(value) for value in layer.operands if isinstance(viewed(value).owner, npu.ConstantOp)
@@ -281,7 +280,7 @@ def _constant_bytes(layer: npu.NpuTensorOp, port: MemoryPort) -> tuple[int, int]
 
 
 def _alone(layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> TilingChoice:
-    """Return the best tiling of a layer that shares the tile buffer with no other."""
+    """Return the best tiling of a layer that uses the whole tile buffer."""
     resident = tuple(False for _ in layer.operands)
     choices = layer_choices(layer, tilings, tilings.target.local.tile_bytes, resident, False)
     return min(choices, key=lambda choice: choice.cycles + choice.program_bytes / width)

@@ -1,14 +1,13 @@
 """Plans of a partition: candidate segments, their costs, and the search for the best plan.
 
-Pattern groups: operators that become one operation of the NPU, and so are placed together or not at all.
+A plan places units: single operators, or pattern groups, whose operators become one operation of the NPU and stay
+together. Longer patterns are tried first, and an operator belongs to at most one group.
 
-Longer patterns are tried first; an operator belongs to one group at most.
-
-A plan places units: single operators, or groups that stay together. Its time is that of its segments (their own work,
-the way there and back for each, the tensors that cross) plus that of the host operators, one after another. The search
-starts with everything that the NPU can run there; then it moves segments and the units at their edges to the host and
-back as long as that helps. The plan chosen is never slower than either "all on the host" or "all that the NPU can run".
-This module knows indices and numbers only, no IR.
+The time of a plan is the sum of its segments and its host operators, one after another. A segment takes the time of its
+own work, of the switch to the NPU and back, and of the transfer of its boundary tensors. The search starts with all
+supported operators on the NPU. It moves segments, and units at their edges, to the other side as long as the time gets
+shorter. The chosen plan is never slower than everything on the host, or all supported operators on the NPU. This module
+uses indices and numbers only, no IR.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from odc_mlir.targets.costs import HostCosts
 
 
 def groups(operators: Sequence[CircleOp]) -> Iterator[tuple[Pattern, list[CircleOp]]]:
-    """The groups among ``operators``, each with its pattern, longest patterns first."""
+    """Return the groups among ``operators``, each with its pattern, longest patterns first."""
     taken: set[CircleOp] = set()
     known = set(operators)
     for pattern in PATTERNS:
@@ -37,7 +36,7 @@ def groups(operators: Sequence[CircleOp]) -> Iterator[tuple[Pattern, list[Circle
 
 
 def _match(pattern: Pattern, last: CircleOp) -> list[CircleOp] | None:
-    """The operators of ``pattern`` that end in ``last``, None where it does not match."""
+    """Return the operators of a match of ``pattern`` that ends in ``last``; None without a match."""
     chain: list[CircleOp] = []
     op: object = last
     for kind in reversed(pattern.chain):
@@ -55,10 +54,10 @@ Round = tuple[bool, list[int]]
 
 
 def alternate(needs: Sequence[set[int]], on_npu: Sequence[bool]) -> list[Round]:
-    """Rounds (NPU or host, operators in order) as few as possible: starting on either side, the shorter list wins.
+    """Divide operators into the fewest alternating rounds (NPU or host, operators in order).
 
-    ``needs``: for each operator the ones that must run before it. Within a round, operators come in index order as far
-    as their needs allow. No operator of a round depends on a later one, so rounds are convex.
+    ``needs``: for each operator, the operators that must run before it. Within a round, operators are in index order as
+    far as needs allow. No operator of a round depends on a later round, so rounds are convex.
     """
     starts = [_rounds(needs, on_npu, side) for side in (True, False)]
     return min(starts, key=len)
@@ -90,12 +89,12 @@ def _rounds(needs: Sequence[set[int]], on_npu: Sequence[bool], side: bool) -> li
     return rounds
 
 
-VIEW = "VIEW"  # in a pattern: any operator that only shows the same bytes in another shape
+VIEW = "VIEW"  # in a pattern: any operator that only changes the shape
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern. ``chain``: operator names, producers first; ``text``: the reason to group them."""
+    """A pattern. ``chain``: names of operators, producers first; ``text``: the reason for grouping."""
 
     name: str
     chain: tuple[str, ...]
@@ -114,19 +113,19 @@ PATTERNS = (  # longest first
 )
 
 
-LEAST_PLANS = 20  # that are looked at, however large the graph
+LEAST_PLANS = 20  # limit on the examined plans, for graphs of any size
 ALL_HOST, ALL_SUPPORTED, SEARCH = "all-host", "all-supported", "search"
-MEMORY_SLACK = 1.05  # preferring memory, a plan may take this much of the fastest one's time
-LARGEST_SEARCH = 200_000  # operators in all plans that are looked at; a large graph with many segments takes long
+MEMORY_SLACK = 1.05  # with preference memory, largest time of a plan relative to the fastest
+LARGEST_SEARCH = 200_000  # limit on the operators in all examined plans, to bound the time for large graphs
 
 
 class OperatorCost(NamedTuple):
-    """An operator in a segment: cycles of its layers, bytes of program and constants that it adds.
+    """Cost of an operator in a segment: cycles of its layers, and bytes of program and constants.
 
-    ``lead``: cycles in which its first weights arrive, which it waits for unless an operator before hides them;
-    ``weight_bytes``: what they take of the weight buffer. ``first_bytes`` of the constants are needed together, after
-    ``ahead`` of the cycles; ``left`` of the cycles remain when the last constants are there. ``picked_bytes`` are rows
-    of tables that stay where constants are: they come through the port of constants while the operator runs.
+    ``lead``: cycles until its first weights have arrived; the operator waits for them unless an earlier one hides the
+    time. ``weight_bytes``: their bytes in the weight buffer. ``first_bytes`` of the constants are needed together,
+    after ``ahead`` of the cycles. ``left``: share of the cycles after the last constants have arrived.
+    ``picked_bytes``: rows of tables that are not copied; they pass the port of constants while the operator runs.
     """
 
     cycles: float = 0.0
@@ -142,10 +141,10 @@ class OperatorCost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An operator. ``work`` None: it cannot run on the NPU. ``pinned``: the user wants it there.
+    """An operator of the graph. ``work`` None: it cannot run on the NPU. ``pinned``: the user places it there.
 
-    ``reads`` and ``writes`` are numbers of tensors that are computed at run time; ``updates`` those of the ones that it
-    reads and writes, which outlive the inference.
+    ``reads`` and ``writes``: numbers of tensors that are computed at run time; ``updates``: those that it reads and
+    writes and that outlive the inference.
     """
 
     host_ns: float
@@ -162,8 +161,8 @@ class Item:
 class PlacementProblem:
     """A graph to place. ``units``: operators that stay together; ``results``: tensors that leave the graph.
 
-    ``segment_cycles`` gives the cycles of a segment from the works of its operators. ``place`` is how reasons call the
-    accelerator.
+    ``segment_cycles`` returns the cycles of a segment from the costs of its operators. ``place``: name of the
+    accelerator in reasons.
     """
 
     items: Sequence[Item]
@@ -179,7 +178,7 @@ class PlacementProblem:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Minimum worth of segments: computing operators and multiply-accumulates each, and their largest number."""
+    """Limits on segments: least number of computing operators, least multiply-accumulates, most segments."""
 
     min_operators: int = 1
     min_macs: int = 0
@@ -219,11 +218,11 @@ class CostedPlacement:
 
     @property
     def bytes(self) -> float:
-        """Bytes duplicated in compiled segments, and of tensors between segments and host."""
+        """Bytes that compiled segments duplicate, plus bytes of tensors between segments and host."""
         return sum(s.constant_bytes + s.input_bytes + s.output_bytes for s in self.segments)
 
     def to_dict(self) -> dict[str, str | int]:
-        """For reports."""
+        """Return the entry for reports."""
         return {
             "name": self.name,
             "estimate_ns": round(self.ns),
@@ -234,7 +233,7 @@ class CostedPlacement:
 
 @dataclass(slots=True)
 class PlacementChoice:
-    """The plan chosen, the best other one, and why operators that the NPU could run are on the host."""
+    """The chosen plan, the next best one, and reasons for supported operators on the host."""
 
     chosen: CostedPlacement
     runner_up: CostedPlacement | None
@@ -251,10 +250,10 @@ def choose(
     *,
     strategy: str = "cost",
 ) -> PlacementChoice:
-    """The best plan within ``bounds``; ``prefer`` as the compiler's: ``compile-time`` only compares the extremes.
+    """Return the best plan within ``bounds``; ``prefer``: see the compiler (``compile-time`` compares two plans only).
 
-    ``check`` is called for every plan and may raise. ``strategy`` ``supported`` takes all that the NPU can run,
-    whatever it costs; the other plans then only tell what that is.
+    ``check`` is called for every plan and may raise. ``strategy`` ``supported`` chooses all supported operators,
+    whatever they cost; the other plans are then for comparison only.
     """
     return _PlacementSearch(problem, bounds, prefer, check).run(strategy)
 
@@ -280,7 +279,7 @@ class _PlacementSearch:
         start = self._within_bounds(list(self.able))
         self._improve(start)
         allowed = [plan for plan in self.seen.values() if self._allowed(plan)]
-        allowed = allowed or [self.placement(start)]  # what the user wants on the NPU may not fit the bounds
+        allowed = allowed or [self.placement(start)]  # operators that the user places on the NPU may violate the bounds
         fastest = min(allowed, key=lambda plan: plan.ns)
         chosen = fastest
         if self.prefer == "memory":
@@ -294,7 +293,7 @@ class _PlacementSearch:
         return PlacementChoice(chosen, runner_up, reasons, all_host, all_supported)
 
     def placement(self, units: Sequence[bool], name: str = SEARCH) -> CostedPlacement:
-        """The plan with these units on the NPU, evaluated once; segments of views only go to the host."""
+        """Return the plan with these units on the NPU, evaluated once; segments with views only go to the host."""
         self.check()
         on_npu = [False] * len(self.problem.items)
         for unit, chosen in zip(self.problem.units, units, strict=True):
@@ -333,7 +332,7 @@ class _PlacementSearch:
         return [number for number, unit in enumerate(self.problem.units) if members.intersection(unit)]
 
     def _too_small(self, segment: SegmentEstimate) -> str | None:
-        """Return why a segment is not worthwhile, None if it is."""
+        """Return the reason why a segment is too small; None if it is not."""
         items = [self.problem.items[i] for i in segment.members]
         if any(item.pinned for item in items):
             return None
@@ -352,7 +351,7 @@ class _PlacementSearch:
         return all(self._too_small(segment) is None for segment in plan.segments)
 
     def _within_bounds(self, units: list[bool]) -> list[bool]:
-        """``units`` without segments that are too small, or too many: those that gain least go first."""
+        """Return ``units`` without segments that are too small, or too many: those that save least go first."""
         while not self._allowed(plan := self.placement(units)):
             small = [(s, reason) for s in plan.segments if (reason := self._too_small(s)) is not None]
             if not small:
@@ -369,7 +368,7 @@ class _PlacementSearch:
         return units
 
     def _improve(self, units: list[bool]) -> None:
-        """Make every single move that helps, pass after pass, until none does."""
+        """Make single moves that improve the plan, until none does."""
         best = self.placement(units)
         most = max(LARGEST_SEARCH // max(1, len(self.problem.items)), LEAST_PLANS)
         again = self.prefer != "compile-time"
@@ -386,13 +385,13 @@ class _PlacementSearch:
                     units, best, again = moved, plan, True
 
     def _moves(self, plan: CostedPlacement) -> list[tuple[int, ...]]:
-        """Yield variations of ``plan``: units of a whole segment to the host, a unit at an edge to the other side."""
+        """Yield variants of ``plan``: a whole segment moves to the host, or a unit at an edge to the other side."""
         whole = [tuple(self._units_of(segment)) for segment in plan.segments]
         edges = [(n,) for n in self._edge_units(plan) if self.able[n] and not self.pinned[n]]
         return [numbers for numbers in whole if len(numbers) > 1] + edges
 
     def _edge_units(self, plan: CostedPlacement) -> list[int]:
-        """Units that exchange a tensor with the other side, or with the outside."""
+        """Return the units that exchange a tensor with the other side, or with inputs and outputs."""
         problem = self.problem
         sides: dict[int, set[bool]] = {tensor: {False} for tensor in problem.results}
         for item, on_npu in zip(problem.items, plan.on_npu, strict=True):
@@ -407,7 +406,7 @@ class _PlacementSearch:
         ]
 
     def _reasons(self, chosen: CostedPlacement) -> dict[int, str]:
-        """Return why each operator that the NPU can run is on the host in the plan ``chosen``."""
+        """Return the reason for each supported operator that is on the host in the plan ``chosen``."""
         reasons = {}
         current = [all(chosen.on_npu[i] for i in unit) for unit in self.problem.units]
         for number, unit in enumerate(self.problem.units):

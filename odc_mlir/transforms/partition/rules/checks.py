@@ -1,7 +1,7 @@
 """Placement rules: each checks one property of an operator and returns the offending value.
 
-A check gets the operator as :class:`odc_mlir.ops.spec.Node` and returns None where its condition holds. It runs after
-the checks before it in the operator's list have passed, so it may rely on them (static shapes, known types).
+A check gets the operator as :class:`odc_mlir.ops.spec.Node` and returns None if its condition holds. It runs after the
+checks before it in the operator's list have passed, so it may rely on them (static shapes, known types).
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from odc_mlir.targets import ELEMENT_TYPES, Target
 from odc_mlir.transforms.npu.lowering.decompositions import resize_lines, result_copies, transposed_components
 
 CODES = ELEMENT_TYPES
-NUMBERS = ("int32", "int64")  # of results that are not codes
+NUMBERS = ("int32", "int64")  # types of results that are not codes
 POSITIONS = {
     "DYNAMIC_UPDATE_SLICE": 2,
     "GATHER": 1,
-}  # operators whose operand of this number may be computed, and is not a code
+}  # operators with a computed operand that is not a code, by number of the operand
 MOST_DIMENSIONS = 6  # of element-wise operands
 MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
 SCALE_TOLERANCE = 1e-3  # of a scale that an operator of 16-bit codes fixes, relative
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
 
-# Of one image some rows can be computed by themselves; so they can by element-wise operators.
+# Operators that can compute some rows of one image alone. Element-wise operators can, too.
 BY_ROWS = frozenset(
     ("AVERAGE_POOL_2D", "CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR",
      "SOFTMAX")
 )  # fmt: skip
-SEARCHES = frozenset(("ARG_MAX", "ARG_MIN"))  # along the channels of one image, rows of it can be searched
+SEARCHES = frozenset(("ARG_MAX", "ARG_MIN"))  # these can search single rows of one image along its channels
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementLimits:
-    """What depends on the target and the options: ``sram_bytes`` is what operators may take of the SRAM."""
+    """Limits of the target and the options; ``sram_bytes``: the SRAM that operators may use."""
 
     target: Target
     sram_bytes: int
@@ -52,7 +52,7 @@ Check = Callable[[Node, PlacementLimits], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: its name and text, and a check that returns None or the offending value."""
+    """A rule: name, text, and a check that returns None or the offending value."""
 
     name: str
     text: str
@@ -73,20 +73,20 @@ def rule(name: str, text: str | None = None) -> Callable[[Check], Rule]:
 
 
 def activations(node: Node) -> Iterator[TensorInfo]:
-    """The operands that are not constant, then the results."""
+    """Yield the operands that are not constant, then the results."""
     yield from (t for t in node.operands if t is not None and not t.is_const)
     yield from node.results
 
 
 def shape_text(info: TensorInfo) -> str:
-    """``shape [1, ?, 3]`` or ``unknown rank``."""
+    """Return the shape as text: ``shape [1, ?, 3]`` or ``unknown rank``."""
     if info.shape is None:
         return "unknown rank"
     return "shape [" + ", ".join("?" if d is None else str(d) for d in info.shape) + "]"
 
 
 def _shape_of_first(tensors: Iterable[TensorInfo], is_bad: Callable[[TensorInfo], bool]) -> str | None:
-    """Return the first of ``tensors`` that ``is_bad`` with its shape, None without one."""
+    """Return the first of ``tensors`` that ``is_bad``, with its shape; None if there is none."""
     return next((f"{tensor.name!r} has {shape_text(tensor)}" for tensor in tensors if is_bad(tensor)), None)
 
 
@@ -131,7 +131,7 @@ def codes(node: Node, _: PlacementLimits) -> str | None:
 
 
 def _is_number(node: Node, tensor: TensorInfo) -> bool:
-    """Return whether a tensor is a result that never is quantised, or a position that is computed."""
+    """Return whether a tensor is a result that is never quantised, or a computed position."""
     if node.spec.name in POSITIONS and node.optional(POSITIONS[node.spec.name]) is tensor:
         return True
     kinds = node.spec.results
@@ -183,7 +183,7 @@ def fits_sram(node: Node, limits: PlacementLimits) -> str | None:
 
 
 def _rows_read(node: Node) -> int:
-    """Rows of its operands that one row of the result needs, 0 where all of it is computed together."""
+    """Return the number of operand rows that one result row needs; 0 if all rows are computed together."""
     if any(tensor.static_shape[:1] != (1,) for tensor in activations(node) if len(tensor.static_shape) == 4):
         return 0
     if node.spec.name in SEARCHES:
@@ -226,14 +226,14 @@ def one_type(node: Node, _: PlacementLimits) -> str | None:
 
 
 def _second_type(tensors: Iterable[TensorInfo]) -> str | None:
-    """Return the first tensor of another element type than the one before all, with both types; None without one."""
+    """Return the first tensor whose element type differs from those before, with both types; None if there is none."""
     first, *others = tensors
     found = (f"{tensor.name!r} is {tensor.dtype}" for tensor in others if tensor.dtype != first.dtype)
     return next((f"{first.name!r} is {first.dtype}, {other}" for other in found), None)
 
 
 def quant_text(quant: QuantParams | None) -> str:
-    """Text of a scale and zero point, or of the difference from a tensor's."""
+    """Return the text of a scale and zero point, or of their difference from those of a tensor."""
     if quant is None:
         return "no scale"
     if not quant.per_tensor:
@@ -260,7 +260,7 @@ def joined_quant(node: Node, limits: PlacementLimits) -> str | None:
 
 
 def constant(index: int) -> Check:
-    """Check that operand ``index`` is constant or left out."""
+    """Check that operand ``index`` is constant or absent."""
 
     def check(node: Node, _: PlacementLimits) -> str | None:
         tensor = node.optional(index)
@@ -430,7 +430,7 @@ def moves(node: Node, _: PlacementLimits) -> str | None:
 
 
 def either(first: Check, second: Check) -> Check:
-    """Check that one of two checks passes; report the second one's value."""
+    """Check that one of two checks passes; otherwise return the value of the second."""
 
     def check(node: Node, limits: PlacementLimits) -> str | None:
         return first(node, limits) and second(node, limits)
@@ -439,7 +439,7 @@ def either(first: Check, second: Check) -> Check:
 
 
 def image_padding(node: Node, _: PlacementLimits | None = None) -> str | None:
-    """An image is padded as a load can pad it."""
+    """A load can add the padding of an image."""
     source = node.operand(0)
     if len(source.static_shape) != 4:
         return f"{source.name!r} has {shape_text(source)}"
@@ -449,7 +449,7 @@ def image_padding(node: Node, _: PlacementLimits | None = None) -> str | None:
 
 
 def moves_no_element(node: Node, _: PlacementLimits | None = None) -> str | None:
-    """A transposition keeps the order of all dimensions that are not 1, so the bytes stay where they are."""
+    """A transposition keeps the order of all dimensions other than 1, so the bytes stay in place."""
     shape = node.operand(0).static_shape
     order = [int(p) for p in node.const(1).reshape(-1) if shape[int(p)] != 1]
     return None if order == sorted(order) else f"permutation {[int(p) for p in node.const(1).reshape(-1)]}"

@@ -1,4 +1,4 @@
-"""Inputs and outputs of the NPU, which are in SRAM as a whole even if operators are cut into stripes."""
+"""Inputs and outputs of the NPU, which must fit in SRAM as a whole even if operators are cut into stripes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from odc_mlir.ops.work import tensor_bytes
 
 
 def edge_bytes(op: CircleOp) -> int:
-    """Bytes of the operands and results that are inputs and outputs of the model, or of the segment that ``op`` is in.
-
-    They are in SRAM as a whole.
-    """
+    """Return the bytes of operands and results of ``op`` that are inputs and outputs of the model or of its segment."""
     return sum(map(_size, _entering(op) + _leaving(op)))
 
 
 def interface_reason(op: CircleOp) -> str | None:
-    """Return why ``op``, which makes codes of a real input or reals for an output, is on the host; None for others."""
+    """Return the reason for the host if ``op`` converts a float input or output; None for other operators."""
     if op.SPEC.name == "QUANTIZE" and isinstance(op.operands[0].owner, Block):
         info, way = info_of(op.operands[0]), "takes"
     elif op.SPEC.name == "DEQUANTIZE" and _leaving(op):
@@ -32,7 +29,7 @@ def interface_reason(op: CircleOp) -> str | None:
 
 
 def memory_reason(op: CircleOp, needed_bytes: int, allowed_bytes: int) -> str:
-    """Return why ``op`` needs more SRAM than there is; name an input or output that is too large."""
+    """Return the reason that ``op`` needs too much SRAM; it names an input or output that is too large."""
     entering, leaving = _entering(op), _leaving(op)
     if edge_bytes(op) <= allowed_bytes:
         return str(MemoryReason(needed_bytes, allowed_bytes))

@@ -1,6 +1,6 @@
-"""Islands: element-wise operators on real numbers or truths between 8-bit codes.
+"""Islands: groups of element-wise float or boolean operators between 8-bit codes.
 
-Each is a function of one code, so the NPU computes it by a table of the host kernels' results.
+The result is a function of one code, so the NPU computes it by a table of the host kernels' results.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ LARGEST = 64  # operators
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """``members`` in an order to run them, from readers of ``source`` to the operator that makes codes."""
+    """Operators of an island: ``members`` in order, from readers of ``source`` to the operator that makes codes."""
 
     source: SSAValue
     members: tuple[CircleOp, ...]
 
     @property
     def node(self) -> Node:
-        """QUANTIZE from ``source`` to the result: placement rules apply to it."""
+        """Return a QUANTIZE from ``source`` to the result, for placement rules."""
         last = node_of(self.members[-1])
         return replace(last, spec=ops.get("QUANTIZE"), operands=(info_of(self.source),), options={})
 
@@ -54,7 +54,7 @@ def separate_islands(operators: Iterable[CircleOp]) -> None:
 
 
 def island_of(last: CircleOp, *, shared: bool = False) -> Island | None:
-    """Return the island that ends in ``last``, or None; ``shared``: others may read its DEQUANTIZEs too."""
+    """Return the island that ends in ``last``, or None; ``shared``: other operators may read its DEQUANTIZEs."""
     shape = rewriting.static_shape_of(last.results[0]) if len(last.results) == 1 else None
     if shape is None or not _is_function(last, shape) or not _is_code(last.results[0]):
         return None
@@ -87,7 +87,7 @@ def island_of(last: CircleOp, *, shared: bool = False) -> Island | None:
 
 
 def is_inside(op: CircleOp) -> bool:
-    """Return whether ``op`` computes real numbers or truths, which exist on the NPU inside of islands only."""
+    """Return whether ``op`` computes floats or booleans, which the NPU supports inside of islands only."""
     return any(rewriting.is_real(result) or tensor_facts(result.type).dtype == "bool" for result in op.results)
 
 

@@ -1,8 +1,8 @@
 """Checks of placement rules for weights, sums, searches, reductions and LSTM cells.
 
-The array takes one zero point off all weights of an instruction. Weights quantised by channel may have as many zero
-points as channels; then differences of code and zero point have nine bits. Three ways lead back to eight: move the
-codes where their range allows it, divide the result channels into groups, or make every weight a sum of codes.
+The array subtracts one zero point from all weights of an instruction. Weights that are quantised by channel may have
+many zero points; differences of code and zero point then have nine bits. There are three ways to use eight bits: shift
+the codes, if their range allows that; divide the result channels into groups; or make every weight a sum of codes.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from odc_mlir.transforms.partition.rules.checks import (
 
 WEIGHT_TYPES = {"int8": ("int8", "int4"), "uint8": ("uint8",), "int16": CODES}  # by the input's type
 PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
-MOST_RUNS = 256  # of channels that are put together by moves
-FEW_GROUPS = 2  # take no longer than twice the taps
-MOST_PARTS = 3  # of a weight
+MOST_RUNS = 256  # limit on the runs of channels that moves put together
+FEW_GROUPS = 2  # fewer groups take less time than twice the taps
+MOST_PARTS = 3  # limit on the codes whose sum is a weight
 
 
 @rule("weights")
@@ -70,7 +70,7 @@ def weights(node: Node, _: PlacementLimits) -> str | None:
 
 
 def centred(filters: TensorInfo) -> NDArray[Any]:
-    """Constant weight codes without their zero points."""
+    """Return constant weight codes minus their zero points."""
     assert filters.quant is not None, "asked of quantised weights"
     zeros = np.asarray(filters.quant.zero_points)
     if zeros.size > 1:
@@ -80,13 +80,13 @@ def centred(filters: TensorInfo) -> NDArray[Any]:
 
 
 def centred_range(filters: TensorInfo) -> tuple[int, int]:
-    """Least and largest of :func:`centred`."""
+    """Return the smallest and largest value of :func:`centred`."""
     values = centred(filters)
     return int(values.min()), int(values.max())
 
 
 def channel_groups(filters: TensorInfo, axis: int) -> list[list[int]]:
-    """Group result channels such that one zero point per group represents all."""
+    """Divide result channels into groups such that one zero point suits each group."""
     values = np.moveaxis(centred(filters), axis, 0).reshape(filters.static_shape[axis], -1)
     low, high = values.min(1), values.max(1)
     groups: list[list[int]] = []
@@ -99,7 +99,7 @@ def channel_groups(filters: TensorInfo, axis: int) -> list[list[int]]:
 
 
 def divides_by_channels(node: Node) -> bool:
-    """Return whether a product can be computed for some result channels at a time, and put together in a few moves."""
+    """Return whether a layer can be computed in groups of result channels that a few moves put together."""
     filters = node.operand(1)
     if filters.dtype != "uint8" or node.spec.name not in PRODUCTS:
         return False
@@ -112,7 +112,7 @@ def divides_by_channels(node: Node) -> bool:
 
 
 def runs_of(channels: list[int]) -> list[tuple[int, int, int]]:
-    """(position in ``channels``, first channel, how many) of neighbours among sorted channels."""
+    """Return (position in ``channels``, first channel, count) for each run of adjacent channels in the sorted list."""
     runs: list[tuple[int, int, int]] = []
     for position, channel in enumerate(channels):
         if runs and runs[-1][1] + runs[-1][2] == channel:
@@ -138,7 +138,7 @@ def weight_axis(axis: int) -> Rule:
 
 
 def has_wide_weights(node: Node) -> bool:
-    """Return whether constant 8-bit weights have zero points too far apart for a single one."""
+    """Return whether constant 8-bit weights have zero points that are too far apart for a common one."""
     if node.spec.name not in PRODUCTS or (filters := node.optional(1)) is None or not filters.is_const:
         return False
     if filters.quant is None or len(set(filters.quant.zero_points)) < 2 or filters.info.numpy.itemsize > 1:
@@ -152,7 +152,7 @@ def has_wide_weights(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WeightParts:
-    """Weights without zero points as ``first - zero + (others[0] - zero) + ...``.
+    """Weights minus zero points as a sum ``first - zero + (others[0] - zero) + ...``.
 
     ``others``, ``[parts - 1, O]``: codes that all weights of a result channel share.
     """
@@ -163,17 +163,17 @@ class WeightParts:
 
     @property
     def count(self) -> int:
-        """Return the number of codes whose sum a weight is."""
+        """Number of codes in the sum."""
         return 1 + len(self.others)
 
 
 def result_axis(node: Node) -> int:
-    """The axis of a product's weights along which result channels lie."""
+    """Return the axis of a layer's weights along which result channels lie."""
     return 3 if node.spec.name == "DEPTHWISE_CONV_2D" else 0
 
 
 def weight_parts(filters: TensorInfo, axis: int) -> WeightParts:
-    """8-bit weights as sums of two codes, of three where two leave no room for both the least and the largest."""
+    """Split 8-bit weights into sums of two codes, or of three if two cannot represent all weights."""
     values, dtype = np.moveaxis(centred(filters), axis, 0), filters.info.numpy
     flat = values.reshape(len(values), -1)
     least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
@@ -193,14 +193,14 @@ def weight_parts(filters: TensorInfo, axis: int) -> WeightParts:
 
 
 def sums_of_codes(node: Node) -> bool:
-    """Whether a product can be computed with every weight being a sum of codes: with two or three times the taps."""
+    """Return whether a layer can be computed with weights that are sums of codes, at two or three times the taps."""
     filters, options = node.operand(1), node.options
     if node.spec.name not in PRODUCTS or filters.info.numpy.itemsize > 1:
         return False
     if node.spec.name != "DEPTHWISE_CONV_2D":
         taken, highest = filters.static_shape[-1], field_range("conv", "in_channels")[1]
         if node.spec.name != "FULLY_CONNECTED" and taken != next(activations(node)).static_shape[-1]:
-            return False  # the convolution has groups
+            return False  # a convolution with groups
         return MOST_PARTS * taken <= highest
     taps, highest = max(filters.static_shape[1], options["stride_h"]), field_range("conv", "kernel_height")[1]
     return bool(options["dilation_h_factor"] == 1 and MOST_PARTS * taps <= highest)
@@ -299,11 +299,11 @@ def slopes(node: Node, limits: PlacementLimits) -> str | None:
     return one_input(node, limits) or by_table(node, limits)
 
 
-MOST_TABLES = 64  # of a GATHER by computed numbers: each takes an instruction
+MOST_TABLES = 64  # limit for a GATHER with computed row numbers, because each table takes an instruction
 
 
 class Searched(NamedTuple):
-    """A tensor as ``outer`` x ``size`` x ``inner`` elements, which are searched along the second axis."""
+    """A tensor as ``outer`` x ``size`` x ``inner`` elements, searched along the second axis."""
 
     outer: int
     size: int
@@ -327,9 +327,9 @@ def searched_row(node: Node, limits: PlacementLimits) -> str | None:
 
 
 def updated_axis(node: Node) -> int | None:
-    """The only axis along which a DYNAMIC_UPDATE_SLICE changes less than everything, 0 where it changes all.
+    """Return the only axis along which a DYNAMIC_UPDATE_SLICE changes a part; 0 if it changes all.
 
-    None where there are several, or no axes.
+    None if there are several such axes, or no axes.
     """
     pairs = zip(node.operand(0).static_shape, node.operand(1).static_shape, strict=True)
     axes = [axis for axis, (whole, part) in enumerate(pairs) if part != whole]
@@ -368,9 +368,9 @@ def _beyond_fields(mnemonic: str, **values: tuple[str, int]) -> str | None:
 
 
 class GatherShape(NamedTuple):
-    """``taken`` of the ``rows`` of ``batches`` x ``outer`` tables, each of ``inner`` elements.
+    """Access of a GATHER: it takes ``taken`` of the ``rows``, of ``inner`` elements, of ``batches`` x ``outer`` tables.
 
-    All tables of a batch have one list of row numbers.
+    All tables of a batch have the same list of row numbers.
     """
 
     batches: int
@@ -411,7 +411,7 @@ def gathered_rows(node: Node, _: PlacementLimits) -> str | None:
 
 
 def moves_where_constant(index: int) -> Check:
-    """Check that codes move, where operand ``index`` says at compile time which."""
+    """Check that codes move to positions known at compile time, which operand ``index`` gives."""
 
     def check(node: Node, limits: PlacementLimits) -> str | None:
         return moves(node, limits) if node.operand(index).is_const else None
@@ -424,7 +424,7 @@ _HIGHEST = field_range("reduce", "width")[1]
 
 @dataclass(frozen=True, slots=True)
 class ReductionShape:
-    """A reduction as ``outer`` images of ``height`` x ``width`` pixels with ``inner`` channels.
+    """A reduction of ``outer`` images with ``height`` x ``width`` pixels and ``inner`` channels.
 
     ``order``: the axes of the operand in memory order.
     """
@@ -437,14 +437,14 @@ class ReductionShape:
 
     @property
     def moves(self) -> bool:
-        """Return whether axes change places."""
+        """Return whether axes are transposed."""
         return self.order != tuple(sorted(self.order))
 
 
 def reduced(node: Node) -> ReductionShape | None:
-    """Return the shape of a reduction; None without axes, or for more pixels than two sides hold.
+    """Return the shape of a reduction; None without axes, or if two sides cannot hold the pixels.
 
-    Axes that stay between those that go are brought to the front.
+    Axes that stay between reduced axes are moved to the front.
     """
     shape = node.operand(0).static_shape
     axes = sorted({int(axis) % len(shape) for axis in node.const(1).reshape(-1)}) if shape else []
@@ -460,7 +460,7 @@ def reduced(node: Node) -> ReductionShape | None:
 
 
 def sides(sizes: list[int]) -> tuple[int, int] | None:
-    """Height and width of an image of as many pixels as axes of these ``sizes`` have."""
+    """Return height and width of an image with as many pixels as axes of these ``sizes`` have."""
     height, width = math.prod(sizes[:-1]), sizes[-1] if sizes else 1
     if max(height, width) <= _HIGHEST:
         return height, width

@@ -21,7 +21,7 @@ from odc_mlir.transforms.partition.rules.checks import PlacementLimits, Rule
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``reason`` is empty for an operator that the NPU can run."""
+    """Result of the rules for an operator; ``reason`` is empty if the NPU can run it."""
 
     supported: bool
     reason: str = ""
@@ -42,7 +42,7 @@ def works_by_table(spec: OpSpec) -> bool:
 
 
 def verdict(node: Node, limits: PlacementLimits) -> Verdict:
-    """Check all rules for ``node``; return the first violation and the offending value."""
+    """Check the rules for ``node``; return the first violation and the offending value."""
     rules = rules_of(node.spec)
     if rules is None:
         return Verdict(False, f"operator: {node.spec.name} is not supported by the NPU")
