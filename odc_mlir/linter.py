@@ -19,6 +19,7 @@ from xdsl.ir import BlockArgument, SSAValue
 from odc_mlir import loading, ops, targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of, tensor_facts
 from odc_mlir.formats.package import ModelSource
+from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.plugins.target import Chosen, Rules, choose, rules_reason
 from odc_mlir.runtime.kernels.conditions import refusal
@@ -47,6 +48,17 @@ class Finding:
     text: str
     remedy: str
     tensors: tuple[str, ...] = ()
+
+
+class Findings(list[Finding]):
+    """Findings in a model, in the order of the checks."""
+
+    def _repr_html_(self) -> str:
+        """Show a list in a notebook."""
+        from html import escape
+
+        items = (f"{item.kind}: {item.text}; remedy: {item.remedy} {', '.join(item.tensors)}" for item in self)
+        return f"<p>{counted(len(self), 'finding')}</p><ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
 
 
 @dataclass(frozen=True)
@@ -112,7 +124,7 @@ class LintedModel:
         return tuple(last.operands) if isinstance(last, ReturnOp) else ()
 
 
-def lint(model: ModelSource | Package | ModuleOp, *, target: str | None = None) -> list[Finding]:
+def lint(model: ModelSource | Package | ModuleOp, *, target: str | None = None) -> Findings:
     """Return the findings in ``model``, by kind.
 
     ``target``: the hardware to check operators against: an NPU, ``cpu``, or a plugin's target; by default all shipped
@@ -123,7 +135,7 @@ def lint(model: ModelSource | Package | ModuleOp, *, target: str | None = None) 
     with typed_errors(_STAGE):
         module = model if isinstance(model, ModuleOp) else loading.load(model)
         subject = LintedModel(module, held, chosen)
-        return [finding for check in _CHECKS for finding in check(subject)]
+        return Findings(finding for check in _CHECKS for finding in check(subject))
 
 
 def _about(

@@ -17,7 +17,7 @@ from odc_mlir.runtime.package import Package, model_of
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.diagnostics import typed_errors, verify_module
 from odc_mlir.support.locations import Positions
-from odc_mlir.support.text import parse_module
+from odc_mlir.support.text import module_text, parse_module
 from odc_mlir.transforms.common.tensor_names import tell_apart
 from odc_mlir.universe import make_context
 
@@ -55,6 +55,16 @@ def load(model: ModelSource | Package) -> ModuleOp:
         verify_module(module, positions)
         tell_apart(module)
     return module
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Show modules as IR without the bytes of large constants, for ``%load_ext odc_mlir.loading`` in a notebook."""
+    from html import escape
+
+    def show(module: ModuleOp) -> str:
+        return f"<pre>{escape(module_text(module, constants='elide'))}</pre>"
+
+    shell.display_formatter.formatters["text/html"].for_type(ModuleOp, show)
 
 
 def copied(model: ModelSource | Package | ModuleOp) -> ModuleOp:

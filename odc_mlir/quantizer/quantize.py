@@ -114,6 +114,12 @@ class Quantized(ModelFile):
         )
         return "\n".join(summary(self.verdict["model"], self.verdict, hint))
 
+    def _repr_html_(self) -> str:
+        """Show the summary in a notebook."""
+        from odc_mlir.pages.markup import bullets
+
+        return bullets(line.strip() for line in str(self).splitlines())
+
     def __repr__(self) -> str:
         return f"<Quantized {types_text(self.verdict)}, {describe(self.verdict)}>"
 

@@ -42,8 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _body(arguments: argparse.Namespace) -> int | None:
     from odc_mlir.linter import as_document, lint
 
-    found = lint(arguments.model, target=arguments.target)
-    found = [item for item in found if item.kind not in arguments.ignore]
+    found = [item for item in lint(arguments.model, target=arguments.target) if item.kind not in arguments.ignore]
     arguments.files.write_json("json", lambda: {"findings": as_document(found)})
     for item in found:
         names = ", ".join(item.tensors[:_TENSORS_SHOWN])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from odc_mlir import loading
+from odc_mlir import loading, samples
 from odc_mlir.errors import ModelError
 
 
@@ -38,3 +40,18 @@ def test_text_with_a_mistake_says_where() -> None:
         loading.load(b"func.func @main() {\n  circle.relu\n}\n")
     assert caught.value.location is not None
     assert ":2:" in caught.value.location or ":3:" in caught.value.location
+
+
+def test_a_notebook_shows_modules_as_text() -> None:
+    shown: dict[type, Any] = {}
+    html = SimpleNamespace(for_type=shown.__setitem__)
+    shell = SimpleNamespace(display_formatter=SimpleNamespace(formatters={"text/html": html}))
+    loading.load_ipython_extension(shell)
+    ((kind, show),) = shown.items()
+    module = loading.load(samples.path("digits_cnn_int8.circle"))
+    assert type(module) is kind
+    text = show(module)
+    assert text.startswith("<pre>// odc-mlir: the bytes of ")
+    assert "circle.conv_2d" in text
+    assert "dense_resource" not in text
+    assert len(text) < 20_000

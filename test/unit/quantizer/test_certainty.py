@@ -94,6 +94,7 @@ def test_of_few_samples_the_doubt_counts_however_they_are_given(given: str) -> N
     assert [problem for problem in made.verdict["problems"] if problem.startswith(text)]
     assert describe(made.verdict).startswith(f"failed: {text[:22]}")
     assert "  FAILED on too few samples (4 samples; all limits are met on them): " in str(made)
+    assert "<li>FAILED on too few samples (4 samples; all limits are met on them): " in made._repr_html_()
     missed = plain(**options, limit=low / 9).verdict
     assert (missed["passed"], missed["samples"]["telling"], missed["too_few_samples"]) == (False, True, False)
     sure = plain(**options, limit=1.01 * high).verdict

@@ -173,3 +173,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([model, "--fail", "-q"]) == 1
     assert main([model, "--fail", "-q", "--ignore", "dead-channels"]) == 0
     assert finding["tensors"]
+    shown = odc_mlir.lint(model)._repr_html_()
+    assert shown.startswith("<p>1 finding</p><ul><li>dead-channels: ")
+    assert finding["tensors"][0] in shown
