@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ from odc_mlir.universe import make_context
 # Start of a line of IR text: a value, an operation, an alias or a comment.
 _IR = re.compile(rb"^\s*(%\S+|[a-z_]\w*\.[a-z]\w*|\"[a-z_]\w*\.[a-z]\w*\"\s*\(|module|[#!]\w+\s*=|//)", re.MULTILINE)
 
+# Ends of file names in archives of ``torch.export.save``, of today and of PyTorch up to 2.7.
+_OF_PROGRAMS = ("/archive_format", "serialized_exported_program.json")
+
 
 def import_model(source: ModelSource | Package) -> ModuleOp:
     """Read a model file or package into the circle dialect and verify it; raises OdcError on any problem."""
@@ -31,10 +36,14 @@ def import_model(source: ModelSource | Package) -> ModuleOp:
 
 
 def load(model: ModelSource | Package) -> ModuleOp:
-    """Load a model file, IR text or a package, told apart by content, as a verified module; raises OdcError.
+    """Load a model file, IR text, a package or a PyTorch program (``.pt2``), told apart by content; raises OdcError.
 
     Tensors without a name, and those with the name of another one in their function, get new names.
     """
+    if not isinstance(model, Package) and _is_program(model):
+        from odc_mlir.frontend.torch.importer import read_program
+
+        return _imported(read_program(model))
     source: ModelSource = model_of(model)
     data = _head_or_bytes(source)
     if identify(data) is not None or not _is_text(data):
@@ -76,26 +85,29 @@ def copied(model: ModelSource | Package | ModuleOp) -> ModuleOp:
     return module
 
 
-def from_torch(module: Any, example_inputs: Any) -> ModuleOp:
-    """Convert a PyTorch module with TICO to a verified module; ``example_inputs`` is a tuple of tensors.
+def from_torch(module: Any, example_inputs: Any = None, dynamic_shapes: Any = None, via: str = "export") -> ModuleOp:
+    """Convert a PyTorch module, exported in evaluation mode, or a ``torch.export.ExportedProgram``; return the module.
 
-    The module is converted in evaluation mode; its own mode is restored afterwards. Raises OptionError if TICO is not
-    installed, and ModelError with the reason if it cannot convert the module.
+    ``example_inputs`` is a tuple of tensors, ``dynamic_shapes`` as in ``torch.export.export``. Weights are not copied:
+    train a copy of the module afterwards. ``via="tico"`` converts with Samsung's TICO. Raises OptionError if PyTorch
+    or TICO is not installed, ModelError if the module cannot be exported, and UnsupportedError with all operators that
+    cannot be converted.
     """
-    try:
-        import tico
-    except ImportError:
-        raise OptionError("converting PyTorch modules needs TICO", hint="pip install 'odc-mlir[torch]'") from None
-    training = bool(getattr(module, "training", False))
-    arguments = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
-    try:
-        converted = tico.convert(module.eval(), arguments).circle_binary
-    except Exception as error:  # errors of torch.export and TICO have no common base class
-        text = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(f"TICO cannot convert the module: {text}") from error
-    finally:
-        module.train(training)
-    return load(bytes(converted))
+    from odc_mlir.frontend.torch import importer
+
+    if via not in ("export", "tico"):
+        raise OptionError(f"via is {via!r}, allowed: 'export', 'tico'")
+    program = importer.exported(module, example_inputs, dynamic_shapes)
+    return _imported(program) if via == "export" else load(importer.convert_with_tico(program))
+
+
+def _imported(program: Any) -> ModuleOp:
+    """Return the module of an exported PyTorch program."""
+    from odc_mlir.frontend.torch.importer import import_program
+
+    module = import_program(program)
+    tell_apart(module)
+    return module
 
 
 def _head_or_bytes(source: ModelSource) -> bytes:
@@ -107,6 +119,19 @@ def _head_or_bytes(source: ModelSource) -> bytes:
             return file.read(4096)
     except OSError:
         return b""
+
+
+def _is_program(source: ModelSource) -> bool:
+    """Return whether ``source`` is an archive of ``torch.export.save``."""
+    data = _head_or_bytes(source)
+    if not data.startswith(b"PK\x03\x04"):
+        return False
+    file = io.BytesIO(data) if isinstance(source, bytes | bytearray | memoryview) else source
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return any(name.endswith(_OF_PROGRAMS) for name in archive.namelist())
+    except zipfile.BadZipFile:
+        return False
 
 
 def _is_text(data: bytes) -> bool:

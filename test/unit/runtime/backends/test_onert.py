@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import odc_mlir
 from helpers import rewrite_parts as parts
 from helpers.float_nets import FloatNet
 from helpers.source import REPOSITORY
-from odc_mlir.errors import OdcError, OptionError, UnsupportedError
+from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.runtime import onert_session
 from odc_mlir.tools.odc_diff import main
 
@@ -72,32 +73,12 @@ def test_one_model_by_two_backends(capsys: pytest.CaptureFixture[str]) -> None:
     assert "exclude each other" in capsys.readouterr().err
 
 
-class _Module:
-    training = True
-
-    def eval(self) -> _Module:
-        self.training = False
-        return self
-
-    def train(self, mode: bool) -> None:
-        self.training = mode
-
-
-def test_modules_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Tico:
-        @staticmethod
-        def convert(module: _Module, inputs: tuple[object, ...]) -> object:
-            assert not module.training
-            if not inputs:
-                raise RuntimeError("no\ninputs")
-            return type("Circle", (), {"circle_binary": Path(MODEL).read_bytes()})
-
-    module = _Module()
-    monkeypatch.setitem(sys.modules, "tico", Tico)
-    assert "circle.conv_2d" in str(odc_mlir.from_torch(module, [0]))
-    with pytest.raises(OdcError, match="cannot convert the module: no inputs"):
-        odc_mlir.from_torch(module, ())
-    assert module.training
-    monkeypatch.setitem(sys.modules, "tico", None)
-    with pytest.raises(OptionError, match=r"odc-mlir\[torch\]"):
-        odc_mlir.from_torch(module, [0])
+def test_models_of_pytorch_need_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "model.pt2", "w") as archive:
+        archive.writestr("model/archive_format", "pt2")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for call, model in ((odc_mlir.from_torch, object()), (odc_mlir.load, tmp_path / "model.pt2")):
+        with pytest.raises(OptionError, match=r"need PyTorch.*odc-mlir\[torch\]"):
+            call(model)
+    with pytest.raises(OptionError, match="via is 'onnx'"):
+        odc_mlir.from_torch(object(), via="onnx")

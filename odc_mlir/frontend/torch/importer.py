@@ -1,0 +1,282 @@
+"""Exported PyTorch programs to the ``circle`` dialect."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, NameLoc, StringAttr, i32
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Operation, Region, SSAValue
+
+from odc_mlir.dialects.circle import tensor_type
+from odc_mlir.dialects.odc import StatePlace, put_states
+from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError
+from odc_mlir.frontend.torch.graph import Builder, dtype_of, narrowed, shape_of
+from odc_mlir.frontend.torch.table import ROWS, pattern_of, reason_for
+from odc_mlir.support.diagnostics import verify_module
+from odc_mlir.support.locations import Positions, hint_of, name_loc
+
+
+def torch_module() -> Any:
+    """Return PyTorch; raise OptionError if it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        raise OptionError("PyTorch models need PyTorch", hint="pip install 'odc-mlir[torch]'") from None
+    return torch
+
+
+def exported(module: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
+    """Return the program of a module, exported in evaluation mode; raise ModelError if PyTorch cannot export it."""
+    torch = torch_module()
+    if isinstance(module, torch.export.ExportedProgram):
+        return module
+    if example_inputs is None:
+        raise OptionError("example_inputs is missing", hint="give a tuple of tensors that the module accepts")
+    arguments = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    training = bool(module.training)
+    try:
+        with _quiet(), torch.no_grad():
+            return torch.export.export(module.eval(), arguments, dynamic_shapes=dynamic_shapes)
+    except Exception as error:  # errors of torch.export have no common base class
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(f"PyTorch cannot export the module: {text}") from error
+    finally:
+        module.train(training)
+
+
+def read_program(source: Any) -> Any:
+    """Return the program in a file of ``torch.export.save``; raise ModelError if PyTorch cannot read it."""
+    import io
+
+    torch = torch_module()
+    file = io.BytesIO(source) if isinstance(source, bytes | bytearray | memoryview) else os.fspath(source)
+    try:
+        with _quiet():
+            return torch.export.load(file)
+    except Exception as error:  # errors of torch.export have no common base class
+        text = " ".join(str(error).split()) or type(error).__name__
+        place = file if isinstance(file, str) else ""
+        raise ModelError(f"PyTorch cannot read the program: {text}", location=place) from error
+
+
+def convert_with_tico(program: Any) -> bytes:
+    """Convert an exported program with TICO to a Circle file."""
+    try:
+        import tico
+    except ImportError:
+        raise OptionError("via='tico' needs TICO", hint="pip install tico") from None
+    try:
+        return bytes(tico.convert_from_exported_program(program).circle_binary)
+    except Exception as error:  # errors of TICO have no common base class
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(f"TICO cannot convert the module: {text}") from error
+
+
+def _quiet() -> Any:
+    """Return a context without PyTorch's warnings about its own code."""
+    return warnings.catch_warnings(action="ignore")
+
+
+def import_program(program: Any) -> ModuleOp:
+    """Return the verified module of an exported program; raise UnsupportedError with all that has no equivalent."""
+    torch = torch_module()
+    with _quiet(), torch.no_grad():
+        table = torch.export.default_decompositions()
+        kept = {target for target in table if str(target).removeprefix("aten.") in ROWS}
+        for target in kept:
+            table.pop(target)
+        module = _Importer(program.run_decompositions(table)).module()
+    verify_module(module, Positions())
+    return module
+
+
+class _Problem(NamedTuple):
+    """An operator that cannot be converted, and why."""
+
+    operator: str
+    place: str
+    text: str
+
+
+class _Importer:
+    """The conversion of one program."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+        self.g = Builder()
+        self.values: dict[Any, Any] = {}
+        self.problems: list[_Problem] = []
+        self.shared: dict[int, SSAValue] = {}
+        signature = program.graph_signature
+        self.updated: dict[str, str] = dict(signature.buffers_to_mutate)  # output: buffer
+        tensors = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        self.tensors: dict[str, str] = {**tensors, **signature.inputs_to_lifted_tensor_constants}
+        self.states: dict[str, int] = {}  # buffer: number of its input
+
+    def module(self) -> ModuleOp:
+        nodes = list(self.program.graph.nodes)
+        inputs = [node for node in nodes if node.op == "placeholder"]
+        for node in sorted(inputs, key=lambda node: node.name in self.tensors):
+            self._input(node)
+        for node in nodes:
+            if node.op == "call_function":
+                self._call(node)
+        if self.problems:
+            raise _refusal(self.problems)
+        places = self._outputs(nodes[-1])
+        self.g.drop_unused()
+        block = self.g.block
+        last = block.last_op
+        assert last is not None, "a function ends in func.return"
+        function = FuncOp("main", (block.arg_types, list(last.operand_types)), Region(block))
+        function.location = name_loc("main")
+        module = ModuleOp(list[Operation]([function]), attributes={"circle.version": IntegerAttr(0, i32)})
+        module.location = name_loc("main")
+        put_states(module, places)
+        return module
+
+    def _input(self, node: Any) -> None:
+        """Make a parameter or buffer a constant, and an input or changed buffer an argument."""
+        target = self.tensors.get(node.name)
+        example = node.meta.get("val")
+        if target is None or target in self.updated.values():
+            if not hasattr(example, "shape"):
+                if node.users:
+                    self._problem(node, f"the input {node.name!r} is {example!r}", "make it a tensor")
+                return
+            argument = self.g.block.insert_arg(
+                tensor_type(dtype_of(example.dtype), shape_of(example)), len(self.g.block.args)
+            )
+            name = target or node.name
+            argument.location, argument.name_hint = name_loc(name), hint_of(name)
+            self.values[node] = argument
+            if target is not None:
+                self.states[target] = argument.index
+            return
+        if node.users:
+            tensor = self._tensor(target)
+            known = self.shared.get(id(tensor))
+            self.values[node] = self.g.constant(_array(tensor), target) if known is None else known
+            self.shared[id(tensor)] = self.values[node]
+
+    def _tensor(self, target: str) -> Any:
+        found = self.program.state_dict.get(target)
+        return self.program.constants[target] if found is None else found
+
+    def _call(self, node: Any) -> None:
+        pattern = pattern_of(node.target)
+        if pattern is None:
+            self._problem(node, "no equivalent", reason_for(node.target))
+            return self._undefined(node)
+        self.g.begin(node, _name_of(node))
+        try:
+            options = {key: self._value(item) for key, item in node.kwargs.items()}
+            made = pattern(self.g, *map(self._value, node.args), **options)
+            is_tensor = isinstance(made, SSAValue) and hasattr(self.g.out, "shape")
+            self.values[node] = self.g.finish(made, _location(node)) if is_tensor else made
+        except OdcError as error:
+            self._problem(node, error.message, error.hint or reason_for(node.target))
+            self._undefined(node)
+
+    def _undefined(self, node: Any) -> None:
+        """Give ``node`` stand-ins, so that the search for problems can go on."""
+        out = node.meta.get("val")
+        parts = tuple(
+            self.g.undefined(part) if hasattr(part, "shape") else self.g.number(1, "int32")
+            for part in (out if isinstance(out, tuple | list) else (out,))
+        )
+        self.values[node] = parts if isinstance(out, tuple | list) else parts[0]
+
+    def _value(self, item: Any) -> Any:
+        """Return an argument with values in place of nodes."""
+        if isinstance(item, list | tuple):
+            return [self._value(part) for part in item]
+        if type(item).__name__ != "Node":
+            return item
+        if item not in self.values:
+            raise UnsupportedError(f"it reads {item.name}, which is no tensor")
+        if self.values[item] is None:
+            raise UnsupportedError(f"it reads {item.name}, a result without equivalent", hint=reason_for(item.target))
+        return self.values[item]
+
+    def _outputs(self, node: Any) -> list[StatePlace]:
+        """Return the states; outputs of the program are first, then the new contents of buffers."""
+        specs = self.program.graph_signature.output_specs
+        kept: list[SSAValue] = []
+        updates: list[tuple[str, Any]] = []
+        for item, spec in zip(node.args[0], specs, strict=True):
+            value = self._value(item) if type(item).__name__ == "Node" else None
+            if spec.kind.name == "BUFFER_MUTATION":
+                updates.append((spec.target, value))
+            elif spec.kind.name == "USER_OUTPUT" and isinstance(value, SSAValue):
+                kept.append(value)
+            elif spec.kind.name != "USER_OUTPUT":
+                text = f"the program changes its input {spec.target!r}"
+                raise UnsupportedError(text, hint="return the new value, or make the tensor a buffer")
+        result = ReturnOp(*kept, *(value for _, value in updates))
+        result.location = name_loc("main")
+        self.g.block.add_op(result)
+        places = []
+        for place, (target, _) in enumerate(updates, len(kept)):
+            start = _array(self._tensor(target))
+            places.append((place, self.states[target], start.tobytes() if start.any() else None))
+        return places
+
+    def _problem(self, node: Any, text: str, hint: str) -> None:
+        file, line = _line_of(node)
+        place = f"{os.path.relpath(file) if os.path.exists(file) else file}:{line}" if file else ""
+        self.problems.append(_Problem(str(node.target), place, f"{text}; {hint}" if hint else text))
+
+
+def _location(node: Any) -> NameLoc:
+    return NameLoc(StringAttr(_name_of(node)), name_loc(":".join(_line_of(node))))
+
+
+def _refusal(problems: list[_Problem]) -> UnsupportedError:
+    """Return one error for all problems; an operator that occurs often is counted."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for problem in problems:
+        found.setdefault((problem.operator, problem.text), []).append(problem.place)
+    lines = []
+    for (operator, text), places in found.items():
+        distinct = sorted({place for place in places if place})
+        more = f" and {len(distinct) - 3} more lines" if len(distinct) > 3 else ""
+        where = f" at {', '.join(distinct[:3])}{more}" if distinct else ""
+        lines.append(f"{operator}{where}: {text}")
+    count = f"{len(found)} operators of the program cannot be converted" if len(found) > 1 else "cannot be converted"
+    return UnsupportedError(f"{count}: " + "; ".join(lines) if len(found) > 1 else lines[0])
+
+
+def _array(tensor: Any) -> Any:
+    """Return the contents of a tensor, which share its memory where the type stays."""
+    found = tensor.detach().cpu()
+    dtype_of(found.dtype)
+    return narrowed((found.float() if str(found.dtype) == "torch.bfloat16" else found).contiguous().numpy())
+
+
+def _name_of(node: Any) -> str:
+    """Return the name of a node: the path of its module and its own name."""
+    stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
+    paths = [str(entry[0]) for entry in stack.values()]
+    path = paths[-1] if paths else ""
+    own = path.isidentifier() or "." in path
+    return f"{path}/{node.name}" if path and own and not path.startswith("_") else str(node.name)
+
+
+def _frames(node: Any) -> Iterator[tuple[str, str]]:
+    for line in (node.meta.get("stack_trace") or "").splitlines():
+        if line.lstrip().startswith('File "') and ", line " in line:
+            _, file, rest = line.split('"', 2)
+            yield file, rest.removeprefix(", line ").split(",")[0]
+
+
+def _line_of(node: Any) -> tuple[str, str]:
+    """Return file and line of the innermost call outside PyTorch, empty where none is known."""
+    frames = list(_frames(node))
+    inside = os.path.join("site-packages", "torch", "")
+    own = [frame for frame in frames if inside not in frame[0] and not frame[0].startswith("torch/")]
+    return (own or frames or [("", "")])[-1]

@@ -1,0 +1,53 @@
+"""Patterns of quantised programs (PT2E): QUANTIZE and DEQUANTIZE with the parameters that PyTorch chose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xdsl.ir import SSAValue
+
+from odc_mlir.dialects.circle import ConstOp, tensor_type
+from odc_mlir.errors import UnsupportedError
+from odc_mlir.frontend.torch.elementwise import Pattern, rows
+from odc_mlir.frontend.torch.graph import Builder, dtype_of
+from odc_mlir.ops.spec import QuantParams
+from odc_mlir.support.floats import to_float32
+from odc_mlir.support.locations import value_name
+
+
+def _numbers(g: Builder, item: Any, count: int) -> Sequence[Any]:
+    if not isinstance(item, SSAValue):
+        return [item or 0] * count
+    if (array := g.array(item)) is None:
+        raise UnsupportedError("quantisation with computed scales", hint="use static quantisation")
+    found: list[Any] = array.reshape(-1).tolist()
+    return found
+
+
+def _params(g: Builder, scale: Any, zero_point: Any, axis: int) -> QuantParams:
+    scales = _numbers(g, scale, 1)
+    points = _numbers(g, zero_point, len(scales))
+    return QuantParams(tuple(map(to_float32, scales)), tuple(map(int, points)), axis)
+
+
+def quantize(g: Builder, x: SSAValue, scale: Any, zero_point: Any, *rest: Any) -> Any:
+    """Convert quantisation with one scale, or one for each channel of an axis."""
+    *axis, _, _, dtype = rest
+    return g("QUANTIZE", x, dtype=dtype_of(dtype), quant=_params(g, scale, zero_point, *(axis or [0])))
+
+
+def dequantize(g: Builder, x: SSAValue, scale: Any, zero_point: Any, *rest: Any, **options: Any) -> Any:
+    """Convert dequantisation; a constant has a type that says what its integers mean."""
+    *axis, _, _, _ = rest
+    if isinstance(owner := x.owner, ConstOp):
+        quant = _params(g, scale, zero_point, *(axis or [0]))
+        x = g.add(ConstOp(owner.value, tensor_type(g.dtype(x), g.shape(x), quant)), value_name(x))
+    return g("DEQUANTIZE", x, dtype="float32")
+
+
+ROWS: Mapping[str, Pattern] = rows(
+    ("quantize_per_tensor quantize_per_tensor.tensor quantize_per_tensor.tensor2 quantize_per_channel", quantize),
+    ("dequantize_per_tensor dequantize_per_tensor.tensor dequantize_per_tensor.tensor2", dequantize),
+    ("dequantize_per_channel", dequantize),
+)

@@ -1,0 +1,78 @@
+"""The table of PyTorch's operators: a pattern for each overload of ATen, and the reasons for what has none."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from xdsl.ir import SSAValue
+
+from odc_mlir.frontend.torch import elementwise, layers, quantized, shapes
+from odc_mlir.frontend.torch.elementwise import Pattern
+from odc_mlir.frontend.torch.graph import Builder
+
+GROUPS: Mapping[str, Mapping[str, Pattern]] = {
+    "elements, reductions, searches": elementwise.ROWS,
+    "layers": layers.ROWS,
+    "shapes, indices, constants": shapes.ROWS,
+}
+
+ROWS: Mapping[str, Pattern] = {name: pattern for rows in GROUPS.values() for name, pattern in rows.items()}
+"""Patterns by overload, without ``aten.``."""
+
+_RANDOM = "random numbers differ in every run; draw them outside, or call eval()"
+_COMPLEX = "complex numbers; compute real and imaginary parts by matrices of sines and cosines"
+_TRAINING = "statistics of a training batch; call eval()"
+_UNKNOWN = "the size of the result depends on values; use torch.where with a fixed size"
+
+REASONS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("rand", "randn", "randperm", "bernoulli", "multinomial", "normal", "rand_like", "randn_like"), _RANDOM
+    ),
+    **dict.fromkeys(
+        ("_fft_r2c", "_fft_c2r", "_fft_c2c", "complex", "view_as_complex", "view_as_real", "polar"), _COMPLEX
+    ),
+    **dict.fromkeys(("_native_batch_norm_legit", "native_batch_norm"), _TRAINING),
+    **dict.fromkeys(("masked_scatter", "masked_select", "unique", "unique_consecutive", "_unique2"), _UNKNOWN),
+    "_embedding_bag": "bags of different lengths; use Embedding and a mean over a fixed length",
+    **dict.fromkeys(("sym_stride", "sym_storage_offset"), "places in memory have no meaning in a graph of values"),
+    "grid_sampler_2d": "sampling at computed places; use interpolate, or gather with fixed places",
+}
+"""Rewrites that help, by operator without a pattern."""
+
+_SYMBOLIC: Mapping[Callable[..., Any], str] = {
+    operator.add: "ADD",
+    operator.sub: "SUB",
+    operator.mul: "MUL",
+    operator.floordiv: "FLOOR_DIV",
+    operator.mod: "FLOOR_MOD",
+    operator.eq: "EQUAL",
+    operator.ge: "GREATER_EQUAL",
+    operator.le: "LESS_EQUAL",
+    operator.gt: "GREATER",
+    operator.lt: "LESS",
+}
+"""Our operators for Python's on sizes that are known only in a run."""
+
+
+def pattern_of(target: Any) -> Pattern | None:
+    """Return the pattern for a call of a graph: an overload, or a Python function on sizes; None without one."""
+    if target is operator.getitem:
+        return lambda g, parts, place: parts[place]
+    if target in _SYMBOLIC:
+        return lambda g, a, b: _sized(g, _SYMBOLIC[target], a, b)
+    name = str(target)
+    if name.startswith("quantized_decomposed."):
+        return quantized.ROWS.get(name.removeprefix("quantized_decomposed."))
+    return ROWS.get(name.removeprefix("aten."))
+
+
+def _sized(g: Builder, name: str, a: Any, b: Any) -> SSAValue:
+    """Compute with sizes that are known only in a run."""
+    return g(name, g.cast(a, "int32"), g.cast(b, "int32"))  # type: ignore[no-any-return]
+
+
+def reason_for(target: Any) -> str:
+    """Return the rewrite that helps where there is no pattern, empty if none is known."""
+    return REASONS.get(str(target).removeprefix("aten.").partition(".")[0], "")

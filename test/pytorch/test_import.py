@@ -1,0 +1,154 @@
+"""Programs: weights, states, dynamic shapes, names and places, files, and refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import odc_mlir
+from odc_mlir.dialects.odc import states_of
+from odc_mlir.errors import ModelError, OptionError, UnsupportedError
+from odc_mlir.runtime import Session
+
+
+class Fn(nn.Module):
+    """A function of its modules and inputs."""
+
+    def __init__(self, function: Any, *modules: nn.Module) -> None:
+        super().__init__()
+        self.function, self.parts = function, nn.ModuleList(modules)
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(self, *inputs)
+
+
+def run(module: Any, *inputs: torch.Tensor) -> list[np.ndarray]:
+    return odc_mlir.run(module, [item.numpy() for item in inputs])
+
+
+NETWORKS = {
+    "convolution, normalisation and pool": (
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        ),
+        (torch.randn(2, 3, 8, 8),),
+    ),
+    "recurrent layers": (Fn(lambda m, x: m.parts[0](x)[0], nn.LSTM(4, 3, bidirectional=True)), (torch.randn(5, 2, 4),)),
+    "gated recurrent layer": (
+        Fn(lambda m, x: m.parts[0](x)[0], nn.GRU(4, 3, batch_first=True)),
+        (torch.randn(2, 4, 4),),
+    ),
+    "transformer layer": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (torch.randn(2, 5, 8),)),
+    "normalise and select": (Fn(lambda m, x: F.normalize(x, dim=1)[:, :, -1]), (torch.randn(1, 2, 6),)),
+    "embedding and triangle": (
+        Fn(lambda m, x: torch.tril(m.parts[0](x)).cumsum(1), nn.Embedding(7, 4)),
+        (torch.tensor([[1, 6, 0]], dtype=torch.int32),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks(name: str) -> None:
+    module, inputs = NETWORKS[name]
+    with torch.no_grad():
+        wanted = module.eval()(*inputs)
+    np.testing.assert_allclose(run(odc_mlir.from_torch(module, inputs), *inputs)[0], wanted.numpy(), atol=1e-5)
+
+
+def test_the_mode_of_the_module_stays() -> None:
+    module = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 2))
+    x = torch.ones(1, 3)
+    converted = odc_mlir.from_torch(module, x)
+    assert module.training
+    np.testing.assert_allclose(run(converted, x)[0], module.eval()(x).detach().numpy(), rtol=1e-6)
+
+
+def test_shared_weights_are_stored_once_and_not_copied() -> None:
+    layer = nn.Linear(4, 4)
+    module = Fn(lambda m, x: m.parts[1](m.parts[0](x)), layer, layer)
+    constants = [op for op in odc_mlir.from_torch(module, torch.ones(1, 4)).walk() if op.name == "circle.const"]
+    assert len(constants) == 2
+    addresses = {np.frombuffer(op.blob.data, np.uint8).ctypes.data for op in constants}
+    assert layer.weight.data_ptr() in addresses
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.full((1, 3), 2.0))
+        self.register_buffer("cache", torch.zeros(1, 4, 3))
+
+    def forward(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        self.cache.index_copy_(1, place, x[:, None])
+        return self.total * 2 + self.cache.sum(1)
+
+
+def test_changed_buffers_are_states() -> None:
+    module, x = Counter(), torch.tensor([[1.0, 2.0, 3.0]])
+    converted = odc_mlir.from_torch(module, (x, torch.tensor([0])))
+    states = {pair.input: pair.initial for pair in states_of(converted)}
+    assert states == {"total": np.full(3, 2, np.float32).tobytes(), "cache": None}
+    with Session(odc_mlir.compile(converted)) as session:
+        for place in range(3):
+            wanted = module(x, torch.tensor([place]))
+            found = session.infer([x.numpy(), np.array([place], np.int32)])[0]
+            np.testing.assert_allclose(found, wanted.numpy())
+
+
+def test_sizes_may_be_known_only_in_a_run() -> None:
+    module = Fn(lambda m, x: m.parts[0](x).flatten(1) + x.shape[0], nn.Conv1d(3, 2, 3, padding=1))
+    shapes = {"inputs": ({0: torch.export.Dim("batch")},)}
+    converted = odc_mlir.from_torch(module, torch.randn(2, 3, 5), shapes)
+    for batch in (1, 4):
+        x = torch.randn(batch, 3, 5)
+        np.testing.assert_allclose(run(converted, x)[0], module(x).detach().numpy(), atol=1e-5)
+
+
+def test_names_and_places_are_those_of_the_model() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.ReLU()))
+    text = str(odc_mlir.from_torch(module, torch.ones(1, 3)))
+    names = {
+        str(op.location) for op in odc_mlir.from_torch(module, torch.ones(1, 3)).walk() if op.name == "circle.relu"
+    }
+    assert len(names) == 1
+    assert '"1.0/relu"' in names.pop()
+    assert "circle.fully_connected" in text
+
+
+def test_a_program_and_its_file_are_models(tmp_path: Path) -> None:
+    x = torch.randn(1, 3)
+    module = nn.Linear(3, 2).eval()
+    program = torch.export.export(module, (x,))
+    torch.export.save(program, tmp_path / "model.pt2")
+    wanted = module(x).detach().numpy()
+    for model in (odc_mlir.from_torch(program), tmp_path / "model.pt2", (tmp_path / "model.pt2").read_bytes()):
+        loaded = model if not isinstance(model, Path | bytes) else odc_mlir.load(model)
+        np.testing.assert_allclose(run(loaded, x)[0], wanted, rtol=1e-6)
+
+
+def test_all_that_cannot_be_converted_is_listed() -> None:
+    def function(module: Any, x: torch.Tensor) -> torch.Tensor:
+        noisy = x + torch.randn(2, 3)
+        return torch.fft.rfft(noisy).abs() + torch.rand(2, 2)
+
+    with pytest.raises(UnsupportedError) as caught:
+        odc_mlir.from_torch(Fn(function), torch.ones(2, 3))
+    text = str(caught.value)
+    for part in ("aten.randn.default", "aten.rand.default", "aten._fft_r2c.default", "test_import.py:", "call eval()"):
+        assert part in text
+
+
+def test_mistakes_of_the_caller() -> None:
+    with pytest.raises(OptionError, match="example_inputs is missing"):
+        odc_mlir.from_torch(nn.ReLU())
+    with pytest.raises(OptionError, match="allowed: 'export', 'tico'"):
+        odc_mlir.from_torch(nn.ReLU(), torch.ones(1), via="onnx")
+    with pytest.raises(ModelError, match="PyTorch cannot export the module"):
+        odc_mlir.from_torch(nn.Linear(3, 2), torch.ones(1, 4))
