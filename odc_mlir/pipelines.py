@@ -25,7 +25,7 @@ from odc_mlir.errors import CompileError, ForeignPassError, OdcError, OptionErro
 from odc_mlir.legality import check_stage, fitting_stages
 from odc_mlir.support.deadline import checkpoint, tell
 from odc_mlir.support.diagnostics import typed_errors
-from odc_mlir.support.universes import additions, owner_of
+from odc_mlir.support.universes import additions, owner_of, owners
 from odc_mlir.targets.cpu import is_cpu
 
 
@@ -335,6 +335,14 @@ def passes_of(pipeline: str) -> list[StagedPass]:
         raise OptionError(f"cannot read the pipeline {pipeline!r}: {reason}") from error
     passes: list[StagedPass] = []
     for spec in specs:
+        packages = owners("passes", spec.name)
+        packages += ["odc-mlir"] * (spec.name in by_name or spec.name in transforms.NAMES)
+        packages += ["xdsl"] * (spec.name in get_all_passes())
+        if len(packages) > 1:
+            raise OptionError(
+                f"pass name {spec.name!r} is defined by {' and '.join(packages)}",
+                hint=f"give the pass of {packages[0]} another name",
+            )
         if spec.name not in by_name or spec.parameters:
             passes.append((None, build_pass(spec)))
         elif by_name[spec.name].passes:

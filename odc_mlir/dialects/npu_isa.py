@@ -391,6 +391,28 @@ def _decoded(data: bytes) -> tuple[int, ...]:
     return tuple(memoryview(data).cast("i").tolist())
 
 
+def _field_property(spec: Instruction, field: Field) -> property:
+    """Return the property of a field: a number or a word; of an address its offset, None where it is not used."""
+    place = (spec.places if field.kind.is_address else spec.immediates).index(field)
+
+    def value(op: InstructionOp) -> int | str | None:
+        if field.kind.is_address:
+            return op.field_values.offsets[place]
+        code = op.field_values.immediates.codes[place]
+        return field.values[code] if field.values else code
+
+    def set_value(op: InstructionOp, value: Any) -> None:
+        fields = op.field_values
+        if field.kind.is_address:
+            op.set_fields(fields._replace(offsets=(*fields.offsets[:place], value, *fields.offsets[place + 1 :])))
+        elif field.values and value not in field.values:
+            raise VerifyException(f"{op.name}: {field.name} is {value!r}, allowed: {', '.join(field.values)}")
+        else:
+            op.set_fields(fields._replace(immediates=fields.immediates.replace(**{field.name: value})))
+
+    return property(value, set_value, doc=field.doc)
+
+
 def _instruction_class(spec: Instruction) -> type[InstructionOp]:
     """The operation of one row of the table."""
     members: dict[str, Any] = {
@@ -400,6 +422,7 @@ def _instruction_class(spec: Instruction) -> type[InstructionOp]:
         FIELDS: prop_def(FieldsAttr),
         "buffers": var_operand_def(BufferType),
         **{name: opt_prop_def(INTS) for name in TOKENS},
+        **{field.name: _field_property(spec, field) for field in spec.fields},
     }
     if spec.mnemonic == "halt":
         members["traits"] = traits_def(IsTerminator())

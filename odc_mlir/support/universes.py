@@ -53,6 +53,11 @@ def additions(kind: Literal["dialects", "passes", "targets"]) -> dict[str, Addit
     return found
 
 
+def owners(kind: Literal["dialects", "passes", "targets"], name: str) -> list[str]:
+    """Return the other packages that add something of this name."""
+    return [package for package, _, universe in _universes() if name in getattr(universe, f"all_{kind}", {})]
+
+
 def owner_of(kind: type) -> str | None:
     """Return the package that defines a class, None if it is ours or xDSL's."""
     root = _root(kind.__module__)

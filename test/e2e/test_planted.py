@@ -24,7 +24,6 @@ from odc_mlir.dialects.circle import BlobAttr
 from odc_mlir.dialects.circle_types import tensor_facts, tensor_type
 from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
 from odc_mlir.errors import CompileError, ModelError, TranslationError
-from odc_mlir.isa.immediates import shared
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.support.locations import op_name
 from odc_mlir.tools import odc_compile, odc_opt
@@ -112,9 +111,7 @@ def wrong_zero(module: ModuleOp) -> None:
     if not isinstance(conv, InstructionOp):
         conv.properties["in_zero"] = IntegerAttr(-120, conv.properties["in_zero"].type)  # type: ignore[attr-defined]
         return
-    fields = conv.field_values
-    held = {**fields.immediates.values, "in_zero": -120}
-    conv.set_fields(fields._replace(immediates=shared("conv", held)))
+    conv.in_zero = -120  # type: ignore[attr-defined]
 
 
 def wrong_padding(module: ModuleOp) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import VerifyException
@@ -37,3 +39,26 @@ def test_an_instruction_takes_no_fields_of_another() -> None:
     op.set_fields(Fields(shared("load", {}), (0,) * len(spec.places), spec.queue or Queue.FETCH))
     with pytest.raises(VerifyException, match=r"npu\.isa\.store has the fields of load"):
         op.verify()
+
+
+def test_every_field_is_a_property() -> None:
+    for mnemonic, kind in BY_MNEMONIC.items():
+        for field in INSTRUCTION_TABLE[mnemonic].fields:
+            assert getattr(kind, field.name).__doc__ == field.doc
+
+
+def test_properties_read_and_set_fields() -> None:
+    op: Any = instruction("conv")
+    assert (op.kernel_height, op.in_type, op.output, op.SPEC.places[0].name) == (3, "i8", 0, "input")
+    op.kernel_height, op.in_type, op.output = 1, "i16", 64
+    assert (op.kernel_height, op.in_type, op.output) == (1, "i16", 64)
+    text = str(op)
+    assert 'in_type "i16"' in text
+    assert " + 64 " in text
+    op.verify()
+    with pytest.raises(VerifyException, match="kernel_height is 9999, allowed: 0 to 255"):
+        op.kernel_height = 9999
+    with pytest.raises(VerifyException, match=r"in_type is 'f32', allowed: u8, i8"):
+        op.in_type = "f32"
+    with pytest.raises(VerifyException, match="output is -1 into a buffer"):
+        op.output = -1

@@ -10,6 +10,7 @@ import check_docs
 import code_references
 import generate_docs
 from helpers.data import REPOSITORY
+from odc_mlir.dialects.circle_options import PAIRS, SHORT_NAMES
 
 
 @pytest.fixture
@@ -129,3 +130,11 @@ def test_the_map_of_folders() -> None:
         "the map leaves out odc_mlir/ops/",
     ]
     assert list(code_references.bad_map("no map")) == ["there is no map of folders"]
+
+
+def test_the_page_of_operators_says_how_text_names_properties() -> None:
+    text = " ".join((REPOSITORY / "docs" / "operators.md").read_text().split())
+    for name, (first, second) in PAIRS.items():
+        assert f"`{first}` and `{second}` as `{name}" in text
+    for field, name in SHORT_NAMES.items():
+        assert f"`{field}` as `{name}`" in text

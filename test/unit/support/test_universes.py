@@ -142,6 +142,18 @@ def test_what_cannot_be_imported_is_left_out(lab: Path, caplog: pytest.LogCaptur
         pipelines.find_pass("lab-nots")
 
 
+@pytest.mark.parametrize("name", ["npu-choose-tiles", "npu", "canonicalize"])
+def test_a_pass_with_the_name_of_another_is_refused(site: Path, name: str) -> None:
+    install(site, "lab", LAB.replace("lab-note", name))
+    importlib.invalidate_caches()
+    owner = "xdsl" if name == "canonicalize" else "odc-mlir"
+    with pytest.raises(
+        OptionError, match=f"pass name '{name}' is defined by lab and {owner}; give the pass of lab another"
+    ):
+        odc_mlir.run_passes(odc_mlir.load(DIGITS), name)
+    odc_mlir.lower(odc_mlir.load(DIGITS), "circle-opt")  # passes that no text names are those of the compiler
+
+
 def test_ours_belong_to_nobody_else() -> None:
     assert universes.owner_of(pipelines.find_pass("npu-choose-tiles")) is None
     assert universes.owner_of(pipelines.find_pass("canonicalize")) is None
