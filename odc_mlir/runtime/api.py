@@ -87,19 +87,19 @@ def run(
     tensors: Iterable[str] | None = None,
     **options: Unpack[RunOptions],
 ) -> list[Array] | tuple[list[Array], dict[str, Array]]:
-    """The model's outputs for ``inputs``: arrays in graph order, with the model's element types, unmodified.
+    """Run ``model`` on ``inputs``, arrays in graph order with the model's element types; return its outputs.
 
-    ``model``: anything that :func:`compile` accepts or returns. ``backend`` ``auto`` runs a model file or module on the
-    host and a package on the target it was compiled for; ``npu`` first compiles a model for ``target`` and ``memory``,
-    ``native`` for this machine. Host kernels run segments that the device cannot run, with the same result; with
-    ``strict`` that is an error, as are operators that compiling leaves on the host. ``max_bytes`` limits the
-    activations alive at one time; ``threads`` is the number of threads of native code, which does not affect results.
-    ``trust_code`` consents to running machine code of a package that was not compiled on this machine: otherwise the
+    ``model``: anything that :func:`compile` accepts or returns. ``backend``: ``auto`` runs a model file or module on
+    the host, and a package on the target that it was compiled for; ``npu`` first compiles a model for ``target`` and
+    ``memory``, ``native`` for this machine. If the device cannot run a segment, host kernels run it, with the same
+    result. With ``strict`` that is an error, and so is an operator that the compiler leaves on the host. ``max_bytes``
+    limits the activations that are live at one time. ``threads``: number of threads of native code, which does not
+    affect results. ``trust_code``: consent to run machine code that was not compiled on this machine; otherwise the
     model is compiled again here, with a warning. ``custom_ops`` implements custom operators (default: the global
-    registry). ``microscaling`` enables tensors of microscaling types, and ``binary_codes`` says how to read
-    binary-coded weights: files leave both open, so they are errors otherwise. ``tensors``: names of tensors inside the
-    model whose values are returned beside the outputs, as ``(outputs, {name: value})``. Raises InputError for arrays
-    that do not fit, and other OdcErrors.
+    registry). ``microscaling`` enables tensors of microscaling types, and ``binary_codes`` gives the form of
+    binary-coded weights: files define neither, so both are errors otherwise. ``tensors``: names of tensors inside the
+    model; the result is then ``(outputs, {name: value})``. Raises InputError for arrays that do not fit, and other
+    OdcErrors.
     """
     if unknown := options.keys() - RunOptions.__annotations__.keys():
         name = min(unknown)
@@ -137,10 +137,10 @@ def open_executor(
 ) -> Executor:
     """Return an executor, for many runs with the options of :func:`run`.
 
-    ``resize`` also accepts inputs that change static dimensions; ``signature`` runs the subgraph of that signature, on
-    the host if it is not the first. ``numerics`` "litert" follows LiteRT where its results differ from ours (fully
-    connected layers in float64, coarse int16 tables and image positions), which is possible only on the host.
-    ``all_tensors``: make every tensor available that the backend can provide.
+    ``resize``: accept inputs that change static dimensions. ``signature``: run the subgraph of this signature, on the
+    host if it is not the first. ``numerics`` "litert": follow LiteRT where its results differ from ours (fully
+    connected layers in float64, coarse int16 tables and image positions), on the host only. ``all_tensors``: make every
+    tensor available that the backend can provide.
     """
     from odc_mlir.runtime.backends import graph_executor
 
@@ -162,7 +162,7 @@ def open_executor(
     options: dict[str, Any] = {"context": context, "strict": strict, "max_bytes": max_bytes, "resize": resize}
     host = backend if backend in ("litert", "onert") else "host"
     source, model = model, _runnable(model)
-    # A lowered module runs as it is or not at all.
+    # A lowered module is run unchanged or not at all.
     options["strict"] = strict = strict or (isinstance(model, Package) and not isinstance(source, Package))
     subgraph = 0 if signature is None else subgraph_of(_model_records(model).signatures, signature)
     if subgraph:
@@ -201,7 +201,7 @@ def _trusted(package: Package) -> Package:
 
 
 def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
-    """Return an executable form of ``model``: a file or package as it is, IR as a file or, if lowered, a package."""
+    """Return an executable form of ``model``: a file or package unchanged, IR as a file or, if lowered, a package."""
     if isinstance(model, Package):
         return model
     if isinstance(model, (bytes, bytearray, memoryview)):
@@ -264,7 +264,7 @@ def load_package(path: str | os.PathLike[str], *, trust_code: bool = False) -> P
 
 
 def load(path: ModelSource) -> Module:
-    """The model at ``path`` (.circle, .tflite, .mlir or nnpackage) as a module; raises OdcError."""
+    """Load the model at ``path`` (.circle, .tflite, .mlir or nnpackage) as a module; raise OdcError."""
     from odc_mlir import loading
 
     return loading.load(path)
@@ -293,21 +293,20 @@ def compile(
     """Compile a quantised model, or a float model with ``quantize``, for an NPU, a processor or a plugin's target.
 
     ``target``: a shipped NPU or a .toml file, ``cpu`` (this machine) or a shipped processor, or a codegen plugin's
-    ``NAME`` or ``NAME-gen``, for which options that it cannot follow are errors; ``memory``: where constants are
-    stored, flash or sram; ``prefer``: performance, memory or compile-time; ``sram_limit``: in bytes, or ``"100K"``
-    (default: the target's capacity); with ``allow_host`` operators that do not fit in it go to the host. Operators that
-    the target cannot run, or that cost less on the host, stay there with the reason; ``strict`` makes that an error.
-    ``placement``: where operators should run, and limits on segments, with the keys of
-    :func:`odc_mlir.compiler.compile`.
+    ``NAME`` or ``NAME-gen``, which rejects options that it does not support. ``memory``: memory of constants, flash or
+    sram. ``prefer``: performance, memory or compile-time. ``sram_limit``: in bytes, or ``"100K"`` (default: the
+    target's capacity); with ``allow_host``, operators that do not fit go to the host. Operators that the target cannot
+    run, or that cost less on the host, stay there with a reason; ``strict`` makes that an error. ``placement``: places
+    of operators and limits on segments, with the keys of :func:`odc_mlir.compiler.compile`.
 
     ``quantize``: a scheme; ``quantizing`` takes the other options of :func:`quantize` (``calibration``, ``labels`` …).
     A model that misses its accuracy limits raises AccuracyError unless ``allow_accuracy_loss``.
 
-    ``time_limit``: seconds for everything, after which TimeLimitError is raised and there is no package; the quantiser
-    stops trying after half of them, or after its own ``max_seconds``. ``progress`` is called with the current activity,
-    how far it is, and the total if known. ``remember``: use the cache of tilings, which affects only compile time, for
-    NPUs. ``states``: outputs that are inputs of the next run, kept and not shown: ``{"out": "in"}``;
-    ``verify`` and ``before`` are those of :func:`odc_mlir.compiler.compile`. Raises OdcError.
+    ``time_limit``: seconds for the whole call, after which TimeLimitError is raised; the quantiser stops its search
+    after half of them, or after its own ``max_seconds``. ``progress`` is called with the current activity, the number
+    of finished steps, and the total if known. ``remember``: use the cache of tilings, which affects only compile time,
+    for NPUs. ``states``: outputs that are inputs of the next run, ``{"out": "in"}``; sessions keep and hide them.
+    ``verify`` and ``before``: as in :func:`odc_mlir.compiler.compile`. Raises OdcError.
     """
     from odc_mlir import compiler
 

@@ -75,7 +75,7 @@ class Package:
         self.measured = dict(measured or {})
         self.verdict = verdict
         self.trust_code = trust_code
-        self.replacement: Package | None = None  # for a package whose code is not trusted: the model compiled here
+        self.replacement: Package | None = None  # the model compiled here, for a package with untrusted code
         self._cache = cache
         self._executors: dict[tuple[Any, ...], Executor] = {}
 
@@ -85,17 +85,17 @@ class Package:
         return cls(read_package(path), trust_code=trust_code, cache=cache)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the package to the folder ``path``, or to a zip when the name ends with ``.zip``.
+        """Write the package to the folder ``path``, or to a zip if the name ends with ``.zip``.
 
-        A package of ours that nobody has changed is replaced. Raises PackageError when anything else is there, unless
-        ``overwrite``, which keeps files that are no part of a package (:mod:`odc_mlir.formats.outputs`). Machine code
-        that this process compiled is recorded, so that it runs from ``path`` without consent.
+        An unchanged package of ours is replaced. Raises PackageError if other files exist there, unless ``overwrite``,
+        which keeps files that are no part of a package (:mod:`odc_mlir.formats.outputs`). Machine code that this
+        process compiled is recorded, so that it runs from ``path`` without consent.
         """
         write_package(self.files, path, overwrite=overwrite)
         trust.record(self.files)
 
     def with_program(self, file: str, program: bytes | str) -> Package:
-        """Return a copy with another program of segment ``file``: its binary, or the text of a listing.
+        """Return a copy with another program for segment ``file``: a binary, or the text of a listing.
 
         Raises PackageError if there is no such segment, and for text that cannot be assembled.
         """
@@ -199,10 +199,10 @@ class Package:
     ) -> Executor:
         """Return an executor of the plan, or of the model on the backend host or litert.
 
-        The options are those of :func:`~odc_mlir.runtime.backends.graph_executor`; without a ``context`` the same
-        executor serves the next call. ``threads``: number of threads that run native code together; ``trust_code``:
-        consent as for the package. Raises PackageError if there is no plan or it does not fit the model, and with
-        ``strict`` any error that makes a segment unusable.
+        The options are those of :func:`~odc_mlir.runtime.backends.graph_executor`. Without a ``context``, the next call
+        returns the same executor. ``threads``: number of threads of native code. ``trust_code``: consent, as for the
+        package. Raises PackageError if there is no plan or it does not fit the model and, with ``strict``, the error of
+        an unusable segment.
         """
         options: dict[str, Any] = {"strict": strict, "max_bytes": max_bytes, "resize": resize}
         if backend == "npu":
@@ -232,8 +232,8 @@ class Package:
     ) -> PlanExecutor:
         """Return an executor of ``plan``, the package's or a part of it, for ``graph``, the package's model.
 
-        Segments that were changed are refused, as is machine code that is not trusted. ``trust_code`` and ``cache`` as
-        for the package; ``options`` are those of :class:`~odc_mlir.runtime.execution.plan.PlanExecutor`.
+        Changed segments and untrusted machine code are rejected. ``trust_code`` and ``cache``: as for the package;
+        ``options``: see :class:`~odc_mlir.runtime.execution.plan.PlanExecutor`.
         """
         from odc_mlir.runtime.execution.plan import PlanExecutor
 

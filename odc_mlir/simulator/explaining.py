@@ -1,12 +1,11 @@
 """Explanation of a run: live bytes of SRAM, causes of an operator's cycles, and estimates for a better machine.
 
-Live bytes are found from a run alone: a byte is live from the start of the instruction that writes it to the end of the
-last one that reads it before it is written again; inputs from cycle 0 on, outputs to the end. Constants and the program
-that lie in SRAM for good are not counted, copies of constants are.
+A byte is live from the start of the instruction that writes it to the end of the last one that reads it before it is
+written again; inputs from cycle 0 on, outputs to the end. Copies of constants count; constants and programs stored in
+SRAM do not.
 
 ``explain(program)`` follows the critical path of a run, divides it among the operators of the model, and runs the same
-program again on machines that have more of what it waited for. The program stays as it is, so that a compiler could do
-more with such a machine: what is found is the least gain.
+program on machines with more of the limiting resource. A compiler could gain more, so the estimates are lower bounds.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ class _Life(NamedTuple):
 
 
 class _Marks:
-    """For each byte of a region the number of its writer, and the place in time until which it is read."""
+    """For each byte of a region: the number of its writer, and the time until which it is read."""
 
     def __init__(self, size: int) -> None:
         self.writer = np.full(size, _NEVER, np.int32)
         self.until = np.full(size, _NEVER, np.int32)
 
     def of(self, record: TensorRecord) -> slice:
-        """The bytes of an input or output."""
+        """Return the marks of an input or output."""
         return slice(record.offset, record.offset + record.bytes)
 
 
@@ -100,7 +99,7 @@ def _by_owner(lives: Sequence[_Life], times: NDArray[np.float64]) -> list[dict[s
 
 
 def _amounts(lives: Sequence[_Life], times: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Bytes that are live at each of ``times``, which increase."""
+    """Return the live bytes at each of ``times``, in increasing order."""
     changes = np.zeros(len(times) + 1, np.int64)
     sizes = [life.size for life in lives]
     np.add.at(changes, np.searchsorted(times, [life.begin for life in lives]), sizes)
@@ -109,7 +108,7 @@ def _amounts(lives: Sequence[_Life], times: NDArray[np.float64]) -> NDArray[np.i
 
 
 def _shown(times: NDArray[np.float64], totals: NDArray[np.int64], columns: int) -> list[int]:
-    """The places of the first, the largest and the last total in each of ``columns`` equal parts of the time."""
+    """Return the indices of the first, largest and last total in each of ``columns`` equal parts of the time."""
     parts = np.minimum(times * columns // max(times[-1], 1.0), columns - 1)
     starts = np.flatnonzero(np.diff(parts, prepend=-1.0))
     ends = [*starts[1:], len(times)]
@@ -120,7 +119,7 @@ def _shown(times: NDArray[np.float64], totals: NDArray[np.int64], columns: int) 
 
 
 def _lives(trace: Trace, cycles: int) -> list[_Life]:
-    """Live ranges in order of their start."""
+    """Return live ranges in order of their start."""
     program = trace.program
     events = sorted((event for event in trace.events if event.touched), key=lambda event: event.started)
     ends = sorted({event.ended for event in events} | {float(cycles)})
@@ -164,16 +163,16 @@ def _close(found: Counter[tuple[int, int]], writer: NDArray[np.int32], until: ND
 
 
 def _owner(trace: Trace, event: TraceEvent) -> str:
-    """Whose the bytes are that an instruction writes."""
+    """Return the owner of the bytes that an instruction writes."""
     if any(touch.region == Region.CONSTANTS for touch in event.touched):
         return PREFETCHED
     owner = trace.program.owners[event.index]
     return trace.program.operators[owner].name if owner >= 0 else ""
 
 
-LEAST_SHARE = 0.05  # of a run's cycles: what takes less is not worth another machine
+LEAST_SHARE = 0.05  # least share of a run's cycles for which a better machine is tried
 LEAST_GAIN = 1.02  # speed-up of an operator that is worth a word
-COLUMNS = 160  # parts of the time for which live bytes are told
+COLUMNS = 160  # parts of the time in the chart of live bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +232,13 @@ WHAT_IFS: dict[str, WhatIf] = {
 
 
 def _until(last: PathSpan, end: float) -> PathSpan:
-    """The last span of a path until the end of its cycle."""
+    """Return the last span of a path, extended to the end of its cycle."""
     longer = (end - last.begin) / (last.end - last.begin)
     return PathSpan(last.begin, end, {cause: cycles * longer for cause, cycles in last.causes.items()})
 
 
 def _charged(counters: Counters) -> tuple[int, list[tuple[str, int, int]]]:
-    """Cycles of a run, and each operator's name and window."""
+    """Return the cycles of a run, and each operator's name and window."""
     ordered = sorted(counters.operators, key=lambda operator: (operator.last_cycle, operator.first_cycle))
     found = windows([operator.last_cycle for operator in ordered], counters.cycles)
     return counters.cycles, [(operator.name, *window) for operator, window in zip(ordered, found, strict=True)]
@@ -313,7 +312,7 @@ def explain(program: Program) -> dict[str, Any]:
 def _window(
     found: Sequence[tuple[str, int, int]], name: str, charged: Sequence[tuple[str, int, int]], place: int
 ) -> int:
-    """Cycles of the operator ``name`` on another machine: of several of a name, the one in the same order."""
+    """Return the cycles of the operator ``name`` on another machine; of several with this name, the same in order."""
     which = [other for other, *_ in charged[:place]].count(name)
     begin, end = [(begin, end) for other, begin, end in found if other == name][which]
     return end - begin

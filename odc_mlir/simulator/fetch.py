@@ -51,7 +51,9 @@ class FetchEngine:
         self._requested = 0
         self._arrived = 0
         self._consumed = 0
-        self._requests: deque[list[bool]] = deque()  # requests under way, in order; each says if its latency is over
+        self._requests: deque[list[bool]] = (
+            deque()
+        )  # requests in flight, in order, each with whether its latency is over
         self._moving = False
         self._step = next(self._steps)
         self._instr = program.instructions[self._step.index]
@@ -63,7 +65,7 @@ class FetchEngine:
         self.status = 0
         self.bytes_fetched = 0
         self.changed = True  # something happened that may let it go on
-        self.issues: list[Issue] | None = None  # what a trace wants to know
+        self.issues: list[Issue] | None = None  # data for a trace
         self._begun = self._ready = 0.0
         self._request()
 
@@ -117,7 +119,7 @@ class FetchEngine:
         return True
 
     def _control(self) -> bool:
-        """Run an instruction of the fetch engine itself: wait, post, and for halt see whether all is finished."""
+        """Run an instruction of the fetch engine: wait, post, and for halt check that all work is finished."""
         instr = self._instr
         if not self._semaphores.ready(instr.waits) or (instr.mnemonic == "halt" and not self._engines.drained):
             return False
@@ -132,7 +134,7 @@ class FetchEngine:
         return True
 
     def _note(self) -> None:
-        """The instruction leaves the fetch engine."""
+        """Record that the instruction leaves the fetch engine."""
         if self.issues is not None:
             self.issues.append(Issue(self._step.index, self._begun, self._ready, self._timeline.now))
 
@@ -179,7 +181,7 @@ class FetchEngine:
 
 
 def field_values(instr: Instr, iteration: int) -> Mapping[str, int]:
-    """Field values in an iteration of the loop around: addresses advanced by their steps."""
+    """Return field values in an iteration of the enclosing loop: addresses advance by their steps."""
     if instr.steps is None or not iteration:
         return instr.values
     values = dict(instr.values)

@@ -1,8 +1,8 @@
-"""The memories of the NPU and the only door to them.
+"""Memories of the NPU, and all accesses to them.
 
-Instructions reach memories through :class:`Access`, which checks bounds, that nothing is read before it was written,
-that accesses are ordered by semaphores, and which counts what moves: the amounts it collects are the demands that the
-scheduler turns into time. A transfer that has an effect therefore always has a cost.
+Instructions access memories through :class:`Access`. It checks bounds, that bytes are written before they are read, and
+that semaphores order accesses. It also counts the bytes; the scheduler turns these amounts into time. So a transfer
+that has an effect always has a cost.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class SimulatedMemory:
         self.log = AccessLog(name)
         self.high_water = 0  # units from the start up to the last one ever written
         self.moved = 0  # units that its port carried for it, bursts in full
-        self.version = 0  # grows with every write: what was derived from older contents is stale
+        self.version = 0  # grows with every write; data derived from older contents are stale
 
 
 class Memories:
@@ -130,7 +130,7 @@ class Memories:
         )
 
     def at(self, address: int) -> tuple[SimulatedMemory, int]:
-        """The memory and byte offset that a memory field names; raises SimulationError for an unbound region."""
+        """Return the memory and byte offset in a memory field; raise SimulationError for an unbound region."""
         region, offset = split_address(address)
         space = self.regions.get(region)
         if space is None:
@@ -139,7 +139,7 @@ class Memories:
 
 
 def strict_cycles(port: MemoryPort, moved: int, *, write: bool) -> float:
-    """Least duration of a transfer with so few bursts in flight that each latency is felt (memory model "strict")."""
+    """Return the least duration of a transfer with a limited number of bursts in flight (memory model "strict")."""
     latency = port.write_latency_cycles if write else port.read_latency_cycles
     return moved * latency / (port.strict_outstanding_bursts * port.burst_bytes)
 
@@ -170,7 +170,7 @@ class Access:
         self.touched: list[Touch] | None = None  # of the instruction, in regions; None: not noted
 
     def begin(self, queue: int, position: int, clock: Clock, instruction: int) -> None:
-        """An instruction starts: the ``position``-th of ``queue``, number ``instruction`` of the program."""
+        """Start an instruction: the ``position``-th of ``queue``, number ``instruction`` of the program."""
         self._queue, self._position, self._clock, self._instruction = queue, position, clock, instruction
         self._own_reads = []
         self.demands = [0.0] * len(Resource)
@@ -181,10 +181,10 @@ class Access:
     def read(
         self, space: SimulatedMemory, area: Box, *, moved: int | None = None, payload: int | None = None
     ) -> NDArray[Any] | None:
-        """The units of ``area`` (a view; None in timing-only runs).
+        """Return the units of ``area`` (a view; None in timing-only runs).
 
-        ``moved``: bytes that the memory's port carries, when the engine does not fetch each byte exactly once;
-        ``payload``: those that it asks for, when that is not the whole area.
+        ``moved``: bytes on the memory's port, if the engine does not fetch each byte exactly once; ``payload``:
+        requested bytes, if they are not the whole area.
         """
         self._bounds(space, area, "reads")
         if space.read_resource is not None:
@@ -201,9 +201,9 @@ class Access:
     def write(
         self, space: SimulatedMemory, area: Box, *, moved: int | None = None, in_place: Box | None = None
     ) -> NDArray[Any] | None:
-        """A view of the units of ``area`` to assign to (None in timing-only runs).
+        """Return a view of the units of ``area`` to assign to (None in timing-only runs).
 
-        An instruction may not write what it reads, unless element by element at the same place (``in_place``).
+        An instruction may not write bytes that it reads, except element by element at the same place (``in_place``).
         """
         self._bounds(space, area, "writes")
         if not space.writable:

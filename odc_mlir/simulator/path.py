@@ -1,8 +1,8 @@
-"""The critical path of a run: what every cycle from the first to the last was waited for.
+"""The critical path of a run: the cause of every cycle.
 
-From the end backwards: an instruction ends after its phase, which began after a delay, after its turn, after it
-started, which it did when the last of its tokens, its engine and its issue was there; that one is followed. So each
-cycle has one instruction and its causes, and the causes add up to the run.
+The path is followed backwards. An instruction ends after its phase; the phase began after a delay, after the turn in
+its queue, and after the start. The instruction started when the last of its tokens, its engine and its issue was
+available. The path continues with that one. So each cycle has one instruction and one cause, and causes add up.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class PathSpan:
 
 
 def critical_path(trace: Trace) -> list[PathSpan]:
-    """The spans of a run that was traced, from its first cycle to its last, without gaps."""
+    """Return the spans of a traced run, from its first cycle to its last, without gaps."""
     return _Walk(trace).spans()
 
 
-Continuation = tuple[Callable[[Any], Any], Any]  # how to go on, and from what
+Continuation = tuple[Callable[[Any], Any], Any]  # next step, and where it starts
 
 
 class _Walk:
-    """Each step notes the cycles that it covers and returns the one before it."""
+    """Walk along the path; each step records the cycles that it covers and returns the step before it."""
 
     def __init__(self, trace: Trace) -> None:
         self.issues = trace.issues
@@ -70,7 +70,7 @@ class _Walk:
         self.events = trace.events
         self.engine_of: dict[Queue, object] = {queue: queues for queues in DMA_ENGINES for queue in queues}
         self.in_queue: dict[Queue, list[TraceEvent]] = defaultdict(list)
-        self.before: dict[int, TraceEvent] = {}  # the one before an event in its queue
+        self.before: dict[int, TraceEvent] = {}  # previous event of the same queue
         self.ends: dict[tuple[object, int], list[TraceEvent]] = defaultdict(list)  # by engine and instant
         self.starts: dict[tuple[Queue, int], TraceEvent] = {}
         for event in self.events:
@@ -99,7 +99,7 @@ class _Walk:
         return numbers
 
     def spans(self) -> list[PathSpan]:
-        """The whole path, first cycle first."""
+        """Return the whole path, first cycle first."""
         step: Continuation | None = (self._issue, self.issues[-1])
         while step is not None:
             step = step[0](step[1])
@@ -110,7 +110,7 @@ class _Walk:
             self.found.append(PathSpan(begin, end, {causes: end - begin} if isinstance(causes, str) else causes))
 
     def _issue(self, issue: Issue) -> Continuation | None:
-        """Time at which an instruction leaves the fetch engine: after its issue, or after its wait there."""
+        """Return the time at which an instruction leaves the fetch engine: after its issue, or after its wait there."""
         if issue.handed > issue.ready + _SAME and (step := self._held(issue)) is not None:
             return step
         number = self.numbers[id(issue)]
@@ -130,7 +130,7 @@ class _Walk:
         return self._after(max(awaited, key=end_of), issue.handed) if awaited else None
 
     def _after(self, poster: TraceEvent | Issue, until: float) -> Continuation:
-        """Until then a token of ``poster`` was under way."""
+        """Continue with ``poster``, whose token was in flight until this time."""
         self._cover(end_of(poster), until, "token")
         return (self._issue if isinstance(poster, Issue) else self._end, poster)
 
@@ -165,7 +165,7 @@ class _Walk:
         return self._issue, issue
 
     def _engine_until(self, event: TraceEvent, least: float) -> TraceEvent | None:
-        """An instruction of the same engine that ended when ``event`` started, and after ``least``."""
+        """Return an instruction of the same engine that ended when ``event`` started, and after ``least``."""
         if event.started <= least:
             return None
         engine = self.engine_of.get(event.queue, event.queue)

@@ -1,4 +1,4 @@
-"""A loaded program: the container's contents, decoded, checked, and bound to the hardware it was made for."""
+"""A loaded program: the contents of the container, decoded, checked, and bound to its hardware."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Program:
         return DynamicInstruction(index, iteration, fetched, cycles)
 
     def _body_length(self, loop: int) -> int:
-        """Instructions between ``loop`` and its end."""
+        """Return the number of instructions between ``loop`` and its end."""
         end = loop + 1
         while self.instructions[end].mnemonic != "end":
             end += 1
@@ -121,11 +121,11 @@ class Program:
 def load(
     data: bytes | memoryview, *, target: Target | str | os.PathLike[str] | None = None, location: str | None = None
 ) -> Program:
-    """The program in the bytes of a ``.npu`` file.
+    """Load the program in the bytes of a ``.npu`` file.
 
-    ``target``: the NPU to run on; by default the one that the program was made for. ``location`` names the file in
-    errors. Raises PackageError for a malformed file, SimulationError for malformed code, UnsupportedError for
-    instructions that this version does not implement, TargetError when the program was made for other hardware.
+    ``target``: the NPU to run on (default: the target of the program). ``location`` names the file in errors. Raises
+    PackageError for a malformed file, SimulationError for malformed code, UnsupportedError for instructions that this
+    version does not implement, TargetError for a program of other hardware.
     """
     contents = container.read(data, location)
     memory: MemoryMode = "sram" if contents.memory == "sram" else "flash"
@@ -173,10 +173,7 @@ def _check_sizes(contents: Container, target: Target, location: str | None) -> N
 
 
 def _check_structure(code: Code, target: Target) -> None:
-    """Halt exists; loops are closed, not nested, as long as they say; only instructions inside loops have steps.
-
-    What the compact form refers to is kept in the loop buffer, and so are the bodies of its loops.
-    """
+    """Check that there is a halt, that loops are closed, flat and of the stated size, with all steps inside of loops."""
     kept = target.fetch.loop_buffer_bytes
     if code.history_bytes is not None and code.history_bytes > kept:
         raise SimulationError(f"the program refers {code.history_bytes} bytes back, {target.name} keeps {kept}")

@@ -1,8 +1,8 @@
 """The in-order queues and the engines behind them.
 
-An instruction leaves its queue when its tokens are there and its engine has room: compute engines take one at a time,
-the two DMA engines a few descriptors, whose latencies overlap while their data move in queue order. It is executed when
-it starts and its cost becomes timers and a phase; when that ends, its tokens are posted.
+An instruction leaves its queue when its tokens are available and its engine has room: a compute engine takes one
+instruction at a time, a DMA engine a few descriptors, whose latencies overlap while their data move in queue order. The
+instruction is executed when it starts. Its cost becomes timers and a phase; at their end its tokens are posted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DmaEngine:
 
     def __init__(self, slots: int) -> None:
         self.free = slots
-        self.turn = 0  # which of the engine's queues is asked first: moves on with every grant
+        self.turn = 0  # the engine's queue that is considered first; it advances with every grant
 
 
 class QueueState:
@@ -129,7 +129,7 @@ class QueueState:
 
 
 def with_own(clock: Clock, queue: Queue, completed: int) -> Clock:
-    """``clock`` knowing that ``completed`` instructions of ``queue`` are complete."""
+    """Return ``clock`` updated for ``completed`` instructions of ``queue``."""
     return (*clock[:queue], completed, *clock[queue + 1 :])
 
 
@@ -170,7 +170,7 @@ class Engines:
         return all(unit.drained for unit in self.units.values())
 
     def startable(self) -> QueueState | None:
-        """A queue whose first instruction can start now: compute first, then each DMA engine's queues in turn."""
+        """Return a queue whose first instruction can start now: compute queues first, then DMA queues in turn."""
         if not self.changed:
             return None
         for unit in self._compute:
@@ -201,7 +201,7 @@ class Engines:
         unit.dirty = self.changed = True
 
     def start(self, unit: QueueState, job: StartedInstruction) -> None:
-        """``job``, already executed, begins to take time."""
+        """Start the time of ``job``, which has been executed."""
         unit.running.append(job)
         if unit.engine is not None and job.entry.instr.mnemonic != "sync":
             unit.engine.free -= 1

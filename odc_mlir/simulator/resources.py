@@ -1,8 +1,8 @@
 """Simulated time: shared bandwidth of ports and lanes (docs/npu.md, "Time"), timers and running phases.
 
-A phase has a shortest duration and needs amounts (bytes, results, symbols) of some resources; alone it takes the larger
-of that duration and amount / width of each resource. Phases that together ask for more than a resource's width share it
-equally, as round-robin arbitration does: nobody gets more than the fair share while somebody else could use it.
+A phase has a minimum duration and needs amounts (bytes, results, symbols) of resources. Alone, it takes the largest of
+its minimum duration and amount / width of each resource. Phases that request more than the width of a resource share it
+equally, as by round-robin arbitration: no phase gets more than its fair share while another could use it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Resource(IntEnum):
     ACCUMULATOR_WRITE = 7
 
 
-PORTS = (Resource.OFFCHIP, Resource.SRAM, Resource.TILE_READ, Resource.TILE_WRITE)  # those that carry bytes
+PORTS = (Resource.OFFCHIP, Resource.SRAM, Resource.TILE_READ, Resource.TILE_WRITE)  # resources that carry bytes
 
 
 def widths(target: Target) -> tuple[float, ...]:
-    """Units per cycle of every resource, in :class:`Resource` order."""
+    """Return the units per cycle of every resource, in :class:`Resource` order."""
     return (
         target.offchip.bytes_per_cycle,
         target.sram.bytes_per_cycle,
@@ -77,7 +77,7 @@ class Shares:
     def __init__(self, width: Sequence[float]) -> None:
         self.width = width
         self.running: list[ExecutionPhase] = []
-        self.blaming = False  # whether phases note what they lose to whom
+        self.blaming = False  # whether phases record their losses to other phases
         self._stale = False
 
     def add(self, phase: ExecutionPhase) -> None:
@@ -86,7 +86,7 @@ class Shares:
         self._stale = True
 
     def next_finish(self) -> float:
-        """Cycles until the first phase ends at present speeds (infinity when none runs)."""
+        """Return the cycles until the first phase ends at present speeds (infinity without phases)."""
         if self._stale:
             self._share()
             self._stale = False
@@ -114,7 +114,7 @@ class Shares:
         return done
 
     def usage(self) -> tuple[float, ...]:
-        """Units per cycle of every resource used at present speeds."""
+        """Return the units per cycle of every resource in use at present speeds."""
         load = [0.0] * len(self.width)
         for phase in self.running:
             for resource, rate in phase.rates:
@@ -137,7 +137,7 @@ class Shares:
             self._limit(resource)
 
     def _limit(self, resource: int) -> None:
-        """Lower the speeds of those that use more than a fair share of ``resource`` until it is not overcommitted."""
+        """Lower the speeds of phases that use more than a fair share of ``resource`` until it is not overloaded."""
         users = [(phase, rate) for phase in self.running for r, rate in phase.rates if r == resource]
         level = fair_level([rate * phase.speed for phase, rate in users], self.width[resource])
         for phase, rate in users:
@@ -145,9 +145,9 @@ class Shares:
                 phase.speed, phase.limiter = level / rate, resource
 
     def _settle(self, crowded: list[int]) -> None:
-        """With several crowded resources, let what one of them slows down leave room on the others.
+        """With several overloaded resources, let a phase that one slows down leave room on the others.
 
-        Fair levels of all of them are refined in turn; each assumes of a phase what the other levels allow it.
+        The levels of all resources are refined one after another; each assumes the uses that the other levels allow.
         """
         levels = dict.fromkeys(crowded, float("inf"))
         users = {resource: [self._wish(phase, resource, levels) for phase in self.running] for resource in crowded}
@@ -180,7 +180,7 @@ class Shares:
 
 
 def fair_level(wanted: Sequence[float], width: float) -> float:
-    """The largest share such that everybody getting ``min(wanted, share)`` fits in ``width`` (infinity: all fits)."""
+    """Return the largest share such that all uses ``min(wanted, share)`` fit in ``width`` (infinity: all fit)."""
     left = width
     ordered = sorted(wanted)
     for served, amount in enumerate(ordered):

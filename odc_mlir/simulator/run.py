@@ -44,7 +44,7 @@ def bind(program: Program, memories: Memories, inputs: Sequence[NDArray[Any]]) -
 
 
 def outputs(program: Program, memories: Memories) -> tuple[NDArray[Any], ...]:
-    """The outputs, copied out of their regions; raises SimulationError for one that is not all written."""
+    """Return copies of the outputs; raise SimulationError for one that is not completely written."""
     arrays = []
     for record in program.outputs:
         data, written = _bytes_of(memories, record)
@@ -57,7 +57,7 @@ def outputs(program: Program, memories: Memories) -> tuple[NDArray[Any], ...]:
 
 
 def _bytes_of(memories: Memories, record: TensorRecord) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The bytes of an input or output, and which of them hold something."""
+    """Return the bytes of an input or output, and which of them are written."""
     space = memories.regions[record.region]
     if space.data is None or space.written is None:
         raise ValueError("a timing-only run has no contents")
@@ -69,12 +69,12 @@ MemoryModel = Literal["parity", "strict"]
 Mode = Literal["fast", "stepped"]
 MODES: tuple[Mode, ...] = ("fast", "stepped")
 MEMORY_MODELS: tuple[MemoryModel, ...] = ("parity", "strict")
-INSTRUCTION_LIMIT = 2_000_000  # issued instructions: far above any model, well below what hangs a test
+INSTRUCTION_LIMIT = 2_000_000  # limit on issued instructions: far above any model, low enough to end a test
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``outputs`` in program order (empty in timing-only runs); ``trace`` None unless asked for."""
+    """Result of a run: ``outputs`` in program order (empty in timing-only runs); ``trace``, None unless requested."""
 
     outputs: tuple[NDArray[Any], ...]
     counters: Counters
@@ -94,10 +94,10 @@ def simulate(
 ) -> Result:
     """Run ``program`` once on ``inputs`` (shapes and dtypes of ``program.inputs``).
 
-    ``mode``: "stepped" takes time in steps of at most a cycle and charges the formulas of docs/npu.md, a hundred times
-    slower; it is there to check "fast", and has no trace. ``execute`` False: timing only; values are neither needed nor
-    computed, and cycles are the same, but reads before writes and races go unnoticed. Raises InputError for unfit
-    inputs, SimulationError when the program misbehaves or exceeds a limit.
+    ``mode``: "fast", or "stepped", which advances by at most a cycle and charges the formulas of docs/npu.md. It is a
+    hundred times slower, checks "fast", and has no trace. ``execute`` False: timing only. Values are neither needed nor
+    computed, and cycles are the same, but reads before writes and races are not detected. Raises InputError for unfit
+    inputs, SimulationError if the program is invalid or exceeds a limit.
     """
     if memory_model not in MEMORY_MODELS:
         raise OptionError(f"memory model {memory_model!r} is not one of {', '.join(MEMORY_MODELS)}")
@@ -196,7 +196,7 @@ class _Simulation:
             raise SimulationError(f"semaphores are not zero at halt: {counts}")
 
     def _settle(self) -> None:
-        """Start everything that can start at this instant, then note what everybody does."""
+        """Start everything that can start now, then record the state of all queues."""
         if not (self.engines.changed or self.fetch.changed):
             return
         progress = True

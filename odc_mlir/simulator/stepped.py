@@ -1,8 +1,7 @@
 """Stepped simulation: the reference for the fast one, charged by the formulas of the table, cycle by cycle.
 
-It is slow, and exists to be compared with the fast simulation: costs are written down again from the document, shares
-of resources are settled until they stand still, and nothing is kept from one step to the next but how much is left of
-what runs. Fetch, queues and values are those of the fast simulation.
+It is slow. It evaluates costs from the document, finds shares of resources by iteration, and keeps only the remaining
+amounts of phases between steps. Fetch, queues and values are those of the fast simulation.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def _move(c: Charge, address: int, area: Area, port: tuple[MemoryPort, Resource]
     burst = memory.burst_bytes
     if area.picked is not None:
         count, size = area.picked
-        rows = range(min(area.size // size, burst))  # the alignments of those that follow are the same again
+        rows = range(min(area.size // size, burst))  # the alignments of all further runs repeat
         bursts = count * max(_bursts(offset + row * size, size, burst) for row in rows)
     else:
         bursts = sum(_bursts(offset + first, size, burst) for first, size in _contiguous(area.runs or Runs(area.size)))
@@ -129,7 +128,7 @@ def _level(wanted: Sequence[float], width: float) -> float:
     """Return the largest level at which the wishes, each cut to the level, fit in ``width``."""
     if sum(wanted) <= width:
         return float("inf")
-    # from below: whoever wants less than an equal part of what is left gets it, until nobody does
+    # smallest uses first: a use below an equal part of the rest is granted, until none is
     open_wishes, left = sorted(wanted), width
     while open_wishes[0] <= left / len(open_wishes):
         left -= open_wishes.pop(0)

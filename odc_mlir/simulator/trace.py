@@ -112,7 +112,7 @@ class TokenEdge(NamedTuple):
 
 
 def edges(trace: Trace) -> list[TokenEdge]:
-    """Every token that was taken. A semaphore connects two queues, so that its tokens are taken in order."""
+    """Return every token that was taken. A semaphore connects two queues, so its tokens are taken in order."""
     posted: dict[int, list[TraceEvent | Issue]] = defaultdict(list)
     taken: dict[int, list[TraceEvent | Issue]] = defaultdict(list)
     for executed in _executed(trace):
@@ -133,10 +133,10 @@ def _executed(trace: Trace) -> Iterator[TraceEvent | Issue]:
 
 
 def windows(last_cycles: Sequence[float], cycles: int) -> list[tuple[int, int]]:
-    """Window of each operator, in rounded cycles: from the end of the previous one to its own end.
+    """Return the window of each operator, in rounded cycles: from the end of the previous one to its own end.
 
-    Operators overlap. Each is charged what passes until it ends after the one that ends before it, and the last one
-    what follows, so that the charges of a run are its cycles.
+    Operators overlap. Each is charged the time from the end of the operator before; the last one also the rest, so that
+    charges add up to the run.
     """
     found: list[tuple[int, int]] = []
     end = 0
@@ -175,7 +175,7 @@ def _names(process: str) -> Iterator[dict[str, Any]]:
 
 
 def _layers(trace: Trace) -> Iterator[dict[str, Any]]:
-    """A slice for each operator that takes cycles: its window."""
+    """Yield a slice for each operator that takes cycles: its window."""
     times: dict[int, tuple[float, float]] = {}
     for event in trace.events:
         owner = trace.program.owners[event.index]
@@ -235,7 +235,7 @@ def _arrow(number: int, edge: TokenEdge) -> Iterator[dict[str, Any]]:
 
 
 def _counters(trace: Trace, others: int) -> Iterator[dict[str, Any]]:
-    """Averages over equal intervals of time, as many as :data:`_COUNTED` allows beside so many other events."""
+    """Yield averages over equal intervals of time, as many as :data:`_COUNTED` allows beside the other events."""
     used = [r for r in _COUNTERS if any(usage[r] for _, _, usage in trace.segments)]
     samples = min(_SAMPLES, int(others * _COUNTED / (1 - _COUNTED)) // max(1, len(used)))
     if not samples or not trace.segments:

@@ -1,5 +1,5 @@
-"""Compiling on the device, in the background of an application that only runs its model.
+"""On-device compilation, in the background of an application that only runs its model.
 
-A session records what its float model computes; a process beside it quantises the model, checks how accurate that is
-and compiles it; the session switches between two runs, and goes back wherever anything fails. See docs/session.md.
+A session records what the float model computes. A separate process quantises the model, checks its accuracy and
+compiles it. The session switches to the result between two runs, and back if anything fails. See docs/session.md.
 """

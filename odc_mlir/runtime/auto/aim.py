@@ -39,10 +39,9 @@ class ExecutorOptions:
 
 @dataclass(frozen=True)
 class Original:
-    """The model as loaded: its executor, its bytes and its digest.
+    """The loaded model: its executor, its bytes and its digest.
 
-    ``path`` is a file that holds exactly the bytes with ``digest``, None where there is none; ``package`` is the
-    nnpackage that it comes from.
+    ``path``: a file with exactly the bytes of ``digest``, or None; ``package``: the nnpackage of the model.
     """
 
     executor: Executor
@@ -71,9 +70,9 @@ class Original:
         private.make_folder(path.parent, within=folder)
         try:
             if private.digest_file(path) == self.digest:
-                os.utime(path)  # it is in use
+                os.utime(path)  # a process uses it
                 return path
-        except (CacheError, OSError):  # what lies there is replaced
+        except (CacheError, OSError):  # an existing file is replaced
             pass
         private.write_file(path, self.read())
         return path
@@ -99,7 +98,7 @@ def why_not(graph: Graph) -> str | None:
             return "the model keeps state from run to run, which an exchange would lose"
         for item in called.nodes:
             node = item.node
-            if item.calls and node.spec.name != "CALL_ONCE":  # keeps what its subgraphs keep
+            if item.calls and node.spec.name != "CALL_ONCE":  # keeps the state of its subgraphs
                 work += item.calls.values()
             elif Trait.STATEFUL in node.spec.traits:
                 return f"{node.spec.name} {node.name!r} keeps state from run to run, which an exchange would lose"
@@ -116,13 +115,13 @@ ModelFile = Callable[[], Path]
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A target to compile for, by its ``name``; ``plugin`` compiles, for ``machine`` if one is named.
+    """A target to compile for, by ``name``; ``plugin`` compiles for it, or for its variant ``machine``.
 
     ``takes_floats``: the target runs float models; ``takes_codes``: it runs quantised ones. ``is_measured``: compiled
     code must be faster than host kernels, which cannot be measured for simulated or absent hardware. ``facts``
     distinguish targets in the cache: the plugin, its version and files, and the machine. ``twin``: the facts of the
-    native code that answers in place of a simulator, empty without a simulator or code generator. ``passed_over``:
-    problems with better hardware, for the status. ``others``: further targets, in case nothing can be built for this.
+    native code that answers instead of a simulator; empty without a simulator or code generator. ``passed_over``:
+    problems with better hardware, for the status. ``others``: further targets, if nothing can be built for this one.
     """
 
     name: str
@@ -234,7 +233,7 @@ def judge_model(target: TargetDescription, question: Answer) -> Answer:
     rules = target.rules_of(question["machine"])
     try:
         graph = build_graph(read_model(question["model"]))
-    except OdcError:  # such as an operator of the application's own
+    except OdcError:  # for example a custom operator of the application
         return {"reason": None}
     nodes = [item.node for item in graph.nodes]
     has_fixed_types = target.scheme is None or is_quantized(graph)

@@ -84,7 +84,9 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
         except BaseException:
             os.close(descriptor)
             raise
-        unlock(descriptor)  # its holder has just deleted the file, and somebody may hold another one by that name
+        unlock(
+            descriptor
+        )  # the holder has just deleted the file, and another process may hold a new file with this name
 
 
 def unlock(descriptor: int) -> None:
@@ -97,7 +99,7 @@ def unlock(descriptor: int) -> None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether somebody holds the lock at ``path``; a file without a holder is deleted."""
+    """Return whether a process holds the lock at ``path``; delete a file without a holder."""
     if not path.exists():
         return False
     descriptor = try_lock(path)
@@ -120,9 +122,9 @@ _MAX_RECORD_BYTES = 1 << 20
 PASSING, COVERAGE, WATCH, SLOWER = "passing", "coverage", "watch", "slower"
 KINDS = ("accuracy", "unsupported", "time", "memory", "failed", PASSING, COVERAGE, WATCH, SLOWER)
 _WITHDRAWAL_SECONDS = 10.0  # for the lock
-# Writers rename their files within moments; older ones were left by a process that was killed.
+# Writers rename their files within moments, so older ones are leftovers of killed processes.
 _STALE_SECONDS = 24 * 3600.0
-_OLD = ".old"  # suffix of results that make place for new ones
+_OLD = ".old"  # suffix of results that are being replaced
 _DAMAGED = "the cached result is damaged"
 _WAITS, _WAIT_SECONDS = 20, 0.005  # for systems that cannot replace a folder in one step
 _Identity = tuple[int, int, int]  # device and number of a folder, and the time of its last change
@@ -140,10 +142,10 @@ def make_key(facts: Mapping[str, Any]) -> str:
 class JobResult:
     """Result of a compile job: the level reached, or None and the reason for the refusal.
 
-    ``kind``, one of KINDS, classifies the reason; with a level, the reason explains why nothing better was made.
+    ``kind``, one of KINDS, classifies the reason; with a level, the reason explains why no better one was reached.
     ``budget``: the limits of the process, and the number of ``runs`` whose records were not enough. ``attempts``:
-    temporary failures in a row, the last one at ``failed_at``, in seconds since the epoch. ``latency_us``: processor
-    time of a run by level. ``twin``: name of a file of native code that may answer in place of a simulator.
+    consecutive temporary failures, the last one at ``failed_at``, in seconds since the epoch. ``latency_us``: processor
+    time of a run by level. ``twin``: name of a file of native code that may answer instead of a simulator.
     """
 
     level: str | None
@@ -163,7 +165,7 @@ class JobResult:
 
     @property
     def waits_for_records(self) -> bool:
-        """Return whether it is a refusal for lack of records."""
+        """Return whether the job was refused for lack of records."""
         return self.level is None and self.kind in (COVERAGE, WATCH)
 
     @property
@@ -218,9 +220,9 @@ class Artefacts:
         return self.folder / "locks" / key
 
     def find(self, key: str) -> tuple[Artefact | None, str | None]:
-        """The result for ``key``, or None and, where there was something, why it cannot be used; that is deleted.
+        """Return the result for ``key``, or None and the reason if an unusable result was found and deleted.
 
-        Another process may be putting a new result into its place: then it is looked at again.
+        If another process is replacing the result, look again.
         """
         place, waits = self.folder / key, _WAITS
         while True:
@@ -246,16 +248,16 @@ class Artefacts:
             os.utime(self.folder / key / RECORD_NAME)
 
     def discard(self, key: str) -> None:
-        """Delete the result for ``key``, if it is ours and can be deleted."""
+        """Delete the result for ``key``, if it belongs to this user and can be deleted."""
         remove(self._move_aside(key))
 
     def _move_aside(self, key: str, only: _Identity | None = None) -> Path:
-        """Move the result for ``key`` (``only`` this one) to the path returned, if it is ours and can be moved."""
+        """Move the result for ``key`` (``only`` this one) away, if it is ours and movable; return its path."""
         place, aside = self.folder / key, self.folder / f".{key}.{secrets.token_hex(4)}{_OLD}"
         with suppress(OSError):
             if private.is_ours(place.lstat()) and only in (None, _identity(place)):
                 os.rename(place, aside)
-                if only not in (None, _identity(aside)):  # another one had just come there
+                if only not in (None, _identity(aside)):  # another process has just put a result there
                     os.rename(aside, place)
         return aside
 
@@ -299,7 +301,7 @@ class Artefacts:
         return Artefact(self.folder / key, result, frozenset(files), _identity(self.folder / key))
 
     def _put(self, work: Path, place: Path) -> None:
-        """Move ``work`` to ``place`` and delete the result that was there, if it is ours; raises OSError."""
+        """Move ``work`` to ``place`` and delete the previous result, if it is ours; raise OSError."""
         with suppress(FileNotFoundError):
             if private.is_ours(place.lstat()) and exchange(work, place):
                 remove(work)
@@ -314,9 +316,9 @@ class Artefacts:
             self.commit(key, self.new_folder(key), result)
 
     def clean(self, key: str, refusal: JobResult | None, before: JobResult | None = None) -> None:
-        """Remove leftovers of a failed process, unless another one is at work, and store ``refusal``.
+        """Remove leftovers of a failed process, unless another one works, and store ``refusal``.
 
-        It replaces the result ``before``, but not one that another process has made meanwhile.
+        The refusal replaces the result ``before``, but no newer result of another process.
         """
         try:
             with file_lock(self.lock_path(key), seconds=0):
@@ -366,7 +368,7 @@ def _identity(place: Path) -> _Identity | None:
         found = place.lstat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns  # a number is given again to a folder that is made later
+    return found.st_dev, found.st_ino, found.st_mtime_ns  # a later folder may get the same number
 
 
 def _look(place: Path) -> tuple[Artefact | None, str | None]:
@@ -477,14 +479,14 @@ def _check_trust(found: Artefact) -> None:
 
 
 def withdraw(artefacts: Artefacts, package: Path | None, key: str, result: JobResult, refusal: JobResult) -> None:
-    """Replace a ``result`` whose answers have left the limits with a ``refusal``; failures are logged.
+    """Replace a ``result`` whose answers have left the limits by a ``refusal``; log failures.
 
-    It is withdrawn from the cache, and from ``package`` if it was installed there.
+    It is removed from the cache, and from ``package`` if it was installed there.
     """
     try:
         with file_lock(artefacts.lock_path(key), seconds=_WITHDRAWAL_SECONDS):
             found, _ = artefacts.find(key)
-            if found is not None and found.result == result:  # nobody has made another one
+            if found is not None and found.result == result:  # no process has replaced it
                 artefacts.keep_refusal(key, refusal)
     except OdcError as error:
         _log.warning("%s; later sessions may start with the rejected result", error)
@@ -506,7 +508,7 @@ class CacheEntry:
 
 
 def entries(root: Path) -> Iterator[CacheEntry]:
-    """Yield the entries of the cache ``root``, without files that a user has asked for by name (``made``)."""
+    """Yield the entries of the cache ``root``, except files that a user has requested by name (``made``)."""
     for place in _listed(root / "compiled"):
         if not place.name.startswith(".") and place.name != "locks":
             yield _entry(place, RECORD_NAME)
@@ -519,7 +521,7 @@ def entries(root: Path) -> Iterator[CacheEntry]:
 def prune(root: Path, max_bytes: int, *, keep: frozenset[str] = frozenset()) -> list[CacheEntry]:
     """Delete leftovers and the least recently used entries beyond ``max_bytes``; return the deleted ones.
 
-    Entries with names in ``keep``, and those that another process uses, stay.
+    Entries with names in ``keep`` and entries in use stay.
     """
     deleted = _sweep(root)
     found = sorted(entries(root), key=lambda entry: entry.used)
@@ -534,7 +536,7 @@ def prune(root: Path, max_bytes: int, *, keep: frozenset[str] = frozenset()) -> 
 
 
 def _sweep(root: Path) -> list[CacheEntry]:
-    """Delete leftovers of processes that were killed, and locks that nobody needs."""
+    """Delete leftovers of killed processes, and unused locks."""
     artefacts = Artefacts(root)
     compiled = artefacts.folder
     left = [place for place in _listed(compiled) if place.name.startswith(".")]
@@ -548,7 +550,7 @@ def _sweep(root: Path) -> list[CacheEntry]:
                 artefacts.lock_path(key).unlink(missing_ok=True)
     for place in _listed(root / "jobs"):
         with suppress(OdcError):
-            is_locked(place)  # which deletes it if nobody holds it
+            is_locked(place)  # which deletes it if no process holds it
     files = _listed(root / "models") + [file for place in _listed(root / "records") for file in _listed(place)]
     for file in files:
         entry = _entry(file, "")
@@ -559,7 +561,7 @@ def _sweep(root: Path) -> list[CacheEntry]:
 
 
 def _delete(root: Path, path: Path) -> bool:
-    """Delete an entry unless a process uses it; return whether it is gone."""
+    """Delete an entry unless a process uses it; return whether it is deleted."""
     if path.parent.name == "compiled":
         artefacts = Artefacts(root)
         with suppress(OdcError), file_lock(artefacts.lock_path(path.name), seconds=0):

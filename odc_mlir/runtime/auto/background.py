@@ -67,9 +67,9 @@ class Background:
             _do(task)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait until all tasks are done, at most ``seconds``; return whether they are.
+        """Wait until all tasks are done, at most ``seconds``; return whether they are done.
 
-        Where no thread can be started, do the tasks here.
+        If no thread can be started, do the tasks here.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._changed:
@@ -110,5 +110,5 @@ def poll(more: Callable[[], bool | None], seconds: float, name: str) -> Thread:
 def _do(task: Task) -> None:
     try:
         task()
-    except BaseException:  # a plugin may raise SystemExit; nobody else would hear of it
+    except BaseException:  # a plugin may raise SystemExit, which would be lost otherwise
         _log.exception("a background task has failed")

@@ -128,7 +128,7 @@ def quantize(
 
 @contextmanager
 def _fitted(model: Path, samples: Sequence[Sequence[Array]]) -> Iterator[tuple[Path, Shapes | None]]:
-    """Provide a file of ``model`` that takes ``samples``, and the input shapes to restore if it is another file."""
+    """Provide a file of ``model`` that accepts ``samples``, and the input shapes to restore if it is another file."""
     shapes = shapes_of(samples[0]) if samples else ()
     declared = [info.shape for info in build_graph(read_model(model)).input_infos()] if samples else []
     if len(declared) != len(shapes) or all(map(fits, declared, shapes)):
@@ -162,9 +162,9 @@ class CoverageError(AccuracyError):
 
 
 def check_samples(samples: Sequence[Sequence[Array]], wanted: int) -> None:
-    """Raise CoverageError if less than half of the ``wanted`` raw inputs differ, by more than noise.
+    """Raise CoverageError if less than half of the ``wanted`` raw inputs differ by more than noise.
 
-    Several processes that run the same inputs record many, but no more distinct ones than a single process.
+    Several processes that run the same inputs record many, but not more distinct ones than a single process.
     """
     if len(samples) < 2:
         return

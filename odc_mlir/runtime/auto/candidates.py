@@ -156,7 +156,7 @@ def open_artefact(
 
 
 def _compiled(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCandidate:
-    """Open the file made by a plugin; raises OdcError if it cannot run here."""
+    """Open a file that a plugin has compiled; raise OdcError if it cannot run here."""
     if not is_package(path):
         return _on_host(level, path, options)
     package = Package.from_path(path, cache=options.cache)

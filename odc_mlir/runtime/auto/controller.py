@@ -1,4 +1,4 @@
-"""On-device compilation of one session: which executor answers the next run, and what to compile next."""
+"""On-device compilation of one session: selects the executor of the next run, and the next job."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class AutoCompiler:
         self._begin_process()
 
     def _begin_process(self) -> None:
-        """Make what belongs to one process, at first and in a forked child, which has no other thread."""
+        """Create the objects of one process, at the start and in a forked child, which has no other thread."""
         self._process = os.getpid()
         self._lock = RLock()  # guards specializations
         self._changed = Condition(self._lock)  # notified whenever something has ended in the background
@@ -114,9 +114,9 @@ class AutoCompiler:
         self._specialization(shapes)
 
     def settled(self, inputs: Sequence[Array]) -> ExecutorCandidate | None:
-        """Return the executor for ``inputs`` if nothing is left to decide about it, so :meth:`answered` can be omitted.
+        """Return the executor for ``inputs`` if no decision is pending, so that :meth:`answered` can be omitted.
 
-        Its watch still has to be asked.
+        The caller must still consult its watch.
         """
         spec = self._current
         if spec is None or (found := spec.settled) is None or self._process != os.getpid():
@@ -129,16 +129,16 @@ class AutoCompiler:
     def candidates(
         self, inputs: Sequence[Array], *, admitted: bool | None = None
     ) -> Iterator[ExecutorCandidate | None]:
-        """Return executors that may answer for ``inputs``, best first, and None for the model itself.
+        """Return executors that may answer for ``inputs``, best first, and None for the original model.
 
-        Native code of the model does not answer while runs are missing that must be recorded. ``admitted``: the
-        verdict of the watch about these inputs, if it was asked.
+        Native code of the model does not answer while runs still have to be recorded. ``admitted``: the decision of the
+        watch about these inputs, if it was consulted.
         """
         self._check_process()
         with self._lock:
             spec = self._current = self._specialization(shapes_of(inputs))
             self._last_run = time.monotonic()
-            is_recording = (  # runs of the model itself are missing for the next step
+            is_recording = (  # the next step needs more runs of the original model
                 spec.quantized.collects
                 and not self._needs_no_records
                 and self.recorder.runs(spec.shapes) < self._records_needed(spec)
@@ -156,7 +156,7 @@ class AutoCompiler:
         return None if self._current is None else self._current.watch
 
     def wants_records(self, shapes: Shapes) -> bool:
-        """Return whether runs of the model itself are recorded: enough for any try, but not for ever."""
+        """Return whether runs of the original model are recorded; the number for all attempts is bounded."""
         spec = self._specialization(shapes)
         if self._is_quantized or not spec.quantized.collects:
             return False
@@ -169,7 +169,7 @@ class AutoCompiler:
         failed: Sequence[tuple[ExecutorCandidate, OdcError]],
         inputs: Callable[[], Sequence[Array]] | None = None,
     ) -> None:
-        """Take note of an answer by ``candidate`` (None: the model itself) to ``inputs``, after others had failed."""
+        """Record that ``candidate`` (None: the original model) has answered ``inputs``, after others had failed."""
         with self._lock:
             spec = self._specialization(shapes)
             if spec.sample is None and inputs is not None:
@@ -230,7 +230,7 @@ class AutoCompiler:
                 self._start_next(self._current)
 
     def retry(self) -> None:
-        """Forget the outcome for the shapes last run and start again, unless a process works; what serves goes on."""
+        """Forget the outcome for the last shapes and start again, unless a process works; the active result stays."""
         self._check_process()
         with self._lock:
             spec = self._current
@@ -339,7 +339,7 @@ class AutoCompiler:
         self._later(partial(self._open_stored, spec, track))
 
     def _serving(self, spec: Specialization, track: Track) -> Serving:
-        """Return what serves on, or else the quantised model of other shapes, which serves these on the host."""
+        """Return the active result, or else the quantised model of other shapes, which can run these on the host."""
         if track is spec.direct or track.state.serving.candidates:
             return track.state.serving
         base = states.NOTHING if self._base is None else self._base
@@ -369,7 +369,7 @@ class AutoCompiler:
         """Return whether something is done in the background."""
         return any(spec.is_busy for spec in self.specializations.values())
 
-    # What is next.
+    # Next steps.
 
     def _start_next(self, spec: Specialization) -> None:
         """Start the next process for ``spec``, if it may start."""
@@ -421,7 +421,7 @@ class AutoCompiler:
     # Processes.
 
     def _start(self, spec: Specialization, track: Track, *, again: bool = False) -> None:
-        """Start a process for a track; ``again``: the result that serves is not as good as it could be."""
+        """Start a process for a track; ``again``: a better result than the active one may be possible."""
         is_direct = track is spec.direct
         records = not (again or is_direct or self._needs_no_records)
         base = None if again or is_direct or self._base is None else self._base.artefact
@@ -527,7 +527,7 @@ class AutoCompiler:
                 track.on(TrackEvent.PROGRESS, replace(state, is_queued=step == jobs.QUEUED, scheme=scheme, phase=phase))
 
     def _ended(self, spec: Specialization, track: Track, ending: jobs.Ending, before: JobResult | None) -> None:
-        """Conclude a process: in a thread of its supervisor. ``before``: the stored result when it began."""
+        """Handle the end of a process, in a thread of its supervisor. ``before``: the stored result at its start."""
         with self._lock:
             track.end()
         self._in_background(spec, track, partial(self._conclude, spec, track, ending, before))
@@ -536,7 +536,7 @@ class AutoCompiler:
         """Do ``work`` on a track that is Opening; whatever happens, it ends in another state."""
         try:
             work()
-        except Exception as error:  # nobody else would hear of it
+        except Exception as error:  # the exception would be lost otherwise
             _log.exception("a result cannot be used")
             with self._lock:
                 if isinstance(track.state, states.Opening):
@@ -567,7 +567,7 @@ class AutoCompiler:
         self._fail(spec, track, reason, passing=ending.kind == artefacts.PASSING or ending.problem is None)
 
     def _fail(self, spec: Specialization, track: Track, reason: str, *, passing: bool) -> None:
-        """A process could not be started (the state is Working), or has made nothing (Opening)."""
+        """Handle a process that could not be started (state Working) or has made no result (state Opening)."""
         if track is spec.direct:
             self._refuse_direct(spec, track, reason, artefacts.PASSING if passing else None)
             return
@@ -587,7 +587,7 @@ class AutoCompiler:
                 track.on(TrackEvent.REFUSE, states.Rejected(reason=reason, serving=state.serving, retry_at=retry_at))
 
     def _lose(self, spec: Specialization, model: Path) -> None:
-        """The quantised model of other shapes has been deleted, so these shapes are recorded as the first ones."""
+        """Handle the loss of the quantised model of other shapes: record these shapes as the first ones."""
         with self._lock:
             self._base, state = None, spec.quantized.state
             if isinstance(state, states.Working) and state.leaving is not None:
@@ -632,7 +632,7 @@ class AutoCompiler:
         self._take(spec, track, found, None if seconds is None else time.monotonic() + seconds)
 
     def _collect(self, spec: Specialization, track: Track, reason: str | None = None, **facts: Any) -> None:
-        """Nothing can be opened: begin to collect, or wait for the turn of the direct track."""
+        """Handle that no result can be opened: begin to collect, or wait for the turn of the direct track."""
         with self._lock:
             reason, serving = reason or track.state.reason, self._serving(spec, track)
             track.on(TrackEvent.WAIT, states.Collecting(reason=reason, serving=serving, **facts))
@@ -705,10 +705,10 @@ class AutoCompiler:
             self._refuse_direct(spec, track, reason or "nothing was made", None, artefact.result)
 
     def _take_refusal(self, spec: Specialization, track: Track, result: JobResult, retry_at: float | None) -> None:
-        """Wait for more records if that helps, but not after a process of ours was given all that is waited for.
+        """Wait for more records if that can help, and if our process did not already have the maximum.
 
-        Another session's refusal may be of fewer records than there are by now. A withdrawal by a watch says nothing
-        of their number.
+        A refusal by another session may be based on fewer records than there are now. A withdrawal by a watch does not
+        depend on their number.
         """
         with self._lock:
             state = track.state
@@ -728,7 +728,7 @@ class AutoCompiler:
     def _refuse_direct(
         self, spec: Specialization, track: Track, reason: str, kind: str | None, result: JobResult | None = None
     ) -> None:
-        """There is no native code of the float model: go on to the next target if this one runs nothing else."""
+        """Handle missing native code of the float model: try the next target if this one runs nothing else."""
         with self._lock:
             track.on(TrackEvent.REFUSE, states.Rejected(reason=reason, result=result))
             if result is None or result.level is None:
@@ -738,9 +738,9 @@ class AutoCompiler:
             self._aim_at_next(spec, reason, kind)
 
     def _aim_at_next(self, spec: Specialization, reason: str, kind: str | None) -> bool:
-        """If the target was left to us and nothing can be built for it, take the next one, from the next run on.
+        """Try the next target from the next run on, if the user chose none and nothing can be built for this one.
 
-        It does nothing if the records caused the refusal, or if compiled code for the target already serves.
+        Do nothing if the records caused the refusal, or if compiled code for the target is active.
         """
         aim = self._aim
         others = [other for other in self.specializations.values() if other is not spec]
@@ -762,14 +762,14 @@ class AutoCompiler:
     # Watching.
 
     def _new_watch(self, verdict: dict[str, Any] | None) -> Watch | None:
-        """Return a watch of answers that ``verdict`` is about, None if nobody wants it."""
+        """Return a watch of answers for ``verdict``; None if watching is off."""
         if not self.settings.watch or self._is_quantized:
             return None
         terms = Terms.of(verdict, self.settings.shadow_share)
         return Watch(terms, self._original.another(self._options), weakly(self.leave))
 
     def leave(self, reason: str) -> None:
-        """Answers have left the limits: the model itself serves again, for all shapes, and more runs are recorded."""
+        """Return to the original model for all shapes, because answers have left the limits, and record more runs."""
         with self._lock:
             _log.warning("back to the original model: %s", reason)
             self._base = None
@@ -778,7 +778,7 @@ class AutoCompiler:
                     self._leave(spec, reason)
 
     def _leave(self, spec: Specialization, reason: str, result: JobResult | None = None) -> None:
-        """Collect more than before, and withdraw the result that served, or was made meanwhile."""
+        """Collect more runs than before, and withdraw the active result, or the one made meanwhile."""
         track = spec.quantized
         if result is None and track.state.serving.artefact is not None:
             result = track.state.serving.artefact.result

@@ -28,7 +28,7 @@ from odc_mlir.runtime.auto.artefacts import PASSING, Artefacts, is_final, make_k
 from odc_mlir.runtime.auto.settings import AutoSettings, Phase
 from odc_mlir.runtime.forks import mend_after_fork
 
-# A worker ends itself when its time is over, unless it is stuck in compiled code.
+# A worker ends when its time is over, unless it hangs in compiled code.
 _GRACE_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 16
 _POLL_SECONDS = 0.1
@@ -73,15 +73,15 @@ TIMES_ENOUGH = 4
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``model`` is a file whose content must have ``digest``; ``quantized``: it is quantised already.
+    """A compile job. ``model``: a file whose content must have ``digest``; ``quantized``: it is quantised already.
 
-    ``shapes`` are the input shapes; ``fixed_shapes`` are the same, to give to the model, None where they are its own.
-    ``package``: the nnpackage to install the result in. ``again``: the stored result is not good enough. ``target``:
-    facts of the target. ``runs`` are recorded; from ``patience_runs`` runs on, records that hardly vary are accepted,
-    0 disables the check. ``verdict``: of a model that is quantised already. ``direct``: the float model itself is
-    compiled. ``rival`` serves now, as a package (None: the model itself, by host kernels): with ``must_be_faster`` the
-    result must be faster here. ``twin``: the plugin for native code of the same model, which answers in place of a
-    simulator; None without one. ``processes``: the most compile processes at once.
+    ``shapes``: the input shapes; ``fixed_shapes``: the same, if the model has others, or None. ``package``: the
+    nnpackage to install the result in. ``again``: the stored result is not good enough. ``target``: facts of the
+    target. ``runs``: number of recorded runs; from ``patience_runs`` runs on, records that hardly vary are accepted (0:
+    always). ``verdict``: of a model that is quantised already. ``direct``: compile the float model. ``rival``: the
+    active package (None: host kernels run the model); with ``must_be_faster``, the result must be faster here.
+    ``twin``: plugin for native code of the same model, which answers instead of a simulator, or None. ``processes``:
+    limit on compile processes at once.
     """
 
     key: str
@@ -163,7 +163,7 @@ def progress_line(step: str, **facts: Any) -> bytes:
 
 
 def read_progress(line: bytes) -> dict[str, Any] | None:
-    """Return the facts of such a line, None for other text that the process prints."""
+    """Parse a progress line; return None for other text that the process prints."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -180,10 +180,11 @@ class Ending:
 
 
 class Supervisor:
-    """One compile process, watched by a thread, which calls ``tell`` with each step and ``ended`` with the end.
+    """Supervision of a compile process by a thread. It calls ``tell`` for each step, and ``ended`` at the end.
 
-    The process starts when one of the places for compile processes is free, which all sessions of the user share. A
-    place is a file lock that the process holds as well, so it is free when the process has ended, whoever started it.
+    The process starts when a place for compile processes is free; all sessions of the user share the places. A place is
+    a file lock. The process holds it too, so the place is free when the process has ended, whatever happens to its
+    parent.
     """
 
     command: tuple[str, ...] = ()  # replaces the worker
@@ -206,7 +207,7 @@ class Supervisor:
         self._thread.start()
 
     def after_fork(self) -> None:
-        """In a child process: close the copies of descriptors, which would keep the locks."""
+        """In a child process, close the copies of descriptors, which would keep the locks."""
         for descriptor in (self._place, self._interest):
             if descriptor is not None:
                 os.close(descriptor)
@@ -272,7 +273,7 @@ class Supervisor:
         if has_waited and not job.again:
             found, _ = Artefacts(Path(job.folder)).find(job.key)
             if found is not None and is_final(found.result, job.budget, time.time()):
-                return Ending(None)  # made by the process that was waited for
+                return Ending(None)  # the awaited process has made it
         return None
 
     def _watch(self, tell: Callable[[dict[str, Any]], None]) -> Ending:
@@ -282,7 +283,7 @@ class Supervisor:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=isolated_environment(**ONE_BLAS_THREAD),
-            cwd=os.path.abspath(os.sep),  # until it has made a folder of its own
+            cwd=os.path.abspath(os.sep),  # until it has created its own folder
             start_new_session=True,
             pass_fds=() if self._place is None else (self._place,),
         )

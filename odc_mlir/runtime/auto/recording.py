@@ -37,9 +37,9 @@ _SECONDS_PER_APPEND = 1.0
 _INPUTS_KEPT = 32
 # Sets of input shapes with a recorder of their own; another one takes over the recorder of the longest unused.
 _SHAPES_KEPT = 8
-# Batches that wait for a store that another process may hold; further ones are dropped and counted.
+# Limit on batches that wait for a locked store; further batches are dropped and counted.
 _BATCHES_WAITING = 32
-# Bytes of values that wait for their statistics. Beyond that, the run that adds a batch computes them itself.
+# Limit on the bytes of values without statistics. Beyond it, the run that adds a batch computes the statistics.
 _MOST_UNSEEN_BYTES = 64 << 20
 _STORE_WAIT_SECONDS = 0.2
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # then the batch is dropped
@@ -65,7 +65,7 @@ class RecordsPlace(NamedTuple):
 
 @dataclass(slots=True)
 class _Gathering:
-    """Runs on inputs of one set of shapes that belong to no batch yet; ``inputs`` are the last ones."""
+    """Runs on inputs of one set of shapes that are in no batch yet; ``inputs``: the last inputs."""
 
     recorder: Recorder
     runs: int = 0
@@ -96,7 +96,7 @@ class RunRecorder:
 
     def __init__(self, graph: Graph, find_place: Callable[[], RecordsPlace]) -> None:
         self.refused: str | None = None
-        self.keeps_all = False  # the application wants the records whatever is made of them
+        self.keeps_all = False  # the application has requested the records
         self.dropped_runs = 0
         self.last_inputs: list[Array] | None = None
         self._problem: str | None = None
@@ -116,9 +116,9 @@ class RunRecorder:
         return self._place
 
     def _begin(self) -> None:
-        """Start with nothing gathered, also in a child process, whose parent keeps its records."""
+        """Start without runs, also in a child process, because the parent keeps its records."""
         self._process = os.getpid()
-        self._lock = RLock()  # guards what is gathered
+        self._lock = RLock()  # guards the gathered runs
         self._counts = RLock()  # guards counters; never held while anything else is done
         self._background.begin()
         self._gatherings: OrderedDict[Shapes, _Gathering] = OrderedDict()
@@ -133,7 +133,7 @@ class RunRecorder:
             self._begin()
 
     def run(self, executor: Executor, inputs: Sequence[Array], observe: Observer | None = None) -> list[Array]:
-        """``executor.run(inputs, observe=observe)``, recorded; raises what that raises."""
+        """Return ``executor.run(inputs, observe=observe)`` and record it; raise the errors of this call."""
         self._check_process()
         with self._lock:
             if self.refused is not None:
@@ -165,7 +165,7 @@ class RunRecorder:
         return found
 
     def _keep(self, gathering: _Gathering, inputs: Sequence[Array]) -> None:
-        """Keep a copy of raw inputs until they are stored, within bounds; of large ones only the last."""
+        """Keep a copy of raw inputs until they are stored, within bounds; of large inputs keep only the last."""
         self.last_inputs = [array.copy() for array in inputs]
         gathering.inputs.append(self.last_inputs)
         room = _INPUT_BYTES // len(self._gatherings)
@@ -224,7 +224,7 @@ class RunRecorder:
         return self._store(create=False, wait_seconds=0) if os.path.lexists(self.place.path) else None
 
     def look(self) -> None:
-        """Read from the store what other processes have recorded: now if possible, else in the background."""
+        """Read the records of other processes from the store: now if possible, otherwise in the background."""
         self._check_process()
         if self._has_looked:
             return
@@ -271,7 +271,7 @@ class RunRecorder:
             self._hand_over_all()
 
     def finish(self) -> None:
-        """Store everything recorded; drop what takes too long."""
+        """Store all records; drop records whose storage takes too long."""
         self.hand_over()
         _end(self._background)
 
@@ -327,7 +327,7 @@ class RunRecorder:
             prune(self.place.root, self.place.cache_bytes, keep=frozenset({self.place.digest}))
 
     def _opened(self) -> RecordStore:
-        """Return the store, made if there is none. A damaged one is moved aside first."""
+        """Return the store, created if missing. A damaged store is moved aside first."""
         from odc_mlir.calibration.records import RecordStore
         from odc_mlir.formats import private
         from odc_mlir.runtime.auto.artefacts import file_lock

@@ -23,12 +23,12 @@ SCHEMA_VERSION = 1
 class Phase(StrEnum):
     """The phase for one set of input shapes."""
 
-    FLOAT = "float"  # nothing is known yet, and the model runs as it is
+    FLOAT = "float"  # the session has not looked for results yet; the original model answers
     COLLECTING = "collecting"
     QUANTIZING = "quantizing"
     CHECKING = "checking"
     COMPILING = "compiling"
-    ACTIVE = "active"  # something better than the model itself serves
+    ACTIVE = "active"  # an executor other than the original model answers
     REJECTED = "rejected"  # nothing does, for a reason
 
 
@@ -38,7 +38,7 @@ class Level(StrEnum):
     COMPILED = "compiled"
     DIRECT = "direct"  # native code of the float model
     QUANTIZED = "quantized"  # the quantised model, on the host
-    ORIGINAL = "original"  # the model as it was loaded
+    ORIGINAL = "original"  # the original model
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class Fallback:
 
 @dataclass(slots=True)
 class AutoStatus:
-    """The status of a session; :meth:`to_json` has stable keys.
+    """Status of on-device compilation; :meth:`to_json` has stable keys.
 
-    ``serving`` computed the last answer, or will compute the first; ``progress`` is from 0 to 1. ``reason`` explains
-    the phase if necessary. ``shapes``: the input shapes that the status is about. ``notes``: other facts, such as
-    ignored settings. ``watch``: facts of the watch while a result serves; see watch.py. ``latency_us``: processor time
-    of a run by level, measured here side by side. ``cycles``: of a run on simulated hardware, which does not answer.
+    ``serving`` computed the last answer, or will compute the first. ``progress`` is from 0 to 1. ``reason`` explains
+    the phase, if necessary. ``shapes``: input shapes of this status. ``notes``: other facts, such as ignored settings.
+    ``watch``: facts of the watch of an active result; see watch.py. ``latency_us``: processor time of a run by level,
+    measured here side by side. ``cycles``: cycles of a run on simulated hardware that does not answer.
     """
 
     enabled: bool = False
@@ -98,20 +98,20 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "ODC_TARGET": AUTO,  # a device that is here, else the processor
         "ODC_QUANT_TYPE": "",  # the target's choice
-        # Ten runs are what upstream's documents use, and the fewest of which two can be held back for checking.
+        # Ten runs are the default of ONE, and the smallest number that leaves two held-out runs for the check.
         "ODC_RECORDS": "10",
         "ODC_ACC_METRIC": "",  # the quantiser's choice, which depends on the model
         "ODC_ACC_LIMIT": "",
         "ODC_TRIGGER": "after-records",
         "ODC_PREF": "default",
-        "ODC_TIMEOUT_S": "600",  # a background job that takes longer is no help to anyone who waits for it
-        "ODC_MEM_LIMIT_MB": "4096",  # of address space, of which numpy and BLAS reserve much more than they use
+        "ODC_TIMEOUT_S": "600",  # a longer background job would not help an application
+        "ODC_MEM_LIMIT_MB": "4096",  # of address space; numpy and BLAS reserve much more than they use
         PROCESSES_VARIABLE: "1",  # compile processes of the user at once, whatever number of sessions and models
         CACHE_VARIABLE: "",
         LIMIT_VARIABLE: str(DEFAULT_LIMIT_MB),
         "ODC_UPDATE_PACKAGE": "0",
         "ODC_WATCH": "1",
-        # Of the time that answers take: what nobody notices, and enough to find in minutes what would go on for ever.
+        # Share of the time for answers: too small to notice, and enough to find a lasting problem within minutes.
         "ODC_WATCH_PERCENT": "2",
     }
 )

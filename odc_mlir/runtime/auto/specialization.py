@@ -68,9 +68,10 @@ class New(TrackState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening(TrackState):
-    """A result, stored or just made, is read, opened and verified in the background.
+    """A result, stored or new, is read, opened and verified in the background.
 
-    The process had ``runs`` records. ``leaving``: answers have left the limits, so the result must not be used.
+    ``runs``: number of records of the process. ``leaving``: answers have left the limits, so the result must not be
+    used.
     """
 
     phase: Phase = Phase.FLOAT
@@ -135,7 +136,7 @@ class TrackEvent(StrEnum):
     PROGRESS = "progress"
     END = "end"  # of the process
     SERVE = "serve"  # executors are open and verified
-    KEEP = "keep"  # nothing better was made
+    KEEP = "keep"  # no better result was made
     VERIFY = "verify"  # an executor for which no input was known before
     GIVE_UP = "give up"  # an executor that has failed; others remain
     EXHAUST = "exhaust"  # the last executor has failed
@@ -223,7 +224,7 @@ class Track:
 
     @property
     def is_due(self) -> bool:
-        """Return whether it is time for another try."""
+        """Return whether the next attempt may start."""
         return not self.is_busy and self.retry_at is not None and time.monotonic() >= self.retry_at
 
     @property
@@ -236,18 +237,18 @@ class Track:
 
     @property
     def collects(self) -> bool:
-        """Return whether runs of the model itself are recorded, also during the first look for a stored result."""
+        """Return whether runs of the original model are recorded, also during the first look for a stored result."""
         state = self.state
         return isinstance(state, Collecting) or (isinstance(state, Opening) and state.phase is Phase.FLOAT)
 
     def start(self, phase: Phase) -> None:
-        """A process starts. A reason why records were not enough stays: it is why the model itself answers."""
+        """Enter Working. The reason why records were not enough stays, because the original model still answers."""
         state = self.state
         reason = None if state.serving.candidates else state.reason
         self.on(TrackEvent.START, Working(phase=phase, reason=reason, serving=state.serving))
 
     def end(self) -> None:
-        """The process has ended."""
+        """Handle the end of the process."""
         state = self.state
         assert isinstance(state, Working)
         facts = {name: getattr(state, name) for name in ("reason", "serving", "phase", "runs", "scheme", "leaving")}
@@ -263,13 +264,13 @@ class Track:
         return True
 
     def verified(self) -> None:
-        """The candidate is verified."""
+        """Handle the verification of the candidate."""
         state = self.state
         assert isinstance(state, Verifying)
         self.on(TrackEvent.SERVE, Active(reason=state.reason, serving=state.serving, retry_at=state.retry_at))
 
     def leave_at_end(self, reason: str) -> bool:
-        """Do not use the result that is being made, if there is one: it is made from a result that has failed."""
+        """Do not use the result in progress, if any: it is based on a result that has failed."""
         state = self.state
         if not isinstance(state, (Opening, Working)):
             return False
@@ -290,7 +291,7 @@ class Track:
             self.on(TrackEvent.EXHAUST, Rejected(reason=reason, result=self.result))
 
     def abandon(self) -> None:
-        """In a forked child: nobody works on it here, so what served serves on, or records are collected."""
+        """In a forked child without workers, keep the active result, or collect records."""
         state = self.state
         if isinstance(state, BUSY):
             is_served = state.serving.artefact is not None and state.serving.candidates
@@ -302,12 +303,11 @@ class Track:
 
 @dataclass(slots=True)
 class Specialization:
-    """The model for inputs of ``shapes``: its tracks, and facts about its runs.
+    """State for inputs of ``shapes``: tracks, and facts about runs.
 
-    ``direct`` is the track to native code of the float model, for targets that run it. ``fallbacks`` is the log of
-    failures, ``sample`` are inputs that were run, ``served`` computed the last answer. ``asked``: the user wants the
-    next step to start. ``settled``: the executor for these shapes, once no job, verification or record is
-    pending.
+    ``direct``: track to native code of the float model, for targets that run it. ``fallbacks``: log of failures.
+    ``sample``: inputs of a run. ``served``: executor of the last answer. ``asked``: the user has requested the next
+    step. ``settled``: the executor for these shapes, if no job, verification or record is pending.
     """
 
     shapes: Shapes
@@ -340,7 +340,7 @@ class Specialization:
         return next(iter(self.direct.state.serving.candidates), None) if self.direct is not None else None
 
     def candidates(self, *, direct: bool) -> list[ExecutorCandidate]:
-        """The executors that answer in place of the model, best first; ``direct``: with the direct track's."""
+        """Return the executors that may replace the model, best first; ``direct``: include the direct track's."""
         found = list(self.quantized.state.serving.candidates)
         if not direct or self.direct_candidate is None:
             return found
@@ -375,7 +375,7 @@ class Specialization:
         return Level.ORIGINAL if self.direct_candidate is None else Level.DIRECT
 
     def restart(self, reason: str | None) -> None:
-        """Let the next run begin as if nothing had been made; with a ``reason`` nothing serves until then."""
+        """Let the next run begin without results; with a ``reason``, no result may answer until then."""
         serving = NOTHING if reason is not None else replace(self.quantized.state.serving, artefact=None)
         self.direct = None
         if not isinstance(self.quantized.state, New):
@@ -388,7 +388,7 @@ class Specialization:
             if any(item is candidate for item in track.state.serving.candidates):
                 track.give_up(candidate, f"{candidate.level}: {reason}")
 
-    # What users see.
+    # Facts for the status.
 
     @property
     def phase(self) -> Phase:

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 # A run with more than this share of its input elements outside of the ranges is answered by the float model.
 _OUTSIDE_SHARE = 0.05
-# So many such runs among the last ones mean that the inputs have changed for good.
+# This many runs out of range, among the last ones, mean a lasting change of inputs.
 _RECENT_RUNS, _MOST_OUTSIDE = 32, 4
 # A single answer is no proof; so many, judged together, are.
 _FEWEST_SHADOWS = 4
@@ -138,8 +138,8 @@ class Watch:
         self._make = reference
         self._reference: Executor | None = None
         self._leave = [leave]  # taken out by whoever calls it: no lock, which a child process might inherit locked
-        self._paid: deque[tuple[float, float | None]] = deque()  # what shadow runs have cost, and the runs alone
-        self._executor: Executor | None = None  # what the following belong to
+        self._paid: deque[tuple[float, float | None]] = deque()  # time of shadow runs, and of runs
+        self._executor: Executor | None = None  # the result that the following belong to
         self._ranges: tuple[InputRange, ...] = ()
         self._counter: EndCounter | None = None
         self._counted = 0
@@ -209,7 +209,7 @@ class Watch:
         expected = seconds if self._expected_seconds is None else self._expected_seconds
         if self._leave and (self._credit_seconds >= expected or self._urgent) and self.join(0):
             start = time.perf_counter()
-            # The application may write into its inputs as soon as it has its answer.
+            # The application may overwrite its inputs as soon as it has the answer.
             copies = [array.copy() for array in inputs]
             self._thread = Thread(target=self._shadow, args=(copies, list(outputs)), name="odc-shadow", daemon=True)
             self._thread.start()
@@ -277,7 +277,7 @@ class Watch:
                 self._compare(self._reference.run(inputs), outputs)
         except OdcError as error:
             self.facts.shadows_off = str(error)
-        except Exception as error:  # a background thread has nobody else to tell
+        except Exception as error:  # a background thread cannot raise it
             _log.exception("a shadow run failed")
             self.facts.shadows_off = f"{type(error).__name__}: {error}"
         finally:
@@ -320,7 +320,9 @@ class Watch:
 
     def _holds(self, limit: Limit, errors: Sequence[Errors]) -> bool:
         limit = replace(limit, output=None)  # errors are of that alone
-        if limit.metric.endswith("_match"):  # a share of few samples: what chance may do is no reason to leave
+        if limit.metric.endswith(
+            "_match"
+        ):  # for a share of few samples, a difference within chance is no reason to leave
             count, share = self._compared, min(1.0, max(0.0, limit.bound))
             missed = math.floor(count * (1.0 - share) + 2.0 * math.sqrt(count * share * (1.0 - share)))
             limit = Limit(limit.metric, min(share, 1.0 - max(1, missed) / count))
@@ -385,7 +387,7 @@ def input_ranges(graph: Graph) -> tuple[InputRange, ...]:
 
 
 def _codes_of(graph: Graph, index: int) -> Iterator[TensorInfo]:
-    """Yield the tensors with the codes of the input ``index``: itself, or the results of all its readers."""
+    """Yield the tensors with the codes of input ``index``: the input, or the results of all its readers."""
     if _is_coded(graph.tensors[index]):
         yield graph.tensors[index]
         return

@@ -1,7 +1,7 @@
 """The compile process, started by :class:`odc_mlir.runtime.auto.jobs.Supervisor` with a job on standard input.
 
 It quantises, checks and compiles, and stores the result in the cache, or the reason for a failure. It holds the lock of
-its key, limits itself in time and memory, and ends when no session wants its result. Its progress goes to standard
+its key, limits its time and memory, and ends when no session wants its result. It prints its progress to standard
 output.
 """
 
@@ -37,15 +37,15 @@ from odc_mlir.runtime.auto.settings import Level
 
 # With a smaller share of processor time, the process was kept waiting by a busy machine, or by something that hangs.
 _BUSY_SHARE = 0.5
-_PLUGIN_FACTS = len(("plugin", "version", "files"))  # of the facts of a target; those of the machine follow
+_PLUGIN_FACTS = len(("plugin", "version", "files"))  # number of facts of a target; facts of the machine follow
 _NICENESS = 10  # the application's runs come first
 # System messages of transient disk errors (full, over quota, read-only, damaged, no access), in errors of any class.
 _TRANSIENT = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES))
-# A process without a session goes on for a moment: it may be about to end, or another session may want its result.
+# Seconds that a process without a session continues, because another session may want its result.
 _RELEASED_SECONDS = 0.5
 _INTEREST_SECONDS = 0.25
 _UNWIND_SECONDS = 0.5
-_DEFAULT_SCHEME = "int8"  # of targets that do not say what they want
+_DEFAULT_SCHEME = "int8"  # for targets without a preference
 
 
 class _OutOfTimeError(Exception):
@@ -133,7 +133,7 @@ class Worker:
     def _fill(self, work: Path, found: artefacts.Artefact | None) -> None:
         """Fill the folder ``work``; files made before an error stay.
 
-        The quantised model of a result ``found`` is reused: only later steps had failed.
+        If a result ``found`` has a quantised model, reuse it: only later steps had failed.
         """
         job, result = self.job, self.result
         if not os.path.exists(job.model):
@@ -211,7 +211,7 @@ class Worker:
                 records=Path(job.records),
                 metric=job.metric,
                 limit=job.limit,
-                # Compiling needs time as well, and the quantiser uses all that it is allowed.
+                # Share of the time for the quantiser, which uses all its time; compiling needs the rest.
                 max_seconds=job.seconds / 2,
                 target=job.machine,
                 progress=lambda text, done, total: self.announce("quantizer", text=text),
@@ -242,7 +242,7 @@ class Worker:
         )
 
     def _compile_twin(self, source: Path, work: Path, plugin: str) -> str | None:
-        """Compile native code that may run in place of the simulator; without it, host kernels run."""
+        """Compile native code that may run instead of the simulator; without it, host kernels run."""
         made = work / f"{artefacts.TWIN_STEM}.{extension_of(plugin)}"
         limits = Limits(max(0.1, self._deadline - time.monotonic()) / 2, self.job.memory_bytes)
         try:

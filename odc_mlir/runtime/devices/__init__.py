@@ -41,7 +41,10 @@ class MissingDevice:
         self.reason = reason
 
     def attached(self) -> Sequence[str]:
-        """Return no targets."""
+        """Return the targets whose hardware a device reports, best first, and the problems of devices that failed.
+
+        Devices of plugins come first, because they know other hardware. Simulators report nothing.
+        """
         return ()
 
     def load(self, data: bytes) -> DeviceProgram:
@@ -96,9 +99,9 @@ def device_facts(extension: str) -> DeviceFacts | None:
 
 
 def open_device(extension: str) -> Device:
-    """Return the device for files of this extension; without one, a MissingDevice with the reason.
+    """Return the device for this file extension; without one, a MissingDevice with the reason.
 
-    Our own device stands in for one of another package that fails.
+    Our own device replaces a plugin's device that fails.
     """
     failure: PackageError | None = None
     for source in sources_of(extension):

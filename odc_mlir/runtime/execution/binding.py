@@ -15,10 +15,10 @@ from odc_mlir.ops.spec import Array, QuantParams, ResultType, Shape, TensorInfo
 
 
 class InputBinder:
-    """Binds the arrays of each run to the graph inputs ``infos``, whose tensor indices are ``indices``.
+    """Binding of a run's arrays to the graph inputs ``infos`` with the tensor indices ``indices``.
 
-    Element types must be the model's own and static dimensions must agree; unknown dimensions take any size, and with
-    ``resize`` static ones too. ``shapes`` are the last bound shapes: the same object as long as they do not change.
+    Arrays must have the model's element types and static dimensions. Unknown dimensions accept any size; with
+    ``resize``, static ones do, too. ``shapes``: the last bound shapes, the same object as long as they do not change.
     """
 
     def __init__(self, infos: Sequence[TensorInfo], *, indices: Sequence[int] = (), resize: bool = False) -> None:

@@ -45,16 +45,17 @@ _SHAPES_KEPT = 4
 
 
 class Executor:
-    """Runs ``units`` of ``graph``; kernels are prepared once for each set of input shapes.
+    """Execution of ``units`` of ``graph``; kernels are prepared once for each set of input shapes.
 
-    ``max_bytes`` bounds the operands and results that are live at one time (default: the variable
-    ODC_MAX_ACTIVATION_BYTES, else 768 MiB); temporaries of kernels are small. ``resize`` accepts inputs
-    whose static dimensions differ from the model's. Variable tensors start at real zero. They, the graph's states,
-    resource variables, hash tables and random number generators keep their contents from run to run, until
-    :meth:`reset`. A run that raises leaves the graph's states as they were. ``context`` has the
-    choices for all kernels; ``calls`` is for executors of subgraphs only. Threads that share an executor take turns;
-    executors of their own run in parallel. In a process that was forked during a run of another thread, the state is
-    reset.
+    ``max_bytes`` limits the operands and results that are live at one time (default: the variable
+    ODC_MAX_ACTIVATION_BYTES, else 768 MiB); temporaries of kernels are small. ``resize``: accept inputs whose static
+    dimensions differ from the model's. ``context``: choices for all kernels; ``calls``: for executors of subgraphs
+    only.
+
+    Variable tensors start at real zero. They, the graph's states, resource variables, hash tables and random number
+    generators keep their contents from run to run, until :meth:`reset`. A failed run does not change the graph's
+    states. Threads that share an executor take turns; separate executors run in parallel. In a process that was forked
+    during a run of another thread, the state is reset.
     """
 
     def __init__(
@@ -367,7 +368,7 @@ class _Prepared(NamedTuple):
 
 
 def _straight(program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]]) -> Step | None:
-    """Return one step for all of ``program``, None if a unit has none; it is not thread-safe."""
+    """Return one step for all of ``program``; None if a unit has no step. The step is not thread-safe."""
     steps = [(step, dead) for _, step, dead in program if step is not None]
     if len(steps) < len(program):
         return None
@@ -457,7 +458,7 @@ _Batch = tuple[tuple[Step, ...], tuple[int, ...], tuple[int, ...]]  # steps, ten
 
 
 class StepBatches:
-    """A program whose units all have steps, run in batches that show their results together to save time."""
+    """Program whose units all have steps; batches of steps show their results together, to save time."""
 
     def __init__(
         self,

@@ -337,8 +337,8 @@ class Frame:
     def _operand(self, index: int, *, writable: bool) -> Array | None:
         """Return tensor ``index`` as an operand.
 
-        Only operators that write a variable receive it itself: results may be views of operands, and must not change
-        with the variable. Of other values a writer receives a copy; constants are copied by the operator.
+        A writer receives a variable itself, but a copy of any other value; it copies constants. Other operators receive
+        a copy of a variable, because their results may be views, which must not change with it.
         """
         if writable and self.shaped.tensors[index].is_const:
             return None

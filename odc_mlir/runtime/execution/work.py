@@ -1,8 +1,8 @@
 """Work of every operator of a graph on the host, including the subgraphs that it calls.
 
-Unknown dimensions are likely ones: inferred from the inputs, else declared by the model, else 1. A branch counts as the
-more expensive one unless the condition is constant. A loop counts once per trip if constants determine the number of
-trips, which is found by running only the operators that decide it; else it counts once.
+Unknown dimensions are inferred from the inputs, or else taken from the model's declaration, or else 1. Of two branches
+the more expensive one counts, unless the condition is constant. If constants determine the trip count of a loop, the
+loop counts once per trip; only the operators that decide it are run. Otherwise it counts once.
 """
 
 from __future__ import annotations

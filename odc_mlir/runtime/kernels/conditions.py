@@ -1,7 +1,7 @@
-"""Conditions of host kernels, asked without running anything: the one answer to whether an operator can run.
+"""Conditions of host kernels without running them: whether an operator can run.
 
-Everything that a kernel can refuse (types, scales, options, constants) it refuses when it is prepared. Compiling and
-the check of packages ask :func:`refusal`.
+A kernel rejects types, scales, options and constants when it is prepared. The compiler and the check of packages call
+:func:`refusal`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _LARGE_BYTES = 1 << 20  # of a constant that takes time to prepare
 
 
 def refusal(node: Node) -> OdcError | None:
-    """Return the error of preparing the kernel of ``node``, None if it can run.
+    """Return the error of preparing the kernel of ``node``; None if it can run.
 
-    What only a run knows is left to it: shapes that are open, subgraphs, and custom operators of the application.
+    Open shapes, subgraphs, and custom operators of the application are known to a run only.
     """
     is_open = any(info is not None and (info.shape is None or None in info.shape) for info in node.operands)
     if is_open or node.spec.name.startswith("CUSTOM") or Trait.CONTROL_FLOW in node.spec.traits:

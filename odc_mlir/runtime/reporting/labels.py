@@ -14,15 +14,15 @@ from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.reporting import scores
 
-FEWEST_OF_CLASS = 3  # samples with a label, most of which have one other answer
-_FEWEST_MOVED = 2  # classes or columns: one alone may be what the model confuses
+FEWEST_OF_CLASS = 3  # least number of samples with a label whose answers are mostly one other class
+_FEWEST_MOVED = 2  # least number of classes or columns, because the model may confuse one
 _NAMED = 4
 
 Moved = Mapping[int, int]
 
 
 def check_class_order(chosen: Array, labels: Array, classes: int, model: str) -> None:
-    """Raises InputError where answers ``chosen`` follow from ``labels``, both class numbers, by another numbering."""
+    """Raise InputError if answers ``chosen`` equal ``labels``, both class numbers, after a renumbering."""
     # Where fewer are right whatever classes are called, inputs may be to blame, as mirrored images are.
     least_renumbered_percent = 75.0
     moved = classes_moved(chosen, labels, classes)
@@ -46,9 +46,9 @@ def check_class_order(chosen: Array, labels: Array, classes: int, model: str) ->
 
 
 def classes_moved(chosen: Array, labels: Array, classes: int) -> Moved:
-    """Return the class of most answers to a label, where it differs beyond chance, by label.
+    """Return, by label, the class of most answers, where it differs from the label beyond chance.
 
-    The answers are distinct and are labels that moved too: classes that a model confuses are not moved.
+    These answers are distinct, and are labels that moved too; a class that a model confuses with another has not moved.
     """
     chosen, labels = chosen.ravel(), labels.ravel()
     if not _are_of(chosen, classes) or not _are_of(labels, classes):
@@ -61,7 +61,7 @@ def classes_moved(chosen: Array, labels: Array, classes: int) -> Moved:
             mostly[label] = int(answers[best])
     given = list(mostly.values())
     moved = {label: answer for label, answer in mostly.items() if label != answer and given.count(answer) == 1}
-    # One alone, whose answer's own label has stayed or is not there, may be what the model takes for that.
+    # The model may confuse a single class, if the label of its answers has not moved or does not occur.
     moved = {label: answer for label, answer in moved.items() if answer in moved or label in moved.values()}
     return moved if len(moved) >= _FEWEST_MOVED and _is_beyond_luck(chosen, labels, moved, classes) else {}
 
@@ -71,7 +71,7 @@ def _are_of(numbers: Array, classes: int) -> bool:
 
 
 def _is_beyond_luck(chosen: Array, labels: Array, moved: Moved, classes: int) -> bool:
-    """Whether answers in any order would hardly fit any such renumbering as well (a union bound)."""
+    """Return whether a random order of answers would hardly fit any such renumbering as well (a union bound)."""
     concerned = np.isin(labels, list(moved))
     answers, given = chosen[concerned], _renumbered(labels[concerned], moved)
     count, hits = len(answers), int(np.count_nonzero(answers == given))
@@ -99,7 +99,7 @@ def _right(chosen: Array, labels: Array) -> float:
 
 
 def check_column_order(outputs: Sequence[Array], labels: Array, model: str) -> None:
-    """Raises InputError where columns of ``labels`` fit other columns of ``outputs`` far better than those in place."""
+    """Raise InputError if columns of ``labels`` fit other columns of ``outputs`` far better than their own."""
     moved = columns_moved(outputs, labels)
     if moved:
         pairs = [f"{label} fits column {output} of the output" for label, output in moved.items()]
@@ -113,7 +113,7 @@ def check_column_order(outputs: Sequence[Array], labels: Array, model: str) -> N
 def columns_moved(outputs: Sequence[Array], labels: Array) -> Moved:
     """Return the columns of ``outputs`` that explain columns of ``labels`` far better than their own, by label."""
     least_moved_explained = 0.5
-    # What a column leaves unexplained of labels is at most this part of what the column in their place leaves.
+    # Largest ratio of the unexplained parts of labels: by the better column, and by the column in their place.
     far_better = 0.25
     fewest_rows = 20  # of columns
     width = outputs[0].shape[-1] if outputs[0].ndim else 1
@@ -166,7 +166,7 @@ def check_varied(labels: Array) -> None:
 
 
 def check_finite(labels: Array) -> None:
-    """Raises InputError for labels that are not finite."""
+    """Raise InputError for labels that are not finite."""
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InputError("labels are not finite", hint="remove samples without a label")
 
@@ -218,7 +218,7 @@ def unscored_text(places: Sequence[int]) -> str:
 
 @contextmanager
 def meant_for(names: Sequence[str], place: int) -> Iterator[None]:
-    """Says in errors about labels that they are compared with the output at ``place`` alone, where there are more."""
+    """Return a text for errors: labels are compared with the output at ``place`` only, if there are several outputs."""
     try:
         yield
     except InputError as error:
@@ -240,7 +240,7 @@ def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MO
         return
     if scores.is_yes_or_no(labels):
         _check_yes_and_no(outputs, labels, model)
-        return  # what says yes and no has no unit
+        return  # yes and no have no unit
     for place, found in _columns(outputs, labels).items():
         if found.at_best >= _LEAST_EXPLAINED:  # one that is hardly predicted is a finding
             _check_unit(f"labels of column {place}", len(labels), found, model)
@@ -248,7 +248,7 @@ def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MO
 
 
 def _check_yes_and_no(outputs: Sequence[Array], labels: Array, model: str) -> None:
-    """Labels that the outputs do not predict may be those that say yes for no."""
+    """Raise InputError if labels that outputs do not predict seem to be inverted: yes means no."""
     inverse = np.where(labels > 0, 0, 1)
     if (threshold := scores.yes_above(outputs, inverse)) is None:
         return
@@ -286,7 +286,7 @@ def _check_unit(what: str, count: int, found: _Explained, model: str) -> None:
 
 
 def check_class_numbers(outputs: Sequence[Array], labels: Array) -> None:
-    """Raises InputError for class labels with numbers that no element of the first output has."""
+    """Raise InputError for class labels with numbers that are no index of the first output."""
     outputs, labels = scores.compared(outputs, labels)
     classes = _classes_of(outputs)
     if classes is None or not labels.size or scores.chosen_classes(outputs, labels) is None:
@@ -365,7 +365,7 @@ def _check_own(answers: Array, labels: Array, model: str) -> None:
 
 
 def _common(labels: Array) -> tuple[int, float] | None:
-    """The class that most labels have, and its share in percent; None where others have enough."""
+    """Return the most frequent class of labels and its share in percent; None if other classes are frequent enough."""
     # From this share of one class on it is too few of others that leave room for luck.
     most_common = 2.0 / 3.0
     classes, counts = np.unique(labels, return_counts=True)
@@ -418,20 +418,20 @@ class _Explained:
         return self.related**2
 
     def is_related(self, count: int) -> bool:
-        """Whether ``count`` labels rise and fall with answers, beyond luck."""
+        """Return whether ``count`` labels rise and fall with answers, beyond chance."""
         return self.related * math.sqrt(count) > scores.DEVIATIONS
 
     def is_inverse(self, count: int) -> bool:
-        """Whether most of ``count`` labels' variance is explained by negated answers, beyond luck."""
+        """Return whether negated answers explain most of the variance of ``count`` labels, beyond chance."""
         return -self.related * math.sqrt(count) > scores.DEVIATIONS and self.at_best >= _LEAST_EXPLAINED
 
     def is_near(self, count: int) -> bool:
-        """Whether they are near to answers as well."""
+        """Return whether labels are also close to answers."""
         return self.is_related(count) and self.as_given > _LEAST_EXPLAINED * self.at_best
 
 
 def _columns(outputs: Sequence[Array], labels: Array) -> dict[int, _Explained]:
-    """The same of each of few columns, as quantities of their own have them, where labels vary."""
+    """Return the same for each of few columns whose labels vary; each may be a quantity of its own."""
     if scores.score(outputs, labels)[0] != "rmse":
         return {}
     found = scores.columns_of_labels(outputs, labels, "rmse")
@@ -439,7 +439,7 @@ def _columns(outputs: Sequence[Array], labels: Array) -> dict[int, _Explained]:
 
 
 def _explained(outputs: Sequence[Array], labels: Array) -> _Explained:
-    """How much of labels that are numbers the outputs explain; NaN where nothing varies."""
+    """Return how much of numeric labels the outputs explain; NaN if nothing varies."""
     given, wanted = (np.stack([np.ravel(a) for a in arrays]).astype(np.float64) for arrays in (outputs, labels))
     with np.errstate(all="ignore"):
         unit = np.abs(wanted).max()  # squares of what is very large or small are not finite, or none

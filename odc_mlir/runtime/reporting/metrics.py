@@ -94,7 +94,7 @@ class ErrorMeter:
         a, b = reference.reshape(-1), other.reshape(-1)
         self._elements += a.size
         if a.dtype.kind not in "biufc":
-            # Handles stand for state of their own run, which shows where it is read.
+            # Handles refer to state of their own run; the operators that read it are compared.
             texts = ((x, y) for x, y in zip(a, b, strict=True) if isinstance(x, (bytes, str)))
             self._differing += sum(x != y for x, y in texts)
             return
@@ -242,7 +242,7 @@ def top_match(a: Array, b: Array, k: int = 1, classes: int | None = None) -> flo
 
 
 def top_matches(a: Array, b: Array, k: int, classes: int | None = None) -> list[float]:
-    """:func:`top_match` of each record of ``a`` and ``b``, [records, elements]."""
+    """Return :func:`top_match` of each record of ``a`` and ``b``, [records, elements]."""
     ours, theirs = (array.reshape(-1, classes or array.shape[1]) for array in (a, b))
     if k == 1:
         alike = (ours.argmax(axis=1) == theirs.argmax(axis=1)).reshape(len(a), -1)
@@ -281,7 +281,7 @@ class TensorComparison:
     """One tensor in both runs. ``errors`` is None when the two cannot be compared, for the reason in ``misfit``."""
 
     name: str  # in the reference
-    op: str  # what computes it there; empty for an output that nothing computes
+    op: str  # operator that computes it there; empty for an output without one
     kind: TensorKind
     unit: Literal["code", "value"]  # of the errors
     reference_type: str
@@ -460,7 +460,7 @@ def _compare_record(
     pairs: Sequence[_Pair],
     tolerance: Tolerance,
 ) -> None:
-    """Run each side once; only the reference's tensors are kept, the other's are compared as they appear."""
+    """Run each side once; keep only the reference's tensors, and compare the other's as they are computed."""
     kept: dict[int, Array] = {}
     wanted = {pair.indices[0] for pair in pairs if pair.output is None}
 

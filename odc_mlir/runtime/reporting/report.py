@@ -79,7 +79,7 @@ def coded_bytes(info: TensorInfo) -> float:
     return float(-(counts * np.log2(counts / max(1, counts.sum()))).sum() / 8)
 
 
-# Action -> the figure of one, and which counts of the simulator it is multiplied with.
+# Action -> energy of one, and the counters of the simulator that count it.
 _ACTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "array": ("mac_pj", ("macs",)),
     "requantisation": ("requantisation_pj", ("requant",)),
@@ -131,7 +131,7 @@ def total_energy(estimates: Iterable[Mapping[str, Any]], description: str | None
 def build_report(package: Package, *, quick: bool = False) -> Report:
     """Return the report of ``package``; raise PackageError or UnsupportedError if nothing is compiled or modelled.
 
-    ``quick`` leaves out what takes more simulations: ``cycles_total_strict``, which is None, and causes of cycles.
+    ``quick`` omits values that need more simulations: causes of cycles, and ``cycles_total_strict``, which is None.
     """
     executor, plan = _planned(package)
     work = graph_work(executor.graph, host_of(plan))
@@ -269,7 +269,7 @@ class _SegmentCounters:
         return max(lanes, *self._least_cycles(work, weights, macs))
 
     def ideal_cycles(self, work: Measured, floor_cycles: int) -> int:
-        """Return the bound of our program; ``floor_cycles``: that of the model's operators."""
+        """Return the lower bound of our program; ``floor_cycles``: lower bound of the model's operators."""
         counters = self.parity
         read = min(counters["constant_bytes"], counters["constant_bytes_read"])  # of tables a few rows
         macs: int = sum(operator["macs"] for operator in counters["operators"])
@@ -321,7 +321,7 @@ class _SegmentCounters:
 
 
 def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Sum the counters of one operator, whose results may be computed one by one."""
+    """Add up the counters of one operator, whose results may be computed one by one."""
     if len(parts) < 2:
         return parts[0] if parts else {}
     longest = max(parts, key=lambda part: part["cycles"])

@@ -14,7 +14,7 @@ from odc_mlir.runtime.reporting.report_table import bound_by
 
 Report = Mapping[str, Any]
 
-# What reports are compared by: label, key; less is better in all of them.
+# Measures for comparing reports: label, key; less is better.
 MEASURES = (
     ("latency, modelled, ms", "latency_ms"),
     ("NPU cycles", "cycles_total"),

@@ -111,7 +111,7 @@ def _lines(item: OperatorCode) -> Iterator[Html]:
         yield tag("span", f"and {count_text(left)} more: odc-dump --listing", class_="note")
 
 
-# Resource of ``amounts`` -> its name, the key of ``hardware`` that says how much of it there is in a cycle, one of it.
+# Resource of ``amounts`` -> its name, the key of its capacity per cycle in ``hardware``, its unit.
 _ROOFS = {
     "sram": ("SRAM port", "sram_bytes_per_cycle", "byte over the SRAM port"),
     "offchip": ("off-chip port", "offchip_bytes_per_cycle", "byte over the off-chip port"),
@@ -245,7 +245,7 @@ _SUMMARY: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("operators on the host", "host_op_count", count_text),
 )
 
-# What the modelled latency consists of: label, key below ``modelled``.
+# Parts of the modelled latency: label, key below ``modelled``.
 _LATENCY = (
     ("latency, modelled", "latency_ms"),
     ("… on the NPU", "npu_ms"),
@@ -266,7 +266,7 @@ _MEMORY = (
     ("binaries", "binary_bytes"),
 )
 
-# What the queues of the machine do, for readers who do not know its manual.
+# Descriptions of the machine's queues for readers.
 _ENGINES = {
     "mac": "multiplier array",
     "vector": "vector unit",

@@ -184,7 +184,7 @@ def _key(op: str, reason: str) -> tuple[tuple[str, ...], int]:
             return ("memory", str(memory.allowed_bytes)), memory.needed_bytes
         name, _, way = memory.edge
         return ("whole", str(memory.allowed_bytes), name, way), memory.needed_bytes
-    # Reasons start with the rule that said no; the rest of the text differs from operator to operator.
+    # Reasons start with the violated rule; the rest of the text differs between operators.
     return ("rule", op, reason.partition(":")[0]), 0
 
 

@@ -1,7 +1,7 @@
 """A compile report as text and CSV: the slowest operators, the limit of each, and the explanation of cycles.
 
-Columns that mean what Arm Vela's of the same name mean have its names (``cycles_total``, ``Op Cycles``, …), so that
-tables of both can be laid side by side; what is ours alone has ours.
+Columns have the same names as in Arm Vela's tables if they mean the same (``cycles_total``, ``Op Cycles``, …), so that
+the tables can be compared side by side.
 """
 
 from __future__ import annotations

@@ -21,12 +21,12 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.policy.ranges import most_sizes_differ, sizes_differ
 
 _MOST_CLASSES = 1 << 31
-# What is right by chance is counted up to so many standard deviations, but never beyond half of what is left to 100 %.
+# Correct answers by chance: up to so many standard deviations, but at most half of the rest up to 100 %.
 DEVIATIONS = 3.0
 UNLIKELY = math.erfc(DEVIATIONS / math.sqrt(2.0)) / 2.0  # the probability of more than these
 _MOST_OF_REST = 0.5
-_MOST_EXACT = 1000  # trials; of more the normal distribution says the same
-# Above these, logits and shares say yes.
+_MOST_EXACT = 1000  # trials; for more, the normal distribution is used
+# Logits and shares above these values mean yes.
 _LOGIT, _SHARE = 0.0, 0.5
 _NO_AND_YES = ([0.0, 1.0], [-1.0, 1.0])
 LOWER_IS_BETTER = frozenset({"rmse", "mae"})
@@ -99,7 +99,7 @@ def scores_of_numbers(given: NDArray[np.float64], wanted: NDArray[np.float64]) -
 
 
 def compared(outputs: Sequence[Array], expected: Array) -> tuple[Sequence[Array], Array]:
-    """Convert both to class numbers if labels are classes, or to yes and no; else leave them as they are."""
+    """Convert both to class numbers if labels are classes, or to yes and no; otherwise return them unchanged."""
     if (threshold := yes_above(outputs, expected)) is not None:
         return said(outputs, threshold), (expected > 0).astype(np.int64)
     return outputs, as_classes(outputs, expected)
@@ -113,8 +113,8 @@ def said(outputs: Sequence[Array], threshold: float) -> list[Array]:
 def yes_above(outputs: Sequence[Array], expected: Array) -> float | None:
     """Return the threshold of yes in outputs: 0 for logits, 0.5 for shares; None unless labels are yes and no.
 
-    Such labels have two values, 0 or -1 and 1 or booleans, that the outputs predict better than chance. Outputs near 0
-    and 1, as of regressions, count as shares.
+    Such labels have two values, 0 or -1 and 1, or booleans, which the outputs predict better than chance. Outputs near
+    0 and 1, as of regressions, count as shares.
     """
     if len(outputs) != len(expected) or expected.dtype.kind not in "biuf":
         return None
@@ -269,7 +269,7 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class ColumnScore:
-    """What one column scores, before and after, and by how much the first of these measures falls."""
+    """Score of one column, before and after, and the decrease of the first measure."""
 
     column: int
     before: Mapping[str, float]
@@ -344,7 +344,7 @@ class Scorer:
         return self._many is not None
 
     def of(self, answers: Sequence[Array]) -> Scored:
-        """What ``answers`` of another model score."""
+        """Return the score of ``answers`` of another model."""
         after = scores(answers, self.labels)
         if self._own is not None:
             found = self._own.compared(answers)
@@ -383,21 +383,21 @@ def _without_far(metric: str, near: Near | None) -> list[str]:
 
 
 def same_labels_text(places: Sequence[int]) -> str:
-    """That labels of the columns at ``places`` never vary."""
+    """Return the text for columns at ``places`` whose labels never vary."""
     named = 4
     some = ", ".join(map(str, places[:named])) + (", …" if len(places) > named else "")
     return f"labels of column{'s' if len(places) > 1 else ''} {some} are the same for all samples"
 
 
 def columns_of_labels(answers: Sequence[Array], labels: Array, metric: str) -> dict[int, Array]:
-    """The labels of each of few columns that may be quantities of their own, [samples, rows]; without constant ones."""
+    """Return the labels of each of few columns that may be separate quantities, [samples, rows]; no constant ones."""
     if metric not in OF_NUMBERS or _cube(answers, labels).shape[-1] > MOST_SINGLE:
         return {}
     return {place: _cube(answers, labels)[..., place] for place in _own_columns(answers, labels)}
 
 
 def _cube(answers: Sequence[Array], labels: Array) -> Array:
-    """Labels as [samples, rows, columns]; a single column where answers have several widths, or none."""
+    """Return labels as [samples, rows, columns]; a single column if answers have several widths, or none."""
     widths = {answer.shape[-1] if answer.ndim else 1 for answer in answers}
     return labels.reshape(len(labels), -1, widths.pop() if len(widths) == 1 else 1)
 
@@ -440,8 +440,8 @@ class _Numbers:
         return len(self._places)
 
     def compared(self, answers: Sequence[Array]) -> list[ColumnScore]:
-        """Return the scores of the columns that lose most, the worst first; of equal ones the worst before."""
-        listed = 16  # columns, of which those that lose most are told of
+        """Return the scores of the columns that lose most, worst first; of equal losses, lower scores come first."""
+        listed = 16  # limit on columns; a finding names those that lose most
         after = self._given(answers)
         drops = self._drops(after)
         order = np.lexsort((-self._parts[0].shares, -drops))[:listed].tolist()
@@ -492,7 +492,7 @@ class _Part:
         return _falls(-self._before, -_rmse(labels, after, self._where)) * 100.0 / self._spans
 
     def column(self, number: int, labels: Reals, after: Reals) -> Near | None:
-        """What one column scores here; None where no label of it is far out."""
+        """Return the score of one column here; None if none of its labels is far out."""
         one = slice(number, number + 1)
         where = self._where[..., one]
         if where.all():
@@ -555,7 +555,7 @@ class Recall:
 
     @property
     def chance(self) -> float:
-        """The probability that chance alone loses so many, or more, of those that change."""
+        """Return the probability that at least so many of the changed answers are lost by chance."""
         return sign_test(self.lost, self.gained)
 
     def to_dict(self) -> dict[str, Any]:
@@ -590,13 +590,13 @@ def recalls(before: Sequence[Array], after: Sequence[Array], labels: Array) -> l
 
 
 def recall_drop(found: Sequence[Recall]) -> float:
-    """By how many points the recall of a class falls at most that is lost beyond chance; 0 where none is."""
+    """Return the largest decrease in recall of a class, in points, that chance does not explain; 0 if there is none."""
     return max((item.fall for item in found if item.chance <= _RISK / len(found)), default=0.0)
 
 
 def recall_findings(found: Sequence[Recall]) -> list[str]:
     """Return texts for classes that lose more than ten points of recall."""
-    # What is told of, in percentage points.
+    # Least loss of a finding, in percentage points.
     told_points = 10.0
     lost = [item for item in found if item.fall > told_points and item.chance <= _RISK_TOLD]
     lost.sort(key=lambda item: -item.fall)
@@ -628,5 +628,5 @@ def never_answered(name: str, outputs: Sequence[Array], classes: int) -> str | N
 
 
 def by_loss(classes: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """Of a verdict's classes so many at ``most``, those first that lose most."""
+    """Return at most ``most`` classes of a verdict, those with the largest loss first."""
     return sorted(classes, key=lambda item: item["quantized"] - item["float"])[:most]

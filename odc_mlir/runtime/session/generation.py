@@ -64,10 +64,10 @@ class StepInterface:
 def find_interface(
     inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], given: Mapping[str, int | str] | None = None
 ) -> StepInterface:
-    """Return the interface of a step; ``given`` names or numbers its ``token``, ``position``, ``mask`` and ``logits``.
+    """Return the interface of a step; ``given`` names or numbers its ``token``, ``position``, ``mask``, ``logits``.
 
-    Token and position are integers, told apart by names, else by order. A cache is an input with an output that
-    differs in one dimension, the number of tokens. The mask is the input that remains. Raises InputError for a model
+    Token and position are integers, distinguished by names or else by order. A cache is an input with an output that
+    differs in one dimension, the number of tokens. The mask is the remaining input. Raises InputError for a model
     without such an interface.
     """
     chosen = {name: _place(name, at, outputs if name == "logits" else inputs) for name, at in (given or {}).items()}
@@ -110,7 +110,7 @@ def find_interface(
 
 
 def _choose(chosen: dict[str, int], infos: Sequence[TensorInfo], among: Iterable[int], *rules: tuple[str, str]) -> None:
-    """Add the first free tensor whose short name has a part to ``chosen``, for each rule: a role and this part."""
+    """For each rule (a role and part of a name), add the first free tensor whose short name has the part."""
     for role, part in rules:
         free = (at for at in among if at not in chosen.values())
         found = next((at for at in free if part in infos[at].name.rpartition("::")[2].casefold()), None)
@@ -205,12 +205,12 @@ class TokenStream:
         return last
 
     def _mask(self, info: TensorInfo, face: StepInterface, pads: int) -> Array:
-        """Return the mask: each query (row) sees ``length`` old keys (columns), and new ones up to itself."""
+        """Return the mask: each query (row) sees ``length`` old keys (columns), and new keys up to its own."""
         rows, columns = np.arange(face.tokens)[:, None], np.arange(info.static_shape[-1])
         first = len(columns) - face.tokens
         seen = (columns >= first - self.length) & (columns <= first + rows)
         seen &= (columns < first) | (columns >= first + pads)
-        # A query that sees nothing would divide by zero, so padding sees itself.
+        # A query without visible keys would divide by zero, so padding sees its own key.
         shown = np.where(rows < pads, columns == first + rows, seen)[-math.prod(info.static_shape[-2:-1]) :]
         is_real = info.quant is not None or info.info.kind == "float"
         return _encoded(info, np.where(shown, 0.0, HIDDEN) if is_real else shown)
@@ -253,7 +253,7 @@ class Sampling:
             raise OptionError(f"the seed is {self.seed!r}", hint="use an integer from 0")
 
     def choose(self, logits: Array, random: np.random.Generator) -> int:
-        """Return the next token; of equal ones the first."""
+        """Return the next token; of equally likely ones the first."""
         if self.temperature == 0:
             return int(np.argmax(logits))
         scaled = logits.astype(np.float64) / self.temperature
@@ -270,10 +270,10 @@ def generate(
     on_token: OnToken | None = None,
     stop: Sequence[int] = (),
 ) -> list[int]:
-    """Return the tokens that follow ``prompt_ids``, at most ``max_tokens``, ending with the first of ``stop``.
+    """Return the tokens that follow ``prompt_ids``, at most ``max_tokens``, up to the first token in ``stop``.
 
-    ``on_token`` is called with each token as it comes. Raises InputError for ids outside the vocabulary, and before
-    the first step for texts longer than the context.
+    ``on_token`` is called with each token. Raises InputError for ids outside the vocabulary and, before the first step,
+    for texts longer than the context.
     """
     face, prompt = stream.step.interface, [_checked_id(at, id, stream) for at, id in enumerate(prompt_ids)]
     if not prompt:

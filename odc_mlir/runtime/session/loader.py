@@ -117,11 +117,11 @@ class Choices:
 
 
 class Loader:
-    """The model of a session with the choices about it; raises SessionError for an empty model.
+    """The model of a session and the settings for it; raises SessionError for an empty model.
 
-    A strict one raises PackageError where compiled parts of the package cannot be used. Without ``source`` there is no
-    model yet. ``inputs`` and ``outputs`` are the user's ports; ``input_shapes`` are the requested shapes, in the
-    model's layout; ``output_shapes`` are the model's, or the prepared ones after :meth:`open`.
+    A strict loader raises PackageError if compiled parts of the package cannot be used. Without ``source`` there is no
+    model yet. ``inputs`` and ``outputs``: the user's ports. ``input_shapes``: requested shapes in the model's layout.
+    ``output_shapes``: the model's shapes or, after :meth:`open`, the prepared ones.
     """
 
     def __init__(self, choices: Choices, source: Source | None = None) -> None:
@@ -219,7 +219,7 @@ class Loader:
         return parse_assignments(self.settings.get("OP_BACKEND_MAP")) | self._by_index
 
     def port_to_change(self, what: str, index: int, choice: str) -> SessionPort:
-        """Return an input or output whose ``choice``, the layout or type, may still change."""
+        """Return an input or output whose ``choice``, layout or type, may still change."""
         port = port_at(self.inputs if what == "input" else self.outputs, index, what)
         if self._signature is not None:
             raise SessionError(f"the {choice} must be set before configure_signature")

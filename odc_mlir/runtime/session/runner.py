@@ -50,7 +50,7 @@ class SessionRecorder:
         self._runs: RunRecorder | None = None
         self._shared: RunRecorder | None = None
 
-    # What is to be kept.
+    # Requested measurements.
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
@@ -106,7 +106,7 @@ class SessionRecorder:
     # Ranges.
 
     def share(self, runs: RunRecorder | None) -> None:
-        """Record ranges with ``runs``, which others use as well; None: with an own recorder, made when needed."""
+        """Record ranges with ``runs``, which other sessions use too; None: with an own recorder, created on demand."""
         self.flush()
         self._runs = self._shared = runs
 
@@ -370,7 +370,7 @@ class _Background:
         self._has_ended = True
 
     def join(self) -> None:
-        """Wait for the end; a forked child process, which lacks the thread, runs the rest itself."""
+        """Wait for the end; a forked child process, which lacks the thread, runs the rest here."""
         if self._process == os.getpid():
             self._thread.join()
         elif not self._has_ended:

@@ -32,19 +32,19 @@ INFORMATION = ("VERSION",)
 class Session:
     """A model with its states between loading and running.
 
-    ``model`` is a .circle or .tflite file, an nnpackage (folder, zip or :class:`~odc_mlir.Package`) or the bytes of a
-    model file; without it, the session waits for load_model_from_file. ``backends`` and ``workspace`` are those of
-    set_available_backends and set_workspace; ``strict`` makes every fallback an error; ``settings`` are settings that
-    count more than the environment and the package's config.cfg; ``max_bytes`` bounds the activations of a run;
-    ``trust_code`` consents to running machine code of a package that was not compiled on this machine.
+    ``model``: a .circle or .tflite file, an nnpackage (folder, zip or :class:`~odc_mlir.Package`), or the bytes of a
+    model file; without it, the session waits for load_model_from_file. ``backends`` and ``workspace``: as in
+    set_available_backends and set_workspace. ``strict``: every fallback is an error. ``settings`` take precedence over
+    the environment and the package's config.cfg. ``max_bytes`` limits the activations of a run. ``trust_code``: consent
+    to run machine code that was not compiled on this machine.
 
     In short: ``with Session(path) as session: outputs = session.infer([array])``. On-device compilation runs in the
     background of that call. Threads that share a session take turns; to run in parallel, give each its own. Failures
-    are :class:`~odc_mlir.OdcError`; wrong use of the session itself is a SessionError.
+    are :class:`~odc_mlir.OdcError`; wrong use of the session is a SessionError.
 
-    The other calls have the names of functions in onert's C API, and raise an error instead of returning a status.
-    A run passes through four parts: the loader has the model and the choices about it; the runner has the buffers; the
-    switcher selects the executor; the recorder keeps measurements. All but the choices are new for each model.
+    The other calls have the names of functions in onert's C API, and raise an error instead of returning a status. A
+    run passes through four parts: the loader has the model and the settings for it; the runner has the buffers; the
+    switcher selects the executor; the recorder keeps measurements. Each model gets new parts, but the settings stay.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Session:
 
     @property
     def verdict(self) -> dict[str, Any] | None:
-        """The accuracy verdict of the model that quantize made, None before."""
+        """The accuracy verdict of the model that quantize has made; None before."""
         return self._exchange.verdict
 
     @property
@@ -286,10 +286,10 @@ class Session:
 
     @call(states.MODEL, State.PREPARED)
     def prepare(self) -> None:
-        """Choose backends and prepare every operator; after a failure, call it again with other choices.
+        """Choose backends and prepare every operator; after a failure, call it again with other settings.
 
-        It also opens earlier results of on-device compilation, which takes a while; without this call, runs use the
-        model itself until they are open.
+        It also opens earlier results of on-device compilation, which takes a while. Without this call, runs use the
+        original model until results are open.
         """
         self._prepare()
 
@@ -400,13 +400,13 @@ class Session:
         stop: Sequence[int] = (),
         interface: Mapping[str, int | str] | None = None,
     ) -> list[int]:
-        """Return at most ``max_tokens`` token ids that follow the prompt, by one step of a language model for each.
+        """Return at most ``max_tokens`` token ids that follow the prompt; each is a step of the language model.
 
-        ``temperature`` 0 takes the likeliest token; else one of the ``top_k`` likeliest is drawn, by ``seed``.
-        ``on_token`` is called with each token as it comes, and one of ``stop`` is the last. The session keeps the
-        caches. ``interface`` names or numbers the inputs ``token``, ``position``, ``mask`` and the output ``logits``
-        where they are not found. A signature that reads several tokens at once reads the prompt. Raises InputError for
-        models without such an interface, ids out of range, and texts longer than the context.
+        ``temperature`` 0 takes the likeliest token; otherwise one of the ``top_k`` likeliest is drawn, by ``seed``.
+        ``on_token`` is called with each token. Generation ends after a token in ``stop``. The session keeps the caches.
+        ``interface`` names or numbers the inputs ``token``, ``position``, ``mask`` and the output ``logits``, if they
+        are not found. A signature that reads several tokens at once reads the prompt. Raises InputError for models
+        without such an interface, ids out of range, and texts longer than the context.
         """
         sampling = generation.Sampling(temperature, top_k, seed)
         step = generation.step_of(self._loader, self.infer, interface)

@@ -19,7 +19,7 @@ ENABLE = "OnDeviceCompilation"
 # stop a model from being loaded.
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
-        "BACKENDS": "",  # empty: what the model was compiled for, else the host
+        "BACKENDS": "",  # empty: the target that the model was compiled for, otherwise the host
         "EXECUTOR": "Linear",
         "OP_BACKEND_MAP": "",
         "ENABLE_LOG": "0",

@@ -119,8 +119,8 @@ class SessionCore:
 def call(allowed: frozenset[State], to: State | None = None, **facts: Any) -> Callable[[Method], Method]:
     """Return a decorator that checks the conditions of a :class:`Call`, kept as attribute ``rule`` of the method.
 
-    Required parameters and the state are checked. A failure is kept and leaves the state as it was; success enters the
-    next state. Threads that share a session take turns.
+    Required parameters and the state are checked. A failure is recorded and does not change the state; success enters
+    the next state. Threads that share a session take turns.
     """
     rule = Call(allowed, to, **facts)
 

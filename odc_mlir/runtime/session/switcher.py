@@ -1,4 +1,4 @@
-"""Selection of the executor that answers each run: the model itself, or a result of on-device compilation."""
+"""Selection of the executor that answers each run: the original model, or a result of on-device compilation."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ _Shapes = tuple[tuple[int, ...], ...]
 
 # The thread that opens the compiler competes for the interpreter's lock: the answer of a first run goes first.
 _PAUSE_SECONDS = 0.03
-# A status asked for before the compiler is open waits so long for it, once.
+# Seconds that the first status waits for the compiler to open.
 _STATUS_SECONDS = 1.0
 # Runs of a model with states that are recorded in a row, and kept: verdicts on roll-outs are certain after about 200.
 _FRAMES = 256
 
 
 class LazyCompiler:
-    """The compiler of a session, opened after the first answers, which the model itself gives and which are recorded.
+    """The compiler of a session, opened after the first answers of the original model, which are recorded.
 
-    A thread calls ``make``, which imports the compiler and finds the target; then it looks for stored results. ``auto``
-    is the compiler once it is open; it stays None where ``make`` returns None.
+    A thread calls ``make``, which imports the compiler and finds the target, and then looks for stored results.
+    ``auto``: the compiler once it is open; it stays None if ``make`` returns None.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class LazyCompiler:
         self._make = make
         self._background = background
         self._answered: dict[_Shapes, list[Array] | None] = {}
-        self._process: int | None = None  # the one whose thread opens the compiler
+        self._process: int | None = None  # the process whose thread opens the compiler
         self._is_closed = False
         self._status_deadline = time.monotonic() + _STATUS_SECONDS
-        # Records are stored even if nobody closes the session.
+        # Records are stored even if the session is never closed.
         weakref.finalize(self, recorder.hand_over)
 
     def begin(self, shapes: _Shapes | None = None) -> None:
@@ -83,7 +83,7 @@ class LazyCompiler:
             self._background.submit(self._open, always=True)
 
     def answered(self, shapes: _Shapes, inputs: Callable[[], Sequence[Array]]) -> None:
-        """Take note of an answer to ``inputs`` by the model itself."""
+        """Record an answer to ``inputs`` by the original model."""
         if self._answered.get(shapes) is None:
             self._answered[shapes] = [np.array(value) for value in inputs()]
         if self.auto is not None:  # it has just been opened
@@ -92,13 +92,13 @@ class LazyCompiler:
             self.begin()
 
     def finish(self) -> None:
-        """Wait until it is open, with the results that are stored."""
+        """Wait until the compiler is open and stored results are opened."""
         self.begin()
         self._background.hurry.set()
         self._background.wait(None)
 
     def wait_for_status(self) -> None:
-        """Wait for a moment, once, so that a status says more than that it is early."""
+        """Wait for a moment, once, so that a first status has results."""
         if self.auto is None and self._process == os.getpid():
             self._background.hurry.set()
             self._background.wait(max(0.0, self._status_deadline - time.monotonic()))
@@ -133,11 +133,11 @@ class LazyCompiler:
 
 
 class CarriedStates:
-    """Declared states that the session carries from run to run, so that results may replace a model without them.
+    """Declared states that the session carries from run to run, so that stateless results can replace a model.
 
-    ``store`` is the executor of the model with its states, which keeps them between runs; ``loader`` has the same model
-    with states as inputs and outputs, and ``executor`` runs it. Results have states of their own types: each run
-    converts them, as it converts inputs.
+    ``store`` is the executor of the model with its states, which keeps them between runs. ``loader`` has the same model
+    with states as inputs and outputs, and ``executor`` runs it. Results have states of other types: each run converts
+    them, as it converts inputs.
     """
 
     def __init__(self, loader: Loader, store: Executor) -> None:
@@ -164,7 +164,7 @@ class CarriedStates:
         return None
 
     def run(self, run: Callable[[list[Array]], list[Array]], arrays: list[Array]) -> list[Array]:
-        """Run ``arrays`` and the states, and keep the new ones; after an error the states are as before."""
+        """Run ``arrays`` and the states, and keep the new states; an error does not change the states."""
         states, rest = self.store.get_states(), iter(arrays)
         by_place = {place: states[name] for name, place in self._inputs.items()}
         count = len(self.executor.graph.inputs)
@@ -174,10 +174,10 @@ class CarriedStates:
 
 
 class Switcher:
-    """Runs the results of on-device compilation, and the loader's model itself wherever these fail.
+    """Execution of the results of on-device compilation, and of the original model if these fail.
 
-    A user's call never fails because of a result: each failure is a reason in :meth:`status`. Only a strict session
-    raises it. ``exchange`` has the choices of the session's calls; ``recorder`` runs executors.
+    A user's call never fails because of a result: each failure becomes a reason in :meth:`status`. Only a strict
+    session raises it. ``exchange`` has the settings of the session's calls; ``recorder`` runs executors.
     """
 
     def __init__(self, loader: Loader, recorder: SessionRecorder, exchange: Exchange) -> None:
@@ -204,9 +204,9 @@ class Switcher:
         return None if self._lazy is None else self._lazy.auto
 
     def begin(self, executor: Executor, *, in_run: bool = False) -> None:
-        """Serve by ``executor``, the model itself, and start to compile if that is enabled; raises SessionError.
+        """Answer by ``executor``, the original model, and start to compile if that is enabled; raise SessionError.
 
-        Without ``in_run`` wait until stored results are open, unless devices of other packages are to be asked.
+        Without ``in_run``, wait until stored results are open, unless devices of plugins have to be probed.
         """
         if self._enabled and not isinstance(executor, PlanExecutor):
             self._carried = CarriedStates.of(self._loader, executor)
@@ -237,12 +237,12 @@ class Switcher:
         self._lazy = self._problem = None
 
     def compile_for(self, target: str, preference: Preference) -> None:
-        """Compile for ``target`` in the background, unless something is compiled already."""
+        """Compile for ``target`` in the background, unless a compilation has started already."""
         if self._lazy is None and self._original is not None and not self._is_compiled:
             self._lazy = self._lazy_compiler(target, preference)
 
     def compiler(self) -> AutoCompiler:
-        """Return the compiler, waiting until it is open; raises SessionError if there is none."""
+        """Return the compiler, waiting until it is open; raise SessionError if there is none."""
         if self._lazy is not None and self._lazy.auto is None:
             self._lazy.finish()
         if self.auto is None:
@@ -255,7 +255,7 @@ class Switcher:
 
     @property
     def _is_compiled(self) -> bool:
-        """Return whether a compiled package is the model itself, and all of it works."""
+        """Return whether the model is a compiled package, and all of it works."""
         executor = None if self._original is None else self._original.executor
         return isinstance(executor, PlanExecutor) and bool(executor.segments) and not executor.fallbacks
 
@@ -339,13 +339,13 @@ class Switcher:
         if self._loader.by_index or self._loader.settings.op_backends():
             return "backends were chosen for single operators"
         order = self._loader.backends
-        wanted = CPU if aim is not None and aim.plugin == f"{CPU}{SUFFIX}" else NPU  # it is a CPU that code runs on
+        wanted = CPU if aim is not None and aim.plugin == f"{CPU}{SUFFIX}" else NPU  # code runs on a CPU
         if order and wanted not in order and NPU not in map(NAMES.get, order):
             return f"the backends {', '.join(order)} leave out {wanted}"
         return None
 
     def status(self) -> AutoStatus:
-        """Return how far on-device compilation is, what computes the answers, and why."""
+        """Return the progress of on-device compilation, the current executor, and reasons."""
         if self._lazy is not None:
             self._lazy.wait_for_status()
         if self.auto is not None:
@@ -408,7 +408,7 @@ class Switcher:
                     watch = None if candidate.level is Level.DIRECT else auto.watch
                     outputs = self._by_candidate(watch, fitted, arrays)
             except OdcError as error:
-                # Where the model itself fails as well, it is not what was made that is to blame.
+                # If the original model fails as well, the result is not the cause.
                 if candidate is None or isinstance(error, InputError) or self._loader.choices.strict:
                     raise
                 failed.append((candidate, error))
