@@ -173,7 +173,10 @@ def _check_sizes(contents: Container, target: Target, location: str | None) -> N
 
 
 def _check_structure(code: Code, target: Target) -> None:
-    """Check that there is a halt, that loops are closed, flat and of the stated size, with all steps inside of loops."""
+    """Check that there is a halt, that loops are closed, flat and of the stated size, and that only loops have steps.
+
+    In compact form, the loop buffer must hold the history and the bodies of loops.
+    """
     kept = target.fetch.loop_buffer_bytes
     if code.history_bytes is not None and code.history_bytes > kept:
         raise SimulationError(f"the program refers {code.history_bytes} bytes back, {target.name} keeps {kept}")
