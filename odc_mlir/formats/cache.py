@@ -1,4 +1,4 @@
-"""The cache folder for files that can be made again, and keys of its entries."""
+"""The cache folder for files that can be computed again, and the keys of its entries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def records_path(digest: str, folder: Path | None = None) -> Path:
 
 
 def content_digest(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> str:
-    """The SHA-256 of a file or of bytes, in hexadecimal; raises ModelError when the file cannot be read."""
+    """Return the SHA-256 of a file or of bytes, in hexadecimal; raise ModelError for an unreadable file."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return hashlib.sha256(source).hexdigest()
     try:

@@ -95,12 +95,12 @@ def _is_picture(file: Path) -> bool:
 
 
 def _is_data(file: Path, folder: Path) -> bool:
-    """Return whether a file counts: hidden ones, and those in hidden folders, belong to the system."""
+    """Return whether a file is data; hidden files, and files in hidden folders, belong to the system."""
     return file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
 def _arrays(path: Path, inputs: Sequence[TensorInfo]) -> Samples:
-    """An NPZ or HDF5 file, whose unnumbered arrays are samples along the first axis unless they fit as they are."""
+    """Read an NPZ or HDF5 file; arrays without numbers hold samples along the first axis unless they fit unchanged."""
     ranks = [None if info.shape is None else len(info.shape) for info in inputs]
     samples = read_samples(path, ranks)
     if samples.layout != "single" or (samples.labels is None and _fits(samples.records[0], inputs)):
@@ -115,7 +115,7 @@ def _fits(record: Sequence[Array], inputs: Sequence[TensorInfo]) -> bool:
         or (
             array.ndim == len(info.shape)
             and all(dim in (None, size) for dim, size in zip(info.shape, array.shape, strict=True))
-            # An open first dimension is that of a batch; more than one along it are samples.
+            # An open first dimension is the batch; several entries along it are samples.
             and not (info.shape and info.shape[0] is None and array.shape[0] > 1)
         )
         for array, info in zip(record, inputs, strict=True)
@@ -123,7 +123,7 @@ def _fits(record: Sequence[Array], inputs: Sequence[TensorInfo]) -> bool:
 
 
 def _listed(path: Path) -> list[Path]:
-    """The files that a list names; empty lines are left out."""
+    """Return the files in a list; empty lines are skipped."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -160,7 +160,7 @@ def _closed_shape(info: TensorInfo) -> tuple[int, ...]:
 
 
 def _picture(path: Path, inputs: Sequence[TensorInfo], pictures: Pictures) -> Array:
-    """A picture as the model's only input."""
+    """Return a picture as the model's only input."""
     shape = _closed_shape(inputs[0]) if len(inputs) == 1 else ()
     if len(shape) != 4 or shape[0] != 1 or shape[3] not in (1, 3):
         raise InputError(
@@ -182,7 +182,7 @@ def _picture(path: Path, inputs: Sequence[TensorInfo], pictures: Pictures) -> Ar
 
 
 def _pixels(path: Path, height: int, width: int, channels: int) -> Array:
-    """[1, height, width, channels] of uint8: the middle of the picture, scaled to cover the size."""
+    """Return [1, height, width, channels] of uint8: the middle of the picture, scaled to cover the size."""
     try:
         from PIL import Image, ImageOps
     except ImportError:
@@ -196,7 +196,7 @@ def _pixels(path: Path, height: int, width: int, channels: int) -> Array:
 
 
 def _checked_list(sample: Any) -> list[Array]:
-    """One sample of an iterable."""
+    """Return one sample of an iterable, checked."""
     if isinstance(sample, np.ndarray) or not isinstance(sample, Sequence):
         raise InputError(
             f"a sample is {type(sample).__name__}, expected a list of arrays, one per input",

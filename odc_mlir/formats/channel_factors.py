@@ -19,7 +19,7 @@ NAME = "odc.channel_factors"
 
 
 def encode(factors: Mapping[str, NDArray[Any]]) -> bytes:
-    """The metadata of factors by tensor name: a JSON object of little-endian float32 numbers in base64.
+    """Return the metadata of factors by tensor name: a JSON object of little-endian float32 numbers in base64.
 
     The value of a tensor with factors along several axes is a list of [extents, factors].
     """

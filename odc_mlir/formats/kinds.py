@@ -56,7 +56,7 @@ def _is_own_model(path: Path) -> bool:
 
 
 def json_kind(name: str, *keys: str) -> OutputKind:
-    """A JSON object that has these keys, or a list of such objects."""
+    """Return the kind of a JSON object that has these keys, or of a list of such objects."""
 
     def recognises(path: Path) -> bool:
         import json
@@ -95,7 +95,7 @@ _OWN_COMMENTS = ("// -----", IR_NOTE)
 
 
 def _is_printed_ir(path: Path) -> bool:
-    """Text that starts as printed IR does, and has none of the comments that people write into theirs."""
+    """Return whether text starts as printed IR does, and has no comments by hand."""
     lines = path.read_text(encoding="utf-8").splitlines()
     first = next((line for line in lines if line.strip() and not line.startswith(_OWN_COMMENTS)), "")
     starts = ("module", "builtin.module", '"builtin.module"', "!", "#")
@@ -104,7 +104,7 @@ def _is_printed_ir(path: Path) -> bool:
 
 
 def starts_with(name: str, *heads: bytes) -> OutputKind:
-    """Text that starts with one of ``heads``."""
+    """Return the kind of text that starts with one of ``heads``."""
 
     def recognises(path: Path) -> bool:
         with path.open("rb") as file:
@@ -165,5 +165,5 @@ FILE_SUFFIXES = frozenset(
 
 
 def package_kind(path: str | os.PathLike[str]) -> OutputKind:
-    """A package's folder, or the zip that its name asks for."""
+    """Return the kind of a package's folder or, by its name, zip."""
     return ZIP if os.fspath(path).lower().endswith(".zip") else FOLDER

@@ -28,7 +28,7 @@ _VERSION, _CONNECTED_VERSION = ("1", "2", "0"), ("1", "3", "0")
 _VERSION_KEYS = ("major-version", "minor-version", "patch-version")
 # Our own key: the path of the plan in force. Other readers of nnpackages ignore keys that they do not know.
 _PLAN_KEY = "odc-plan"
-# The digests of all files that we wrote, and one of the manifest itself: what still has them may be replaced.
+# Digests of all files that we wrote, and of the manifest itself: unchanged files may be replaced.
 _FILES_KEY, _OWN_KEY = "odc-files", "odc-digest"
 _INPUTS_KEY, _OUTPUTS_KEY, _CONNECT_KEY = "pkg-inputs", "pkg-outputs", "model-connect"
 
@@ -74,7 +74,7 @@ class Manifest:
         return len(self.models) > 1 and bool(self.inputs or self.outputs or self.connections)
 
     def io_indices(self) -> Iterator[IoIndex]:
-        """Every input and output that is named anywhere."""
+        """Every input and output index in the manifest."""
         yield from self.inputs
         yield from self.outputs
         for source, targets in self.connections:
@@ -82,7 +82,7 @@ class Manifest:
             yield from targets
 
     def to_json(self) -> bytes:
-        """The text of ``metadata/MANIFEST``."""
+        """Return the text of ``metadata/MANIFEST``."""
         version = _CONNECTED_VERSION if self.is_connected else _VERSION
         document: dict[str, Any] = dict(zip(_VERSION_KEYS, version, strict=True))
         if self.configs:
@@ -103,7 +103,7 @@ class Manifest:
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """The manifest in ``data``; raises PackageError for malformed JSON, an unknown major version or bad paths."""
+    """Parse the manifest in ``data``; raise PackageError for malformed JSON, an unknown major version or bad paths."""
     with parsing(f"{MANIFEST_PATH} is not valid JSON", PackageError):
         document = json.loads(data)
     if not isinstance(document, dict):
@@ -134,14 +134,14 @@ def parse_manifest(data: bytes) -> Manifest:
 
 
 def digest_of(data: bytes) -> str:
-    """The SHA-256 of a member, as a manifest lists it."""
+    """Return the SHA-256 of a member in the form of a manifest."""
     return hashlib.sha256(data).hexdigest()
 
 
 def recognised_files(data: bytes) -> dict[str, str]:
-    """The members that the manifest ``data`` lists as written by us, itself included, each with its SHA-256.
+    """Return the members, itself included, that the manifest ``data`` lists as ours, each with its SHA-256.
 
-    Nothing when the manifest is not ours, or not as we wrote it.
+    Empty if the manifest is not ours, or was changed.
     """
     try:
         document = json.loads(data)
@@ -186,7 +186,7 @@ def _connections(document: Mapping[str, Any]) -> tuple[Connection, ...]:
 
 
 def parse_io_index(text: Any, key: str) -> IoIndex:
-    """``text`` as an index, found under ``key``; raises PackageError for anything malformed."""
+    """Parse ``text``, found under ``key``, as an index; raise PackageError if it is malformed."""
     parts = text.split(":") if isinstance(text, str) else []
     if len(parts) != 3 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
         raise PackageError(f"{text!r} in {key!r} of {MANIFEST_PATH} is not of the form model:subgraph:index")
@@ -208,7 +208,7 @@ def _paths(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def check_member_path(path: Any) -> str:
-    """``path`` if it is a relative path with forward slashes that cannot leave the package; raises PackageError."""
+    """Return ``path`` if it is a relative path with forward slashes that stays in the package; raise PackageError."""
     fault = _path_fault(path)
     if fault:
         raise PackageError(f"the member path {path!r} {fault}")
@@ -232,7 +232,7 @@ def _path_fault(path: Any) -> str | None:
 
 
 def parse_config(data: bytes) -> dict[str, str]:
-    """The settings in ``data``: text after ``#`` is dropped, blanks and quotes around values too; later lines win.
+    """Parse the settings in ``data``: text after ``#``, blanks and quotes around values are dropped; later lines win.
 
     A line without ``=`` may separate key and value by blanks; a line with neither is ignored.
     """
@@ -251,7 +251,7 @@ def parse_config(data: bytes) -> dict[str, str]:
 
 
 def format_config(settings: Mapping[str, str]) -> bytes:
-    """The text of a ``config.cfg``: one ``key=value`` per line, in the order of ``settings``."""
+    """Return the text of a ``config.cfg``: one ``key=value`` per line, in the order of ``settings``."""
     return "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
 
 
@@ -310,9 +310,9 @@ class DirectoryMembers(Mapping[str, bytes]):
 
 
 class ZipMembers(Mapping[str, bytes]):
-    """Members of the zip file ``file``: its directory is checked at once, members are read when asked for.
+    """Members of the zip file ``file``: its directory is checked at once, members are read on demand.
 
-    An archive whose members all lie in one folder (made by zipping the package folder itself) reads like one without.
+    If all members of an archive are in one folder, as in a zip of the package folder, the folder is ignored.
     """
 
     def __init__(self, file: Path) -> None:

@@ -24,7 +24,7 @@ _OVERRIDE = "_"
 
 @dataclass(frozen=True, slots=True)
 class PartitionFile:
-    """``by_name``: backend by opcode or by result name, as ``comply`` says; ``default`` runs everything else."""
+    """Backends of operators: ``by_name``, for opcodes or result names as ``comply`` says, and ``default``."""
 
     backends: tuple[str, ...]
     default: str
@@ -33,7 +33,7 @@ class PartitionFile:
 
 
 def parse_partition(text: str, location: str) -> PartitionFile:
-    """The file with this text; ``location`` names it in errors (OptionError)."""
+    """Parse a partition file; ``location`` names it in errors (OptionError)."""
     parser = configparser.ConfigParser(delimiters=("=",), comment_prefixes=("#", ";"), interpolation=None, strict=True)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     with parsing("not a partition file", OptionError, location=location):
@@ -69,7 +69,7 @@ Errors = Mapping[str, float]
 
 
 def document(model: str, metric: str, errors: Errors) -> dict[str, Any]:
-    """The content of a file; errors have four significant digits."""
+    """Return the content of a file; errors have four significant digits."""
     return {
         "meta": {"model": model, "metric": metric.upper(), "colorscheme": _scheme(metric, errors)},
         "error": [{name: float(f"{value:.{DIGITS}g}") for name, value in errors.items()}],
@@ -87,7 +87,7 @@ def _scheme(metric: str, errors: Errors) -> list[dict[str, Any]]:
 
 
 def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, float]]:
-    """Metric and errors by tensor of a file that visq or we wrote; raises OptionError, naming the file."""
+    """Read metric and errors by tensor from a file of visq or odc-mlir; raise OptionError with the file's name."""
     where = os.fspath(path)
     with parsing("cannot read the errors of layers", OptionError, location=where):
         content = json.loads(Path(path).read_bytes())

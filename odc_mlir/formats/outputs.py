@@ -104,7 +104,7 @@ _log = logging.getLogger(__name__)
 
 FilePath = str | os.PathLike[str]
 
-_MADE = "made"  # what is made of models that nothing can be put beside
+_MADE = "made"  # outputs for models whose folder cannot be written
 _CHOOSE = "choose another name"
 _HINT = f"{_CHOOSE}, or overwrite it (--overwrite, overwrite=True)"
 
@@ -160,9 +160,9 @@ def write_output(
 
 
 def beside_or_in_cache(model: FilePath, wanted: FilePath, kind: OutputKind) -> Path:
-    """``wanted``, a path beside ``model``, where it may be written; else one of its name in the cache, with a warning.
+    """Return ``wanted``, a path beside ``model``, if it may be written; else a path in the cache, with a warning.
 
-    Raises OdcError when there is no cache either.
+    Raises OdcError if there is no cache either.
     """
     try:
         check_output(wanted, kind, inputs=[model])
@@ -213,9 +213,9 @@ def _check_name(text: str, kind: OutputKind, wrong: type[OdcError]) -> None:
 
 
 def _check_parent(parent: Path, makes_folders: bool) -> None:
-    """Try to write in the folder: permissions alone do not tell, of a full or read-only disk least.
+    """Try to write in the folder, because permissions alone do not show a full or read-only disk.
 
-    It is made, or else its nearest parent that is there stands for it.
+    If the folder does not exist, its nearest existing parent is used.
     """
     import tempfile
 
@@ -239,7 +239,7 @@ def _check_folder(folder: Path, text: str, overwrite: bool) -> None:
 
 
 def entries(folder: Path) -> Iterator[str]:
-    """The path of everything in ``folder`` that is not a folder, links included, in order, with forward slashes."""
+    """Return the path of every entry of ``folder`` but folders, links included, in order, with forward slashes."""
     for inner, folders, files in os.walk(folder):
         folders.sort()
         links = [name for name in folders if (Path(inner) / name).is_symlink()]
@@ -248,7 +248,7 @@ def entries(folder: Path) -> Iterator[str]:
 
 
 def unknown_entries(folder: Path) -> Iterator[str]:
-    """The entries of a package's folder that its manifest does not list, or lists with another digest."""
+    """Return the entries of a package's folder that its manifest does not list, or lists with another digest."""
     manifest = folder / MANIFEST_PATH
     known = recognised_files(manifest.read_bytes()) if _is_plain(manifest) else {}
     for name in entries(folder):

@@ -62,9 +62,9 @@ _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # with members, without
 
 @dataclass(frozen=True)
 class PackageFiles:
-    """The members of a package with its parsed metadata; ``plan`` is None if nothing in it is compiled.
+    """The members of a package with its parsed metadata; ``plan`` is None if nothing is compiled.
 
-    ``compiled_here`` are the keys of the code that this process compiled (:mod:`odc_mlir.formats.trust`).
+    ``compiled_here``: keys of the code that this process compiled (:mod:`odc_mlir.formats.trust`).
     """
 
     members: Mapping[str, bytes]
@@ -96,15 +96,15 @@ class PackageFiles:
         return not self.manifest.configs and CONFIG_PATH in self.members
 
     def segment(self, file: str) -> bytes:
-        """Bytes of the segment binary ``file``, which lies beside the plan."""
+        """Return the bytes of the segment binary ``file``, which is beside the plan."""
         return self.read(self.segment_path(file))
 
     def segment_path(self, file: str) -> str:
-        """The member that is the segment binary ``file``."""
+        """Return the member that is the segment binary ``file``."""
         return str(PurePosixPath(self.manifest.plan or "").parent / file)
 
     def unchanged(self, path: str, *, listed: bool = False) -> bytes:
-        """Return a member; raise PackageError if it is missing or has another digest, ``listed``: or no digest."""
+        """Return a member; raise PackageError if it is missing or has another digest or, with ``listed``, none."""
         data = self.read(path)
         self._check_unchanged(path, data, listed=listed)
         return data
@@ -121,14 +121,14 @@ class PackageFiles:
         return found
 
     def read(self, path: str) -> bytes:
-        """The member ``path``; raises PackageError when it is missing."""
+        """Return the member ``path``; raise PackageError if it is missing."""
         try:
             return self.members[path]
         except KeyError:
             raise PackageError(f"the member {path!r} is missing", location=self.location) from None
 
     def with_members(self, others: Mapping[str, bytes]) -> PackageFiles:
-        """The same package with ``others`` beside; raises PackageError for a path that is taken or leaves it."""
+        """Return a package with further members; raise PackageError for a path that exists or is outside of it."""
         for path in others:
             with located(self.location):
                 if check_member_path(path) in self.members:
@@ -138,7 +138,7 @@ class PackageFiles:
         return sealed(replace(self, members={**self.members, **others}))
 
     def with_segment(self, file: str, data: bytes) -> PackageFiles:
-        """Return the same package with another binary of segment ``file``; raise PackageError if it has no such one."""
+        """Return a package with another binary of segment ``file``; raise PackageError for an unknown segment."""
         path = self.segment_path(file)
         if self.plan is None or file not in {step.file for step in self.plan.segments}:
             files = ", ".join(step.file for step in self.plan.segments) if self.plan is not None else ""
@@ -149,9 +149,9 @@ class PackageFiles:
 def build_package(
     model: bytes, plan: Plan, segments: Mapping[str, bytes], config: Mapping[str, str] | None = None
 ) -> PackageFiles:
-    """A new package in memory from a Circle ``model``, its ``plan`` and the binary of every segment by file name.
+    """Make a package in memory from a Circle ``model``, its ``plan`` and the binaries of segments by file name.
 
-    Raises PackageError when the plan names a segment that is not there, or the reverse.
+    Raises PackageError if the segments of plan and binaries differ.
     """
     expected = {step.file for step in plan.segments}
     if expected != set(segments):
@@ -176,16 +176,16 @@ def build_package(
 
 
 def sealed(files: PackageFiles) -> PackageFiles:
-    """The same package with a manifest that lists every member and its digest: by these what we write is recognised."""
+    """Return the package with a manifest that lists the digest of every member, which identifies our files."""
     digests = {name: digest_of(files.members[name]) for name in files.members if name != MANIFEST_PATH}
     manifest = replace(files.manifest, files=digests)
     return replace(files, members={**files.members, MANIFEST_PATH: manifest.to_json()}, manifest=manifest)
 
 
 def is_package(path: str | os.PathLike[str]) -> bool:
-    """True for a directory or a zip file: what :func:`read_package` should be asked to read.
+    """Return whether ``path`` is a directory or a zip file, which :func:`read_package` can read.
 
-    Only the first bytes decide: TFLite files exist that carry a zip archive of label files at their end.
+    Only the first bytes decide, because some TFLite files end in a zip archive of label files.
     """
     file = Path(path)
     with suppress(OSError):
@@ -204,7 +204,7 @@ def read_package(path: str | os.PathLike[str]) -> PackageFiles:
 
 
 def open_members(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
-    """The files in the directory or zip at ``path``, none of them looked at; raises PackageError."""
+    """Open the directory or zip at ``path`` without reading its files; raise PackageError."""
     file = Path(path)
     with located(str(path)):
         if not file.exists():
@@ -216,7 +216,7 @@ def open_members(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
         if head[:4] not in _ZIP_MAGICS:
             from odc_mlir.formats.circle.schema import schema_of
 
-            if schema_of(head[4:]):  # asked first: a model may carry a zip archive
+            if schema_of(head[4:]):  # checked first, because a model may contain a zip archive
                 raise PackageError("it is a model, not a package", hint="compile it into one")
             if not zipfile.is_zipfile(file):
                 raise PackageError("it is not a package: neither a folder nor a zip file")
@@ -224,7 +224,7 @@ def open_members(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
 
 
 def parse_package(members: Mapping[str, bytes], location: str) -> PackageFiles:
-    """The package with these members; raises PackageError as :func:`read_package` does."""
+    """Return the package with these members; raise PackageError as :func:`read_package` does."""
     with located(location):
         if MANIFEST_PATH not in members:
             holds_arrays = members and all(name.endswith(".npy") for name in members)
@@ -266,7 +266,7 @@ def write_package(files: PackageFiles, path: str | os.PathLike[str], *, overwrit
 
 
 def zip_bytes(members: Mapping[str, bytes]) -> bytes:
-    """The zip file that holds ``members``: the same bytes for the same members, whenever it is made."""
+    """Return a zip file of ``members``; the same members give the same bytes at any time."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():
@@ -338,14 +338,14 @@ Plans = tuple[str | None, ...]
 
 
 def install(path: str | os.PathLike[str], compiled: PackageFiles) -> PackageFiles:
-    """Make the package at ``path`` run the plan of ``compiled``; return the package as it is afterwards.
+    """Make the package at ``path`` run the plan of ``compiled``; return the changed package.
 
     Raises PackageError, and leaves it unchanged, without a plan or if it cannot be read or written.
     """
     package = read_package(path)
     manifest, added = _additions(package, compiled)
     if package.manifest.plan == manifest.plan:
-        return package  # the folder's name is a digest of what it holds
+        return package  # the folder's name is a digest of its content
     first = original_of(package)
     original = {} if first else {ORIGINAL_PATH: package.members[MANIFEST_PATH]}
     # The plan before this one stays for processes that still run it, the first one for rolling back.
@@ -392,7 +392,7 @@ def roll_back(path: str | os.PathLike[str]) -> PackageFiles:
 
 
 def original_of(package: PackageFiles) -> PackageFiles | None:
-    """Return the package as it was before anything was installed, None if nothing was; raise PackageError."""
+    """Return the package as it was before an installation; None if nothing was installed; raise PackageError."""
     return read_original(package.location, package.members)
 
 
@@ -406,7 +406,7 @@ def read_original(path: str | os.PathLike[str], members: Mapping[str, bytes] | N
 
 
 def _additions(package: PackageFiles, compiled: PackageFiles) -> tuple[Manifest, dict[str, bytes]]:
-    """The manifest that names what ``compiled`` adds, and those members."""
+    """Return the manifest with the additions of ``compiled``, and the added members."""
     plan, plan_path = compiled.plan, compiled.manifest.plan
     if plan is None or plan_path is None:
         raise PackageError("there is nothing compiled to install", location=compiled.location)
@@ -465,7 +465,7 @@ def _check_left_over(folder: Path, added: Mapping[str, bytes], root: Path) -> No
 
 
 def _known(package: PackageFiles) -> dict[str, str]:
-    """The files of the package that we wrote, as its manifest lists them, but the manifest itself."""
+    """Return the files of the package that its manifest lists as ours, except the manifest."""
     known = recognised_files(package.members[MANIFEST_PATH])
     known.pop(MANIFEST_PATH, None)
     return known
@@ -478,19 +478,19 @@ def _is_for_others(name: str, plans: Plans) -> bool:
 
 
 def _without_others(members: Mapping[str, bytes], plans: Plans, known: Mapping[str, str]) -> dict[str, bytes]:
-    """``members`` without what of the ``known`` was compiled for other plans than ``plans``."""
+    """Return ``members`` without ``known`` files that were compiled for other plans than ``plans``."""
     found = {name: members[name] for name in members}
     others = {name for name in known if _is_for_others(name, plans)}
     return {name: data for name, data in found.items() if name not in others or digest_of(data) != known[name]}
 
 
 def _prune(root: Path, plans: Plans, known: Mapping[str, str]) -> None:
-    """Remove from a folder what of the ``known`` was compiled for other plans than ``plans``."""
+    """Remove from a folder ``known`` files that were compiled for other plans than ``plans``."""
     for name in [name for name in known if _is_for_others(name, plans)]:
         with suppress(OSError):
             if is_unchanged(root / name, known[name]):
                 (root / name).unlink()
-            os.removedirs((root / name).parent)  # goes upwards as long as a folder is empty
+            os.removedirs((root / name).parent)  # continues with the parent while a folder is empty
 
 
 def pack(

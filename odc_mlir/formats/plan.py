@@ -1,7 +1,7 @@
 """``plan.json``: which operators of a package's model run on the host and which in a compiled segment.
 
-A plan holds no graph and no constants: operators and tensors are indices into the first subgraph of ``model``. What is
-checked here needs only the text; :func:`odc_mlir.runtime.execution.plan.check_plan` compares a plan with its model.
+A plan holds no graph and no constants: operators and tensors are indices into the first subgraph of ``model``. This
+module checks the text of a plan; :func:`odc_mlir.runtime.execution.plan.check_plan` compares it with its model.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SegmentStep:
 class Plan:
     """Steps of one inference, and target and options of the package.
 
-    ``options`` are the compile options that decide the result; ``host_reasons`` say why an operator stays on the host.
+    ``options``: compile options that affect the result; ``host_reasons``: reasons of operators on the host.
     ``partition`` is for reports: compared placements, costs of the target's host, and defects of the compiler.
     """
 
@@ -87,7 +87,7 @@ class Plan:
         return tuple(step for step in self.steps if isinstance(step, SegmentStep))
 
     def to_json(self) -> bytes:
-        """UTF-8 text of the plan; equal plans give equal bytes."""
+        """Return the plan as UTF-8 text; equal plans give equal bytes."""
         document = {
             "schema_version": SCHEMA_VERSION,
             "compiler_version": self.compiler_version,
@@ -106,7 +106,7 @@ class Plan:
 
 
 def _pretty(document: Mapping[str, Any]) -> str:
-    """JSON with a line for each key and, in a list of objects, for each object."""
+    """Return JSON with a line for each key and, in a list of objects, for each object."""
 
     def text(value: Any) -> str:
         if isinstance(value, list) and value:
@@ -138,7 +138,7 @@ def parse_plan(data: bytes, location: str = "plan.json") -> Plan:
 
 
 def is_member_name(name: str) -> bool:
-    """True for a plain file name: no folder, nothing hidden, no character that a file system or a zip may dislike."""
+    """Return whether this is a plain file name: no folder, not hidden, no character that zips may reject."""
     allowed = all(c.isascii() and (c.isalnum() or c in "-_.") for c in name)
     return allowed and 0 < len(name) <= 128 and not name.startswith(".")
 

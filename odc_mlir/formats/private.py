@@ -1,8 +1,8 @@
 """Private files of the cache, and memos: results of earlier runs by key.
 
-All files of a cache are opened here: links are not followed, only regular files of this user are read, and permissions
-that are too wide are reset. A memo is one file of JSON below a line with its digest; damaged, foreign or large ones
-count as empty. Whoever opens it names everything that results depend on beside their keys.
+This module opens all files of a cache. It follows no links, reads only regular files of this user, and resets
+permissions that are too wide. A memo is a file of JSON below a line with its digest; damaged, foreign or large memos
+count as empty. The caller that opens a memo gives everything that results depend on, besides their keys.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _KINDS = (
 
 
 def make_folder(path: Path, *, within: Path) -> None:
-    """Make ``path``, a folder below ``within``, with permissions for its owner alone; raises CacheError.
+    """Make ``path``, a folder below ``within``, with permissions for its owner only; raise CacheError.
 
-    ``within`` is made too. If it exists, it must be safe (:func:`check_root`); each folder below it must be ours.
+    ``within`` is made, too. If it exists, it must be safe (:func:`check_root`); each folder below it must be ours.
     """
     _make(within)
     check_root(within)
@@ -110,9 +110,9 @@ def _kind(mode: int) -> str:
 
 
 def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open the file at ``path`` and return its descriptor; raises FileNotFoundError and CacheError.
+    """Open the file at ``path`` and return its descriptor; raise FileNotFoundError and CacheError.
 
-    ``flags`` are those of :func:`os.open`; a new file gets permissions for its owner alone.
+    ``flags`` are those of :func:`os.open`; a new file gets permissions for its owner only.
     """
     try:
         descriptor = os.open(path, flags | _SAFELY, FILE_MODE)
@@ -213,7 +213,7 @@ class Memo:
     def __init__(self, path: Path | None = None, results: dict[str, Any] | None = None) -> None:
         self._path = path
         self._results = {} if results is None else results
-        self._found: dict[str, Any] = {}  # what this run made
+        self._found: dict[str, Any] = {}  # results of this run
 
     @classmethod
     def open(cls, kind: str, depends_on: str) -> Memo:
@@ -228,7 +228,7 @@ class Memo:
             return cls()
 
     def get(self, key: str) -> Any | None:
-        """The result, None where there is none."""
+        """Return the result; None if there is none."""
         return self._results.get(key)
 
     def put(self, key: str, result: Any) -> None:
@@ -236,7 +236,7 @@ class Memo:
         self._results[key] = self._found[key] = result
 
     def save(self) -> None:
-        """Write what this run added, beside what others have written meanwhile."""
+        """Write the additions of this run, merged with results that others have written meanwhile."""
         if self._path is None or not self._found:
             return
         try:
@@ -257,7 +257,7 @@ def _text(results: dict[str, Any]) -> bytes:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The results in the file, none where it is not there or not whole."""
+    """Return the results in the file; none if it is missing or incomplete."""
     try:
         head, _, body = read_file(path, max_bytes=MAX_BYTES).partition(b"\n")
         if head != f"{_MAGIC} {hashlib.sha256(body).hexdigest()}".encode():

@@ -22,7 +22,7 @@ _MODEL_SUFFIXES = (".circle", ".tflite", ".mlir", ".zip", ".nnpackage")
 NOTHING = "–"
 
 _LEAST_NAME = 12  # characters of names in tables
-_MOST_MORE = 3  # digits that tell what is not the same apart
+_MOST_MORE = 3  # digits that distinguish different values
 
 
 def time_text(nanoseconds: float | None) -> str:

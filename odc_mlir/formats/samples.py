@@ -48,7 +48,7 @@ def read_npz(
     kind: type[OdcError] = InputError,
     hint: str | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """The arrays whose names are ``wanted``, in the file's order; raises ``kind``, naming ``what`` and the file."""
+    """Return the arrays whose names are ``wanted``, in the file's order; raise ``kind`` with ``what`` and the file."""
     arrays: dict[str, NDArray[Any]] = {}
     with (
         located(os.fspath(path)),
@@ -85,7 +85,7 @@ _LIKE_INPUT = re.compile(r"in(put)?[-_]*\d.*", re.IGNORECASE)  # meant as one, a
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """``records[k][j]`` is input j of sample k; ``layout`` says how the file held them, so that outputs can follow."""
+    """Samples: ``records[k][j]`` is input j of sample k; ``layout``: form of the file, for outputs in the same form."""
 
     records: list[list[Array]]
     layout: Layout
@@ -93,7 +93,7 @@ class Samples:
 
 
 def is_finite(sample: Sequence[Array]) -> bool:
-    """Whether there is no NaN and no infinity in a sample: no range can be made of these, and no error measured."""
+    """Return whether a sample has no NaN and no infinity, from which no range or error can be computed."""
     return all(value.dtype.kind != "f" or bool(np.isfinite(value).all()) for value in sample)
 
 
@@ -118,7 +118,7 @@ def read_samples(path: str | os.PathLike[str], ranks: Sequence[int | None], *, s
 
 
 def _record(found: Mapping[int, Array], prefix: str, inputs: int, path: str | os.PathLike[str]) -> list[Array]:
-    """The arrays of one sample in input order."""
+    """Return the arrays of one sample in input order."""
     for j in range(inputs):
         if j not in found:
             raise InputError(
@@ -132,7 +132,7 @@ def _record(found: Mapping[int, Array], prefix: str, inputs: int, path: str | os
 
 
 def _names(path: str | os.PathLike[str]) -> list[str]:
-    """Names of a file's readable arrays, shortened to one line."""
+    """Return the names of a file's readable arrays, shortened to one line."""
     if not zipfile.is_zipfile(path):
         return ["others"]
     with zipfile.ZipFile(path) as archive:
@@ -153,7 +153,7 @@ def _split(whole: list[Array], ranks: Sequence[int | None]) -> list[list[Array]]
 
 
 def _read_arrays(path: Path) -> tuple[dict[int, dict[int, Array]], Array | None]:
-    """Arrays by sample (-1 where the file does not number samples) and tensor; and the labels."""
+    """Return arrays by sample (-1 if the file does not number samples) and tensor; and the labels."""
     head = read_regular(path, len(HDF5_MAGIC))
     if head == HDF5_MAGIC:
         return _read_hdf5(path), None
@@ -185,7 +185,7 @@ def _is_taken(name: str) -> bool:
 
 
 def _read_npy(path: Path) -> Array:
-    """The array of an NPY file; it is mapped first, which fails where the file is shorter than it says."""
+    """Return the array of an NPY file; mapping it first detects a file that is too short."""
     with parsing("cannot read the NPY data", InputError):
         return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
 
@@ -269,7 +269,7 @@ def _npz_bytes(arrays: Mapping[str, Array]) -> bytes:
 
 
 def _joined(arrays: list[Array]) -> Array:
-    """All samples of one output along a leading axis; a batch dimension of 1 becomes that axis."""
+    """Return all samples of one output along a leading axis; a batch dimension of 1 becomes this axis."""
     if all(array.ndim and array.shape[0] == 1 for array in arrays) and len({array.shape for array in arrays}) == 1:
         return np.concatenate(arrays)
     try:
@@ -282,7 +282,7 @@ def _joined(arrays: list[Array]) -> Array:
 
 
 def _plain(array: Array) -> Array:
-    """Strings as bytes of fixed size, which both formats can hold without pickling; everything else unchanged."""
+    """Convert strings to bytes of fixed size, which both formats store without pickling; return others unchanged."""
     return array.astype(np.bytes_) if array.dtype == object else array
 
 
@@ -345,7 +345,7 @@ def read_regular(path: Path, most: int = -1) -> bytes:
 
 
 def read_raw(prefix: str, tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> list[Array]:
-    """Arrays of these dtypes and shapes from ``prefix.0``, ``prefix.1`` ...; raises InputError unless sizes agree."""
+    """Read arrays of these dtypes and shapes from ``prefix.0``, ``prefix.1`` ...; raise InputError if sizes differ."""
     arrays = []
     for index, (dtype, shape) in enumerate(tensors):
         path = Path(f"{prefix}.{index}")
@@ -371,9 +371,9 @@ def write_raw(prefix: str, arrays: Sequence[Array], *, overwrite: bool = False) 
 def random_inputs(
     tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]]], seed: int, limits: Sequence[int | None] = ()
 ) -> list[Array]:
-    """Reproducible data: normal floats (deviation 2), 8- and 16-bit codes spread likewise, other integers 0..99.
+    """Return reproducible data: normal floats (deviation 2), 8- and 16-bit codes likewise, other integers 0..99.
 
-    ``limits``: one more than the largest integer of each tensor, None or left out where it has none of its own.
+    ``limits``: one more than the largest integer of each tensor; None or absent without a limit.
     """
     random = np.random.default_rng(seed)
     return [

@@ -105,7 +105,7 @@ Tokenizer = Llama2Tokenizer | JsonTokenizer
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """Read a tokenizer, told apart by content; raise InputError for a damaged file, UnsupportedError."""
+    """Read a tokenizer, whose kind the content shows; raise InputError for a damaged file, UnsupportedError."""
     data = read_regular(Path(path))
     location = os.fspath(path)
     return JsonTokenizer(data, location) if data.lstrip()[:1] == b"{" else Llama2Tokenizer(data, location)

@@ -1,7 +1,7 @@
-"""Joins the models of one package into a single model, as its manifest connects them.
+"""Joins the models of a package into one model, as its manifest connects them.
 
-What comes out is an ordinary model: it is run, quantised, compiled and written like any other. Where an output and the
-input that it feeds differ in element type or quantisation, a conversion stands between them.
+The result is an ordinary model, which is run, quantised, compiled and written like any other. If an output and the
+input that it feeds differ in element type or quantisation, a conversion is inserted between them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from odc_mlir.ops.infer.common import compatible
 def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model:
     """Connect the models of a package to one model, with the inputs and outputs of ``manifest`` in its order.
 
-    Signatures are dropped. Raises PackageError for an index that does not exist, an input that nothing or more than one
-    output feeds, cycles, and edges whose shapes differ.
+    Signatures are dropped. Raises PackageError for an index that does not exist, an input that no output or several
+    feed, cycles, and edges with different shapes.
     """
     with located(location):
         return _Joint(models, manifest).join()
 
 
 def join_signatures(models: Mapping[str, Model]) -> Model:
-    """Return one model with the first subgraph of each of ``models`` as the signature of its name.
+    """Return one model with the first subgraph of each of ``models`` as the signature of this name.
 
-    Buffers with the same bytes are stored once. Metadata, such as declared states, is kept of the first model.
+    Equal buffers are stored once. The metadata, such as declared states, are those of the first model.
     """
     result = Model(version=max(model.version for model in models.values()), buffers=[EMPTY])
     known = {content_digest(EMPTY): 0}
@@ -83,7 +83,7 @@ class _Joint:
         return self._result
 
     def _find_entries(self) -> list[int]:
-        """The subgraph at which each model is entered."""
+        """Find the subgraph at which each model is entered."""
         named: list[set[int]] = [set() for _ in self._models]
         for item in self._manifest.io_indices():
             if item.model >= len(self._models):
@@ -108,7 +108,7 @@ class _Joint:
         return tensors[item.io]
 
     def _find_feeds(self) -> dict[IoIndex, IoIndex]:
-        """The output that feeds each connected input."""
+        """Find the output that feeds each connected input."""
         feeds: dict[IoIndex, IoIndex] = {}
         for edge in self._manifest.connections:
             self._output(edge.source)
@@ -127,7 +127,7 @@ class _Joint:
         return feeds
 
     def _order(self) -> list[int]:
-        """The models so that each comes after those that feed it, in the manifest's order where that is open."""
+        """Return the models, each after those that feed it, otherwise in the manifest's order."""
         needs = TopologicalSorter({index: set[int]() for index, _ in enumerate(self._models)})
         for target, source in self._feeds.items():
             needs.add(target.model, source.model)
@@ -191,7 +191,7 @@ class _Joint:
         return fed
 
     def _converted(self, made: int, wanted: Tensor) -> int:
-        """The tensor ``made`` in the type of ``wanted``."""
+        """Return the tensor ``made`` converted to the type of ``wanted``."""
         source = self._main.tensors[made]
         if not compatible(source.effective_shape, wanted.effective_shape):
             raise PackageError(
@@ -229,7 +229,7 @@ class _Joint:
 
 
 def _placed(tensor: Tensor, buffers: int) -> Tensor:
-    """``tensor`` with its buffer after ``buffers`` others."""
+    """Return ``tensor`` with its buffer after ``buffers`` others."""
     return replace(tensor, buffer=tensor.buffer + buffers if tensor.buffer else 0)
 
 
@@ -244,13 +244,13 @@ def _renumber_blocks(tensor: Tensor, tensors: dict[int, int]) -> None:
 
 
 def _moved(operator: Operator, tensors: dict[int, int], subgraphs: dict[int, int]) -> Operator:
-    """``operator`` on other tensors, calling other subgraphs."""
+    """Return ``operator`` on other tensors, which calls other subgraphs."""
 
     def indices(old: Sequence[int]) -> tuple[int, ...]:
         return tuple(LEFT_OUT if index == LEFT_OUT else tensors[index] for index in old)
 
     def callee(old: int) -> int:
-        return subgraphs.get(old, old)  # one that does not exist stays as it is, for the graph's checks to name
+        return subgraphs.get(old, old)  # a missing tensor stays unchanged, so that the graph's checks name it
 
     options = dict(operator.options)
     for name in subgraph_fields(operator.options_type):

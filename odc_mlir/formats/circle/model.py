@@ -67,7 +67,7 @@ class Quantization:
     def params(self, rank: int | None = None) -> QuantParams | None:
         """Return the affine parameters, None without a scale; missing zero points are 0.
 
-        The axis is 0 per tensor, and for a tensor of ``rank`` 1, since files exist whose bias names another axis.
+        The axis is 0 per tensor, and for a tensor of ``rank`` 1, because the bias of some files names another axis.
         Raises ModelError for zero points that do not fit the scales, or an axis that does not exist.
         """
         count = self.scale.size
@@ -132,7 +132,7 @@ class Tensor:
         return self.shape is not None and 0 in self.shape
 
     def quant_params(self) -> QuantParams | None:
-        """The affine parameters checked against the shape; raises ModelError that names the tensor."""
+        """Return the affine parameters, checked against the shape; raise ModelError with the tensor's name."""
         if self.quantization is None:
             return None
         shape = self.effective_shape
@@ -192,7 +192,7 @@ class SubGraph:
     debug_metadata_index: int = -1
 
     def named(self) -> list[Tensor]:
-        """The tensors with names that tell them apart, as everybody but the file has them."""
+        """The tensors with distinct names, which all other code uses."""
         names = tensor_names([tensor.name for tensor in self.tensors])
         pairs = zip(self.tensors, names, strict=True)
         return [tensor if tensor.name == name else replace(tensor, name=name) for tensor, name in pairs]
@@ -216,7 +216,7 @@ class Signature:
 
 @dataclass(slots=True)
 class Model:
-    """A whole file. ``unknown`` says what of it these records cannot hold: such a model must not be run or written."""
+    """A model file. ``unknown``: parts that these records cannot represent; such a model must not be run or written."""
 
     schema: Literal["circle", "tflite"] = "circle"
     version: int = 0
@@ -232,14 +232,14 @@ class Model:
     siblings: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
 
     def metadata_bytes(self, name: str) -> memoryview | None:
-        """Bytes of the first metadata entry called ``name``; None without one."""
+        """Return the bytes of the first metadata entry with ``name``; None without one."""
         return next((self.buffers[buffer] for key, buffer in self.metadata if key == name), None)
 
     def constants(self, subgraph_index: int) -> dict[int, memoryview]:
-        """Bytes of every constant of a subgraph by tensor index.
+        """Return the bytes of every constant of a subgraph by tensor index.
 
-        A tensor is constant when its buffer has bytes, or it has no elements, and nothing gives it a value at run
-        time: it is neither a graph input, nor an operator's result, nor a variable.
+        A tensor is constant if its buffer has bytes, or if it has no elements, and no value is assigned at run time: it
+        is no graph input, operator result or variable.
         """
         subgraph = self.subgraphs[subgraph_index]
         computed = subgraph.computed()
@@ -250,5 +250,5 @@ class Model:
         }
 
     def constant(self, subgraph_index: int, tensor_index: int) -> memoryview | None:
-        """Bytes of one tensor if it is constant; :meth:`constants` is the way to ask for many."""
+        """Return the bytes of one constant tensor, or None; :meth:`constants` returns all at once."""
         return self.constants(subgraph_index).get(tensor_index)

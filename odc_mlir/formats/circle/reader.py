@@ -1,11 +1,11 @@
 """Circle and TFLite files to records: ``read_model``.
 
-Files are not trusted: every access is checked against the file's end, shared structures are decoded once, and visited
-bytes are charged against the file's size. The schema has no recursive table, which bounds the depth. Everything that
-indexes something is checked, so that users of the records need not check it.
+Files are not trusted. Every access is checked against the file's end, shared structures are decoded once, and visited
+bytes are charged against the file's size. The schema has no recursive table, which bounds the depth. All indices are
+checked, so that users of the records need not check them.
 
 A decoded table is a dict of the schema's live fields: numbers, lower-case enum names, ``str``, ``memoryview`` (vectors
-of ubyte), arrays, lists, ``(table name, record)`` for unions, and None for what is absent by reference.
+of ubyte), arrays, lists, ``(table name, record)`` for unions, and None for absent references.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ MAX_TABLES = 1 << 21
 
 
 class MalformedError(Exception):
-    """Internal to reading: why a file is refused, while the path of the field grows outwards.
+    """Internal error of the reader: the reason for rejecting a file, and the path of the field.
 
-    ``error`` is the public class that it becomes; ``op`` and ``tensor`` name what it is about, where that is known.
+    ``error``: public class that it becomes; ``op`` and ``tensor``: names of its location, if known.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class MalformedError(Exception):
         self.error = error
 
     def within(self, step: str) -> MalformedError:
-        """The same error, seen from one level further out; ``step`` is ``.name``, ``[index]`` or ``name[index]``."""
+        """Return the error with a longer path; ``step`` is ``.name``, ``[index]`` or ``name[index]``."""
         joint = "." if self.path and self.path[0] not in ".[" else ""
         self.path = f"{step}{joint}{self.path}"
         return self
 
     def public(self) -> OdcError:
-        """The error that users see: path and reason on one line."""
+        """Return the error for users: path and reason on one line."""
         where = self.path.lstrip(".")
         return self.error(f"{where}: {self.reason}" if where else self.reason, op=self.op, tensor=self.tensor)
 
@@ -109,12 +109,12 @@ def within(step: str, *, op: str | None = None, tensor: str | None = None) -> It
         raise error.within(step) from None
 
 
-# What a vtable says: live field, its offset in the table, and the offset of its tag (0: there is none).
+# An entry of a vtable: live field, its offset in the table, and the offset of its tag (0: no tag).
 _Layout = list[tuple[SchemaField, int, int]]
 
 
 class UnknownPart(NamedTuple):
-    """Something that a newer schema may define: ``what`` names the slot, the tag or the table."""
+    """A part that a newer schema may define; ``what`` names the slot, the tag or the table."""
 
     table: str
     what: str
@@ -135,11 +135,11 @@ class Decoder:
         self._layouts: dict[tuple[int, str], _Layout] = {}
 
     def root(self) -> Record:
-        """The record of the root table; raises MalformedError that names the first malformed field."""
+        """Return the record of the root table; raise MalformedError with the first malformed field."""
         return self._table(self.schema.tables[self.schema.root], self._reference(0))
 
     def root_field(self, name: str) -> Any:
-        """One field of the root table, None where it is absent; nothing else is looked at. Raises MalformedError."""
+        """Return one field of the root table, None if absent, without decoding others; raise MalformedError."""
         table, position = self.schema.tables[self.schema.root], self._reference(0)
         for field, offset, _ in self._layout(table, position - self._read(_I32, position)):
             if field.name == name:
@@ -155,7 +155,7 @@ class Decoder:
             )
 
     def _read(self, number: struct.Struct, position: int) -> Any:
-        """One number; ``position`` may be anything."""
+        """Read one number at any ``position``."""
         if position < 0 or position + number.size > self._size:
             raise MalformedError(f"it points to byte {position}, but the file has {self._size}: truncated or corrupt")
         return number.unpack_from(self._data, position)[0]
@@ -208,7 +208,7 @@ class Decoder:
         return found
 
     def _field(self, field: SchemaField, position: int) -> Any:
-        """The value of a field that is neither a union nor absent."""
+        """Return the value of a present field that is no union."""
         if field.kind == "scalar" and field.scalar is not None:
             return self._read(field.scalar.struct, position)
         if field.kind == "enum" and field.scalar is not None:
@@ -251,7 +251,7 @@ class Decoder:
         return text
 
     def _span(self, position: int, element_bytes: int) -> memoryview:
-        """The bytes of the vector at ``position``, charged."""
+        """Return the bytes of the vector at ``position``, and charge them."""
         count: int = self._read(_U32, position)
         start = position + 4
         if count * element_bytes > self._size - start:
@@ -282,7 +282,7 @@ class Decoder:
         return [self._entry(field, index, position + 4 + 4 * index, int(e)) for index, e in enumerate(entries.tolist())]
 
     def _entry(self, field: SchemaField, index: int, position: int, offset: int) -> Any:
-        """Element ``index`` of a vector of strings or tables; ``offset`` is stored at ``position``."""
+        """Return element ``index`` of a vector of strings or tables; ``offset`` is stored at ``position``."""
         try:
             if offset == 0:
                 raise MalformedError(f"the offset at byte {position} points to itself")
@@ -368,7 +368,7 @@ def _check_shape(tensor: Tensor) -> None:
 def _check_order(subgraph: SubGraph, constants: Iterable[int]) -> None:
     """Check that each tensor has one definition, before its first use.
 
-    Outputs may dangle: such files exist, and whoever runs them says which output has no value.
+    Outputs may lack a definition, as in some files; running the model reports an output without a value.
     """
     defined = {LEFT_OUT, *constants, *subgraph.inputs}
     defined |= {index for index, tensor in enumerate(subgraph.tensors) if tensor.is_variable}
@@ -402,15 +402,15 @@ _UNFINISHED_OFFSET = 1
 
 
 def identify(head: bytes | memoryview) -> str | None:
-    """``"circle"`` or ``"tflite"`` by the file identifier in bytes 4..7, None for any other content."""
+    """Return ``"circle"`` or ``"tflite"`` by the file identifier in bytes 4..7; None for other content."""
     schema = schema_of(bytes(head[4:8]))
     return schema.name if schema is not None else None
 
 
 def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Model:
-    """The model in a ``.circle`` or ``.tflite`` file or in its bytes; constants are views of those bytes.
+    """Return the model in a ``.circle`` or ``.tflite`` file or in its bytes; constants are views of those bytes.
 
-    Raises ModelError for a file that cannot be read or is malformed, UnsupportedError for what Circle cannot express.
+    Raises ModelError for an unreadable or malformed file, UnsupportedError for parts that Circle cannot express.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _read_bytes(memoryview(source).cast("B").toreadonly())
@@ -421,7 +421,7 @@ def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) 
 
 
 def _load(path: str) -> memoryview:
-    """The bytes of a regular file."""
+    """Return the bytes of a regular file."""
     try:
         # Opening a pipe without this flag would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -472,7 +472,7 @@ class _RecordReader:
         self._codes: list[tuple[str, int, str]] = []
 
     def read(self) -> Model:
-        """The checked model; raises MalformedError."""
+        """Return the checked model; raise MalformedError."""
         root = self.decoder.root()
         self._buffers = self._each(root["buffers"], "buffers", self._buffer) or [EMPTY]
         self._codes = self._each(root["operator_codes"], "operator_codes", self.operator_code)
@@ -487,7 +487,7 @@ class _RecordReader:
         return model
 
     def _each(self, records: Sequence[Record] | None, name: str, convert: Callable[[Record], Any]) -> list[Any]:
-        """Every entry of a vector of tables, converted; errors say which entry."""
+        """Convert every entry of a vector of tables; errors name the entry."""
         entries = records or ()
         self._budget -= len(entries)
         if self._budget < 0:
@@ -501,7 +501,7 @@ class _RecordReader:
         return converted
 
     def _tuple(self, vector: Any) -> tuple[Any, ...]:
-        """A decoded vector as a tuple, () for None; a shared vector gives a shared tuple."""
+        """Return a decoded vector as a tuple, () for None; a shared vector gives a shared tuple."""
         if vector is None:
             return ()
         # Keyed by identity: the decoder keeps every vector alive as long as this reader.
@@ -512,7 +512,7 @@ class _RecordReader:
         return found
 
     def _note(self, record: Record, name: str, table: str) -> None:
-        """Remember that the file sets a field for which Circle has no place."""
+        """Record that the file sets a field that Circle lacks."""
         value = record.get(name)
         if len(value) if isinstance(value, (list, memoryview, np.ndarray)) else value:
             self._unknown[f"{name} of {table}"] = None
@@ -522,7 +522,7 @@ class _RecordReader:
         return data if data is not None else self._outside(record["offset"], record["size"])
 
     def _outside(self, offset: int, size: int) -> memoryview:
-        """Bytes of a large model, which lie after the flatbuffer; offsets count from the start of the file."""
+        """Return bytes of a large model after the flatbuffer; offsets count from the start of the file."""
         if offset == 0:
             return EMPTY
         if offset == _UNFINISHED_OFFSET:
@@ -632,7 +632,7 @@ class _RecordReader:
         )
 
     def _options(self, table: str | None, record: Record) -> dict[str, Any]:
-        """A union member's fields as plain values: tuples, bytes and strings where the decoder has None or arrays."""
+        """Return a union member's fields as plain values: tuples, bytes and strings instead of None or arrays."""
         if table is None or table not in self._schema.tables:
             return {}
         fields = self._schema.tables[table].live
@@ -681,7 +681,7 @@ def _dim_metadata(record: Record) -> DimMetadata:
 
 
 def _index_vector(union: tuple[str, Record] | None) -> NDArray[Any] | None:
-    """Indices of a sparse level in their stored width."""
+    """Return the indices of a sparse level in their stored width."""
     if union is None or not union[1]:
         return None
     member, record = union

@@ -74,14 +74,14 @@ class Enum:
         return {code: name for name, code in self.codes.items()}
 
     def name_of(self, code: int) -> str:
-        """The name of ``code``; raises ModelError with the allowed values where there is none."""
+        """Return the name of ``code``; raise ModelError with the allowed values for an unknown one."""
         try:
             return self.names[code]
         except KeyError:
             raise ModelError(f"{code} is not a value of {self.name}; allowed: {_listing(self.codes)}") from None
 
     def code_of(self, name: str) -> int:
-        """The code of ``name``; raises ModelError with the allowed values where there is none."""
+        """Return the code of ``name``; raise ModelError with the allowed values for an unknown one."""
         try:
             return self.codes[name]
         except (KeyError, TypeError):
@@ -104,9 +104,9 @@ class Union:
 class SchemaField:
     """One field of a table.
 
-    ``type`` names the scalar, enum, table or union; for a vector it is the element's type and ``element`` its kind.
-    ``scalar`` is the stored number of scalar and enum fields and of such elements. A union's tag sits in the slot
-    before ``slot``. ``align`` is the alignment in bytes that the schema asks for, 0 where it is the type's own.
+    ``type`` names the scalar, enum, table or union; for a vector it is the element's type, and ``element`` its kind.
+    ``scalar``: stored number of scalar and enum fields and of such elements. A union's tag is in the slot before
+    ``slot``. ``align``: alignment in bytes that the schema requires; 0: that of the type.
     """
 
     name: str
@@ -186,22 +186,22 @@ class Schema:
 
 
 def circle_schema() -> Schema:
-    """The schema of files with identifier ``CIR0``."""
+    """Return the schema of files with identifier ``CIR0``."""
     return _load("circle")
 
 
 def tflite_schema() -> Schema:
-    """The schema of files with identifier ``TFL3``."""
+    """Return the schema of files with identifier ``TFL3``."""
     return _load("tflite")
 
 
 def schema_of(identifier: bytes) -> Schema | None:
-    """The schema whose four-byte file identifier this is, None if neither."""
+    """Return the schema with this four-byte file identifier; None if there is none."""
     return next((schema for schema in (circle_schema(), tflite_schema()) if schema.identifier == identifier), None)
 
 
 def options_fields(table: str) -> tuple[SchemaField, ...]:
-    """The fields of Circle's options table, e.g. ``"Conv2DOptions"``; raises ModelError for an unknown table."""
+    """Return the fields of Circle's options table, e.g. ``"Conv2DOptions"``; raise ModelError for an unknown table."""
     try:
         return circle_schema().tables[table].live
     except KeyError:
@@ -214,13 +214,13 @@ def _default_options(table: str) -> Mapping[str, Any]:
 
 
 def default_options(table: str | None) -> dict[str, Any]:
-    """A fresh options record with every field at its schema default; empty for None."""
+    """Return a new options record with every field at its schema default; empty for None."""
     return dict(_default_options(table)) if table is not None else {}
 
 
 @cache
 def subgraph_fields(table: str | None) -> tuple[str, ...]:
-    """The fields of an options table that are indices of subgraphs; their names are the schema's only mark of it."""
+    """Return the fields of an options table that are indices of subgraphs, which only their names show."""
     known = circle_schema().tables.get(table or "")
     return (
         ()
@@ -230,7 +230,7 @@ def subgraph_fields(table: str | None) -> tuple[str, ...]:
 
 
 def called_subgraphs(options_type: str | None, options: Mapping[str, Any]) -> list[int]:
-    """The subgraphs that an operator's options name, in the order of the schema's fields."""
+    """Return the subgraphs in an operator's options, in the order of the schema's fields."""
     values = [options[name] for name in subgraph_fields(options_type)]
     return [index for value in values for index in (value if isinstance(value, tuple) else (value,))]
 
@@ -252,7 +252,7 @@ def _read_json(name: str) -> dict[str, Any]:
 
 
 def _apply(base: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
-    """The facts of ``base`` changed by ``delta``: removals by name, then additions; new tables are appended."""
+    """Apply ``delta`` to the facts of ``base``: remove by name, then add; new tables are appended."""
     result = {**base, **{key: value for key, value in delta.items() if not isinstance(value, list)}}
     for section, key in (("enums", "values"), ("unions", "members"), ("tables", "fields")):
         entries = {entry["name"]: entry for entry in base[section]}

@@ -1,11 +1,11 @@
 """Records to Circle and TFLite files: ``write_model`` and ``write_tflite``.
 
-The same records give the same bytes. None leaves a field out; an empty vector or string is written. Buffers at one
+The same records give the same bytes. A field with None is omitted; an empty vector or string is written. Buffers at one
 address are stored once, and the buffers of a model too large for a flatbuffer follow it.
 
-TFLite files get equivalent forms that LiteRT reads: first versions that no release has are raised, CONV_2D gets a bias
-of zeros, other convolutions drop a missing last operand, sums of int16 say if shifts do not suffice, and wider codes
-become uint8 by way of int8.
+TFLite files get equivalent forms that LiteRT reads. Versions before the first release are raised. CONV_2D gets a bias
+of zeros; other convolutions drop a missing last operand. Sums of int16 state whether shifts suffice, and wider codes
+become uint8 through int8.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Encoder:
         self._held: list[memoryview] = []
 
     def finish(self, record: Mapping[str, Any]) -> bytes:
-        """The file with ``record`` as its root; raises ModelError for a value that its field cannot hold."""
+        """Return the file with ``record`` as its root; raise ModelError for a value that does not fit its field."""
         try:
             root = self._table(self._schema.tables[self._schema.root], record)
             self._builder.Finish(root, self._schema.identifier)
@@ -126,7 +126,7 @@ class Encoder:
         return [_TableField(1, field.slot - 1, tag, _FLAGS["ubyte"], 0), _TableField(_OFFSET_BYTES, field.slot, table)]
 
     def _code(self, field: SchemaField, value: Any) -> Any:
-        """The number stored for a scalar or enum value, range-checked."""
+        """Return the number stored for a scalar or enum value, range-checked."""
         if field.kind == "enum" or field.element == "enum":
             try:
                 return self._schema.enums[field.type].code_of(value)
@@ -137,7 +137,7 @@ class Encoder:
         return value
 
     def _object(self, field: SchemaField, value: Any) -> int:
-        """Offset of a string, table or vector."""
+        """Return the offset of a string, table or vector."""
         if field.kind == "string":
             return self._string(value)
         if field.kind == "table":
@@ -195,7 +195,7 @@ class Encoder:
         return self._number_vectors[key]
 
     def _paste(self, data: bytes | memoryview, element_bytes: int, count: int, align: int) -> int:
-        """A vector of ready bytes; the builder's own functions take one element at a time or cannot align."""
+        """Write a vector of ready bytes; the builder's functions take one element at a time or cannot align."""
         builder = self._builder
         builder.StartVector(element_bytes, count, align)
         builder.head -= len(data)
@@ -215,7 +215,7 @@ _SUMS: Mapping[str, str] = {"float32": "float32", "int8": "int32", "uint8": "int
 
 
 def as_litert_reads(model: Model) -> Model:
-    """``model`` with operators in forms that LiteRT has; shares with it all that stays as it is."""
+    """Return ``model`` with operators in forms that LiteRT supports; unchanged parts are shared."""
     buffers = list(model.buffers)
     return replace(
         model, subgraphs=[_litert_subgraph(subgraph, buffers) for subgraph in model.subgraphs], buffers=buffers
@@ -223,7 +223,7 @@ def as_litert_reads(model: Model) -> Model:
 
 
 def _litert_subgraph(subgraph: SubGraph, buffers: list[memoryview]) -> SubGraph:
-    """Converter of one subgraph; appends the buffers of new tensors to ``buffers``."""
+    """Convert one subgraph; append the buffers of new tensors to ``buffers``."""
     tensors = list(subgraph.tensors)
     operators = [
         _litert_operator(part, tensors, buffers)
@@ -273,7 +273,7 @@ def _some(tensors: Sequence[Tensor], places: Sequence[int]) -> list[Tensor]:
 def _is_no_shift(tensors: Sequence[Tensor]) -> bool:
     """Return True for int16 codes whose scales, if powers of two, need more than a shift of one operand.
 
-    Where they are no powers of two, the option says nothing.
+    For other scales, the option has no meaning.
     """
     scales = [tensor.quantization.scale for tensor in tensors if tensor.quantization and tensor.dtype == "int16"]
     if len(tensors) != 3 or len(scales) != 3 or any(scale.size != 1 or not 0 < scale[0] < np.inf for scale in scales):
@@ -283,7 +283,7 @@ def _is_no_shift(tensors: Sequence[Tensor]) -> bool:
 
 
 def _zeros(operator: Operator, x: Tensor, weights: Tensor) -> tuple[Tensor, bytes] | None:
-    """A bias of zeros and its contents; None for types and shapes without one."""
+    """Return a bias of zeros and its contents; None for types and shapes without one."""
     dtype, scale, filters = _SUMS.get(x.dtype), x.quantization, weights.quantization
     if x.dtype == "int16" and operator.options.get("quantized_bias_type") == "int32":
         dtype = "int32"
@@ -303,7 +303,7 @@ INLINE_LIMIT_BYTES = (1 << 31) - (256 << 20)
 
 _BUFFER_ALIGN = 16
 
-# Longest list of what is unknown in a message.
+# Longest list of unknown parts in a message.
 _NAMED_UNKNOWN = 4
 
 # Codes from here on go to the wide field only and leave this value in the narrow one.
@@ -311,7 +311,7 @@ _EXTENDED_CODE = 127
 
 _VERSIONS = {"circle": 0, "tflite": 3}
 
-# Stands for a buffer's place in the file while that is not known; any value but 0 takes the same room.
+# Placeholder for a buffer's offset in the file; any value but 0 takes the same space.
 _SOMEWHERE = 1 << 60
 
 
@@ -346,12 +346,12 @@ def _chunks(model: Model, inline_limit_bytes: int, schema: Schema) -> list[bytes
 
 
 def _encode(record: Record, buffer_bytes: int, schema: Schema) -> bytes:
-    # A sixteenth for names and scales: what is a little too small is doubled.
+    # A sixteenth for names and scales, because a buffer that is slightly too small is doubled.
     return Encoder(schema, buffer_bytes + (buffer_bytes >> 4) + (64 << 10)).finish(record)
 
 
 def _with_outside_buffers(model: Model, record: Record, schema: Schema) -> list[bytes | memoryview]:
-    """The flatbuffer, then every buffer on a multiple of 16 bytes; their offsets count from the file's start."""
+    """Return the flatbuffer, then every buffer on a multiple of 16 bytes; offsets count from the file's start."""
     record["buffers"] = [{"offset": _SOMEWHERE, "size": len(buffer)} if len(buffer) else {} for buffer in model.buffers]
     end = len(_encode(record, 0, schema))
     tail: list[bytes | memoryview] = []
@@ -365,7 +365,7 @@ def _with_outside_buffers(model: Model, record: Record, schema: Schema) -> list[
 
 
 def _model(model: Model, schema: Schema) -> Record:
-    """The root record, all but the buffers."""
+    """Return the root record without the buffers."""
     codes: dict[tuple[str, int, str], int] = {}
     subgraphs = []
     for index, subgraph in enumerate(model.subgraphs):
@@ -394,7 +394,7 @@ def _operator_code(name: str, version: int, custom_code: str, schema: Schema) ->
 
 
 def _subgraph(subgraph: SubGraph, codes: dict[tuple[str, int, str], int], schema: Schema) -> Record:
-    """``codes`` grows by the operators that are new, in order of their first use."""
+    """Return a subgraph's record; new operators are added to ``codes`` in order of first use."""
     operators = []
     for index, operator in enumerate(subgraph.operators):
         with within(f"operators[{index}]", op=operator.label):
@@ -429,7 +429,7 @@ def _operator(operator: Operator, schema: Schema) -> Record:
 
 
 def _member(table: str, options: Mapping[str, Any]) -> tuple[str, Record]:
-    """A union member; empty vectors and strings are left out, as the reader takes that for the same."""
+    """Return a union member; empty vectors and strings are omitted, because the reader does not distinguish them."""
     return table, {
         name: None if isinstance(value, (tuple, str, bytes)) and not len(value) else value
         for name, value in options.items()

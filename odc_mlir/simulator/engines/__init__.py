@@ -13,7 +13,7 @@ from odc_mlir.simulator.engines.machine import Executor
 
 @cache
 def executors() -> Mapping[str, Executor]:
-    """The functions of this package's modules that are called like an instruction, by mnemonic.
+    """Return the functions of this package's modules that execute instructions, by mnemonic.
 
     Instructions of the fetch engine and ``sync`` have none.
     """

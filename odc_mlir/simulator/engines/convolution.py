@@ -128,7 +128,7 @@ def _geometry(v: Values, item: int, weight_item: int) -> _Geometry:
 
 
 def _cost(m: Machine, v: Values, g: _Geometry, *, accumulators: bool) -> InstructionCost:
-    """Cycles of the array and bytes read from the tile buffer (docs/npu.md, "conv")."""
+    """Return the cycles of the array and the bytes read from the tile buffer (docs/npu.md, "conv")."""
     array = m.target.array
     passes = g.item * g.weight_item  # 8 bits of each at a time
     if v["depthwise"]:
@@ -153,7 +153,7 @@ def _cost(m: Machine, v: Values, g: _Geometry, *, accumulators: bool) -> Instruc
 
 
 def _fetched(m: Machine, v: Values, g: _Geometry) -> int:
-    """Bytes that the array draws from the tile buffer, in whole accesses."""
+    """Return the bytes that the array reads from the tile buffer, in whole accesses."""
     (kh, kw), dilation_x, array = g.window.kernel, g.window.dilation[1], m.target.array
     if v["depthwise"]:
         pixels, channels = array.depthwise_shape
@@ -173,7 +173,7 @@ def _fetched(m: Machine, v: Values, g: _Geometry) -> int:
 
 
 def _input(m: Machine, v: Values, g: _Geometry, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """The tile's input as ``[1, rows, columns, in_channels]``, after checking exactly the pixels that taps touch."""
+    """Return the tile's input as ``[1, rows, columns, in_channels]``, after a check of the pixels that taps touch."""
     tile, access = m.memories.tile, m.access
     pixel, stride_x, stride_y = g.in_channels * g.item, v["in_stride_x"], v["in_stride_y"]
     ring_base, ring_bytes = v["ring_base"], v["ring_bytes"]
@@ -227,7 +227,7 @@ def depthwise_rows_read(results: int, kernel: int, stride: int, dilation: int, h
 
 
 def _touched(results: int, stride: int, kernel: int, dilation: int) -> Iterator[tuple[int, int, int]]:
-    """Rows (or columns) that ``results`` windows touch, as (first, count, step) progressions."""
+    """Return the rows (or columns) that ``results`` windows touch, as (first, count, step) progressions."""
     if (dilation == 1 and kernel >= stride) or (stride == 1 and results >= dilation):
         yield 0, (results - 1) * stride + (kernel - 1) * dilation + 1, 1
     elif results == 1:
@@ -238,7 +238,7 @@ def _touched(results: int, stride: int, kernel: int, dilation: int) -> Iterator[
 
 
 def _wrapped(area: Box, end: int, length: int) -> Iterator[Box]:
-    """The parts of ``area`` in a ring that ends before ``end``: what lies beyond is moved back by ``length``."""
+    """Return the parts of ``area`` in a ring that ends before ``end``: bytes beyond are moved back by ``length``."""
     if area.end <= end:
         yield area
     elif area.start >= end:
@@ -261,7 +261,7 @@ def _wrapped(area: Box, end: int, length: int) -> Iterator[Box]:
 def _sums(
     m: Machine, v: Values, g: _Geometry, in_type: np.dtype[Any], x: NDArray[Any], w: NDArray[Any]
 ) -> NDArray[Any]:
-    """Exact sums ``[1, out_height, out_width, channels]``: int32 for 8-bit inputs, else int64."""
+    """Return exact sums ``[1, out_height, out_width, channels]``: int32 for 8-bit inputs, else int64."""
     sums = "int32" if g.item == 1 else "int64"
     limits = np.iinfo(in_type)
     largest = max(int(limits.max) - v["in_zero"], v["in_zero"] - int(limits.min))
@@ -294,7 +294,7 @@ def _sums(
 
 
 def weight_matrix(w: NDArray[Any], channels: int, group: int) -> NDArray[Any]:
-    """``[K, channels]`` from the weight buffer's order ``[channel group][K][channel in group]``."""
+    """Return ``[K, channels]`` from the weight buffer's order ``[channel group][K][channel in group]``."""
     reduction = w.size // channels
     whole = channels - channels % group
     parts = []
@@ -308,7 +308,7 @@ def weight_matrix(w: NDArray[Any], channels: int, group: int) -> NDArray[Any]:
 def _scaled(
     m: Machine, v: Values, g: _Geometry, params: NDArray[Any], clamp: tuple[int, int], dtype: np.dtype[Any]
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """The function from sums ``[pixels, channels]`` to codes."""
+    """Return the function from sums ``[pixels, channels]`` to codes."""
     zero = v["out_zero"]
     if v["wide"]:
         most = int(params[:, 2].max())

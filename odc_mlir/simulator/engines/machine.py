@@ -55,7 +55,7 @@ class Machine:
     weights: dict[tuple[str, bytes, int], NDArray[np.uint8]] = field(default_factory=dict)
 
     def prepare(self, space: SimulatedMemory, key: tuple[object, ...], make: Callable[[], T]) -> T:
-        """``make()``, kept until ``space`` is written again: operands in the form that numpy computes with."""
+        """Return ``make()``, operands in a form for numpy, kept until ``space`` is written again."""
         kept = self.prepared.get(key)
         if kept is not None and kept[0] == space.version:
             value: T = kept[1]
@@ -67,7 +67,7 @@ class Machine:
         return value
 
     def decoded(self, coding: str, data: bytes, count: int) -> NDArray[np.uint8]:
-        """The weights coded in ``data``, kept for when the same are read again; raises SimulationError."""
+        """Return the weights coded in ``data``, kept in case they are read again; raise SimulationError."""
         key = (coding, data, count)
         if key not in self.weights:
             if len(self.weights) >= _DECODED_STREAMS:
@@ -80,7 +80,7 @@ Executor = Callable[[Machine, Values], InstructionCost]
 
 
 def ceil_div(a: int, b: int) -> int:
-    """``a / b`` rounded up."""
+    """Return ``a / b`` rounded up."""
     return -(-a // b)
 
 
@@ -98,14 +98,14 @@ def check_pixels(rows: int, columns: int, pixel: int, stride_y: int, stride_x: i
 
 
 def check_type(values: Values, field: str, *allowed: str) -> np.dtype[Any]:
-    """The numpy dtype of a type field; raises SimulationError when it is not one of ``allowed``."""
+    """Return the numpy dtype of a type field; raise SimulationError unless it is one of ``allowed``."""
     name = TYPES[values[field]]
     require(name in allowed, f"field {field} is {name}, allowed: {', '.join(allowed)}")
     return DTYPES[values[field]]
 
 
 def check_clamp(values: Values, dtype: np.dtype[Any]) -> tuple[int, int]:
-    """``(act_min, act_max)``; raises SimulationError unless they are an interval inside the range of ``dtype``."""
+    """Return ``(act_min, act_max)``; raise SimulationError unless they are an interval in the range of ``dtype``."""
     limits = np.iinfo(dtype)
     low, high = values["act_min"], values["act_max"]
     require(
@@ -116,7 +116,7 @@ def check_clamp(values: Values, dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def check_scale(values: Values, name: str) -> tuple[int, int]:
-    """``(multiplier, exponent)`` of the scale called ``name``; raises SimulationError for an impossible shift."""
+    """Return ``(multiplier, exponent)`` of the scale ``name``; raise SimulationError for an impossible shift."""
     exponent = values[f"{name}_exponent"]
     require(abs(exponent) <= LARGEST_SHIFT, f"field {name}_exponent is {exponent}, allowed: -31..31")
     return values[f"{name}_multiplier"], exponent
@@ -125,5 +125,5 @@ def check_scale(values: Values, name: str) -> tuple[int, int]:
 def typed(
     data: NDArray[Any], dtype: np.dtype[Any], offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> NDArray[Any]:
-    """Elements of a byte memory as an array with the given byte strides (0 repeats); no copy."""
+    """Return elements of a byte memory as an array with the given byte strides (0 repeats), without a copy."""
     return np.ndarray(shape, dtype, data.data, offset, strides)

@@ -26,7 +26,7 @@ _COMMON_RECORD = np.dtype([(name, kind) for name, kind, _ in SCALE])
 
 
 def copy(m: Machine, v: Values) -> InstructionCost:
-    """``bytes`` from ``source`` to ``target``, both in memory."""
+    """Copy ``bytes`` from ``source`` to ``target``, both in memory."""
     source, start = m.memories.at(v["source"])
     target, end = m.memories.at(v["target"])
     data = m.access.read(source, Box(start, v["bytes"]))
@@ -37,7 +37,7 @@ def copy(m: Machine, v: Values) -> InstructionCost:
 
 
 def fill(m: Machine, v: Values) -> InstructionCost:
-    """``bytes`` of the tile buffer become repetitions of one code."""
+    """Fill ``bytes`` of the tile buffer with one code."""
     dtype = DTYPES[v["type"]]
     require(v["bytes"] % dtype.itemsize == 0, f"{v['bytes']} bytes are not whole elements of {dtype.itemsize} bytes")
     out = m.access.write(m.memories.tile, Box(v["target"], v["bytes"]))
@@ -48,7 +48,7 @@ def fill(m: Machine, v: Values) -> InstructionCost:
 
 
 def load(m: Machine, v: Values) -> InstructionCost:
-    """Memory to tile buffer, runs and groups of padding around the data."""
+    """Load from memory to the tile buffer, with runs and groups of padding around the data."""
     source, start = _sram(m, v["source"])
     size, count1, count2 = v["size0"], v["size1"], v["size2"]
     before1, before2 = v["pad_before1"], v["pad_before2"]
@@ -69,7 +69,7 @@ def load(m: Machine, v: Values) -> InstructionCost:
 
 
 def store(m: Machine, v: Values) -> InstructionCost:
-    """Tile buffer to memory."""
+    """Store from the tile buffer to memory."""
     target, start = _sram(m, v["target"])
     size, count1, count2 = v["size0"], v["size1"], v["size2"]
     _check_runs(v["memory_stride1"], v["memory_stride2"], size, count1, count2)
@@ -81,7 +81,7 @@ def store(m: Machine, v: Values) -> InstructionCost:
 
 
 def wload(m: Machine, v: Values) -> InstructionCost:
-    """Coded bytes through the decoder into the weight buffer."""
+    """Load coded bytes through the decoder into the weight buffer."""
     coding = CODINGS[v["coding"]]
     if coding == "raw":
         require(v["coded_bytes"] == v["bytes"], f"{v['coded_bytes']} raw bytes cannot give {v['bytes']} weights")
@@ -94,7 +94,7 @@ def wload(m: Machine, v: Values) -> InstructionCost:
 
 
 def mload(m: Machine, v: Values) -> InstructionCost:
-    """Rows of a matrix in SRAM into the weight buffer, as weights of the columns' groups stand."""
+    """Load rows of a matrix in SRAM into the weight buffer, in the order of weights."""
     source, start = _sram(m, v["source"])
     rows, columns, group = v["rows"], v["columns"], v["group"]
     require(group > 0, "divides columns into groups of 0")
@@ -111,7 +111,7 @@ def mload(m: Machine, v: Values) -> InstructionCost:
 
 
 def param(m: Machine, v: Values) -> InstructionCost:
-    """Bias, multiplier and exponent of ``count`` channels into the parameter buffer."""
+    """Load bias, multiplier and exponent of ``count`` channels into the parameter buffer."""
     source, start = m.memories.at(v["source"])
     count, full = v["count"], v["form"] == 0
     size = param_bytes(count, v["form"])
@@ -134,7 +134,7 @@ def param(m: Machine, v: Values) -> InstructionCost:
 
 
 def pfill(m: Machine, v: Values) -> InstructionCost:
-    """One multiplier and exponent, and no bias, into ``count`` entries of the parameter buffer."""
+    """Write one multiplier and exponent, without bias, to ``count`` entries of the parameter buffer."""
     count, one_scale = v["count"], check_scale(v, "out")
     require(count > 0, "fills no entry: count is 0")
     out = m.access.write(m.memories.params, Box(v["target"], count))
@@ -144,7 +144,7 @@ def pfill(m: Machine, v: Values) -> InstructionCost:
 
 
 def table(m: Machine, v: Values) -> InstructionCost:
-    """``bytes`` of a look-up table into the table buffer."""
+    """Load ``bytes`` of a look-up table into the table buffer."""
     source, start = m.memories.at(v["source"])
     data = m.access.read(source, Box(start, v["bytes"]))
     out = m.access.write(m.memories.tables, Box(v["target"], v["bytes"]))
@@ -154,7 +154,7 @@ def table(m: Machine, v: Values) -> InstructionCost:
 
 
 def gather(m: Machine, v: Values) -> InstructionCost:
-    """The rows of a table whose numbers lie in SRAM. Raises InputError for the number of a row that there is not."""
+    """Copy the rows of a table whose numbers are in SRAM. Raise InputError for a row that does not exist."""
     source, start = m.memories.at(v["source"])
     numbers, first = _sram(m, v["indices"])
     target, end = _sram(m, v["target"])
@@ -174,7 +174,7 @@ def gather(m: Machine, v: Values) -> InstructionCost:
 
 
 def scatter(m: Machine, v: Values) -> InstructionCost:
-    """Rows into each of several tables that lie one after the other, from a row number in SRAM on, within a table."""
+    """Replace rows of each of several consecutive tables, from a row number in SRAM on."""
     source, start = _sram(m, v["source"])
     numbers, first = _sram(m, v["position"])
     target, end = _sram(m, v["target"])
@@ -194,7 +194,7 @@ def scatter(m: Machine, v: Values) -> InstructionCost:
 
 
 def _sram(m: Machine, address: int) -> tuple[SimulatedMemory, int]:
-    """Memory behind the SRAM port: all that transfers of computed codes reach."""
+    """Return the memory behind the SRAM port, the only memory for transfers of computed codes."""
     space, offset = m.memories.at(address)
     if space.port is not m.target.sram:
         raise SimulationError(f"codes are exchanged with SRAM only, not with off-chip {space.name}")

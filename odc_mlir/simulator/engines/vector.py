@@ -38,7 +38,7 @@ _LARGEST_POSITION_FACTOR = (1 << 15) - 1
 
 
 def vop(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
-    """Element-wise arithmetic over ``size2`` x ``size1`` x ``size0`` elements."""
+    """Compute element-wise arithmetic over ``size2`` x ``size1`` x ``size0`` elements."""
     kind = VOP_KINDS[v["kind"]]
     shape = (v["size2"], v["size1"], v["size0"])
     count = shape[0] * shape[1] * shape[2]
@@ -102,7 +102,7 @@ class _LookupTable:
 
 
 def _area(v: machine.Values, field: str, prefix: str, item: int, step: int) -> Box:
-    """Bytes that an operand of ``vop`` occupies; strides of 0 repeat and are not counted."""
+    """Return the bytes of an operand of ``vop``; strides of 0 repeat and are not counted."""
     size = v["size0"] * item if step else item
     count1 = v["size1"] if v[f"{prefix}_stride1"] or prefix == "out" else 1
     count2 = v["size2"] if v[f"{prefix}_stride2"] or prefix == "out" else 1
@@ -112,10 +112,10 @@ def _area(v: machine.Values, field: str, prefix: str, item: int, step: int) -> B
 def _operand(
     m: machine.Machine, v: machine.Values, name: str, shape: tuple[int, ...], output: Box
 ) -> NDArray[Any] | None:
-    """Elements of operand ``name`` as ``[size2, size1, size0]``, broadcast by strides of 0."""
+    """Return elements of operand ``name`` as ``[size2, size1, size0]``, broadcast by strides of 0."""
     dtype = machine.check_type(v, f"{name}_type", *_ALL_TYPES)
     step = v[f"{name}_stride0"]
-    # every run reads its elements, those of a broadcast run again; one element for a whole run is read once
+    # every run reads its elements, a broadcast run repeatedly; one element for a whole run is read once
     moved = shape[0] * shape[1] * (shape[2] if step else 1) * dtype.itemsize
     m.access.read(m.memories.tile, _area(v, name, name, dtype.itemsize, step), moved=moved)
     data = m.memories.tile.data
@@ -126,7 +126,7 @@ def _operand(
 
 
 def _accumulated(m: machine.Machine, v: machine.Values, shape: tuple[int, ...]) -> NDArray[Any] | None:
-    """Operand a from sums in the accumulator buffer, scaled per channel to codes of ``a_type``."""
+    """Return operand a from sums in the accumulator buffer, scaled per channel to codes of ``a_type``."""
     dtype = machine.check_type(v, "a_type", "u8", "i8", "i16")
     count, channels = shape[0] * shape[1] * shape[2], shape[2]
     sums = m.access.read(m.memories.accumulators, Box(v["accumulators"], count))
@@ -147,7 +147,7 @@ def _accumulated(m: machine.Machine, v: machine.Values, shape: tuple[int, ...]) 
 
 
 def _arithmetic(v: machine.Values, kind: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], NDArray[Any]]:
-    """The function of operands a and b (None for one-operand kinds) that ``kind`` names."""
+    """Return the function of operands a and b (None for one-operand kinds) for ``kind``."""
     if kind in _UNSCALED:
         machine.require(
             kind != "copy" or v["a_type"] == v["out_type"], "copy keeps the type, a_type and out_type differ"
@@ -174,7 +174,7 @@ def _arithmetic(v: machine.Values, kind: str, dtype: np.dtype[Any]) -> Callable[
 
 
 def pool(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
-    """Maximum or average over windows; taps outside the valid columns and rows are left out."""
+    """Compute the maximum or average over windows; taps outside the valid columns and rows are skipped."""
     dtype = machine.check_type(v, "type", "u8", "i8", "i16")
     item, channels = dtype.itemsize, v["channels"]
     low, high = machine.check_clamp(v, dtype)
@@ -186,7 +186,7 @@ def pool(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     vector = m.target.vector
     work = machine.InstructionCost(start=vector.start_cycles, shortest=taps / vector.reduce_lanes, lanes=results)
     start = v["input"] + v["valid_y"] * v["in_stride_y"] + v["valid_x"] * v["in_stride_x"]
-    # where the stride is larger than the kernel, what lies between the windows passes by as well
+    # if the stride exceeds the kernel, pixels between windows are read as well
     x = _image(m, v, dtype, start, rows, columns, moved=taps * item)
     out = m.access.write(m.memories.tile, _result(v, channels * item))
     if out is None or x is None:
@@ -297,7 +297,7 @@ def _finish(
 
 
 def softmax(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
-    """Softmax of ``rows`` rows of ``columns`` codes."""
+    """Compute the softmax of ``rows`` rows of ``columns`` codes."""
     in_type = machine.check_type(v, "in_type", "u8", "i8", "i16")
     wide, item = in_type.itemsize == 2, in_type.itemsize
     out_type = machine.check_type(v, "out_type", *(("i16",) if wide else ("u8", "i8")))
@@ -326,19 +326,19 @@ def softmax(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
 
 
 def _softmax_passes(m: machine.Machine, count: int, *, wide: bool) -> float:
-    """Cycles of all passes over ``count`` elements; of 16-bit codes two of them look up pairs of entries."""
+    """Return the cycles of all passes over ``count`` elements; with 16-bit codes, two look up pairs of entries."""
     vector = m.target.vector
     if wide:
         return count / vector.softmax_elements_per_cycle + 2 * _ENTRY_PAIR_BYTES * count / vector.requant_lanes
     return _SOFTMAX_PASSES * count / vector.softmax_elements_per_cycle
 
 
-PIXELS = {"nearest": 1, "bilinear": 4}  # that a result is made of
+PIXELS = {"nearest": 1, "bilinear": 4}  # of a result
 TURNS = {"nearest": 1, "bilinear": 3}  # of a lane for a result: a blend multiplies once
 
 
 def resize(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
-    """``out_height`` x ``out_width`` pixels of a tile, found at positions that grow by a step along each axis."""
+    """Compute ``out_height`` x ``out_width`` pixels of a tile, at positions that grow by a step along each axis."""
     kind = RESIZE_KINDS[v["kind"]]
     dtype = machine.check_type(v, "type", "u8", "i8", "i16")
     item, channels = dtype.itemsize, v["channels"]
@@ -362,7 +362,7 @@ _INT16 = machine.DTYPES[2]
 
 
 def gates(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
-    """Gates, cell state and hidden state of ``units`` units of an LSTM cell."""
+    """Compute gates, cell state and hidden state of ``units`` units of an LSTM cell."""
     units, count = v["units"], lstm_gates(v)
     machine.require(units > 0, "computes nothing: units is 0")
     exponents = lstm.CELL_EXPONENTS
@@ -401,7 +401,7 @@ def gates(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
 
 
 def _arguments(sums: NDArray[Any], added: NDArray[Any], scales: list[tuple[int, int]]) -> list[NDArray[np.int16]]:
-    """For each gate its argument in Q3, ``[units]``."""
+    """Return for each gate its argument in Q3, ``[units]``."""
     return [
         saturate16(multiply(wrap32(own), *scale).astype(np.int64) + part).astype(np.int16)
         for own, part, scale in zip(sums, added, scales, strict=True)
