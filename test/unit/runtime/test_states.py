@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import odc_mlir
 from helpers import stateful
 from helpers.models import ModelBuilder
+from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
@@ -209,3 +211,19 @@ def test_variables_become_states_of_a_package() -> None:
             assert (session.input_size(), session.output_size()) == (1, 1)
             assert np.array_equal([session.infer([x])[0] for x in xs], wanted)
             assert {k: v.tobytes() for k, v in session.get_state().items()} == {k: v.tobytes() for k, v in held.items()}
+
+
+def test_recorded_ranges_are_those_of_the_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path))
+    builder = ModelBuilder()
+    x, h = builder.tensor("x", (1, 2)), builder.tensor("h", (1, 2))
+    total = builder.made("total", (1, 2), "ADD", x, h)
+    file = builder.file([x, h], [builder.made("y", (1, 2), "TANH", total), total])
+    with Session(odc_mlir.compile(file, states={"total": "h"})) as session:
+        session.prepare()
+        session.set_execute_config("DUMP_MINMAX")
+        for _ in range(6):
+            session.infer([np.ones((1, 2), np.float32)])
+    (path,) = tmp_path.rglob("ranges.sqlite")
+    found = {name: (each.minimum, each.maximum) for name, each in RecordStore(path).statistics().items()}
+    assert (found["x"], found["h"], found["total"]) == ((1.0, 1.0), (0.0, 5.0), (1.0, 6.0))
