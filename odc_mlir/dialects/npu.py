@@ -23,7 +23,6 @@ from odc_mlir.dialects.npu_base import (
     CODE_TYPES,
     INT,
     KINDS,
-    NUMBER_TYPES,
     TENSOR,
     ZERO,
     ChannelsAttr,
@@ -63,6 +62,7 @@ from odc_mlir.dialects.npu_layers import (
     UpdateOp,
 )
 from odc_mlir.isa.fields import LARGEST_SHIFT, LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
+from odc_mlir.targets import NUMBER_TYPES
 
 __all__ = [
     "ArgMaxOp",

@@ -224,7 +224,6 @@ def size_bytes(value: SSAValue) -> int:
 
 
 CODE_TYPES = {name: CodeType(f"{DTYPES[name].kind[0]}{DTYPES[name].bits}") for name in CODE_DTYPES}
-NUMBER_TYPES = ("int32", "int64")  # of results that are not codes: places of elements
 
 
 def code_range(dtype: str) -> tuple[int, int]:

@@ -17,7 +17,6 @@ from odc_mlir.dialects.npu_base import (
     INT,
     INTS,
     NO_PADS,
-    NUMBER_TYPES,
     TENSOR,
     UNIT_PAIR,
     ZERO,
@@ -36,6 +35,7 @@ from odc_mlir.dialects.npu_base import (
 )
 from odc_mlir.dialects.npu_memory import element_bytes
 from odc_mlir.numerics.resize import Line, Lines
+from odc_mlir.targets import NUMBER_TYPES
 
 
 @irdl_op_definition

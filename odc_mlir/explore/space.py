@@ -174,6 +174,7 @@ def _literal(value: Any) -> str:
 
 _LISTS = ("models", "vary", "objective", "constraint")
 _TYPES: dict[str, type] = {"target": str, "sampler": str, "points": int, "seed": int, "options": dict}
+_WORDS = {str: "a string", int: "a whole number", dict: "a table"}
 
 
 def read_study(path: str, options: Set[str]) -> dict[str, Any]:
@@ -186,7 +187,10 @@ def read_study(path: str, options: Set[str]) -> dict[str, Any]:
     for key, value in found.items():
         is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
         if not (is_texts if key in _LISTS else type(value) is _TYPES[key]):
-            raise OptionError(f"{key} has the value {value!r}, which has the wrong type", location=path)
+            wanted = "a list of strings" if key in _LISTS else _WORDS[_TYPES[key]]
+            raise OptionError(
+                f"{key} has the value {value!r}, which has the wrong type; it must be {wanted}", location=path
+            )
     if unknown := sorted(found.get("options", {}).keys() - options):
         raise OptionError(f"a study has no option {unknown[0]!r}", location=path)
     if found.get("sampler", "grid") not in ("grid", "random", "bayes"):

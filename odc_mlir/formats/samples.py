@@ -194,13 +194,15 @@ def _read_hdf5(path: Path) -> dict[int, dict[int, Array]]:
     h5py = _h5py()
     groups: dict[int, dict[int, Array]] = {}
     with parsing("cannot read the HDF5 data", InputError), h5py.File(path, "r") as file:
-        left = most_bytes(path.stat().st_size)
+        left = most = most_bytes(path.stat().st_size)
         for name, item in file["value"].items():
             whole = isinstance(item, h5py.Dataset)
             for tensor, data in [(name, item)] if whole else item.items():
                 # Chunks that were never written take no place in a file.
                 if (left := left - data.nbytes) < 0:
-                    raise InputError("the data claim to be larger than a file of this size can hold")
+                    raise InputError(
+                        f"the data claim to be larger than {most} bytes, the most that a file of this size holds"
+                    )
                 groups.setdefault(-1 if whole else int(name), {})[int(tensor)] = np.asarray(data[()])
     return groups
 

@@ -22,7 +22,7 @@ def _by_axis(node: Node, what: str, sizes: Callable[[Node, Shape, Sequence[int]]
     if x is None:
         return common.result(node, dtype, common.unknown_shape(length))
     if length not in (None, len(x)):
-        raise node.error(f"there are {length} {what} for an operand of rank {len(x)}")
+        raise node.error(f"there are {length} {what} for an operand of rank {len(x)}; each axis needs one")
     return common.result(node, dtype, common.unknown_shape(len(x)) if numbers is None else sizes(node, x, numbers))
 
 
@@ -237,7 +237,9 @@ def spread_shape(node: Node, x: Shape, block: Sequence[int], crops: Sequence[int
         if size is not None:
             left = size * count - crops[2 * axis - 2] - crops[2 * axis - 1]
             if left < 0:
-                raise node.error(f"axis {axis} has {size * count} elements, fewer than are cropped")
+                raise node.error(
+                    f"axis {axis} has {size * count} elements, fewer than are cropped: {size * count - left}"
+                )
             sizes[axis] = left
     return (batch, *sizes[1:])
 

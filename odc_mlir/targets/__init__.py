@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 
 from odc_mlir.errors import TargetError, parsing
 from odc_mlir.isa import fields
+from odc_mlir.isa.container import ELEMENT_BYTES
 from odc_mlir.isa.fields import Kind
 from odc_mlir.isa.instructions import BY_MNEMONIC, MOST_COMPACT_BYTES
 from odc_mlir.targets import costs
@@ -27,7 +28,9 @@ from odc_mlir.targets.costs import EnergyCosts, HostCosts
 MemoryMode = Literal["flash", "sram"]
 MEMORY_MODES: tuple[MemoryMode, ...] = ("flash", "sram")
 ELEMENT_TYPES = ("int8", "uint8", "int16")
-"""Element types of the instruction set."""
+"""Element types of codes."""
+NUMBER_TYPES = tuple(name for name in ELEMENT_BYTES if name not in ELEMENT_TYPES)
+"""Element types of other results: places of elements."""
 
 _MAX_FILE_BYTES = 1 << 20
 

@@ -360,7 +360,9 @@ def _check_shape(tensor: Tensor) -> None:
         if len(dims) > MAX_RANK:
             raise MalformedError(f"the rank is {len(dims)}; at most {MAX_RANK} is supported", path=name)
         if prod(max(dim, 1) for dim in dims) > MAX_ELEMENTS:
-            raise MalformedError(f"{list(dims)} has more elements than fit in any memory", path=name)
+            raise MalformedError(
+                f"{list(dims)} has more elements than are supported, at most {MAX_ELEMENTS}", path=name
+            )
     if shape is not None and signature and len(signature) != len(shape):
         raise MalformedError(f"{list(signature)} has another rank than the shape {list(shape)}", path="shape_signature")
 

@@ -370,7 +370,9 @@ def add_n(node: Node) -> Execute:
 
     def compute(*arrays: Array) -> Array:
         if len({array.shape for array in arrays}) > 1:
-            raise common.input_error(node, f"operands have the shapes {[list(array.shape) for array in arrays]}")
+            raise common.input_error(
+                node, f"operands have the shapes {[list(array.shape) for array in arrays]}; they must be equal"
+            )
         total = arrays[0].copy()
         for parts in pieces(*arrays[1:], total):
             for part in parts[:-1]:

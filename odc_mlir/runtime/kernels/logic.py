@@ -72,7 +72,9 @@ def select(node: Node) -> Execute:
 
     def aligned(condition: Array, x: Array, y: Array) -> Array:
         if x.shape != y.shape:
-            raise common.input_error(node, f"the choices have the shapes {list(x.shape)} and {list(y.shape)}")
+            raise common.input_error(
+                node, f"the choices have the shapes {list(x.shape)} and {list(y.shape)}; they must be equal"
+            )
         if condition.ndim == 1 and x.ndim > 1 and condition.shape == x.shape[:1]:
             return condition.reshape(-1, *(1,) * (x.ndim - 1))
         if condition.shape not in ((), x.shape):

@@ -161,7 +161,7 @@ def skip_gram(node: Node) -> Execute:
 
     def compute(x: Array) -> Array:
         if x.size < 1:
-            raise input_error(node, "the input has no string")
+            raise input_error(node, "the input has no string; it must have one")
         sentence = x.reshape(-1)[0]
         words = (sentence if isinstance(sentence, bytes) else str(sentence).encode()).split()
         grams = (

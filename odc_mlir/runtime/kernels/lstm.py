@@ -347,7 +347,8 @@ def _basic_lstm(node: Node) -> Execute:
         )
         together = np.concatenate([x, output], axis=1)
         if together.shape[1] != node.operand(_WEIGHTS).static_shape[1]:
-            raise input_error(node, f"the input has the shape {list(x.shape)}; the weights do not fit")
+            columns = node.operand(_WEIGHTS).static_shape[1] - output.shape[1]
+            raise input_error(node, f"the input has the shape {list(x.shape)}; the weights need {columns} columns")
         step = step_of(operands)
         places = parts((len(x), 4 * outputs), (1,), sequences.BLOCK_ELEMENTS, (2, 1))
         found = [step(together[rows], contents[rows]) for rows, _ in places] or [step(together, contents)]

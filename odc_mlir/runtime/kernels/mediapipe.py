@@ -59,7 +59,7 @@ def max_unpooling_2d(node: Node) -> Execute:
     def compute(x: Array, places: Array) -> Array:
         images, height, width, channels = image_shape(node, x.shape)
         if places.shape != x.shape:
-            raise input_error(node, f"the places have the shape {list(places.shape)}, the values {list(x.shape)}")
+            raise input_error(node, f"the places have the shape {list(places.shape)}; the values have {list(x.shape)}")
         size = height * options.window[0], width * options.window[1]
         check_elements(node, (images, *size, channels), "float32")
         index = np.where(np.abs(places) < -_NOWHERE, places, _NOWHERE).astype(np.int64)
@@ -104,7 +104,10 @@ def landmarks_2_transform_matrix(node: Node) -> Execute:
 
     def compute(x: Array) -> Array:
         if x.ndim != 3 or x.shape[1] <= max(options.left, options.right, *options.subset) or x.shape[2] != 3:
-            raise input_error(node, f"the landmarks have the shape {list(x.shape)}")
+            least = 1 + max(options.left, options.right, *options.subset)
+            raise input_error(
+                node, f"the landmarks have the shape {list(x.shape)}; it must be [1, at least {least}, 3]"
+            )
         points = x[0, :, :2].astype(np.float64)
         across = points[options.right] - points[options.left]
         radians = options.target_radians - float(np.arctan2(across[1], across[0]))
@@ -122,7 +125,7 @@ def landmarks_2_transform_matrix(node: Node) -> Execute:
 def _rows(node: Node, matrix: Array) -> Array:
     """Return the matrix's first two rows without the column of z."""
     if matrix.size != 16:
-        raise input_error(node, f"the matrix has the shape {list(matrix.shape)}")
+        raise input_error(node, f"the matrix has the shape {list(matrix.shape)}; it must have 16 elements")
     return matrix.reshape(4, 4)[:2, [0, 1, 3]]
 
 
@@ -133,7 +136,7 @@ def transform_landmarks(node: Node) -> Execute:
     def compute(x: Array, matrix: Array) -> Array:
         rows = _rows(node, matrix)
         if x.ndim != 3 or x.shape[2] not in (2, 3):
-            raise input_error(node, f"the landmarks have the shape {list(x.shape)}")
+            raise input_error(node, f"the landmarks have the shape {list(x.shape)}; it must be [*, *, 2] or [*, *, 3]")
         result = x.copy()
         for axis, (by_x, by_y, shift) in enumerate(rows):
             result[..., axis] = x[..., 0] * by_x + x[..., 1] * by_y + shift

@@ -70,7 +70,9 @@ def topk_v2(node: Node) -> Execute:
     def compute(x: Array, count: Array) -> list[Array]:
         k = max(int(single(node, count, "k")), 0)
         if not x.ndim or k > x.shape[-1]:
-            raise input_error(node, f"k is {k}, the input has the shape {list(x.shape)}")
+            raise input_error(
+                node, f"k is {k}; the input of shape {list(x.shape)} allows 0 to {x.shape[-1] if x.ndim else 0}"
+            )
         if x.size <= CHUNK_ELEMENTS:
             return list(ranked(x, k))
         check_elements(node, (2, x.shape[-1]), "int64")  # of a row that is sorted

@@ -105,8 +105,9 @@ class _Memory:
     def __call__(self, operands: sequences.Operands, sums_of: sequences.Function) -> Array:
         """Append the sums for this run's input to the memory and return it, ``[N, F, M]``."""
         x = self._x_of(operands)
-        if x.ndim != 2 or x.shape[1] != self._node.operand(1).static_shape[1]:
-            raise common.input_error(self._node, f"the input has the shape {list(x.shape)}; the weights do not fit")
+        columns = self._node.operand(1).static_shape[1]
+        if x.ndim != 2 or x.shape[1] != columns:
+            raise common.input_error(self._node, f"the input has the shape {list(x.shape)}; it must be [*, {columns}]")
         size = self._filters * self._length
         check_elements(self._node, (len(x), size), "float32")
         whole, contents = sequences.state_of(self._node, "state", operands, len(x), size)

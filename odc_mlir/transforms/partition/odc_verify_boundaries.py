@@ -30,10 +30,11 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.dialects.circle_ops import op_class
-from odc_mlir.dialects.npu_base import CODE_TYPES, NUMBER_TYPES
+from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import name_loc, value_name
+from odc_mlir.targets import NUMBER_TYPES
 from odc_mlir.transforms.common.placement import main_function, place_on_host
 from odc_mlir.transforms.partition.rules.checks import CODES, quant_text, shape_text
 

@@ -99,8 +99,8 @@ def test_every_combination_once() -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("models = 3", "wrong type"),
-        ("points = true", "wrong type"),
+        ("models = 3", "wrong type; it must be a list of strings"),
+        ("points = true", "wrong type; it must be a whole number"),
         ("bananas = 1", "no key 'bananas'"),
         ("sampler = 'guess'", "no sampler"),
         ("[options]\nbananas = 1", "no option 'bananas'"),

@@ -185,7 +185,7 @@ def test_arrays_that_claim_to_be_larger_than_believable(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "b.h5", "w") as file:
         file.create_dataset("value/0", (1 << 33,), "u1", chunks=(1 << 20,))
-    with pytest.raises(InputError, match="claim to be larger"):
+    with pytest.raises(InputError, match=r"claim to be larger than \d+ bytes, the most"):
         read_samples(tmp_path / "b.h5", [1])
 
 

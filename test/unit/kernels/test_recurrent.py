@@ -433,8 +433,8 @@ def test_inputs_that_do_not_fit() -> None:
         assert "its rank must be 3" in fails(made, x[0])
     for made, _ in (recurrent.full_lstm(form, 19), recurrent.rnn("RNN", form, 19)):
         assert "its rank must be 2" in fails(made, x)
-    assert "the weights do not fit" in fails(recurrent.svdf(form, 19)[0], x[0])
-    assert "the weights do not fit" in fails(recurrent.basic_lstm(codes=False, seed=1)[0], x[0], *[x[0, :, :4]] * 4)
+    assert "it must be [*, 3]" in fails(recurrent.svdf(form, 19)[0], x[0])
+    assert "the weights need 3 columns" in fails(recurrent.basic_lstm(codes=False, seed=1)[0], x[0], *[x[0, :, :4]] * 4)
     both, _ = recurrent.bidirectional_lstm(form, 19, aux="instead")
     operands: list[Array | None] = [None] * len(both.operands)
     operands[0], operands[39] = x[..., :3], x[:1, :, :3]

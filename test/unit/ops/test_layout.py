@@ -112,7 +112,7 @@ def test_shapes(given: Node, expected: list[Shape | None]) -> None:
         (made("SPACE_TO_BATCH_ND", [X, const([2, 2, 2]), const([[0, 0]] * 3)]), "3 entries does not fit"),
         (made("SPACE_TO_BATCH_ND", [X, const([2]), const([[0, 0]] * 2)]), "numbers of paddings and of block sizes"),
         (made("BATCH_TO_SPACE_ND", [X, const([3]), const([[0, 0]])]), "batch of 2 cannot be divided"),
-        (made("BATCH_TO_SPACE_ND", [X, const([2]), const([[9, 9]])]), "12 elements, fewer than are cropped"),
+        (made("BATCH_TO_SPACE_ND", [X, const([2]), const([[9, 9]])]), "12 elements, fewer than are cropped: 18"),
         (made("BATCH_TO_SPACE_ND", [X, const([2]), const([[-1, 0]])]), "not negative"),
         (made("SPACE_TO_DEPTH", [tensor("float32", (1, 5, 4, 3))], block_size=2), "size 5 cannot be split into 2"),
         (made("SPACE_TO_DEPTH", [X], block_size=2), "rank must be 4"),

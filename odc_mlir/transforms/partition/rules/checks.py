@@ -16,11 +16,10 @@ from odc_mlir.isa.fields import OFFSET_BITS
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.quant_check import check_quantisation
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo, Trait
-from odc_mlir.targets import ELEMENT_TYPES, Target
+from odc_mlir.targets import ELEMENT_TYPES, NUMBER_TYPES, Target
 from odc_mlir.transforms.npu.lowering.decompositions import resize_lines, result_copies, transposed_components
 
 CODES = ELEMENT_TYPES
-NUMBERS = ("int32", "int64")  # types of results that are not codes
 POSITIONS = {
     "DYNAMIC_UPDATE_SLICE": 2,
     "GATHER": 1,
@@ -121,11 +120,11 @@ def not_empty(node: Node, _: PlacementLimits) -> str | None:
     return _shape_of_first(activations(node), lambda tensor: 0 in tensor.static_shape)
 
 
-@rule(TYPE_RULE, f"computed tensors are {', '.join(CODES)}; indices {', '.join(NUMBERS)}")
+@rule(TYPE_RULE, f"computed tensors are {', '.join(CODES)}; indices {', '.join(NUMBER_TYPES)}")
 def codes(node: Node, _: PlacementLimits) -> str | None:
     """Computed tensors have types that the NPU supports."""
     for tensor in activations(node):
-        if tensor.dtype not in (NUMBERS if _is_number(node, tensor) else CODES):
+        if tensor.dtype not in (NUMBER_TYPES if _is_number(node, tensor) else CODES):
             return TypeReason(repr(tensor.name), tensor.dtype).text
     return None
 
