@@ -1,8 +1,8 @@
-"""Bring quantised neural networks to an NPU: compile Circle models, run them, and explain where the time went.
+"""Bring quantised neural networks to an NPU: compile Circle models, run them, and explain their cycles.
 
 ``run`` executes a model file or a compiled package; ``load``, ``lower`` and ``compile`` take a model through the
 compiler; ``import_model`` checks a file; ``load_package`` opens what ``Package.save`` wrote. Importing this package is
-cheap: a function loads what it needs when it is first used, and running a model never loads the compiler.
+cheap: functions import what they need at their first use, and running a model never loads the compiler.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Typed errors of the whole project.
 
-Every failure that a user can cause is an :class:`OdcError`. The message says what is wrong, with the value that was
-seen and what is allowed; the keyword fields say where. Tools print ``str(error)`` on one line and exit with 1.
+Every failure that a user can cause is an :class:`OdcError`. The message has the value found and the values allowed; the
+keyword fields have the location. Commands print ``str(error)`` on one line and exit with 1.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _PLAIN_ASCII = re.compile(r"[\n\t -~]*")
 
 
 def printable(text: str) -> str:
-    """``text`` with every character escaped that could move a cursor, change colours, reorder or hide text.
+    """Escape every character of ``text`` that could move a cursor, change colours, reorder or hide text.
 
-    Models, packages, plugins and paths choose names freely, and names end up on terminals. What is escaped is
-    everything that Unicode does not call printable, but for newline and tab, as ``\\u001b``: the same inside JSON.
+    Models, packages, plugins and paths choose names freely, and names are printed on terminals. Characters that Unicode
+    does not call printable, except newline and tab, are escaped as in JSON: ``\\u001b``.
     """
     if _PLAIN_ASCII.fullmatch(text):
         return text
@@ -26,19 +26,19 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """``text`` with the long names that are quoted in it as :func:`short_name` gives them."""
+    """Return ``text`` with its quoted long names shortened by :func:`short_name`."""
     return _QUOTED_NAME.sub(lambda found: f"{found[1]}{short_name(found[2])}{found[1]}", text)
 
 
 def short_name(name: str) -> str:
-    """``name`` without its middle when it has more than 120 characters, as those that converters join have."""
+    """Return ``name`` without its middle if it has more than 120 characters, as names that converters join have."""
     return name if len(name) <= _LONGEST_NAME else f"{name[:48]}…{name[-48:]}"
 
 
 def bounded(line: str) -> str:
-    """``line`` without its middle when it has more than 400 characters, as a file may make it repeat anything.
+    """Return ``line`` without its middle if it has more than 400 characters, because files may repeat anything.
 
-    What is wrong stands at the start, and what to do at the end. Words stay whole, unless one is very long itself.
+    The start has the problem, the end the remedy. Words stay whole, unless one is very long.
     """
     if len(line) <= _LONGEST_LINE:
         return line
@@ -60,7 +60,7 @@ def _escaped(character: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``did you mean 'npu-alloc'? `` where one of ``known`` is like ``name``, the start of a hint; else nothing."""
+    """Return ``did you mean 'npu-alloc'? ``, the start of a hint, if one of ``known`` is like ``name``; else ""."""
     from difflib import get_close_matches  # only on the way to an error
 
     names = {item.casefold(): item for item in known}
@@ -68,13 +68,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 class OdcError(Exception):
-    """Base of all errors that are not bugs of ours.
+    """Base of all errors that are not defects of odc-mlir.
 
     ``op``: operator kind (``CONV_2D``), ``tensor``: tensor name, ``location``: file, file:line or segment name,
-    ``stage``: compiler stage or runtime phase, ``pass_name``: the pass, where it is known, ``hint``: what the user
-    can do. ``passing``: the same may work another time, since what was missing is memory, disk space, a lock, or a
-    process that was not killed. ``source`` is, for an error about text, the line in question and below it a caret;
-    commands print it after the message.
+    ``stage``: compiler stage or runtime phase, ``pass_name``: the pass, if known, ``hint``: a remedy. ``passing``: a
+    later attempt may succeed, because memory, disk space, a lock or a process was missing. ``source``: for an error
+    about text, the line and a caret below it, which commands print after the message.
     """
 
     source: str | None = None
@@ -123,10 +122,10 @@ class OdcError(Exception):
 def parsing(
     failure: str, kind: type[OdcError], *, location: str | None = None, hint: str | None = None
 ) -> Iterator[None]:
-    """Let a library parse bytes that may be anything: whatever it raises becomes a ``kind`` that says ``failure``.
+    """Parse untrusted bytes by a library: every exception becomes a ``kind`` that says ``failure``.
 
-    For calls of parsers that are not ours alone (zip, NPY, HDF5, JSON, TOML, SQLite, pictures): which exceptions those
-    raise for damaged input is told by no documentation and changes with their versions.
+    Use it for parsers of others (zip, NPY, HDF5, JSON, TOML, SQLite, pictures): their exceptions for damaged input are
+    not documented and change with versions.
     """
     try:
         yield
@@ -175,7 +174,7 @@ class InputCountError(InputError, ValueError):
 
 
 class TargetError(OdcError):
-    """A target description is malformed, unknown, or not the one a binary was made for."""
+    """A target description is malformed, unknown, or not the target of the binary."""
 
 
 class CompileError(OdcError):
@@ -199,7 +198,7 @@ class MemoryLimitError(CompileError):
 
 
 class AllocationError(CompileError):
-    """A memory limit cannot be met: ``allowed_bytes`` where ``needed_bytes`` would do; 0 where nobody knows."""
+    """A memory limit cannot be met: ``needed_bytes`` exceed ``allowed_bytes``; 0 if unknown."""
 
     needed_bytes = 0
     allowed_bytes = 0
@@ -218,7 +217,7 @@ class RecordsError(OdcError):
 
 
 class RecordsDamagedError(RecordsError):
-    """A file of recorded ranges is none, is damaged, or was made for another model."""
+    """A file has no recorded ranges, is damaged, or belongs to another model."""
 
 
 class CacheError(OdcError):
@@ -242,11 +241,11 @@ class OutOfMemoryError(SessionError):
 
 
 class InsufficientOutputError(SessionError):
-    """A buffer is too small for an output whose size only the run could tell."""
+    """A buffer is too small for an output whose size is known only after the run."""
 
 
 class DeprecatedApiError(SessionError):
-    """A call that exists only so that its users learn what to call instead."""
+    """A call that exists only to name its replacement."""
 
 
 _PASSING = frozenset(

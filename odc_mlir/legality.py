@@ -45,7 +45,7 @@ def no_tilings(program: ProgramOp) -> Iterator[Breach]:
 
 
 def no_addresses(program: ProgramOp) -> Iterator[Breach]:
-    """No buffer has an address, no input or output a place in its region."""
+    """No buffer has an address; no input or output has a place in its region."""
     for op in program.block.ops:
         if type(op) is BufferOp and op.address is not None:
             yield Breach(op, f"buffer {op.label.data!r} has an address already", "leave it out: npu-alloc gives it one")
@@ -55,7 +55,7 @@ def no_addresses(program: ProgramOp) -> Iterator[Breach]:
 
 
 def all_addresses(program: ProgramOp) -> Iterator[Breach]:
-    """Every buffer has an address, every input and output a place in its region."""
+    """Every buffer has an address; every input and output has a place in its region."""
     for op in program.block.ops:
         if type(op) is BufferOp and op.address is None:
             yield Breach(op, f"buffer {op.label.data!r} has no address", ADDRESS_HINT)
@@ -98,7 +98,7 @@ def no_kernels(module: ModuleOp) -> Iterator[Breach]:
 
 @dataclass(frozen=True)
 class ConversionTarget:
-    """Operations that are legal after a conversion: those whose names begin so and that meet the condition, if any."""
+    """Legal operations after a conversion: prefixes of their names, with conditions for some."""
 
     conversion: str  # the name of the pass
     names: tuple[str, ...]
@@ -112,8 +112,8 @@ class ConversionTarget:
 class StageLegality(NamedTuple):
     """Legal contents of a module.
 
-    ``around``: beginnings of the names of operations outside of programs, ``inside``: those in programs, ``laws``: what
-    holds of every program, or of the module of every segment. Where there are no laws, there is neither.
+    ``around``: prefixes of the names of operations outside of programs; ``inside``: of operations in programs;
+    ``laws``: constraints on every program, or on the module of every segment. Without laws, there are neither.
     """
 
     around: tuple[str, ...]
@@ -150,7 +150,7 @@ LEVELS = {
 
 
 def check_stage(module: ModuleOp, stage: str) -> None:
-    """Raise CompileError, naming operation and stage, where ``module`` holds what ``stage`` does not leave."""
+    """Raise CompileError, with operation and stage, if ``module`` violates a constraint of ``stage``."""
     level = LEVELS[stage]
     for op, problem, hint in _breaches(module, level):
         raise CompileError(

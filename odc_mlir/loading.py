@@ -36,9 +36,9 @@ def import_model(source: ModelSource | Package) -> ModuleOp:
 
 
 def load(model: ModelSource | Package) -> ModuleOp:
-    """Load a model file, IR text, a package or a PyTorch program (``.pt2``), told apart by content; raises OdcError.
+    """Load a model file, IR text, a package or a PyTorch program (``.pt2``), by its content; raise OdcError.
 
-    Tensors without a name, and those with the name of another one in their function, get new names.
+    Tensors without a name, and tensors with the name of another one in their function, get new names.
     """
     if not isinstance(model, Package) and _is_program(model):
         from odc_mlir.frontend.torch.importer import read_program

@@ -1,7 +1,7 @@
 """Additions to xDSL: dialects, passes and targets by name, each imported on first use.
 
-``UNIVERSE`` is what a stock ``xdsl-opt`` finds through the ``xdsl.universe`` entry point; ``make_context`` is the
-context that our own tools parse and run passes with.
+A stock ``xdsl-opt`` finds ``UNIVERSE`` through the ``xdsl.universe`` entry point. ``make_context`` makes the context of
+our own commands.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ UNIVERSE = Universe(
 
 
 class OdcContext(Context):
-    """A context that makes the classes of the ``circle`` dialect's operators one by one, when text names them.
+    """Context that makes the classes of circle operators one by one, when text names them.
 
-    ``deadline``: until when passes may work, None: as long as they need. ``progress``: is told how far they are.
-    ``verify_each``: modules are verified after every pass, not only after every stage. ``tilings``: those that passes
-    found so far, which are kept in the cache where ``remember`` says so. ``before``: additional passes by position.
-    ``validator``: validation of the pipelines that run.
+    ``deadline``: end of the time for passes, or None. ``progress`` is called with the progress of passes.
+    ``verify_each``: verify modules after every pass, not only after every stage. ``tilings``: tilings found so far,
+    which ``remember`` keeps in the cache. ``before``: inserted passes, by the pass that follows. ``validator``:
+    validation of pipelines.
     """
 
     deadline: Deadline | None = None
@@ -107,7 +107,7 @@ class OdcContext(Context):
         return super().get_optional_attr(name)
 
     def _look_up(self, name: str) -> None:
-        """Register the dialects of other packages if nobody has registered the one in ``name`` yet."""
+        """Register dialects of other Python packages, unless the dialect in ``name`` is registered."""
         if name.partition(".")[0] not in self._registered_dialects:
             for other, added in additions("dialects").items():
                 if other not in self._registered_dialects:

@@ -1,9 +1,9 @@
-"""Translation validation: a module is run after a pipeline and compared with what it was before it.
+"""Translation validation: the results of a module after a pipeline are compared with those before it.
 
-The module itself runs by host kernels, and a program against the circle body of its segment: of tensor operations by
-an interpreter, else emitted and on its device. A program runs at the end of a pipeline, and before tensor operations
-become instructions: only then can each value that the circle body has too be compared. If something differs, copies
-from the ends of stages tell which of them was the first to differ.
+Host kernels run the module itself. A program is compared with the circle body of its segment: an interpreter runs
+tensor operations; other programs are emitted and run on their device. A program runs at the end of a pipeline, and
+before tensor operations become instructions, because inner values can be compared only then. If values differ, copies
+from the ends of stages show the first stage with a difference.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Answer(NamedTuple):
 
 
 class _Recorder(Interpreter.Listener):
-    """Recorder of what operations compute."""
+    """Recorder of the values that operations compute."""
 
     def __init__(self) -> None:
         self.values: dict[str, list[tuple[Attribute, Array]]] = {}
@@ -81,7 +81,7 @@ class Validator(pipelines.Validation):
 
     is_active = True
 
-    segments: dict[str, SegmentOp] = field(default_factory=dict)  # whose programs may be alone in a module
+    segments: dict[str, SegmentOp] = field(default_factory=dict)  # stages whose programs may be alone in a module
     _kept: list[tuple[str, ModuleOp]] = field(default_factory=list)
     _samples: dict[SegmentOp, tuple[Sequence[Inputs], Sequence[_Answer]]] = field(default_factory=dict)
     _live: ModuleOp | None = None
@@ -93,7 +93,7 @@ class Validator(pipelines.Validation):
 
     def keep(self, stage: str, module: ModuleOp) -> None:
         if stage == _QUANTIZING and SCHEME in module.attributes:
-            self._kept.clear()  # what is quantised here has other values than before
+            self._kept.clear()  # quantisation changes values
         self._kept.append((stage, clone_module(module)))
 
     def before_pass(self, stage: str, item: ModulePass, module: ModuleOp) -> None:
@@ -106,7 +106,7 @@ class Validator(pipelines.Validation):
             self._blame()
 
     def _blame(self) -> None:
-        """Raise TranslationError with the first stage of the pipeline whose result is wrong, if there is one."""
+        """Raise TranslationError with the first wrong stage of the pipeline, if there is one."""
         for number, (stage, _) in enumerate(self._kept):
             if problem := self._problem(number):
                 given = stage == _GIVEN
@@ -234,8 +234,8 @@ def _disagreeing(found: Array, expected: Array) -> int:
 def _drawn_inputs(segment: SegmentOp, count: int) -> list[Inputs]:
     """Draw ``count`` sets of inputs of a segment, with indices in range.
 
-    Codes are from their whole range, from half of it around the zero point, or from a quarter, in turn: differences may
-    be hidden in results of large numbers, which are saturated.
+    Codes alternate between their whole range, half of it around the zero point, and a quarter, because saturated
+    results of large numbers may hide differences.
     """
     infos = [info_of(value) for value in segment.circle_block.args]
     limits: Sequence[int | None] = ()

@@ -1,10 +1,10 @@
 """Detection of repeated samples and near copies, which count as one observation.
 
-Two samples are near where no real input differs by more than 1/32 of its mean absolute deviation over the samples, and
-all other inputs are equal. Elements that vary most differ by that part in the mean, single ones by that part of their
-own deviation. Draws of few dimensions come as near each other by chance, but have others at all distances: within 16
-times the distance of the farthest copy is no other sample. In one dimension chance has that of one pair in 16, else of
-fewer: so few copies are none.
+Two samples are near copies if no float input differs by more than 1/32 of its mean absolute deviation over the samples,
+and all other inputs are equal. This holds in the mean for the elements that vary most, and for a single element
+relative to its own deviation. Draws of few dimensions may be equally near by chance, but then others are at all
+distances. So there must be no other sample within 16 times the distance of the farthest copy. In one dimension, chance
+has such a gap for one pair in 16, otherwise for fewer; so few copies are ignored.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from odc_mlir.ops.spec import Array
 
 
 def stratified(count: int, total: int) -> list[int]:
-    """Return ``count`` of ``total`` places in order: a random one of each of ``count`` strata of consecutive samples.
+    """Return ``count`` of ``total`` indices in order: a random one of each of ``count`` strata of consecutive samples.
 
     Consecutive samples are often alike, or periodic; equally spaced ones could then all be of one kind. The same
-    numbers give the same places.
+    numbers give the same indices.
     """
     random = Random(total)
     ends = [total * place // max(count, 1) for place in range(count + 1)]
@@ -37,9 +37,9 @@ Sample = Sequence[Array]
 
 
 def distinct(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
-    """The places of the samples, of each the first.
+    """Return the indices of distinct samples: of equal samples, the first.
 
-    A sample with two different labels counts as two: one of them is wrong, which scores should show.
+    A sample with two different labels counts as two, because one label is wrong, which scores should show.
     """
     keys = [(digest(sample), None if labels is None else digest([labels[i]])) for i, sample in enumerate(samples)]
     first = {key: place for place, key in reversed(list(enumerate(keys)))}
@@ -65,11 +65,11 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 _NEAR = 1.0 / 32.0
 _APART = 16.0
-# Elements that vary by this part of what any does, or more, are those that vary most.
+# Elements count as varying most if their variation is at least this part of the largest.
 _MOST_VARYING = 1.0 / 16.0
 # Noise is less than so many times its mean in all of millions of elements, be it normal or of compressed pictures.
 _NOISE = 16.0
-# Samples whose largest value is so many times the usual one say nothing of what others vary by.
+# Samples whose largest value is so many times the usual one are left out of the variation.
 _FAR = 16.0
 # So many standard deviations more copies than chance has in one dimension may be chance.
 _BEYOND_CHANCE = 3.0
@@ -78,15 +78,15 @@ _AT_ONCE = 1 << 21  # elements that are compared at a time
 
 
 def independent(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
-    """The places of the samples that are no near copies of others, of each the first: all, where there are few copies.
+    """Return the indices of samples without near copies, or of the first of each group; all, if copies are few.
 
-    Two with different labels are no copies, as they are no repeats.
+    Samples with different labels are neither copies nor repeats.
     """
     return _kept(range(len(samples)), [first != place for place, first in enumerate(copied(samples, labels))])
 
 
 def without(samples: Sequence[Sample], others: Sequence[Sample]) -> list[int]:
-    """The places of the ``samples`` that are not among ``others``, nor near copies of these, but for few copies."""
+    """Return the indices of ``samples`` that are not in ``others``, nor near copies of these, unless copies are few."""
     known = set(map(digest, others))
     new = [place for place, sample in enumerate(samples) if digest(sample) not in known]
     firsts = copied([*others, *(samples[place] for place in new)])
@@ -102,9 +102,9 @@ def _kept(places: Sequence[int], is_copy: Sequence[bool]) -> list[int]:
 
 
 def copied(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
-    """For each sample the place of the one that it is a near copy of, its own where it is none.
+    """Return for each sample the index of the sample that it is a near copy of, or its own index.
 
-    Copies are near the first of them, so that chains of small steps are none.
+    Copies are near the first of their group, so that chains of small steps are not copies.
     """
     result = list(range(len(samples)))
     shapes = [tuple((np.shape(array), np.asarray(array).dtype.str) for array in sample) for sample in samples]
@@ -127,7 +127,7 @@ def copied(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
 
 
 def _by_key(places: Sequence[int], keys: Sequence[_Key]) -> list[list[int]]:
-    """The places with the same key, where there are several."""
+    """Return the indices with the same key, if there are several."""
     found: dict[_Key, list[int]] = {}
     for place in places:
         found.setdefault(keys[place], []).append(place)
@@ -161,7 +161,7 @@ class _RealInput:
         return np.add.reduceat(value[self._varying].astype(np.float64), starts) / (count * self._typical)
 
     def distances(self, place: int, others: Places) -> Reals:
-        """Distances of the samples at ``others`` from the sample at ``place``, relative to the elements' variation."""
+        """Return the distances of the samples ``others`` from ``place``, relative to the elements' variation."""
         found = np.empty(len(others))
         step = max(1, _AT_ONCE // self._values[0].size)
         for start in range(0, len(others), step):
@@ -172,7 +172,7 @@ class _RealInput:
         return found
 
     def _of_rows(self, differences: Reals) -> Reals:
-        """The distances that have ``differences``, [samples, elements]."""
+        """Return the distances for ``differences``, [samples, elements]."""
         if not self._varying.size:
             return np.where(differences.any(axis=1), np.inf, 0.0)
         mean = differences[:, self._varying].mean(axis=1)
@@ -182,7 +182,7 @@ class _RealInput:
 
 
 def _deviations(values: Sequence[Array]) -> Reals:
-    """The mean absolute deviation of each element over the samples, but those with values far beyond the usual."""
+    """Return the mean absolute deviation of each element, without samples that have values far beyond the usual."""
     largest = np.array([np.abs(value).max() for value in values], np.float64)
     usual = float(np.median(largest))
     counted = [value for value, most in zip(values, largest, strict=True) if most <= _FAR * usual or not usual]
@@ -222,9 +222,9 @@ class _Neighbours:
                 yield from ((int(self._members[other]), int(self._members[place])) for other in later)
 
     def _within(self, place: int, reach: float) -> tuple[Places, Reals]:
-        """The others that are no farther than ``reach``, and how far they are."""
+        """Return the other samples within ``reach``, and their distances."""
         most = reach * len(self._inputs) * (1.0 + 1e-9)
-        most += 1e-12 * float(np.abs(self._parts[place]).sum())  # what sums are rounded by
+        most += 1e-12 * float(np.abs(self._parts[place]).sum())  # rounding of sums
         ends = [self._sums[place] - most, self._sums[place] + most]
         others = self._order[slice(*np.searchsorted(self._sums, ends, sorter=self._order))]
         rough = np.abs(self._parts[others] - self._parts[place]).sum(axis=1)

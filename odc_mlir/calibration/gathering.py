@@ -1,6 +1,6 @@
-"""Values on their way into statistics: gathered and looked at together, for one by one numpy's overhead takes longer.
+"""Batching of values for statistics, because numpy's overhead for single values takes longer.
 
-A ``TensorGatherer`` takes the values of one tensor as they come, a ``Block`` those of many tensors that each run
+A ``TensorGatherer`` collects the values of one tensor; a ``Block`` collects those of many tensors that each run
 computes once.
 """
 
@@ -27,7 +27,7 @@ DETAILED_EACH = 16
 # Elements of a block's rows that are looked at together: they should still be in the cache.
 _ROWS_ELEMENTS = 1 << 15
 _MOST_ROWS = 32
-# Runs of which a block keeps the extremes.
+# Limit on the runs whose extremes a block keeps.
 _KEPT_RUNS = 128
 # Rows that wait for a look in detail at most.
 _MOST_KEPT = 64
@@ -111,7 +111,7 @@ class TensorGatherer:
         self.statistics.update(rows, channels=_channels(values.shape[1:]), begins=begins, detail=detail)
 
     def take(self) -> TensorStatistics:
-        """The statistics of all values, those that waited included."""
+        """Return the statistics of all values, pending ones included."""
         self.flush()
         return self.statistics
 
@@ -121,7 +121,7 @@ class TensorGatherer:
         return int(self._rows[: self._fill].nbytes)
 
     def successor(self) -> TensorGatherer:
-        """An empty one for the values to come, which looks at as many in detail as this one would."""
+        """Return an empty gatherer for further values, with the same number of detailed ones left."""
         found = TensorGatherer(self._room)
         found._looked = self._looked + self._fill
         return found
@@ -141,7 +141,7 @@ class Block:
         self._parts = [slice(a, b) for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
         total = int(bounds[-1])
         self._capacity = max(1, min(_ROWS_ELEMENTS // total, _MOST_ROWS))
-        # A tensor with a row of its own is looked at where it is.
+        # A tensor with its own row is processed in place.
         self._direct = len(slots) == self._capacity == 1
         self._rows = np.empty((0 if self._direct else self._capacity, total), np.float32)
         self._targets = list(self._rows)
@@ -154,9 +154,9 @@ class Block:
         self._kept_fill = 0
 
     def add(self, values: Sequence[Array], *, detail: bool) -> None:
-        """Take in one run's values, which may change afterwards; with ``detail`` not only their extremes.
+        """Add one run's values, which may change afterwards; with ``detail``, not only their extremes.
 
-        What float64 has beyond float32 becomes infinite; runs have told numpy not to warn of that.
+        Values beyond float32 become infinite; runs have turned off numpy's warning.
         """
         fill = self._fill
         self._marks[fill] = detail
@@ -175,7 +175,7 @@ class Block:
         return int(self._rows[: self._fill].nbytes + self._kept[: self._kept_fill].nbytes)
 
     def flush(self, between: Between = bool) -> None:
-        """Hand all to the statistics of the slots."""
+        """Add all values to the statistics of the slots."""
         if self._fill:
             fill, self._fill = self._fill, 0
             self._look(self._rows[:fill])
@@ -203,7 +203,7 @@ class Block:
             slot.statistics.update(part, channels=channels, detail=detail)
 
     def _keep(self, rows: NDArray[np.float32]) -> None:
-        """Keep rows for a look in detail, or have that look now where they are too large."""
+        """Keep rows for detailed statistics, or compute these now if rows are too large."""
         if self._kept_fill + len(rows) > len(self._kept):
             self._hand_over_detail()
         if len(rows) > len(self._kept):
@@ -213,7 +213,7 @@ class Block:
         self._kept_fill += len(rows)
 
     def _each(self, rows: NDArray[np.float32]) -> Iterator[tuple[TensorGatherer, NDArray[np.float32], int]]:
-        """Each tensor's slot, its part of the rows, and its channels."""
+        """Yield each tensor's slot, its part of the rows, and its channels."""
         for slot, part, shape in zip(self._slots, self._parts, self.shapes, strict=True):
             yield slot, np.ascontiguousarray(rows[:, part]), _channels(shape)
 

@@ -25,7 +25,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class RecordFinding:
-    """One thing to know. ``kind`` is a stable key; ``tensor`` is empty when it is about all of the model."""
+    """A finding. ``kind`` is a stable key; ``tensor`` is empty for a finding about the whole model."""
 
     severity: Severity
     kind: str
@@ -70,8 +70,8 @@ class InputFacts:
 class Records:
     """Statistics of a model's float tensors over ``runs`` inferences.
 
-    ``digest`` is that of the model, empty where it is not known; ``inputs`` are facts by the name of a float input.
-    ``findings``: what :func:`coverage` says of all of it, where it was asked.
+    ``digest``: the model's, or empty; ``inputs``: facts by the name of a float input. ``findings``: result of
+    :func:`coverage` for all records, if requested.
     """
 
     digest: str = ""
@@ -91,12 +91,12 @@ class Records:
             self.inputs.setdefault(name, InputFacts()).merge(facts)
 
     def statistics(self) -> dict[str, TensorStatistics]:
-        """Statistics by tensor name; of equal names in several subgraphs, the first."""
+        """Return statistics by tensor name; of equal names in several subgraphs, the first."""
         return by_name(self.tensors)
 
 
 def by_name(tensors: Mapping[TensorKey, TensorStatistics]) -> dict[str, TensorStatistics]:
-    """``tensors`` by name alone; the lowest subgraph wins."""
+    """Return ``tensors`` by name alone; the lowest subgraph takes precedence."""
     result: dict[str, TensorStatistics] = {}
     for (_, name), statistics in sorted(tensors.items(), key=lambda item: item[0][0]):
         result.setdefault(name, statistics)
@@ -104,12 +104,12 @@ def by_name(tensors: Mapping[TensorKey, TensorStatistics]) -> dict[str, TensorSt
 
 
 def shapes_of(inputs: Sequence[Any]) -> Shapes:
-    """The shapes of one sample's arrays."""
+    """Return the shapes of one sample's arrays."""
     return tuple([np.shape(value) for value in inputs])
 
 
 def joined(parts: Iterable[Records]) -> Records:
-    """All runs of ``parts``, in order."""
+    """Return all runs of ``parts`` in order."""
     result = Records()
     for part in parts:
         result.merge(part)
@@ -118,10 +118,10 @@ def joined(parts: Iterable[Records]) -> Records:
 
 FEWEST_RUNS = 10
 FEW_RUNS = "few-runs"
-# Inputs of trained networks are of the order of one; what is beyond this was probably not normalised.
+# Inputs of trained networks are of the order of one; larger ones were probably not normalised.
 _LARGEST_INPUT = 1000.0
 _SMALLEST_INPUT = 1e-30
-# Squares of what is larger are infinite in float32. Masks and marks of what is missing may be, but have few values.
+# Squares of larger values are infinite in float32. Masks and markers of missing values may be as large, but are few.
 _LARGEST_REAL = 2.0**64
 _FEWEST_VALUES = 3
 _VANISHING, _OUTSIZED = "vanishing-inputs", "outsized-inputs"
@@ -147,14 +147,15 @@ def coverage(
 
 
 def unreal_inputs(records: Records, inputs: Iterable[TensorKey]) -> list[str]:
-    """The names of float ``inputs`` whose values are none that a model can have been trained on, whatever it makes of
-    them: all next to nothing, or many beyond what has a square in float32.
+    """Return the names of float ``inputs`` with values that no trained model expects.
+
+    All values are almost zero, or the squares of many are infinite in float32.
     """
     return [finding.tensor for finding in coverage(records, inputs) if finding.kind in (_VANISHING, _OUTSIZED)]
 
 
 def amount(runs: int) -> Iterator[RecordFinding]:
-    """That so many runs are too few."""
+    """Return the finding that there are too few runs."""
     if not runs:
         yield RecordFinding("error", "no-runs", "nothing has been recorded")
     elif runs < FEWEST_RUNS:
@@ -166,11 +167,11 @@ def amount(runs: int) -> Iterator[RecordFinding]:
 def _input(
     key: TensorKey, statistics: TensorStatistics, facts: InputFacts | None, runs: int
 ) -> Iterator[RecordFinding]:
-    """Findings about one input's values."""
+    """Return findings about one input's values."""
     least, most = statistics.minimum, statistics.maximum
     if not statistics.runs:
         return
-    # What is left out of statistics, as the lowest float of masks, is a value beside the others.
+    # A value left out of statistics, such as the lowest float in masks, counts as a separate value.
     counts_all = not (statistics.lowest_count or statistics.infinite_count or statistics.nan_count)
     if least == most and counts_all:
         yield _about(key, "error", "constant-input", f"all values of all samples are {least:zg}; this is no real data")
@@ -203,7 +204,7 @@ def _is_outsized(statistics: TensorStatistics) -> bool:
 
 
 def _values(key: TensorKey, statistics: TensorStatistics) -> Iterator[RecordFinding]:
-    """Elements that were left out, and what that leaves."""
+    """Return the elements that were left out, and the effect."""
     for kind, count, what in (
         ("not-a-number", statistics.nan_count, "NaN"),
         ("infinite", statistics.infinite_count, "infinite"),
@@ -222,7 +223,7 @@ def _about(key: TensorKey, severity: Severity, kind: str, text: str) -> RecordFi
 
 
 def document(findings: Iterable[RecordFinding]) -> list[dict[str, Any]]:
-    """The findings as JSON has them."""
+    """Return the findings for JSON."""
     return [
         {"severity": f.severity, "kind": f.kind, "subgraph": f.subgraph, "tensor": f.tensor, "text": f.text}
         for f in findings

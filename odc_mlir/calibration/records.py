@@ -40,15 +40,15 @@ DEFAULT_INPUT_BYTES = 64 << 20
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 _APPLICATION = int.from_bytes(b"ODCR", "big")
-_HEAD = 100  # bytes, which say whose file it is
+_HEAD = 100  # bytes, which identify our files
 _BATCHES_KEPT = 32  # per set of shapes; one more joins them
 _WAIT_SECONDS = 60.0  # for another process that is writing
-# Advice for files that are ours alone: what somebody else wrote is not to be deleted for us.
+# Advice for our own files; files of others must not be deleted.
 _AFRESH = "record the model anew, in another file or after deleting this one"
 _NOT_OURS = "give a file that odc-mlir wrote, such as by --save-records, or a minmax.bin"
-_BESIDE = ("-journal", "-wal", "-shm")  # what SQLite may keep beside a file
+_BESIDE = ("-journal", "-wal", "-shm")  # files of SQLite beside a file
 
-# SQLite's primary result codes: of what may be over soon, and of what no other try can change.
+# SQLite's primary result codes of temporary and of permanent failures.
 _BUSY = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -79,14 +79,14 @@ def is_record_store(head: bytes) -> bool:
 
 
 class RecordStore:
-    """The records in the file ``path``, of the model with ``digest`` (default: whatever model the file is of).
+    """The records in the file ``path``, of the model with ``digest`` (default: the model of the file).
 
-    The file is made, with rights for its owner alone, when it is not there, unless ``create`` is false. At most
-    ``max_inputs`` raw inputs of together ``max_input_bytes`` are kept, the newest. While another process writes, calls
-    wait at most ``wait_seconds``. ``private``: the file must be ours, and a regular file; rights that are too wide are
-    taken back. Everything raises RecordsError: RecordsDamagedError for a file that is damaged, none of ours or of
-    another model, and a ``passing`` one for what may be over soon. Threads and processes may share a file; an object of
-    this class holds nothing open between calls.
+    A missing file is created, with permissions for its owner only, unless ``create`` is false. The newest
+    ``max_inputs`` raw inputs, of at most ``max_input_bytes`` together, are kept. While another process writes, calls
+    wait at most ``wait_seconds``. ``private``: the file must be ours and regular, and permissions that are too wide are
+    removed. All failures raise RecordsError: RecordsDamagedError for a file that is damaged, foreign or of another
+    model, and a ``passing`` error for temporary causes. Threads and processes may share a file; an object of this class
+    keeps nothing open between calls.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class RecordStore:
 
     @staticmethod
     def move_aside(path: Path) -> Path:
-        """Give the file at ``path``, with what SQLite may have left beside it, another name; that. Raises RecordsError.
+        """Rename the file at ``path`` and SQLite's files beside it; return the new path. Raise RecordsError.
 
-        For a file that is damaged: someone may want to know what was in it.
+        It is for damaged files, whose content may still be of interest.
         """
         aside = path.with_name(f"{path.name}.damaged-{secrets.token_hex(4)}")
         try:
-            # A journal that stays behind would be rolled back into the next file, so it goes first.
+            # A remaining journal would be rolled back into the next file, so it is deleted first.
             for suffix in (*_BESIDE, ""):
                 with suppress(FileNotFoundError):
                     os.rename(f"{path}{suffix}", f"{aside}{suffix}")
@@ -135,7 +135,7 @@ class RecordStore:
 
     @staticmethod
     def discard(path: str | os.PathLike[str]) -> None:
-        """Delete the file at ``path``, whatever it is, with what SQLite may have left beside it."""
+        """Delete the file at ``path``, of any kind, and SQLite's files beside it."""
         for suffix in (*_BESIDE, ""):
             try:
                 Path(f"{os.fspath(path)}{suffix}").unlink(missing_ok=True)
@@ -188,7 +188,7 @@ class RecordStore:
         return result
 
     def statistics(self, shapes: Shapes | None = None) -> dict[str, TensorStatistics]:
-        """Statistics by tensor name, over all runs on inputs of ``shapes`` (default: of any)."""
+        """Return statistics by tensor name, over all runs on inputs of ``shapes`` (default: any)."""
         return self.records(shapes).statistics()
 
     def runs(self, shapes: Shapes | None = None) -> int:
@@ -204,7 +204,7 @@ class RecordStore:
             return {tuple(tuple(map(int, shape)) for shape in json.loads(text)): int(runs) for text, runs in rows}
 
     def inputs(self, count: int = -1, shapes: Shapes | None = None) -> list[list[NDArray[Any]]]:
-        """The raw inputs of ``shapes`` (default: of any) that are kept, or their last ``count``, oldest first."""
+        """Return the stored raw inputs of ``shapes`` (default: any), or their last ``count``, oldest first."""
         found: list[list[NDArray[Any]]] = []
         with self._open() as database:
             rows = database.execute("SELECT data FROM samples ORDER BY id DESC")
@@ -231,7 +231,7 @@ class RecordStore:
 
     @contextmanager
     def _open(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """A connection in one transaction, which takes effect at the end unless something is raised."""
+        """Open a connection in one transaction, which is committed at the end unless an exception is raised."""
         self._check_files(create=write)
         try:
             with closing(sqlite3.connect(self.path, timeout=self.wait_seconds, isolation_level=None)) as database:
@@ -261,7 +261,7 @@ class RecordStore:
         except CacheError as error:
             raise RecordsError(error.message, location=error.location, hint=error.hint, passing=error.passing) from None
         except OSError as error:
-            # What is not there any more has just been deleted, and is made anew by another try.
+            # A missing file has just been deleted, and another attempt creates it.
             is_gone = isinstance(error, FileNotFoundError)
             raise RecordsError(
                 f"the records cannot be used: {error.strerror}",
@@ -271,7 +271,7 @@ class RecordStore:
 
     def _typed(self, error: Exception) -> RecordsError:
         whole = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
-        code = whole & 0xFF  # the rest says more of it
+        code = whole & 0xFF  # the rest has details
         if code in _BUSY or whole == sqlite3.SQLITE_READONLY_DBMOVED:  # the file was deleted after it had been opened
             return RecordsError(f"the records cannot be used now: {error}", location=self._where, passing=True)
         if code in _REFUSED:
@@ -282,7 +282,7 @@ class RecordStore:
         return _damage(reason, self._where)
 
     def _enter(self, database: sqlite3.Connection, digest: str | None, *, create: bool) -> str:
-        """Make the tables of an empty file, else check whose they are; the digest of the file's model."""
+        """Create the tables of an empty file, otherwise check the owner; return the digest of the file's model."""
         (application,) = database.execute("PRAGMA application_id").fetchone()
         (version,) = database.execute("PRAGMA user_version").fetchone()
         (tables,) = database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
@@ -354,7 +354,7 @@ def _content(where: str) -> AbstractContextManager[None]:
 
 
 def _is_regular(place: Path) -> bool:
-    """Whether a regular file is at ``place``, or nothing: SQLite's files beside its own come and go at any time."""
+    """Return whether ``place`` has a regular file, or nothing: SQLite's other files come and go at any time."""
     try:
         return stat.S_ISREG(place.stat().st_mode)
     except FileNotFoundError:
@@ -391,7 +391,7 @@ def is_minmax(data: bytes) -> bool:
 
 
 def read_minmax(data: bytes, model: Model, *, location: str | None = None) -> Records:
-    """The records in a file of ``model``; a tensor's statistics are nothing but extremes.
+    """Read the records in a file of ``model``; a tensor's statistics have only extremes.
 
     Each run of the file counts as a run; onert writes one more for each subgraph that an inference calls. Raises
     RecordsError for a file that is damaged, of another version or of another model.
@@ -409,7 +409,7 @@ def read_minmax(data: bytes, model: Model, *, location: str | None = None) -> Re
     return Records("", len(runs), tensors)
 
 
-# What results of operators and of fused activations lie between, by definition; a little more is rounding.
+# Range of the results of operators and fused activations by definition, with a tolerance for rounding.
 _BOUNDS = {
     "RELU": (0.0, math.inf),
     "RELU6": (0.0, 6.0),
@@ -429,8 +429,8 @@ def _check_of_model(
 ) -> None:
     """Raise RecordsError if a file cannot have been recorded for ``model``.
 
-    The format does not say what it was recorded of. A recorder may have fused operators, but what the model gives is
-    there if an operator computes it alone and in reals; and no result is beyond what its operator can give.
+    The format does not name its model. A recorder may have fused operators, but outputs are present if a single
+    operator computes them as floats, and no result exceeds the possible range of its operator.
     """
     hint = "the file was recorded with another model: record this one"
     main = model.subgraphs[0]
@@ -454,14 +454,14 @@ def _check_of_model(
 
 
 def _beyond(operator: Operator, found: Sequence[tuple[float, float]]) -> float | None:
-    """A recorded value that the operator cannot have given."""
+    """Return a recorded value that the operator cannot have computed."""
     fused = str(operator.options.get("fused_activation_function") or "").upper()
     least, most = _BOUNDS.get(fused if fused in _BOUNDS else operator.name, (-math.inf, math.inf))
     return next((end for pair in found for end in pair if end < least - _SLACK or end > most + _SLACK), None)
 
 
 def read_runs(data: bytes, location: str | None = None) -> list[tuple[NDArray[np.void], NDArray[np.void]]]:
-    """Each run's entries, of operators and of inputs, with fields model, subgraph, index, low, high.
+    """Return each run's entries, of operators and of inputs, with fields model, subgraph, index, low, high.
 
     Raises RecordsError for a file that is damaged or of another version.
     """
@@ -496,7 +496,7 @@ def _tensor_of(
     of_input: bool,
     where: str | None,
 ) -> TensorKey:
-    """The tensor that an entry is about."""
+    """Return the tensor of an entry."""
     model_index, subgraph_index, index, low, high = entry
     kind = "input" if of_input else "operator"
     if not (math.isnan(low) or math.isnan(high)) and low > high:
@@ -515,9 +515,9 @@ def _tensor_of(
 
 
 def write_minmax(records: Records, model: Model) -> bytes:
-    """The bytes of a ``minmax.bin`` with every run of ``records``; raises ModelError for records of another model.
+    """Return the bytes of a ``minmax.bin`` with every run of ``records``; raise ModelError for another model's records.
 
-    Results of an operator after its first are left out, and so are variables: the format has no place for them.
+    The format cannot express variables and the second and further results of operators, which are left out.
     """
     named = [subgraph.named() for subgraph in model.subgraphs]
     names = {(index, tensor.name) for index, tensors in enumerate(named) for tensor in tensors}
@@ -540,7 +540,7 @@ _Address = tuple[int, int, NDArray[np.float32]]
 def _addresses(
     tensors: Mapping[TensorKey, TensorStatistics], model: Model, named: Sequence[Sequence[Tensor]], *, of_inputs: bool
 ) -> Iterator[_Address]:
-    """Subgraph, operator or input index, and extremes of each tensor that has been recorded."""
+    """Return subgraph, operator or input index, and extremes of each recorded tensor."""
     for number, subgraph in enumerate(model.subgraphs):
         firsts = [operator.outputs[0] if operator.outputs else None for operator in subgraph.operators]
         for index, tensor in enumerate(subgraph.inputs if of_inputs else firsts):
@@ -551,7 +551,7 @@ def _addresses(
 
 
 def _entries(addresses: list[_Address], run: int) -> list[tuple[int, int, int, float, float]]:
-    """The entries of one run: tensors that had a value in it."""
+    """Return the entries of one run: tensors that had a value in it."""
     return [
         (0, subgraph, index, float(extremes[0, run]), float(extremes[1, run]))
         for subgraph, index, extremes in addresses

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LENGTH = struct.Struct("<I")
-_KINDS = "biufc"  # what an array may hold: plain numbers
+_KINDS = "biufc"  # types of arrays: plain numbers
 
 
 class DamagedError(ValueError):
@@ -27,7 +27,7 @@ def can_pack(array: NDArray[Any]) -> bool:
 
 
 def pack(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, level: int = 1) -> bytes:
-    """``facts`` (what JSON can hold) and ``arrays`` of plain numbers, little-endian; ``level`` is zlib's, 0 to 9."""
+    """Pack ``facts`` (JSON data) and ``arrays`` of plain numbers, little-endian; ``level`` is zlib's, 0 to 9."""
     plain = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()}
     layout = [[name, array.dtype.str, list(arrays[name].shape)] for name, array in plain.items()]
     head = json.dumps([dict(facts), layout]).encode()
@@ -60,7 +60,7 @@ _SHORT = 64
 
 
 def extremes_by_channel(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Minima and maxima [N, C] of ``values`` [N, positions, C] over positions (at least one)."""
+    """Return minima and maxima [N, C] of ``values`` [N, positions, C] over positions (at least one)."""
     count, positions, channels = values.shape
     if positions == 1:
         return values[:, 0], values[:, 0]
@@ -73,7 +73,7 @@ def extremes_by_channel(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any
 
 
 def _over_positions(reduction: np.ufunc, wide: NDArray[Any], last: NDArray[Any] | None) -> NDArray[Any]:
-    """The reduction [N, C] of ``wide`` [N, K, positions, C] and of ``last`` [N, positions, C]."""
+    """Return the reduction [N, C] of ``wide`` [N, K, positions, C] and of ``last`` [N, positions, C]."""
     result: NDArray[Any] = wide[:, 0]
     if wide.shape[1] > 1:
         result = reduction.reduce(wide.reshape(*wide.shape[:2], -1), axis=1).reshape(result.shape)
@@ -87,7 +87,7 @@ def _over_positions(reduction: np.ufunc, wide: NDArray[Any], last: NDArray[Any] 
 
 
 def across(reduction: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
-    """``reduction`` of each row of ``values`` [N, C]."""
+    """Return ``reduction`` of each row of ``values`` [N, C]."""
     if values.shape[1] < _SHORT < len(values):
         values, axis = np.ascontiguousarray(values.T), 0
     else:
@@ -105,7 +105,7 @@ _NOTHING.flags.writeable = False
 
 
 class Histogram:
-    """``counts[i]`` values lie in ``[edges[i], edges[i + 1])``; ``exponent`` says how far the edges reach.
+    """Histogram: ``counts[i]`` values are in ``[edges[i], edges[i + 1])``; ``exponent`` gives the range of edges.
 
     The array of counts is replaced, never changed.
     """
@@ -169,7 +169,7 @@ class Histogram:
         self.exponent = exponent
 
     def merge(self, other: Histogram) -> None:
-        """Count what ``other`` has counted, too."""
+        """Add the counts of ``other``."""
         self.widen(other.exponent)
         if other.exponent < self.exponent:
             other = Histogram(other.exponent, other.counts)
@@ -177,13 +177,13 @@ class Histogram:
         self.counts = self.counts + other.counts
 
     def span(self) -> tuple[int, int]:
-        """The first bin that holds anything, and the one after the last; twice the same where none does."""
+        """Return the first bin with values, and the one after the last; the same number twice if all are empty."""
         used = self.counts != 0
         first = int(used.argmax())
         return (first, BINS - int(used[::-1].argmax())) if used[first] else (0, 0)
 
     def occupied(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The edges (one more than counts) and counts of the bins from the first to the last that holds anything."""
+        """Return edges (one more than counts) and counts of the bins from the first to the last with values."""
         first, last = self.span()
         if first == last:
             return np.zeros(1), np.zeros(0, np.int64)
@@ -191,14 +191,14 @@ class Histogram:
 
 
 def exponent_for(largest: float) -> int:
-    """The smallest exponent of a range that holds values of magnitude ``largest``."""
+    """Return the smallest exponent of a range that holds values of magnitude ``largest``."""
     # frexp gives a fraction below 1, so that the magnitude is strictly less than two to the exponent.
     return max(math.frexp(largest)[1], SMALLEST_EXPONENT) if largest else SMALLEST_EXPONENT
 
 
 LOWEST = -np.float32(np.finfo(np.float32).max)
 
-# Channels of which statistics are kept; a tensor with more (say, one per word of a vocabulary) has none by channel.
+# Limit on channels with statistics; a tensor with more (such as one per word of a vocabulary) has none by channel.
 MOST_CHANNELS = 16384
 # Elements of one run that the histogram counts at least; of larger tensors it takes some positions only.
 SAMPLED_ELEMENTS = 2048
@@ -217,21 +217,20 @@ class Channels:
 
     @property
     def means(self) -> NDArray[np.float64]:
-        """The mean of each channel; 0 where there is no value."""
+        """Return the mean of each channel; 0 without values."""
         return self.sums / np.maximum(self.counts, 1)
 
 
 class TensorStatistics:
-    """Statistics of one tensor, which start empty.
+    """Statistics of one tensor, initially empty.
 
-    ``minima`` and ``maxima`` hold one float32 for each run in which the tensor had a value that counts; ``runs_seen``
-    also counts runs that gave none. ``count``, ``total``, ``mean``, ``variance``, ``histogram`` and ``channels``
-    describe elements of the runs that were looked at in detail. ``channels`` is None where the last axis changed its
-    length from run to run, or is longer than ``MOST_CHANNELS``. Statistics read from a file of nothing but extremes
-    have runs, and a ``count`` of 0.
+    ``minima`` and ``maxima`` hold one float32 for each run with values that count; ``runs_seen`` also counts other
+    runs. ``count``, ``total``, ``mean``, ``variance``, ``histogram`` and ``channels`` describe elements of runs with
+    detailed statistics. ``channels`` is None if the length of the last axis varies, or exceeds ``MOST_CHANNELS``.
+    Statistics from a file with extremes only have runs, and a ``count`` of 0.
 
-    Of a tensor with more than ``SAMPLED_ELEMENTS``, ``variance`` and ``histogram`` take all channels at some positions
-    only. They are spread over the tensor, and the same in every run of that size.
+    Of a tensor with more than ``SAMPLED_ELEMENTS``, ``variance`` and ``histogram`` use all channels at some positions
+    only. These are spread over the tensor, and are the same in every run of that size.
     """
 
     def __init__(self) -> None:
@@ -271,14 +270,14 @@ class TensorStatistics:
         begins: NDArray[np.bool_] | None = None,
         detail: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Take in several runs at once: ``rows`` [N, elements], with ``channels`` along the tensor's last axis.
+        """Add several runs at once: ``rows`` [N, elements], with ``channels`` along the tensor's last axis.
 
-        A row for which ``begins`` [N] is false goes on with the run of the row before it (a tensor inside a loop has
-        several values in one run); by default each row is a run. Of a row for which ``detail`` [N] is false only the
-        extremes are taken and what is left out is counted: the rest takes several times as long.
+        A row for which ``begins`` [N] is false continues the run of the row before (a tensor in a loop has several
+        values per run); by default each row is a run. For a row with ``detail`` [N] false, only extremes and left-out
+        values are counted, because the rest takes several times as long.
         """
         if len(rows):
-            with np.errstate(all="ignore"):  # what float64 has beyond float32 is infinite here
+            with np.errstate(all="ignore"):  # values beyond float32 are infinite here
                 self._update(rows.astype(np.float32, copy=False), channels, begins, detail)
 
     def _update(
@@ -316,7 +315,7 @@ class TensorStatistics:
         self._extremes.append(extremes)
 
     def add_detail(self, rows: NDArray[np.float32], channels: int = 1) -> None:
-        """Look closer at ``rows`` [N, elements] of runs whose extremes have been taken in; all elements count."""
+        """Add details of ``rows`` [N, elements] of runs whose extremes have been added; all elements count."""
         if rows.size:
             with np.errstate(all="ignore"):
                 self._add_detail(rows.reshape(len(rows), -1, channels), None)
@@ -383,9 +382,9 @@ class TensorStatistics:
         self.histogram.add(values, float(max(-values.min(), values.max())))
 
     def _sampled(self, positions: int, channels: int) -> NDArray[np.intp] | None:
-        """The positions whose values the histogram counts; None for all of them.
+        """Return the positions whose values the histogram counts; None for all.
 
-        One from each of many equal strata, at places that follow from their number alone.
+        There is one in each of many equal strata, at places that depend on their number only.
         """
         count = -(-SAMPLED_ELEMENTS // channels)
         if count >= positions:
@@ -417,7 +416,7 @@ class TensorStatistics:
             self.channels.maxima = np.maximum(self.channels.maxima, high)
 
     def _merge_sums(self, sums: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
-        """Take in sums and counts by channel, whose extremes have been taken in."""
+        """Add sums and counts by channel of runs whose extremes have been added."""
         if self.channels is not None:
             self.channels.sums = self.channels.sums + sums
             self.channels.counts = self.channels.counts + counts
@@ -491,7 +490,7 @@ class TensorStatistics:
         return self._squares / self._sample_count if self._sample_count else 0.0
 
     def to_bytes(self, *, level: int = 1) -> bytes:
-        """All of it, for :meth:`from_bytes`; ``level`` is zlib's, 0 to 9."""
+        """Return the statistics as bytes for :meth:`from_bytes`; ``level`` is zlib's, 0 to 9."""
         first, last = self.histogram.span()
         counts = self.histogram.counts[first:last]
         arrays: dict[str, NDArray[Any]] = {
@@ -507,7 +506,7 @@ class TensorStatistics:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> TensorStatistics:
-        """The statistics that gave ``data``; raises DamagedError."""
+        """Return the statistics in ``data``; raise DamagedError."""
         facts, arrays = unpack(data)
         result = cls()
         try:

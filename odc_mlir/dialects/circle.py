@@ -1,7 +1,7 @@
 """The ``circle`` dialect: one operation per Circle operator, constants, and the bridge to the operator table.
 
-A subgraph is a ``func.func``; every value is a tensor whose name is its location. ``node_of`` gives an operation as the
-operator table's functions see it, ``info_of`` a value.
+A subgraph is a ``func.func``; every value is a tensor whose name is its location. ``node_of`` converts an operation,
+``info_of`` a value, for the functions of the operator table.
 """
 
 from __future__ import annotations
@@ -190,9 +190,9 @@ class VariableOp(IRDLOperation):
 
 @irdl_op_definition
 class UndefinedOp(IRDLOperation):
-    """A tensor that nothing computes: ``%y = circle.undefined : tensor<4xf32>``.
+    """A tensor that no operator computes: ``%y = circle.undefined : tensor<4xf32>``.
 
-    Some files have such a graph output; others a custom operator with a scratch tensor of its own.
+    Some files have such a graph output, or a custom operator with a scratch tensor.
     """
 
     name = "circle.undefined"
@@ -209,9 +209,9 @@ class UndefinedOp(IRDLOperation):
 
 
 def info_of(value: SSAValue) -> TensorInfo:
-    """``value`` as the operator table sees it; raises VerifyException where its type is not a tensor of ours.
+    """Return ``value`` in the form of the operator table; raise VerifyException for a type that is no tensor of ours.
 
-    ``data`` is set for constants whose bytes are known.
+    ``data`` is set for constants with known bytes.
     """
     facts = tensor_facts(value.type)
     owner = value.owner
@@ -252,7 +252,7 @@ def freeze_known(block: Block, given: Sequence[SSAValue] = ()) -> None:
 
 
 def _read_details(info: TensorInfo, table: str, fields: Mapping[str, Attribute]) -> None:
-    """Blockwise or microscaling quantisation of a tensor, which overrides scale and zero point."""
+    """Return blockwise or microscaling quantisation of a tensor, which overrides scale and zero point."""
     if table == "MXQuantization" and isinstance(axis := fields.get("axis"), IntegerAttr):
         info.mx_axis, info.quant = axis.value.data, None
     if table == "CustomQuantization":
@@ -268,7 +268,7 @@ def _read_details(info: TensorInfo, table: str, fields: Mapping[str, Attribute])
 
 
 def _block_parameter(attribute: Attribute | None) -> TensorInfo | None:
-    """The constant that a ``#circle.tensor`` holds."""
+    """Return the constant in a ``#circle.tensor``."""
     if not isinstance(attribute, TensorAttr) or not isinstance(attribute.contents, BlobAttr):
         return None
     facts = tensor_facts(attribute.type)
@@ -317,7 +317,7 @@ def has_unresolved_operand(op: Operation) -> bool:
 
 
 def _callee(op: Operation, symbol: str) -> Callee:
-    """Return the function called ``symbol`` of the module around ``op``; raises VerifyException where it is missing."""
+    """Return the function ``symbol`` of the module around ``op``; raise VerifyException if it is missing."""
     top = op
     while (parent := top.parent_op()) is not None:
         top = parent
@@ -357,9 +357,8 @@ def _text(message: str, op: Operation) -> str:
 def refine_function(function: FuncOp) -> None:
     """Refine the result types of all operators of ``function`` in order, then its own type.
 
-    Operators that inference refuses are marked as unverified. Every runtime resizes tensors as operators run, so a
-    declared shape that inference contradicts is only a wrong remark of the file's writer: it is replaced and a warning
-    is logged.
+    Operators that inference rejects are marked as unverified. Every runtime resizes tensors as operators run, so a
+    declared shape that contradicts inference is an error of the file: it is replaced, with a warning.
     """
     for op in function.walk():
         if isinstance(op, CircleOp) and op.SPEC.infer and op.unverified is None:
@@ -381,9 +380,9 @@ def mark_unverified(op: CircleOp, error: ModelError) -> None:
 
 
 def refine_results(op: CircleOp) -> bool:
-    """Refine the result types of one operator; True if any changed. Raises ModelError where inference refuses."""
+    """Refine the result types of one operator; return True if any changed. Raise ModelError if inference rejects it."""
     node = node_of(op)
-    check_node(node, own_rules=False, result_types=False)  # what shape functions rely on
+    check_node(node, own_rules=False, result_types=False)  # preconditions of shape functions
     changed = False
     for result, inferred in zip(tuple(op.results), node.spec.infer_function(node), strict=False):
         # Converters write an empty shape for "unknown" as well as for a scalar, so it contradicts nothing.
@@ -408,7 +407,7 @@ def _merged(declared: Shape | None, inferred: Shape | None) -> Shape | None:
 
 
 def find_operation(name: str) -> type[Operation] | None:
-    """The class of the operation called ``circle.<mnemonic>``, None where there is none."""
+    """Return the class of the operation ``circle.<mnemonic>``; None if there is none."""
     mnemonic = name.removeprefix("circle.")
     if (own := next((cls for cls in _OWN_OPERATIONS if cls.name == name), None)) is not None:
         return own

@@ -36,8 +36,8 @@ INLINE_BYTES = 64
 class BlobAttr(Data[Blob]):
     """Bytes of a constant.
 
-    Up to 64 bytes are in the attribute, ``#circle.blob<"0x01ff">``; longer ones are named by digest and size,
-    ``#circle.blob<sha256_4f5a…, 3456>``, and printed once per file in its ``dialect_resources`` section.
+    Up to 64 bytes are in the attribute, ``#circle.blob<"0x01ff">``. Longer ones have a name of digest and size,
+    ``#circle.blob<sha256_4f5a…, 3456>``, and are printed once per file in its ``dialect_resources`` section.
     """
 
     name = "circle.blob"
@@ -48,7 +48,7 @@ class BlobAttr(Data[Blob]):
 
     @property
     def bytes(self) -> memoryview:
-        """The bytes, read-only; raises ModelError where the text that this came from had left them out."""
+        """Return the bytes, read-only; raise ModelError if the text of the IR omitted them."""
         return self.data.data
 
     @classmethod
@@ -171,12 +171,12 @@ class QParamsAttr(Data[QuantRecord]):
 
 
 def float_text(value: float) -> str:
-    """A float32 number as our own syntax has it: the shortest decimal, or ``inf``, ``-inf``, ``nan``."""
+    """Return a float32 number in our syntax: the shortest decimal, or ``inf``, ``-inf``, ``nan``."""
     return float32_text(value) if math.isfinite(value) else str(value)
 
 
 def parse_float(parser: AttrParser) -> float:
-    """A float32 number as :func:`float_text` writes it, rounded to the nearest one."""
+    """Parse a float32 number of :func:`float_text`, rounded to the nearest one."""
     sign = -1.0 if parser.parse_optional_punctuation("-") is not None else 1.0
     word = parser.parse_optional_keyword_in(("inf", "nan"))
     if word is not None:
@@ -185,7 +185,7 @@ def parse_float(parser: AttrParser) -> float:
 
 
 def parse_integer(parser: AttrParser) -> int:
-    """An integer, decimal or hexadecimal."""
+    """Parse an integer, decimal or hexadecimal."""
     return parser.parse_integer(allow_boolean=False)
 
 
@@ -223,7 +223,7 @@ class TensorAttr(ParametrizedAttribute):
 
 
 class OpaqueElementType(ParametrizedAttribute, TypeAttribute):
-    """Base of element types that MLIR has no counterpart for; the subclass's name says which."""
+    """Base of element types that MLIR lacks; the subclass's name is the type's."""
 
 
 def _opaque_type(dtype: str) -> type[OpaqueElementType]:

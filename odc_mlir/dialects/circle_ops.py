@@ -60,10 +60,10 @@ KNOWN = "odc.known"
 Programs hold a constant in its place; the model keeps the operator, which other shapes need.
 """
 
-# What an operation has anyway; an option of such a name gets an underscore as Python attribute.
+# Attributes of every operation; an option with such a name gets an underscore in Python.
 _TAKEN = frozenset((*dir(Operation), *Operation.__dataclass_fields__))
 
-# How the reader calls an operator whose code a newer schema defines.
+# The reader's name for an operator that only a newer schema defines.
 _NEWER = "BUILTIN_"
 
 
@@ -86,7 +86,7 @@ class CircleOp(IRDLOperation):
         location: LocationAttr | None = None,
         attributes: Mapping[str, Attribute] | None = None,
     ) -> Self:
-        """An operation with Python values as options, by schema field name; None leaves the property out."""
+        """Make an operation with Python values as options, by schema field name; None omits the property."""
         encode = cls.OPTIONS
         properties = {key: encode[key].encode(value) for key, value in (options or {}).items() if value is not None}
         return cls.create(
@@ -98,7 +98,7 @@ class CircleOp(IRDLOperation):
         )
 
     def option(self, name: str) -> Any:
-        """The Python value of an option by schema field name; None where it is absent without a default."""
+        """Return the Python value of an option by schema field name; None if it is absent without a default."""
         attribute = self.properties.get(name)
         return None if attribute is None else self.OPTIONS[name].decode(attribute)
 
@@ -109,7 +109,7 @@ class CircleOp(IRDLOperation):
         return reason.data if isinstance(reason, StringAttr) else None
 
     def operand_named(self, name: str) -> SSAValue | None:
-        """The operand that the table calls ``name``, None where it is left out."""
+        """Return the operand with the table's ``name``; None if it is omitted."""
         index = next(i for i, operand in enumerate(self.SPEC.operands) if operand.name == name)
         if index >= len(self.operands) or isinstance(self.operands[index].type, NoneType):
             return None
@@ -185,7 +185,7 @@ def _shown_options(options: Mapping[str, OptionProperty], properties: Mapping[st
 
 
 def _label(name: str, properties: Mapping[str, Attribute]) -> tuple[str, tuple[str, ...]]:
-    """Text label of an option, and its properties."""
+    """Return the text label of an option, and its properties."""
     for word, pair in PAIRS.items():
         if name in pair and all(member in properties for member in pair):
             return word, pair
@@ -230,7 +230,7 @@ def _parse_option(parser: Parser, options: Mapping[str, OptionProperty], propert
 
 
 def _labels(options: Mapping[str, OptionProperty]) -> list[str]:
-    """The option names that custom syntax knows."""
+    """Return the option names of the custom syntax."""
     labels = {name: SHORT_NAMES.get(name, name) for name in options}
     for word, pair in PAIRS.items():
         labels |= {name: word for name in pair if name in labels}
@@ -239,10 +239,10 @@ def _labels(options: Mapping[str, OptionProperty]) -> list[str]:
 
 @cache
 def op_class(name: str) -> type[CircleOp]:
-    """The operation class of operator ``name`` (``CONV_2D``).
+    """Return the operation class of operator ``name`` (``CONV_2D``).
 
-    An operator that the schema has and our table lacks gets a class without rules: it can be read, printed and written,
-    not executed. Raises UnsupportedError for a name that is not an operator.
+    An operator of the schema that our table lacks gets a class without rules: it can be read, printed and written, not
+    executed. Raises UnsupportedError for a name that is no operator.
     """
     spec = spec_of(name)
     options = {option.name: option for option in (*table_options(spec.options), *RECORD_OPTIONS)}
@@ -267,7 +267,7 @@ def op_class(name: str) -> type[CircleOp]:
 
 
 def spec_of(name: str) -> OpSpec:
-    """The table's entry for ``name``, or one without rules for an operator that only the schema has."""
+    """Return the table's entry for ``name``, or an entry without rules for an operator of the schema only."""
     if (spec := all_specs().get(name)) is not None:
         return spec
     if not has_operator(name):
@@ -284,12 +284,12 @@ def has_operator(name: str) -> bool:
 
 
 def operator_names() -> tuple[str, ...]:
-    """Every operator that has a class: the table's, then the schema's others."""
+    """Return every operator with a class: the table's, then the schema's others."""
     return tuple(dict.fromkeys((*all_specs(), *circle_schema().operators.codes)))
 
 
 def _options_table(name: str) -> str | None:
-    """The options table that carries an operator's name, None where the schema has none."""
+    """Return the options table with an operator's name; None if the schema has none."""
     if (shared := next((table for stem, table in _SHARED_TABLES if name.startswith(stem)), None)) is not None:
         return shared
     wanted = name.replace("_", "").lower() + "options"

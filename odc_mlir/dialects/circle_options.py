@@ -45,11 +45,11 @@ class OptionProperty:
     default: Any = None
 
     def encode(self, value: Any) -> Attribute:
-        """The attribute that holds ``value``."""
+        """Return the attribute for ``value``."""
         raise NotImplementedError
 
     def decode(self, attribute: Any) -> Any:
-        """The value that ``attribute`` holds."""
+        """Return the value of ``attribute``."""
         raise NotImplementedError
 
     def accepts(self, attribute: Attribute) -> bool:
@@ -244,7 +244,7 @@ class SymbolOption(OptionProperty):
 
 @dataclass(frozen=True)
 class RawOption(OptionProperty):
-    """An attribute that is kept as it is."""
+    """An attribute that is kept unchanged."""
 
     def encode(self, value: Attribute) -> Attribute:
         return value
@@ -278,7 +278,7 @@ ALWAYS_PRINTED = frozenset({"padding"})
 
 @cache
 def table_options(table: str | None) -> tuple[OptionProperty, ...]:
-    """The options of a schema table in field order; none for None."""
+    """Return the options of a schema table in field order; none for None."""
     if table is None:
         return ()
     subgraphs = subgraph_fields(table)

@@ -47,10 +47,10 @@ class TensorFacts(NamedTuple):
 def tensor_type(
     dtype: str, shape: Shape | None, quant: QuantParams | None = None, record: QuantRecord | None = None
 ) -> AnyTensor:
-    """The type of a tensor; raises ValueError for quantisation that a type of unknown rank cannot hold.
+    """Return the type of a tensor; raise ValueError for quantisation that an unranked type cannot hold.
 
-    ``quant`` becomes the element type where that can express it, else a record of the same content; ``record`` is an
-    encoding to keep beside.
+    ``quant`` becomes the element type if that can express it, otherwise a record with the same content; ``record``: an
+    encoding to add.
     """
     element: Attribute = ELEMENT_TYPES[dtype]
     if quant is not None:
@@ -90,7 +90,7 @@ def tensor_facts(type: Attribute) -> TensorFacts:
 
 
 def with_shape(type: Attribute, shape: Shape | None) -> AnyTensor:
-    """The same element type and encoding with another shape; an encoding goes with the rank."""
+    """Return the same element type and encoding with another shape; without a rank, the encoding is dropped."""
     if not isinstance(type, TensorType | UnrankedTensorType):
         raise TypeError(f"{type} is not a tensor type")
     if shape is None:
@@ -136,7 +136,7 @@ def _level_attribute(level: DimMetadata) -> DictionaryAttr:
 
 
 def sparsity_record(attribute: DictionaryAttr) -> Sparsity:
-    """The file record of :func:`sparsity_attribute`; raises ModelError for a dictionary that is none."""
+    """Return the file record of a :func:`sparsity_attribute`; raise ModelError for another dictionary."""
     try:
         order, blocks = (tuple(attribute.data[key].get_values()) for key in ("traversal_order", "block_map"))  # type: ignore[attr-defined]
         levels = tuple(_level_record(level.data) for level in attribute.data["dims"])  # type: ignore[attr-defined]
@@ -177,7 +177,7 @@ Number = int | float | bool
 
 
 def values_text(blob: Blob, facts: TensorFacts) -> str | None:
-    """``[1, 2, 3]`` for a constant of at most 16 numbers that lists express exactly, else None."""
+    """Return ``[1, 2, 3]`` for a constant of at most 16 numbers that lists express exactly, else None."""
     code = _CODES.get(facts.dtype)
     if code is None or not blob.is_resolved or facts.shape is None or any(extent is None for extent in facts.shape):
         return None
@@ -194,7 +194,7 @@ def values_text(blob: Blob, facts: TensorFacts) -> str | None:
 
 
 def parse_values(parser: Parser) -> list[Number]:
-    """The numbers up to and including the closing bracket of a list."""
+    """Parse the numbers up to and including the closing bracket of a list."""
     values: list[Number] = []
     if parser.parse_optional_punctuation("]") is not None:
         return values
@@ -220,7 +220,7 @@ class Hexadecimal(int):
     """A number written in hexadecimal digits: of a floating type these are its bits, as MLIR has it."""
 
     def as_float(self, code: str) -> float:
-        """The number of these bits; raises ModelError for more bits than the struct ``code`` has, or a sign."""
+        """Return the number of these bits; raise ModelError for more bits than the struct ``code`` has, or a sign."""
         size = struct.calcsize(code)
         if not 0 <= self < 1 << 8 * size:
             raise ModelError(f"{hex(self)} is hexadecimal, which stands for the {8 * size} bits of a real number")
@@ -229,7 +229,7 @@ class Hexadecimal(int):
 
 
 def pack_values(values: Sequence[Number], dtype: str) -> bytes:
-    """The little-endian bytes of ``values``; raises ModelError for a number that ``dtype`` cannot hold."""
+    """Return the little-endian bytes of ``values``; raise ModelError for a number that ``dtype`` cannot represent."""
     code = _CODES.get(dtype)
     if code is None:
         raise ModelError(f"a list cannot hold {dtype}, allowed: {', '.join(_CODES)}; use #circle.blob")

@@ -1,10 +1,10 @@
-"""The ``npu`` dialect at tensor level: what one pass of the NPU computes, with every integer an instruction will hold.
+"""The ``npu`` dialect at tensor level: operations of the NPU with all integers that their instructions will have.
 
-Operands and results are the quantised tensors of the ``circle`` dialect; scales have already become multipliers and
-exponents, so nothing below this level rounds a real number. Layout is NHWC, ``N`` is kept and looped over when
-instructions are made. The instruction level of the same dialect lives in :mod:`odc_mlir.dialects.npu_isa`.
+Operands and results are the quantised tensors of the ``circle`` dialect. Scales have become multipliers and exponents,
+so no later pass rounds a real number. Layout is NHWC; instructions will loop over ``N``. The instruction level of the
+same dialect is in :mod:`odc_mlir.dialects.npu_isa`.
 
-All arithmetic is defined by :mod:`odc_mlir.numerics`; :mod:`odc_mlir.interpreters.module` runs these operations.
+:mod:`odc_mlir.numerics` defines all arithmetic; :mod:`odc_mlir.interpreters.module` runs these operations.
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ class SigmoidOp(NpuTensorOp):
 
 
 def check_table(op: NpuTensorOp, table: BlobAttr | None, size: int) -> None:
-    """Raises VerifyException for a table of another size than ``size`` bytes."""
+    """Raise VerifyException for a table of another size than ``size`` bytes."""
     if table is not None and table.data.size != size:
         raise VerifyException(f"{op.name} needs a table of {size} bytes, not {table.data.size}")
 
@@ -387,7 +387,7 @@ TENSOR_OPS = (
 
 @cache
 def dialect() -> Dialect:
-    """Both levels of the dialect in one object; the instruction level and programs are imported only here."""
+    """Return both levels of the dialect; only this function imports the instruction level and programs."""
     from odc_mlir.dialects import npu_isa
     from odc_mlir.dialects.npu_program import ProgramOp
 

@@ -169,7 +169,7 @@ class ChannelsAttr(Data[Blob]):
 
     @property
     def values(self) -> memoryview:
-        """The integers, read-only; raises ModelError where the text that this came from had left them out."""
+        """Return the integers, read-only; raise ModelError if the text of the IR omitted them."""
         return self.data.data.cast("i")
 
     @classmethod
@@ -193,33 +193,33 @@ class ChannelsAttr(Data[Blob]):
 
 
 def ints(values: Iterable[int]) -> Ints:
-    """A dense i32 array attribute of any iterable of integers."""
+    """Make a dense i32 array attribute of integers."""
     return DenseArrayBase.from_list(i32, [int(v) for v in values])
 
 
 def int_attr(value: int) -> Int:
-    """An i32 attribute."""
+    """Make an i32 attribute."""
     return IntegerAttr(int(value), i32)
 
 
 def shape_of(value: SSAValue) -> tuple[int, ...]:
-    """Static shape of a tensor value."""
+    """Return the static shape of a tensor value."""
     assert isinstance(value.type, TensorType)
     return tuple(value.type.get_shape())
 
 
 def dtype_of(value: SSAValue) -> str:
-    """Storage element type of a tensor value by its ``ops.dtypes`` name: ``int8``, ``uint8`` …"""
+    """Return the storage element type of a tensor value by its ``ops.dtypes`` name: ``int8``, ``uint8`` …"""
     return info_of(value).dtype
 
 
 def item_bytes(value: SSAValue) -> int:
-    """Bytes of an element of a tensor value."""
+    """Return the bytes of an element of a tensor value."""
     return DTYPES[dtype_of(value)].numpy.itemsize
 
 
 def size_bytes(value: SSAValue) -> int:
-    """Bytes of a tensor value."""
+    """Return the bytes of a tensor value."""
     return math.prod(shape_of(value)) * item_bytes(value)
 
 
@@ -227,7 +227,7 @@ CODE_TYPES = {name: CodeType(f"{DTYPES[name].kind[0]}{DTYPES[name].bits}") for n
 
 
 def code_range(dtype: str) -> tuple[int, int]:
-    """Smallest and largest code of a type in :data:`CODE_TYPES`."""
+    """Return the smallest and largest code of a type in :data:`CODE_TYPES`."""
     return DTYPES[dtype].range
 
 
@@ -265,7 +265,7 @@ class NpuTensorOp(IRDLOperation):
     """Base of the tensor-level operations: checks that all of them share."""
 
     DTYPES: ClassVar[tuple[str, ...]] = tuple(CODE_TYPES)
-    OPERAND_DTYPES: ClassVar[tuple[str, ...]] = ()  # where they are others than DTYPES
+    OPERAND_DTYPES: ClassVar[tuple[str, ...]] = ()  # if they differ from DTYPES
     RESULT_DTYPES: ClassVar[tuple[str, ...]] = ()
     ZEROS: ClassVar[tuple[str, ...]] = ()  # properties with the zero points of operands and result
 
@@ -329,7 +329,7 @@ class NpuTensorOp(IRDLOperation):
                 )
 
     def verify_operation(self) -> None:
-        """Checks of one operation; shapes are known to be static here."""
+        """Check one operation, whose shapes are known to be static."""
 
     def check_rank4(self, *values: SSAValue) -> None:
         for value in values:
@@ -337,7 +337,7 @@ class NpuTensorOp(IRDLOperation):
                 raise VerifyException(f"{self.name} needs [N, H, W, C] tensors, not rank {len(shape_of(value))}")
 
     def check_images(self, source: SSAValue) -> None:
-        """The result has the element type, batch and channels of ``source``."""
+        """Check that the result has the element type, batch and channels of ``source``."""
         kept = [(dtype_of(value), shape_of(value)[0], shape_of(value)[3]) for value in (source, self.output)]
         if kept[0] != kept[1]:
             raise VerifyException(
@@ -349,16 +349,16 @@ class NpuTensorOp(IRDLOperation):
             raise VerifyException(f"{self.name} needs {length} values in {what}, not {len(values)}")
 
     def check_properties(self, instruction: str, *names: str, **renamed: str) -> None:
-        """The integer properties ``names`` fit the fields of these names; ``renamed``: the property of a field."""
+        """Check that the properties ``names`` fit their instruction fields; ``renamed``: the property of a field."""
         held = {name: name for name in names} | renamed
         self.check_fields(instruction, **{field: getattr(self, name).value.data for field, name in held.items()})
 
     def check_act_range(self) -> None:
-        """The properties ``act_min`` and ``act_max`` are limits of the result's codes."""
+        """Check that ``act_min`` and ``act_max`` are limits of the result's codes."""
         self.check_clamp(*(getattr(self, name).value.data for name in ("act_min", "act_max")))
 
     def check_fields(self, instruction: str, **values: int) -> None:
-        """Each value fits the field of ``instruction`` that will hold it."""
+        """Check that each value fits its field of ``instruction``."""
         for field, value in values.items():
             low, high = field_range(instruction, field)
             if not low <= value <= high:
@@ -389,13 +389,13 @@ class NpuTensorOp(IRDLOperation):
 
 
 def same_shape(op: Operation, source: SSAValue, result: SSAValue) -> None:
-    """Raises VerifyException when the two shapes differ."""
+    """Raise VerifyException if the two shapes differ."""
     if shape_of(source) != shape_of(result):
         raise VerifyException(f"{op.name} keeps the shape, {list(shape_of(source))} became {list(shape_of(result))}")
 
 
 def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Common shape after broadcasting dimensions of size 1, None when there is none."""
+    """Return the common shape after broadcasting dimensions of size 1; None if there is none."""
     rank = max(len(a), len(b))
     padded = [(1,) * (rank - len(shape)) + shape for shape in (a, b)]
     if any(x != y and 1 not in (x, y) for x, y in zip(*padded, strict=True)):

@@ -1,7 +1,7 @@
 """All fields of an instruction as one attribute, ``#npu.fields<load source + 4 target size0 16 size1 8>``.
 
-Address fields that are used stand with their offset into the buffer and their step; fields that have their default, 1
-for factors that change nothing then, else 0, are left out. Instructions print the same words around their operands.
+A used address field is printed with its offset into the buffer and its step. Fields with their default are omitted: 1
+for factors, else 0. Instructions print the same words around their operands.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Fields(NamedTuple):
     steps: tuple[int, ...] | None = None
 
     def used(self) -> Iterator[tuple[Field, int, int]]:
-        """(field, offset, step) of each address that is used."""
+        """Return (field, offset, step) of each used address."""
         steps = self.step_of()
         for field, offset in zip(self.immediates.spec.places, self.offsets, strict=True):
             if offset is not None:
                 yield field, offset, steps.get(field.name, 0)
 
     def step_of(self) -> dict[str, int]:
-        """Steps by address field."""
+        """Return steps by address field."""
         if self.steps is None:
             return {}
         return {field.name: step for field, step in zip(self.immediates.spec.addresses, self.steps, strict=True)}
@@ -53,7 +53,7 @@ class Fields(NamedTuple):
 
 @irdl_attr_definition
 class FieldsAttr(Data[Fields]):
-    """The fields of an instruction; equal ones are one object where :func:`fields_attr` made them."""
+    """The fields of an instruction; equal ones from :func:`fields_attr` are one object."""
 
     name = "npu.fields"
 
@@ -99,7 +99,7 @@ class FieldsAttr(Data[Fields]):
 
 @lru_cache(maxsize=1 << 16)
 def fields_attr(fields: Fields) -> FieldsAttr:
-    """The attribute of ``fields``; raises VerifyException for values that the instruction does not have."""
+    """Return the attribute of ``fields``; raise VerifyException for values that the instruction does not have."""
     return FieldsAttr(fields)
 
 
@@ -142,7 +142,7 @@ def print_fields(printer: Printer, fields: Fields, print_operand: Callable[[], N
 
 
 def parse_fields(parser: AttrParser, mnemonic: str, parse_operand: Callable[[], None]) -> Fields:
-    """Parse what :func:`print_fields` prints."""
+    """Parse the text of :func:`print_fields`."""
     spec = BY_MNEMONIC[mnemonic]
     values: dict[str, int | str] = {}
     offsets: list[int | None] = []
@@ -167,7 +167,7 @@ def _parse_queue(parser: AttrParser, fixed: Queue | None) -> Queue:
 
 
 def _parse_address(parser: AttrParser, field: Field, steps: dict[str, int], parse_operand: Callable[[], None]) -> int:
-    """The offset of an address; its step goes into ``steps``."""
+    """Return the offset of an address; add its step to ``steps``."""
     parse_operand()
     offset = 0
     if parser.parse_optional_punctuation("+"):

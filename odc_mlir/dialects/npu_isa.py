@@ -58,7 +58,7 @@ from odc_mlir.support.locations import op_name
 
 FIELDS = "fields"
 TOKENS = {"waits": MAX_WAITS, "posts": MAX_POSTS}  # properties that name semaphores, and how many of them
-UNROLLED = ("loop", "end")  # instructions that are not operations: npu.loop stands for both
+UNROLLED = ("loop", "end")  # instructions without operations: npu.loop represents both
 LOCAL_SPACES = tuple(space for space in Space if space.is_local)
 REGION_SPACES = tuple(space for space in Space if not space.is_local)
 BOUND_SPACES = (Space.INPUTS, Space.OUTPUTS)
@@ -227,7 +227,7 @@ class InstructionOp(IRDLOperation):
 
     @classmethod
     def of(cls, fields: Fields, operands: Sequence[SSAValue], location: LocationAttr) -> Self:
-        """An instruction as ``create`` makes it, in half the time: there is nothing to copy."""
+        """Make an instruction as ``create`` does, in half the time, because nothing is copied."""
         op = cls.__new__(cls)
         op.operands = operands
         op.results, op.regions = SSAValues(), ()
@@ -247,12 +247,12 @@ class InstructionOp(IRDLOperation):
         self.properties[FIELDS] = fields_attr(fields)
 
     def places(self) -> Iterator[tuple[Field, SSAValue, int]]:
-        """(address field, buffer, offset) of the address fields that are used."""
+        """Return (address field, buffer, offset) of the used address fields."""
         for (field, offset, _), operand in zip(self.field_values.used(), self._operands, strict=True):
             yield field, operand, offset
 
     def semaphores(self, name: str) -> tuple[int, ...]:
-        """The values of ``waits`` or ``posts``."""
+        """Return the values of ``waits`` or ``posts``."""
         attribute = self.properties.get(name)
         return () if attribute is None else _integers(attribute)
 
@@ -353,7 +353,7 @@ def missing_address(label: str, space: Space, layer: str) -> CompileError:
 
 
 def absolute(op: Operation, value: SSAValue) -> tuple[Space, int]:
-    """Memory and address of the buffer ``value`` that ``op`` names; raises CompileError where it has none yet."""
+    """Return memory and address of the buffer ``value`` in ``op``; raise CompileError if it has no address yet."""
     owner = value.owner
     if isinstance(owner, MemoryOp):
         return owner.space, 0
@@ -366,13 +366,13 @@ def absolute(op: Operation, value: SSAValue) -> tuple[Space, int]:
 
 
 class Homes:
-    """Memory and address of each buffer of a program, asked once."""
+    """Memory and address of each buffer of a program, computed once."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Space, int]] = {}  # by the id of the value, which hashes faster than the value
 
     def of(self, op: Operation, value: SSAValue) -> tuple[Space, int]:
-        """As :func:`absolute`."""
+        """Return the same as :func:`absolute`."""
         home = self._known.get(id(value))
         if home is None:
             home = self._known[id(value)] = absolute(op, value)
@@ -380,7 +380,7 @@ class Homes:
 
 
 def _integers(attribute: Attribute) -> tuple[int, ...]:
-    """The elements of a dense i32 array."""
+    """Return the elements of a dense i32 array."""
     assert isinstance(attribute, DenseArrayBase)
     return _decoded(attribute.data.data)
 
@@ -392,7 +392,7 @@ def _decoded(data: bytes) -> tuple[int, ...]:
 
 
 def _field_property(spec: Instruction, field: Field) -> property:
-    """Return the property of a field: a number or a word; of an address its offset, None where it is not used."""
+    """Return the property of a field: a number or a word; of an address its offset, None if it is not used."""
     place = (spec.places if field.kind.is_address else spec.immediates).index(field)
 
     def value(op: InstructionOp) -> int | str | None:
@@ -414,7 +414,7 @@ def _field_property(spec: Instruction, field: Field) -> property:
 
 
 def _instruction_class(spec: Instruction) -> type[InstructionOp]:
-    """The operation of one row of the table."""
+    """Return the operation class of one row of the table."""
     members: dict[str, Any] = {
         "__doc__": f"{spec.doc[0].upper()}{spec.doc[1:]}.",
         "__module__": __name__,
@@ -437,12 +437,12 @@ _INSTRUCTIONS = frozenset(BY_MNEMONIC.values())
 
 
 def is_instruction(op: Operation) -> TypeGuard[InstructionOp]:
-    """``isinstance`` of :class:`InstructionOp`, which takes several times as long: its bases are abstract."""
+    """Return ``isinstance`` of :class:`InstructionOp`, which takes several times as long: its bases are abstract."""
     return type(op) in _INSTRUCTIONS
 
 
 def make_halt(location: LocationAttr | None = None) -> InstructionOp:
-    """The end of a program."""
+    """Make the end of a program."""
     spec = INSTRUCTION_TABLE["halt"]
     fields = Fields(shared(spec.mnemonic, {}), (), Queue.FETCH)
     return BY_MNEMONIC[spec.mnemonic].create(properties={FIELDS: fields_attr(fields)}, location=location)

@@ -173,7 +173,7 @@ class PadOp(NpuTensorOp):
 
 
 def window_fields(kernel: Ints, stride: Ints) -> dict[str, int]:
-    """Kernel and stride by the names of the instruction fields that hold them."""
+    """Return kernel and stride by the names of their instruction fields."""
     names = ("kernel_height", "kernel_width", "stride_y", "stride_x")
     return dict(zip(names, (*kernel.get_values(), *stride.get_values()), strict=True))
 
@@ -283,7 +283,7 @@ class MoveOp(NpuTensorOp):
         super().__init__(list(sources), result_type, copies=ArrayAttr(arrays), fill=fill)
 
     def strided_copies(self) -> Iterator[StridedCopy]:
-        """The copies as records."""
+        """Return the copies as records."""
         for array in self.copies:
             source, start, to, *loops = array.get_values()
             yield StridedCopy(source, start, to, tuple(loops[0::3]), tuple(loops[1::3]), tuple(loops[2::3]))
@@ -530,7 +530,7 @@ class UpdateOp(NpuTensorOp):
 
 @irdl_op_definition
 class GatherOp(NpuTensorOp):
-    """Rows of a table whose numbers are computed: ``output[b, k, i] = table[b, k, indices[b, i]]``.
+    """Rows of a table with computed numbers: ``output[b, k, i] = table[b, k, indices[b, i]]``.
 
     ``table`` is ``[B, K, R, C]``, ``indices`` ``[B, N]``, ``output`` ``[B, K, N, C]``.
     """

@@ -1,7 +1,7 @@
 """Buffer types: memory, shape and element type.
 
-``!npu.buffer<tile, 4x56x64xi8>`` has room for 4 rows of 56 pixels of 64 codes. Accumulators are ``i40``, parameter
-records ``!npu.record``; what is only moved is plain bytes, ``4096xi8``.
+``!npu.buffer<tile, 4x56x64xi8>`` holds 4 rows of 56 pixels of 64 codes. Accumulators are ``i40``, parameter records
+``!npu.record``; data that are only moved are plain bytes, ``4096xi8``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RecordType(ParametrizedAttribute, TypeAttribute):
     name = "npu.record"
 
 
-# What the elements of a buffer can be, by the names that the instruction table has for codes.
+# Element types of buffers, by the names of codes in the instruction table.
 ELEMENTS: dict[str, Attribute] = {
     "u8": IntegerType(8, Signedness.UNSIGNED),
     "i8": IntegerType(8),
@@ -65,7 +65,7 @@ _BYTE_ELEMENTS = dict(zip(TYPES, TYPE_BYTES, strict=True))
 
 
 def element_bytes(element: str) -> int:
-    """Units that an element takes: bytes; accumulators and records are units of their own."""
+    """Return the units of an element: bytes; accumulators and records are units of their own."""
     return _BYTE_ELEMENTS.get(element, 1)
 
 
@@ -146,11 +146,11 @@ class BufferType(ParametrizedAttribute, TypeAttribute):
 
 
 def flat_type(space: Space, size: int) -> BufferType:
-    """The type of ``size`` units of a memory in a row."""
+    """Return the type of ``size`` consecutive units of a memory."""
     return buffer_type(space, (size,), _ELEMENTS_OF.get(space, ("i8",))[0])
 
 
 @lru_cache(maxsize=4096)
 def buffer_type(space: Space, shape: tuple[int, ...], element: str) -> BufferType:
-    """The type of a buffer; ``element``: a key of :data:`ELEMENTS`."""
+    """Return the type of a buffer; ``element``: a key of :data:`ELEMENTS`."""
     return BufferType(SpaceAttr(space), ArrayAttr(map(IntAttr, shape)), ELEMENTS[element])

@@ -50,7 +50,7 @@ _DECLARED = ("sym_name", "function_type")
 
 
 class _Closed(IsolatedFromAbove):
-    """The same, told quickly of a body that uses its own values only, as instructions are very many."""
+    """IsolatedFromAbove with a fast check of bodies with own values only, because instructions are many."""
 
     def verify(self, op: Operation) -> None:
         if not all(_is_closed(region.blocks, ()) for region in op.regions):
@@ -104,12 +104,12 @@ class ProgramOp(IRDLOperation):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Tensor names of the inputs, empty where there is none."""
+        """Tensor names of the inputs; empty without names."""
         return tuple(value_name(argument) for argument in self.block.args)
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Tensor names of the outputs, empty where there is none."""
+        """Tensor names of the outputs; empty without names."""
         names = location_names(self.location)
         return tuple(names[index] if index < len(names) else "" for index in range(len(self.output_types)))
 
@@ -149,7 +149,7 @@ def create_programs(module: ModuleOp, segments: Iterable[SegmentOp]) -> None:
 
 
 def make_program(segment: SegmentOp) -> ProgramOp:
-    """A program of the operators of ``segment``, which keeps its own; names tell its operators apart."""
+    """Make a program of the operators of ``segment``, which keeps its own; names distinguish its operators."""
     program = ProgramOp(segment.sym_name.data, segment.operand_types, segment.result_types, segment.circle.clone())
     program.location = segment.location
     freeze_known(program.block, segment.operands)
@@ -160,10 +160,10 @@ def make_program(segment: SegmentOp) -> ProgramOp:
 
 
 def distinct_names(block: Block) -> list[tuple[str, ...]]:
-    """Names of the results of each operator in ``block``, in order, no two alike.
+    """Return distinct names for the results of each operator in ``block``, in order.
 
-    They are the tensors' own. One that has none is called after its operator, and one whose name an earlier one has
-    gets that operator's number after it: models need no names, and programs know layers by them.
+    They are the names of the tensors. A tensor without a name gets the operator's; a repeated name gets the operator's
+    number. Models need no names, but programs identify layers by them.
     """
     found = [(number, op, result) for number, op in enumerate(_operators(block)) for result in op.results]
     own = [value_name(result) for _, _, result in found]
@@ -191,5 +191,5 @@ def _tell_apart(program: ProgramOp) -> None:
 
 
 def programs(module: ModuleOp) -> dict[str, ProgramOp]:
-    """The programs of a module by name."""
+    """Return the programs of a module by name."""
     return {op.sym_name.data: op for op in module.body.block.ops if isinstance(op, ProgramOp)}

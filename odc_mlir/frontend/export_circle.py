@@ -56,7 +56,7 @@ OperatorIndices = dict[Operation, tuple[int, int]]
 
 
 def export_model(module: ModuleOp) -> Model:
-    """The records of a module in the ``circle`` dialect, segments included.
+    """Return the records of a module in the ``circle`` dialect, segments included.
 
     Raises ModelError for IR that is no Circle model and UnsupportedError for one of a newer schema than ours.
     """
@@ -64,7 +64,7 @@ def export_model(module: ModuleOp) -> Model:
 
 
 def export_with_operators(module: ModuleOp) -> tuple[Model, OperatorIndices]:
-    """The records of a module, and where each of its operators (inside segments too) is in them."""
+    """Return the records of a module, and the place of each operator (also inside segments) in them."""
     with typed_errors(STAGE):
         unknown = module.attributes.get("circle.unknown")
         if unknown is not None:
@@ -101,7 +101,7 @@ class _Exporter:
         return op
 
     def buffer(self, blob: Blob) -> int:
-        """The index of a blob's buffer; equal blobs share it, and the first buffer is the empty one."""
+        """Return the index of a blob's buffer; equal blobs share it, and the first buffer is the empty one."""
         if blob.size == 0:
             return 0
         if blob not in self.buffer_of:
@@ -147,7 +147,7 @@ class _Exporter:
         ]
 
     def _list(self, name: str, kind: type[Item]) -> list[Item]:
-        """The entries of a module attribute, empty where it is absent."""
+        """Return the entries of a module attribute; empty if it is absent."""
         return _items(self.module.attributes.get(name, NO_ITEMS), name, kind)
 
     def _signature(self, entry: DictionaryAttr, subgraphs: Sequence[SubGraph]) -> Signature:
@@ -178,7 +178,7 @@ def _field(entry: DictionaryAttr, key: str, kind: type[Item]) -> Item:
 
 
 def _named(entry: DictionaryAttr, key: str, tensors: Sequence[int]) -> dict[str, int]:
-    """Tensors by name, from ``["name", position]`` pairs."""
+    """Return tensors by name, from ``["name", position]`` pairs."""
     named: dict[str, int] = {}
     for pair in _items(entry.data.get(key, NO_ITEMS), key, ArrayAttr):
         match tuple(pair):
@@ -296,7 +296,7 @@ class _SubgraphExporter:
         return len(self.tensors) - 1
 
     def _described(self, attribute: Attribute) -> int:
-        """Index of the tensor of a ``#circle.tensor``; -1 for an omitted one (``none``)."""
+        """Return the tensor index of a ``#circle.tensor``; -1 for an omitted one (``none``)."""
         if isinstance(attribute, NoneType):
             return LEFT_OUT
         if not isinstance(attribute, circle.TensorAttr):
@@ -309,7 +309,7 @@ class _SubgraphExporter:
 
 
 def _quantization(facts: TensorFacts, tensor_index: AttributeToTensor) -> Quantization | None:
-    """The file record of a tensor type's quantisation, None where it has none."""
+    """Return the file record of a tensor type's quantisation; None without one."""
     record = facts.record or circle.QuantRecord()
     if facts.quant is None and facts.record is None:
         return None
@@ -340,7 +340,7 @@ def _details_record(
 
 
 def _file_shape(shape: Shape | None) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Shape and signature as files have them: unknown dimensions are 1 in the shape and -1 in the signature."""
+    """Return shape and signature as in files: unknown dimensions are 1 in the shape and -1 in the signature."""
     if shape is None:
         return None, None
     if None not in shape:
@@ -352,22 +352,22 @@ _OTHER_READER = "write a .circle file, or with any_reader (--any-reader) a .tfli
 
 
 class ModelFile:
-    """Base of results with a ``model``: its bytes in either format, and files by the name's end.
+    """Base of results with a ``model``: its bytes in either format, and files by the suffix.
 
-    ``of_codes``: what a class advises where LiteRT runs an operator, though not on codes.
+    ``of_codes``: advice of a class if LiteRT runs an operator, but not on codes.
     """
 
     model: ModuleOp
     of_codes: ClassVar[str] = ""
 
     def to_circle(self) -> bytes:
-        """The model as a Circle file."""
+        """Return the model as a Circle file."""
         return bytes(write_model(export_model(self.model)))
 
     def to_tflite(self, *, any_reader: bool = False) -> bytes:
-        """The model as a TFLite file.
+        """Return the model as a TFLite file.
 
-        Raises UnsupportedError for what that cannot hold and, unless for ``any_reader``, for what LiteRT does not run.
+        Raises UnsupportedError for parts that TFLite cannot express and, unless ``any_reader``, that LiteRT cannot run.
         """
         return _tflite_file(self.model, any_reader, self.of_codes)
 

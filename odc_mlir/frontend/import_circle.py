@@ -58,11 +58,11 @@ _TENSOR_FIELDS: Mapping[str, frozenset[str]] = {"BlockwiseQuantization": frozens
 
 
 def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> ModuleOp:
-    """Return the module of ``model``: one function per subgraph in order, the first being the entry.
+    """Return the module of ``model``: one function per subgraph in order; the first is the entry.
 
-    ``refine``: infer result shapes that are unknown or wrong, and mark operators that break a rule of the table, so
-    that they can be shown and written but not run. Raises ModelError for an inconsistent model, UnsupportedError for
-    what the dialect cannot hold.
+    ``refine``: infer result shapes that are unknown or wrong, and mark operators that violate the table, so that they
+    can be shown and written but not run. Raises ModelError for an inconsistent model, UnsupportedError for parts that
+    the dialect cannot express.
     """
     for what in model.unknown:
         name = model.path or "the model"
@@ -99,7 +99,7 @@ def _mark_unverified(module: ModuleOp) -> None:
 
 
 def subgraph_symbols(model: Model) -> list[str]:
-    """A distinct function name for each subgraph: its own where that is possible."""
+    """Return a distinct function name for each subgraph, if possible its own name."""
     symbols: list[str] = []
     for index, subgraph in enumerate(model.subgraphs):
         fallback = "main" if index == 0 else f"subgraph_{index}"
@@ -128,14 +128,14 @@ class _Importer:
         return module
 
     def blob(self, buffer: int) -> circle.BlobAttr:
-        """The contents of a buffer; tensors that share a buffer share the blob."""
+        """Return the contents of a buffer; tensors that share a buffer share the blob."""
         if buffer not in self.blobs:
             self.blobs[buffer] = Blob(self.model.buffers[buffer])
         return circle.BlobAttr(self.blobs[buffer])
 
     def _attributes(self) -> dict[str, Attribute]:
         model = self.model
-        # The version numbers of the two formats have nothing to do with each other, and what we write is Circle.
+        # The version numbers of the two formats are independent, and we write Circle.
         version = model.version if model.schema == "circle" else 0
         attributes: dict[str, Attribute] = {"circle.version": IntegerAttr(version, i32)}
         if model.description is not None:
@@ -170,7 +170,7 @@ class _Importer:
 
 
 def _is_described(tensor: Tensor) -> bool:
-    """Whether the file says more of a tensor than its element type, which a type of unknown rank may not hold."""
+    """Return whether the file has more facts of a tensor than its element type, which unranked types cannot hold."""
     quantization = tensor.quantization
     return quantization is not None and bool(
         quantization.scale.size or quantization.min.size or quantization.details is not None
@@ -178,7 +178,7 @@ def _is_described(tensor: Tensor) -> bool:
 
 
 def _positions(signature: Signature, names: Mapping[str, int], tensors: tuple[int, ...], what: str) -> ArrayAttr[Any]:
-    """``["name", position]`` pairs: names of a signature with positions among the subgraph's inputs or outputs."""
+    """Return ``["name", position]`` pairs: names of a signature with positions in the subgraph's inputs or outputs."""
     pairs = []
     for name, tensor in names.items():
         if tensor not in tensors:
@@ -250,7 +250,7 @@ class _SubgraphImporter:
             self.values[index] = result
 
     def _value(self, index: int, user: str) -> SSAValue:
-        """The value of a tensor; constants, variables and the stand-in for a left-out one are made when first used."""
+        """Return the value of a tensor; constants, variables and omitted operands are made at their first use."""
         if index == LEFT_OUT:
             if self.none is None:
                 self.none = self._add(circle.NoneOp(), "none")
@@ -272,7 +272,7 @@ class _SubgraphImporter:
         return value
 
     def _result(self, index: int) -> SSAValue:
-        """The value of a graph output; real files have outputs that nothing computes."""
+        """Return the value of a graph output; some files have outputs that no operator computes."""
         tensor = self.tensors[index]
         if index in self.values or index in self.constants or tensor.is_variable:
             return self._value(index, "RETURN")
@@ -280,9 +280,9 @@ class _SubgraphImporter:
         return self.values[index]
 
     def _shape(self, index: int) -> Shape | None:
-        """Known shape of a computed tensor.
+        """Return the known shape of a computed tensor.
 
-        Where subgraphs call one another, files leave out shapes that only a run can tell, and those look like scalars.
+        If subgraphs call one another, files omit shapes that are known only at run time; those look like scalars.
         """
         tensor, model = self.tensors[index], self.importer.model
         if tensor.says_nothing and not _is_described(tensor) and len(model.subgraphs) > 1:
@@ -305,7 +305,7 @@ class _SubgraphImporter:
         return _type_of(tensor, shape, self._tensor_attribute)
 
     def _tensor_attribute(self, index: int) -> Attribute:
-        """A tensor that is no value: an intermediate, or the scales of block quantisation."""
+        """Return a tensor that is no value: an intermediate, or the scales of block quantisation."""
         if index == LEFT_OUT:
             return NONE_TYPE
         tensor = self.tensors[index]
@@ -320,7 +320,7 @@ class _SubgraphImporter:
         return attribute
 
     def _options(self, cls: type[circle.CircleOp], operator: Operator) -> dict[str, Any]:
-        """Option values by property name, symbols in place of subgraph indices."""
+        """Return option values by property name, with symbols instead of subgraph indices."""
         table = cls.SPEC.options
         options = dict(operator.options)
         if operator.options_type != table:
@@ -340,7 +340,7 @@ class _SubgraphImporter:
         return options | self._record(operator)
 
     def _record(self, operator: Operator) -> dict[str, Any]:
-        """Value of a field beside the options table; None for the default."""
+        """Return the value of a field outside of the options table; None for the default."""
         intermediates = [self._tensor_attribute(index) for index in operator.intermediates]
         return {
             "version": operator.version if operator.version != 1 else None,
@@ -396,7 +396,7 @@ def _parse_text(
 
 
 def _type_of(tensor: Tensor, shape: Shape | None, tensor_attribute: TensorToAttribute) -> AnyTensor:
-    """The type of ``tensor`` with ``shape``; raises ModelError for quantisation that does not fit the tensor.
+    """Return the type of ``tensor`` with ``shape``; raise ModelError for quantisation that does not fit the tensor.
 
     ``tensor_attribute`` makes an attribute of another tensor of the same subgraph, which block scales refer to.
     """
@@ -441,9 +441,9 @@ def _detail(table: str, key: str, value: Any, tensor_attribute: TensorToAttribut
 
 
 def _constant_shape(tensor: Tensor, data: memoryview) -> Shape | None:
-    """The shape of a constant, which is static whatever its signature says.
+    """Return the shape of a constant, which is static whatever its signature says.
 
-    A missing one is a scalar's when the bytes are those of one element.
+    A missing shape is a scalar's, if the bytes are those of one element.
     """
     shape = tensor.shape
     bits = DTYPES[tensor.dtype].bits

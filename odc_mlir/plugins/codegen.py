@@ -79,11 +79,11 @@ def generate(
 ) -> Path:
     """Compile ``model`` with the plugin for ``target``; return the path of the new file.
 
-    ``output`` defaults to :func:`default_output`; ``directory`` is searched for the plugin first. The file gets its
-    name only after it is complete and checked, so a failure leaves an older file in place. Raises OptionError without
-    such a plugin (listing the places searched), and if another file than ours is in the way, unless ``overwrite``;
-    UnsupportedError if the plugin refuses the model; CompileError if the plugin fails, ends, hangs, exceeds ``limits``
-    or produces no readable file.
+    ``output`` defaults to :func:`default_output`; the plugin is searched in ``directory`` first. The file gets its name
+    only after it is complete and checked, so a failure keeps an older file. Raises OptionError if there is no such
+    plugin (with the places searched), or if a file of the user exists, unless ``overwrite``; UnsupportedError if the
+    plugin rejects the model; CompileError if the plugin fails, ends, hangs, exceeds ``limits`` or writes no readable
+    file.
     """
     source = registry.find(target, directory)
     wanted = Preference.of(preference)

@@ -30,7 +30,7 @@ from odc_mlir.plugins.registry import DEVICES, FACTORY, PluginSource
 from odc_mlir.process_limits import Limits
 
 _PASSED_OVER = frozenset({"__pycache__", ".git"})
-# For larger files, and for this package, size and time of change stand in for the content, since sessions wait.
+# For larger files, and for this package, size and time of change replace the content, because sessions wait.
 _MAX_CONTENT_BYTES = 32 << 20
 _MAX_FILES = 5000
 
@@ -150,7 +150,7 @@ def raised(error: BaseException) -> str:
 
 
 def job_of(source: PluginSource) -> dict[str, Any]:
-    """Return the part of a worker's job that says where the plugin is."""
+    """Return the part of a worker's job that locates the plugin."""
     return {"file": source.file, "reference": source.reference, "folder": source.folder}
 
 
@@ -172,7 +172,7 @@ def import_plugin(file: str | None, reference: str | None, folder: str | None, *
 
 
 def load(source: PluginSource) -> Any:
-    """Import an entry in this process and return what its function returns; raise OptionError that names it."""
+    """Import an entry in this process and return the result of its function; raise OptionError with its name."""
     # At the end of the path: its modules hide no others.
     return call(lambda: import_plugin(**job_of(source), position=len(sys.path)), source)
 
@@ -180,7 +180,7 @@ def load(source: PluginSource) -> Any:
 def call(function: Callable[[], T], source: PluginSource) -> T:
     """Return ``function()``, which runs code of ``source``; raise OptionError if it fails or exceeds the deadline.
 
-    A function that exceeds it goes on in its thread, a daemon, as do the threads that the plugin starts there.
+    A function that exceeds it continues in its daemon thread, as do threads that the plugin starts there.
     """
     if source.is_ours:
         return function()
@@ -270,7 +270,7 @@ def _failure(error: CompileError, seconds: float) -> Answer:
 
 
 def parsed(kind: type[T], source: PluginSource, outcome: Answer) -> T | OptionError:
-    """Return the answer as a ``kind``, of whose types the function that gave it is sure."""
+    """Return the answer as a ``kind``; the plugin's function guarantees the types."""
     if outcome["error"] is not None:
         return unusable(source, outcome["error"]["text"], passing=outcome["error"].get("passing", False))
     said = outcome["said"]

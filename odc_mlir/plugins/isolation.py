@@ -56,7 +56,7 @@ def isolated_command(module: str) -> list[str]:
 
 
 def isolated_environment(**more: str) -> dict[str, str]:
-    """Return the variables for such a process, and ``more``."""
+    """Return the environment variables of such a process, and ``more``."""
     named = {name.strip() for name in os.environ.get(PASS_VARIABLE, "").split(";")}
     found = {
         name: value

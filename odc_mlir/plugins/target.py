@@ -186,8 +186,7 @@ class _Hardware:
 class TargetFacts(_Hardware):
     """The data of a :class:`TargetDescription`.
 
-    If the facts were asked for a name of the target, ``machine`` is the machine of that name, if any, and ``identity``
-    holds the facts that compiled code depends on.
+    ``machine``: the machine with the requested name, if any; ``identity``: its facts that compiled code depends on.
     """
 
     machines: tuple[str, ...]
@@ -200,11 +199,11 @@ class TargetFacts(_Hardware):
 class TargetDescription(_Hardware):
     """One kind of hardware.
 
-    ``extension``: file extension of its segments; the codegen plugin ``<extension>-gen`` produces them and the device
-    of that name runs them. ``schemes``: preferred schemes of models, best first, with FLOAT if it runs float models.
-    ``rules`` and ``costs`` take a machine (None: the only one). ``machines``: names of single machines for
-    ``--target``, ``machine_files``: file suffix of further descriptions. ``identity``: facts that compiled code depends
-    on, besides the plugin itself.
+    ``extension``: file extension of its segments; the codegen plugin ``<extension>-gen`` writes them, and the device
+    with this name runs them. ``schemes``: preferred schemes of models, best first, with FLOAT if it runs float models.
+    ``rules`` and ``costs`` take a machine (None: the only one). ``machines``: names of machines for ``--target``;
+    ``machine_files``: file suffix of further descriptions. ``identity``: facts that compiled code depends on, besides
+    the plugin.
     """
 
     rules: Callable[[str | None], Rules]
@@ -273,7 +272,7 @@ def describe_target(found: object, question: Answer) -> Answer:
 
 
 def described(name: str = "") -> Iterator[tuple[PluginSource, TargetFacts | OdcError]]:
-    """Yield the facts of every target for ``name``, or an error: ours, the one called so, then the others."""
+    """Yield the facts, or an error, of every target for ``name``: ours, the target with this name, then all others."""
     sources = registry.entries(TARGETS)
     place = os.path.abspath(name) if os.path.isfile(name) else name  # others answer in another folder
     ours = [source for source in sources if source.is_ours]

@@ -52,7 +52,7 @@ def _guard(child: int, folder: Path) -> int:
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if os.getppid() != parent:
         shutil.rmtree(folder, ignore_errors=True)
-    if code < 0:  # say how the plugin ended by ending likewise
+    if code < 0:  # end in the same way as the plugin, to show how it ended
         signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
         os.kill(os.getpid(), -code)
     return code
