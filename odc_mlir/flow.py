@@ -1,8 +1,8 @@
-"""Flows: the commands that build a product of a model, from files of ours and of ONE.
+"""Flows: commands that make a package from a model, declared in our files or in ONE's.
 
-Steps whose inputs have not changed are skipped.
+Steps with unchanged inputs are skipped.
 
-A ``flow.toml`` has a table ``[flow]`` with the model and a table for each step, whose keys are the options of its
+A ``flow.toml`` has a table ``[flow]`` with the model, and a table for each step, whose keys are the options of its
 command; see docs/build.md.
 """
 
@@ -122,8 +122,8 @@ def run(
 ) -> Iterator[tuple[FlowStep, bool]]:
     """Run the steps that are not done; yield each step before its turn, and whether it runs.
 
-    ``call`` runs a command and returns its exit code, ``keep`` gets the new state after each step. Raises OptionError
-    if a step fails or does not write its outputs.
+    ``call`` runs a command and returns its exit code; ``keep`` receives the new state after each step. Raises
+    OptionError if a step fails or does not write its outputs.
     """
     for step in flow.steps:
         needed = force or not is_done(step, state)
@@ -151,7 +151,7 @@ class _StepCommand(NamedTuple):
     words: tuple[str, ...]
     output: str
     suffix: str
-    is_last: bool = False  # what it writes is read by no later step
+    is_last: bool = False  # no later step reads its output
     reads_package: bool = False
 
 
@@ -269,7 +269,7 @@ _ORDER = (
     "one-infer",
 )
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
-# Settings of tools that say nothing about the result.
+# Settings of tools that do not affect the result.
 _SILENT = frozenset({"input_path", "output_path", "verbose", "save_intermediate", "generate_profile_data"})
 _SILENT |= {"mute_warnings", "disable_validation"}
 _LAYOUT = frozenset({"nchw_to_nhwc_input_shape", "nchw_to_nhwc_output_shape"})

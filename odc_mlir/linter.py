@@ -1,6 +1,6 @@
 """Search for properties of a model that cost accuracy or speed, with remedies: ``odc_mlir.lint`` and ``odc-lint``.
 
-Nothing is changed, run or measured; a finding tells what a reader of the model would see and often overlooks.
+The model is neither changed, run nor measured.
 """
 
 from __future__ import annotations

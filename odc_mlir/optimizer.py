@@ -93,11 +93,11 @@ def optimize(
 ) -> Optimized:
     """Rewrite a copy of ``model`` into an equivalent, cheaper one, until no rewrite applies.
 
-    ``level``: ``O1``, all rewrites that preserve results, or None for only those named in ``rewrites``; ``without``
-    disables some. ``io_layout``: ``keep`` inputs and outputs, or ``nhwc``: store image inputs and outputs channels last
-    where that saves work. ``max_rewrites`` stops after that many, to bisect a failure. ``verify`` runs both models on
-    the inputs of ``load``, a file or lists of arrays, by default random ones; see ``Optimized.difference``. Raises
-    OptionError for unknown names, and other OdcErrors.
+    ``level``: ``O1``, all rewrites that preserve results, or None for those in ``rewrites`` only; ``without`` disables
+    some. ``io_layout``: ``keep``, or ``nhwc``: store image inputs and outputs channels last if that saves work.
+    ``max_rewrites`` stops after that many, to bisect a failure. ``verify`` compares both models on the inputs of
+    ``load``, a file or lists of arrays, by default random ones; see ``Optimized.difference``. Raises OptionError for
+    unknown names, and other OdcErrors.
     """
     if load is not None and not verify:
         raise OptionError("inputs are given, but nothing is compared on them", hint="verify as well")
@@ -160,7 +160,7 @@ def difference(
 
 
 def _rounded_otherwise(module: ModuleOp) -> ModuleOp:
-    """Return a copy whose real constants are the next larger or smaller numbers, at random."""
+    """Return a copy whose float constants are the next larger or smaller numbers, at random."""
     copy, random = clone_module(module), np.random.default_rng(0)
     for op in copy.walk():
         array = rewriting.real_constant(op.result) if isinstance(op, ConstOp) else None

@@ -26,8 +26,8 @@ class Limits:
     def hold_this_process(self) -> None:
         """Set the limits on this process, if the system can.
 
-        It is ended after as many seconds of every processor: its parent ends it before, so this ends processes without
-        a parent. It needs nothing of the interpreter, whose lock compiled code may hold.
+        The limit of processor time, multiplied by the number of processors, ends processes without a parent; otherwise
+        the parent ends them earlier. It works without the interpreter, whose lock compiled code may hold.
         """
         try:
             import resource

@@ -1,7 +1,7 @@
 """``odc-opt --view``: a page that shows the changes of each pass and each rewrite.
 
-Texts are compared as they are printed, without locations and bytes of constants. Where a module has more lines than
-:data:`MOST_LINES`, or a pass more rewrites than :data:`MOST_REWRITES`, changes are counted and no longer shown.
+The page compares printed IR without locations and bytes of constants. If a module has more lines than
+:data:`MOST_LINES`, or a pass more rewrites than :data:`MOST_REWRITES`, further changes are counted but not shown.
 """
 
 from __future__ import annotations

@@ -32,12 +32,12 @@ _REGION_NAMES = {number: name for name, number in _REGIONS.items()}
 
 
 def disassemble(instructions: Iterable[Instr]) -> str:
-    """The text of a program, one instruction a line, with a final newline."""
+    """Return the text of a program, one instruction per line, with a final newline."""
     return "".join(f"{format_instruction(instr)}\n" for instr in instructions)
 
 
 def format_instruction(instr: Instr) -> str:
-    """One instruction as text, without a newline."""
+    """Return one instruction as text, without a newline."""
     spec = instr.spec
     words = [spec.mnemonic if spec.queue is not None else f"{spec.mnemonic}@{instr.queue.name.lower()}"]
     for field in spec.fields:
@@ -60,7 +60,7 @@ def format_instruction(instr: Instr) -> str:
 
 
 def assemble(text: str) -> list[Instr]:
-    """The program that ``text`` describes; raises CompileError that names the line."""
+    """Return the program of ``text``; raise CompileError with the line."""
     instructions = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition(";")[0].split()
@@ -129,9 +129,9 @@ _OPTIONAL = "history_bytes"
 
 
 def write_listing(container: Container, *, data: bool = True) -> str:
-    """The text of a program; ``data`` False leaves the bytes of its constants out."""
+    """Return the text of a program; ``data`` False omits the bytes of its constants."""
     lines = [
-        f".metadata {_json(dict(container.metadata), in_order=True)}",  # as it lies in a file
+        f".metadata {_json(dict(container.metadata), in_order=True)}",  # as in a file
         f".target_digest {container.target_digest.hex()}",
         f".source_hash {container.source_hash.hex()}",
         f".compiler_version {'.'.join(map(str, container.compiler_version))}",
@@ -224,7 +224,7 @@ def _version(text: str) -> tuple[int, int, int]:
 
 
 def _fields(text: str, record: type[Any], kinds: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
-    """The fields of a record, each of its kind."""
+    """Return the fields of a record, each of its kind."""
     value = _object(text)
     if value.keys() != {field.name for field in fields(record)}:
         raise ValueError(f"expected the fields {', '.join(field.name for field in fields(record))}")

@@ -2,7 +2,7 @@
 
 An instruction is a little-endian integer of 16-byte granules: the prefix, then its fields, least significant bit first
 without gaps, zero bits up to the end of the last granule, and an optional step block. The encoding is canonical: every
-accepted byte string is what :func:`encode` makes of the decoded instruction, so nothing hides in unused bits.
+accepted byte string equals :func:`encode` of the decoded instruction, so unused bits are zero.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Instr:
         return self.values.get(field, 0)
 
     def name(self, field: str) -> str:
-        """The value of an enum field by name."""
+        """Return the value of an enum field by name."""
         return next(f for f in self.spec.fields if f.name == field).values[self[field]]
 
 
@@ -82,7 +82,7 @@ def _slots(fields: Sequence[Field], shift: int) -> tuple[_BitField, ...]:
 
 
 def _end(slots: tuple[_BitField, ...], start: int) -> int:
-    """The first bit after ``slots``, which begin at bit ``start``."""
+    """Return the first bit after ``slots``, which begin at bit ``start``."""
     return slots[-1].shift + slots[-1].mask.bit_length() if slots else start
 
 
@@ -104,19 +104,19 @@ _STEP_SLOTS = {spec.opcode: _step_slots(spec) for spec in INSTRUCTIONS}
 
 
 def address(region: Region | int, offset: int) -> int:
-    """The value of a memory field: ``region`` in the top bits, byte ``offset`` below; raises CompileError."""
+    """Return the value of a memory field: ``region`` in the top bits, byte ``offset`` below; raise CompileError."""
     if not 0 <= offset < 1 << OFFSET_BITS:
         raise CompileError(f"memory offset {offset} is outside 0..{(1 << OFFSET_BITS) - 1}")
     return int(region) << OFFSET_BITS | offset
 
 
 def split_address(value: int) -> tuple[int, int]:
-    """Region number and byte offset of a memory field's ``value``."""
+    """Return region number and byte offset of a memory field's ``value``."""
     return value >> OFFSET_BITS, value & ((1 << OFFSET_BITS) - 1)
 
 
 def spec_of(mnemonic: str) -> Instruction:
-    """The row of the table; raises CompileError when there is none."""
+    """Return the row of the table; raise CompileError if there is none."""
     spec = BY_MNEMONIC.get(mnemonic)
     if spec is None:
         raise CompileError(f"unknown instruction {mnemonic!r}", hint=f"one of {', '.join(BY_MNEMONIC)}")
@@ -176,7 +176,7 @@ def check(instr: Instr) -> None:
 
 
 def _word(instr: Instr) -> int:
-    """The fields of ``instr``, shifted to where they stand; CompileError for one that does not fit."""
+    """Return the fields of ``instr``, shifted to their positions; raise CompileError for one that does not fit."""
     word, values, spec = 0, instr.values, instr.spec
     for slot in _FIELD_SLOTS[spec.opcode]:
         name, shift, mask, low, high = slot
@@ -221,12 +221,12 @@ def _check_range(spec: Instruction, slot: _BitField, value: int, what: str) -> N
 
 
 def encode(instructions: Iterable[Instr]) -> bytes:
-    """The program bytes; raises CompileError that names instruction and field when a value does not fit."""
+    """Return the program bytes; raise CompileError with instruction and field for a value that does not fit."""
     return b"".join(map(encode_one, instructions))
 
 
 def encode_one(instr: Instr) -> bytes:
-    """The bytes of one instruction; errors as :func:`encode`."""
+    """Return the bytes of one instruction; errors as :func:`encode`."""
     spec, steps = instr.spec, instr.steps
     word = _word(instr)
     _check_frame(instr)
@@ -244,7 +244,7 @@ def encode_one(instr: Instr) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> list[Instr]:
-    """The instructions in ``data``; raises SimulationError that names the byte offset of a malformed one."""
+    """Return the instructions in ``data``; raise SimulationError with the byte offset of a malformed one."""
     view = memoryview(data)
     instructions = []
     offset = 0
@@ -256,7 +256,7 @@ def decode(data: bytes | memoryview) -> list[Instr]:
 
 
 def decode_one(view: memoryview, offset: int, place: int) -> Instr:
-    """The instruction at byte ``offset`` of ``view``; errors name ``place`` in the program."""
+    """Return the instruction at byte ``offset`` of ``view``; errors name ``place`` in the program."""
     prefix = int.from_bytes(view[offset : offset + _PREFIX_BYTES], "little")
     head = {slot.name: prefix >> slot.shift & slot.mask for slot in _PREFIX_SLOTS.values()}
     spec = BY_OPCODE.get(head["opcode"])

@@ -1,8 +1,7 @@
 """Programs in compact form, and reading both forms. Compact form is described in ``docs/npu.md``, "Compact form".
 
-Programs repeat themselves: most instructions differ from a recent one in a few bytes of addresses and semaphores. The
-compact form writes those bytes only. What it expands to are the instructions of :mod:`odc_mlir.isa.codec`, byte for
-byte.
+Most instructions differ from a recent one in a few bytes of addresses and semaphores. The compact form stores only
+those bytes. It expands to the instructions of :mod:`odc_mlir.isa.codec`, byte for byte.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ class Code(NamedTuple):
 
 
 def is_compact(code: bytes | memoryview) -> bool:
-    """Which of the two forms ``code`` is in."""
+    """Return whether ``code`` is in compact form."""
     return bytes(code[:1]) == bytes([MARK])
 
 
 def write_code(instructions: Iterable[Instr], history_bytes: int) -> bytes:
-    """A compact program that refers to at most the last ``history_bytes`` of expanded instructions.
+    """Return a compact program that refers to at most the last ``history_bytes`` of expanded instructions.
 
-    Raises CompileError for what cannot be encoded.
+    Raises CompileError for instructions that cannot be encoded.
     """
     plain = [encode_one(instr) for instr in instructions]
     padded = b"".join(data.ljust(LONGEST_BYTES, b"\0") for data in plain)
@@ -87,7 +86,7 @@ def _references(plain: Sequence[bytes], table: NDArray[np.uint8], history_bytes:
         nearest = chosen[members]
         near = np.arange(len(members))
         for back in range(1, len(members)):
-            near = near[near >= back]  # what is far from its last reference is farther from the next
+            near = near[near >= back]  # an instruction far from its last reference is farther from the next
             distances = members[near] - members[near - back]
             kept = (distances <= FARTHEST) & (first[near] - first[near - back] <= history_bytes)
             near, distances = near[kept], distances[kept]
@@ -103,7 +102,7 @@ def _references(plain: Sequence[bytes], table: NDArray[np.uint8], history_bytes:
 
 
 def _change_bytes(differences: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Bytes of masks and changes, per row of words; masks of the words apart, which are the same for equal lengths."""
+    """Return bytes of masks and changes, per row of words; masks of the words separately, equal for equal lengths."""
     bits = differences | differences >> 4
     bits |= bits >> 2
     bits |= bits >> 1
@@ -113,7 +112,7 @@ def _change_bytes(differences: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def read_code(code: bytes | memoryview) -> Code:
-    """The program in ``code``, plain or compact; raises SimulationError that names the byte of a malformed one."""
+    """Return the program in ``code``, plain or compact; raise SimulationError with the byte of a malformed one."""
     view = memoryview(code)
     if is_compact(view):
         return _ProgramExpander(view).read()
@@ -131,7 +130,7 @@ class _ProgramExpander:
         self.ends: list[int] = []  # of expanded instructions, in bytes
 
     def read(self) -> Code:
-        """All of it."""
+        """Read the whole program."""
         if len(self.data) < _HEADER.size:
             raise SimulationError("the compact program has no header")
         _, version, granules = _HEADER.unpack_from(self.data)

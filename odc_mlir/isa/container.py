@@ -1,7 +1,7 @@
 """The ``.npu`` file: a program with its constants, tables and checksums. Layout in ``docs/npu.md``.
 
-:func:`write` is deterministic and :func:`read` accepts exactly what it can account for: every byte of a file is either
-checked by a CRC-32, or zero. Sizes are bounded by the file's size or by address widths before anything is allocated.
+:func:`write` is deterministic. :func:`read` accounts for every byte of a file: a CRC-32 checks it, or it must be zero.
+Sizes are limited by the file's size or by address widths before memory is allocated.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SectionKind(IntEnum):
 _KNOWN = frozenset(SectionKind) - {SectionKind.RELOCATION}
 _REQUIRED = (SectionKind.CODE, SectionKind.TENSORS, SectionKind.METADATA)
 
-# Element types of inputs and outputs: name -> bytes. First, in their order, those that instructions have.
+# Element types of inputs and outputs: name -> bytes; types of instructions first, in their order.
 ELEMENT_BYTES = {"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
 _TYPE_NAMES = tuple(ELEMENT_BYTES)
 
@@ -125,7 +125,7 @@ class Container:
         return tuple((source, result) for source, result in self.metadata.get(STATES, ()))
 
     def result_names(self, own: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-        """Result names of each operator in the map; ``own``: their names in the model."""
+        """Return the result names of each operator in the map; ``own``: their names in the model."""
         named = self.metadata.get(RESULTS)
         return named if named is not None and len(named) == len(own) else own
 
@@ -139,12 +139,12 @@ class Container:
 
 
 def hardware_id(target_digest: bytes) -> int:
-    """The header's short form of a target digest."""
+    """Return the header's short form of a target digest."""
     return binascii.crc32(target_digest)
 
 
 def write(container: Container) -> bytes:
-    """The file's bytes; the same container gives the same bytes. Raises PackageError when a value is not allowed."""
+    """Return the file's bytes, equal for equal containers; raise PackageError for a value that is not allowed."""
     _check_metadata(container.metadata)
     _check_tensors(container)
     _check_fields(container)
@@ -177,12 +177,12 @@ def write(container: Container) -> bytes:
 
 
 def header_checksum(header: bytes, table: bytes) -> int:
-    """CRC-32 over the 64-byte ``header`` without its last four bytes, then the section ``table``."""
+    """Return the CRC-32 of the 64-byte ``header`` without its last four bytes, then of the section ``table``."""
     return binascii.crc32(table, binascii.crc32(header[: _HEADER.size - 4]))
 
 
 def read(data: bytes | memoryview, location: str | None = None) -> Container:
-    """The container in ``data``, whose buffers it shares; raises PackageError for anything malformed."""
+    """Return the container in ``data``, whose buffers it shares; raise PackageError for malformed data."""
     try:
         return _read(memoryview(data).cast("B"))
     except PackageError as error:
@@ -216,7 +216,7 @@ _Header = tuple[int, int, int, bytes, int]
 
 
 def _read_header(view: memoryview) -> tuple[_Header, dict[int, memoryview]]:
-    """Hardware id, flags, arena bytes, source hash and compiler of a file, and its sections, which are whole."""
+    """Return hardware id, flags, arena bytes, source hash and compiler of a file, and its complete sections."""
     if len(view) < _HEADER.size:
         raise PackageError(f"an NPU program has a header of {_HEADER.size} bytes, the file has {len(view)}")
     (
@@ -290,7 +290,7 @@ def _read_sections(view: memoryview, count: int, table_end: int) -> dict[int, me
 
 
 def _read_section_row(view: memoryview, index: int) -> tuple[int, int, int, int, int]:
-    """File offset, size, kind, flags and checksum in entry ``index`` of the section table."""
+    """Return file offset, size, kind, flags and checksum in entry ``index`` of the section table."""
     row = _SECTION.unpack_from(view, _HEADER.size + index * _SECTION.size)
     kind, region, log2, flags, offset, size, checksum, reserved = row
     if reserved or flags > OPTIONAL or log2 > ALIGNMENT.bit_length() - 1 or offset % (1 << log2):

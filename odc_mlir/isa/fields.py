@@ -42,10 +42,10 @@ class Runs(NamedTuple):
 
 
 class Area(NamedTuple):
-    """``size`` units from the address in ``field`` on, or of them those in ``runs``.
+    """Area of ``size`` units from the address in ``field`` on, or only its ``runs``.
 
-    ``ring``: the address field and the size of a ring that the area wraps in, where it does. ``picked``: (how many,
-    units of each): only so many of the pieces that the area consists of are touched, and data say which.
+    ``ring``: the address field and the size of a ring in which the area wraps, if any. ``picked``: (count, units of
+    each): only so many pieces of the area are accessed, and data select them.
     """
 
     field: str
@@ -63,23 +63,23 @@ class Effects(NamedTuple):
 
 
 def nothing(_: Values) -> Effects:
-    """The effects of an instruction that touches no memory."""
+    """Return no effects, for an instruction that accesses no memory."""
     return Effects()
 
 
 def strided(field: str, *runs: int) -> Area:
-    """The area of ``Runs(*runs)``."""
+    """Return the area of ``Runs(*runs)``."""
     found = Runs(*runs)
     return Area(field, found.extent, None, found)
 
 
 def pixels(field: str, v: Values, item: int, rows: int, columns: int, prefix: str, channels: int) -> Area:
-    """``rows`` x ``columns`` pixels of ``channels`` elements of ``item`` bytes, by the strides of ``prefix``."""
+    """Return ``rows`` x ``columns`` pixels of ``channels`` elements of ``item`` bytes, by the strides of ``prefix``."""
     return strided(field, channels * item, columns, v[f"{prefix}_stride_x"], rows, v[f"{prefix}_stride_y"])
 
 
 def item_bytes(v: Values, field: str) -> int:
-    """Bytes of an element of the type that ``field`` names."""
+    """Return the bytes of an element of the type in ``field``."""
     return TYPE_BYTES[v.get(field, 0)]
 
 
@@ -97,7 +97,7 @@ WIDTHS = {
 
 
 def _item(kind: str) -> int:
-    """Bytes of an element of type ``kind``."""
+    """Return the bytes of an element of type ``kind``."""
     return TYPE_BYTES[TYPES.index(kind)]
 
 
@@ -114,14 +114,14 @@ def _rows(results: int, kernel: int, stride: int, dilation: int, held: int) -> i
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {"ceil": math.ceil, "max": max, "min": min, "item": _item, "rows": _rows}
-PARTS = ("array", "decoder", "sram", "tile_ports", "vector")  # of a target, whose keys formulas name
+PARTS = ("array", "decoder", "sram", "tile_ports", "vector")  # keys of a target in formulas
 _parts = operator.attrgetter(*PARTS)
 _WIDTHS = {name: operator.attrgetter(width) for name, width in WIDTHS.items()}
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Formulas of one instruction, a line each; none cost nothing but what memory ports carry."""
+    """Formulas of one instruction, one per line; without lines, only memory ports cost time."""
 
     text: str = ""
 
@@ -130,14 +130,14 @@ class Cost:
         return compile(self.text, "<cost>", "exec")
 
     def alone(self, values: Mapping[str, int | str], target: object) -> float:
-        """Cycles with all resources to itself, without what crosses the ports of SRAM and off-chip memory."""
+        """Return the cycles with all resources, without traffic on the ports of SRAM and off-chip memory."""
         found = self._names(values, target)
         busy = [found[name] / width(target) for name, width in _WIDTHS.items() if name in found]
         start, shortest, drain = (found.get(name, 0.0) for name in DELAYS)
         return float(start + max([shortest, *busy]) + drain)
 
     def evaluate(self, values: Mapping[str, int | str], target: object) -> dict[str, Any]:
-        """All names of the formulas; ``values``: every field of the instruction, enum fields as words."""
+        """Return all names of the formulas; ``values``: every field of the instruction, enum fields as words."""
         return {name: value for name, value in self._names(values, target).items() if name not in values}
 
     def _names(self, values: Mapping[str, int | str], target: object) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class Space(StrEnum):
 
 REGION_BITS, OFFSET_BITS = 4, 28
 SEMAPHORES = 32
-SEMAPHORE_MAX = 65_535  # counters are 16 bits wide; exceeding it is an error, not a wrap
+SEMAPHORE_MAX = 65_535  # counters have 16 bits; an overflow is an error
 GRANULE_BYTES = 16
 REGION_ALIGNMENT_BYTES = 128  # regions are bound at, and sections of a file start at, multiples of this
 ACCUMULATOR_BITS = 40
@@ -222,7 +222,7 @@ LARGEST_WIDE_FACTOR = (1 << LARGEST_WIDE_EXPONENT) - 1  # every scale below this
 LUT_ENTRIES = 256  # of a look-up table of 8-bit codes, one byte each
 WIDE_LUT_BYTES = 2 * 513  # of a table of 16-bit codes, between whose entries is interpolated
 SIGMOID_TABLE_BYTES = 2 * 256  # of the table that logistic and tanh share
-# Parameters of a channel: name, numpy's name of the type, bytes. The scale may stand once for all channels.
+# Parameters of a channel: name, numpy's name of the type, bytes. All channels may share one scale.
 BIAS = (("bias", "<i4", 4),)
 SCALE = (("multiplier", "<i4", 4), ("exponent", "i1", 1))
 BIAS_BYTES = sum(size for _, _, size in BIAS)
@@ -245,7 +245,7 @@ class Field:
     values: tuple[str, ...] = ()
     fixed: bool = False  # an address that loops do not advance
     in_sram: bool = False  # an address in memory that cannot be off-chip
-    optional: bool = False  # an address that other fields may say is not used
+    optional: bool = False  # an address that is not used with some values of other fields
     default: int = 0
 
     @property
@@ -281,8 +281,8 @@ STEP_BLOCK_BYTES = GRANULE_BYTES
 class Instruction:
     """One row of the table: ``fields`` are packed after the prefix, least significant bit first, without gaps.
 
-    ``effects``: what it reads and writes, of its fields without the addresses, where those that are 0 may be missing.
-    ``cost``: what it is charged beyond what crosses the ports of SRAM and off-chip memory.
+    ``effects``: areas that it reads and writes, from its fields without addresses; fields that are 0 may be missing.
+    ``cost``: cost besides traffic on the ports of SRAM and off-chip memory.
     """
 
     mnemonic: str
@@ -294,7 +294,7 @@ class Instruction:
     cost: Cost = field(default_factory=Cost)
 
     def words(self, values: Values) -> dict[str, int | str]:
-        """All fields by name, enum fields as words; ``values``: their codes, where those that are 0 may be missing."""
+        """Return all fields by name, enum fields as words; ``values``: their codes, without some that are 0."""
         codes = ((f, values.get(f.name, 0)) for f in self.fields)
         return {f.name: f.values[code] if f.values else code for f, code in codes}
 

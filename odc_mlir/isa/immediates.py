@@ -1,8 +1,7 @@
 """The fields of an instruction that are no addresses, as one shared record.
 
-Programs have ten thousands of instructions that differ in little but their addresses. Instructions with the same
-immediates share one object, so that what follows from them is found once: that they fit, what is read and written,
-their text, their cost.
+Programs have ten thousands of instructions that differ mostly in addresses. Instructions with the same immediates share
+one object, so that derived data are computed once: checks, areas read and written, text, cost.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Immediates:
         return self.values.get(name, 0)
 
     def replace(self, **fields: int | str) -> Immediates:
-        """The same with other values of some fields."""
+        """Return the record with other values of some fields."""
         return shared(self.mnemonic, {**self.values, **fields})
 
     def problem(self) -> str:

@@ -1,8 +1,8 @@
 """The instruction table: the only declaration of the NPU's instruction set.
 
-Its rows stand in :mod:`odc_mlir.isa.table`: fields, what is read and written, what it costs. Encoder, decoder,
-assembler, disassembler, IR operations, order and checks of programs, what the stepped simulator charges, the tables in
-``docs/npu.md`` and random programs of tests derive from it. ``docs/npu.md`` says what each instruction does.
+Its rows are in :mod:`odc_mlir.isa.table`: fields, areas read and written, cost. From the table derive encoder, decoder,
+assembler, disassembler, IR operations, order and checks of programs, costs of the stepped simulator, tables in
+``docs/npu.md``, and random programs of tests. ``docs/npu.md`` defines the effect of each instruction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odc_mlir.isa.fields import STEP_BLOCK_BYTES, Instruction
 
 
 def _rows() -> tuple[Instruction, ...]:
-    """All rows of the table's files, by opcode."""
+    """Return all rows of the table's files, by opcode."""
     found: dict[int, Instruction] = {}
     for item in pkgutil.iter_modules(table.__path__):
         for row in vars(import_module(f"{table.__name__}.{item.name}")).values():
@@ -27,7 +27,7 @@ def _rows() -> tuple[Instruction, ...]:
 
 
 def in_order(rows: Iterable[Instruction]) -> tuple[Instruction, ...]:
-    """``rows`` by opcode; raises ValueError where two have the same one, or the same mnemonic."""
+    """Return ``rows`` by opcode; raise ValueError if two have the same opcode or mnemonic."""
     found = tuple(sorted(rows, key=lambda row: row.opcode))
     for one, other in combinations(found, 2):
         if one.opcode == other.opcode:
@@ -47,5 +47,5 @@ BY_OPCODE = {i.opcode: i for i in INSTRUCTIONS}
 
 
 def field_range(mnemonic: str, field: str) -> tuple[int, int]:
-    """Smallest and largest value that the field called ``field`` of one instruction holds."""
+    """Return the smallest and largest value of the field ``field`` of one instruction."""
     return BY_MNEMONIC[mnemonic][field].range

@@ -1,8 +1,7 @@
-"""Coded weights: what ``wload`` decodes. The format is described in ``docs/npu.md``, section "Weight coding".
+"""Coded weights, which ``wload`` decodes. ``docs/npu.md`` describes the format in section "wload".
 
-A stream is a header and one codeword after the other, most significant bit first. Bytes are coded as ranks of their
-distance from a centre, so that a code is told by how many codewords of each length it has: no table of symbols is
-stored or kept by the decoder.
+A stream is a header and codewords, most significant bit first. Bytes are coded as ranks of their distance from a
+centre, so the numbers of codewords of each length define a code: neither file nor decoder needs a table of symbols.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from odc_mlir.isa.table.transfers import CODINGS
 
 LONGEST_BITS = 12  # of a codeword
 RANKS = 256
-RUNS = tuple(2 << i for i in range(6))  # repetitions of the centre that one codeword can stand for
+RUNS = tuple(2 << i for i in range(6))  # repetitions of the centre with a codeword
 ESCAPE_QUOTIENT = 4  # rice: quotients from here on are written as four ones and the whole rank
 WORTH_RUNS = 0.3  # share of the centre from which on runs are tried
 _WINDOWS = 1 << LONGEST_BITS
@@ -29,7 +28,7 @@ _RICE_HEADER_BITS = 11
 
 Bytes = NDArray[np.uint8]
 _NO_RUNS = np.zeros(len(RUNS), np.int64)  # counts, bits or words of codes without runs
-_REPEATS = np.array([1] * RANKS + list(RUNS))  # weights that each symbol stands for: ranks, then runs
+_REPEATS = np.array([1] * RANKS + list(RUNS))  # number of weights of each symbol: ranks, then runs
 
 
 class Coded(NamedTuple):
@@ -60,7 +59,7 @@ def coded_bytes(weights: bytes, codings: Collection[str] = CODINGS) -> int:
 
 
 class _Form(NamedTuple):
-    """A way to write weights: what ``symbols`` gives with the words that ``code`` gives, ``size`` bytes together."""
+    """A coding of weights: values of ``symbols`` in the words of ``code``, ``size`` bytes together."""
 
     coding: str
     code: Callable[[], _Code]
@@ -69,7 +68,7 @@ class _Form(NamedTuple):
 
 
 def _shortest(weights: bytes, codings: Collection[str]) -> _Form | None:
-    """The shortest form, None where it is the raw bytes; lengths are found by counting, without writing anything."""
+    """Return the shortest form; None if it is the raw bytes. Lengths are counted, without writing codewords."""
     values = np.frombuffer(weights, np.uint8)
     counts = np.bincount(values, minlength=256)
     forms: list[_Form] = []
@@ -100,7 +99,7 @@ def _least_bytes(counts: NDArray[np.int64]) -> int:
 
 
 def _mean(counts: NDArray[np.int64]) -> int:
-    """The middle of bytes on a circle, where 255 and 0 are neighbours: right for signed and for unsigned codes."""
+    """Return the middle of bytes on a circle, where 255 and 0 are neighbours, for signed and unsigned codes."""
     x, y = _CIRCLE @ counts
     return round(math.atan2(int(y), int(x)) * 128 / math.pi) & 0xFF
 
@@ -120,7 +119,7 @@ _CIRCLE = np.rint(np.stack((np.cos(_ANGLES), np.sin(_ANGLES))) * (1 << 20)).asty
 
 @cache
 def _rice_bits() -> NDArray[np.int64]:
-    """Codeword lengths: [parameter, rank]."""
+    """Return codeword lengths: [parameter, rank]."""
     rank = np.arange(RANKS)
     rows = [(rank >> k) + 1 + k for k in range(_RICE_PARAMETERS)]
     return np.array([np.where(rank >> k < ESCAPE_QUOTIENT, row, LONGEST_BITS) for k, row in enumerate(rows)])
@@ -146,7 +145,7 @@ def _huffman(centre: int, counts: NDArray[np.int64], symbols: Callable[[], NDArr
 
 
 def _lengths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Codeword lengths that rise with the rank, by Huffman's algorithm on counts that are made to fall with it."""
+    """Return codeword lengths that rise with the rank, by Huffman's algorithm on counts that fall with it."""
     used = max(int(np.flatnonzero(counts[:RANKS])[-1]) + 1 if counts[:RANKS].any() else 1, 2)
     weights = _falling(counts[:used].tolist())
     runs = [index for index in range(RANKS, len(counts)) if counts[index]]
@@ -160,7 +159,7 @@ def _lengths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _falling(counts: list[int]) -> list[float]:
-    """The best approximation of ``counts`` by numbers that never rise: rising neighbours are averaged; none is 0."""
+    """Return the best approximation of ``counts`` by positive numbers that never rise: rising ones are averaged."""
     totals: list[float] = []
     sizes: list[int] = []
     before, last = math.inf, 1  # a first one that stays
@@ -182,13 +181,13 @@ def _falling(counts: list[int]) -> list[float]:
 
 
 def _depths(weights: list[float]) -> list[int]:
-    """Huffman code lengths, at most :data:`LONGEST_BITS`, of at least two weights in falling order; they rise."""
+    """Return rising Huffman code lengths, at most :data:`LONGEST_BITS`, of at least two weights in falling order."""
     count = len(weights)
     if weights[0] < weights[-1] + weights[-2]:  # leaves are joined first, all of them: depths differ by one at most
         shallow = count.bit_length() - 1
         deeper = 2 * (count - (1 << shallow))
         return _limited([0] * shallow + [count - deeper, deeper])
-    leaves, trees = [*weights[::-1], math.inf], [math.inf] * count  # weights; a tree has one when it is made
+    leaves, trees = [*weights[::-1], math.inf], [math.inf] * count  # weights of subtrees
     of_leaves, of_trees = [0] * count, [0] * (count - 1)  # the tree that each becomes part of
     leaf = tree = 0  # the first of either without a parent
     for made in range(count - 1):
@@ -210,7 +209,7 @@ def _depths(weights: list[float]) -> list[int]:
 
 
 def _limited(found: list[int]) -> list[int]:
-    """Code lengths in rising order from ``found``, the number of codes per length, limited to the maximum."""
+    """Return rising code lengths from ``found``, the number of codes per length, limited to the maximum."""
     many = (found + [0] * (LONGEST_BITS + 1))[: LONGEST_BITS + 1]
     many[LONGEST_BITS] += sum(found[LONGEST_BITS + 1 :])
     excess = sum(n << (LONGEST_BITS - bits) for bits, n in enumerate(many)) - _WINDOWS
@@ -219,7 +218,7 @@ def _limited(found: list[int]) -> list[int]:
         many[bits] -= 1
         many[bits + 1] += 1
         excess -= 1 << (LONGEST_BITS - bits - 1)
-    while excess < 0:  # room is left: shorten what fits
+    while excess < 0:  # codes remain: shorten those that fit
         bits = next(b for b in range(2, LONGEST_BITS + 1) if many[b] and 1 << (LONGEST_BITS - b) <= -excess)
         many[bits] -= 1
         many[bits - 1] += 1
@@ -228,7 +227,7 @@ def _limited(found: list[int]) -> list[int]:
 
 
 def _canonical(bits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The codewords with these lengths."""
+    """Return the codewords with these lengths."""
     order = _code_order(bits)
     sizes = bits[order]
     ends = np.cumsum(1 << (LONGEST_BITS - sizes))
@@ -238,7 +237,7 @@ def _canonical(bits: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _huffman_header(centre: int, bits: NDArray[np.int64]) -> tuple[int, int]:
-    """Value and bits of the header of the code with these lengths."""
+    """Return value and bits of the header of the code with these lengths."""
     of_all, of_runs = np.bincount(bits, minlength=LONGEST_BITS + 1).tolist(), bits[RANKS:].tolist()
     used = [size for size in range(1, LONGEST_BITS + 1) if of_all[size]]
     shortest, longest = used[0], used[-1]
@@ -260,19 +259,19 @@ def _huffman_header(centre: int, bits: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _code_order(bits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The symbols that have codewords in the order of these: by length, runs first, then ranks."""
+    """Return the symbols with codewords in the order of codewords: by length, runs first, then ranks."""
     symbols = np.arange(len(bits))
     order = np.lexsort((symbols, symbols < RANKS, bits))
     return order[bits[order] > 0]
 
 
 def _count_bits(size: int) -> int:
-    """Bits of the field that says how many ranks have codewords of ``size`` bits."""
+    """Return the bits of the field for the number of ranks with codewords of ``size`` bits."""
     return min(size, 8) + 1
 
 
 def _join_runs(symbols: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``symbols`` with repetitions of rank 0 as runs: the longest as often as it fits, then one of each needed."""
+    """Return ``symbols`` with repetitions of rank 0 as runs: the longest as often as it fits, then shorter ones."""
     zero = symbols == 0
     edges = np.flatnonzero(np.diff(np.concatenate(([False], zero, [False])).astype(np.int8)))
     starts, sizes = edges[::2], edges[1::2] - edges[::2]
@@ -296,7 +295,7 @@ def _join_runs(symbols: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _pack(code: _Code, symbols: NDArray[np.int64]) -> bytes:
-    """Header and codewords as bytes, zero bits at the end."""
+    """Return header and codewords as bytes, with zero bits at the end."""
     value, length = code.header
     pad = -length % 8
     head = (value << pad).to_bytes((length + pad) // 8, "big")
@@ -352,7 +351,7 @@ class _Bits:
         self.position = 0
 
     def take(self, width: int) -> int:
-        """The next ``width`` bits."""
+        """Return the next ``width`` bits."""
         self.position += width
         if self.position > self._limit:
             raise SimulationError("the header of coded weights is cut off")
@@ -396,10 +395,10 @@ def _huffman_windows(reader: _Bits) -> Windows:
 
 
 def _walk(data: bytes, start: int, symbols: NDArray[np.int64], lengths: NDArray[np.int64]) -> Windows:
-    """(last bit, symbol) of every codeword from bit ``start`` on, up to the end or to bits that begin none.
+    """Return (last bit, symbol) of every codeword from bit ``start`` on, up to the end or to bits without a codeword.
 
-    The codeword that would start at each bit is looked up at once; eight steps from one to the next are joined, so that
-    little is left to do one by one.
+    The codeword that would start at each bit is looked up at once; then steps are joined in groups of eight, to save
+    time.
     """
     padded = np.frombuffer(data + b"\0\0", np.uint8).astype(np.int32)
     words = padded[:-2] << 16 | padded[1:-1] << 8 | padded[2:]

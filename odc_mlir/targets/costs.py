@@ -1,8 +1,8 @@
 """Costs of operators on the host, of transfers to the NPU, and of energy.
 
 A target file has tables ``[host]`` and ``[energy]``, or names descriptions shipped in ``hosts/`` and ``energies/``
-(default: ``reference`` and ``22nm``). A table may be ``like`` a shipped description. Costs decide where operators run,
-never what is computed, so they are no part of a target's identity.
+(default: ``reference`` and ``22nm``). A table may be ``like`` a shipped description. Costs affect the placement of
+operators, but not their results, so they are no part of a target's identity.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _LEAST_RATE = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class HostCosts:
-    """Nanoseconds of host kernels and of the way to the NPU and back.
+    """Nanoseconds of host kernels, and of the way to the NPU and back.
 
-    An operator takes ``start_ns``, plus ``element_ns`` times the elements that it passes through (of its largest
-    tensor, or the patches of a convolution), plus ``mac_ns`` times its multiply-accumulates. One that only shows the
-    same bytes in another shape takes its own ``start_ns``, else ``view_ns``. Each table has entries for operators and
-    for families of kernels, with ``-codes`` at the end for what is quantised; the operator's entry counts first, then
-    the family's, without them ``operator_ns`` and the tables' ``default``. A segment takes ``switch_ns`` for starting
-    it and being told of its end, ``tensor_ns`` for each input and output, and their bytes at ``transfer_bytes_per_us``.
+    An operator takes ``start_ns``, plus ``element_ns`` times the elements that it processes (of its largest tensor, or
+    the patches of a convolution), plus ``mac_ns`` times its multiply-accumulates. An operator that only changes the
+    shape takes its own ``start_ns``, else ``view_ns``. Each table has entries for operators and for families of
+    kernels, with the suffix ``-codes`` for quantised ones. The operator's entry takes precedence over the family's;
+    without both, ``operator_ns`` and the tables' ``default`` apply. A segment takes ``switch_ns`` for its start and the
+    notice of its end, ``tensor_ns`` for each input and output, and their bytes at ``transfer_bytes_per_us``.
     """
 
     description: str

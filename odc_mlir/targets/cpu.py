@@ -1,6 +1,6 @@
 """Processors as data: one TOML file per kind of machine in ``cpus``.
 
-``cpu`` stands for the machine that runs this: the first description whose features it has.
+``cpu`` means this machine: the best description whose features it has.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _FOLDER = "cpus"
 class CpuTarget:
     """One kind of processor.
 
-    ``triple``, ``cpu`` and ``features`` are LLVM's, and so is ``tuning``, which code can run without. ``dot`` is how
-    four bytes are multiplied and added up: ``vnni``, ``madd``, ``usdot``, ``sdot`` or ``portable``. A tile of sums that
-    stays in registers has ``tile_rows`` pixels by ``tile_vectors`` times 16 channels. Of several descriptions that fit
-    a machine, the one with the largest ``preference`` counts.
+    ``triple``, ``cpu`` and ``features`` are LLVM's; so is ``tuning``, which is not needed to run code. ``dot``:
+    instruction that multiplies and adds four bytes: ``vnni``, ``madd``, ``usdot``, ``sdot`` or ``portable``. A tile of
+    sums that stays in registers has ``tile_rows`` pixels by ``tile_vectors`` times 16 channels. Of several descriptions
+    that fit a machine, the one with the largest ``preference`` is used.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Instructions of the fetch engine, and the one that every queue has."""
+"""Instructions of the fetch engine, and ``sync``, which every queue has."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _STRIDES = (
 
 
 def param_bytes(entries: int, form: int) -> int:
-    """Bytes that a ``param`` instruction reads."""
+    """Return the bytes that a ``param`` instruction reads."""
     if FORMS[form] == "full":
         return fields.FULL_RECORD_BYTES * entries
     return fields.COMMON_RECORD_BYTES + fields.BIAS_BYTES * entries
@@ -95,7 +95,7 @@ def _scatter(v: fields.Values) -> fields.Effects:
 
 
 def index_bytes(v: fields.Values) -> int:
-    """Bytes of an index of ``gather``."""
+    """Return the bytes of an index of ``gather``."""
     return 8 if v.get("wide", 0) else 4
 
 
