@@ -131,7 +131,7 @@ def _port(name: str, dtype: str, dims: list[object]) -> NativePort:
     if _as(str, dtype) not in DTYPES or DTYPES[dtype].numpy.hasobject:
         raise ValueError(f"{name!r} is of the unknown type {dtype!r}")
     if min(shape, default=1) < 0 or math.prod(shape) > _MAX_BUFFER_BYTES // DTYPES[dtype].numpy.itemsize:
-        raise ValueError(f"{name!r} has the shape {list(shape)}")
+        raise ValueError(f"{name!r} has the shape {list(shape)}, at most {_MAX_BUFFER_BYTES} bytes are allowed")
     return NativePort(_as(str, name), dtype, shape)
 
 

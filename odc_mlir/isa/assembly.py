@@ -230,13 +230,14 @@ def _fields(text: str, record: type[Any], kinds: Mapping[str, type | tuple[type,
         raise ValueError(f"expected the fields {', '.join(field.name for field in fields(record))}")
     for name, kind in kinds.items():
         if not isinstance(value[name], kind) or isinstance(value[name], bool):
-            raise ValueError(f"{name} is {value[name]!r}")
+            wanted = " or ".join(item.__name__ for item in (kind if isinstance(kind, tuple) else (kind,)))
+            raise ValueError(f"{name} is {value[name]!r}, expected {wanted}")
     return value
 
 
 def _integers(value: object, what: str) -> tuple[int, ...]:
     if not isinstance(value, list) or any(type(item) is not int for item in value):
-        raise ValueError(f"{what} is {value!r}")
+        raise ValueError(f"{what} is {value!r}, expected a list of whole numbers")
     return tuple(value)
 
 

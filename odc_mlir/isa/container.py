@@ -322,7 +322,8 @@ def _read_tensors(data: bytes) -> tuple[tuple[TensorRecord, ...], tuple[TensorRe
             code, rank, region, start, scale, zero_point, name_bytes, reserved = _TENSOR.unpack_from(data, offset)
             offset += _TENSOR.size
             if code >= len(_TYPE_NAMES) or rank > _MAX_RANK or reserved:
-                raise PackageError(f"tensor {len(records)} has type code {code} and rank {rank}")
+                most = f"at most {len(_TYPE_NAMES) - 1} and {_MAX_RANK} are allowed"
+                raise PackageError(f"tensor {len(records)} has type code {code} and rank {rank}, {most}")
             shape = struct.unpack_from(f"<{rank}I", data, offset)
             offset += 4 * rank + name_bytes
             if offset > len(data):
@@ -351,11 +352,14 @@ def _check_tensors(container: Container) -> None:
                     f"{what} has element type {tensor.dtype}, allowed: {', '.join(ELEMENT_BYTES)}", tensor=tensor.name
                 )
             if len(tensor.shape) > _MAX_RANK or any(not 0 < dim < 1 << OFFSET_BITS for dim in tensor.shape):
-                raise PackageError(f"{what} has the shape {list(tensor.shape)}", tensor=tensor.name)
+                allowed = f"allowed: up to {_MAX_RANK} sizes from 1 to {(1 << OFFSET_BITS) - 1}"
+                raise PackageError(f"{what} has the shape {list(tensor.shape)}, {allowed}", tensor=tensor.name)
             if tensor.scale is not None and not 0 < tensor.scale < math.inf:
-                raise PackageError(f"{what} has the scale {tensor.scale}", tensor=tensor.name)
+                raise PackageError(f"{what} has the scale {tensor.scale}, allowed: finite, above 0", tensor=tensor.name)
             if not -(1 << 31) <= tensor.zero_point < 1 << 31:
-                raise PackageError(f"{what} has the zero point {tensor.zero_point}", tensor=tensor.name)
+                raise PackageError(
+                    f"{what} has the zero point {tensor.zero_point}, allowed: 32 bits", tensor=tensor.name
+                )
             limit = container.arena_bytes if tensor.region == Region.ARENA else 1 << OFFSET_BITS
             fits = 0 <= tensor.offset <= limit - tensor.bytes
             if tensor.region not in (own, Region.ARENA) or not fits:

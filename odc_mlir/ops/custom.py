@@ -63,7 +63,9 @@ def registered(node: Node) -> list[ResultType]:
     for declared, given in zip(node.results, shapes, strict=True):
         shape = None if given is None else tuple(None if dim is None else int(dim) for dim in given)
         if shape is not None and any(dim is not None and dim < 0 for dim in shape):
-            raise node.error(f"the registered operator infers the shape {list(shape)}", tensor=declared.name)
+            raise node.error(
+                f"the registered operator infers the shape {list(shape)}; no size may be negative", tensor=declared.name
+            )
         check_elements(node, shape or (), declared.dtype)
         types.append(ResultType(declared.dtype, shape))
     return types
