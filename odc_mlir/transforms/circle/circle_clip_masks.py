@@ -8,22 +8,22 @@ Before::
 
 After: ``%m = circle.const [0.0, -2048.0, 0.0, 0.0]``, so that the quantised range has resolution left for the scores.
 
-Entries below -2048 are raised to that (divided by beta, if below 1). Results are bit-exact as long as
-no score exceeds the largest of its row by 1900 (divided likewise): the exponential of less than -104 is zero in
-float32. Masks are found through ADD, SUB, NEG, products with a constant of at most 64, and whatever only moves, selects
-or limits values, such as SELECT, RESHAPE, BROADCAST_TO, GATHER and MINIMUM, in any order. They are
+Entries below -2048 become -2048 (divided by beta, if below 1). Results are bit-exact if no masked score exceeds the
+largest visible one of its row by 1900 (divided likewise), because exponentials of numbers below -104 are zero in
+float32. Masks are found through ADD, SUB, NEG, products with a constant of at most 64, and operators that only move,
+select or limit values, such as SELECT, RESHAPE, BROADCAST_TO, GATHER and MINIMUM, in any order. A mask is
 
-* constants;
-* whole multiples of a large number: truths or whole numbers, cast to reals and multiplied, as in ``(1 - m) * -1e9``.
-  Their constants get smaller;
-* with ``seen``, any other values that were seen below -2048: a MAXIMUM limits them, and what computes them stays
-  float, up to layers and to what is also used otherwise, since large factors make much of small errors. So does the
-  MAXIMUM if others read the values, whose codes must go further.
+* a constant;
+* whole multiples of a large number: booleans or integers, cast to float and multiplied, as in ``(1 - m) * -1e9``. The
+  constant gets smaller;
+* with ``seen``, any other value that was seen below -2048. A MAXIMUM limits it. Operators that compute it stay float,
+  up to layers and to values with other users, because large factors amplify small errors. The MAXIMUM stays float,
+  too, if other operators read the value, whose range must be larger.
 
-A row that a computed mask hides altogether then keeps the shares of its scores.
+A row that a computed mask hides completely then keeps the shares of its scores.
 
-Unchanged: constants that hide a whole row of what they are added to (its probabilities would change). What operators
-other than SOFTMAX read stays as it was.
+Unchanged: constants that hide a whole row (its probabilities would change), and values for operators other than
+SOFTMAX.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class ConvertResults(RewritePattern):
 
 @dataclass
 class CastOperands(RewritePattern):
-    """Insert casts before operands whose type is not the one that the operation wants."""
+    """Insert casts before operands whose type differs from the required type."""
 
     wanted: Mapping[Operation, Sequence[conversion.Demand]]
     casts: Casts
@@ -179,7 +179,7 @@ class CastOperands(RewritePattern):
 
 
 class CastOutputs(RewritePattern):
-    """Insert casts before real outputs of the function whose type is to be another one."""
+    """Insert casts before float outputs of the function that get another type."""
 
     def __init__(self, types: BoundaryTypes, function: FuncOp, casts: Casts) -> None:
         returned = outputs_of(function)
@@ -219,14 +219,14 @@ def _retype(
 
 @dataclass(frozen=True)
 class BoundaryTypes:
-    """``default``: float or quantized, or a type; ``named``: what single inputs or outputs have instead."""
+    """Types of inputs or outputs. ``default``: float, quantized, or a type; ``named``: types of single ones."""
 
     default: str
     named: Mapping[str, str]
 
     @classmethod
     def of(cls, entries: Sequence[str], default: str) -> BoundaryTypes:
-        """From ``TYPE`` and ``NAME=TYPE``; raises OptionError."""
+        """Parse ``TYPE`` and ``NAME=TYPE``; raise OptionError."""
         named = parse_boundary(entries)
         return cls(named.pop("", default), named)
 
@@ -268,7 +268,7 @@ def _crossing(
 
 
 def _same_range(codes: QuantizedElement, dtype: str) -> QuantParams:
-    """Parameters of ``dtype`` for the same range, code for code where that can be."""
+    """Return parameters of ``dtype`` for the same range, with equal codes if possible."""
     if (moved := moved_to(codes.dtype, codes.params, dtype)) is not None:
         return moved
     return activation_params(*represented_range(codes.params, codes.dtype), dtype, symmetric=dtype == "int16")

@@ -72,7 +72,7 @@ def absorb(function: FuncOp) -> dict[str, Attribute]:
             _replace(last, value)
         if op.parent is not None and op.SPEC.name != "FAKE_QUANT":
             Rewriter.erase_op(op)
-        types.pop(value, None)  # the last one counts, and stands last
+        types.pop(value, None)  # the last one counts, and is last in the list
         types[value] = type
     if types:
         types = _of_constants(function) | types
@@ -94,7 +94,7 @@ def _rounding(op: CircleOp) -> Attribute | None:
 
 
 def _of_fake_quant(op: CircleOp) -> Attribute | None:
-    """The codes of a grid, signed, as a type; None where there is none of so many bits."""
+    """Return the codes of a grid, signed, as a type; None if no type has so many bits."""
     bits, narrow = int(str(op.option("num_bits"))), bool(op.option("narrow_range"))
     dtype = _TYPES.get(bits)
     if dtype is None:
@@ -105,7 +105,7 @@ def _of_fake_quant(op: CircleOp) -> Attribute | None:
 
 
 def _of_constants(function: FuncOp) -> dict[SSAValue, Attribute]:
-    """The codes of constants that DEQUANTIZE makes real."""
+    """Return the codes of constants that DEQUANTIZE converts."""
     found: dict[SSAValue, Attribute] = {}
     for op in ir.all_ops(function):
         if op.SPEC.name == "DEQUANTIZE" and ir.constant_of(op.operands[0]) is not None:
@@ -116,7 +116,7 @@ def _of_constants(function: FuncOp) -> dict[SSAValue, Attribute]:
 
 
 def _replace(last: CircleOp, value: SSAValue) -> None:
-    """Let readers of a rounded value see it as it is, under the name that the function gives it."""
+    """Replace a rounded value by the original for all readers, under its name in the function."""
     result = last.results[0]
     name = value_name(result)
     takes_name = is_returned(result) and not is_returned(value) and not isinstance(value, BlockArgument)
@@ -127,7 +127,7 @@ def _replace(last: CircleOp, value: SSAValue) -> None:
 
 
 def _by_name(function: FuncOp, types: dict[SSAValue, Attribute]) -> dict[str, Attribute]:
-    """``types`` by names, which every value but arguments gets one of its own for."""
+    """Return ``types`` by names; every value but arguments gets a unique name."""
     counts, names = Counter(map(value_name, values_of(function))), names_in(function)
     found: dict[str, Attribute] = {}
     for value, type in types.items():

@@ -177,7 +177,7 @@ class Assignment:
             ir.assign(op, ir.RESULTS, results)
 
     def _as_reader_takes(self, op: CircleOp, used: Scheme) -> Scheme:
-        """Return ``used``, for LiteRT with 8-bit weights if it rejects the 4-bit ones of this operator.
+        """Return ``used``, for LiteRT with 8-bit weights if it rejects 4-bit weights of this operator.
 
         Raise _StaysReal if LiteRT rejects both.
         """
@@ -196,7 +196,7 @@ class Assignment:
         return next((choice for choice in found if choice is not None), None)
 
     def _scheme(self, choice: PrecisionChoice | None) -> Scheme:
-        """The scheme of an operator: another precision keeps granularity and form where it can."""
+        """Return the scheme of an operator: another precision keeps granularity and form if possible."""
         if choice is None:
             return self._default
         if choice.precision == self._default.name:
@@ -254,7 +254,7 @@ class Assignment:
         return found
 
     def _by_range(self, value: SSAValue, used: Scheme, *, as_weights: bool = False) -> Attribute:
-        """The type of a value by its range; computed weights of a signed type are symmetric, as all weights are."""
+        """Return the type of a value by its range; computed weights of a signed type are symmetric, like all."""
         assert used.activations is not None
         symmetric = used.symmetric_activations or (as_weights and DTYPES[used.activations].kind == "int")
         if not as_weights and (given := given_type(self._given, value, used.activations)) is not None:
@@ -287,7 +287,7 @@ class Assignment:
 
 
 def _type_of_weights(operand: SSAValue, axis: int | None, dtype: str, used: Scheme) -> Attribute:
-    """The type of constant weights by their contents, with scales along ``axis``; raises OdcError without one."""
+    """Return the type of constant weights by their contents, with scales along ``axis``; raise OdcError without one."""
     contents = contents_of(operand)
     params = weight_params(
         contents,

@@ -12,8 +12,8 @@ Values are matched by name, in the main function only. A value that was never re
 has, if any: files from other recorders contain them. The file holds recorded statistics, or JSON such as ``{"relu":
 [0.0, 3.5]}``. Does nothing without ``records``.
 
-Scores that are masked before SOFTMAX do not widen the range of its operand, which ends slightly below the smallest
-unmasked score. That of a mask ends where it hides any score below any other.
+Masked scores do not widen the range of a SOFTMAX's operand, which ends slightly below the smallest unmasked score. The
+range of a mask ends at a number that hides any score.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _OWN_FIELDS = ("records", "mode")
 
 
 def read_ranges(path: str) -> dict[str, Range]:
-    """The ranges in a JSON file; raises OptionError, naming the file, for anything else in it."""
+    """Return the ranges in a JSON file; raise OptionError with the file's name for other content."""
     with parsing("cannot read ranges", OptionError, location=path), open(path, encoding="utf-8") as file:
         content: Any = json.load(file)
     if not isinstance(content, dict):
@@ -110,7 +110,7 @@ def read_ranges(path: str) -> dict[str, Range]:
 def ranges_of(
     statistics: Mapping[str, TensorStatistics], mode: str, options: Mapping[str, Any] | None = None
 ) -> dict[str, Range]:
-    """The range of each tensor that has been seen; options that are None take their defaults."""
+    """Return the range of each recorded tensor; options that are None get their defaults."""
     from odc_mlir.quantizer.policy.ranges import choose_range
 
     given = {name: value for name, value in (options or {}).items() if value is not None}
@@ -118,9 +118,9 @@ def ranges_of(
 
 
 def attach_ranges(function: FuncOp, ranges: Mapping[str, Range]) -> frozenset[str]:
-    """Write ranges by tensor name into the types of real values of ``function``, state included.
+    """Write ranges by tensor name into the types of float values of ``function``, state included.
 
-    Returns the names of values whose ranges leave out what SOFTMAX does not see.
+    Return the names of values whose ranges leave out masked entries.
     """
     results = (result for op in function.walk() if isinstance(op, CircleOp | VariableOp) for result in op.results)
     for value in (*function.args, *results):
@@ -133,9 +133,9 @@ def attach_ranges(function: FuncOp, ranges: Mapping[str, Range]) -> frozenset[st
 
 
 def _spare_hidden(function: FuncOp) -> frozenset[str]:
-    """Limit the ranges of masked scores and masks to a little beyond the visible scores.
+    """Limit the ranges of masked scores and masks to slightly more than the visible scores.
 
-    What is hidden then has the lowest code, and its share of a row is below half a step of any result.
+    Masked entries then have the lowest code, whose share of a row is below half a step of any result.
     """
     softmaxes = [op for op in function.walk() if isinstance(op, CircleOp) and argument_of(op) is not None]
     ends: dict[SSAValue, Range] = {}
@@ -183,7 +183,7 @@ def _seen_ranges(softmax: CircleOp) -> Iterator[tuple[SSAValue, Range]]:
         next_terms = None if constant_of(value) is not None else terms(value, its_bound)
         if next_terms is not None:
             op, bounds = next_terms
-            # What else is in a sum may make up for what hides.
+            # Other terms of a sum may compensate a mask.
             margin = margin if op.SPEC.quant.kind is QuantKind.SAME or len(bounds) == 1 else spread + far
             left += [(op.operands[index], bounds[index], margin) for index in bounds]
 

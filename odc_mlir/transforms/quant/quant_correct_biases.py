@@ -54,7 +54,7 @@ class QuantCorrectBiasesPass(PatternPass):
 
 
 def correct_biases(module: ModuleOp, deltas: Mapping[str, Array]) -> None:
-    """Add ``deltas``, by result name, to the biases of ``module`` in place; raise ModelError where they do not fit."""
+    """Add ``deltas``, by result name, to the biases of ``module`` in place; raise ModelError if they do not fit."""
     found = {bias.op: (bias, moves) for bias, moves in layer_constants(module, deltas, "biases")}
     apply_patterns_to([CorrectBias(found)], list(found))
 

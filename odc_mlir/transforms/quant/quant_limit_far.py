@@ -10,9 +10,9 @@ After::
     %m = circle.maximum(%x, %l) : (tensor<4xf32>, tensor<1xf32>) -> tensor<4xf32>
     %0 = circle.quantize(%m) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f32, 0.5:-8>>
 
-Masks hide scores by such numbers. Readers divide by the scale, round to 32 bits and then add the zero point: what is
-beyond those bits may become the code of the other end. Limited to what the codes reach it becomes the code that it
-ought to, so that no result changes where QUANTIZE is exact.
+Masks hide scores by such numbers. Readers divide by the scale, round to 32 bits and then add the zero point. A number
+beyond 32 bits may become the code of the other end of the range. Clamped to the range of the codes, it gets the right
+code, so no result changes where QUANTIZE is exact.
 
 Numbers that are too large are limited by MINIMUM in the same way. Applies to values that were seen beyond 2**30 steps
 of the scale; does nothing without ``ranges``.
@@ -87,7 +87,7 @@ def limited(module: ModuleOp, statistics: Mapping[str, TensorStatistics]) -> Mod
 
 
 def _seen(found: TensorStatistics) -> Range:
-    """The least and the largest value; what ranges leave out counts as the largest float32."""
+    """Return the smallest and the largest value; values left out of ranges count as the largest float32."""
     if found.infinite_count:
         return -_LARGEST, _LARGEST
     low, high = (found.minimum, found.maximum) if found.runs else (0.0, 0.0)
@@ -95,7 +95,7 @@ def _seen(found: TensorStatistics) -> Range:
 
 
 def _limited(function: FuncOp, seen: Mapping[str, Range]) -> Iterator[tuple[CircleOp, list[Limit]]]:
-    """Each QUANTIZE of a value that is too far out, with what limits that."""
+    """Yield each QUANTIZE of a value that is too large, with the operator that limits the value."""
     for op in all_ops(function):
         if op.SPEC.name == "QUANTIZE" and is_float32(op.operands[0]) and value_name(op.operands[0]) in seen:
             codes = info_of(op.results[0])

@@ -24,13 +24,13 @@ Applies only to inputs that are read by layers with constant weights alone, and 
 least a factor of four. Before a layer they may be joined with other values along the channels: then they become as
 large as the largest channel of these. Does nothing without ``moments``.
 
-What only prepares inputs counts as an input where such layers read it: functions of single elements, slices, other
-shapes, and joins of several inputs. It stays float where it is normalised, or where it changes or cuts channels that
-differ so much.
+Operators that only prepare inputs (functions of single elements, slices, other shapes, joins of several inputs) count
+as inputs if such layers read them. They stay float if they are normalised, or if they change or cut channels of
+different sizes.
 
-With ``sizes=weights`` no samples are needed: where a normalisation was folded into the first layer, the weights of each
-channel tell its size, which is about the inverse of their root mean square. Channels are then only scaled, if they
-differ by a factor of sixteen, more than weights of channels of one size do.
+With ``sizes=weights`` no samples are needed. If a normalisation was folded into the first layer, the weights of each
+channel show its size, which is about the inverse of their root mean square. Channels are then only scaled, if they
+differ by a factor of sixteen, more than weights of equal channels do.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def normalize_inputs(module: ModuleOp, moments: Mapping[str, Floats], *, by_weig
 
 
 def measured_values(function: FuncOp) -> list[str]:
-    """Names of values, besides inputs, whose moments the pass needs, in order."""
+    """Return the names of values, besides inputs, whose moments the pass needs, in order."""
     ops = preparing(function)
     prepared = [*function.args, *(result for op in ops for result in op.results)]
     joins = {use.operation for value in prepared for use in value.uses if use.operation not in ops}
@@ -151,7 +151,7 @@ def _keep_real(ops: Sequence[CircleOp], moments: Mapping[str, Floats]) -> set[Ci
 
 
 def _is_of_use(op: CircleOp) -> bool:
-    """Return whether codes after ``op`` may say more than codes before it: what only moves all channels keeps them."""
+    """Return whether codes after ``op`` may be more precise than before it; moves of all channels do not change that."""
     name = op.SPEC.name
     if name in ("CAST", "CONCATENATION", "TRANSPOSE") or Trait.VIEW in op.SPEC.traits:
         return False
@@ -159,7 +159,7 @@ def _is_of_use(op: CircleOp) -> bool:
 
 
 def _moments_of(value: SSAValue, moments: Mapping[str, Floats]) -> Floats | None:
-    """Moments of a value, or of the values that it joins."""
+    """Return the moments of a value, or of the values that it joins."""
     found = moments.get(value_name(value))
     if found is not None or not isinstance(value.owner, CircleOp) or not joins_channels(value.owner):
         return found
@@ -170,9 +170,9 @@ def _moments_of(value: SSAValue, moments: Mapping[str, Floats]) -> Floats | None
 
 @dataclass(frozen=True)
 class _InputLayer:
-    """A layer that reads an input. ``places``: the channel that each weight multiplies, of all it reads, to broadcast.
+    """A layer that reads an input. ``places``: the channel of each weight, of all channels it reads, to broadcast.
 
-    The input may be operand ``place`` of a ``join`` with other values, whose channels from ``first`` are its own.
+    The input may be operand ``place`` of a ``join`` with other values; its own channels start at ``first``.
     """
 
     layer: WeightedLayer
@@ -219,7 +219,7 @@ def _readers(value: SSAValue, kept: Set[CircleOp], preparing_ops: Sequence[Circl
 
 
 def _reading(use: Use) -> list[_InputLayer]:
-    """The layers that a value is read by there, perhaps joined with others; none where that is something else."""
+    """Return the layers that read a value, perhaps joined with others; none if another operator reads it."""
     op = use.operation
     if not isinstance(op, CircleOp) or not joins_channels(op):
         layer = _layer(use)
@@ -234,7 +234,7 @@ def _reading(use: Use) -> list[_InputLayer]:
 
 
 def _layer(use: Use) -> _InputLayer | None:
-    """The layer with constant weights that reads a value there; None for anything else."""
+    """Return the layer with constant weights that reads a value; None for another reader."""
     found = WeightedLayer.with_reals(use.operation)
     if found is None or use.index != found[0].input or not np.isfinite(found[1]).all():
         return None
@@ -246,7 +246,7 @@ def _layer(use: Use) -> _InputLayer | None:
 
 
 def _others(readers: Sequence[_InputLayer], moments: Mapping[str, Floats], kept: Set[CircleOp]) -> float | None:
-    """How large the largest channel is that the input is joined with, of values that are no inputs; None if unknown."""
+    """Return the size of the largest channel of other values that the input is joined with; None if unknown."""
     values = {value for reader in readers if reader.join is not None for value in reader.join.operands}
     others = (value for value in values if isinstance(value.owner, CircleOp) and value.owner not in kept)
     known = (_moments_of(value, moments) for value in others)
@@ -255,7 +255,7 @@ def _others(readers: Sequence[_InputLayer], moments: Mapping[str, Floats], kept:
 
 
 def _implied(readers: Sequence[_InputLayer], channels: int) -> Floats | None:
-    """Moments of channels that the weights of ``readers`` tell; None where they do not differ enough."""
+    """Return moments of channels from the weights of ``readers``; None if they do not differ enough."""
     if any(reader.join is not None for reader in readers):
         return None
     power, counts = np.zeros((2, channels))
@@ -273,9 +273,9 @@ def _implied(readers: Sequence[_InputLayer], channels: int) -> Floats | None:
 def _normalisation(
     value: SSAValue, readers: Sequence[_InputLayer], moments: Floats, others: float | None
 ) -> tuple[Floats, Floats] | None:
-    """What to take from each channel, and what to divide it by; None where that changes little.
+    """Return the numbers to subtract from and to divide each channel by; None if that changes little.
 
-    ``others``: how large channels are that it is joined with.
+    ``others``: size of channels that the input is joined with.
     """
     channels = (shape_of(value) or (None,))[-1]
     if moments.shape[1] != channels:
@@ -290,7 +290,7 @@ def _normalisation(
 
 
 def _worthwhile(centres: Floats, sizes: Floats, others: float | None = None) -> tuple[Floats, Floats] | None:
-    """Both, with 1 for the size of channels that never change; None where one scale does for all.
+    """Return both, with size 1 for channels that never change; None if one scale suits all.
 
     Channels beside ``others`` become as large as these.
     """
@@ -329,7 +329,7 @@ def _insert(value: SSAValue, readers: list[_InputLayer], centres: Floats, sizes:
 
 
 def _absorbed(reader: _InputLayer, centres: Floats, factors: Floats) -> tuple[Floats, Floats]:
-    """The reader's weights and bias for the normalised input."""
+    """Return the reader's weights and bias for the normalised input."""
     others = tuple(axis for axis in range(reader.weights.ndim) if axis != reader.layer.axis)
     centres, factors = reader.of_all(centres, 0.0), reader.of_all(factors, 1.0)
     moved = (reader.weights * centres[reader.places]).sum(axis=others)
@@ -341,10 +341,10 @@ _OTHERS = frozenset({"CUSTOM", "DEQUANTIZE", "QUANTIZE"})  # elementwise, but no
 
 
 def preparing(function: FuncOp) -> list[CircleOp]:
-    """The operators of ``function`` that only prepare inputs, in order.
+    """Return the operators of ``function`` that only prepare inputs, in order.
 
-    Their real results depend on inputs and constants alone, element by element but for moves and conversions, and
-    operators that do more read them in the end.
+    Their float results depend on inputs and constants alone, element by element except for moves and conversions, and
+    other operators read them in the end.
     """
     known, found = set[SSAValue](function.args), dict[CircleOp, bool]()
     for op in all_ops(function):

@@ -16,19 +16,19 @@ After: the layer gives columns from -1 to 1, which share a scale well::
     %m = circle.const [0.2, 500.0] : tensor<2xf32>
     %2 = circle.add(%1, %m) attributes {quant.precision = "float"} : …
 
-An output of several quantities, each in its unit, has one scale for all its columns, which leaves nothing of the small
-ones. Units that a model gives its answers by operators of its own are folded into the last layer before, so that this
-is where they come back. Both operators stay float; the last one takes the output's name, and the layer that with
-``/normalised`` after it. Columns that RELU has cut off at zero get a factor only.
+An output may have several quantities, each in its own unit. With one scale for all columns, the small ones would be
+lost. Operators that give results their units were folded into the last layer before, so this pass separates them
+again. Both new operators stay float. The last one gets the output's name, the layer gets the name with ``/normalised``.
+Columns after RELU get a factor only.
 
-Applies only to outputs of layers with constant weights and no other activation that nothing else reads, and whose
-columns differ in size by more than a factor of sixteen, or one column from what its scale must hold, which is zero too.
-Columns may be along any axis of the output: TRANSPOSE, RESHAPE, SQUEEZE, EXPAND_DIMS, PACK and CONCATENATION after the
-layers stay float, where each of a layer's own columns is in one column of the output.
+Applies only to outputs of layers with constant weights, no other activation and no other reader. Columns must differ in
+size by more than a factor of sixteen, or one column by as much from its range with zero. Columns may be along any axis
+of the output: TRANSPOSE, RESHAPE, SQUEEZE, EXPAND_DIMS, PACK and CONCATENATION after the layers stay float, if each
+column of a layer is in one column of the output.
 
-With ``layers``, columns of a layer that is no output itself are normalised by their own ranges where some of them are
-only moved on the way to one: SPLIT, UNPACK, slices and the like make several outputs of it, or one of a part. These
-stay float too; what else reads some of its columns gets them in their units. Does nothing without either file.
+With ``layers``, a layer that is no output is normalised, too, by ranges of its own columns, if some of them are only
+moved to an output: by SPLIT, UNPACK, slices and similar operators, which stay float. Other readers of its columns get
+them in their units. Does nothing without either file.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _MOVING = frozenset(
     {"CONCATENATION", "GATHER", "PACK", "SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "TRANSPOSE", "UNPACK"}
 )
 
-# What a layer is called beside what gives its columns their units, which has the output's name.
+# Suffix of the layer's name; the operator that restores the units has the output's name.
 NORMALISED = "/normalised"
 
 # Why these operators stay float.
@@ -123,7 +123,7 @@ def _pairs(array: Floats) -> Floats:
 
 
 def moved_to_outputs(value: SSAValue) -> tuple[list[CircleOp], set[str]]:
-    """What only moves elements of ``value`` on the way to outputs, and the names of these outputs."""
+    """Return the operators that only move elements of ``value`` to outputs, and the names of these outputs."""
     ops: list[CircleOp] = []
     outputs: set[str] = set()
     known: dict[SSAValue, bool] = {}
@@ -158,7 +158,7 @@ def _normalise_moved(value: SSAValue, low: Floats, high: Floats) -> None:
 
 
 def _columns_of(value: SSAValue, ranges: tuple[int, ...]) -> Indices | None:
-    """The column of each element of an output, for ``ranges`` of this shape; None where its columns are not known.
+    """Return the column of each element of an output, for ``ranges`` of this shape; None if it is unknown.
 
     Other unknown dimensions count as one.
     """
@@ -181,9 +181,9 @@ def _known_shape(value: SSAValue) -> tuple[int, ...]:
 
 
 def _normalise(value: SSAValue, columns: Indices, low: Floats, high: Floats) -> bool:
-    """Return whether the layers after ``value`` were normalised; what joins or moves their results stays float.
+    """Return whether the layers after ``value`` were normalised; operators that join or move their results stay float.
 
-    ``columns``: of each of its elements that which ``low`` and ``high`` are of.
+    ``columns``: for each element of ``value``, its column in ``low`` and ``high``.
     """
     if not is_used_once(value):
         return False

@@ -51,7 +51,7 @@ class QuantRoundWeightsPass(ModulePass):
 
 
 def round_weights(module: ModuleOp, codes: Mapping[str, Array], scales: Mapping[str, Array] | None = None) -> None:
-    """Make ``codes``, by result name, the weights of layers of ``module`` in place, with ``scales`` where there are.
+    """Make ``codes``, by result name, the weights of layers of ``module`` in place, with ``scales`` if given.
 
     Raises ModelError.
     """
@@ -75,19 +75,19 @@ def round_weights(module: ModuleOp, codes: Mapping[str, Array], scales: Mapping[
 
 @dataclass(frozen=True)
 class _NewWeights:
-    """Codes, and parameters where they change, for ``weights``."""
+    """Codes for ``weights``, and parameters if they change."""
 
     weights: LayerConstant
     codes: Array
     params: QuantParams | None
 
     def is_like(self, other: _NewWeights) -> bool:
-        """Whether one constant does for both."""
+        """Return whether one constant suffices for both."""
         return self.params == other.params and np.array_equal(self.codes, other.codes)
 
 
 def _checked(weights: LayerConstant, array: Array) -> Array:
-    """``array`` as codes of ``weights``; raises ModelError where it cannot be that."""
+    """Return ``array`` as codes of ``weights``; raise ModelError if it does not fit."""
     info = weights.info
     where = {"op": weights.op.SPEC.name, "tensor": op_name(weights.op)}
     if not info.info.is_integer or array.dtype.kind not in "iu":
@@ -102,7 +102,7 @@ def _checked(weights: LayerConstant, array: Array) -> Array:
 
 
 def _scaled(weights: LayerConstant, scales: Array) -> QuantParams:
-    """The parameters of ``weights`` with other scales; raises ModelError."""
+    """Return the parameters of ``weights`` with other scales; raise ModelError."""
     where = {"op": weights.op.SPEC.name, "tensor": op_name(weights.op)}
     old = weights.info.quant
     if weights.between is None or old is None:

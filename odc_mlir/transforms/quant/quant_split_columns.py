@@ -79,7 +79,7 @@ def split_columns(module: ModuleOp, sizes: Mapping[str, Floats]) -> None:
 
 
 def _images(function: FuncOp) -> Iterator[tuple[SSAValue, str]]:
-    """A value that may be split, with the name of its input."""
+    """Yield values that may be split, with the names of their inputs."""
     for argument in function.args:
         user = next((use.operation for use in argument.uses), None)
         is_viewed = argument.has_one_use() and isinstance(user, CircleOp) and user.SPEC.name == "RESHAPE"
@@ -87,7 +87,7 @@ def _images(function: FuncOp) -> Iterator[tuple[SSAValue, str]]:
 
 
 def _readers(value: SSAValue) -> list[tuple[WeightedLayer, Floats]]:
-    """All that read ``value``, with their weights; none where something else does."""
+    """Return all readers of ``value`` with their weights; none if there is another reader."""
     shape, found = shape_of(value), []
     if not is_real(value) or shape is None or len(shape) != _IMAGE or shape[-1] != 1:
         return []
@@ -131,7 +131,7 @@ def _factors(value: SSAValue, name: str, sizes: Floats) -> Floats | None:
 
 
 def _factors_of(sizes: Floats) -> Floats | None:
-    """The same of columns of these sizes, which the widest gap between two of them divides."""
+    """Return the factors for columns of these sizes, divided at the widest gap between two of them."""
     order = np.sort(sizes)[::-1]
     most = (len(sizes) - 1) // 2  # may be large
     if not np.isfinite(sizes).all() or not most or not order[most] > 0:

@@ -31,7 +31,7 @@ from odc_mlir.transforms.quant.common.conversion import bias_dtype
 from odc_mlir.transforms.quant.common.ir import PRECISION, READER, SCHEME, all_ops, quantized_function, read_word
 
 _WIDE = "int16"
-_TOLERANCE = 1e-6  # of scales, relative: what float32 leaves of products
+_TOLERANCE = 1e-6  # relative tolerance of scales, for products in float32
 
 
 @dataclass(frozen=True)

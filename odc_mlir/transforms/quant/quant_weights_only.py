@@ -17,15 +17,14 @@ operator itself, which is smaller; but for int8 and int4 weights, runtimes then 
 A channel's scale is that of its range, or of the grid that its weights lie on if there is one; with ``scales=fitted``
 the one that minimises the error of results (:mod:`odc_mlir.quantizer.policy.schemes`).
 
-Of tables that are looked up the codes are, and what was found is made real: rows that whole numbers find, each with a
-scale of its own, by EMBEDDING_LOOKUP, which gives reals of codes; others by a lookup of codes of one scale and a
-DEQUANTIZE. Tables with short rows get int16, which takes fewer bytes than a scale for each row.
+Lookup tables stay quantised, and the rows found are converted to float. EMBEDDING_LOOKUP, whose tables have one scale
+per row, converts rows itself; other lookups find codes of one scale, and a DEQUANTIZE follows. Tables with short rows
+get int16, which takes fewer bytes than a scale for each row.
 
-These are the constants that the operator table calls weights or stored: of layers, recurrent cells, BATCH_MATMUL,
-GATHER and lookups. What shares them goes on doing so. An operator whose ``quant.precision`` is another scheme
-gets codes of that, or none in ``float``. Left alone: weights in other layouts, vectors, computed ones,
-those that are codes already, those with elements that are not finite, and, but for weights of layers, what would save
-no bytes.
+The pass quantises the constants that are weights or stored by the operator table: of layers, recurrent cells,
+BATCH_MATMUL, GATHER and lookups. Shared constants stay shared. An operator with another scheme in ``quant.precision``
+gets codes of that scheme, or none for ``float``. Unchanged: weights in other layouts, vectors, computed weights,
+codes, constants with elements that are not finite and, except weights of layers, constants that would save no bytes.
 """
 
 from __future__ import annotations
@@ -191,16 +190,16 @@ def _weights(function: FuncOp, default: str) -> Iterator[_Use]:
 
 
 def _is_smaller_wide(table: ConstOp, axis: int | None, dtype: str) -> bool:
-    """Whether a table that is looked up alone takes fewer bytes in 16 bits with one scale than with a scale a row.
+    """Return whether a lookup table takes fewer bytes in 16 bits with one scale than with a scale per row.
 
-    Then it loses less as well.
+    It then loses less, too.
     """
     shape = info_of(table.result).static_shape
     return _bytes(shape, None, _WIDE) < _bytes(shape, axis, dtype) and is_moved_only(table.result)
 
 
 def _is_coded_by_layers(constant: ConstOp) -> bool:
-    """Whether a layer has the constant as weights, which get codes anyway: what else reads it shares them."""
+    """Return whether a layer has the constant as weights, which get codes anyway; other readers share them."""
     return any(
         isinstance(op := use.operation, CircleOp)
         and use.index in op.SPEC.quant.weights
@@ -210,7 +209,7 @@ def _is_coded_by_layers(constant: ConstOp) -> bool:
 
 
 def _bytes(shape: tuple[int, ...], axis: int | None, dtype: str) -> int:
-    """Bytes of a constant in a file, with its scales and DEQUANTIZE if it is quantised."""
+    """Return the bytes of a constant in a file, with its scales and DEQUANTIZE if it is quantised."""
     scales = 1 if axis is None else shape[axis]
     added = 0 if dtype == "float32" else _OPERATOR_BYTES + _SCALE_BYTES * scales
     return prod(shape) * DTYPES[dtype].bits // 8 + added
@@ -242,7 +241,7 @@ def takes_rows(op: CircleOp, dtype: str) -> bool:
 
 
 def is_moved_only(table: SSAValue) -> bool:
-    """Whether all that read a table look up codes of 8 or 16 bits as they are, by kernels that other runtimes have."""
+    """Return whether all readers of a table look up its codes of 8 or 16 bits, by kernels that other runtimes have."""
     readers = ((use.operation, use.index) for use in table.uses)
     return all(
         isinstance(op, CircleOp) and op.SPEC.name != _ROWS and takes_codes(op, index, _MOVED[-1])

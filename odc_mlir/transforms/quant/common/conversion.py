@@ -1,7 +1,7 @@
-"""Application of assigned element types: demands of users, and converted constants.
+"""Application of assigned element types: requirements of users, and converted constants.
 
-An assignment (see :mod:`.ir`) says of each operand and result of an operator in which element type the operator
-takes or gives it. A value keeps one type; where a use wants another, somebody has to convert.
+An assignment (see :mod:`.ir`) gives the element type of each operand and result of an operator. A value has one type;
+if a use requires another, a conversion is inserted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from odc_mlir.transforms.quant.common import ir
 
 LOG = logging.getLogger(__name__)
 
-_CHANNELS_NAMED = 8  # of those that a warning is about
+_CHANNELS_NAMED = 8  # limit on the names in a warning
 _BIAS_OF = {"int16": "int64"}  # by the type of the activations; int32 with all others
 
 
@@ -42,15 +42,15 @@ class QuantizedElement:
     params: QuantParams
 
     def type_for(self, value: SSAValue) -> AnyTensor:
-        """The type of ``value`` with this element type."""
+        """Return the type of ``value`` with this element type."""
         return circle.tensor_type(self.dtype, circle.tensor_facts(value.type).shape, self.params)
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Operand ``index`` of ``op`` must be codes of this type, real where that is None.
+    """Requirement that operand ``index`` of ``op`` has codes of this type, or is float if None.
 
-    ``bias``: what the operand is added to, where it is a bias.
+    ``bias``: for a bias, the products that it is added to.
     """
 
     op: Operation
@@ -64,7 +64,7 @@ class Demand:
 
 
 def is_assigned(function: FuncOp) -> bool:
-    """Whether an assignment of element types waits to be made real in ``function``."""
+    """Return whether ``function`` has an assignment of element types that is not applied yet."""
     return any(name in op.attributes for op in function.walk() for name in (ir.OPERANDS, ir.RESULTS, ir.ARGUMENTS))
 
 
@@ -76,19 +76,19 @@ def clear_assignment(function: FuncOp) -> None:
 
 
 def argument_codes(function: FuncOp) -> list[QuantizedElement | None]:
-    """For each argument of ``function`` the codes that it is assigned, None where it stays as it is."""
+    """Return the assigned codes for each argument of ``function``; None: it stays unchanged."""
     types = ir.argument_types(function)
     return [None] * len(function.args) if types is None else [_codes_of(type, function) for type in types]
 
 
 def result_codes(op: Operation) -> list[QuantizedElement | None]:
-    """For each result of ``op`` the codes that it is assigned, None where it stays as it is."""
+    """Return the assigned codes for each result of ``op``; None: it stays unchanged."""
     types = ir.result_types(op)
     return [None] * len(op.results) if types is None else [_codes_of(type, op) for type in types]
 
 
 def assigned_codes(value: SSAValue) -> QuantizedElement | None:
-    """The codes that ``value`` is assigned, None where it stays as it is."""
+    """Return the assigned codes of ``value``; None: it stays unchanged."""
     found = ir.params_of(ir.assigned_type(value))
     return None if found is None else QuantizedElement(*found)
 
@@ -103,11 +103,10 @@ def _codes_of(assigned: Attribute, where: Operation) -> QuantizedElement | None:
 
 
 def demands(function: FuncOp) -> list[Demand]:
-    """Return the demands of operations on their operands, in program order; returned values are no demands.
+    """Return the requirements of operations on their operands, in program order, without returned values.
 
-    Operands that an operator leaves alone are left out. Operators without an assignment want what they have: reals. A
-    bias is wanted in the type that follows from the types of what it is added to. Raises CompileError for a bias or
-    variable that cannot have the type.
+    Unchanged operands are omitted. Operators without an assignment require floats. The type of a bias follows from the
+    types of the products that it is added to. Raises CompileError for a bias or variable that cannot have the type.
     """
     found: list[Demand] = []
     for op in function.walk():
@@ -158,12 +157,12 @@ def _bias_demands(op: circle.CircleOp, wanted: dict[int, Demand]) -> Iterator[De
 
 
 def bias_dtype(activations: str) -> str:
-    """The element type of a bias that is added to products of activations of this type."""
+    """Return the element type of a bias that is added to products of activations of this type."""
     return _BIAS_OF.get(activations, "int32")
 
 
 def _codes_used(op: circle.CircleOp, index: int, wanted: dict[int, Demand]) -> QuantizedElement | None:
-    """The codes of operand ``index`` as ``op`` will see it."""
+    """Return the codes of operand ``index`` after the conversion."""
     if index in wanted:
         return wanted[index].codes
     facts = circle.tensor_facts(op.operands[index].type)
@@ -191,9 +190,9 @@ def coded(demand: Demand) -> circle.BlobAttr:
 
 
 def encoded(demand: Demand) -> Array:
-    """The codes that ``demand`` wants of the real constant that it uses, in storage dtype.
+    """Return the float constant of ``demand`` in its codes, in storage dtype.
 
-    A bias that does not fit its type is limited, with a warning that names the tensor and the channels.
+    A bias that does not fit its type is clamped, with a warning that names the tensor and the channels.
     """
     codes, constant = demand.codes, ir.constant_of(demand.value)
     assert codes is not None
@@ -254,6 +253,6 @@ class ConvertedConstants:
 
 
 def conversion(operator: str, source: SSAValue, type: Attribute) -> circle.CircleOp:
-    """A new QUANTIZE or DEQUANTIZE that makes ``type`` of ``source``, without a name."""
+    """Make a QUANTIZE or DEQUANTIZE from ``source`` to ``type``, without a name."""
     cls = circle.op_class(operator)
     return cls.make([source], [type], default_options(cls.SPEC.options))

@@ -1,8 +1,8 @@
 """Quantisation parameters given by the user or by quantisation-aware training.
 
-``quant.given`` of the module maps names of values and constants to quantised element types. A value gets the type
-that is given for it, whatever its range is, where its operator works on codes of that type; codes of int8 and of uint8
-are the same but for 128 that lies between them. An operator whose definition says otherwise wins.
+``quant.given`` of the module maps names of values and constants to quantised element types. A value gets its given
+type, whatever its range, if its operator works on codes of that type; codes of int8 and uint8 differ by 128 only.
+Parameters that the operator's definition fixes take precedence.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Types = Mapping[str, Attribute]
 
 
 def read_given(op: Operation) -> dict[str, Attribute]:
-    """The types by name that are given in the module of ``op``."""
+    """Return the given types by name in the module of ``op``."""
     top: Operation = op
     while (parent := top.parent_op()) is not None:
         top = parent
@@ -53,7 +53,7 @@ def moved_to(dtype: str, params: QuantParams, to: str) -> QuantParams | None:
 
 
 def given_type(types: Types, value: SSAValue, dtype: str) -> Attribute | None:
-    """The type that is given for an activation as codes of ``dtype``; None where none is that it could have."""
+    """Return the given type of an activation as codes of ``dtype``; None without a possible one."""
     found = _as(types.get(value_name(value)), dtype)
     if found is None or not found.per_tensor or (dtype == "int16" and found.zero_point):
         return None
@@ -61,7 +61,7 @@ def given_type(types: Types, value: SSAValue, dtype: str) -> Attribute | None:
 
 
 def given_weights(types: Types, op: CircleOp, index: int, dtype: str) -> Attribute | None:
-    """The type that is given for weights as codes of ``dtype``; None where none is that kernels take."""
+    """Return the given type of weights as codes of ``dtype``; None without one that kernels support."""
     found = _as(types.get(value_name(op.operands[index])), dtype)
     if found is None or (DTYPES[dtype].kind == "int" and any(found.zero_points)):
         return None

@@ -31,10 +31,10 @@ ARGUMENTS = "quant.arguments"
 PRECISION = "quant.precision"
 REASON = "quant.reason"
 SCHEME = "quant.scheme"
-GRANULARITY = "quant.granularity"  # of the module: that of weights
+GRANULARITY = "quant.granularity"  # on the module: granularity of weights
 WEIGHTS = "quant.weights"  # of the module: "symmetric" or "asymmetric"
 IO = "quant.io"
-READER = "quant.reader"  # of the module: what is to run it, where that is not this project alone
+READER = "quant.reader"  # on the module: the reader of the file, if it is not only this project
 
 REAL = Float32Type()
 LEFT_ALONE = UnitAttr()
@@ -57,12 +57,12 @@ def is_float32(value: SSAValue) -> bool:
 
 
 def constant_of(value: SSAValue) -> ConstOp | None:
-    """The constant that ``value`` is, None for anything else."""
+    """Return the constant ``value``; None for another value."""
     return value.op if isinstance(value, OpResult) and isinstance(value.op, ConstOp) else None
 
 
 def coded_weights(value: SSAValue) -> Attribute | None:
-    """The quantised element type that a constant has already, as in models with float activations only."""
+    """Return the quantised element type that a constant already has, as in models with float activations only."""
     element = getattr(value.type, "element_type", None)
     return element if isinstance(element, UniformQuantizedType) and constant_of(value) is not None else None
 
@@ -81,7 +81,7 @@ def range_of(type: Attribute) -> tuple[float, float] | None:
 
 
 def with_range(type: Attribute, least: float, most: float) -> Attribute:
-    """The same type with a recorded range; raises ModelError for a type that cannot hold one."""
+    """Return the type with a recorded range; raise ModelError for a type that cannot hold one."""
     if not isinstance(type, TensorType):
         raise ModelError(f"a range needs a tensor type of known rank, not {type}")
     rest = type.encoding.data if isinstance(type.encoding, QParamsAttr) else QuantRecord()
@@ -89,7 +89,7 @@ def with_range(type: Attribute, least: float, most: float) -> Attribute:
 
 
 def without_range(type: Attribute) -> Attribute:
-    """The same type without recorded range."""
+    """Return the type without its recorded range."""
     if not isinstance(type, TensorType) or not isinstance(type.encoding, QParamsAttr):
         return type
     rest = replace(type.encoding.data, min=(), max=())
@@ -101,17 +101,17 @@ def without_range(type: Attribute) -> Attribute:
 
 
 def quantised(dtype: str, params: QuantParams, *, per_axis: bool | None = None) -> UniformQuantizedType:
-    """The element type of codes of ``dtype``."""
+    """Return the element type of codes of ``dtype``."""
     return UniformQuantizedType.of(dtype, params, per_axis=per_axis)
 
 
 def params_of(element: Attribute | None) -> tuple[str, QuantParams] | None:
-    """Element type and parameters of codes, None for anything that is no quantised type."""
+    """Return element type and parameters of codes; None for a type that is not quantised."""
     return (element.data.storage, element.data.params) if isinstance(element, UniformQuantizedType) else None
 
 
 def info_as(info: TensorInfo, element: Attribute | None) -> TensorInfo:
-    """``info`` as it will be with this element type; ``unit`` and None leave it as it is. Contents are left out."""
+    """Return ``info`` with this element type, without contents; ``unit`` and None leave it unchanged."""
     if (found := params_of(element)) is None:
         return info
     return TensorInfo(info.name, found[0], info.shape, found[1], is_variable=info.is_variable)
@@ -121,17 +121,17 @@ def info_as(info: TensorInfo, element: Attribute | None) -> TensorInfo:
 
 
 def operand_types(op: Operation) -> list[Attribute] | None:
-    """The element types that ``op`` needs its operands in, None where nothing is assigned."""
+    """Return the element types that ``op`` requires of its operands; None without an assignment."""
     return _entries(op, OPERANDS, len(op.operands))
 
 
 def result_types(op: Operation) -> list[Attribute] | None:
-    """The element types that the results of ``op`` get, None where nothing is assigned."""
+    """Return the element types of the results of ``op``; None without an assignment."""
     return _entries(op, RESULTS, len(op.results))
 
 
 def argument_types(function: FuncOp) -> list[Attribute] | None:
-    """The element types that the arguments of ``function`` get, None where nothing is assigned."""
+    """Return the element types of the arguments of ``function``; None without an assignment."""
     return _entries(function, ARGUMENTS, len(function.args))
 
 
@@ -141,7 +141,7 @@ def assign(op: Operation, name: str, types: Sequence[Attribute]) -> None:
 
 
 def assigned_type(value: SSAValue) -> Attribute:
-    """The element type that ``value`` gets; ``unit`` where nothing is assigned to it, as to constants."""
+    """Return the element type of ``value``; ``unit`` without an assignment, as for constants."""
     if isinstance(value, BlockArgument):
         function = value.block.parent_op()
         types = argument_types(function) if isinstance(function, FuncOp) else None
@@ -173,7 +173,7 @@ _PLAIN = frozenset(ELEMENT_TYPES.values())
 
 
 def read_word(op: Operation, name: str) -> str | None:
-    """The string in attribute ``name``, None where there is none."""
+    """Return the string in attribute ``name``; None if there is none."""
     attribute = op.attributes.get(name)
     return attribute.data if isinstance(attribute, StringAttr) else None
 

@@ -21,14 +21,14 @@ from odc_mlir.transforms.quant.common.ir import all_ops, constant_of, quantized_
 
 
 def load_arrays(path: str, option: str) -> dict[str, Array]:
-    """The arrays of an .npz file by name; raises OptionError, naming ``option``, for a file that holds none."""
+    """Return the arrays of an .npz file by name; raise OptionError, naming ``option``, for another file."""
     return read_npz(path, what=option, kind=OptionError, hint="use an .npz file")
 
 
 def load_reals(path: str, what: str, form: Callable[[Array], Array]) -> Mapping[str, Array]:
-    """The arrays of an .npz file by name as real numbers in a certain ``form``; none without a file.
+    """Return the arrays of an .npz file by name as floats in a certain ``form``; none without a file.
 
-    Raises OptionError, naming ``what`` they are, for a file that holds none, and where ``form`` raises ValueError.
+    Raises OptionError, naming ``what``, for another file, and if ``form`` raises ValueError.
     """
     arrays = load_arrays(path, what) if path else {}
     with parsing(f"cannot read {what}", OptionError, location=path):
@@ -88,10 +88,10 @@ class LayerConstant:
 
 
 def layer_constants(module: ModuleOp, arrays: Mapping[str, Array], role: str) -> Iterator[tuple[LayerConstant, Array]]:
-    """The ``weights`` or ``biases`` of the layers that ``arrays`` names by their results, with the array for each.
+    """Return the ``weights`` or ``biases`` of the layers that ``arrays`` names by results, with their arrays.
 
-    ``RESULT:OPERAND`` names one of several weights by what the operator table calls the operand. Raises ModelError for
-    a name that no layer with such a constant has.
+    ``RESULT:OPERAND`` names one of several weights by the operand's name in the operator table. Raises ModelError for a
+    name without such a layer and constant.
     """
     function = quantized_function(module)
     found = {op_name(op): op for op in all_ops(function)} if function is not None else {}

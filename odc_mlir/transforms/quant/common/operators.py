@@ -1,8 +1,8 @@
-"""Operators that are to be quantised: roles and ranges of operands, how far sums reach, and what kernels support.
+"""Operators to quantise: roles and ranges of operands, the largest sums, and supported types.
 
-Kernels scale sums to 32 bits before they clamp them to codes of the result. What is larger wraps around, and comes out
-anywhere: so it matters how far sums of any codes reach, not those of samples alone. Support is asked of our kernels and
-of a table of LiteRT's.
+Kernels scale sums to 32 bits before they clamp them to codes of the result. Larger sums would wrap around, so the
+bounds hold for sums of any codes, not only for those of samples. Our kernels, and a table of LiteRT's, answer whether
+types are supported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common.ir import constant_of, info_as, is_float32, params_of, range_of
 
 _ACTIVATION = "fused_activation_function"
-_TABLES_BY = "int8"  # the element type whose fixed parameters tell the bounds of a result
+_TABLES_BY = "int8"  # the element type whose fixed parameters give the bounds of a result
 
 
 class Role(StrEnum):
@@ -53,7 +53,7 @@ class Role(StrEnum):
 
 
 def role_of(op: CircleOp, index: int) -> Role:
-    """The role of operand ``index``. Weights that are computed are activations."""
+    """Return the role of operand ``index``. Computed weights are activations."""
     rule, operand = op.SPEC.quant, op.operands[index]
     if rule.kind is QuantKind.NONE or index in rule.left or not is_float32(operand):
         return Role.LEFT
@@ -90,7 +90,7 @@ class Ranges:
         self._known: dict[SSAValue, tuple[float, float] | None] = {}
 
     def of(self, value: SSAValue) -> tuple[float, float] | None:
-        """The bounds of ``value``, None where nothing is known."""
+        """Return the bounds of ``value``; None if they are unknown."""
         if value not in self._known:
             found = range_of(value.type) or _range_of_constant(value)
             if isinstance(value, OpResult) and isinstance(value.op, CircleOp) and isinstance(value.type, TensorType):
@@ -99,10 +99,10 @@ class Ranges:
         return self._known[value]
 
     def beside(self, value: SSAValue) -> tuple[float, float] | None:
-        """The range that suits ``value``, which is zero everywhere, None where nothing tells one.
+        """Return a range for ``value``, which is zero in all samples; None if no neighbour has one.
 
-        That of the nearest value in the same unit; else, of a factor, one that makes its product fit the result; else
-        that of any value near.
+        It is the range of the nearest value in the same unit; for a factor, the range with which its product fits the
+        result; otherwise the range of any value nearby.
         """
         return (
             self._nearest(value, across_products=False)
@@ -111,7 +111,7 @@ class Ranges:
         )
 
     def _nearest(self, value: SSAValue, *, across_products: bool) -> tuple[float, float] | None:
-        """The range of the nearest value that is not zero everywhere, as far as those that are lead to one."""
+        """Return the range of the nearest value that is not always zero, searched through values that are."""
         zeros, seen = [value], {value}
         for zero in zeros:
             for other in _neighbours(zero, across_products=across_products):
@@ -124,7 +124,7 @@ class Ranges:
         return None
 
     def _as_factor(self, value: SSAValue) -> tuple[float, float] | None:
-        """Return a range for ``value`` that makes its product fit the unit of the result; None if it is no factor."""
+        """Return a range for ``value`` with which its product fits the unit of the result; None if it is no factor."""
         for use in value.uses:
             op = use.operation
             factors = FACTORS.get(op.SPEC.name, ()) if isinstance(op, CircleOp) else ()
@@ -177,7 +177,7 @@ def _neighbours(value: SSAValue, *, across_products: bool) -> Iterator[SSAValue]
 
 
 def _within_activation(op: CircleOp, found: tuple[float, float]) -> tuple[float, float]:
-    """The part of a range that the fused activation lets through: chosen ranges need not be seen ones."""
+    """Return the part of a range within the fused activation, because chosen ranges may exceed recorded ones."""
     activation = str(op.option(_ACTIVATION)) if _ACTIVATION in op.OPTIONS else "none"
     try:
         least, most = activation_bounds(activation)
@@ -189,7 +189,7 @@ def _within_activation(op: CircleOp, found: tuple[float, float]) -> tuple[float,
 
 
 def _range_of_constant(value: SSAValue) -> tuple[float, float] | None:
-    """Return the smallest and largest element, without stand-ins for infinity, which any type clips."""
+    """Return the smallest and largest element, without substitutes for infinity, which any type clips."""
     if constant_of(value) is None or not is_float32(value):
         return None
     array = contents_of(value).astype(np.float64)
@@ -217,10 +217,10 @@ def is_scaled(op: CircleOp) -> bool:
 def coarse_enough(
     op: CircleOp, needs: Sequence[Attribute], element: tuple[str, QuantParams], most_steps: int | None
 ) -> QuantParams | None:
-    """Parameters of the result, an ``element``, to which kernels scale whatever ``op`` can make of codes of ``needs``.
+    """Return parameters of the result, an ``element``, to which kernels can scale all results of ``op`` for ``needs``.
 
-    ``most_steps``: of the result, that one step of a sum of products may be. Where the scale must grow, the end of the
-    range keeps a code of its own: it may be where an activation cuts off. None where it would have none.
+    ``most_steps``: largest step of a sum of products, in steps of the result. If the scale has to grow, the end of the
+    range keeps its own code, because an activation may clamp there. None if it would have none.
     """
     own, end = element[1], min(_end(*element), _cut_off(op))
     least = float(np.float32(_least_scale(op, needs, own.scale, most_steps)))
@@ -239,7 +239,7 @@ def _cut_off(op: CircleOp) -> float:
 
 
 def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_steps: int | None) -> float:
-    """The least scale of the result, which ``scale`` may be."""
+    """Return the least scale of the result; ``scale`` itself if it suffices."""
     reach = _REACH.get(op.SPEC.name)
     if reach is not None:
         ends = [_end(*element) for element in map(params_of, needs) if element is not None]
@@ -266,16 +266,16 @@ def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_st
 def largest_beside_products(
     op: CircleOp, x: tuple[str, QuantParams], weights: tuple[str, QuantParams], largest: int
 ) -> int:
-    """Largest bias code whose sum with products of ``x`` and ``weights`` stays below ``largest``.
+    """Return the largest bias code whose sum with products of ``x`` and ``weights`` stays below ``largest``.
 
-    At least half of that: of very many products not all are as large as they can be.
+    It is at least half of ``largest``, because of many products not all are as large as possible.
     """
     products = (_depth(op) or 0) * _largest_code(*x) * _largest_code(*weights)
     return largest - min(products, largest // 2)
 
 
 def least_scales_of_weights(op: CircleOp, place: int, largest: int) -> NDArray[Any]:
-    """The least scales with which sums of 16-bit codes and constant weights stay below ``largest``, 0 if all do."""
+    """Return the least scales with which sums of 16-bit codes and constant weights stay below ``largest``; 0: all."""
     axis, depth = op.SPEC.quant.weights[place], _depth(op)
     if axis is None or depth is None or depth * _WIDE * _WIDE < largest:
         return np.zeros(1)
@@ -284,7 +284,7 @@ def least_scales_of_weights(op: CircleOp, place: int, largest: int) -> NDArray[A
 
 
 def _magnitudes(weights: SSAValue, axis: int) -> NDArray[np.float64]:
-    """The sum of the magnitudes of constant ``weights`` for each index of ``axis``."""
+    """Return the sum of the magnitudes of constant ``weights`` for each index of ``axis``."""
     constant = constant_of(weights)
     assert constant is not None
 
@@ -298,12 +298,12 @@ def _magnitudes(weights: SSAValue, axis: int) -> NDArray[np.float64]:
 
 
 def _end(dtype: str, params: QuantParams) -> float:
-    """The largest magnitude that has a code."""
+    """Return the largest magnitude that has a code."""
     return max(params.scales) * _largest_code(dtype, params)
 
 
 def _largest_code(dtype: str, params: QuantParams) -> int:
-    """How far codes may be from their zero point."""
+    """Return the largest distance of codes from their zero point."""
     low, high = DTYPES[dtype].range
     return max(max(high - zero, zero - low) for zero in params.zero_points)
 
@@ -314,7 +314,7 @@ def _largest_bias(op: CircleOp) -> float:
 
 
 def _depth(op: CircleOp) -> int | None:
-    """How many products ``op`` adds up to one sum at most; None where that is not known."""
+    """Return the largest number of products in one sum of ``op``; None if unknown."""
     node, weights = node_of(op), op.SPEC.quant.weights
     if op.SPEC.name == "BATCH_MATMUL":
         shape = node.operand(0).shape or (None,)
