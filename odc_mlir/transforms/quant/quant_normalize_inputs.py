@@ -151,7 +151,7 @@ def _keep_real(ops: Sequence[CircleOp], moments: Mapping[str, Floats]) -> set[Ci
 
 
 def _is_of_use(op: CircleOp) -> bool:
-    """Return whether codes after ``op`` may be more precise than before it; moves of all channels do not change that."""
+    """Return whether codes after ``op`` may be more precise than before it; moves of all channels do not matter."""
     name = op.SPEC.name
     if name in ("CAST", "CONCATENATION", "TRANSPOSE") or Trait.VIEW in op.SPEC.traits:
         return False
