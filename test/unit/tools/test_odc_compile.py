@@ -195,7 +195,7 @@ def test_strict(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--sram-limit", "0"], "--sram-limit is 0, expected a positive number of bytes"),
         (["--stage", "no-such-stage"], "unknown stage 'no-such-stage'; use one of circle,"),
         (["--stage", "quant", "--before", "circle-simplfy=cse"], "did you mean 'circle-simplify'?"),
-        (["--stage", "quant", "--before", "npu-insert-sync=cse"], "that pass does not run here"),
+        (["--stage", "quant", "--before", "npu-insert-sync=cse"], "which does not run here"),
         (["--stage", "objekt"], "unknown stage 'objekt'; use one of circle,"),
     ],
 )
