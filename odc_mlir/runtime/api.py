@@ -244,6 +244,13 @@ def native_in_place(model: Any, *, strict: bool) -> Package:
     return Package(found, name=model_name(model))
 
 
+def with_lifted_variables(model: bytes) -> bytes:
+    """Return the model with its variables, if they begin as constants, as declared states."""
+    from odc_mlir import compiler
+
+    return compiler.model_bytes(compiler.run_passes(compiler.module_of(model), "odc-lift-variables"))
+
+
 def _open(model: ModelSource | Package, custom_ops: CustomOps | None) -> Package | Graph:
     if isinstance(model, Package):
         return model

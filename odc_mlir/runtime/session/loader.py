@@ -240,6 +240,16 @@ class Loader:
         """Return a loader of the same model that shows its declared states as inputs and outputs; raise OdcError."""
         records = copy.copy(self.source.records)
         records.metadata = [entry for entry in records.metadata if entry[0] != states.NAME]
+        return self._of(records)
+
+    def with_lifted_variables(self) -> Loader:
+        """Return a loader of the same model in which variables that begin as constants are states; raise OdcError."""
+        from odc_mlir.runtime.api import with_lifted_variables
+
+        return self._of(read_model(with_lifted_variables(model_bytes(self.source))))
+
+    def _of(self, records: Model) -> Loader:
+        """Return a loader of another form of the same model."""
         other = copy.copy(self)
         other._source = Source(records, data=bytes(write_model(records)), config=self.source.config)
         other._digest = None

@@ -133,7 +133,7 @@ class LazyCompiler:
 
 
 class CarriedStates:
-    """Declared states that the session carries from run to run, so that stateless results can replace a model.
+    """States that the session carries from run to run, so that stateless results can replace a model.
 
     ``store`` is the executor of the model with its states, which keeps them between runs. ``loader`` has the same model
     with states as inputs and outputs, and ``executor`` runs it. Results have states of other types: each run converts
@@ -153,12 +153,17 @@ class CarriedStates:
 
     @classmethod
     def of(cls, loader: Loader, executor: Executor) -> CarriedStates | None:
-        """Return the carried states of the loader's model; None if it has none, or other state as well."""
-        if not executor.graph.states:
+        """Return the carried states of the loader's model, variables included; None without any, or with others."""
+        has_variables = any(item.node.spec.name == "VAR_HANDLE" for item in executor.graph.nodes)
+        if not (executor.graph.states or has_variables):
             return None
         from odc_mlir.runtime.auto.aim import why_not
 
         with suppress(OdcError):
+            if has_variables:
+                loader, held = loader.with_lifted_variables(), executor.get_states()
+                executor = loader.open()
+                executor.set_states(held)
             carried = cls(loader, executor)
             return carried if why_not(carried.executor.graph) is None else None
         return None

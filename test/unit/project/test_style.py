@@ -40,7 +40,7 @@ LINE_BUDGETS = {
     "transforms/partition": 3_630,
     "isa": 2_975,
     "runtime": 2_680,
-    "runtime/session": 3_055,
+    "runtime/session": 3_065,
     "runtime/execution": 2_500,
     "calibration": 1_910,
     "plugins": 1_714,

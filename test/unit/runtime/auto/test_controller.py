@@ -444,6 +444,47 @@ def test_declared_states_go_on_in_a_result_and_back(
     assert answer() == 0.3
 
 
+def variable_accumulator() -> Model:
+    """The same with a variable, which begins as 1, and without the other output."""
+    builder = ModelBuilder()
+    handles = [builder.tensor("handle", (), "resource")]
+    x, h, total, y = (builder.tensor(name, (1, 4)) for name in ("x", "h", "total", "y"))
+    named: dict[str, Any] = {"options": {"container": "", "shared_name": "sum"}}
+    builder.operator("CALL_ONCE", [], [], options={"init_subgraph_index": 1})
+    builder.operator("VAR_HANDLE", [], handles, **named)
+    builder.operator("READ_VARIABLE", handles, [h])
+    builder.operator("ADD", [x, h], [total])
+    builder.operator("ASSIGN_VARIABLE", [*handles, total], [])
+    builder.operator("ABS", [total], [y])
+    builder.finish([x], [y])
+    builder.begin("initial")
+    first = builder.tensor("handle", (), "resource")
+    builder.operator("VAR_HANDLE", [], [first], **named)
+    builder.operator("ASSIGN_VARIABLE", [first, builder.constant("start", np.ones((1, 4)))], [])
+    return builder.finish([], [])
+
+
+def test_variables_go_on_in_a_result_and_back(pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switcher, "_FRAMES", 2)
+    result = accumulator("int8")
+    result.subgraphs[0].outputs = result.subgraphs[0].outputs[1:]  # as in the model whose variable is a state
+    pretended.model = model_bytes(result)
+    session = session_of(variable_accumulator())
+
+    def answer() -> float:
+        return round(float(session.infer([np.full((1, 4), 0.3, np.float32)])[0][0, 0]), 3)
+
+    # Two runs are recorded in float; then 1.6 becomes the code of 1.5, and each 0.3 that of 0.5.
+    assert [answer() for _ in range(4)] == [1.3, 1.6, 2.0, 2.5]
+    assert session.odc_status.serving is Level.QUANTIZED
+    assert session.get_state()["sum"].tolist() == [[2.5] * 4]
+    fail_results(monkeypatch, "the device is gone")
+    assert answer() == 2.8
+    assert session.odc_status.serving is Level.ORIGINAL
+    session.reset_state()
+    assert answer() == 1.3
+
+
 def test_branches_keep_state_if_their_subgraphs_do() -> None:
     model = choosing_model()
     assert aim.why_not(build_graph(model)) is None
