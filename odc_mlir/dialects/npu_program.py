@@ -42,6 +42,8 @@ RECOMPUTED_MACS = "npu.recomputed_macs"
 RESULT_NAMES = "npu.result_names"
 # Attribute of a program of tensor operations: the chains to cut, (first layer, last layer, rows) one after the other.
 CHAINS = "npu.chains"
+# Attribute of a program of tensor operations: numbers of another machine, for which tiles are chosen, as a dictionary.
+TILED_FOR = "npu.tiled_for"
 # Attribute of a program before constants are prefetched: how, as a dictionary.
 PREFETCH = "npu.prefetch"
 # Attribute of a program: operations that are computed with each tile of another one: that one's name by theirs.

@@ -62,10 +62,11 @@ from odc_mlir.support.locations import value_name
 TARGET = "odc.target"
 """The module attribute that holds the chosen target."""
 
+FEWEST_CYCLES = "fewest-cycles"
 # Allowed words of a choice; numerics `litert` is for the host only and cannot be compiled for.
 WORDS = {
     "memory": ("flash", "sram"),
-    "prefer": ("performance", "memory", "compile-time"),
+    "prefer": ("performance", "memory", "compile-time", FEWEST_CYCLES),
     "numerics": ("fixed", "litert"),
     "strategy": ("cost", "supported"),
 }

@@ -21,7 +21,7 @@ Point = dict[str, Value]
 
 OPTIONS: Mapping[str, tuple[str, ...] | None] = {
     "memory": targets.MEMORY_MODES,
-    "prefer": ("performance", "memory", "compile-time"),
+    "prefer": ("performance", "memory", "compile-time", "fewest-cycles"),
     "sram_limit": None,
     "quantize": ("uint8", "int8", "int8x4", "int16", "int16x8"),
 }

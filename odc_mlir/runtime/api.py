@@ -301,10 +301,10 @@ def compile(
 
     ``target``: a shipped NPU or a .toml file, ``cpu`` (this machine) or a shipped processor, or a codegen plugin's
     ``NAME`` or ``NAME-gen``, which rejects options that it does not support. ``memory``: memory of constants, flash or
-    sram. ``prefer``: performance, memory or compile-time. ``sram_limit``: in bytes, or ``"100K"`` (default: the
-    target's capacity); with ``allow_host``, operators that do not fit go to the host. Operators that the target cannot
-    run, or that cost less on the host, stay there with a reason; ``strict`` makes that an error. ``placement``: places
-    of operators and limits on segments, with the keys of :func:`odc_mlir.compiler.compile`.
+    sram. ``prefer``: performance, memory, compile-time or fewest-cycles. ``sram_limit``: in bytes, or ``"100K"``
+    (default: the target's capacity); with ``allow_host``, operators that do not fit go to the host. Operators that the
+    target cannot run, or that cost less on the host, stay there with a reason; ``strict`` makes that an error.
+    ``placement``: places of operators and limits on segments, with keys of :func:`odc_mlir.compiler.compile`.
 
     ``quantize``: a scheme; ``quantizing`` takes the other options of :func:`quantize` (``calibration``, ``labels`` …).
     A model that misses its accuracy limits raises AccuracyError unless ``allow_accuracy_loss``.

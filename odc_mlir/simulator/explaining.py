@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from odc_mlir import targets
 from odc_mlir.isa.container import TensorRecord
 from odc_mlir.isa.fields import Region
 from odc_mlir.simulator.boxes import view
@@ -185,20 +186,7 @@ class WhatIf:
 
     def better(self, target: Target) -> Target:
         """Return the better machine."""
-        for key, factor in self.factors.items():
-            part, _, name = key.partition(".")
-            record: Any = getattr(target, part)
-            target = replace(target, **{part: replace(record, **{name: _times(getattr(record, name), factor)})})
-        return target
-
-
-def _times(value: Any, factor: int) -> Any:
-    """Return a number times ``factor``; of shapes of the array the pixels, so that weights keep their order."""
-    if not isinstance(value, tuple):
-        return factor * value
-    if isinstance(value[0], tuple):
-        return tuple(_times(shape, factor) for shape in value)
-    return factor * value[0], *value[1:]
+        return targets.scaled(target, {key: 100 * factor for key, factor in self.factors.items()})
 
 
 _TILE_PORTS = {"tile_ports.read_bytes_per_cycle": 2, "tile_ports.write_bytes_per_cycle": 2}

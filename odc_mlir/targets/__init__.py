@@ -197,6 +197,24 @@ def _read_file(path: str) -> str:
     return data.decode()
 
 
+def scaled(target: Target, percents: Mapping[str, int]) -> Target:
+    """Return ``target`` with percentages of the values of keys such as ``sram.bytes_per_cycle``; of shapes, pixels."""
+    for key, percent in percents.items():
+        part, _, name = key.partition(".")
+        record: Any = getattr(target, part)
+        value = _percentage(getattr(record, name), percent)
+        target = dataclasses.replace(target, **{part: dataclasses.replace(record, **{name: value})})
+    return target
+
+
+def _percentage(value: Any, percent: int) -> Any:
+    if not isinstance(value, tuple):
+        return max(value * percent // 100, min(percent, 1))
+    if isinstance(value[0], tuple):
+        return tuple(_percentage(shape, percent) for shape in value)
+    return _percentage(value[0], percent), *value[1:]
+
+
 @lru_cache(maxsize=64)
 def parse(text: str, location: str) -> Target:
     """Parse TOML ``text`` as a target; ``location`` names it in errors. Equal texts return the same object."""

@@ -76,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--prefer",
         default="performance",
-        choices=("performance", "memory", "compile-time"),
+        choices=("performance", "memory", "compile-time", "fewest-cycles"),
         help="what to optimise for (%(default)s)",
     )
     parser.add_argument(

@@ -16,6 +16,9 @@ tile buffer. A program with such an operation is not cut into stripes.
 Weights that every tile reads again are assumed to be prefetched to SRAM. If an SRAM limit or ``prefer = memory`` leaves
 no room for that beside the tensors, each read is charged to the off-chip port, in memory mode ``flash``.
 
+A program with ``npu.tiled_for``, such as ``{sram = 50}``, is tiled as for a machine with this percentage of a resource:
+``lanes``, ``sram`` (its port), ``array`` (its pixels, with ports and lanes), ``room`` (the capacity of the SRAM).
+
 Rejects windows for which not even one result pixel fits in the local memories, and given tilings that do not fit.
 """
 
@@ -24,6 +27,7 @@ from __future__ import annotations
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, i64
 
+from odc_mlir.dialects.npu_program import TILED_FOR
 from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, Residency, ResidentAttr, TilingAttr
 from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
 from odc_mlir.transforms.npu.schedule.layer_plan import chosen_tiles
@@ -40,6 +44,7 @@ class NpuChooseTilesPass(ProgramPass):
             op.attributes.pop(SLOT_BYTES, None)
             op.attributes.pop(RESIDENT, None)
         graph, plan = chosen_tiles(ctx, job)
+        job.program.attributes.pop(TILED_FOR, None)
         stays = list(plan.residents.values())
         for index, (item, choice) in enumerate(zip(graph.ops, plan.choices, strict=True)):
             if choice.tiling is not None:

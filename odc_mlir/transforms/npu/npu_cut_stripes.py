@@ -14,11 +14,9 @@ After, for every stripe of 14 rows, and finally a move that joins them::
 Applies to convolutions, pooling, resizing, element-wise operations, softmax and searches along the channels of one
 image. Rows that two stripes need are computed twice; the program's ``npu.recomputed_macs`` gives the extra
 multiply-accumulates by operation name. The chains and their numbers of stripes are those estimated to be fastest among
-all that fit. Without a limit, nothing is cut that fits in the SRAM. If the target was chosen with ``prefer = memory``,
-more chains are cut as long as the estimate stays within a tenth of the fastest. The estimate covers the work of
-operations, not how long they wait for constants: a smaller arena has less room for prefetched ones. If a program has
-``npu.chains``, triples (first layer, last layer, rows of a stripe), it is cut accordingly: ``npu-search-plans`` chooses
-such plans.
+all that fit. Without a limit, nothing is cut that fits in the SRAM. The estimate covers the work of operations, not how
+long they wait for constants: a smaller arena has less room for prefetched ones. If a program has ``npu.chains``,
+triples (first layer, last layer, rows of a stripe), it is cut accordingly: ``npu-search-plans`` chooses such plans.
 
 If no plan fits, the one with the least memory is used instead of an error: instructions can need less memory than
 operations, because a result may reuse the bytes of an operand that has been loaded. ``npu-allocate-memory`` decides.
@@ -85,34 +83,28 @@ def read_chains(attribute: Attribute) -> tuple[stripe_plan.Chain, ...]:
 def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[stripe_plan.StripePlanner, int] | None:
     """Return the planner of a program with several promising plans, and the bytes for tensors; else None.
 
-    That is a program for speed with a limited or too small SRAM. The cycles and bytes of a plan are only known after
-    the passes that follow.
+    That is a program with a limited or too small SRAM, or for little memory. The cycles and bytes of a plan are only
+    known after the passes that follow.
     """
-    if job.choice.prefer != "performance":
-        return None
-    if has_tilings(job.block):
+    if job.choice.prefer == "compile-time":
         return None
     graph = stripe_plan.read_rows(job.block, job.target, job.memory)
     room, burst = job.sram_bytes - graph.apart_bytes, job.target.sram.burst_bytes
     fits = stripe_plan.StripePlanner(graph, burst).plain.arena_bytes <= room
-    if fits and (job.choice.sram_limit is None or job.memory == "sram"):
+    if fits and job.choice.prefer != "memory" and (job.choice.sram_limit is None or job.memory == "sram"):
         return None
     return stripe_plan.StripePlanner(graph, burst, resident_results(ctx, job)), room
 
 
 def _chosen(ctx: Context, job: TargetedProgram, graph: stripe_plan.RowGraph) -> stripe_plan.StripePlan:
-    """Return the plan for the preference of the target, the smallest if none is known to fit."""
-    burst = job.target.sram.burst_bytes
-    planner = stripe_plan.StripePlanner(graph, burst)
-    thrifty = job.choice.prefer == "memory"
-    room = job.sram_bytes - graph.apart_bytes
-    if planner.plain.arena_bytes <= room and not thrifty:
+    """Return the plan without stripes if it fits, else the fastest one estimated to fit, else the smallest."""
+    planner, room = stripe_plan.StripePlanner(graph, job.target.sram.burst_bytes), job.sram_bytes - graph.apart_bytes
+    if planner.plain.arena_bytes <= room:
         return planner.plain
-    planner = stripe_plan.StripePlanner(graph, burst, resident_results(ctx, job))
-    plan: stripe_plan.StripePlan | None = planner.frugal() if thrifty else planner.plain
-    if plan is not None and plan.arena_bytes > room:
-        plan = planner.within(room)
-    return planner.smallest if plan is None else plan
+    planner = stripe_plan.StripePlanner(graph, job.target.sram.burst_bytes, resident_results(ctx, job))
+    if planner.plain.arena_bytes <= room:
+        return planner.plain
+    return planner.within(room) or planner.smallest
 
 
 def resident_results(ctx: Context, job: TargetedProgram) -> list[SSAValue]:

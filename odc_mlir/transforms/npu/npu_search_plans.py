@@ -1,46 +1,89 @@
-"""``npu-search-plans``: choose stripes and prefetched constants by simulation where SRAM is short.
+"""``npu-search-plans``: choose stripes, tilings and prefetched constants by simulating several programs.
 
-Only the finished program shows how many constants are prefetched and which results reuse memory. So several programs
-are made by the passes that follow, and simulated. Plans are made for a fixed series of memory sizes, independent of the
-limit, so that a larger limit finds what a smaller one found.
+Estimates do not say how transfers of different layers overlap; and only the finished program shows how many constants
+are prefetched and which results reuse memory. So programs are made by the passes that follow, and simulated:
 
-Before: an ``npu.program`` of operations on tensors, for speed, whose tensors do not fit in SRAM or in its limit.
+* with stripes for more and for less memory than there is, if the tensors do not fit in SRAM or in its limit, or memory
+  is preferred. These plans are made for a fixed series of memory sizes, so that a larger limit finds what a smaller one
+  found;
+* with other shares of the SRAM for constants;
+* if the fewest cycles are preferred, also if the tensors fit: with tiles that suit machines with less or more of
+  something, so that a better machine finds what a poorer one found.
 
-After: the same program with the choice as attributes, which ``npu-cut-stripes`` and ``npu-prefetch-constants`` follow::
+Before: an ``npu.program`` of operations on tensors.
 
-    attributes {npu.chains = array<i64: 0, 1, 14>, npu.prefetch = {room = "all"}}
+After: the same program with the choice as attributes, which ``npu-cut-stripes``, ``npu-choose-tiles`` and
+``npu-prefetch-constants`` follow; without one, these decide by estimates::
 
-Programs that have ``npu.chains`` or tilings already keep them. If no plan fits, the one with the least memory is
-chosen, and ``npu-allocate-memory`` reports the error.
+    attributes {npu.chains = array<i64: 0, 1, 14>, npu.tiled_for = {sram = 50}, npu.prefetch = {room = "all"}}
+
+The fastest program is taken; if memory is preferred, of those at most a twentieth slower the one in the smallest arena.
+If no plan fits, the one with the least memory is chosen, and ``npu-allocate-memory`` reports the error. Programs that
+have such an attribute or tilings are left alone, and all if compile time is preferred. The cache of tilings also keeps
+these choices.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import dropwhile, takewhile
+from typing import NamedTuple
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, i64
+from xdsl.ir import Attribute, Operation
+from xdsl.parser import Parser
 from xdsl.passes import ModulePass
 
 from odc_mlir import pipelines
-from odc_mlir.dialects.npu_program import CHAINS, PREFETCH, programs
-from odc_mlir.errors import AllocationError, OdcError, TimeLimitError
+from odc_mlir.dialects import npu_isa
+from odc_mlir.dialects.npu_program import CHAINS, PREFETCH, TILED_FOR, programs
+from odc_mlir.dialects.odc import FEWEST_CYCLES
+from odc_mlir.errors import AllocationError, OdcError, SimulationError, TimeLimitError
+from odc_mlir.formats.private import Memo
+from odc_mlir.pipelines import StagedPass
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import checkpoint, tell
+from odc_mlir.support.text import module_text
 from odc_mlir.transforms.npu.npu_cut_stripes import chains_attribute, trial_planner
+from odc_mlir.transforms.npu.npu_lower_to_tiles import NpuLowerToTilesPass
 from odc_mlir.transforms.npu.npu_prefetch_constants import NpuPrefetchConstantsPass, Prefetch
+from odc_mlir.transforms.npu.npu_verify_memory import NpuVerifyMemoryPass
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, targeted_programs
 from odc_mlir.transforms.npu.schedule.stripe_plan import StripePlan, StripePlanner
+from odc_mlir.transforms.npu.schedule.tensor_ir import has_tilings
+from odc_mlir.transforms.npu.schedule.window_search import tilings_of
 
 LOWERED, SCHEDULED = "npu", "npu-alloc"  # stages between which a program becomes instructions
 MISSES = 3  # plans in a row that are no better, after which no more are tried
 INSTRUCTIONS = 200_000  # of all programs tried, after which no more are: an instruction takes about 0.1 ms
-LIMIT_STEP = 1.2  # from one SRAM limit to the next of those that constants are prefetched for
+LIMIT_STEP = 1.2**0.5  # from one SRAM limit to the next of those that constants are prefetched for
+LIMITS = 6  # that are tried
+MEMORY_STEP = 0.85  # from one plan to the next of those that are tried at any limit
+SLOWDOWN = 1.05  # of the fastest program, if memory is preferred
+MACHINES = (("lanes", 50), ("sram", 50), ("sram", 200), ("array", 50), ("room", 0))
+"""Machines that tiles are also chosen for, in percent: a program is not slower than on a poorer machine."""
+
+
+class TrialPlan(NamedTuple):
+    """Stripes, None: as without a search, and percentages of the machine that tiles are chosen for."""
+
+    stripes: StripePlan | None = None
+    machine: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def attributes(self) -> dict[str, Attribute]:
+        """The attributes of a program for this plan."""
+        found: dict[str, Attribute] = {}
+        if self.stripes is not None:
+            found[CHAINS] = chains_attribute(self.stripes.chains)
+        if self.machine:
+            found[TILED_FOR] = DictionaryAttr({part: IntegerAttr(percent, i64) for part, percent in self.machine})
+        return found
 
 
 class NpuSearchPlansPass(ModulePass):
@@ -51,147 +94,218 @@ class NpuSearchPlansPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for job in targeted_programs(op, self.name):
             checkpoint(ctx)
-            if CHAINS in job.program.attributes or (found := trial_planner(ctx, job)) is None:
+            given = job.program.attributes
+            if {CHAINS, TILED_FOR, PREFETCH} & given.keys() or has_tilings(job.block):
                 continue
-            planner, room = found
+            found = trial_planner(ctx, job)
+            if found is None and job.choice.prefer != FEWEST_CYCLES:
+                continue
             alone = ModuleOp([job.program.clone()], dict(op.attributes))
-            with pipelines.without_validation(ctx):
-                plan, prefetch = _Trials(ctx, alone, job, planner).fastest(room)
+            memo = (
+                Memo() if getattr(ctx, "before", None) else tilings_of(ctx, job.target).memo
+            )  # other passes, own results
+            key = hashlib.sha256(module_text(alone, constants="elide").encode()).hexdigest()
+            if (kept := memo.get(key)) is None:
+                with pipelines.without_validation(ctx):
+                    kept = str(DictionaryAttr(_Trials(ctx, alone, job, *(found or (None, 0))).choice()))
+                memo.put(key, kept)
+            chosen = Parser(ctx, kept).parse_attribute()
+            assert isinstance(chosen, DictionaryAttr), "memos are written here only"
+            given |= chosen.data
             _free(alone)
-            job.program.attributes[CHAINS] = chains_attribute(plan.chains)
-            if prefetch != Prefetch():
-                job.program.attributes[PREFETCH] = prefetch.attribute
-
-
-def _is_before_prefetching(item: tuple[str, ModulePass]) -> bool:
-    return not isinstance(item[1], NpuPrefetchConstantsPass)
-
-
-def _error_of(call: Callable[[], None]) -> OdcError | None:
-    """Return the error that ``call`` raises, or None."""
-    try:
-        call()
-    except TimeLimitError:
-        raise
-    except OdcError as error:
-        return error
-    return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A choice with the cycles of its program; ``ready``: the module before constants are prefetched."""
+    """A choice with cycles and arena of its program; ``ready``: the module before constants are prefetched."""
 
-    plan: StripePlan
+    plan: TrialPlan
     prefetch: Prefetch
     cycles: int
+    arena_bytes: int
     ready: ModuleOp
 
 
 @dataclass
 class _Trials:
-    """Trials of plans for ``lowered``, a module with one program of tensor operations."""
+    """Trials of plans for ``lowered``, a module with one program of tensor operations.
+
+    ``planner``: of stripes for about ``room`` bytes of tensors, None if the tensors fit and may stay whole.
+    """
 
     context: Context
     lowered: ModuleOp
     job: TargetedProgram
-    planner: StripePlanner
-    tried: set[StripePlan] = field(default_factory=set)
+    planner: StripePlanner | None
+    room: int
+    tried: set[Hashable] = field(default_factory=set)  # plans, these with tiles, and with copies of constants
     instructions: int = 0  # of the programs tried
+    fewest: float = math.inf  # cycles of these
 
-    def fastest(self, room: int) -> tuple[StripePlan, Prefetch]:
-        """Return the choice with the fastest program found, of plans for about ``room`` bytes of tensors."""
-        plans = self.planner.front
-        first = next((k for k, plan in enumerate(plans) if plan.arena_bytes <= room), len(plans) - 1)
-        place, best = self._fitting(plans, first)
-        if best is None:
-            return plans[place], Prefetch()
-        # Plans for more memory than there is, as far as they turn out to fit; then for less: room for constants.
-        best = self._better(best, plans[:first][::-1])
-        best = self._better(best, plans[place + 1 :])
-        if plans[-1] not in self.tried:  # its stripes may stay in the tile buffer, which no estimate says
-            best = self._better(best, plans[-1:])
-        if self.job.memory == "flash":
+    def __post_init__(self) -> None:
+        self.thrifty = self.job.choice.prefer == "memory"
+        self.passes = list(pipelines.passes_until(SCHEDULED, after=LOWERED))[1:]
+
+    def choice(self) -> dict[str, Attribute]:
+        """Return the attributes of the best program found; of the one for the least memory if none fits."""
+        best = self._whole() if self.planner is None else self._striped(self.planner.front)
+        if isinstance(best, TrialPlan):
+            return best.attributes
+        # The best machine with less or more of something else may be better still.
+        for _ in range(2 if self.job.choice.prefer == FEWEST_CYCLES else 0):
+            stripes, known = best.plan
+            plans = [TrialPlan(stripes, (*known, scale)) for scale in MACHINES if scale[0] not in dict(known)]
+            best = self._better(best, plans, misses=len(plans))
+            if best.plan.machine == known:
+                break
+        if self.job.memory == "flash" and not self.thrifty:
             best = self._prefetched(best)
         _free(best.ready)
-        return best.plan, best.prefetch
+        attributes = best.plan.attributes
+        return attributes if best.prefetch == Prefetch() else attributes | {PREFETCH: best.prefetch.attribute}
+
+    def _whole(self) -> _Trial | TrialPlan:
+        """Try the program without stripes; if it has none, the passes that follow say why."""
+        found = self._cut(TrialPlan())
+        return found if isinstance(found, _Trial) else TrialPlan()
+
+    def _striped(self, plans: Sequence[StripePlan]) -> _Trial | TrialPlan:
+        """Return the best of ``plans``, each for less memory than the one before; the last one if none fits."""
+        first = next((k for k, plan in enumerate(plans) if plan.arena_bytes <= self.room), len(plans) - 1)
+        place, best = self._fitting(plans, first)
+        if best is None:
+            return TrialPlan(plans[place])
+        # Plans for more memory than there is, as far as they turn out to fit; then for less: room for constants.
+        best = self._better(best, map(TrialPlan, plans[:first][::-1]))
+        if self.thrifty:
+            return self._better(best, _ladder(plans, place))
+        best = self._better(best, map(TrialPlan, plans[place + 1 :]))
+        return self._better(best, _ladder(plans, place), misses=len(plans))
 
     def _fitting(self, plans: Sequence[StripePlan], first: int) -> tuple[int, _Trial | None]:
         """Return place and trial of the first plan from ``first`` on that fits; of the last plan None if none does."""
         for place in range(first, len(plans)):
-            found = self._cut(plans[place])
+            found = self._cut(TrialPlan(plans[place]))
             if isinstance(found, _Trial):
                 return place, found
-            if not isinstance(found, AllocationError):
+            if found is not None and not isinstance(found, AllocationError):
                 raise found
         return len(plans) - 1, None
 
-    def _better(self, best: _Trial, plans: Iterable[StripePlan]) -> _Trial:
+    def _better(self, best: _Trial, plans: Iterable[TrialPlan], misses: int = MISSES) -> _Trial:
         """Return the best of ``best`` and these plans, until some in a row do not help."""
-        misses = 0
+        missed = 0
         for plan in plans:
-            if misses == MISSES or self.instructions > INSTRUCTIONS:
+            if missed == misses or self.instructions > INSTRUCTIONS:
                 break
-            before, best = best, _faster(best, self._cut(plan))
-            misses = misses + 1 if best is before else 0
+            if plan in self.tried:
+                continue
+            before, best = best, self._preferred(best, self._cut(plan))
+            missed = missed + 1 if best is before else 0
         return best
 
-    def _cut(self, plan: StripePlan) -> _Trial | OdcError:
-        """Try a plan; return the error where it has no program."""
-        tell(self.context, "npu-sched: trying a plan of stripes")
+    def _cut(self, plan: TrialPlan) -> _Trial | OdcError | None:
+        """Try a plan; return the error where it has no program, None where it has been tried by another name."""
+        tell(self.context, "npu-sched: trying a plan")
         self.tried.add(plan)
         module = clone_module(self.lowered)
-        for program in programs(module).values():
-            program.attributes[CHAINS] = chains_attribute(plan.chains)
-        passes = takewhile(_is_before_prefetching, pipelines.passes_until(SCHEDULED, after=LOWERED))
-        if failed := _error_of(partial(pipelines.run_passes, self.context, module, passes)):
-            _free(module)
-            return failed
-        found = self._finished(plan, module, Prefetch())
+        (program,) = programs(module).values()
+        program.attributes.update(plan.attributes)
+        begin = [*takewhile(_is_not(NpuLowerToTilesPass), self.passes)]
+        ready = [*takewhile(_is_not(NpuPrefetchConstantsPass), self.passes)]
+        found: _Trial | OdcError | None = self._run(module, begin)
+        if found is None:
+            tiles = plan.stripes, tuple(tuple(op.attributes.items()) for op in program.block.ops)
+            if tiles not in self.tried:
+                found = self._run(module, ready[len(begin) :]) or self._finished(plan, module, Prefetch())
+            self.tried.add(tiles)
         if not isinstance(found, _Trial):
             _free(module)
         return found
 
-    def _finished(self, plan: StripePlan, ready: ModuleOp, prefetch: Prefetch) -> _Trial | OdcError:
-        """Simulate the program that ``ready``, which is kept, becomes."""
-        from odc_mlir.emitter.program import emit_program  # most programs fit, and need no simulator
+    def _run(self, module: ModuleOp, passes: Sequence[StagedPass]) -> OdcError | None:
+        """Run passes; return the error that one raises."""
+        try:
+            pipelines.run_passes(self.context, module, passes)
+        except TimeLimitError:
+            raise
+        except OdcError as error:
+            return error
+        return None
+
+    def _finished(self, plan: TrialPlan, ready: ModuleOp, prefetch: Prefetch) -> _Trial | OdcError | None:
+        """Simulate the program that ``ready``, which is kept, becomes; None if it takes too long."""
+        from odc_mlir.emitter.program import emit_program  # large programs that fit need no simulator
         from odc_mlir.simulator.program import load
         from odc_mlir.simulator.run import simulate
 
         module = clone_module(ready)
-        for program in programs(module).values():
-            self.instructions += len(program.block.ops)
-            program.attributes[PREFETCH] = prefetch.attribute
-        rest = dropwhile(_is_before_prefetching, pipelines.passes_until(SCHEDULED, after=LOWERED))
+        (program,) = programs(module).values()
+        program.attributes[PREFETCH] = prefetch.attribute
+        first, *rest = dropwhile(_is_not(NpuPrefetchConstantsPass), self.passes)
         try:
-            if failed := _error_of(partial(pipelines.run_passes, self.context, module, rest)):
+            if failed := self._run(module, [first]):
                 return failed
-            (program,) = programs(module).values()
+            copies = plan, *((k, *op.properties.values()) for k, op in enumerate(program.block.ops) if _copies(op))
+            if copies in self.tried:
+                return None
+            self.tried.add(copies)
+            self.instructions += len(program.block.ops)
+            if failed := self._run(module, [item for item in rest if _is_not(NpuVerifyMemoryPass)(item)]):
+                return failed
             loaded = load(emit_program(program, self.job.target, self.job.memory), target=self.job.target)
-            return _Trial(plan, prefetch, simulate(loaded, execute=False).counters.cycles, ready)
+            most = None if self.fewest == math.inf else int(self.fewest * (SLOWDOWN if self.thrifty else 1))
+            cycles = simulate(loaded, execute=False, cycle_limit=most).counters.cycles
+            self.fewest = min(self.fewest, cycles)
+            return _Trial(plan, prefetch, cycles, loaded.container.arena_bytes, ready)
+        except SimulationError:
+            return None
         finally:
             _free(module)
 
     def _prefetched(self, best: _Trial) -> _Trial:
         """Return the best of ``best`` and other ways to use the room that its tensors leave for constants."""
-        plan, ready, limit = best.plan, best.ready, self.job.sram_bytes
-        others = [Prefetch("all")]
-        step = math.floor(math.log(limit, LIMIT_STEP))
-        others += [Prefetch(sram_limit=int(LIMIT_STEP ** (step - k))) for k in range(MISSES)]
+        plan, ready = best.plan, best.ready
+        most = best.arena_bytes if self.planner is None else self.job.sram_bytes
+        step = math.floor(math.log(max(most, 1), LIMIT_STEP))
+        others = [Prefetch("rest"), *([] if self.planner is None else [Prefetch("all")])]
+        others += [Prefetch(sram_limit=int(LIMIT_STEP ** (step - k))) for k in range(LIMITS)]
         for prefetch in others:
             if self.instructions <= INSTRUCTIONS:
-                best = _faster(best, self._finished(plan, ready, prefetch))
+                best = self._preferred(best, self._finished(plan, ready, prefetch))
         return best
 
+    def _preferred(self, best: _Trial, found: _Trial | OdcError | None) -> _Trial:
+        """Return the better one; the other, which may be large, is freed."""
+        if not isinstance(found, _Trial):
+            return best
+        better = found.cycles < best.cycles
+        if self.thrifty and best.cycles <= SLOWDOWN * found.cycles:
+            better = (found.arena_bytes, found.cycles) < (best.arena_bytes, best.cycles)
+        taken, left = (found, best) if better else (best, found)
+        if left.ready is not taken.ready:
+            _free(left.ready)
+        return taken
 
-def _faster(best: _Trial, found: _Trial | OdcError) -> _Trial:
-    """Return the faster one; the other, which may be large, is freed."""
-    if not isinstance(found, _Trial):
-        return best
-    taken, left = (found, best) if found.cycles < best.cycles else (best, found)
-    if left.ready is not taken.ready:
-        _free(left.ready)
-    return taken
+
+def _is_not(kind: type[ModulePass]) -> Callable[[StagedPass], bool]:
+    """Return whether a pass is of another kind."""
+    return lambda item: not isinstance(item[1], kind)
+
+
+def _copies(op: Operation) -> bool:
+    """Return whether an operation copies constants, or declares the buffer for that."""
+    return "live" in op.properties or isinstance(op, npu_isa.BY_MNEMONIC["copy"])
+
+
+def _ladder(plans: Sequence[StripePlan], place: int) -> Iterator[TrialPlan]:
+    """Yield plans behind ``place``, of those for a series of memory sizes that does not depend on it."""
+    last = math.inf
+    for number, plan in enumerate(plans):
+        if plan.arena_bytes <= MEMORY_STEP * last or number == len(plans) - 1:
+            last = plan.arena_bytes
+            if number > place:
+                yield TrialPlan(plan)
 
 
 def _free(module: ModuleOp) -> None:

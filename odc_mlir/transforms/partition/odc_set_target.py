@@ -31,7 +31,7 @@ class OdcSetTargetPass(ModulePass):
     """Where constants are stored at run time: flash (off-chip) or sram."""
 
     prefer: str = "performance"
-    """What to optimise: performance, memory or compile-time."""
+    """What to optimise: performance, memory, compile-time or fewest-cycles."""
 
     sram_limit: int | None = None
     """Limit on SRAM for activations and prefetched constants, in bytes; default: the capacity."""

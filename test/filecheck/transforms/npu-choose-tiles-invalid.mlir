@@ -52,3 +52,14 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   }
 }
 // CHECK: in_slots of the given tiling is 0, but that tensor is not in the tile buffer {{.*}}; give 1 or 2
+
+// -----
+
+// Another machine has percentages of the target's resources.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x4x4x8xi8>) -> tensor<1x4x4x8xi8> attributes {npu.tiled_for = {lanes = 0 : i64}} {
+    %y = npu.pool max %x kernel [1, 1] clamp(-128, 127) : tensor<1x4x4x8xi8> -> tensor<1x4x4x8xi8>
+    odc.yield %y : tensor<1x4x4x8xi8>
+  }
+}
+// CHECK: npu.tiled_for is {lanes = 0 : i64}

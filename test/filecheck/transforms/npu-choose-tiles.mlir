@@ -64,3 +64,15 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // CHECK: npu.conv {{.*}} {npu.tiling = #npu.tiling<rows = 1, cols = 24, group = 2, block = 2, k_slice = 2, in_slots = 1>}
 // CHECK-NOT: npu.resident
 // CHECK: npu.pool {{.*}} {npu.tiling =
+
+// -----
+
+// Tiles may be chosen for another machine: this one has half the port to SRAM, and larger tiles.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x32x32x16xi8>) -> tensor<1x32x32x16xi8> attributes {npu.tiled_for = {sram = 50}} {
+    %y = npu.pool max %x kernel [3, 3] pads [1, 1, 1, 1] clamp(-128, 127) : tensor<1x32x32x16xi8> -> tensor<1x32x32x16xi8>
+    odc.yield %y : tensor<1x32x32x16xi8>
+  }
+}
+// CHECK: npu.program {{.*}}16xi8> {
+// CHECK-NEXT: npu.tiling<rows = 8, cols = 16,

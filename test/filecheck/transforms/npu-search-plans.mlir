@@ -39,3 +39,33 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", sram_limit = 5800
   }
 }
 // CHECK: npu.chains = array<i64: 0, 1, 2>
+
+// -----
+
+// For the fewest cycles, programs for other machines are simulated as well: this one is faster with larger tiles.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram, prefer = "fewest-cycles">} {
+  npu.program @segment_3(%x: tensor<1x32x32x16xi8>) -> tensor<1x16x16x16xi8> {
+    %t = npu.pool max %x kernel [3, 3] pads [1, 1, 1, 1] clamp(-128, 127) : tensor<1x32x32x16xi8> -> tensor<1x32x32x16xi8>
+    %u = npu.pool max %t kernel [3, 3] pads [1, 1, 1, 1] clamp(-128, 127) : tensor<1x32x32x16xi8> -> tensor<1x32x32x16xi8>
+    %y = npu.pool max %u kernel [3, 3] stride [2, 2] pads [1, 1, 0, 0] clamp(-128, 127) : tensor<1x32x32x16xi8> -> tensor<1x16x16x16xi8>
+    odc.yield %y : tensor<1x16x16x16xi8>
+  }
+}
+// CHECK-LABEL: npu.program @segment_3
+// CHECK-SAME: attributes {npu.tiled_for = {sram = 50 : i64}}
+// DONE-LABEL: npu.program @segment_3
+// DONE-NOT: npu.tiled_for
+// DONE: npu.isa.
+
+// -----
+
+// Of programs that are about equally fast, the one in less memory is preferred.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram, prefer = memory>} {
+  npu.program @segment_4(%x: tensor<1x64x64x8xi8>) -> tensor<1x32x32x8xi8> {
+    %t = npu.pool max %x kernel [1, 1] clamp(-128, 127) : tensor<1x64x64x8xi8> -> tensor<1x64x64x8xi8>
+    %y = npu.pool max %t kernel [3, 3] stride [2, 2] pads [1, 1, 0, 0] clamp(-128, 127) : tensor<1x64x64x8xi8> -> tensor<1x32x32x8xi8>
+    odc.yield %y : tensor<1x32x32x8xi8>
+  }
+}
+// CHECK-LABEL: npu.program @segment_4
+// CHECK-SAME: npu.chains = array<i64: 0, 1,

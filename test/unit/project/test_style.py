@@ -22,7 +22,7 @@ LONGEST_FUNCTION_LINES = 90
 TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
-    "transforms/npu": 11_565,
+    "transforms/npu": 11_720,
     "quantizer": 11_430,
     "transforms/circle": 6_840,
     "transforms/native": 6_480,
@@ -49,7 +49,7 @@ LINE_BUDGETS = {
     "frontend": 910,
     "frontend/torch": 2_010,
     "explore": 830,
-    "targets": 664,
+    "targets": 682,
     "editing": 745,
     "pages": 530,
     "emitter": 505,

@@ -39,10 +39,17 @@ class TargetedProgram:
     def block(self) -> Block:
         return self.program.block
 
+    def on(self, target: Target) -> TargetedProgram:
+        """Return the program with another target."""
+        other = TargetedProgram(self.program, self.choice)
+        other.target = target
+        return other
+
     @property
     def sram_bytes(self) -> int:
         """The limit of SRAM for inputs, outputs and arena together."""
-        return self.choice.sram_limit or self.target.sram.capacity_bytes
+        capacity = self.target.sram.capacity_bytes
+        return min(self.choice.sram_limit or capacity, capacity)
 
 
 def targeted_programs(module: ModuleOp, pass_name: str) -> Iterable[TargetedProgram]:

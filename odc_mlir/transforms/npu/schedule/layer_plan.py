@@ -24,9 +24,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from xdsl.context import Context
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from odc_mlir import targets
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_program import TILED_FOR
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import FULL_RECORD_BYTES
@@ -475,12 +478,40 @@ def held_bytes(block: Block, layers: Sequence[Operation]) -> list[int]:
 def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[LayerGraph, ResidencyPlan]:
     """Return the tensor operations of a program and their plan; raise CompileError if a layer does not fit.
 
-    If the target was chosen with ``prefer = compile-time``, few plans are tried.
+    If the target was chosen with ``prefer = compile-time``, few plans are tried. A program with ``npu.tiled_for`` is
+    planned for another machine.
     """
-    quick = job.choice.prefer == "compile-time"
-    tilings = tilings_of(ctx, job.target, quick=quick)
+    quick, given = job.choice.prefer == "compile-time", job.program.attributes.get(TILED_FOR)
+    if given is None:
+        tilings = tilings_of(ctx, job.target, quick=quick)
+    else:
+        job = job.on(_machine(job.target, given))
+        tilings = Tilings(job.target, quick=quick)
     check, uncopied = partial(checkpoint, ctx), uncopied_weights(job)
     return planned_layers(layer_ops(job.block), tilings, job.memory, check, quick=quick, uncopied=uncopied)
+
+
+_ARRAY = ("macs_per_cycle", "accumulator_ports", "shapes", "depthwise_shape")
+_PORTS = ("tile_ports.read_bytes_per_cycle", "tile_ports.write_bytes_per_cycle")
+SCALED: dict[str, tuple[str, ...]] = {
+    "lanes": ("vector.requant_lanes",),
+    "sram": ("sram.bytes_per_cycle",),
+    "array": (*(f"array.{name}" for name in _ARRAY), *_PORTS, "vector.requant_lanes"),
+    "room": ("sram.capacity_bytes",),
+}
+"""Numbers of a target by the word for them in ``npu.tiled_for``."""
+
+
+def _machine(target: Target, attribute: Attribute) -> Target:
+    """Return the machine that such an attribute describes; raise CompileError for another form."""
+    data = attribute.data if isinstance(attribute, DictionaryAttr) else {"": attribute}
+    percents = {part: value.value.data for part, value in data.items() if isinstance(value, IntegerAttr)}
+    too_few = [part for part, percent in percents.items() if percent < (part != "room")]
+    if len(percents) < len(data) or not percents.keys() <= SCALED.keys() or too_few:
+        raise CompileError(f"{TILED_FOR} is {attribute}", hint=f"write percentages of some of {', '.join(SCALED)}")
+    for part, percent in percents.items():
+        target = targets.scaled(target, dict.fromkeys(SCALED[part], percent))
+    return target
 
 
 def planned_layers(

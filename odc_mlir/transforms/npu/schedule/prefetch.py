@@ -262,7 +262,7 @@ def _place(
     while waiting:
         chunk = waiting.pop()
         size = -(-chunk.size // alignment) * alignment
-        if size * CHUNKS_AT_A_TIME > sram_bytes and len(chunk.items) == 1 and not chunk.required:
+        if size * CHUNKS_AT_A_TIME > limits[0] and len(chunk.items) == 1 and not chunk.required:
             continue  # alone in the arena: nothing would arrive while it is read
         if start > pruned:  # copies come in order: ranges that end before this one matter to none that follows
             taken, pruned = [t for t in taken if t[3] >= start], start

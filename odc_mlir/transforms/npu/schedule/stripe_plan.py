@@ -32,7 +32,6 @@ LONGEST_CHAIN = 24
 BUDGETS = 16  # up to half more than the least one
 MOST_HEIGHTS = 64  # of stripes that are tried per chain
 STEP = 0.98  # of memory, at most, from one plan to the next where several are tried
-SLOWDOWN = 1.1  # of the estimate, if memory is preferred
 
 
 class Chain(NamedTuple):
@@ -126,18 +125,6 @@ class StripePlanner:
             found.append(plan)
             budget = plan.arena_bytes
         return found if found[-1].arena_bytes <= self.smallest.arena_bytes else [*found, self.smallest]
-
-    def frugal(self) -> StripePlan:
-        """Return a plan with little memory that is not much slower than the plain one."""
-        best, low, high = self.plain, self.smallest.arena_bytes, self.plain.arena_bytes
-        while high - low > high // 32:
-            middle = (low + high) // 2
-            plan = self.within(middle)
-            if plan is not None and plan.cycles <= SLOWDOWN * self.plain.cycles:
-                best, high = plan, min(middle, plan.arena_bytes)
-            else:
-                low = middle
-        return best
 
     def _plain_chain(self, number: int, needed_bytes: int = 0) -> CostedChain:
         """Return a layer that is not cut."""

@@ -530,15 +530,26 @@ def _axis_tiles(window: WindowGeometry, step: int, *, vertical: bool, ring: bool
 
 
 KIND = "tilings"
-_SOURCES = ("odc_mlir.transforms.npu.schedule", "odc_mlir.dialects", "odc_mlir.isa")
+_SOURCES = (
+    "odc_mlir.transforms.npu",
+    "odc_mlir.transforms.npu.schedule",
+    "odc_mlir.dialects",
+    "odc_mlir.isa",
+    "odc_mlir.emitter",
+    "odc_mlir.simulator",
+    "odc_mlir.simulator.engines",
+)
 
 
 class Tilings:
-    """Tilings of one target, searched once; ``quick``: only few sizes of tiles are tried."""
+    """Tilings of one target, searched once; ``quick``: only few sizes of tiles are tried.
+
+    ``memo``: results of earlier runs for the target, tilings and others.
+    """
 
     def __init__(self, target: Target, memo: Memo | None = None, *, quick: bool = False) -> None:
         self.target, self.quick = target, quick
-        self._memo = Memo() if memo is None else memo
+        self.memo = Memo() if memo is None else memo
         self._found: dict[tuple[WindowGeometry, Room, bool], tuple[TilingChoice, ...]] = {}
 
     def choices(self, window: WindowGeometry, room: Room, *, weighted: bool) -> tuple[TilingChoice, ...]:
@@ -553,18 +564,18 @@ class Tilings:
     def _looked_up(self, window: WindowGeometry, room: Room, weighted: bool) -> tuple[TilingChoice, ...]:
         """Return the tilings of an earlier run, or search now; nothing if none fits."""
         key = ",".join(str(int(value)) for value in (*astuple(window), *room, weighted))
-        if (known := _decoded(self._memo.get(key))) is not None:
+        if (known := _decoded(self.memo.get(key))) is not None:
             return known
         try:
             found = window_choices(window, self.target, room, weighted=weighted)
         except CompileError:
             found = ()
-        self._memo.put(key, [[c.cycles, c.program_bytes, c.lead, c.tiling and asdict(c.tiling)] for c in found])
+        self.memo.put(key, [[c.cycles, c.program_bytes, c.lead, c.tiling and asdict(c.tiling)] for c in found])
         return found
 
     def save(self) -> None:
         """Save the tilings for later runs."""
-        self._memo.save()
+        self.memo.save()
 
 
 def _decoded(kept: Any) -> tuple[TilingChoice, ...] | None:
@@ -593,7 +604,7 @@ def tilings_of(context: Context, target: Target, *, quick: bool = False) -> Tili
 
 @cache
 def sources_digest() -> str:
-    """Return a digest of all sources that decide about tilings, because versions are not always increased."""
+    """Return a digest of all sources that decide about the results, because versions are not always increased."""
     digest = hashlib.sha256()
     for package in _SOURCES:
         for file in sorted(resources.files(package).iterdir(), key=lambda item: item.name):
