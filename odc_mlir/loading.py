@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.formats.circle.reader import identify, read_model
-from odc_mlir.formats.package import ModelSource
+from odc_mlir.formats.package import ModelSource, is_program
 from odc_mlir.frontend import import_circle
 from odc_mlir.runtime.package import Package, model_of
 from odc_mlir.support.cloning import clone_module
@@ -26,9 +24,6 @@ from odc_mlir.universe import make_context
 # Start of a line of IR text: a value, an operation, an alias or a comment.
 _IR = re.compile(rb"^\s*(%\S+|[a-z_]\w*\.[a-z]\w*|\"[a-z_]\w*\.[a-z]\w*\"\s*\(|module|[#!]\w+\s*=|//)", re.MULTILINE)
 
-# Ends of file names in archives of ``torch.export.save``, of today and of PyTorch up to 2.7.
-_OF_PROGRAMS = ("/archive_format", "serialized_exported_program.json")
-
 
 def import_model(source: ModelSource | Package) -> ModuleOp:
     """Read a model file or package into the circle dialect and verify it; raises OdcError on any problem."""
@@ -40,7 +35,7 @@ def load(model: ModelSource | Package) -> ModuleOp:
 
     Tensors without a name, and tensors with the name of another one in their function, get new names.
     """
-    if not isinstance(model, Package) and _is_program(model):
+    if not isinstance(model, Package) and is_program(model):
         from odc_mlir.frontend.torch.importer import read_program
 
         return _imported(read_program(model))
@@ -119,19 +114,6 @@ def _head_or_bytes(source: ModelSource) -> bytes:
             return file.read(4096)
     except OSError:
         return b""
-
-
-def _is_program(source: ModelSource) -> bool:
-    """Return whether ``source`` is an archive of ``torch.export.save``."""
-    data = _head_or_bytes(source)
-    if not data.startswith(b"PK\x03\x04"):
-        return False
-    file = io.BytesIO(data) if isinstance(source, bytes | bytearray | memoryview) else source
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return any(name.endswith(_OF_PROGRAMS) for name in archive.namelist())
-    except zipfile.BadZipFile:
-        return False
 
 
 def _is_text(data: bytes) -> bool:

@@ -360,6 +360,15 @@ def _arguments(parser: argparse.ArgumentParser, common: Collection[tuple[str, st
         yield from _arguments(own, common)
 
 
+def pytorch() -> str:
+    """PyTorch's operators that the importer converts by group, and the reasons for others."""
+    from odc_mlir.frontend.torch.table import GROUPS, REASONS
+
+    stems = {group: dict.fromkeys(name.partition(".")[0] for name in rows) for group, rows in GROUPS.items()}
+    converted = [(group, code(" ".join(names))) for group, names in stems.items()]
+    return table(("group", "ATen operators"), [*converted, *((why, code(names)) for names, why in REASONS.items())])
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "cycles": cycles,
@@ -367,6 +376,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "stages": stages,
     "passes": passes,
     "operators": operators,
+    "pytorch": pytorch,
     "rewrites": rewrites,
     "npu-types": npu_types,
     "npu-rules": npu_rules,

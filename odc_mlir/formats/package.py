@@ -58,6 +58,8 @@ MODEL_NAME = "model.circle"
 # The oldest date that a zip can express: two packages of the same content are the same bytes.
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # with members, without
+# Ends of file names in archives of ``torch.export.save``, of today and of PyTorch up to 2.7.
+_IN_PROGRAMS = ("/archive_format", "serialized_exported_program.json")
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def sealed(files: PackageFiles) -> PackageFiles:
 
 
 def is_package(path: str | os.PathLike[str]) -> bool:
-    """Return whether ``path`` is a directory or a zip file, which :func:`read_package` can read.
+    """Return whether ``path`` is a package: a directory, or a zip file that is no PyTorch program.
 
     Only the first bytes decide, because some TFLite files end in a zip archive of label files.
     """
@@ -191,8 +193,19 @@ def is_package(path: str | os.PathLike[str]) -> bool:
     with suppress(OSError):
         if file.is_file():
             with file.open("rb") as stream:
-                return stream.read(4) in _ZIP_MAGICS
+                return stream.read(4) in _ZIP_MAGICS and not is_program(path)
     return file.is_dir()
+
+
+def is_program(source: ModelSource) -> bool:
+    """Return whether ``source`` is an archive of ``torch.export.save``."""
+    with (
+        suppress(OSError, ValueError, NotImplementedError, zipfile.BadZipFile),
+        io.BytesIO(source) if isinstance(source, bytes | bytearray | memoryview) else open(source, "rb") as file,
+    ):
+        if file.read(4) in _ZIP_MAGICS:
+            return any(name.endswith(_IN_PROGRAMS) for name in zipfile.ZipFile(file).namelist())
+    return False
 
 
 def read_package(path: str | os.PathLike[str]) -> PackageFiles:

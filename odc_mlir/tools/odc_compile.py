@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-compile``."""
     parser = base_parser(
         "odc-compile",
-        "Compile a model (.circle, .tflite, .mlir, nnpackage directory or zip) for an NPU, or for a processor (cpu).",
+        "Compile a model (.circle, .tflite, .mlir, .pt2, nnpackage) for an NPU, or for a processor (cpu).",
         epilog="An operator that the NPU cannot run stays on the host; the summary and the reports say why. "
         "The summary simulates one inference; -q skips it.",
         renamed={"--report-json": ("--json", always), "--emit": ("--stage", lambda value: value != _OBJECT)},

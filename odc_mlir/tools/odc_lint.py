@@ -17,7 +17,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-lint``."""
     parser = base_parser(
         "odc-lint",
-        "Find properties of a model (.circle, .tflite, .mlir, nnpackage) that cost accuracy or speed, such as "
+        "Find properties of a model (.circle, .tflite, .mlir, .pt2, nnpackage) that cost accuracy or speed, such as "
         "operators that no NPU supports. Each finding has a remedy. The model is neither changed nor run.",
         renamed={"--report-json": ("--json", always)},
     )

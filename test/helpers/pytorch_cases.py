@@ -136,8 +136,6 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "sort.default": [(distinct(3, 7),), (distinct(7, 3), 0, True), (SCALAR,)],
     "sort.stable": [(torch.tensor([2.0, 1.0, 2.0, 1.0]), {"stable": True})],
     "cumsum.default": [(X, 1), (X, -1), (whole(3, 4), 0), (truth(5), 0), (SCALAR, 0)],
-    "_cdist_forward.default": [(real(3, 4), real(5, 4), p, None) for p in (1.0, 2.0, 3.0, math.inf)],
-    "_pdist_forward.default": [(real(4, 3),), (real(4, 3), 1.0)],
     # Layers
     "convolution.default": [
         (real(2, 3, 7, 6), real(5, 3, 3, 3), real(5), [1, 1], [1, 1], [1, 1], False, [0, 0], 1),
@@ -348,5 +346,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "nonzero.default": [(torch.tensor([[0.0, 1.0], [2.0, 0.0]]),)],
     "empty.memory_format": [([0, 3],)],
     "empty_strided.default": [([0, 3], [3, 1])],
+    "empty_permuted.default": [([0, 3], [0, 1])],
     "empty_like.default": [(real(0, 3),)],
+    "grid_sampler_2d.default": [(IMAGE, real(2, 3, 4, 2, low=-1, high=1), 0, 0, False)],
 }

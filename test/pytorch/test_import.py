@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,13 @@ def test_all_that_cannot_be_converted_is_listed() -> None:
     with pytest.raises(UnsupportedError) as caught:
         odc_mlir.from_torch(Fn(function), torch.ones(2, 3))
     text = str(caught.value)
-    for part in ("aten.randn.default", "aten.rand.default", "aten._fft_r2c.default", "test_import.py:", "call eval()"):
+    for part in (
+        "aten.randn.default",
+        "aten.rand.default",
+        "aten._fft_r2c.default",
+        "test_import.py:",
+        "draw them outside",
+    ):
         assert part in text
 
 
@@ -152,3 +159,30 @@ def test_mistakes_of_the_caller() -> None:
         odc_mlir.from_torch(nn.ReLU(), torch.ones(1), via="onnx")
     with pytest.raises(ModelError, match="PyTorch cannot export the module"):
         odc_mlir.from_torch(nn.Linear(3, 2), torch.ones(1, 4))
+
+
+def test_quantised_programs_keep_their_scales() -> None:
+    """Written as PT2E writes them: codes of weights, and pairs of operators around activations."""
+    importlib.import_module("torch.ao.quantization.fx._decomposed")  # declares the operators
+    codes = torch.ops.quantized_decomposed
+    weights = torch.randint(-127, 128, (4, 3), dtype=torch.int8)
+    scales, points = torch.tensor([0.01, 0.02, 0.03, 0.04]), torch.zeros(4, dtype=torch.int64)
+
+    class Quantised(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, tensor in (("weights", weights), ("scales", scales), ("points", points)):
+                self.register_buffer(name, tensor)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rounded = codes.quantize_per_tensor(x, 0.05, 3, -128, 127, torch.int8)
+            x = codes.dequantize_per_tensor(rounded, 0.05, 3, -128, 127, torch.int8)
+            w = codes.dequantize_per_channel(self.weights, self.scales, self.points, 0, -127, 127, torch.int8)
+            return F.linear(x, w)
+
+    module, x = Quantised(), torch.randn(2, 3)
+    converted = odc_mlir.from_torch(module, x)
+    np.testing.assert_allclose(run(converted, x)[0], module(x).numpy(), rtol=1e-6)
+    text = str(converted)
+    assert "tensor<2x3x!quant.uniform<i8:f32, 0.05:3>>" in text
+    assert "!quant.uniform<i8:f32:0, {0.01, 0.02, 0.03, 0.04}>" in text

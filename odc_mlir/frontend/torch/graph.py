@@ -189,19 +189,15 @@ class Builder:
         return made
 
     def array(self, value: SSAValue) -> NDArray[Any] | None:
-        """Return the contents of a constant, None for other values."""
         return info_of(value).array() if isinstance(value.owner, ConstOp) else None
 
     def shape(self, value: SSAValue) -> Shape | None:
-        """Return the shape, with None for extents that are known only in a run."""
         return tensor_facts(value.type).shape
 
     def dtype(self, value: SSAValue) -> str:
-        """Return the element type."""
         return tensor_facts(value.type).dtype
 
     def rank(self, value: SSAValue) -> int:
-        """Return the rank."""
         return len(self.shape(value) or ())
 
     def static(self, value: SSAValue) -> tuple[int, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, NameLoc, StringAttr, i32
@@ -29,38 +31,41 @@ def torch_module() -> Any:
     return torch
 
 
+@contextmanager
+def _explained(text: str, location: str = "") -> Iterator[None]:
+    """Raise a ModelError that begins with ``text`` for errors of other libraries, which have no common base class."""
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            yield
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ModelError(f"{text}: {reason}", location=location) from error
+
+
 def exported(module: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
     """Return the program of a module, exported in evaluation mode; raise ModelError if PyTorch cannot export it."""
     torch = torch_module()
     if isinstance(module, torch.export.ExportedProgram):
         return module
-    if example_inputs is None:
-        raise OptionError("example_inputs is missing", hint="give a tuple of tensors that the module accepts")
+    if example_inputs is None or not isinstance(module, torch.nn.Module):
+        text = "example_inputs is missing" if example_inputs is None else f"a {type(module).__name__} is no module"
+        raise OptionError(text, hint="give a torch.nn.Module, and a tuple of tensors that it accepts")
     arguments = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
-    training = bool(module.training)
+    modes = {part: part.training for part in module.modules()}
     try:
-        with _quiet(), torch.no_grad():
+        with _explained("PyTorch cannot export the module"), torch.no_grad():
             return torch.export.export(module.eval(), arguments, dynamic_shapes=dynamic_shapes)
-    except Exception as error:  # errors of torch.export have no common base class
-        text = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(f"PyTorch cannot export the module: {text}") from error
     finally:
-        module.train(training)
+        for part, mode in modes.items():
+            part.training = mode
 
 
 def read_program(source: Any) -> Any:
     """Return the program in a file of ``torch.export.save``; raise ModelError if PyTorch cannot read it."""
-    import io
-
     torch = torch_module()
-    file = io.BytesIO(source) if isinstance(source, bytes | bytearray | memoryview) else os.fspath(source)
-    try:
-        with _quiet():
-            return torch.export.load(file)
-    except Exception as error:  # errors of torch.export have no common base class
-        text = " ".join(str(error).split()) or type(error).__name__
-        place = file if isinstance(file, str) else ""
-        raise ModelError(f"PyTorch cannot read the program: {text}", location=place) from error
+    is_bytes = isinstance(source, bytes | bytearray | memoryview)
+    with _explained("PyTorch cannot read the program", "" if is_bytes else os.fspath(source)):
+        return torch.export.load(io.BytesIO(source) if is_bytes else os.fspath(source))
 
 
 def convert_with_tico(program: Any) -> bytes:
@@ -69,26 +74,19 @@ def convert_with_tico(program: Any) -> bytes:
         import tico
     except ImportError:
         raise OptionError("via='tico' needs TICO", hint="pip install tico") from None
-    try:
+    with _explained("TICO cannot convert the module"):
         return bytes(tico.convert_from_exported_program(program).circle_binary)
-    except Exception as error:  # errors of TICO have no common base class
-        text = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(f"TICO cannot convert the module: {text}") from error
-
-
-def _quiet() -> Any:
-    """Return a context without PyTorch's warnings about its own code."""
-    return warnings.catch_warnings(action="ignore")
 
 
 def import_program(program: Any) -> ModuleOp:
     """Return the verified module of an exported program; raise UnsupportedError with all that has no equivalent."""
     torch = torch_module()
-    with _quiet(), torch.no_grad():
+    with warnings.catch_warnings(action="ignore"), torch.no_grad():
         table = torch.export.default_decompositions()
-        kept = {target for target in table if str(target).removeprefix("aten.") in ROWS}
-        for target in kept:
+        for target in [target for target in table if str(target).removeprefix("aten.") in ROWS]:
             table.pop(target)
+        for target, way in torch._decomp.get_decompositions([torch.ops.aten.grid_sampler_2d]).items():
+            table[target] = way
         module = _Importer(program.run_decompositions(table)).module()
     verify_module(module, Positions())
     return module

@@ -109,16 +109,21 @@ def convolution(
     if transposed:
         made = _transposed(g, image, weight, bias, windows, extra, groups)
     else:
-        made = (_volume if rank == 3 else _forward)(g, image, weight, bias, windows, groups)
+        made = _forward(g, image, weight, bias, windows, groups)
     result = channels_first(g, made)
     return g.reshape(result, [*g.dims(result)[:2], g.dim(result, 3)]) if rank == 1 else result
 
 
 def _forward(g: Builder, image: V, weight: V, bias: V | None, windows: ImageWindows, groups: int) -> Any:
-    same = windows.are_same((g.shape(image) or ())[1:-1])
+    is_volume = len(windows.taps) == 3
+    same = not is_volume and windows.are_same((g.shape(image) or ())[1:-1])
     image = image if same else padded(g, image, windows.around())
     options: dict[str, Any] = windows.options("stride_{}", windows.strides)
     options |= windows.options("dilation_{}_factor", windows.dilations) | {"padding": "same" if same else "valid"}
+    if is_volume:
+        parts = _in_groups(g, image, weight, groups)
+        made = [g("CONV_3D", part, g.transpose(filters, [2, 3, 4, 1, 0]), **options) for part, filters in parts]
+        return _affine(g, _joined(g, made), None, bias)
     channels, depth = g.static(weight)[:2]
     name, order = "CONV_2D", [0, 2, 3, 1]
     if groups > 1 and depth == 1:
@@ -143,15 +148,6 @@ def _joined(g: Builder, parts: Sequence[V]) -> V:
     return parts[0] if len(parts) == 1 else g("CONCATENATION", *parts, axis=g.rank(parts[0]) - 1)
 
 
-def _volume(g: Builder, image: V, weight: V, bias: V | None, windows: ImageWindows, groups: int) -> Any:
-    options = windows.options("stride_{}", windows.strides) | windows.options("dilation_{}_factor", windows.dilations)
-    made = [
-        g("CONV_3D", part, g.transpose(filters, [2, 3, 4, 1, 0]), padding="valid", **options)
-        for part, filters in _in_groups(g, padded(g, image, windows.around()), weight, groups)
-    ]
-    return _joined(g, made) if bias is None else g("ADD", _joined(g, made), bias)
-
-
 def _transposed(
     g: Builder, image: V, weight: V, bias: V | None, windows: ImageWindows, extra: Ints, groups: int
 ) -> Any:
@@ -169,15 +165,16 @@ def _transposed(
     extents = wanted if same else extents
     name, order = ("CONV_3D_TRANSPOSE", [2, 3, 4, 1, 0]) if rank == 3 else ("TRANSPOSE_CONV", [1, 2, 3, 0])
     options: dict[str, Any] = windows.options("stride_{}", windows.strides)
+    inside = [bias] if bias is not None and groups == 1 else []
     made = []
     for part, filters in _in_groups(g, image, weight, groups):
         shape = g.ints([g.dim(image, 0), *extents, g.static(filters)[1]])
         filters, padding = g.transpose(filters, order), "same" if same else "valid"
-        made.append(g(name, shape, filters, part, dtype="float32", padding=padding, **options))
+        made.append(g(name, shape, filters, part, *inside, dtype="float32", padding=padding, **options))
     result = _joined(g, made)
     if extents != wanted:
         result = g("SLICE", result, [0, *windows.pads, 0], [-1, *wanted, -1])
-    return result if bias is None else g("ADD", result, bias)
+    return result if bias is None or inside else g("ADD", result, bias)
 
 
 def _pooled(g: Builder, x: V, rank: int, pool: Callable[[V], V]) -> Any:
@@ -488,13 +485,13 @@ def _interpolation(mode: str, old: int, new: int, corners: bool, scale: float | 
 ROWS: Mapping[str, Pattern] = rows(
     ("convolution", convolution),
     ("max_pool2d_with_indices max_pool3d_with_indices", max_pool),
-    ("avg_pool1d avg_pool2d avg_pool3d", average_pool),
-    ("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d", adaptive_average),
+    ("avg_pool2d avg_pool3d", average_pool),
+    ("adaptive_avg_pool2d adaptive_avg_pool3d", adaptive_average),
     ("_adaptive_avg_pool2d _adaptive_avg_pool3d", adaptive_average),
-    ("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", adaptive_maximum),
+    ("adaptive_max_pool2d adaptive_max_pool3d", adaptive_maximum),
     ("linear", linear),
     ("mm bmm matmul", product),
-    ("addmm baddbmm", add_product),
+    ("addmm", add_product),
     ("scaled_dot_product_attention", attention),
     ("_native_batch_norm_legit_no_training", batch_norm),
     ("native_layer_norm", layer_norm),

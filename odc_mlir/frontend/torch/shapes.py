@@ -60,22 +60,9 @@ def concatenate(g: Builder, tensors: Sequence[V], dim: int = 0) -> Any:
     return parts[0] if len(parts) == 1 else g("CONCATENATION", *parts, axis=dim % g.rank(parts[0]))
 
 
-def stack(g: Builder, tensors: Sequence[V], dim: int = 0) -> Any:
-    """Join tensors along a new axis."""
-    parts = [g.cast(part, g.out_dtype) for part in tensors]
-    return g("PACK", *parts, values_count=len(parts), axis=dim % (g.rank(parts[0]) + 1))
-
-
 def split(g: Builder, x: V, sizes: Ints, dim: int = 0) -> Any:
     """Cut a tensor into parts."""
     parts = g("SPLIT_V", x, sizes, g.number(dim % g.rank(x), "int32"), num_splits=len(sizes), results=len(sizes))
-    return parts if isinstance(parts, tuple) else (parts,)
-
-
-def unbind(g: Builder, x: V, dim: int = 0) -> Any:
-    """Take an axis apart."""
-    count = g.static(x)[dim]
-    parts = g("UNPACK", x, num=count, axis=dim % g.rank(x), results=count)
     return parts if isinstance(parts, tuple) else (parts,)
 
 
@@ -113,18 +100,6 @@ def select(g: Builder, x: V, dim: int, index: Extent) -> Any:
     return g.reshape(row, dims)
 
 
-def roll(g: Builder, x: V, shifts: Ints, dims: Ints = ()) -> Any:
-    """Move elements along axes in a circle."""
-    if not dims:
-        return g.reshape(roll(g, g.reshape(x, [-1]), shifts, [0]), g.dims(x))
-    for shift, dim in zip(shifts, dims, strict=True):
-        size = g.static(x)[dim]
-        if size and shift % size:
-            parts = (cut(g, x, dim, size - shift % size), cut(g, x, dim, 0, size - shift % size))
-            x = g("CONCATENATION", *parts, axis=dim % g.rank(x))
-    return x
-
-
 def repeat(g: Builder, x: V, repeats: Extents) -> Any:
     """Repeat along axes."""
     x = g.reshape(x, [1] * (len(repeats) - g.rank(x)) + g.dims(x))
@@ -146,26 +121,12 @@ def pad(g: Builder, x: V, pads: Ints, value: float = 0) -> Any:
     return padded(g, x, [(max(low, 0), max(high, 0)) for low, high in pairs], value)
 
 
-def pad_repeated(g: Builder, x: V, pads: Ints) -> Any:
-    """Pad with the elements at the border."""
-    for axis, (low, high) in enumerate(_pairs(g.rank(x), pads)):
-        size = g.static(x)[axis]
-        if low or high:
-            x = g("GATHER", x, np.clip(np.arange(-low, size + high), 0, size - 1).astype(np.int32), axis=axis)
-    return x
-
-
 def filled(g: Builder, size: Extents, value: float = 0, **options: Any) -> Any:
     """Return a tensor of one number; memory that is not set is zero here."""
     number = g.number(value, g.out_dtype)
     if not all(isinstance(extent, int) for extent in size):
         return g("FILL", g.ints(size), number, dtype=g.out_dtype)
     return g.constant(np.full(size, g.array(number), DTYPES[g.out_dtype].numpy))  # type: ignore[arg-type]
-
-
-def filled_like(value: float = 0) -> Pattern:
-    """Return the pattern of a tensor of one number in the shape of another."""
-    return lambda g, x, number=value, **options: filled(g, g.dims(x), number)
 
 
 def fill_tensor(g: Builder, x: V, value: V, *rest: Any) -> Any:
@@ -347,22 +308,6 @@ def unfold(g: Builder, x: V, dim: int, size: int, step: int) -> Any:
     return g.transpose(taken, [*range(axis + 1), *range(axis + 2, rank + 1), axis + 1])
 
 
-def fold(g: Builder, x: V, size: Ints, taps: Ints, dilation: Ints, padding: Ints, stride: Ints) -> Any:
-    """Add up windows at their places in an image."""
-    spans = [extent + 2 * border for extent, border in zip(size, padding, strict=True)]
-    lines = []
-    for span, tap, step, move in zip(spans, taps, dilation, stride, strict=True):
-        count = (span - step * (tap - 1) - 1) // move + 1
-        lines.append(np.add.outer(np.arange(tap) * step, np.arange(count) * move))
-    places = (lines[0][:, None, :, None] * spans[1] + lines[1][None, :, None, :]).astype(np.int32).reshape(-1, 1)
-    *batch, rows, columns = g.static(x)
-    channels = math.prod(batch) * rows // math.prod(taps)
-    flat = swap(g, g.reshape(x, [channels, math.prod(taps) * columns]))
-    made = swap(g, g("SCATTER_ND", places, flat, [math.prod(spans), channels]))
-    image = g("SLICE", g.reshape(made, [channels, *spans]), [0, *padding], [-1, *size])
-    return g.reshape(image, g.out.shape)
-
-
 def elements(g: Builder, x: V) -> Any:
     """Return the number of elements, of which an extent is known only in a run."""
     total = g.number(1, "int32")
@@ -381,14 +326,14 @@ def refuse_random(g: Builder) -> Any:
     raise UnsupportedError("random numbers differ in every run", hint="call eval() on the module")
 
 
-_SAME = "alias clone detach lift_fresh_copy contiguous dropout lift_fresh alias_copy resolve_conj"
+_SAME = "alias clone detach lift_fresh_copy contiguous dropout lift_fresh resolve_conj"
 _CHECKS = "_assert_async _assert_async.msg sym_constrain_range sym_constrain_range_for_size _assert_scalar"
 
 ROWS: Mapping[str, Pattern] = rows(
     (_SAME, lambda g, x, *rest, **options: x),
     (f"{_CHECKS} _assert_tensor_metadata", lambda g, *rest, **options: None),
     ("native_dropout", lambda g, x, p, train: refuse_random(g) if train else (x, None)),
-    ("_to_copy to.dtype to.dtype_layout type_as", lambda g, x, *rest, **options: g.cast(x, g.out_dtype)),
+    ("_to_copy to.dtype to.dtype_layout", lambda g, x, *rest, **options: g.cast(x, g.out_dtype)),
     ("copy", fill_tensor),
     ("view reshape _unsafe_view", view),
     ("unsqueeze", unsqueeze),
@@ -397,26 +342,19 @@ ROWS: Mapping[str, Pattern] = rows(
     ("transpose.int t", swap),
     ("expand", expand),
     ("cat", concatenate),
-    ("stack", stack),
     ("split_with_sizes", split),
-    ("unbind.int", unbind),
     ("slice.Tensor", cut),
     ("select.int", select),
     ("flip", lambda g, x, dims: g("REVERSE_V2", x, sorted(axis % g.rank(x) for axis in dims)) if dims else x),
-    ("roll", roll),
     ("repeat", repeat),
     ("constant_pad_nd", pad),
     (
         "reflection_pad1d reflection_pad2d reflection_pad3d",
         lambda g, x, pads: g("MIRROR_PAD", x, np.array(_pairs(g.rank(x), pads), np.int32), mode="reflect"),
     ),
-    ("replication_pad1d replication_pad2d replication_pad3d", pad_repeated),
-    ("full empty.memory_format zeros", filled),
-    ("empty_strided", lambda g, size, stride, **options: filled(g, size)),
-    ("ones", lambda g, size, **options: filled(g, size, 1)),
-    ("full_like fill.Scalar empty_like zeros_like", filled_like()),
-    ("ones_like", filled_like(1)),
-    ("fill.Tensor", fill_tensor),
+    ("full empty.memory_format", filled),
+    ("empty_strided empty_permuted", lambda g, size, stride, **options: filled(g, size)),
+    ("full_like fill.Scalar", lambda g, x, value, **options: filled(g, g.dims(x), value)),
     ("arange.start_step", arange),
     ("scalar_tensor", lambda g, value, **options: g.cast(value, g.out_dtype)),
     ("embedding", lambda g, table, indices, *rest, **options: g("GATHER", table, g.cast(indices, "int32"))),
@@ -432,7 +370,6 @@ ROWS: Mapping[str, Pattern] = rows(
     ("as_strided", as_strided),
     ("diagonal", diagonal),
     ("unfold", unfold),
-    ("col2im", fold),
     ("nonzero", lambda g, x: g.cast(g("WHERE", g.cast(x, "bool")), "int32")),
     ("sym_size.int", lambda g, x, dim: g.dim(x, dim)),
     ("sym_numel", elements),

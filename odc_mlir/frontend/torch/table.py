@@ -21,25 +21,16 @@ GROUPS: Mapping[str, Mapping[str, Pattern]] = {
 ROWS: Mapping[str, Pattern] = {name: pattern for rows in GROUPS.values() for name, pattern in rows.items()}
 """Patterns by overload, without ``aten.``."""
 
-_RANDOM = "random numbers differ in every run; draw them outside, or call eval()"
-_COMPLEX = "complex numbers; compute real and imaginary parts by matrices of sines and cosines"
-_TRAINING = "statistics of a training batch; call eval()"
-_UNKNOWN = "the size of the result depends on values; use torch.where with a fixed size"
-
 REASONS: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("rand", "randn", "randperm", "bernoulli", "multinomial", "normal", "rand_like", "randn_like"), _RANDOM
-    ),
-    **dict.fromkeys(
-        ("_fft_r2c", "_fft_c2r", "_fft_c2c", "complex", "view_as_complex", "view_as_real", "polar"), _COMPLEX
-    ),
-    **dict.fromkeys(("_native_batch_norm_legit", "native_batch_norm"), _TRAINING),
-    **dict.fromkeys(("masked_scatter", "masked_select", "unique", "unique_consecutive", "_unique2"), _UNKNOWN),
+    "rand randn randperm rand_like randn_like bernoulli multinomial": "random numbers; draw them outside",
+    "_fft_r2c _fft_c2r _fft_c2c complex view_as_complex polar": "complex numbers; multiply by sines and cosines",
+    "_native_batch_norm_legit native_batch_norm": "statistics of a training batch; call eval()",
+    "masked_scatter masked_select unique_consecutive _unique2": "a result of unknown size; use torch.where",
     "_embedding_bag": "bags of different lengths; use Embedding and a mean over a fixed length",
-    **dict.fromkeys(("sym_stride", "sym_storage_offset"), "places in memory have no meaning in a graph of values"),
-    "grid_sampler_2d": "sampling at computed places; use interpolate, or gather with fixed places",
+    "_cdist_forward _pdist_forward": "distances of all pairs; subtract with a new axis and sum",
+    "sym_stride sym_storage_offset": "places in memory; they have no meaning in a graph of values",
 }
-"""Rewrites that help, by operator without a pattern."""
+"""Why operators have no pattern, and the rewrite that helps."""
 
 _SYMBOLIC: Mapping[Callable[..., Any], str] = {
     operator.add: "ADD",
@@ -75,4 +66,5 @@ def _sized(g: Builder, name: str, a: Any, b: Any) -> SSAValue:
 
 def reason_for(target: Any) -> str:
     """Return the rewrite that helps where there is no pattern, empty if none is known."""
-    return REASONS.get(str(target).removeprefix("aten.").partition(".")[0], "")
+    stem = str(target).removeprefix("aten.").partition(".")[0]
+    return next((reason for words, reason in REASONS.items() if stem in words.split()), "")
