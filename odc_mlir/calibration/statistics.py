@@ -170,6 +170,8 @@ class Histogram:
 
     def merge(self, other: Histogram) -> None:
         """Add the counts of ``other``."""
+        if other.counts is _NOTHING:
+            return
         self.widen(other.exponent)
         if other.exponent < self.exponent:
             other = Histogram(other.exponent, other.counts)

@@ -100,7 +100,8 @@ class Folds:
         if self._model is not model or not self._statistics:
             executor, count, rollout = HostExecutor(model.graph), self.count(JUDGES), self.reference.rollout
             parts = [self.reference.samples[fold::count] for fold in range(count)]
-            records = [record(executor, part if rollout is None else rollout.with_given(part)) for part in parts]
+            shown = parts if rollout is None else map(rollout.with_given, parts)
+            records = [record(executor, part).without_histograms() for part in shown]
             others = (joined([*records[:fold], *records[fold + 1 :]]) for fold in range(count))
             self._look_at(model).extend(found.statistics() for found in others)
         return self.reference.measure(*self._without(model, recipe, self._statistics), keep=True)
@@ -199,6 +200,9 @@ class Evaluator:
         if not self.data.separate:
             parts = min(HALVES, len(self.data.held))
             model.held = [record(executor, self.data.shown(self.data.held[part::parts])) for part in range(parts)]
+        if model is not self.base:  # whose records alone are saved; of many layers histograms take gigabytes
+            for records in (model.records, *model.held):
+                records.without_histograms()
 
     def statistics_of(self, model: FloatModel) -> Statistics:
         """Return the statistics of all samples, which choose the final ranges of ``model``."""

@@ -57,7 +57,8 @@ class Examination:
         # Effects take half the model per operator: seconds of a core, and bytes of float tensors that are kept. Means
         # over eight samples rank layers.
         most_samples, most_macs, most_bytes = 8, 4 << 30, 256 << 20
-        macs = self.macs * max(len(graph.nodes) // 2, 1)
+        per_operator = 1 << 15  # products in the time that any operator takes to start
+        macs = (self.macs + per_operator * len(graph.nodes)) * max(len(graph.nodes) // 2, 1)
         nbytes = sum(value.nbytes for value in self.runs[0].values.values())
         most = max(1, min(len(samples), most_samples, most_macs // max(macs, 1), most_bytes // max(nbytes, 1)))
         for sample in samples[1:]:

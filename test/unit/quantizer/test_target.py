@@ -434,6 +434,16 @@ def test_every_operator_is_a_layer_and_conversions_are_none() -> None:
     assert names[softmax.outputs[0]] == "probs"
 
 
+@pytest.mark.parametrize(("count", "samples"), [(40, 4), (600, 1)])
+def test_many_layers_are_examined_on_fewer_samples(count: int, samples: int) -> None:
+    builder = ModelBuilder()
+    x = value = builder.tensor("x", (1, 4))
+    for number in range(count):
+        value = builder.made(f"y{number}", (1, 4), "ABS", value)
+    given = normal(np.random.default_rng(1), 4, 1, 4)
+    assert Examination(build_graph(builder.finish([x], [value])), given).samples == samples
+
+
 def test_recurrent_layers_are_examined_with_their_first_state() -> None:
     real, quantised = prepare(recurrent()[0]).graph, build_graph(export_model(made_of(recurrent, help=False).model))
     found = {layer.name: layer for layer in Examination(real, recurrent()[1][:4]).layers(quantised)}
