@@ -6,7 +6,9 @@ The page compares printed IR without locations and bytes of constants. If a modu
 
 from __future__ import annotations
 
+import base64
 import difflib
+import zlib
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +30,7 @@ from odc_mlir.transforms.common.describe import source_of
 from odc_mlir.transforms.common.rewriting import observed, unwrapped
 
 MOST_LINES, MOST_REWRITES, MOST_NODES = 4000, 200, 150
+MOST_PLAIN = 200_000  # characters about passes; more are compressed
 _CONTEXT, _LONGEST_LINE = 2, 300
 _MOST_OF_REWRITE = 60  # lines: one that gives values without names new numbers changes all lines below it
 
@@ -131,15 +134,23 @@ def render(name: str, views: Sequence[Viewer]) -> str:
         Figure("rewrites", count_text(sum(sum(step.patterns.values()) for step in steps)), "by patterns"),
         Figure("lines of IR", growth, "before and after"),
     ]
+    shown = {index: _step(step) for index, step in enumerate(steps, start=1) if step.changed}
+    if sum(map(len, shown.values())) > MOST_PLAIN:
+        shown = {index: _packed(content) for index, content in shown.items()}
     sections = [
-        Section(f"{index}. {step.name}", _step(step), _lead(step))
-        for index, step in enumerate(steps, start=1)
-        if step.changed
+        Section(f"{index}. {steps[index - 1].name}", content, _lead(steps[index - 1]))
+        for index, content in shown.items()
     ]
     unchanged = [f"{index}. {step.name}" for index, step in enumerate(steps, start=1) if not step.changed]
     sections.append(Section("Passes that changed nothing", tag("p", ", ".join(unchanged)) if unchanged else Html("")))
     note = "bytes of constants and locations left out"
     return render_page(f"Passes over {Path(name).name}", figures, sections, note=note)
+
+
+def _packed(content: Html) -> Html:
+    """Return a folded element that holds ``content`` compressed until somebody opens it (see page.js)."""
+    data = base64.b64encode(zlib.compress(content.encode(), 9)).decode()
+    return tag("details", tag("summary", "what the pass changed"), data_packed=data)
 
 
 def _lead(step: PassRun) -> str:

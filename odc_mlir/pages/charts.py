@@ -268,6 +268,9 @@ class DiagramNode:
     link: str = ""
 
 
+_NODE_CHARACTERS = 36  # kind and name, in the box of a node
+
+
 def graph(nodes: Sequence[DiagramNode], *, title: str) -> Html:
     """Draw nodes below each other, and edges from earlier nodes as arcs to their left; nothing without nodes."""
     if not nodes:
@@ -278,7 +281,8 @@ def graph(nodes: Sequence[DiagramNode], *, title: str) -> Html:
         y = place * row
         for source in sorted(set(node.feeding)):
             parts.append(_edge(left, source * row + 16, y + 2, place - source))
-        shown = node.name if len(node.name) <= 24 else f"…{node.name[-23:]}"
+        room = max(_NODE_CHARACTERS - len(node.kind), 8)
+        shown = node.name if len(node.name) <= room else f"…{node.name[1 - room :]}"
         label = tag("tspan", node.kind, style="fill:var(--ink);font-weight:600")
         style = "fill:var(--panel);stroke:var(--line)"
         parts += [

@@ -75,3 +75,12 @@ function unfold() {
 }
 window.addEventListener("hashchange", unfold);
 unfold();
+
+// Content that a page holds compressed is unpacked when its element is opened.
+for (const box of document.querySelectorAll("details[data-packed]")) {
+  box.addEventListener("toggle", async () => {
+    const bytes = Uint8Array.from(atob(box.dataset.packed), (letter) => letter.charCodeAt(0));
+    const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    box.insertAdjacentHTML("beforeend", await new Response(plain).text());
+  }, { once: true });
+}

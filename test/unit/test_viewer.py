@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import re
+import zlib
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,15 @@ def test_long_modules_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     found = view(tmp_path, MODEL, "--circle-optimize")
     assert "lines became" in found
     assert "<pre" not in found
+
+
+def test_much_text_is_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = view(tmp_path, MODEL, "--circle-optimize")
+    monkeypatch.setattr(viewer, "MOST_PLAIN", 10)
+    (packed,) = re.findall('data-packed="([^"]*)"', view(tmp_path, MODEL, "--circle-optimize"))
+    content = zlib.decompress(base64.b64decode(packed)).decode()
+    assert 'class="removed"' in content
+    assert content in plain
 
 
 def test_differences() -> None:
