@@ -44,12 +44,7 @@ Body = Callable[[argparse.Namespace], int | None]
 
 
 Renamed = Mapping[str, tuple[str, Callable[[str], bool]]]
-"""Old spellings of options: the new one, and for which values it replaces the old one."""
-
-
-def always(value: str) -> bool:
-    """Return True, for old spellings that are replaced with any value."""
-    return True
+"""Old spellings of options: the new one, and for which values it replaces the old one (``bool``: for any)."""
 
 
 def base_parser(
@@ -144,7 +139,7 @@ def current_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iter
             break
         flag, equals, value = word.partition("=")
         following = value if equals else next(iter(words[number + 1 :]), "")
-        new, applies = renamed_options(parser).get(flag, ("", always))
+        new, applies = renamed_options(parser).get(flag, ("", bool))
         if new and applies(following):
             notes[flag] = new
             yield f"{new}{equals}{value}"

@@ -6,9 +6,7 @@ EXAMPLES = """
 odc-mlir net_int8.tflite
 odc-mlir net.circle --calibration samples.npz -o out
 odc-mlir samples digits
-odc-mlir samples digits --overwrite
 odc-mlir completion bash
-odc-mlir completion zsh odc-compile
 odc-build flow.toml
 odc-build onecc.cfg --dry-run
 odc-circle operators net.circle --code CONV_2D
@@ -20,17 +18,12 @@ odc-circle resize net.circle --shapes [1,224,224,3] -o small.circle
 odc-circle resize net.tflite --shapes [4,16],[4] -o batch.tflite
 odc-circle extract net.circle --inputs relu1 --outputs relu4 -o part.circle
 odc-circle partition net.circle --part-file net.part -o parts
-odc-circle partition net.tflite --part-file net.part -o parts --overwrite
 odc-circle implant net.circle --parameter-file codes.json -o q8.circle
-odc-circle implant net.circle --parameter-file codes.json -o q8.tflite
 odc-circle requantize net.circle --to uint8 -o u8.circle
-odc-circle requantize net.tflite --to int8 -o q8.tflite
 odc-circle join prefill.circle decode.circle -o llm.circle
-odc-circle join prefill.circle decode.circle -o llm.circle --overwrite
 odc-circle store-weights llm.circle --as int4x32 -o llm4.circle
 odc-circle store-weights llm.circle --as ggml_q4_0 -o llm4.circle
 odc-circle fake-quantize q8.circle -o float.circle
-odc-circle fake-quantize q8.tflite -o float.tflite
 odc-compile net_int8.tflite -o out/package --report-html out/report.html
 odc-compile net.circle --quantize int8 --calibration samples.npz -o out/package
 odc-diff net.circle out/package
@@ -52,18 +45,13 @@ odc-package pack net.circle -o net.zip
 odc-package inspect out/package --json contents.json
 odc-package pack prefill.circle decode.circle --config settings.cfg -o llm
 odc-package unpack net.zip net
-odc-package unpack net.zip net --overwrite
 odc-package verify out/package
-odc-package verify net.zip -v
 odc-package check out/package
 odc-package check out/package --target npu-256
 odc-package rollback out/package
-odc-package rollback net.nnpackage
 odc-plugin list
 odc-plugin check npu-gen
-odc-plugin list -q
 odc-plugin rules npu-256
-odc-plugin rules npu-512
 odc-plugin check npu-gen --json checks.json
 odc-quantize net.circle --calibration samples.npz -o q8.circle
 odc-quantize net.tflite --calibration images --scheme int16 -o q16.tflite --report-html report.html
@@ -79,5 +67,7 @@ odc-sim segment-0.npu --load inputs.npz --dump outputs.npz --trace trace.json
 
 
 def examples_of(program: str) -> list[str]:
-    """Return the two best examples of a command, such as ``odc-run`` or ``odc-circle resize``."""
-    return [line for line in EXAMPLES.splitlines() if line.startswith(f"{program} ") or line == program][:2]
+    """Return the two best examples of a command, of which a subcommand may leave the second to its siblings."""
+    lines, command = EXAMPLES.split("\n"), program.partition(" ")[0]
+    own, others = ([line for line in lines if f"{line} ".startswith(f"{name} ")] for name in (program, command))
+    return list(dict.fromkeys((*own, *others)))[:2]

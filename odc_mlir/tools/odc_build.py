@@ -12,7 +12,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.start import EXIT_INTERRUPTED
-from odc_mlir.tools.common import always, base_parser, current_words, renamed_options, tool
+from odc_mlir.tools.common import base_parser, current_words, renamed_options, tool
 from odc_mlir.tools.files import Input, Output, add_input, add_output, add_overwrite, add_switch, role_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
         "odc-build",
         "Run the steps of FLOW: they import, optimise, quantise, compile, profile or package a model. Steps whose "
         "inputs, options and outputs have not changed are skipped.",
-        renamed={"--state": ("--state-file", always)},
+        renamed={"--state": ("--state-file", bool)},
     )
     text = "a .toml file, or a .cfg or workflow .json file of ONE's onecc"
     add_input(parser, "flow", metavar="FLOW", stdin=False, help=text)
@@ -113,7 +113,7 @@ def options_of(command: str, words: Sequence[str]) -> dict[str, StepOption]:
         for flag in action.option_strings:
             option = StepOption(flag, isinstance(role, Input), isinstance(role, Output), suffix, metavar == "PREFIX")
             found[flag.lstrip("-").replace("_", "-")] = option
-    old = {flag[2:]: new[2:] for flag, (new, applies) in renamed_options(parser).items() if applies is always}
+    old = {flag[2:]: new[2:] for flag, (new, applies) in renamed_options(parser).items() if applies is bool}
     return found | {name: found[new] for name, new in old.items() if new in found}
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.kinds import ARRAYS, FOLDER, MODEL, MODEL_BY_NAME, json_kind
+from odc_mlir.formats.kinds import ARRAYS, FOLDER, MODEL, MODEL_BY_NAME, OutputKind, json_kind
 from odc_mlir.formats.quantities import counted
-from odc_mlir.tools.common import Body, add_command, always, base_parser, tool
+from odc_mlir.tools.common import Body, add_command, base_parser, tool
 from odc_mlir.tools.files import add_any_reader, add_input, add_json, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = base_parser(
         "odc-circle",
         "Inspect and edit models (.circle, .tflite, .mlir, nnpackage).",
-        renamed={"--parameters": ("--parameter-file", always)},
+        renamed={"--parameters": ("--parameter-file", bool)},
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -43,9 +43,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_overwrite(listing)
 
     dump = _command(commands, "tensors", "write constants, with scales and zero points, as .npz or .h5", _tensors)
-    add_output(dump, "-o", "--output", metavar="OUT", kind=ARRAYS, required=True, help=".npz, .h5 or .hdf5")
+    _output(dump, ARRAYS, ".npz, .h5 or .hdf5")
     dump.add_argument("--name", metavar="NAME", help="only constants of this name; * and ? are wildcards")
-    add_overwrite(dump)
 
     resized = _editor(commands, "resize", "change the shapes of inputs", _resize)
     resized.add_argument("--shapes", metavar="SHAPES", required=True, help="a shape for each input, such as [1,3],[4]")
@@ -59,10 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_input(
         parts, "--part-file", metavar="FILE", required=True, help="assignment of operators to backends, in ONE's format"
     )
-    add_output(
-        parts, "-o", "--output", metavar="FOLDER", kind=FOLDER, required=True, help="folder to create for the parts"
-    )
-    add_overwrite(parts)
+    _output(parts, FOLDER, "folder to create for the parts", metavar="FOLDER")
 
     planted = _editor(commands, "implant", "set quantisation parameters of tensors", _implant)
     add_input(
@@ -83,8 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     text = "models; their names become names of signatures"
     add_input(joined, "models", metavar="MODEL.circle", nargs="+", stdin=False, help=text)
-    add_output(joined, "-o", "--output", metavar="OUT", kind=MODEL, required=True, help="joint model, .circle")
-    add_overwrite(joined)
+    _output(joined, MODEL, "joint model, .circle")
 
     summary = "store weights of fully connected layers and tables in groups of 4-bit or 8-bit codes"
     packed = _command(commands, "store-weights", summary, _store_weights)
@@ -95,8 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
         required=True,
         help="int4 in groups, or a type of GGML",
     )
-    add_output(packed, "-o", "--output", metavar="OUT", kind=MODEL, required=True, help="model, .circle")
-    add_overwrite(packed)
+    _output(packed, MODEL, "model, .circle")
 
     _editor(commands, "fake-quantize", "convert a quantised model to a float model with fake quantisation", _fake)
     return parser
@@ -108,13 +102,15 @@ def _command(commands: Any, name: str, help: str, body: Body) -> argparse.Argume
     return parser
 
 
+def _output(parser: argparse.ArgumentParser, kind: OutputKind, help: str, metavar: str = "OUT") -> None:
+    add_output(parser, "-o", "--output", metavar=metavar, kind=kind, required=True, help=help)
+    add_overwrite(parser)
+
+
 def _editor(commands: Any, name: str, help: str, edit: Edit) -> argparse.ArgumentParser:
     """Add a subcommand that writes the model that ``edit`` returns."""
     parser = _command(commands, name, help, lambda arguments: _edit(arguments, edit))
-    add_output(
-        parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, required=True, help="model: .circle or .tflite"
-    )
-    add_overwrite(parser)
+    _output(parser, MODEL_BY_NAME, "model: .circle or .tflite")
     add_any_reader(parser)
     return parser
 

@@ -18,7 +18,6 @@ from odc_mlir.tools.common import (
     UsageError,
     add_before,
     add_verify_each,
-    always,
     base_parser,
     idle_option,
     limited_time,
@@ -49,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
         "Compile a model (.circle, .tflite, .mlir, .pt2, nnpackage) for an NPU, or for a processor (cpu).",
         epilog="An operator that the NPU cannot run stays on the host; the summary and the reports say why. "
         "The summary simulates one inference; -q skips it.",
-        renamed={"--report-json": ("--json", always), "--emit": ("--stage", lambda value: value != _OBJECT)},
+        renamed={"--report-json": ("--json", bool), "--emit": ("--stage", lambda value: value != _OBJECT)},
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     add_output(

@@ -6,7 +6,7 @@ import argparse
 
 from odc_mlir.formats.kinds import json_kind
 from odc_mlir.formats.quantities import counted
-from odc_mlir.tools.common import EXIT_USER, add_time_limit, always, base_parser, tool
+from odc_mlir.tools.common import EXIT_USER, add_time_limit, base_parser, tool
 from odc_mlir.tools.files import add_input, add_json, add_overwrite, add_switch
 
 FINDINGS = json_kind("findings about a model", "findings")
@@ -19,7 +19,7 @@ def build_parser() -> argparse.ArgumentParser:
         "odc-lint",
         "Find properties of a model (.circle, .tflite, .mlir, .pt2, nnpackage) that cost accuracy or speed, such as "
         "operators that no NPU supports. Each finding has a remedy. The model is neither changed nor run.",
-        renamed={"--report-json": ("--json", always)},
+        renamed={"--report-json": ("--json", bool)},
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     add_input(

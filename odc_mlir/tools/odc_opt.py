@@ -15,11 +15,11 @@ from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, OutputKind, st
 from odc_mlir.tools import opt_passes
 from odc_mlir.tools.common import (
     EXIT_USER,
+    Renamed,
     UsageError,
     add_before,
     add_time_limit,
     add_verify_each,
-    always,
     base_parser,
     options_below,
     passes_before,
@@ -54,7 +54,7 @@ def _is_format(value: str) -> bool:
 
 
 # Stock xdsl-opt has --target FORMAT.
-RENAMED = {"--npu": ("--target", always), "--target": ("--emit", _is_format)}
+RENAMED: Renamed = {"--npu": ("--target", bool), "--target": ("--emit", _is_format)}
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.kinds import MODEL_BY_NAME, json_kind
 from odc_mlir.formats.quantities import counted
-from odc_mlir.tools.common import UsageError, always, base_parser, tool
+from odc_mlir.tools.common import UsageError, base_parser, tool
 from odc_mlir.tools.files import add_any_reader, add_input, add_json, add_output, add_overwrite, add_switch
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
         "odc-optimize",
         "Rewrite a model (.circle, .tflite, .mlir, nnpackage) into an equivalent, cheaper one.",
         epilog="Without a rewrite's flag: --O1. Exit code 1, and OUT is not written, if --verify finds a difference.",
-        renamed={"--report-json": ("--json", always)},
+        renamed={"--report-json": ("--json", bool)},
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     add_output(parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, help="rewritten model: .circle or .tflite")

@@ -42,27 +42,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="folder, or zip file if it ends with .zip",
     )
     add_input(pack, "-c", "--config", metavar="FILE", help="settings to include (config.cfg)")
-    pack.add_argument(
-        "--graph-input",
-        metavar="M:S:I",
-        action="append",
-        default=[],
-        help="an input of the package: number of the model, of its subgraph, and of the input, from 0; repeatable",
-    )
-    pack.add_argument(
-        "--graph-output",
-        metavar="M:S:I",
-        action="append",
-        default=[],
-        help="an output of the package, in the same form; repeatable",
-    )
-    pack.add_argument(
-        "--connect",
-        metavar="M:S:I=M:S:I,…",
-        action="append",
-        default=[],
-        help="connect an output of one model to inputs of others, in the same form; repeatable",
-    )
+    for flag, metavar, text in (
+        ("--graph-input", "M:S:I", "input of connected models: model, subgraph, index"),
+        ("--graph-output", "M:S:I", "output of connected models: model, subgraph, index"),
+        ("--connect", "M:S:I=M:S:I,…", "an output, and the inputs connected to it"),
+    ):
+        pack.add_argument(flag, metavar=metavar, action="append", default=[], help=text)
     add_overwrite(pack)
 
     unpack = add_command(commands, "unpack", "unpack a package into a folder", _unpack)
