@@ -55,6 +55,7 @@ function check() {
     const frame = picture.getBoundingClientRect();
     for (const item of picture.querySelectorAll('text')) {
       const box = item.getBoundingClientRect();
+      if (box.height && box.height < 9) clipped.push('svg, unreadable: ' + item.textContent.slice(0, 60));
       if (box.width && (box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1
           || box.bottom > frame.bottom + 1))
         clipped.push('svg: ' + item.textContent.slice(0, 60));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from odc_mlir.formats.quantities import count_text, size_text
 from odc_mlir.pages.markup import Html, joined, tag
@@ -235,7 +236,10 @@ def scatter(
     title: str,
     names: tuple[str, str] = ("points", "best points"),
 ) -> Html:
-    """Draw (name, x, y, highlighted) on linear axes from 0; nothing without points. ``names``: for the legend."""
+    """Draw (name, x, y, highlighted) on linear axes from 0; nothing without points. ``names``: for the legend.
+
+    A line joins highlighted points, as a Pareto front.
+    """
     if not points:
         return Html("")
     height, bottom = 300, 34
@@ -243,11 +247,27 @@ def scatter(
     parts = [
         tag("line", x1=_LEFT, x2=_WIDTH, y1=height, y2=height, class_="axis"),
         tag("line", x1=_LEFT, x2=_LEFT, y1=0, y2=height, class_="axis"),
-        tag("text", f"{labels[0]} (to {top_x:,.6g})", x=_WIDTH, y=height + 16, text_anchor="end"),
+        tag("text", f"{labels[0]} (to {top_x:,.6g})", x=_WIDTH, y=height + 31, text_anchor="end"),
         tag("text", f"{labels[1]} (to {top_y:,.6g})", x=_LEFT + 4, y=11),
     ]
-    for name, x, y, stands_out in sorted(points, key=lambda point: point[3]):
-        cx, cy = _LEFT + x / top_x * (_WIDTH - _LEFT - 10), height - y / top_y * (height - 14)
+
+    def placed(x: float, y: float) -> tuple[float, float]:
+        return _LEFT + x / top_x * (_WIDTH - _LEFT - 10), height - y / top_y * (height - 14)
+
+    for x, y in ((share * top_x, share * top_y) for share in (0.25, 0.5, 0.75)):
+        cx, cy = placed(x, y)
+        parts += [
+            tag("line", x1=f"{cx:.1f}", x2=f"{cx:.1f}", y1=14, y2=height, class_="axis"),
+            tag("line", x1=_LEFT, x2=_WIDTH, y1=f"{cy:.1f}", y2=f"{cy:.1f}", class_="axis"),
+            tag("text", f"{x:,.6g}", x=f"{cx:.1f}", y=height + 16, text_anchor="middle"),
+            tag("text", f"{y:,.6g}", x=_LEFT - 4, y=f"{cy + 4:.1f}", text_anchor="end"),
+        ]
+    front = " ".join(
+        "{:.1f},{:.1f}".format(*placed(x, y)) for _, x, y, best in sorted(points, key=itemgetter(1)) if best
+    )
+    parts.append(tag("polyline", points=front, style=f"fill:none;stroke:{colour(1)}"))
+    for name, x, y, stands_out in sorted(points, key=itemgetter(3)):
+        cx, cy = placed(x, y)
         style = f"fill:{colour(1 if stands_out else 0)};fill-opacity:{1 if stands_out else 0.45}"
         parts.append(_dot(cx, cy, 5 if stands_out else 3.5, style, f"{name}: {x:,.6g}, {y:,.6g}"))
     shown = _svg(_WIDTH, height + bottom, title, joined(parts))
