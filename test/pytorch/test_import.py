@@ -103,13 +103,24 @@ def test_changed_buffers_are_states() -> None:
             np.testing.assert_allclose(found, wanted.numpy())
 
 
-def test_sizes_may_be_known_only_in_a_run() -> None:
-    module = Fn(lambda m, x: m.parts[0](x).flatten(1) + x.shape[0], nn.Conv1d(3, 2, 3, padding=1))
-    shapes = {"inputs": ({0: torch.export.Dim("batch")},)}
-    converted = odc_mlir.from_torch(module, torch.randn(2, 3, 5), shapes)
-    for batch in (1, 4):
-        x = torch.randn(batch, 3, 5)
-        np.testing.assert_allclose(run(converted, x)[0], module(x).detach().numpy(), atol=1e-5)
+DYNAMIC = {
+    "batch": (Fn(lambda m, x: m.parts[0](x).flatten(1) + x.shape[0], nn.Conv1d(4, 2, 3, padding=1)), {0}),
+    "length": (Fn(lambda m, x: m.parts[0](x).mean(2) * torch.arange(x.shape[2]).sum(), nn.Conv1d(4, 2, 3)), {2}),
+    "two extents": (Fn(lambda m, x: x.reshape(x.shape[0] * x.shape[2], -1).sum(0)), {0, 2}),
+    "joined": (Fn(lambda m, x: torch.cat([x, torch.zeros(x.shape[0], 4, 1)], 2)), {0}),
+    "ends": (Fn(lambda m, x: x[:, :, -2:] + x[:, :, :2]), {2}),
+    "attention": (Fn(lambda m, x: m.parts[0](x, x, x)[0], nn.MultiheadAttention(6, 2, batch_first=True)), {0, 1}),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_sizes_may_be_known_only_in_a_run(name: str) -> None:
+    module, axes = DYNAMIC[name]
+    shapes = {"inputs": (dict.fromkeys(axes, torch.export.Dim.DYNAMIC),)}
+    converted = odc_mlir.from_torch(module, torch.randn(2, 4, 6), shapes)
+    for change in (1, 3):
+        x = torch.randn([size + change if axis in axes else size for axis, size in enumerate((2, 4, 6))])
+        np.testing.assert_allclose(run(converted, x)[0], module.eval()(x).detach().numpy(), atol=1e-5)
 
 
 def test_names_and_places_are_those_of_the_model() -> None:

@@ -142,7 +142,7 @@ class Builder:
             raise UnsupportedError(f"its conversion gives {self.dtype(value)} {found}, PyTorch {dtype} {wanted}")
         merged = wanted if found is None else tuple(b if a is None else a for a, b in zip(found, wanted, strict=True))
         if merged != found:
-            Rewriter.replace_value_with_new_type(value, with_shape(value.type, merged))
+            value = Rewriter.replace_value_with_new_type(value, with_shape(value.type, merged))
         owner = value.owner
         if isinstance(owner, CircleOp) and len(owner.results) == 1 and value_name(value).startswith(f"{self.name}/"):
             owner.location, value.name_hint = location, hint_of(self.name)

@@ -176,8 +176,9 @@ class _Importer:
             made = pattern(self.g, *map(self._value, node.args), **options)
             is_tensor = isinstance(made, SSAValue) and hasattr(self.g.out, "shape")
             self.values[node] = self.g.finish(made, _location(node)) if is_tensor else made
-        except OdcError as error:
-            self._problem(node, error.message, error.hint or reason_for(node.target))
+        except Exception as error:  # also for a form of the operator that its pattern does not know
+            text = error.message if isinstance(error, OdcError) else f"its conversion fails: {error}"
+            self._problem(node, text, getattr(error, "hint", None) or reason_for(node.target))
             self._undefined(node)
 
     def _undefined(self, node: Any) -> None:

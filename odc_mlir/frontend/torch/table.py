@@ -23,7 +23,7 @@ ROWS: Mapping[str, Pattern] = {name: pattern for rows in GROUPS.values() for nam
 
 REASONS: Mapping[str, str] = {
     "rand randn randperm rand_like randn_like bernoulli multinomial": "random numbers; draw them outside",
-    "_fft_r2c _fft_c2r _fft_c2c complex view_as_complex polar": "complex numbers; multiply by sines and cosines",
+    "_fft_r2c _fft_c2r _fft_c2c complex view_as_complex view_as_real polar": "complex numbers; use sines and cosines",
     "_native_batch_norm_legit native_batch_norm": "statistics of a training batch; call eval()",
     "masked_scatter masked_select unique_consecutive _unique2": "a result of unknown size; use torch.where",
     "_embedding_bag": "bags of different lengths; use Embedding and a mean over a fixed length",
