@@ -176,7 +176,6 @@ def _sqnr(noise: np.ndarray) -> tuple[float, float]:
 
 
 def coverage(draw: Callable[[], tuple[float, float]], truth: float, count: int = 60) -> float:
-    """The share of intervals that hold the truth."""
     return float(np.mean([low <= truth <= high for low, high in (draw() for _ in range(count))]))
 
 
@@ -339,7 +338,6 @@ ALONE = only("headroom")
 
 @cache
 def _layers() -> bytes:
-    """Three layers with rectifiers between them."""
     rng = np.random.default_rng(1)
     weights = [rng.normal(size=(WIDTH, WIDTH)) / np.sqrt(WIDTH / 2) for _ in range(3)]
     return dense_model(*weights, activations=("relu", "relu", "none"))
@@ -448,7 +446,6 @@ def scenes() -> Samples:
 
 @cache
 def classifier() -> tuple[bytes, Samples]:
-    """Two layers and the shares of six classes."""
     rng, builder = np.random.default_rng(6), ModelBuilder()
     x = builder.tensor("x", (1, 8))
     hidden = builder.dense("hidden", x, rng.normal(size=(16, 8)), rng.normal(size=16))
@@ -465,7 +462,6 @@ def scaled(factor: float, **options: Any) -> Quantized:
 
 @pytest.mark.parametrize("limit", [{}, {"metric": "mae", "limit": 0.5}])
 def test_a_score_that_nothing_raises_is_lost_whatever_the_limit(limit: dict[str, Any]) -> None:
-    """All errors are far below the limit, and the quantised detector never fires."""
     made = odc_mlir.quantize(detector(), calibration=scenes(), help=False, **limit)
     problem, never = made.verdict["problems"]
     assert never.startswith("scores of output 'score' are 0.5 at most on any input")
@@ -538,7 +534,6 @@ def test_what_is_explained_is_the_part_of_the_variance() -> None:
 
 @pytest.mark.parametrize("spread", [1.0, 1e-2])
 def test_columns_of_samples_nearly_alike_are_no_units_of_their_own(spread: float) -> None:
-    """Outputs that hardly vary seem to have columns of several sizes."""
     builder, rng = ModelBuilder(), np.random.default_rng(6)
     x = builder.tensor("x", (1, 8))
     y = builder.dense("y", x, rng.normal(size=(4, 8)) * [[1], [10], [100], [1000]], np.zeros(4))

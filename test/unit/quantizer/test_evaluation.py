@@ -258,7 +258,6 @@ def _given(net: FloatNet, scores: SSAValue, mask: SSAValue) -> Any:
 
 
 def _of_shown(net: FloatNet, scores: SSAValue, shown: SSAValue) -> Any:
-    """Ones are shown."""
     return net.add("ADD", scores, _hidden(net, shown, -1e9))
 
 

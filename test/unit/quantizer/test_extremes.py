@@ -127,7 +127,6 @@ def _model(form: Form, count: int = COUNT) -> tuple[bytes, Samples]:
 
 
 def _verdict(model: bytes, samples: Samples, **options: Any) -> dict[str, Any]:
-    """The verdict, by default without help."""
     plain = {} if options.get("help") else {"help": False, "mixed": "off"}
     return odc_mlir.quantize(model, calibration=samples, **plain | options).verdict
 
@@ -169,7 +168,6 @@ def test_a_sample_that_a_kernel_refuses_is_one_that_is_missed() -> None:
 
 
 def _parted(model: bytes, samples: Samples) -> tuple[Samples, Samples]:
-    """Samples for which the float model has numbers, and others."""
     has = [bool(np.isfinite(odc_mlir.run(model, sample)[0]).all()) for sample in samples]
     return tuple([s for s, found in zip(samples, has, strict=True) if found is wanted] for wanted in (True, False))
 
@@ -483,7 +481,6 @@ def layer(name: str, seed: int, weights: float, *, is_limited: bool = True) -> b
 
 
 def dense(rng: np.random.Generator, sizes: tuple[int, ...], spreads: tuple[float, ...], bias: float) -> bytes:
-    """Fully connected layers of such sizes, whose weights and biases are that large."""
     drawn = [
         (spread * rng.normal(size=shape), bias * rng.normal(size=shape[0]))
         for spread, shape in zip(spreads, zip(sizes[1:], sizes, strict=False), strict=True)

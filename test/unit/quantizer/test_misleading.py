@@ -26,7 +26,6 @@ NAN, INF = np.nan, np.inf
 
 
 def classifier() -> tuple[bytes, Samples]:
-    """A model of six classes, and samples."""
     file, samples = without_ranges(squeeze_excite)
     return file, samples[:COUNT]
 
@@ -69,12 +68,10 @@ def _with(**options: Any) -> Case:
 
 
 def _changed(change: Callable[[np.ndarray], Any]) -> Case:
-    """Samples that are changed."""
     return lambda: {"calibration": [[change(x)] for (x,) in SAMPLES]}
 
 
 def _first(x: np.ndarray, value: float) -> np.ndarray:
-    """A sample with one other element."""
     return np.concatenate([np.full((1, 1), value, np.float32), x[:, 1:]], axis=1)
 
 
@@ -272,7 +269,6 @@ def _require_passed(model: bytes, options: dict[str, Any]) -> None:
 
 
 def verdict_of(made: tuple[bytes, Samples] = regressor(), **options: Any) -> dict[str, Any]:
-    """The verdict without help."""
     return odc_mlir.quantize(made[0], **{"calibration": made[1], "help": False, **options}).verdict
 
 

@@ -31,12 +31,10 @@ Made = tuple[bytes, list[list[np.ndarray]]]
 
 
 def quantized(made: Made, **options: Any) -> Quantized:
-    """A model quantised with nothing but normalisation to help."""
     return odc_mlir.quantize(made[0], calibration=made[1], **{**PLAIN, **options})
 
 
 def both(made: Made, **options: Any) -> tuple[Quantized, Quantized]:
-    """A model quantised without and with normalisation."""
     return quantized(made, normalize="off", **options), quantized(made, **options)
 
 
@@ -246,7 +244,6 @@ def test_what_was_given_is_said_to_keep_outputs_as_they_are(option: str, value: 
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("mixed", ["off", "auto"])
 def test_a_layer_whose_outputs_are_normalised_has_the_precision_asked_for(moved: bool, mixed: str) -> None:
-    """It is the layer that has it, not what gives columns their units under its name."""
     model, name = net_of(*((1, 2, 2) if moved else ()))
     made = quantized(model, mixed=mixed, overrides={name: "int16x8"}, normalize="outputs")
     kept = quantized(model, mixed=mixed, overrides={name: "float"}, min_coverage=0.0)
@@ -325,7 +322,6 @@ def test_columns_along_another_axis_keep_their_units(layout: str) -> None:
 
 @pytest.mark.parametrize("answers", [[(300.0, 0.01)], [(0.0, 1e-6), (300.0, 0.01), (1e5, 1e5)]])
 def test_single_columns_far_from_zero_get_their_offset_behind_the_codes(answers: list[tuple[float, float]]) -> None:
-    """Outputs of one column each: where it lies, and how much it varies."""
     rng, builder = np.random.default_rng(6), ModelBuilder()
     x = builder.tensor("x", (1, 6))
     found = [

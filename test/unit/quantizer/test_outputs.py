@@ -71,7 +71,6 @@ HEADS = {
 
 
 def _quantized(*names: str, **options: Any) -> tuple[dict[str, Any], np.ndarray]:
-    """The verdict, and the share of samples for which each output has its largest element where the float model has."""
     file = _model(*names)
     made = odc_mlir.quantize(file, calibration=SAMPLES, help=False, **options)
     circle = made.to_circle()
@@ -167,7 +166,6 @@ def scenes(large: int) -> Samples:
 
 
 def detecting(file: bytes, samples: Samples, **options: Any) -> tuple[Quantized, float]:
-    """The quantised detector, and its largest score on what is to be detected."""
     made = odc_mlir.quantize(file, calibration=samples, **{"help": False, **options})
     return made, max(float(odc_mlir.run(made.to_circle(), x)[0].max()) for x in scenes(2))
 
@@ -232,7 +230,6 @@ RNG = np.random.default_rng(7)
 
 
 def axis_of(values: np.ndarray, known: bool | None = None) -> int:
-    """The axis of the columns of samples [samples, *output]."""
     return columns_of(list(values.astype(np.float32)), lambda _: known)[0].axis
 
 
@@ -418,7 +415,6 @@ def test_small_columns_keep_codes() -> None:
 
 @cache
 def _rates() -> bytes:
-    """A rate, the exponential of a small network of the input."""
     builder, rng = ModelBuilder(), np.random.default_rng(1)
     x = builder.tensor("x", (1, 8))
     hidden = builder.dense("y0", x, rng.normal(size=(16, 8)) / np.sqrt(8), fused_activation_function="relu")
@@ -470,7 +466,6 @@ def _scored(kinds: Sequence[str]) -> tuple[ModuleOp, dict[str, str]]:
 
 
 def _seen_scores(largest: float) -> TensorStatistics:
-    """A third of the samples has so large a score."""
     return TensorStatistics.of_extremes(np.zeros(16), np.array([0.5] * 10 + [largest] * 6))
 
 

@@ -439,7 +439,6 @@ def test_overrides_win_over_patterns_and_a_pattern_that_is_not_there_is_said() -
 
 
 def test_errors_that_are_known_say_where_to_look(tmp_path: Path) -> None:
-    """Nothing but the layer that the file knows is taken for what makes noise."""
     path = tmp_path / "e.json"
     path.write_text(json.dumps(one.document("m", "mpeir", {"h": 0.5, "nothing": 1.0})))
     chosen: dict[str, Any] = {"help": True, **PLAIN, "mixed": "on", "limit": 0.001, "visq_file": str(path)}
@@ -474,18 +473,3 @@ def test_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
     path.write_text(json.dumps([{"front": front, "back": "block1/expand", "type": "ScaleOnly"}]))
     with pytest.raises(OptionError, match=f"not a pair of layers that can be equalised.* '{front}' and '{back}'"):
         quantize(file, calibration=samples, help=False, equalize=str(path))
-
-
-@pytest.mark.parametrize(
-    ("chosen", "message"),
-    [
-        ({"patterns": "batchnorm"}, "unknown pattern 'batchnorm'; use layernorm or softmax"),
-        ({"patterns": "softmax", "scheme": "int16"}, "scheme 'int16' has no wider scheme for patterns"),
-        ({"visq_file": "e.json", "mixed": "off"}, "which is off; omit mixed"),
-        ({"equalize": "never"}, "unknown equalize 'never'"),
-        ({"equalize": "no_such.json"}, "cannot read the patterns"),
-    ],
-)
-def test_what_is_refused(chosen: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        _made(**chosen)

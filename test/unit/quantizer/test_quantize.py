@@ -12,9 +12,8 @@ import pytest
 
 import odc_mlir
 from helpers.float_models import attention, normal, only, rescaled_mobilenet, squeeze_excite, without_ranges
-from helpers.float_nets import FloatNet, assign, operator, run_pass
+from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder
-from helpers.quant_nets import lstm
 from odc_mlir.compiler import compile_object
 from odc_mlir.editing.parameters import fake_quantize
 from odc_mlir.errors import AccuracyError, InputError, ModelError, OptionError, UnsupportedError
@@ -28,18 +27,15 @@ from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.quantizer.quantize import Quantized, embed_ranges, quantize
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
-from odc_mlir.transforms.quant.common.ir import REASON, read_word
 
 
 @cache
 def _direct(make: Any = squeeze_excite) -> Quantized:
-    """A model quantised without help."""
     file, samples = without_ranges(make)
     return quantize(file, calibration=samples, help=False)
 
 
 def _made(make: Any = squeeze_excite, **chosen: Any) -> Quantized:
-    """A model quantised, by default without help."""
     file, samples = without_ranges(make)
     return quantize(file, **{"calibration": samples, "help": False, **chosen}) if chosen else _direct(make)
 
@@ -246,7 +242,10 @@ def test_outputs_are_named_as_in_the_float_model() -> None:
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"scheme": "int7"}, "unknown quantisation scheme 'int7'"),
+        ({"patterns": "batchnorm"}, "unknown pattern 'batchnorm'; use layernorm or softmax"),
+        ({"patterns": "softmax", "scheme": "int16"}, "scheme 'int16' has no wider scheme for patterns"),
+        ({"visq_file": "e.json", "mixed": "off"}, "which is off; omit mixed"),
+        ({"equalize": "no_such.json"}, "cannot read the patterns"),
         ({"overrides": "conv9:float"}, "no operator has a result 'conv9'"),
         ({"input_types": "z=int8"}, "the model has no input 'z'.* it has 'in0'"),
         ({"output_types": "int4"}, "unknown type 'int4' of an input or output; use one of float, quantized, int8"),
@@ -338,15 +337,6 @@ def test_a_cpu_gets_no_codes_that_object_code_lacks() -> None:
     assert on_cpu.verdict["float_reasons"] == {"y": "a scale ratio above 1 has no native kernel"}
     assert compile_object(on_cpu.model, name="net")[0]
     assert scheme_of("uint8").read_by("cpu").family == scheme_of("uint8").family, "nothing else changes"
-
-
-@pytest.mark.parametrize(("activation", "stays"), [("tanh", False), ("relu", True), ("none", True)])
-def test_cells_with_other_activations_than_tanh_stay_float(activation: str, stays: bool) -> None:
-    net = FloatNet(1)
-    module = assign(net.module(lstm(net, activation=activation)), "int8")
-    run_pass(module, "quant-propagate-params")
-    reason = read_word(operator(module, "lstm"), REASON)
-    assert (reason or "").startswith(f"its cell has the activation {activation}") is stays
 
 
 SAMPLES = [[np.random.default_rng(k).uniform(-1, 1, (1, 6, 6, 2)).astype(np.float32)] for k in range(12)]

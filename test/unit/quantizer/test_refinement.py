@@ -130,7 +130,6 @@ def test_what_is_not_asked_for_stays_and_a_second_time_changes_no_bias() -> None
 
 
 def assert_alike(a: RefinementCache, b: RefinementCache) -> None:
-    """Expect the same codes and means of both layers."""
     for found, expected in ((a.codes, b.codes), (a.means, b.means)):
         assert len(found) == 2
         assert found.keys() == expected.keys()
@@ -249,7 +248,6 @@ def cells(kind: str) -> bytes:
 
 
 def sequences(seed: int, shape: tuple[int, ...] = SEQUENCE, count: int = 32) -> Samples:
-    """Sequences whose features depend on each other."""
     random, mixing = np.random.default_rng(seed), np.random.default_rng(9).standard_normal((3, FEATURES))
     return [[(0.4 + random.standard_normal((*shape[:-1], 3)) @ mixing).astype(np.float32)] for _ in range(count)]
 
@@ -339,7 +337,6 @@ def test_candidates_are_the_same_whichever_were_built_before(room: int | None, m
 
 
 def _quantised(module: object, given: Samples, scheme: str) -> tuple[Graph, Samples]:
-    """The quantised model and the codes of samples."""
     made = odc_mlir.quantize(module, scheme=scheme, calibration=given, help=False, mixed="off")
     graph = build_graph(read_model(made.to_circle()))
     return graph, [list(map(to_codes, graph.input_infos(), sample)) for sample in given]

@@ -37,7 +37,6 @@ Samples = list[list[np.ndarray]]
 
 
 def made_of(make: Any, count: int | None = None, **options: Any) -> Quantized:
-    """A model of the helpers quantised with its first samples."""
     module, samples = make()
     return quantize(module, calibration=samples[:count], **options)
 
@@ -145,7 +144,6 @@ def test_a_budget_gives_the_most_accurate_model_within_it() -> None:
 
 
 def _chosen(made: Quantized) -> dict[str, Any]:
-    """The point of the front that was chosen."""
     return next(point for point in made.verdict["front"] if point["chosen"])
 
 
@@ -220,7 +218,6 @@ def test_a_mask_that_hides_nothing_any_more_does_not_pass() -> None:
 
 
 def _exponential(function: str = "EXP", size: float = 0.125) -> tuple[bytes, Samples]:
-    """The exponential, or another function, of a layer with weights of this size."""
     rng, builder = np.random.default_rng(0), ModelBuilder()
     x = builder.tensor("x", (1, 16))
     y = builder.dense("y", x, rng.normal(size=(16, 16)) * size)
@@ -387,7 +384,6 @@ def test_changes_that_help_too_little_alone_are_tried_together() -> None:
 
 
 def _choices(count: int, **options: Any) -> dict[str, Any]:
-    """The choices for a layer of so many samples."""
     rng = np.random.default_rng(7)
     file = dense_model(rng.normal(size=(16, 16)))
     return quantize(file, calibration=normal(rng, count, 1, 16), **options).verdict["choices"]

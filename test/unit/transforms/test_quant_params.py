@@ -349,3 +349,12 @@ def test_ranges_of_what_was_seen() -> None:
     values: Array = np.array([-1.0, 2.5], np.float32)
     seen.add(values)
     assert ranges_of({"a": seen, "b": unseen}, "minmax") == {"a": (-1.0, 2.5)}
+
+
+@pytest.mark.parametrize(("activation", "stays"), [("tanh", False), ("relu", True), ("none", True)])
+def test_cells_with_other_activations_than_tanh_stay_float(activation: str, stays: bool) -> None:
+    net = FloatNet(1)
+    module = assign(net.module(lstm(net, activation=activation)), "int8")
+    run_pass(module, "quant-propagate-params")
+    reason = read_word(operator(module, "lstm"), REASON)
+    assert (reason or "").startswith(f"its cell has the activation {activation}") is stays
