@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import re
 import shlex
@@ -113,6 +112,8 @@ def common_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _random_samples(model: str) -> list[list[Array]]:
     """Return made-up samples for ``--calibration random``, with a warning; unknown dimensions are 1."""
+    import logging
+
     from odc_mlir.formats.samples import random_inputs
     from odc_mlir.runtime.api import open_executor
     from odc_mlir.runtime.execution.graph import index_limits
