@@ -1,8 +1,7 @@
 """Candidate models: the quantised model that a recipe makes of a float model in one scheme.
 
-The ranges of outputs may get room for rare values (:func:`with_output_room`). A clipped output is an error that the
-user sees; inside a network activations saturate and other channels compensate, while the larger steps of all layers add
-up.
+The ranges of outputs may get room for rare values (:func:`with_output_room`): a clipped output is an error that the
+user sees, while inside a network other channels compensate.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.common.tensor_names import outputs_of, values_of
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.common.given import moved_to, read_given, write_given
-from odc_mlir.transforms.quant.common.ir import quantized_function
 from odc_mlir.transforms.quant.quant_absorb_pairs import QuantAbsorbPairsPass
 from odc_mlir.transforms.quant.quant_assign_params import Assignment
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
@@ -197,10 +195,7 @@ def with_output_room(
 
 def has_outputs_with_tails(module: ModuleOp, statistics: Statistics) -> bool:
     """Return whether outputs, or the values that they are made of, have tails that may need room."""
-    function = quantized_function(module)
-    if function is None:
-        return False
-    owners = (value.owner for value in _behind_layers(function, statistics))
+    owners = (value.owner for value in _behind_layers(models.main_of(module), statistics))
     return not all(isinstance(op, CircleOp) and (_moves(op) or _is_sure(op, statistics)) for op in owners)
 
 
@@ -279,8 +274,7 @@ class CandidateBuilder:
     ) -> models.Candidate:
         """Return ``model`` quantised by ``recipe``, with ranges from ``statistics``; raise OdcError.
 
-        Candidates that are kept have to be verified (:meth:`verify`). ``known``: cache of refined codes for the
-        samples.
+        ``known``: cache of refined codes for the samples. Candidates that are kept have to be verified.
         """
         plain = self.unrefined(model, recipe, statistics)
         if not (recipe.rounding or recipe.correction):

@@ -1,8 +1,6 @@
 """The quantiser's driver: from a float model and samples to the best quantised model.
 
-Help comes first (:mod:`odc_mlir.quantizer.help`), then more bits for single layers if limits are missed
-(:mod:`odc_mlir.quantizer.precisions`). The same model, data and options give the same bytes, unless ``max_seconds``
-cuts the search short.
+The same model, data and options give the same bytes, unless ``max_seconds`` cuts the search short.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from odc_mlir.calibration.recorded import FEW_RUNS, amount
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.one import read as read_visq
 from odc_mlir.quantizer.evaluator import Evaluator
-from odc_mlir.quantizer.help import CORRECTION_OF_MIXED, HelpSearch, RecipeChange
+from odc_mlir.quantizer.help import HelpSearch, RecipeChange
 from odc_mlir.quantizer.models import Candidate, FloatModel, layer_names, layers_of, precisions_in
 from odc_mlir.quantizer.policy.options import Options, PrecisionChoice, Progress
 from odc_mlir.quantizer.policy.schemes import wider_values
@@ -128,7 +126,7 @@ class Driver:
             return found
         # Corrected biases, where these help and limits still hold.
         change = RecipeChange(True, found.model, replace(found.recipe, correction=True))
-        better = choosing.tried(CORRECTION_OF_MIXED, change, found)
+        better = choosing.tried("mixed, correction", change, found)
         if better is found or self.evaluator.over_budget(better):
             return found
         if not search.takes(better):

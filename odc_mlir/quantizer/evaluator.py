@@ -1,14 +1,9 @@
 """Evaluation of candidates: measures on held-out samples, cross-validation over all samples, confidence intervals.
 
 A model has seen the samples that its ranges were chosen by; on them nothing is clipped. Cross-validation therefore
-builds models by the same recipe, each without a part of the samples, and measures each on the part it lacks.
-
-Intervals (95 %) give each of n samples a random weight, and a share of 1 / (n + 1) to unseen inputs (exponential
-weights; Learned-Miller and Thomas, "A new confidence interval for the mean of a bounded random variable", 2019). At
-best the unseen share adds no error. At worst its error follows a Pareto tail through the larger half of the observed
-errors (Hill, "A simple general approach to inference about the tail of a distribution", 1975), bounded by the signal:
-values beyond an output's range are clipped, and scores near 0 and 1, which hide errors of their logits, undecided. The
-worse end is computed with models that do not know the samples, the better end also with the model itself.
+builds models by the same recipe, each without a part of the samples, and measures each on the part it lacks. Intervals
+(95 %) give each sample a random weight, and unseen inputs a share (Learned-Miller and Thomas, 2019) whose error is zero
+at best and at worst follows a Pareto tail (Hill, 1975); see docs/quantisation.md.
 """
 
 from __future__ import annotations
@@ -37,25 +32,18 @@ from odc_mlir.quantizer.layers import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, Cov
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.models import Candidate, FloatModel, Recipe, layer_names
 from odc_mlir.quantizer.outputs import Interval, ends_of, is_measurable
+from odc_mlir.quantizer.policy import verdict as rules
 from odc_mlir.quantizer.policy.declarations import LITERT
 from odc_mlir.quantizer.policy.options import Options, Progress
 from odc_mlir.quantizer.policy.ranges import Statistics, Tail
-from odc_mlir.quantizer.policy.schemes import NARROW
-from odc_mlir.quantizer.policy.verdict import (
-    HIGHER_IS_BETTER,
-    R2_LIMIT,
-    Limit,
-    check_can_be_missed,
-    choose_limits,
-    metric_name,
-)
+from odc_mlir.quantizer.policy.schemes import NARROW, WIDE_VALUES, ladder_of
+from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, R2_LIMIT, Limit
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.quantizer.refinement import Learner, RefinementCache, layer_pairs, learn
 from odc_mlir.quantizer.samples import FEWEST_TO_SPLIT, Data
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.recording import record
-from odc_mlir.runtime.reporting.metrics import top_match
 from odc_mlir.runtime.reporting.scores import chosen_classes
 from odc_mlir.transforms.quant.quant_limit_far import limited
 
@@ -270,7 +258,7 @@ class Evaluator:
             return []
         self.say("judging on samples held back", parts)
         try:
-            return [self._folds_builder.build(model, recipe, model.without(part)) for part in range(parts)]
+            return [self._folds_builder.build(model, recipe, statistics) for statistics in model.without_parts]
         except OdcError:
             LOG.info("the model cannot be made without the samples held back", exc_info=True)
             return []
@@ -278,8 +266,14 @@ class Evaluator:
     def coverage(self, candidate: Candidate) -> Coverage:
         """Return layers, weights and products of ``candidate`` by precision."""
         if candidate.coverage is None:
-            candidate.coverage = coverage_of(candidate.graph, [np.shape(array) for array in self.data.held[0]], {})
+            shapes = [np.shape(array) for array in self.data.held[0]]
+            candidate.coverage = coverage_of(candidate.graph, shapes, {"int16": self.precision_name("int16")})
         return candidate.coverage
+
+    def precision_name(self, precision: str) -> str:
+        """Return the name of the precision of a layer without weights: int16 layers belong to int16x8 there."""
+        has_wide = WIDE_VALUES in (self.options.scheme, *ladder_of(self.options.scheme))
+        return WIDE_VALUES if precision == "int16" and has_wide else precision
 
     def examination(self, model: FloatModel) -> Examination:
         """Return the examination of the layers of ``model``."""
@@ -347,8 +341,8 @@ class Evaluator:
     def _limits(self, samples: int) -> tuple[tuple[Limit, ...], bool]:
         """Return the limits for a number of samples, and whether constant outputs would miss them."""
         options, reference = self.options, self.judging
-        scorer = reference.scorer
-        limits = choose_limits(
+        scorer, labels = reference.scorer, reference.labels
+        limits = rules.choose_limits(
             metric=options.metric,
             limit=options.limit,
             max_drop=options.max_drop,
@@ -358,14 +352,14 @@ class Evaluator:
             has_values=reference.has_values,
             has_unscored=len(reference.graph.outputs) > 1 or (scorer is not None and bool(scorer.unscored)),
             has_many_columns=scorer is not None and scorer.has_many,
-            labels=round(samples * reference.labels_of_one),
+            labels=samples if labels is None else round(samples * labels.size / len(reference.samples)),
         )
         given = {"drop"} if options.max_drop is not None else set()
         if options.metric is not None or options.limit is not None:
-            given.add("mpeir" if options.metric is None else metric_name(options.metric))
+            given.add("mpeir" if options.metric is None else rules.metric_name(options.metric))
         # Made-up inputs pass nothing, and need not vary as real ones do.
         nothing = [] if self.data.made_up else reference.constant_measures
-        if check_can_be_missed(limits, given, nothing, has_values=reference.has_values):
+        if rules.check_can_be_missed(limits, given, nothing, has_values=reference.has_values):
             return limits, True
         # Columns in several units share the range of the largest, whatever samples show of the others.
         has_units = all(map(reference.varies_in_units, range(len(reference.graph.outputs))))
@@ -469,16 +463,13 @@ _OF_ANSWERS = SHARES | {"drop"}
 # Of fewer samples than this measures count with what they may be by chance.
 FEWEST_TO_TRUST = FEWEST_TO_SPLIT
 _NORMAL = 1.96  # standard errors of 95 %
-# Tails of few errors are drawn to this index, as by so many errors.
-_INDEX, _INDEX_WEIGHT = 1.0, 2.0
 # Fewer samples than this know too little of their tail: errors are taken to be larger by this power of what is missing.
 _KNOWING, _FEW = 48, 1.5
 
 Reals = NDArray[np.float64]
 Outputs = Sequence[Sequence[Array]]
-_CutOff = tuple[
-    Reals, Reals
-]  # for each draw the clipped part of an unseen value, squared, and the square of that value
+# For each draw the clipped part of an unseen value, squared, and the square of that value.
+_CutOff = tuple[Reals, Reals]
 
 
 def intervals_of(
@@ -491,8 +482,7 @@ def intervals_of(
     """Return the interval of each measure that sums over samples; none for a single sample.
 
     ``measured``: the verdict's measures, which lie within; ``judged``: measures of models without the samples, if they
-    are others; ``itself``: measures of the model, whose outputs have the ranges ``ends``. ``of_more``: as if there were
-    so many samples like these.
+    are others; ``itself``: measures of the model, whose outputs have the ranges ``ends``.
     """
     if min(len(measured.reals), reference.measurable) < _FEWEST:
         return {}
@@ -504,15 +494,8 @@ def intervals_of(
         for metric in result.keys() & better.keys():
             (low, high), (least, most) = result[metric], better[metric]
             result[metric] = (low, max(high, most)) if HIGHER_IS_BETTER[metric] else (min(low, least), high)
-    pairs = list(zip(reference.outputs, judged.reals, strict=True))
-    agreeing = {
-        place: float(np.mean([top_match(a[place], b[place], 1, classes) if a[place].size else 1.0 for a, b in pairs]))
-        for place, classes in ((place, reference.classes(place)) for place in _numbers(reference))
-        if place in reference.answering_places
-    }
-    agreeing |= {place: float(np.mean([np.mean(a[place] == b[place]) for a, b in pairs])) for place in reference.places}
-    if measured.worst()["top1_match"] is None:  # as of outputs of one number
-        agreeing = {}
+    is_known = measured.worst()["top1_match"] is not None
+    agreeing = {place: errors.top1_match for place, errors in enumerate(judged.outputs) if is_known}
     for metric, shares in (("top1_match", agreeing), ("top1_decided", judged.decided)):
         found = reference.by_output(metric, shares)
         result |= {key: wilson(share, count) for key, share in found.items() if share is not None}
@@ -523,14 +506,6 @@ def intervals_of(
     if reference.labels is not None and reference.metric == "top1_percent":
         result["drop"] = _drops(reference, measured)
     return result
-
-
-def _numbers(reference: Reference) -> list[int]:
-    return [
-        number
-        for number, value in enumerate(reference.outputs[0])
-        if value.dtype.kind in "iuf" and number not in reference.places
-    ]
 
 
 def _ends(
@@ -547,7 +522,8 @@ def _ends(
     draws = _Draws(count)
     measurable = [number for number, outputs in enumerate(reference.outputs) if is_measurable(outputs)]
     ends: dict[str, list[Interval]] = {}
-    for place in _numbers(reference):
+    values = enumerate(reference.outputs[0])
+    for place in (i for i, value in values if value.dtype.kind in "iuf" and i not in reference.places):
         pairs = []
         for number in measurable:
             expected, found = reference.outputs[number][place], reals[number][place]
@@ -607,7 +583,8 @@ class _Draws:
             return np.asarray(np.minimum(half, most))
         tail = min(ordered.size // 2, math.ceil(math.sqrt(_KNOWING * ordered.size) / 2))
         logs = float(np.log(ordered[:tail] / ordered[tail]).sum())
-        index = (logs + power * _INDEX * _INDEX_WEIGHT) / (tail + _INDEX_WEIGHT)
+        prior, weight = 1.0, 2.0  # index that tails of few errors are drawn to, as by so many errors
+        index = (logs + power * prior * weight) / (tail + weight)
         largest = float(ordered[0])
         beyond = np.maximum(self._factor**power * largest * self._odds**-index, half)
         return np.asarray(np.minimum(beyond, max(most, largest)))

@@ -1,7 +1,6 @@
 """Execution of graphs for many samples: batches with bit-identical results, and operator by operator.
 
-Integer arithmetic gives a sample the same results alone and in a batch. Sums of floats would depend on the batch, so
-graphs with float arithmetic run sample by sample.
+Sums of floats would depend on the batch, so graphs with float arithmetic run sample by sample.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 from odc_mlir.errors import InputError, OdcError, UnsupportedError
 from odc_mlir.ops.constants import encode_constant, initial_contents
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo, Trait
-from odc_mlir.quantizer.outputs import alike
+from odc_mlir.quantizer.outputs import CASTS, WINDOWS, alike
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
@@ -24,63 +23,35 @@ from odc_mlir.runtime.execution.units import SpecializedGraph
 
 _log = logging.getLogger(__name__)
 
-# Operators that are not elementwise, each item of whose results depends on that item of one operand alone.
-_WINDOWS = frozenset(
-    {
-        "AVERAGE_POOL_2D",
-        "CONV_2D",
-        "DEPTHWISE_CONV_2D",
-        "FULLY_CONNECTED",
-        "L2_POOL_2D",
-        "MAX_POOL_2D",
-        "RESIZE_BILINEAR",
-        "RESIZE_NEAREST_NEIGHBOR",
-    }
-)
 _SHAPES = {"RESHAPE": 1, "TRANSPOSE_CONV": 0}  # by operator the operand that says the result's shape
 _REDUCING = frozenset({"MEAN", "REDUCE_MAX", "REDUCE_MIN", "SUM"})
 
 
-class BatchRunner:
-    """Runs ``graph`` on samples of codes, as many at once as give each the results that it has alone."""
+def run_in_batches(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
+    """Yield the outputs of each sample of codes, with fresh state; None for one that a kernel refuses.
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._executors: dict[int, HostExecutor] = {}
-
-    def run(self, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
-        """Yield the outputs of each sample, with fresh state; None for one whose codes a kernel refuses."""
-        shapes = {tuple(array.shape for array in sample) for sample in samples}
-        are_alike = len(shapes) == 1 and all(shape[:1] == (1,) for shape in next(iter(shapes)))
-        most = most_at_once(self._graph) if are_alike else 1
-        size = -(-len(samples) // max(1, -(-len(samples) // most)))  # all runs alike, as far as that goes
-        for start in range(0, len(samples), size or 1):
-            part = samples[start : start + size]
-            try:
-                found: list[list[Array]] | list[None] = self._outputs(part)
-            except InputError as error:
-                _log.info("a sample cannot be run: %s", error)
-                found = [None] * len(part)
-            yield from found
-
-    def _outputs(self, part: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        executor = self._executor(len(part))
-        executor.reset()
-        if len(part) == 1:
-            return [executor.run(part[0])]
-        infos = self._graph.output_infos()
-        found = executor.run([np.concatenate(arrays) for arrays in zip(*part, strict=True)])
-        every = list(zip(infos, found, strict=True))
-        return [  # constants are shared
-            [value if info.is_const else value[number : number + 1] for info, value in every]
-            for number in range(len(part))
-        ]
-
-    def _executor(self, count: int) -> HostExecutor:
-        if count not in self._executors:
-            graph = self._graph if count == 1 else _for_items(self._graph, count)
-            self._executors[count] = HostExecutor(graph)
-        return self._executors[count]
+    As many samples run at once as give each the results that it has alone.
+    """
+    shapes = {tuple(array.shape for array in sample) for sample in samples}
+    are_alike = len(shapes) == 1 and all(shape[:1] == (1,) for shape in next(iter(shapes)))
+    most = most_at_once(graph) if are_alike else 1
+    size = -(-len(samples) // max(1, -(-len(samples) // most)))  # all runs alike, as far as that goes
+    executors: dict[int, HostExecutor] = {}
+    for start in range(0, len(samples), size or 1):
+        part = samples[start : start + size]
+        count = len(part)
+        if count not in executors:
+            executors[count] = HostExecutor(graph if count == 1 else _for_items(graph, count))
+        executors[count].reset()
+        inputs = part[0] if count == 1 else [np.concatenate(arrays) for arrays in zip(*part, strict=True)]
+        try:
+            found = list(zip(graph.output_infos(), executors[count].run(inputs), strict=True))
+        except InputError as error:
+            _log.info("a sample cannot be run: %s", error)
+            yield from [None] * count
+            continue
+        for number in range(count):  # constants are shared
+            yield [value if count == 1 or info.is_const else value[number : number + 1] for info, value in found]
 
 
 def most_at_once(graph: Graph) -> int:
@@ -120,7 +91,7 @@ def _is_alone(graph: Graph, item: GraphNode) -> bool:
         # Operands are the same for all items, or have the result's axes.
         rank, shapes = len(result.shape or ()), [(info.is_const, info.shape or ()) for info in operands]
         return all(len(own) < rank or own[0] == 1 if is_const else len(own) == rank for is_const, own in shapes)
-    return name in _WINDOWS and len(given) == 1
+    return name in WINDOWS and len(given) == 1
 
 
 def _for_items(graph: Graph, count: int) -> Graph:
@@ -154,7 +125,12 @@ class Stepper:
     def __init__(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> None:
         self.graph = graph
         self._shaped = SpecializedGraph(graph, [np.shape(array) for array in samples[0]])
-        self._refuse_what_does_not_fit()
+        for item, node in zip(graph.nodes, self._shaped.nodes, strict=True):
+            stateful = node.mutated or Trait.STATEFUL in node.spec.traits
+            if item.calls or Trait.CONTROL_FLOW in node.spec.traits or (stateful and not self._keeps_its_own(item)):
+                raise UnsupportedError("a stateful operator cannot be run alone", op=node.spec.name)
+            if item.index in self._shaped.open:
+                raise UnsupportedError("the operator's shapes depend on values", op=node.spec.name)
         infos = graph.input_infos()
         self._values: dict[int, list[Array]] = {
             index: [to_codes(info, np.asarray(sample[place])) for sample in samples]
@@ -165,14 +141,6 @@ class Stepper:
         self._next = 0
         self._constants: dict[int, TensorInfo] = {}
         self._replaced: set[int] = set()  # tensors that are not to be computed any more
-
-    def _refuse_what_does_not_fit(self) -> None:
-        for item, node in zip(self.graph.nodes, self._shaped.nodes, strict=True):
-            stateful = node.mutated or Trait.STATEFUL in node.spec.traits
-            if item.calls or Trait.CONTROL_FLOW in node.spec.traits or (stateful and not self._keeps_its_own(item)):
-                raise UnsupportedError("a stateful operator cannot be run alone", op=node.spec.name)
-            if item.index in self._shaped.open:
-                raise UnsupportedError("the operator's shapes depend on values", op=node.spec.name)
 
     def _keeps_its_own(self, item: GraphNode) -> bool:
         """Return whether the operator's state is variables that no other one reads."""
@@ -282,15 +250,11 @@ def _decides(executor: HostExecutor, sample: Sequence[Array], place: int) -> boo
 
 
 def _differs(a: Array, b: Array) -> bool:
-    # By what part of its largest value an output has to change for the model to depend on an input.
-    plainly = 1e-3
+    plainly = 1e-3  # part of its largest value by which an output changes if the model depends on an input
     if a.dtype.kind != "f" or a.shape != b.shape:
         return not np.array_equal(a, b)
-    finite = np.isfinite(a) & np.isfinite(b)
-    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
-        return True
-    change = np.abs(a[finite].astype(np.float64) - b[finite])
-    return bool(change.max(initial=0.0) > plainly * np.abs(a[finite]).max(initial=0.0))
+    most = plainly * float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
+    return not np.allclose(a, b, rtol=0.0, atol=most, equal_nan=True)
 
 
 Run = Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]
@@ -307,9 +271,6 @@ def run_with(graph: Graph, wanted: Iterable[int]) -> Run:
         return found[:count], dict(zip(more, found[count:], strict=True))
 
     return run
-
-
-CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 
 
 def float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:

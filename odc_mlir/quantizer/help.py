@@ -1,7 +1,7 @@
 """Help for a model: optional quantisation steps, each kept if a paired test on held-out samples confirms it.
 
 A row of the table is one kind of help. Its changes are tried in turn on top of the best trial so far, and
-:meth:`HelpSearch.accepts` decides on each by the row's samples and tolerance. Rows that do not apply cost nothing.
+:meth:`HelpSearch.accepts` decides on each by the row's samples and tolerance.
 """
 
 from __future__ import annotations
@@ -16,19 +16,11 @@ from typing import Any
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.quantities import listed
 from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.quantizer import models as float_models
 from odc_mlir.quantizer.candidates import has_outputs_with_tails
 from odc_mlir.quantizer.evaluator import Evaluator
 from odc_mlir.quantizer.layers import LEAST_COVERAGE
-from odc_mlir.quantizer.measurement import GOOD_DB
-from odc_mlir.quantizer.models import (
-    Candidate,
-    FloatModel,
-    Recipe,
-    equalized,
-    normalized,
-    normalized_by_weights,
-    outputs_normalized,
-)
+from odc_mlir.quantizer.models import Candidate, FloatModel, Recipe
 from odc_mlir.quantizer.outputs import unreached
 from odc_mlir.quantizer.policy.declarations import AUTO, INPUTS, OFF, OUTPUTS
 from odc_mlir.quantizer.policy.options import PrecisionChoice
@@ -48,7 +40,6 @@ _LEAST_LOST_DB = 0.5
 # By headroom: up to how many samples it is presumed to help, and its cost in dB that is accepted then. The maximum of n
 # samples is exceeded with probability 1 / (n + 1): by one sample of 100, or one of 16.
 _PRESUMED = {0.1: (99, 0.5), 0.3: (16, math.inf), 3.0: (99, math.inf), 7.0: (16, math.inf)}
-_MOST_OF_STATES_DB = _PRESUMED[0.1][1]
 
 _IMPLIED = (
     "the first weights differ by channel as if a normalisation of raw columns was folded into them: inputs are scaled "
@@ -99,15 +90,12 @@ class HelpSearch:
 
     def __init__(self, evaluator: Evaluator, fixed: Mapping[str, PrecisionChoice], findings: list[str]) -> None:
         self.evaluator, self.fixed, self._findings = evaluator, fixed, findings
-        self.measured = evaluator.measured
-        self.options, self.data = evaluator.options, evaluator.data
+        self.measured, self.data = evaluator.measured, evaluator.data
+        self.options = options = evaluator.options
+        self.weights_only = options.definition.weights_only
         self.models: dict[str, FloatModel] = {}  # by kind of equalisation
         self.plain: Candidate | None = None
-
-    @property
-    def weights_only(self) -> bool:
-        """True if the scheme quantises weights alone."""
-        return self.evaluator.builder.scheme.weights_only
+        self._given = {*options.parameters, *options.copied_parameters}  # tensors whose parameters the user gives
 
     def run(self) -> Candidate:
         """Return the best trial."""
@@ -134,7 +122,7 @@ class HelpSearch:
         """Return the trial that options and weights ask for: without samples nothing is judged."""
         model, recipe = self.evaluator.base, replace(self._recipe(), fitted=self.options.fits_scales[-1])
         asks = self.options.io == FLOAT and self.options.normalizes(INPUTS)[-1]
-        if asks and (found := normalized_by_weights(model)) is not None:
+        if asks and (found := float_models.normalized_by_weights(model)) is not None:
             self._findings.append(_IMPLIED)
             model, recipe = found, replace(recipe, normalize=True)
         self.plain = self.evaluator.built(model, recipe)
@@ -144,27 +132,27 @@ class HelpSearch:
         for row in rows:
             if row.applies(self):
                 for change in row.changes(self):
-                    self.best = self.tried(row, change, self.best)
+                    self.best = self.tried(row.name, change, self.best, row.judged_on)
 
-    def tried(self, row: Help, change: RecipeChange, best: Candidate) -> Candidate:
-        """Return the trial of ``change`` if the row accepts it, else ``best``."""
+    def tried(self, name: str, change: RecipeChange, best: Candidate, judged_on: str = HELD_BACK) -> Candidate:
+        """Return the trial of ``change`` if it is accepted on the samples ``judged_on``, else ``best``."""
         self.last = None
         if not self.evaluator.in_time():
             return best
         try:
             found = self.evaluator.built(change.model, change.recipe)
-            kept = self.accepts(row, change, found, best)
+            kept = self.accepts(judged_on, change, found, best)
         except OdcError:
-            LOG.info("%s=%s cannot be used", row.name, change.value, exc_info=True)
+            LOG.info("%s=%s cannot be used", name, change.value, exc_info=True)
             return best
-        self.last = self._noted(found, row.name, change.value, kept=kept)
+        self.last = self._noted(found, name, change.value, kept=kept)
         return found if kept else best
 
     # Acceptance.
 
-    def accepts(self, row: Help, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
-        """Return whether ``found`` replaces ``best``: it gains on the row's samples and takes nothing else away."""
-        if row.judged_on == HELD_BACK:
+    def accepts(self, judged_on: str, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
+        """Return whether ``found`` replaces ``best``: it gains on these samples and takes nothing else away."""
+        if judged_on == HELD_BACK:
             if not change.is_presumed:
                 gains = self.measured(found).better_than(self.measured(best), LEAST_GAIN_DB)
             elif self.data.separate or found.model is best.model:
@@ -175,7 +163,7 @@ class HelpSearch:
             least = LEAST_COVERAGE if self.options.min_coverage is None else self.options.min_coverage
             ours, theirs = (self.evaluator.coverage(each).share() or 0.0 for each in (found, best))
             return (gains and not self.loses_layers(found, best)) or theirs < least <= ours
-        judge = self._gains_on_all if row.judged_on == ALL else self._gains_on_unseen
+        judge = self._gains_on_all if judged_on == ALL else self._gains_on_unseen
         return judge(change, found, best) and not self.loses_layers(found, best)
 
     def is_worse_unseen(self, found: Candidate, best: Candidate) -> bool:
@@ -229,7 +217,7 @@ class HelpSearch:
             if not self.options.normalizes(kind)[0]:
                 plain = self.first(model, recipe, name, False)
                 presumed = kind == INPUTS and found.mends_columns and not self.weights_only
-                best = self.tried(NORMALIZE[kind], RecipeChange(True, found, chosen, presumed), plain)
+                best = self.tried(name, RecipeChange(True, found, chosen, presumed), plain)
                 found, chosen = best.model, best.recipe
             model, recipe = found, chosen
         if self.options.normalization not in (AUTO, OFF) and model is self.evaluator.base:
@@ -245,10 +233,6 @@ class HelpSearch:
         given = [repr(info.name) for info in model.graph.output_infos() if info.name in self._given]
         other = f" but {listed(given)}, whose parameters are given," if given else ""
         return f"no layer{other} that may have codes gives outputs such columns"
-
-    @property
-    def _given(self) -> set[str]:
-        return {*self.options.parameters, *self.options.copied_parameters}
 
     def _recipe(self) -> Recipe:
         options = self.options
@@ -270,7 +254,7 @@ class HelpSearch:
             # Columns of images get channels of their own with 8 bits; 16 bits have codes for small ones as well.
             activations = self.evaluator.builder.scheme.activations
             has_few_codes = activations is not None and DTYPES[activations].bits == 8
-            found = normalized(model, self.data.fit, columns=has_few_codes)
+            found = float_models.normalized(model, self.data.fit, columns=has_few_codes)
         else:
             found = self._outputs_normalized(model)
         if found is not None:
@@ -287,21 +271,20 @@ class HelpSearch:
         kept = {name for name, choice in self.fixed.items() if choice.precision == FLOAT} | self._given
         asked = {name: axis for name, axis in axes.items() if name not in kept}
         moved = {info.name for place, info in enumerate(infos) if not reference.has_scores(place)} - kept
-        return outputs_normalized(model, asked, moved, self.evaluator.statistics_of(model), self.data.fit)
+        return float_models.outputs_normalized(model, asked, moved, self.evaluator.statistics_of(model), self.data.fit)
 
-    def equalized(self, kind: str, models: dict[str, FloatModel] | None = None) -> FloatModel | None:
+    def equalized(self, kind: str) -> FloatModel | None:
         """Return the equalised model, recorded; None where nothing changes or there are no samples to record."""
-        models = self.models if models is None else models
-        if kind not in models:
-            root = models["none"]
-            found = equalized(root, kind, root.fitted) if self.data.fit else None
+        if kind not in self.models:
+            root = self.models["none"]
+            found = float_models.equalized(root, kind, root.fitted) if self.data.fit else None
             if found is None:
                 return None
             if self.options.max_bytes is not None:
                 drop_factors(found.module)
             self.evaluator.record(found)
-            models[kind] = found
-        return models[kind]
+            self.models[kind] = found
+        return self.models[kind]
 
     def _refit(self, best: Candidate) -> Candidate:
         """Return the trial with codes refined by all samples: where calibration samples are few, each one counts."""
@@ -346,30 +329,12 @@ def _equalizations(search: HelpSearch) -> Iterator[RecipeChange]:
             yield RecipeChange(kind, search.models[kind], replace(search.best.recipe, equalize=kind))
 
 
-def _all_alike(search: HelpSearch) -> Iterator[RecipeChange]:
-    """Inputs and outputs normalised together: mending one of several lost columns shows no gain."""
-    model, recipe = search.models["none"], search.best.recipe
-    for kind in NORMALIZED:
-        found = None if recipe.normalizes(kind) else search.normalized(model, kind)
-        if found is not None:
-            model, recipe = found, recipe.normalizing(kind, found)
-    if model is search.models["none"]:
-        return
-    models = {"none": model}
-    for kind in search.options.equalizations:
-        if (found := search.equalized(kind, models)) is not None:
-            yield RecipeChange(kind, found, replace(recipe, equalize=kind))
-    if search.best.model in models.values():
-        search.models = models
-
-
-def _switched(search: HelpSearch, **fields: Any) -> Iterator[RecipeChange]:
+def _switched(
+    search: HelpSearch, is_presumed: bool = False, most_lost_db: float = 0.0, **fields: Any
+) -> Iterator[RecipeChange]:
     value = "fitted" if fields == {"fitted": True} else True
-    yield RecipeChange(value, search.best.model, replace(search.best.recipe, **fields))
-
-
-def _presumed(search: HelpSearch, most_lost_db: float = 0.0, **fields: Any) -> Iterator[RecipeChange]:
-    yield RecipeChange(True, search.best.model, replace(search.best.recipe, **fields), True, most_lost_db)
+    recipe = replace(search.best.recipe, **fields)
+    yield RecipeChange(value, search.best.model, recipe, is_presumed, most_lost_db)
 
 
 def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
@@ -382,7 +347,7 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
         few, most_lost_db = _PRESUMED.get(headroom, (0, 0.0))
         is_presumed = search.data.independent <= few
         if search.data.rollout is not None:  # its frames, many if alike, show the loss
-            most_lost_db = min(most_lost_db, _MOST_OF_STATES_DB)
+            most_lost_db = min(most_lost_db, _PRESUMED[0.1][1])
         if not (shows or is_presumed):
             continue
         before = search.best
@@ -434,11 +399,6 @@ ROUNDING = Help("rounding", partial(_may_switch, option="rounding"), partial(_sw
 CORRECTION = Help("correction", partial(_may_switch, option="correction"), partial(_switched, correction=True))
 OF_VALUES = (
     Help("equalize", lambda search: True, _equalizations),
-    Help(
-        "normalize and equalize",
-        lambda search: search.measured(search.best).quality_db < GOOD_DB or any(search.measured(search.best).lost),
-        _all_alike,
-    ),
     ROUNDING,
     CORRECTION,
     # Rounding nearly always helps small models; few held-out samples leave that in doubt.
@@ -449,7 +409,7 @@ OF_VALUES = (
             and not (search.best.recipe.correction and search.options.has_codes_to_spare)
             and not search.evaluator.is_large
         ),
-        partial(_presumed, rounding=True),
+        partial(_switched, is_presumed=True, rounding=True),
     ),
     # Refined codes show gains that the noise of weights hid before.
     Help("refined equalize", lambda search: _is_refined(search) and not search.evaluator.is_large, _equalizations),
@@ -460,7 +420,12 @@ OF_VALUES = (
         UNSEEN,
     ),
     # A decibel is accepted for room for rare values of outputs: samples seldom show its gain.
-    Help("output room", _may_make_output_room, partial(_presumed, most_lost_db=1.0, output_room=True), UNSEEN),
+    Help(
+        "output room",
+        _may_make_output_room,
+        partial(_switched, is_presumed=True, most_lost_db=1.0, output_room=True),
+        UNSEEN,
+    ),
 )
 OF_WEIGHTS = (
     Help("scales", lambda search: len(search.options.fits_scales) > 1, partial(_switched, fitted=True)),
@@ -470,7 +435,7 @@ OF_WEIGHTS = (
         "rounding, correction",
         lambda search: _has_folds(search) and not (search.best.recipe.rounding and search.best.recipe.correction),
         # All samples judge codes of weights: the part that is held back refines them less than all will.
-        partial(_presumed, rounding=True, correction=True),
+        partial(_switched, is_presumed=True, rounding=True, correction=True),
         ALL,
     ),
     Help(
@@ -480,6 +445,3 @@ OF_WEIGHTS = (
         ALL,
     ),
 )
-# Rows that the search applies itself, before or after the others.
-NORMALIZE = {kind: Help(name, lambda search: True, lambda search: iter(())) for kind, name in NORMALIZED.items()}
-CORRECTION_OF_MIXED = Help("mixed, correction", lambda search: True, lambda search: iter(()))

@@ -1,9 +1,7 @@
 """Errors of single layers and roundings, and the share of layers, weights and products in each precision.
 
 An *isolated* error is that of an operator's results for the float model's values as codes. Its *effect* is the error of
-the outputs if these results replace the operator's in the float model. A *rounding* of one tensor, or of the constants
-of one operator, predicts the gain of wider codes: values gain only where all operators that produce and read them are
-wide.
+the outputs if these results replace the operator's in the float model. A *rounding* predicts the gain of wider codes.
 """
 
 from __future__ import annotations
@@ -22,12 +20,11 @@ from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Array, Node, TensorInfo, Trait
 from odc_mlir.ops.work import largest_tensor
-from odc_mlir.quantizer.execution import CASTS, as_constant, float_names, run_with
+from odc_mlir.quantizer.execution import as_constant, float_names, run_with
 from odc_mlir.quantizer.measurement import signal_and_noise
-from odc_mlir.quantizer.outputs import completed, is_measurable, refused_output
+from odc_mlir.quantizer.outputs import CASTS, completed, is_measurable, refused_output
 from odc_mlir.quantizer.policy.options import WIDE_HEADROOM
 from odc_mlir.quantizer.policy.schemes import FLOAT, activation_params
-from odc_mlir.quantizer.policy.verdict import LayerError
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
@@ -43,6 +40,7 @@ class FloatRun:
     def __init__(self, executor: HostExecutor, sample: Sequence[Array]) -> None:
         self.values: dict[int, Array] = {}
         executor.reset()
+        self.sample = sample
         self.outputs = executor.run(sample, watch=lambda index, value: self.values.update({index: value.copy()}))
         self.shaped = executor.prepare([array.shape for array in sample])
 
@@ -53,7 +51,7 @@ class Examination:
     def __init__(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> None:
         self.graph = graph
         executor = HostExecutor(graph)
-        self.runs, self._samples = [FloatRun(executor, samples[0])], [samples[0]]
+        self.runs = [FloatRun(executor, samples[0])]
         # Effects take half the model per operator: seconds of a core, and bytes of float tensors that are kept. Means
         # over eight samples rank layers.
         most_samples, most_macs, most_bytes = 8, 4 << 30, 256 << 20
@@ -64,19 +62,11 @@ class Examination:
         for sample in samples[1:]:
             if len(self.runs) == most:
                 break
-            self._show(FloatRun(executor, sample), sample)
+            if is_measurable((run := FloatRun(executor, sample)).outputs):
+                # The first run gives way if it is not measurable itself.
+                self.runs = [*(self.runs if is_measurable(self.runs[0].outputs) else ()), run]
         self._index = {info.name: index for index, info in reversed(list(enumerate(graph.tensors)))}
         self._producers = graph.producers()
-
-    def _show(self, run: FloatRun, sample: Sequence[Array]) -> None:
-        """Examine layers with one more measurable sample, or replace a first one that is not."""
-        if not is_measurable(run.outputs):
-            return
-        if not is_measurable(self.runs[0].outputs):
-            self.runs.clear()
-            self._samples.clear()
-        self.runs.append(run)
-        self._samples.append(sample)
 
     @property
     def samples(self) -> int:
@@ -88,8 +78,8 @@ class Examination:
         """The multiply-accumulates of one run."""
         return sum(node.macs for node in self.runs[0].shaped.nodes)
 
-    def layers(self, quantised: Graph) -> list[LayerError]:
-        """Return the errors of every operator of ``quantised`` that is in the float model, in program order."""
+    def layers(self, quantised: Graph) -> list[dict[str, Any]]:
+        """Return the verdict's entries of operators of ``quantised`` that are in the float model, in program order."""
         names = float_names(quantised, self._index)
         coded = coded_constants(quantised)
         found: dict[int, _OperatorErrors] = {
@@ -97,12 +87,12 @@ class Examination:
             for node in quantised.nodes
             if node.node.spec.name not in CASTS and any(index in names for index in node.outputs)
         }
-        for run, sample in zip(self.runs, self._samples, strict=True):
-            shaped = HostExecutor(quantised).prepare([np.shape(array) for array in sample])
+        for run in self.runs:
+            shaped = HostExecutor(quantised).prepare([np.shape(array) for array in run.sample])
             for layer in found.values():
-                results = self._isolated(layer, shaped, run, names, coded)
+                results = self._isolated(layer, shaped, run)
                 if results is not None:
-                    layer.add_effect(run.outputs, self.outputs_with(run, results))
+                    layer.add(run.outputs, self.outputs_with(run, results))
         return [layer.result() for layer in found.values()]
 
     def work(self) -> dict[str, float]:
@@ -152,66 +142,43 @@ class Examination:
             if item.node.spec.name not in CASTS and any(index in names for index in item.outputs)
         }
 
-    def _isolated(
-        self,
-        layer: _OperatorErrors,
-        shaped: SpecializedGraph,
-        run: FloatRun,
-        names: Mapping[int, str],
-        coded: Mapping[int, TensorInfo],
-    ) -> dict[int, Array] | None:
+    def _isolated(self, layer: _OperatorErrors, shaped: SpecializedGraph, run: FloatRun) -> dict[int, Array] | None:
         """Return the results of one operator for the float model's operands, as reals by float tensor index.
 
         None where its operands are unknown, as inside loops, or are state of the whole run.
         """
         item, tensors = layer.item, shaped.graph.tensors
-        operands: list[Array | None] = []
-        for index in item.inputs:
-            value = None
-            if index in coded:
-                value = to_reals(coded[index], coded[index].array())
-            elif index >= 0:
-                value = self._operand(tensors[index], index, run, names)
-            if index >= 0 and value is None:
-                return None
-            operands.append(value)
+        operands = [None if index < 0 else self._operand(layer, tensors[index], index, run) for index in item.inputs]
+        if any(value is None and index >= 0 for value, index in zip(operands, item.inputs, strict=True)):
+            return None
         try:
             results = _run_operator(shaped, item, operands)
         except OdcError:  # what shapes decide may differ from the run as a whole
             return None
         reals: dict[int, Array] = {}
         for index, result in zip(item.outputs, results, strict=True):
-            ours = self._index.get(names.get(index, ""))
-            if (
-                ours is None
-                or ours not in run.values
-                or run.values[ours].shape != result.shape
-                or _is_handle(tensors[index])
-            ):
-                continue
-            reals[ours] = to_reals(tensors[index], result)
-            layer.meter.add(run.values[ours], reals[ours])
+            ours = self._index.get(layer.names.get(index, ""), -1)
+            value = run.values.get(ours)
+            if value is not None and value.shape == result.shape and tensors[index].info.kind != "handle":
+                reals[ours] = to_reals(tensors[index], result)
+                layer.meter.add(value, reals[ours])
         return reals
 
-    def _operand(self, info: TensorInfo, index: int, run: FloatRun, names: Mapping[int, str]) -> Array | None:
+    def _operand(self, layer: _OperatorErrors, info: TensorInfo, index: int, run: FloatRun) -> Array | None:
+        if index in layer.coded:
+            return to_reals(layer.coded[index], layer.coded[index].array())
         if info.is_const:
             return info.array()
         if info.is_variable:
             return initial_contents(info)
-        value = run.values.get(self._index.get(names.get(index, ""), -1))
-        if value is None or _is_handle(info):
+        value = run.values.get(self._index.get(layer.names.get(index, ""), -1))
+        if value is None or info.info.kind == "handle":
             return None
         with np.errstate(invalid="ignore"):  # a NaN has no code; any will do
             return to_codes(info, value)
 
     def outputs_with(self, run: FloatRun, changed: dict[int, Array]) -> list[Array]:
         """The float model's outputs when the tensors in ``changed`` have these values, which kernels may refuse."""
-        try:
-            return self._outputs_with(run, changed)
-        except InputError:
-            return list(map(refused_output, run.outputs))
-
-    def _outputs_with(self, run: FloatRun, changed: dict[int, Array]) -> list[Array]:
         values = {index: value for index, value in changed.items() if not np.array_equal(value, run.values[index])}
         made = (self._producers.get(index) for index in values)
         last = max((-1 if node is None else node.index for node in made), default=len(self.graph.nodes))
@@ -222,8 +189,10 @@ class Examination:
                 None if index < 0 else self._value(index, values, run, written=place in item.node.mutated)
                 for place, index in enumerate(item.inputs)
             ]
-            for index, result in zip(item.outputs, _run_operator(run.shaped, item, operands), strict=True):
-                values[index] = result
+            try:
+                values.update(zip(item.outputs, _run_operator(run.shaped, item, operands), strict=True))
+            except InputError:
+                return list(map(refused_output, run.outputs))
         return [values.get(index, output) for index, output in zip(self.graph.outputs, run.outputs, strict=True)]
 
     def results_with(self, run: FloatRun, item: GraphNode, constants: Mapping[int, Array]) -> Sequence[Array]:
@@ -259,42 +228,33 @@ class _OperatorErrors:
     def __init__(
         self, item: GraphNode, graph: Graph, names: Mapping[int, str], coded: Mapping[int, TensorInfo]
     ) -> None:
-        self.item = item
+        self.item, self.names, self.coded = item, names, coded
         self.name = next(names[index] for index in item.outputs if index in names)
         self.precision = precision_of(item, graph, coded)
         results = (graph.tensors[index] for index in item.outputs)
         scales = {info.quant.scales for info in results if info.quant and info.is_coded}
         ((scale, *others),) = scales if len(scales) == 1 else ((None,),)
         self.meter = ErrorMeter(Tolerance(0.0, 0.0), scale=None if others else scale)
-        self._lacking = 0
-        self._sums: dict[int, list[float]] = {}  # by output: what was added to it, and what it was, as sums of squares
+        self._effect, self._lacking = Effect(frozenset({self.name}), of_weights=False), 0
 
-    def add_effect(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
-        """The model's outputs without and with this operator's errors."""
-        for place, (a, b) in enumerate(zip(expected, found, strict=True)):
-            if a.shape != b.shape:
-                continue
-            sums = self._sums.setdefault(place, [0.0, 0.0])
-            # an index or an answer is right or wrong
-            signal, noise = signal_and_noise(a, b, counts=a.dtype.kind != "f")
-            sums[0] += noise
-            sums[1] += signal
+    def add(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
+        """Take in the model's outputs for one sample without and with this operator's errors."""
+        self._effect.add(expected, found)
         self._lacking += any(completed(a, b)[1] for a, b in zip(expected, found, strict=True))
 
-    def result(self) -> LayerError:
-        """The errors over all samples."""
+    def result(self) -> dict[str, Any]:
+        """Return the verdict's entry; ``lacking``: number of samples whose outputs lack numbers."""
         isolated = asdict(self.meter.errors())
-        parts = [noise / power for noise, power in self._sums.values() if power]
+        parts = [noise / power for noise, power in self._effect.sums if power]
         noise = sum(parts) / len(parts) if parts else 0.0
-        return LayerError(
-            self.name,
-            self.item.node.spec.name,
-            self.precision,
-            {key: isolated[key] for key in SHOWN},
-            noise,
-            -10.0 * math.log10(noise) if noise else None,
-            self._lacking,
-        )
+        return {
+            "name": self.name,
+            "op": self.item.node.spec.name,
+            "scheme": self.precision,
+            "output_sqnr_db": -10.0 * math.log10(noise) if noise else None,
+            "lacking": self._lacking,
+            "isolated": {key: isolated[key] for key in SHOWN},
+        }
 
 
 _BY_WEIGHTS = {"int16x8": ("int16", "int8"), "int8x4": ("int8", "int4")}  # schemes that weights tell from others
@@ -342,10 +302,6 @@ def coded_constants(graph: Graph) -> dict[int, TensorInfo]:
         for item in graph.nodes
         if item.node.spec.name == "DEQUANTIZE" and graph.tensors[item.inputs[0]].is_const
     }
-
-
-def _is_handle(info: TensorInfo) -> bool:
-    return info.info.kind == "handle"
 
 
 def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Array | None]) -> Sequence[Array]:
@@ -557,28 +513,20 @@ class Coverage:
     by_precision: dict[str, Counter[str]] = field(default_factory=dict)
     computing: set[str] = field(default_factory=set)
 
-    def total(self, unit: str) -> int:
-        """All of this unit."""
-        return sum(counts[unit] for counts in self.by_precision.values())
-
     def left(self, unit: str) -> int:
         """Return the count of this unit that stays float."""
         return self.by_precision.get(FLOAT, Counter())[unit]
 
+    def share(self) -> float | None:
+        """The share of the unit that is not float; None where there is nothing to quantise."""
+        total = sum(counts[self.unit] for counts in self.by_precision.values())
+        return (total - self.left(self.unit)) / total if total else None
+
     @property
     def unit(self) -> str:
         """The unit of the share: products, or layers in a model without products."""
-        return next((unit for unit in UNITS if self.total(unit)), UNITS[-1])
-
-    def share(self, unit: str | None = None) -> float | None:
-        """The share that is not float; None where there is nothing to quantise."""
-        unit = unit or self.unit
-        total = self.total(unit)
-        return (total - self.left(unit)) / total if total else None
-
-    def has(self, scheme: str) -> bool:
-        """Return whether any layer computes with codes of ``scheme``, or has its weights in them."""
-        return scheme in self.computing
+        every = self.by_precision.values()
+        return next((unit for unit in UNITS if any(counts[unit] for counts in every)), UNITS[-1])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of the verdict."""
@@ -613,9 +561,6 @@ def coverage_of(graph: Graph, shapes: list[tuple[int, ...]], names: Mapping[str,
 
 def _elements(node: Node, index: int) -> int:
     info = node.optional(index)
-    if info is None:
+    if info is None or not (info.is_const or (index in node.spec.quant.weights and info.quant is not None)):
         return 0
-    count = 1
-    for size in info.shape or ():
-        count *= size or 1
-    return count if info.is_const or (index in node.spec.quant.weights and info.quant is not None) else 0
+    return math.prod(size or 1 for size in info.shape or ())

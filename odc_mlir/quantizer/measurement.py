@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +108,6 @@ class Measurement:
     r2: list[float | None] = dataclasses.field(default_factory=list)  # of each output, None where it does not vary
     reals: list[list[Array]] = dataclasses.field(default_factory=list)  # of each sample, where they are kept
     lost: list[list[Lost]] = dataclasses.field(default_factory=list)  # columns of each output, as :class:`Lost` has it
-    blurred: list[list[Lost]] = dataclasses.field(default_factory=list)  # those that are lost in part
     recalls: list[Recall] = dataclasses.field(default_factory=list)  # of each class, where labels are classes
     lacking: int = 0
     exceeding: int = 0
@@ -132,10 +130,8 @@ class Measurement:
         return better and not any(ours.worse_than(theirs, least_db) for ours, theirs in pairs)
 
     def tells_more(self, other: Measurement) -> bool:
-        """Return whether columns that ``other`` loses, or loses in part, are kept, and none is lost for them."""
-        ours, theirs = _places(self.lost), _places(other.lost)
-        ours_in_part, theirs_in_part = ours | _places(self.blurred), theirs | _places(other.blurred)
-        return ours <= theirs and ours_in_part <= theirs_in_part and (ours, ours_in_part) != (theirs, theirs_in_part)
+        """Return whether columns that ``other`` loses are kept, and none is lost for them."""
+        return _places(self.lost) < _places(other.lost)
 
     def worst(self) -> dict[str, float | None]:
         """Each measure of the output for which it is worst; none where an output has no finite value to measure."""
@@ -149,11 +145,6 @@ class Measurement:
             values = [value for e in self.outputs if (value := getattr(e, metric)) is not None]
             result[metric] = (min(values) if higher else max(values)) if values else None
         return result
-
-    def by_output(self) -> list[dict[str, Any]]:
-        """Return the measures of every output for the verdict."""
-        every = zip(self.names, self.outputs, self.r2, strict=True)
-        return [{"name": name, **dataclasses.asdict(errors), "r2": r2} for name, errors, r2 in every]
 
 
 def _places(every: list[list[Lost]]) -> set[tuple[int, int, int]]:

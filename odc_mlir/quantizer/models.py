@@ -27,10 +27,10 @@ from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.execution import CASTS, Stepper, run_with
+from odc_mlir.quantizer.execution import Stepper, run_with
 from odc_mlir.quantizer.layers import Coverage
 from odc_mlir.quantizer.measurement import Measurement
-from odc_mlir.quantizer.outputs import Columns
+from odc_mlir.quantizer.outputs import CASTS, Columns
 from odc_mlir.quantizer.policy.declarations import INPUTS
 from odc_mlir.quantizer.policy.options import PrecisionChoice, is_pattern_file, share_moved
 from odc_mlir.quantizer.policy.ranges import LEAST_RATIO, Range, Statistics, sizes_differ
@@ -38,7 +38,6 @@ from odc_mlir.quantizer.policy.readers import NPU
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme
 from odc_mlir.quantizer.refinement import RefinementCache
 from odc_mlir.runtime.execution.binding import to_reals
-from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode, build_graph
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
@@ -69,8 +68,7 @@ def moments_of(module: ModuleOp, graph: Graph, samples: Sequence[Sequence[Array]
     infos = enumerate(graph.input_infos())
     of_inputs = {info.name: [sample[place] for sample in samples] for place, info in infos if info.dtype == "float32"}
     found = {name: _moments(values) for name, values in of_inputs.items() if _have_channels(values)}
-    function = quantized_function(module)
-    names = set() if function is None else set(measured_values(function))
+    names = set(measured_values(main_of(module)))
     if names and len({tuple(map(np.shape, sample)) for sample in samples}) == 1:
         try:
             found |= _inner_moments(graph, samples, names)
@@ -127,10 +125,6 @@ class Recipe:
     correction: bool = False
     precisions: tuple[tuple[str, PrecisionChoice], ...] = ()
 
-    def normalizes(self, kind: str) -> bool:
-        """Return whether columns of inputs, or of outputs, are normalised."""
-        return self.normalize if kind == INPUTS else self.normalize_outputs
-
     def normalizing(self, kind: str, model: FloatModel) -> Recipe:
         """The recipe with columns of inputs, or of outputs, made alike, as they are in ``model``."""
         if kind == INPUTS:
@@ -159,7 +153,6 @@ class FloatModel:
     known: dict[int, RefinementCache] = field(default_factory=dict)
     equalization: list[dict[str, Any]] = field(default_factory=list)
     mends_columns: bool = False
-    _without: dict[int, Statistics] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def graph(self) -> Graph:
@@ -176,12 +169,11 @@ class FloatModel:
         """Statistics of all samples."""
         return joined((self.records, *self.held)).statistics()
 
-    def without(self, part: int) -> Statistics:
-        """Statistics of all samples but one part of those held back."""
-        if part not in self._without:
-            others = [records for place, records in enumerate(self.held) if place != part]
-            self._without[part] = joined((self.records, *others)).statistics()
-        return self._without[part]
+    @cached_property
+    def without_parts(self) -> list[Statistics]:
+        """Statistics of all samples but each part of those held back."""
+        parts = range(len(self.held))
+        return [joined((self.records, *(self.held[i] for i in parts if i != part))).statistics() for part in parts]
 
 
 @dataclass
@@ -243,7 +235,15 @@ def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
     function = quantized_function(ready)
     if function is None:
         raise ModelError("the model has no main function to quantise")
-    _refuse_quantised(module)
+    for op in quant_ir.all_ops(main_of(module)):
+        for result in op.results:
+            if quant_ir.params_of(getattr(result.type, "element_type", None)) is not None:
+                raise ModelError(
+                    "the model is quantised already",
+                    op=op.SPEC.name,
+                    tensor=value_name(result),
+                    hint="quantise the float model, or use this one as it is",
+                )
     names = [value_name(value) for value in outputs_of(function)]
     _decode_weights(function, None if scheme is None else scheme.weights)
     pipelines.run(context, ready, OPTIMISED, options=[CircleFoldConstantsPass(decode=True)])
@@ -256,19 +256,6 @@ def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
     keep_output_names(function, names)
     tell_apart(ready)
     return FloatModel(ready)
-
-
-def _refuse_quantised(module: ModuleOp) -> None:
-    function = main_of(module)
-    for op in quant_ir.all_ops(function):
-        for result in op.results:
-            if quant_ir.params_of(getattr(result.type, "element_type", None)) is not None:
-                raise ModelError(
-                    "the model is quantised already",
-                    op=op.SPEC.name,
-                    tensor=value_name(result),
-                    hint="quantise the float model, or use this one as it is",
-                )
 
 
 def _decode_weights(function: FuncOp, kept: str | None) -> None:
@@ -288,9 +275,7 @@ def _decode_weights(function: FuncOp, kept: str | None) -> None:
 
 def recorded_ranges(module: ModuleOp) -> dict[str, tuple[float, float]]:
     """The ranges that a model brings along, by tensor name, as other recorders write them into files."""
-    function = quantized_function(module)
-    if function is None:
-        return {}
+    function = main_of(module)
     values = [*function.args, *(result for op in quant_ir.all_ops(function) for result in op.results)]
     found = ((value_name(value), quant_ir.range_of(value.type)) for value in values)
     return {name: range for name, range in found if range is not None}
@@ -347,12 +332,6 @@ def precisions_in(model: FloatModel, precisions: Mapping[str, PrecisionChoice]) 
     """``precisions`` by the names that layers have in ``model``: what gives columns their units has a layer's own."""
     known = set(layer_names(model.module))
     return {inner if (inner := f"{name}{NORMALISED}") in known else name: of for name, of in precisions.items()}
-
-
-def precisions_before(model: FloatModel, precisions: Mapping[str, PrecisionChoice]) -> dict[str, PrecisionChoice]:
-    """``precisions`` by the names that layers have in ``model``, whose outputs were normalised after that."""
-    known = set(layer_names(model.module))
-    return {name if name in known else name.removesuffix(NORMALISED): of for name, of in precisions.items()}
 
 
 def outputs_normalized(
@@ -451,10 +430,7 @@ def layer_names(module: ModuleOp) -> list[str]:
 
 def float_reasons(module: ModuleOp) -> dict[str, str]:
     """Return the reasons for operators of a quantised module that stayed float, by result name."""
-    function = quantized_function(module)
-    if function is None:
-        return {}
-    found = ((op_name(op), quant_ir.read_word(op, quant_ir.REASON)) for op in quant_ir.all_ops(function))
+    found = ((op_name(op), quant_ir.read_word(op, quant_ir.REASON)) for op in quant_ir.all_ops(main_of(module)))
     return {name: reason for name, reason in found if reason}
 
 
@@ -469,7 +445,8 @@ def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> Floa
     most_samples = 8  # a mask hides the same positions in nearly every run
     samples = samples[:most_samples]
     names = {value_name(source.value) for found in terms.values() for source in found}
-    ranges, expected = _run(model.graph, samples, names, set(terms))
+    seen_values = _values(model.graph, samples, names | terms.keys())
+    ranges = {name: _range(seen_values.get(name, ())) for name in names}
     changed: set[str] = set()
     while True:
         kept = [source for softmax, found in terms.items() if softmax not in changed for source in found]
@@ -482,8 +459,8 @@ def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> Floa
         clip_masks(module, seen)
         tell_apart(module)
         run_passes(make_context(), module, ("dce",))
-        _, found = _run(graph_of(module), samples, set(), set(terms))
-        pairs = {name: zip(expected[name], found[name], strict=True) for name in terms if name not in changed}
+        found = _values(graph_of(module), samples, terms.keys())
+        pairs = {name: zip(seen_values[name], found[name], strict=True) for name in terms if name not in changed}
         wrong = {name for name, every in pairs.items() if not all(_is_same(old, new) for old, new in every)}
         if not wrong:
             return FloatModel(module)
@@ -502,25 +479,18 @@ def _terms(model: FloatModel) -> dict[str, list[TermSource]]:
     return result
 
 
-def _run(
-    graph: Graph, samples: Sequence[Sequence[Array]], names: set[str], softmaxes: set[str]
-) -> tuple[dict[str, tuple[float, float]], dict[str, list[Array]]]:
-    ranges = dict.fromkeys(names, (np.inf, -np.inf))
-    shares: dict[str, list[Array]] = {name: [] for name in softmaxes}
-    executor = HostExecutor(graph)
+def _values(graph: Graph, samples: Sequence[Sequence[Array]], names: Set[str]) -> dict[str, list[Array]]:
+    """Return the computed tensors with these names for each sample."""
+    infos = enumerate(graph.tensors)
+    wanted = {index: info.name for index, info in infos if info.name in names and not info.is_const}
+    run = run_with(graph, wanted)
+    every = [run(sample)[1] for sample in samples]
+    return {name: [found[index] for found in every] for index, name in wanted.items()}
 
-    def note(index: int, value: Array) -> None:
-        name = graph.tensors[index].name
-        if name in ranges and value.size:
-            low, high = ranges[name]
-            ranges[name] = min(low, float(value.min())), max(high, float(value.max()))
-        if name in shares:
-            shares[name].append(value.copy())
 
-    for sample in samples:
-        executor.reset()
-        executor.run(sample, watch=note)
-    return ranges, shares
+def _range(values: Sequence[Array]) -> Range:
+    ends = [(float(value.min()), float(value.max())) for value in values if value.size]
+    return min((low for low, _ in ends), default=np.inf), max((high for _, high in ends), default=-np.inf)
 
 
 def _is_same(old: Array, new: Array) -> bool:

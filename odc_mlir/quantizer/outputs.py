@@ -1,8 +1,7 @@
 """Kinds of outputs: class scores, indices, yes/no scores and columns of numbers, and what decides each.
 
-An index, such as the class that ARG_MAX names, is right or wrong and never nearly so. One scale for all columns of an
-output may leave no codes for a small column; no error over the whole output shows that. A detector that was calibrated
-without detections has logits below zero only; its codes then end at zero, and no quantised score exceeds a half.
+An index is right or wrong. One scale for all columns may leave no codes for a small column. A detector calibrated
+without detections has logits below zero only; no quantised score then exceeds a half.
 """
 
 from __future__ import annotations
@@ -46,12 +45,6 @@ def completed(expected: Array, found: Array) -> tuple[Array, bool]:
     return (np.where(lacks, found.dtype.type(0), found), True) if lacks.any() else (found, False)
 
 
-def all_completed(expected: Sequence[Array], found: Sequence[Array] | None) -> tuple[list[Array], bool]:
-    """Complete all outputs of a sample; None for a sample that cannot run."""
-    pairs = list(map(completed, expected, map(refused_output, expected) if found is None else found))
-    return [array for array, _ in pairs], found is None or any(lacks for _, lacks in pairs)
-
-
 def exceeds(expected: Array, found: Array) -> bool:
     """Return whether ``found`` has finite numbers where ``expected`` has none."""
     if expected.dtype.kind != "f" or found.shape != expected.shape:
@@ -70,14 +63,9 @@ _MOST_WON = 0.5
 UNDECIDED_NATS = math.log(2.0)
 # Metrics of answers: share of equal answers, and share of answers that are equal or nearly as likely.
 SHARE, DECIDED = "top1_match", "top1_decided"
-_KEEP_ORDER = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "DEQUANTIZE", "QUANTIZE"})
+CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
+_KEEP_ORDER = CASTS | {"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST"}
 _PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # result that holds indices, by operator
-
-
-@np.errstate(divide="ignore", invalid="ignore")
-def nats_of(kind: str, shares: Array) -> Array:
-    """Return logarithms of odds, up to a constant, from the results of a SOFTMAX or LOG_SOFTMAX; others as they are."""
-    return np.asarray(np.log(shares.astype(np.float64))) if kind == "SOFTMAX" else shares
 
 
 def last_operator(graph: Graph, tensor: int, *, in_order: bool = True) -> GraphNode | None:
@@ -312,7 +300,7 @@ class PlaceMeter:
         return Errors(self._elements, self._differing, top1_match=share)
 
 
-_FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
+FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
 _MORE_OF_IT, _MORE_OF_THEM = (
     f"give samples for which {what} larger, or the last layer more bits" for what in ("it is", "they are")
 )
@@ -375,13 +363,8 @@ class Columns:
     @property
     def are_single(self) -> bool:
         """True if each column counts as a quantity: few columns, or most too small beside the largest for one kind."""
-        has_units = self.values >= _FEWEST_VALUES and most_sizes_differ(self.low, self.high)
+        has_units = self.values >= FEWEST_VALUES and most_sizes_differ(self.low, self.high)
         return len(self.low) <= MOST_SINGLE or has_units
-
-    @property
-    def are_of_kinds(self) -> bool:
-        """True if one column is too small beside others to be of one kind, such as logits."""
-        return self.values >= _FEWEST_VALUES and self.differ
 
     @property
     def differ(self) -> bool:
@@ -414,22 +397,16 @@ class Columns:
         """As many columns that have shown nothing yet."""
         return Columns(np.full(len(self.low), np.inf), np.full(len(self.low), -np.inf), self.axis)
 
-    def lost(self, found: Columns, *, single: bool = True) -> tuple[list[int], list[int]]:
-        """Return the varying columns that are lost in ``found``, and those lost in part.
-
-        A column is lost if it is constant there or, as a ``single`` quantity, has an R² below a half.
-        """
-        # R² below which a column is lost, or lost in part: of normal values one in five, or one in ten, is on the wrong
-        # side of the mean.
-        least_r2, good_r2 = 0.5, 0.9
+    def lost(self, found: Columns, *, single: bool = True) -> list[int]:
+        """Return the varying columns that are constant in ``found`` or, as ``single`` ones, have an R² below 0.5."""
+        least_r2 = 0.5  # below, one in five of normal values is on the wrong side of the mean
         slight = 0.25  # part of the largest value: smaller variation may be of no account
-        if self.values < _FEWEST_VALUES or found.values != self.values:
-            return [], []
+        if self.values < FEWEST_VALUES or found.values != self.values:
+            return []
         with np.errstate(invalid="ignore"):  # of columns without a finite value
             varies = self.high - self.low > slight * np.maximum(np.abs(self.low), np.abs(self.high))
-            none, little = ((found.noise > (1.0 - r2) * self.variation) & single for r2 in (least_r2, good_r2))
-        gone = varies & ((found.low == found.high) | none)
-        return np.flatnonzero(gone).tolist(), np.flatnonzero(varies & little & ~gone).tolist()
+            none = (found.noise > (1.0 - least_r2) * self.variation) & single
+        return np.flatnonzero(varies & ((found.low == found.high) | none)).tolist()
 
 
 def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None]) -> list[Columns]:
@@ -478,14 +455,12 @@ class Lost:
     axis: int
     columns: int
     are_shares: bool = False
-    in_part: bool = False
 
     def text(self, name: str) -> str:
         """Return the text about these columns of output ``name``."""
         named = 4
-        part = " in part" if self.in_part else ""
         if self.columns == 1:
-            return lost_output_text(name, part, are_shares=self.are_shares)
+            return lost_output_text(name, are_shares=self.are_shares)
         one = len(self.places) == 1
         remedy = "scale columns alike inside the model, give them outputs of their own, or the last layer more bits"
         some = ", ".join(map(str, self.places[:named])) + (", …" if len(self.places) > named else "")
@@ -494,19 +469,17 @@ class Lost:
             what = f"place{'' if one else 's'} {some} along axis {self.axis}"
         return (
             f"{what} of output {name!r} ({len(self.places)} of {self.columns}) "
-            f"{'varies' if one else 'vary'} in the float model and {'is' if one else 'are'} lost{part} in the "
+            f"{'varies' if one else 'vary'} in the float model and {'is' if one else 'are'} lost in the "
             f"quantised one: {(_MORE_OF_IT if one else _MORE_OF_THEM) if self.are_shares else remedy}"
         )
 
 
-def lost_output_text(
-    name: str, part: str = "", varies_by: float | None = None, *, are_shares: bool = False, known: bool = True
-) -> str:
+def lost_output_text(name: str, varies_by: float | None = None, *, are_shares: bool = False, known: bool = True) -> str:
     """Return the text for a lost output.
 
     ``varies_by``: its small variation; ``known``: a model that knows all samples loses it too.
     """
-    what = f"output {name!r} varies in the float model and is lost{part} in the quantised one"
+    what = f"output {name!r} varies in the float model and is lost in the quantised one"
     if not known:
         return f"{what}, made without the samples that it is judged on: give more like those that are far from others"
     if varies_by is not None:
@@ -530,20 +503,19 @@ def reached(graph: Graph) -> set[int]:
     return found
 
 
-# Operators with channels along the last axis, and positions of images, or rows, along the others.
-_LAYERS = frozenset(
+# Operators over images or rows: the last axis has channels, the others positions.
+WINDOWS = frozenset(
     {
         "AVERAGE_POOL_2D",
         "CONV_2D",
         "DEPTHWISE_CONV_2D",
         "FULLY_CONNECTED",
+        "L2_POOL_2D",
         "MAX_POOL_2D",
         "RESIZE_BILINEAR",
         "RESIZE_NEAREST_NEIGHBOR",
-        "TRANSPOSE_CONV",
     }
 )
-_SAME_PLACES = frozenset({"CAST", "DEQUANTIZE", "QUANTIZE"})
 
 Indices = NDArray[np.int64]
 
@@ -563,7 +535,7 @@ class ChannelAxes:
         while waiting:
             tensor, places = waiting.pop()
             node = self._producers.get(tensor)
-            if node is not None and node.node.spec.name in _LAYERS:
+            if node is not None and node.node.spec.name in WINDOWS | {"TRANSPOSE_CONV"}:
                 rows = places.reshape(-1, places.shape[-1])
                 if (rows != rows[:1]).any():
                     return False
@@ -589,7 +561,7 @@ class ChannelAxes:
         if name == "CONCATENATION" and shapes == full:
             ends = np.cumsum([shape[axis] for shape in full])
             return list(zip(node.inputs, np.split(places, ends[:-1], axis), strict=True))
-        if Trait.ELEMENTWISE in traits or name in _SAME_PLACES:
+        if Trait.ELEMENTWISE in traits or name in CASTS | {"CAST"}:
             same = zip(node.inputs, shapes, strict=True)
             return [(tensor, places) for tensor, shape in same if shape == places.shape and tensor in self._producers]
         return []
@@ -599,7 +571,6 @@ class ChannelAxes:
 _OF_EITHER_SIGN = frozenset(
     {"FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "BATCH_MATMUL", "ADD", "SUB"}
 )
-_CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 
 
 def unreached(graph: Graph) -> list[str]:
@@ -658,7 +629,7 @@ def _sources(producers: Mapping[int, GraphNode], tensors: Sequence[int]) -> Iter
         if node is None or node.index in seen:
             continue
         seen.add(node.index)
-        if node.node.spec.name in _CASTS or Trait.SAME_QUANT in node.node.spec.traits:
+        if node.node.spec.name in CASTS or Trait.SAME_QUANT in node.node.spec.traits:
             todo.extend(node.inputs)
         else:
             yield node

@@ -1,9 +1,7 @@
 """Mixed precision as an optimisation: the Pareto front of output noise and cost over the precisions of layers.
 
-Noise comes from roundings: of values, which are coarse while any layer that produces or reads them is narrow, and of
-weights. Noises, taken as independent, add up; so do costs of layers and of conversions between them. For each price of
-noise the best choice, a point of the front's convex hull, is a minimum cut (project selection, Rhys 1970 and Picard
-1976), found by Dinic's algorithm (1970).
+Noises of roundings are taken as independent and add up, as costs do. For each price of noise the best choice is a
+minimum cut (project selection, Rhys 1970 and Picard 1976), found by Dinic's algorithm (1970).
 """
 
 from __future__ import annotations
@@ -18,13 +16,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from odc_mlir.errors import OdcError
+from odc_mlir.quantizer.evaluator import Evaluator
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.models import Candidate
-from odc_mlir.quantizer.policy.options import Options, PrecisionChoice
+from odc_mlir.quantizer.policy.options import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT, bits_of, values_of
 
 if TYPE_CHECKING:
-    from odc_mlir.quantizer.target import Placement, TargetRules
+    from odc_mlir.quantizer.target import Placement
 
 LOG = logging.getLogger(__name__)
 
@@ -55,8 +54,8 @@ class Network:
             levels = self._levels(source, nothing)
             if sink not in levels:
                 return set(levels)
-            tried = [0] * len(self._arcs)
-            while self._augment(source, sink, levels, tried, nothing):
+            todo = [arcs[::-1] for arcs in self._arcs]
+            while self._augment(source, sink, levels, todo, nothing):
                 pass
 
     def _levels(self, source: int, nothing: float) -> dict[int, int]:
@@ -70,19 +69,20 @@ class Network:
                     waiting.append(end)
         return levels
 
-    def _augment(self, source: int, sink: int, levels: dict[int, int], tried: list[int], nothing: float) -> bool:
-        """Send the flow of one more shortest path; return False if there is none."""
+    def _augment(self, source: int, sink: int, levels: dict[int, int], todo: list[list[int]], nothing: float) -> bool:
+        """Send the flow of one more shortest path by arcs ``todo``, the next one last; return False without one."""
         path: list[int] = []
         node = source
         while node != sink:
-            arc = self._usable(node, levels, tried, nothing)
-            if arc is not None:
-                path.append(arc)
-                node = self._ends[arc]
+            arcs = todo[node]
+            while arcs and (self._left[arcs[-1]] <= nothing or levels.get(self._ends[arcs[-1]]) != levels[node] + 1):
+                arcs.pop()
+            if arcs:
+                path.append(arcs[-1])
+                node = self._ends[arcs[-1]]
             elif path:
-                back = path.pop()
-                node = self._ends[back ^ 1]
-                tried[node] += 1
+                node = self._ends[path.pop() ^ 1]
+                todo[node].pop()
             else:
                 return False
         flow = min(self._left[arc] for arc in path)
@@ -90,15 +90,6 @@ class Network:
             self._left[arc] -= flow
             self._left[arc ^ 1] += flow
         return True
-
-    def _usable(self, node: int, levels: dict[int, int], tried: list[int], nothing: float) -> int | None:
-        arcs = self._arcs[node]
-        while tried[node] < len(arcs):
-            arc = arcs[tried[node]]
-            if self._left[arc] > nothing and levels.get(self._ends[arc]) == levels[node] + 1:
-                return arc
-            tried[node] += 1
-        return None
 
 
 Precisions = dict[str, str]  # by layer name; layers left out are in the model's scheme
@@ -267,16 +258,13 @@ WIDE_BITS = 16  # of values
 class Pricing:
     """Costs of layers ``names`` at ``levels``, which name precisions; ``fixed`` layers have no choice.
 
-    ``plain``: placement of the model as it is, None without a target. ``pinned``: layers without a choice between the
-    first two levels, known after :meth:`costs`.
+    ``pinned``: layers without a choice between the first two levels, known after :meth:`costs`.
     """
 
-    options: Options
+    evaluator: Evaluator
     fixed: Mapping[str, PrecisionChoice]
     examination: Examination
     build: Callable[[Mapping[str, str]], Candidate]
-    rules: TargetRules | None
-    plain: Placement | None
     names: Sequence[str]
     levels: Sequence[str]
     pinned: set[str] = field(default_factory=set)
@@ -326,12 +314,13 @@ class Pricing:
     @property
     def _counts_bytes(self) -> bool:
         """True if layers cost bytes of weights: weight-only schemes save nothing else."""
-        return self.options.max_bytes is not None or self.options.definition.weights_only
+        options = self.evaluator.options
+        return options.max_bytes is not None or options.definition.weights_only
 
     def _times(self, candidate: Candidate) -> list[list[float]]:
         float_work = 8.0  # of a layer, where the scheme's is 1: no integer NPU takes it
-        if self.rules is None or self.plain is None:
-            work, first = self.examination.work(), _work_in(self.options.scheme)
+        if self.evaluator.target is None or self.evaluator.plain is None:
+            work, first = self.examination.work(), _work_in(self.evaluator.options.scheme)
             factors = [float_work if step == FLOAT else _work_in(step) / first for step in self.levels]
             return [[factor * max(work.get(name, 1.0), 1.0) for factor in factors] for name in self.names]
         columns = [self._placement(candidate, step) for step in self.levels]
@@ -341,22 +330,22 @@ class Pricing:
 
     def _left(self, candidate: Candidate) -> list[list[bool]]:
         """Return whether the target loses each layer, by level; empty without a target."""
-        if self.plain is None:
+        if self.evaluator.plain is None:
             return []
         columns = [self._placement(candidate, step) for step in self.levels]
         return [
             [was and bool(placed is None or placed.layers[i].reason) for placed in columns]
-            for i, was in enumerate(self.plain.taken())
+            for i, was in enumerate(self.evaluator.plain.taken())
         ]
 
     def _placement(self, candidate: Candidate, step: str) -> Placement | None:
         """Return the target's placement with all layers in this precision; None if it cannot be built."""
-        assert self.rules is not None
+        assert self.evaluator.target is not None
         if step not in self._placements:
             movable = [name for name in self.names if name not in self.fixed]
             try:
-                made = candidate if step == self.options.scheme else self.build(dict.fromkeys(movable, step))
-                self._placements[step] = self.rules.priced(made.module)
+                made = candidate if step == self.evaluator.options.scheme else self.build(dict.fromkeys(movable, step))
+                self._placements[step] = self.evaluator.target.priced(made.module)
             except OdcError as error:
                 LOG.info("layers cannot be %s: %s", step, error)
                 self._placements[step] = None
@@ -367,9 +356,10 @@ class Pricing:
         if self._counts_bytes:
             return []
         places, found = {name: place for place, name in enumerate(self.names)}, []
+        target = self.evaluator.target
         for maker, reader, elements in self.examination.edges():
             if maker in places and reader in places:
-                wide, real = (elements, elements) if self.rules is None else self.rules.conversion_ns(elements)
+                wide, real = (elements, elements) if target is None else target.conversion_ns(elements)
                 costs = tuple(
                     0.0 if is_same else float(real if step == FLOAT else wide)
                     for step, is_same in zip(self.levels[1:], self._keep_values(), strict=True)
@@ -379,9 +369,10 @@ class Pricing:
 
     def kept(self, levels: Levels) -> float:
         """The part of its products that the target keeps, by estimate."""
-        if self.plain is None:
+        plain = self.evaluator.plain
+        if plain is None:
             return 1.0
-        macs = [layer.macs if taken else 0 for layer, taken in zip(self.plain.layers, self.plain.taken(), strict=True)]
+        macs = [layer.macs if taken else 0 for layer, taken in zip(plain.layers, plain.taken(), strict=True)]
         gone = sum(m for m, left, level in zip(macs, self._leaving, levels, strict=True) if left[level])
         return 1.0 - gone / (sum(macs) or 1)
 

@@ -1,19 +1,16 @@
 """Search for precisions of single layers: the cheapest model within the limits, or the best within a budget.
 
-:mod:`odc_mlir.quantizer.pareto` gives the front by estimate; along it whole models are measured. By default the search
-takes the cheapest point that keeps the limits with a margin (errors half as large), because few samples are checked.
-Where the target gives layers more bits within four times the time, outputs below 25 dB should also gain 10 dB over
-plain quantising, or 9 dB if that is a tenth faster. If no point does, it takes one within a decibel of the nearest, at
-least within the limits. With a budget it takes the most accurate point within it, preferably within the limits. Layers
-leave the target only if limits or a budget cannot be met otherwise.
+:mod:`odc_mlir.quantizer.pareto` gives the front by estimate; along it whole models are measured. Limits are kept with a
+margin (errors half as large) if possible, because few samples are checked. Where the target gives layers more bits
+within four times the time, outputs below 25 dB should also gain 10 dB over plain quantising, or 9 dB if that is a tenth
+faster. Layers leave the target only if limits or a budget cannot be met otherwise.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +21,7 @@ from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.models import Candidate
 from odc_mlir.quantizer.policy import schemes
 from odc_mlir.quantizer.policy.declarations import LITERT, ON
-from odc_mlir.quantizer.policy.options import Options, PrecisionChoice
+from odc_mlir.quantizer.policy.options import PrecisionChoice
 from odc_mlir.quantizer.policy.verdict import Limit
 
 LOG = logging.getLogger(__name__)
@@ -34,8 +31,7 @@ _Key = tuple[tuple[str, str], ...]
 
 # Gain that outputs below a good SQNR should have: 10 dB on the few samples of a search leave 6 dB on most others.
 GAIN_DB = 10.0
-# Outputs may lack so much of the gain, or of the nearest to it, where that takes at most this share of the time.
-_NEAR_DB, _WORTH_NEAR = 1.0, 0.9
+_NEAR_DB = 1.0  # that outputs may lack of the gain, or of the nearest to it
 
 
 @dataclass(slots=True, eq=False)
@@ -63,28 +59,6 @@ def outputs_db(measured: Measurement) -> tuple[float, ...]:
     return tuple(math.inf if errors.sqnr_db is None else errors.sqnr_db for errors in measured.outputs)
 
 
-def _with_margin(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
-    return tuple(limit.with_errors(0.5) for limit in limits)
-
-
-LIMITS, TIME, BYTES = "limits", "time", "bytes"
-
-
-@dataclass(frozen=True, slots=True)
-class SearchAim:
-    """Goal of a search: the least cost within the limits, or the best accuracy within a budget of ns or bytes."""
-
-    kind: str = LIMITS
-    budget: float = math.inf
-
-    @classmethod
-    def of(cls, options: Options) -> SearchAim:
-        """Return the aim that the options ask for."""
-        if options.max_bytes is not None:
-            return cls(BYTES, options.max_bytes)
-        return cls() if options.max_time_ms is None else cls(TIME, 1e6 * options.max_time_ms)
-
-
 @dataclass
 class PrecisionSearch:
     """Search for precisions of the layers called ``names``; ``fixed`` ones were chosen by the user.
@@ -99,47 +73,44 @@ class PrecisionSearch:
     known_errors: tuple[str, Mapping[str, float]] | None = None
     tried: dict[_Key, Tried] = field(default_factory=dict, init=False)
     chosen: Tried | None = field(default=None, init=False)
-    is_in_vain: bool = field(default=False, init=False)  # no allowed choice of precisions meets the limits
     _slower: float = field(default=1.0, init=False)  # the last package than its estimate
 
     def __post_init__(self) -> None:
         self.options, self.limits = self.evaluator.options, self.evaluator.search_limits
-        self.rules, self.aim = self.evaluator.target, SearchAim.of(self.options)
+        self._strict = tuple(limit.with_errors(0.5) for limit in self.limits)
+        self.rules, most_ms = self.evaluator.target, self.options.max_time_ms
+        self._limits_time = most_ms is not None
+        self._budget = self.options.max_bytes if most_ms is None else 1e6 * most_ms  # bytes or ns, None without any
 
     def run(self, candidate: Candidate) -> Candidate:
         """Return ``candidate``, or one with other precisions in some layers; see the module's docstring."""
         scheme = self.options.scheme
-        self._ladder = (
-            schemes.with_wide_weights(scheme) if self._runs(schemes.WIDE_VALUES) else schemes.ladder_of(scheme)
-        )
-        if self.options.reader == LITERT:  # which has no kernel for such
-            self._ladder = tuple(
-                step for step in self._ladder if step not in (schemes.WIDE_WEIGHTS, schemes.WIDE_WEIGHTS_ALONE)
-            )
-        self._levels = (scheme, *self._ladder)
-        if self.aim.kind != LIMITS and scheme in schemes.NARROWER:
+        steps = schemes.with_wide_weights(scheme) if self._runs(schemes.WIDE_VALUES) else schemes.ladder_of(scheme)
+        # LiteRT has no kernels for weights of 16 bits.
+        unknown = (schemes.WIDE_WEIGHTS, schemes.WIDE_WEIGHTS_ALONE) if self.options.reader == LITERT else ()
+        ladder = tuple(step for step in steps if step not in unknown)
+        self._levels = (scheme, *ladder)
+        if self._budget is not None and scheme in schemes.NARROWER:
             self._levels = (schemes.NARROWER[scheme], *self._levels)
         self._examination = self.evaluator.examination(candidate.model)
         self._pricing = pareto.Pricing(
-            self.options,
+            self.evaluator,
             self.fixed,
             self._examination,
             lambda precisions: self._built(precisions, rounding=False, correction=False),
-            self.rules,
-            self.evaluator.plain,
             self.names,
             self._levels,
         )
         self._first = first = self.measured({}, candidate)
         aims = self._aims()
-        limits = self.limits if self.options.mixed != ON else _with_margin(self.limits)
-        has_need = self.aim.kind != LIMITS or not (first.holds(limits, aims) and self.confirmed(first))
-        if not self._ladder or not has_need:
+        limits = self.limits if self.options.mixed != ON else self._strict
+        has_need = self._budget is not None or not (first.holds(limits, aims) and self.confirmed(first))
+        if not ladder or not has_need:
             return candidate
         self.tried[()] = self.chosen = first
         self.evaluator.say("looking for layers that need more bits")
         self._effects = self._sensitivity(candidate)
-        if self.aim.kind != LIMITS:
+        if self._budget is not None:
             found = self._best_within_budget(candidate)
         else:
             levels = self._accurate(candidate, aims)
@@ -148,11 +119,6 @@ class PrecisionSearch:
             self.chosen = found
             step = {"step": "mixed", "value": dict(found.precisions), "tried": len(self.tried), "kept": True}
             self.evaluator.steps.append(step)
-        # As the verdict will say, which counts what the candidate does on samples that it does not know. A search that
-        # was cut short has found nothing out.
-        if self.evaluator.in_time() and not self.evaluator.holds_unseen(self.chosen.candidate):
-            self.is_in_vain = True
-            self._explore(self._problem(candidate, host=True))
         return self.chosen.candidate
 
     def takes(self, better: Candidate) -> bool:
@@ -242,7 +208,7 @@ class PrecisionSearch:
     def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> pareto.Levels | None:
         """Return the cheapest accurate choice; None if there is none, or it is the plain one."""
         most_time = 4.0  # of the plain model's, that this may take
-        margin, holds = _with_margin(self.limits), self.confirmed(self._first)
+        margin, holds = self._strict, self.confirmed(self._first)
         may_leave = self.rules is not None and not holds
         # (whether layers may leave the target, how much longer it may take, what is asked for; None: as near as can be)
         wanted: list[tuple[bool, float, tuple[Limit, ...], Sequence[float] | None]] = []
@@ -269,7 +235,8 @@ class PrecisionSearch:
             points = [point for point in every if point.cost <= most]
             levels = self._cheapest(points, limits, least)
             if levels is not None and asked:
-                cheaper = [point for point in points if point.cost <= _WORTH_NEAR * problem.point(levels).cost]
+                worth_near = 0.9  # share of the time for which outputs may lack so much
+                cheaper = [point for point in points if point.cost <= worth_near * problem.point(levels).cost]
                 levels = self._cheapest(cheaper, limits, [aim - _NEAR_DB for aim in asked]) or levels
             if levels is not None:
                 return levels
@@ -288,7 +255,7 @@ class PrecisionSearch:
     def _points(self, problem: pareto.Problem) -> list[pareto.Point]:
         """Return the front without the plain point and those that leave target or scheme almost entirely."""
         points = [p for p in pareto.front(problem) if self._pricing.kept(p.levels) >= self.evaluator.min_coverage]
-        if self.aim.kind != LIMITS:
+        if self._budget is not None:
             return points
         points = [point for point in points if any(point.levels)]
         if self.fixed:
@@ -300,48 +267,23 @@ class PrecisionSearch:
         self, points: Sequence[pareto.Point], limits: tuple[Limit, ...], aims: Sequence[float]
     ) -> pareto.Levels | None:
         """Return the cheapest of ``points`` that, as measured, holds the limits and has the SQNR."""
-        made = [functools.partial(self._made, point.levels) for point in points]
-        place = pareto.first_good(len(made), lambda place: made[place]().holds(limits, aims), self.evaluator.in_time)
+        place = pareto.first_good(
+            len(points), lambda i: self._made(points[i].levels).holds(limits, aims), self.evaluator.in_time
+        )
         if place is None:
             return None
         # Models that do not know the samples are made for few points alone: each is several models.
-        while not self.confirmed(made[place]()):
+        while not self.confirmed(self._made(points[place].levels)):
             if place == len(points) - 1 or not self.evaluator.in_time():
                 return None
             place = (place + len(points)) // 2
-        return points[place].levels if self._is_covered(made[place]()) else None
+        return points[place].levels if self._is_covered(self._made(points[place].levels)) else None
 
     def _is_covered(self, tried: Tried) -> bool:
         """Return whether enough of it, and anything at all, is quantised, to precisions that a budget may take."""
         share = self.evaluator.share(tried.candidate)
-        is_allowed = self.aim.kind == LIMITS or {*self._levels}.issuperset(tried.precisions.values())
+        is_allowed = self._budget is None or {*self._levels}.issuperset(tried.precisions.values())
         return share > 0.0 and share >= self.evaluator.min_coverage and is_allowed
-
-    def _explore(self, problem: pareto.Problem) -> None:
-        """Measure other choices, the cheapest first, until limits hold or most left the target."""
-        explored, least_explored = 5, 0.5  # measured points, and the least share that stays on the target
-        noise = problem.point(problem.plain).noise
-        points = [point.levels for point in pareto.front(problem) if any(point.levels) and point.noise < noise]
-        steps, may_leave = points[:: -(-len(points) // explored) or 1], bool(points)
-        for levels in steps:
-            if not may_leave or not self.evaluator.in_time():
-                break
-            made = self._made(levels)
-            may_leave = self.evaluator.share(made.candidate) >= least_explored
-            if may_leave and self.confirmed(made):
-                return
-        for precisions in (*self._of_most_bits(problem), *([self._precisions(points[-1])] if may_leave else [])):
-            if not points or not self.evaluator.in_time() or self.confirmed(self._made_with(precisions)):
-                return
-
-    def _of_most_bits(self, problem: pareto.Problem) -> Iterator[dict[str, str]]:
-        """Yield the widest codes of each layer that the search allows, then 16-bit weights if no target prices them."""
-        codes = [level for level, step in enumerate(self._levels) if step != schemes.FLOAT]
-        finite = ([level for level in codes if math.isfinite(row[level])] for row in problem.costs)
-        widest = self._precisions(tuple(map(max, finite)))
-        yield widest
-        if self.rules is None and self.options.reader != LITERT and schemes.WIDE_VALUES in self._levels:
-            yield dict.fromkeys(sorted({*widest, *(self.names[place] for place in problem.free)}), schemes.WIDE_WEIGHTS)
 
     def _precisions(self, levels: pareto.Levels) -> dict[str, str]:
         named = sorted(zip(self.names, levels, strict=True))
@@ -352,10 +294,7 @@ class PrecisionSearch:
         return tuple(sorted(self._precisions(levels).items()))
 
     def _made(self, levels: pareto.Levels) -> Tried:
-        return self._made_with(self._precisions(levels))
-
-    def _made_with(self, precisions: dict[str, str]) -> Tried:
-        key = tuple(sorted(precisions.items()))
+        precisions, key = self._precisions(levels), self._key(levels)
         if key not in self.tried:
             self.tried[key] = self.measured(precisions, self._built(precisions))
             self.evaluator.say(f"{len(precisions)} layers in other precisions", made=1)
@@ -380,7 +319,8 @@ class PrecisionSearch:
     @property
     def is_tight(self) -> bool:
         """True if a measured and covered model exceeds the budget."""
-        return any(self._is_covered(tried) and self._cost(tried) > self.aim.budget for tried in self.tried.values())
+        most = math.inf if self._budget is None else self._budget
+        return any(self._is_covered(tried) and self._cost(tried) > most for tried in self.tried.values())
 
     def _best_within_budget(self, candidate: Candidate) -> Tried | None:
         """Return the most accurate model within the budget, preferably within the limits; None without one.
@@ -388,7 +328,7 @@ class PrecisionSearch:
         For a budget of bytes, layers leave the target only if limits are kept in no other way.
         """
         found: Tried | None = None
-        for host in (True,) if self.rules is None or self.aim.kind == TIME else (False, True):
+        for host in (True,) if self.rules is None or self._limits_time else (False, True):
             problem = self._problem(candidate, host=host)
             points = self._points(problem)[::-1]
             levels = self._within(problem, points)
@@ -406,9 +346,7 @@ class PrecisionSearch:
 
     def _cheaper(self, problem: pareto.Problem, points: Sequence[pareto.Point], levels: pareto.Levels) -> Tried | None:
         """Measure ``points`` that cost less than ``levels``, as scores need not follow noise; return a good one."""
-        most_cheaper = (
-            6  # points that are measured where the most accurate misses limits, and all others that are known
-        )
+        most_cheaper = 6
         most = problem.point(levels).cost
         left = [point for point in points if point.cost <= most and self._key(point.levels) not in self.tried]
         for point in left[:: -(-len(left) // most_cheaper)] if left else []:
@@ -454,7 +392,7 @@ class PrecisionSearch:
         plain = tuple(0 if name in self._pricing.pinned else as_asked for name in self.names)
         # The cheapest may be on no front: what costs no bytes by estimate has some, as parameters of wider values.
         always = [plain, problem.plain]
-        if self.aim.kind != TIME:
+        if not self._limits_time:
             return self._most_accurate(self._affordable(points, always))
         timed: list[pareto.Levels] = []
         for _ in range(most_compiled):
@@ -464,66 +402,52 @@ class PrecisionSearch:
             )
             if asked in timed or not self.evaluator.in_time():
                 return found
-            self._compile(asked)
+            assert self.rules is not None
+            module = self._made(asked).candidate.module
+            estimate = self.rules.time(module).ns
+            self._slower = self.rules.time(module, compiled=True).ns / max(estimate, 1.0)
             timed.append(asked)
         return self._most_accurate(filter(self._is_affordable, timed))
 
     def _affordable(self, points: Sequence[pareto.Point], others: Iterable[pareto.Levels]) -> list[pareto.Levels]:
         """Return the measured ``points`` within the budget, the most accurate first, and such ``others``."""
+        most_macs, fewest, most = 1 << 28, 12, 48  # products of all measured points together, and their number
+        count = min(most, most_macs // max(1, self._examination.macs * self._examination.samples))
         # If the budget does not decide which points are measured, a larger budget never gives a worse model.
-        if (most := self._most_in_budget) and points:
-            every = [point.levels for point in points[:: -(-len(points) // most)]]
+        if not self._limits_time and count >= fewest:
+            every = [point.levels for point in points[:: -(-len(points) // count) or 1]]
             within = [levels for levels in every if self.evaluator.in_time() and self._is_affordable(levels)]
         else:
             place = pareto.first_good(
                 len(points), lambda i: self._is_affordable(points[i].levels), self.evaluator.in_time
             )
             cheap = () if place is None else points[place:]
-            within = [point.levels for point in cheap if self._key(point.levels) in self.tried]
-            if self.aim.kind == TIME:  # as cheaper by estimate need not be faster
-                within = list(filter(self._is_affordable, within))
+            # Cheaper by estimate need not be faster.
+            known = (point.levels for point in cheap if self._key(point.levels) in self.tried)
+            within = list(filter(self._is_affordable, known))
         return [*within, *filter(self._is_affordable, others)]
 
     def _most_accurate(self, among: Iterable[pareto.Levels]) -> pareto.Levels | None:
         return max(among, key=lambda levels: min(self._made(levels).outputs_db, default=math.inf), default=None)
 
-    def _compile(self, levels: pareto.Levels) -> None:
-        """Compile the choice, and note how much slower the package is than its estimate."""
-        assert self.rules is not None
-        module = self._made(levels).candidate.module
-        estimate = self.rules.time(module).ns
-        self._slower = self.rules.time(module, compiled=True).ns / max(estimate, 1.0)
-
-    def _time_ns(self, candidate: Candidate) -> float:
-        assert self.rules is not None
-        module = candidate.module
-        return self.rules.time(module).ns * (1.0 if self.rules.is_timed(module) else self._slower)
-
-    @property
-    def _most_in_budget(self) -> int:
-        """Number of points to measure for a budget of bytes; 0: bisection finds more."""
-        most_budget_macs = 1 << 28  # of all of these together
-        most_in_budget, fewest_in_budget = 48, 12  # points that are measured
-        work = max(1, self._examination.macs * self._examination.samples)
-        most = min(most_in_budget, most_budget_macs // work)
-        return 0 if self.aim.kind != BYTES or most < fewest_in_budget else most
-
     def _is_affordable(self, levels: pareto.Levels) -> bool:
         return self._fits(self._made(levels))
 
     def _fits(self, tried: Tried) -> bool:
-        return self._is_covered(tried) and self._cost(tried) <= self.aim.budget
+        return self._is_covered(tried) and (self._budget is None or self._cost(tried) <= self._budget)
 
     def _may_fit(self, tried: Tried) -> bool:
         """Return whether the model may be within the budget, as some estimates of time are too high."""
         too_high = 1.1  # times what packages take, which some estimates are
-        if self.aim.kind != TIME:
+        if self._budget is None or self.rules is None or not self._limits_time:
             return self._fits(tried)
-        assert self.rules is not None
-        return self.rules.time(tried.candidate.module).ns <= too_high * self.aim.budget and self._is_covered(tried)
+        return self.rules.time(tried.candidate.module).ns <= too_high * self._budget and self._is_covered(tried)
 
     def _cost_of(self, candidate: Candidate) -> float:
-        return self.evaluator.size(candidate) if self.aim.kind == BYTES else self._time_ns(candidate)
+        module = candidate.module
+        if self.rules is None or not self._limits_time:
+            return self.evaluator.size(candidate)
+        return self.rules.time(module).ns * (1.0 if self.rules.is_timed(module) else self._slower)
 
     def _cost(self, tried: Tried) -> float:
         return self._cost_of(tried.candidate)

@@ -17,36 +17,10 @@ from numpy.typing import NDArray
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.execution import BatchRunner, float_names, run_with
+from odc_mlir.quantizer import outputs as kinds
+from odc_mlir.quantizer.execution import float_names, run_in_batches, run_with
 from odc_mlir.quantizer.measurement import Measurement, Powers, constant_outputs, signal_and_noise, variation
-from odc_mlir.quantizer.outputs import (
-    DECIDED,
-    LOGITS,
-    SHARE,
-    SOFTMAX,
-    UNDECIDED_NATS,
-    Answering,
-    ChannelAxes,
-    Columns,
-    Lost,
-    PlaceMeter,
-    alike,
-    all_completed,
-    answering,
-    are_scores,
-    columns_of,
-    decisive_tensor,
-    doubt_of_scores,
-    exceeds,
-    is_in_order,
-    is_measurable,
-    is_varied,
-    last_operator,
-    nats_of,
-    places_of,
-    reached,
-    share_of_ties,
-)
+from odc_mlir.quantizer.outputs import Answering, Columns, Lost, PlaceMeter
 from odc_mlir.quantizer.policy.verdict import OF_ANSWERS, OF_LABELS, Answers, measure_key, metric_name
 from odc_mlir.quantizer.samples import check_unit
 from odc_mlir.quantizer.states import Rollout
@@ -65,10 +39,6 @@ _SLIGHT = 0.1
 _Run = tuple[list[Array], dict[int, Array]]  # of one sample outputs, and decisive tensors by index
 _MayRun = tuple[list[Array] | None, dict[int, Array]]  # None where it cannot be run
 _Runs = Iterator[_MayRun]
-
-# Squared error of a score of a half relative to that of its logit, by operator: the squared slope of the logistic
-# function at 0; SOFTMAX has it in two scores, each from two logits.
-_SQUARED_SLOPES = {"SOFTMAX": 1 / 4, "LOGISTIC": 1 / 16}
 
 
 class Reference:
@@ -97,9 +67,13 @@ class Reference:
         self._like = like
         self.rollout: Rollout | None = rollout if like is None else like.rollout
         self._asks_for_classes = metric is not None and metric_name(metric) in OF_ANSWERS - OF_LABELS
-        self.places = {place: p for place, at in enumerate(graph.outputs) if (p := places_of(graph, at)) is not None}
-        self._decisive = [decisive_tensor(graph, at, self.places.get(place)) for place, at in enumerate(graph.outputs)]
-        self._makers = [last_operator(graph, at) for at in graph.outputs]
+        self.places = {
+            place: p for place, at in enumerate(graph.outputs) if (p := kinds.places_of(graph, at)) is not None
+        }
+        self._decisive = [
+            kinds.decisive_tensor(graph, at, self.places.get(place)) for place, at in enumerate(graph.outputs)
+        ]
+        self._makers = [kinds.last_operator(graph, at) for at in graph.outputs]
         self._kinds = ["" if node is None else node.node.spec.name for node in self._makers]  # producers of outputs
         run = run_with(graph, {*self._decisive, *(places.searched for places in self.places.values())})
         self.outputs: list[list[Array]] = []
@@ -109,10 +83,9 @@ class Reference:
             self.outputs.append(outputs)
             self._expected.append(found)
         self._yes_above: float | None = None if labels is None or like is None else like._yes_above  # see yes_above
-        if labels is None:
-            self._answering = Answering()
-        else:
-            self._answering = answering(graph, self.outputs[0], labels[0].size) if like is None else like._answering
+        self._answering: Answering = Answering() if labels is None or like is None else like._answering
+        if labels is not None and like is None:
+            self._answering = kinds.answering(graph, self.outputs[0], labels[0].size)
         firsts: Sequence[Array] = self.answers(self.outputs)
         if labels is not None and like is None:
             self._yes_above = yes_above(firsts, labels)
@@ -127,10 +100,11 @@ class Reference:
         self.scorer = None if labels is None else Scorer(firsts, labels)
         self.misfit = None if labels is None else misfit(firsts, labels)
         self.spans = [self._span(place) for place in range(len(graph.outputs))]
+        axes = kinds.ChannelAxes(graph)
         self._columns = [
-            columns_of(
+            kinds.columns_of(
                 () if place in self.places else arrays,
-                partial(ChannelAxes(graph).are_along, graph.outputs[place], self.outputs[0][place].shape),
+                partial(axes.are_along, graph.outputs[place], self.outputs[0][place].shape),
             )
             for place, arrays in enumerate(zip(*self.outputs, strict=True))
         ]
@@ -139,7 +113,11 @@ class Reference:
             own = self.columns(place)
             is_split = not self.has_scores(place) and own.differ and self.has_own_columns(place)
             self._parts += [(place, column) for column in range(len(own.low))] if is_split else [(place, None)]
-        self._undecided: set[int] = self._find_undecided() if like is None else like._undecided
+        self._undecided: set[int] = set() if like is None else like._undecided  # places of nearly as likely classes
+        for place, places in self.places.items() if like is None else ():
+            classes = self._expected[0][places.searched].shape[places.axis]
+            if places.may_be_undecided(graph, [outputs[place] for outputs in self.outputs], classes):
+                self._undecided.add(place)
 
     def answers(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
         """Return the answers of each sample that labels are compared with: reals, or integers for indices."""
@@ -148,15 +126,6 @@ class Reference:
             return [found.astype(np.int64) for found in first]
         first = [found.astype(np.float64) if found.dtype.kind in "iu" else found for found in first]
         return first if self._yes_above is None else said(first, self._yes_above)
-
-    def _find_undecided(self) -> set[int]:
-        """Return the outputs of places that may differ where classes are nearly as likely."""
-        found = set()
-        for place, places in self.places.items():
-            classes = self._expected[0][places.searched].shape[places.axis]
-            if places.may_be_undecided(self.graph, [outputs[place] for outputs in self.outputs], classes):
-                found.add(place)
-        return found
 
     @property
     def scores(self) -> Mapping[str, float] | None:
@@ -172,7 +141,9 @@ class Reference:
     def silent(self) -> list[Sequence[Array]]:
         """The samples that measures cannot be of: the float model has outputs without numbers for them."""
         return [
-            sample for sample, outputs in zip(self.samples, self.outputs, strict=True) if not is_measurable(outputs)
+            sample
+            for sample, outputs in zip(self.samples, self.outputs, strict=True)
+            if not kinds.is_measurable(outputs)
         ]
 
     @property
@@ -185,16 +156,16 @@ class Reference:
         """True if all outputs are the same for every sample; one sample needs outputs of several elements."""
         if len(self.outputs) == 1:
             return all(value.size <= 1 for value in self.outputs[0])
-        return all(map(alike, zip(*self.outputs, strict=True)))
+        return all(map(kinds.alike, zip(*self.outputs, strict=True)))
 
     def untold(self) -> list[tuple[int, bool]]:
         """Return the outputs that are the same for all of several samples, by place, and whether that may be.
 
         It may if they do not depend on inputs, are no reals, or have siblings of the same operator that vary.
         """
-        places = [place for place, arrays in enumerate(zip(*self.outputs, strict=True)) if alike(arrays)]
+        places = [place for place, arrays in enumerate(zip(*self.outputs, strict=True)) if kinds.alike(arrays)]
         varied = {self.graph.outputs[place] for place in range(len(self.spans)) if place not in places}
-        depends = reached(self.graph)
+        depends = kinds.reached(self.graph)
         beside = {index for node in self.graph.nodes if not varied.isdisjoint(node.outputs) for index in node.outputs}
         reals = (self.outputs[0][place].dtype.kind == "f" for place in places)
         return [
@@ -212,8 +183,8 @@ class Reference:
 
     def are_shares(self, place: int) -> bool:
         """Return whether output ``place`` has parts of a range that its operator defines, in any order."""
-        node = last_operator(self.graph, self.graph.outputs[place], in_order=False)
-        return node is not None and node.node.spec.name in INTERVALS.keys() | SOFTMAX
+        node = kinds.last_operator(self.graph, self.graph.outputs[place], in_order=False)
+        return node is not None and node.node.spec.name in INTERVALS.keys() | kinds.SOFTMAX
 
     def splits(self, place: int) -> bool:
         """Return whether columns of output ``place`` count as tensors of their own."""
@@ -242,18 +213,6 @@ class Reference:
         return found if found <= _SLIGHT * (self.spans[place] or 0.0) else None
 
     @cached_property
-    def classifier(self) -> str | None:
-        """Kind of classifier: ``softmax`` or ``logits`` by the first output, ``places`` for indices, else None."""
-        if self._like is not None:
-            return self._like.classifier
-        other = "places" if self.places else None
-        if not any(self._kinds[:1]) or self.outputs[0][0].shape[-1:] in ((), (1,)):
-            return other
-        if self._kinds[0] in SOFTMAX:
-            return "softmax"
-        return "logits" if 0 in self.logits else other
-
-    @cached_property
     def logits(self) -> frozenset[int]:
         """The outputs whose values are taken for scores of classes, by place; a SOFTMAX says so itself."""
         if self._like is not None:
@@ -262,15 +221,16 @@ class Reference:
         for place in range(len(self.graph.outputs)):
             if self._asks_for_classes and self._may_have_rows(place):
                 rows = self._rows(place, self.classes(place))
-                has_logits = is_varied(np.argmax(rows, axis=1).tolist(), rows.shape[1], 1.0)
+                has_logits = kinds.is_varied(np.argmax(rows, axis=1).tolist(), rows.shape[1], 1.0)
             else:
-                has_logits = self._may_have_scores(place) and are_scores(self._rows(place), self._is_alone)
+                has_logits = self._may_have_scores(place) and kinds.are_scores(self._rows(place), self._is_alone)
             found |= {place} if has_logits else set()
         return frozenset(found)
 
     def has_scores(self, place: int) -> bool:
         """Return whether columns of output ``place`` are scores of one unit."""
-        return place in self.logits or (place == 0 and self.classifier is not None)
+        is_softmax = self._kinds[place] in kinds.SOFTMAX and self.outputs[0][place].shape[-1:] not in ((), (1,))
+        return place in self.logits or (place == 0 and (is_softmax or bool(self.places)))
 
     @property
     def doubts_of_scores(self) -> dict[int, str]:
@@ -279,10 +239,10 @@ class Reference:
         for place in range(len(self.graph.outputs)):
             # Places that are searched for in what the same operator gives are the answers.
             is_searched = any(
-                last_operator(self.graph, self._decisive[at]) is self._makers[place] for at in self.places
+                kinds.last_operator(self.graph, self._decisive[at]) is self._makers[place] for at in self.places
             )
             if self._may_have_scores(place) and not is_searched:
-                found[place] = doubt_of_scores(self.names[place], self._rows(place), self._is_alone, place == 0)
+                found[place] = kinds.doubt_of_scores(self.names[place], self._rows(place), self._is_alone, place == 0)
         return {place: text for place, text in found.items() if text is not None}
 
     @property
@@ -296,12 +256,12 @@ class Reference:
 
     def classifies(self, place: int) -> bool:
         """Return whether output ``place`` holds classes or their scores."""
-        return self._kinds[place] in SOFTMAX or place in self.places or place in self.logits
+        return self._kinds[place] in kinds.SOFTMAX or place in self.places or place in self.logits
 
     def classes(self, place: int) -> int | None:
         """Return the number of classes in each row of output ``place``; None: all its elements."""
         node = self._makers[place]
-        if node is None or self._kinds[place] not in SOFTMAX:
+        if node is None or self._kinds[place] not in kinds.SOFTMAX:
             sizes = {outputs[place].shape for outputs in self.outputs}
             widths: set[int] = {shape[-1] for shape in sizes if shape}
             length = widths.pop() if len(widths) == 1 else 0  # of each of several rows
@@ -327,8 +287,8 @@ class Reference:
                 width = 1 if place in self.places else classes
                 mean = sum(outputs[place].size for outputs in self.outputs) / len(self.outputs)
                 count = 1.0 if width is None else mean / width
-                is_single = self._kinds[place] in SOFTMAX and count == 1.0
-                found.append(Answers(self.names[place], SHARE if is_single else DECIDED, count))
+                is_single = self._kinds[place] in kinds.SOFTMAX and count == 1.0
+                found.append(Answers(self.names[place], kinds.SHARE if is_single else kinds.DECIDED, count))
         return found
 
     def by_output(self, metric: str, shares: Mapping[int, float | None]) -> dict[str, float | None]:
@@ -339,17 +299,6 @@ class Reference:
             told = (place for place in self._deciding if place in shares)
             found |= {measure_key(metric, self.names[place]): shares[place] for place in told}
         return found
-
-    @property
-    def labels_of_one(self) -> float:
-        """Number of labels of a sample; one without any."""
-        return 1.0 if self.labels is None else self.labels.size / len(self.samples)
-
-    @cached_property
-    def answering_places(self) -> list[int]:
-        """The outputs of numbers whose largest elements are compared: those that are answers, else all."""
-        numbers = [place for place in range(len(self.spans)) if place not in self.places]
-        return [place for place in numbers if self.classifies(place)] or numbers
 
     @property
     def has_values(self) -> bool:
@@ -365,19 +314,21 @@ class Reference:
         width = self.classes(place) or array.size
         if not width:
             return 1.0
-        expected, reals = (values.reshape(-1, width) for values in (nats_of(self._kinds[place], array), found))
-        least = expected.max(axis=-1) - UNDECIDED_NATS
-        return float(share_of_ties(expected, least, reals, reals.max(axis=-1)).mean())
+        with np.errstate(divide="ignore", invalid="ignore"):  # odds up to a factor, of logits as they are
+            nats = np.log(array.astype(np.float64)) if self._kinds[place] == "SOFTMAX" else array
+        expected, reals = nats.reshape(-1, width), found.reshape(-1, width)
+        least = expected.max(axis=-1) - kinds.UNDECIDED_NATS
+        return float(kinds.share_of_ties(expected, least, reals, reals.max(axis=-1)).mean())
 
     def _may_have_rows(self, place: int) -> bool:
         """Return whether output ``place`` may hold logits: columns of one unit, and labels that are no numbers."""
         first = self.outputs[0][place]
         return not (
-            self._kinds[place] not in LOGITS
+            self._kinds[place] not in kinds.LOGITS
             or (place == 0 and self.metric in OF_NUMBERS)
             or first.shape[-1:] in ((), (0,), (1,))
             or any(outputs[place].shape != first.shape for outputs in self.outputs)
-            or self.columns(place).are_of_kinds
+            or (self.columns(place).values >= kinds.FEWEST_VALUES and self.columns(place).differ)  # no logits
         )
 
     def _may_have_scores(self, place: int) -> bool:
@@ -424,9 +375,11 @@ class Reference:
 
         Where all samples are sure, scores hide errors of logits.
         """
+        # The squared slope of the logistic function at 0; SOFTMAX has it in two scores, each from two logits.
+        slopes = {"SOFTMAX": 1 / 4, "LOGISTIC": 1 / 16}
         found = {}
         for part, (place, at) in enumerate(self._parts):
-            slope = 0.0 if at is not None else _SQUARED_SLOPES.get(self._kinds[place], 0.0)
+            slope = 0.0 if at is not None else slopes.get(self._kinds[place], 0.0)
             if slope:
                 size = self._expected[0][self._decisive[place]].size
                 found[place] = slope * float(np.median(measured.decisive.noise[part])) / max(1, size)
@@ -446,7 +399,8 @@ class Reference:
 
     def _compared(self, parts: Sequence[_Runs], names: list[str], keep: bool) -> Measurement:
         exact = Tolerance(0.0, 0.0)
-        answering = self.answering_places
+        numbers = [place for place in range(len(self.spans)) if place not in self.places]
+        answering = [place for place in numbers if self.classifies(place)] or numbers  # their largest elements count
         meters = [
             PlaceMeter()
             if place in self.places
@@ -461,7 +415,7 @@ class Reference:
         lacking = exceeding = 0
         for number, expected, (reals, kept), lacks in self._metered(parts, meters, columns):
             lacking += lacks
-            exceeding += any(map(exceeds, expected, reals))
+            exceeding += any(map(kinds.exceeds, expected, reals))
             for part, (place, at) in enumerate(self._parts):
                 a, b = expected[place], reals[place]
                 if at is not None:
@@ -479,7 +433,6 @@ class Reference:
             for place, shares in decided.items():
                 shares.append(self._share_decided(number, place, reals[place], kept.get(self._decisive[place])))
             found_reals.append(reals if keep else reals[: self._answering.output + 1])
-        lost = [self._lost(place, found) for place, found in enumerate(columns)]
         varying = [float(found.sum()) for found in self.variation]
         answers = self.answers(found_reals)
         return Measurement(
@@ -491,8 +444,7 @@ class Reference:
             {place: sum(shares) / len(shares) for place, shares in decided.items()},
             [1.0 - float(a / b) if b else None for a, b in zip(noise, varying, strict=True)],
             found_reals if keep else [],
-            [gone for gone, _ in lost],
-            [partly for _, partly in lost],
+            [self._lost(place, found) for place, found in enumerate(columns)],
             [] if self.labels is None else recalls(self._firsts, answers, self.labels),
             lacking,
             exceeding,
@@ -510,7 +462,11 @@ class Reference:
         for start in range(0, len(self.outputs), count):
             outputs = self.outputs[start : start + count]
             given = [next(parts[number % len(parts)]) for number in range(start, start + len(outputs))]
-            every_run = [all_completed(expected, reals) for expected, (reals, _) in zip(outputs, given, strict=True)]
+            every_run = []
+            for expected, (reals, _) in zip(outputs, given, strict=True):
+                made = map(kinds.refused_output, expected) if reals is None else reals
+                pairs = list(map(kinds.completed, expected, made))
+                every_run.append(([array for array, _ in pairs], reals is None or any(lacks for _, lacks in pairs)))
             found = [(reals, kept) for (reals, _), (_, kept) in zip(every_run, given, strict=True)]
             for place, (meter, found_columns) in enumerate(zip(meters, columns, strict=True)):
                 every, others = [expected[place] for expected in outputs], [reals[place] for reals, _ in found]
@@ -523,15 +479,13 @@ class Reference:
             lacks = [lacks for _, lacks in every_run]
             yield from zip(range(start, start + len(outputs)), outputs, found, lacks, strict=True)
 
-    def _lost(self, place: int, found: Sequence[Columns]) -> tuple[list[Lost], list[Lost]]:
-        """Return the columns of output ``place`` that are lost, or in part, in a model with the columns ``found``."""
-        made: tuple[list[Lost], list[Lost]] = [], []
+    def _lost(self, place: int, found: Sequence[Columns]) -> list[Lost]:
+        """Return the columns of output ``place`` that are lost in a model with the columns ``found``."""
+        lost, are_shares = [], self.are_shares(place)
         for number, (columns, others) in enumerate(zip(self._columns[place], found, strict=True)):
-            lost = columns.lost(others, single=number == 0 and self.splits(place))
-            width, are_shares = len(columns.low), self.are_shares(place)
-            for kind, (every, places) in enumerate(zip(made, lost, strict=True)):
-                every += [Lost(places, columns.axis, width, are_shares, bool(kind))] if places else []
-        return made
+            places = columns.lost(others, single=number == 0 and self.splits(place))
+            lost += [Lost(places, columns.axis, len(columns.low), are_shares)] if places else []
+        return lost
 
     def _share_decided(self, number: int, place: int, found: Array, decisive: Array | None) -> float:
         """Return the share of answers in output ``place`` that are the float model's, or nearly, given their logits."""
@@ -548,7 +502,13 @@ class Reference:
 
     def _runs(self, graph: Graph, samples: Samples) -> _Runs:
         inputs, outputs = graph.input_infos(), graph.output_infos()
-        known = self._known_in(graph)
+        # The decisive tensors that the graph has with the same order of elements, by name.
+        axes = {place: places.from_end(self.graph) for place, places in self.places.items()}
+        known = {
+            self.graph.tensors[index].name: index
+            for place, index in enumerate(self._decisive)
+            if kinds.is_in_order(graph, graph.outputs[place], axes.get(place))
+        }
         names = float_names(graph, known)
         computed = (*graph.inputs, *(index for item in graph.nodes for index in item.outputs))
         # Of tensors with one float name the last comes after all conversions.
@@ -557,7 +517,7 @@ class Reference:
         extended = dataclasses.replace(graph, outputs=(*graph.outputs, *more))
         if self.rollout is None:
             coded = [list(map(to_codes, inputs, sample)) for sample in samples]
-            runs = BatchRunner(extended).run(coded)
+            runs = run_in_batches(extended, coded)
         else:
             runs = self.rollout.run(extended, samples)
         for found in runs:
@@ -568,21 +528,12 @@ class Reference:
             kept = {known[names[index]]: to_reals(graph.tensors[index], value) for index, value in codes}
             yield [to_reals(info, value) for info, value in zip(outputs, found, strict=False)], kept
 
-    def _known_in(self, graph: Graph) -> dict[str, int]:
-        """Return the decisive tensors by name that ``graph`` has with the same order of elements."""
-        axes = {place: places.from_end(self.graph) for place, places in self.places.items()}
-        return {
-            self.graph.tensors[index].name: index
-            for place, index in enumerate(self._decisive)
-            if is_in_order(graph, graph.outputs[place], axes.get(place))
-        }
-
     def metrics(self, measurement: Measurement) -> dict[str, float | None]:
         """Return the measures that limits are checked against."""
-        result = measurement.worst() | self.by_output(DECIDED, measurement.decided)
-        if result[SHARE] is not None:
+        result = measurement.worst() | self.by_output(kinds.DECIDED, measurement.decided)
+        if result[kinds.SHARE] is not None:
             found = {place: errors.top1_match for place, errors in enumerate(measurement.outputs)}
-            result |= self.by_output(SHARE, found)
+            result |= self.by_output(kinds.SHARE, found)
         if measurement.scored is not None:
             result["drop"] = measurement.scored.drop
             if measurement.scored.column_drop is not None:

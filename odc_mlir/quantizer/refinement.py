@@ -2,8 +2,7 @@
 
 Both models run on the same samples, operator by operator. The moments of the float model's inputs choose codes of the
 weights (:mod:`odc_mlir.numerics.weight_rounding`); the difference between the means of the inputs of both models, with
-all layers before already refined, corrects the bias. Scales stay, except those of weights that are dequantised before
-use. Codes of weights that several layers share depend on the inputs of all these layers.
+all layers before already refined, corrects the bias.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.errors import InputError, UnsupportedError
 from odc_mlir.numerics.bias_correction import believable, bias_deltas, corrected
-from odc_mlir.numerics.weight_rounding import DAMPING, Floats, Grid, Moments, round_and_scale, round_weights, shrunk
+from odc_mlir.numerics.weight_rounding import Floats, Grid, Moments, round_and_scale, round_weights, shrunk
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array, QuantParams, TensorInfo
 from odc_mlir.quantizer.execution import Stepper, float_names
@@ -67,7 +66,6 @@ def refine(
     *,
     rounding: bool = True,
     correction: bool = True,
-    damping: float = DAMPING,
     known: RefinementCache | None = None,
 ) -> Refinement:
     """Refine the codes of ``quantised`` towards ``reference``, the float model with the same tensor names.
@@ -81,7 +79,7 @@ def refine(
         return found
     layers = layer_pairs(reference, quantised)
     try:
-        learn(reference, [Learner(layers, range(len(samples)), known, rounding)], samples, damping=damping)
+        learn(reference, [Learner(layers, range(len(samples)), known, rounding)], samples)
         real = Stepper(quantised, samples)
     except UnsupportedError as error:
         LOG.info("codes are not refined: %s", error)
@@ -126,7 +124,7 @@ class Learner:
         """Return whether anything of ``layer`` is unknown."""
         return bool(self._waiting.get(layer.key)) or (layer.bias is not None and layer.name not in self.known.means)
 
-    def learn(self, layer: _LayerPair, values: Sequence[Array], means: Floats | None, damping: float) -> None:
+    def learn(self, layer: _LayerPair, values: Sequence[Array], means: Floats | None) -> None:
         """Take in the inputs of ``layer`` in the own runs of all; ``means``: of each, where a bias asks for them."""
         known, key, own = self.known, layer.key, [values[run] for run in self.runs]
         if layer.bias is not None and means is not None:
@@ -137,12 +135,12 @@ class Learner:
         layer.observe(own, known.means.get(layer.name), moments)
         self._waiting[key] -= 1
         if not self._waiting[key]:
-            known.codes[key], scales = layer.rounded(self._seen.pop(key), len(own), damping)
+            known.codes[key], scales = layer.rounded(self._seen.pop(key), len(own))
             if scales is not None:
                 known.scales[key] = scales
 
 
-def learn(reference: Graph, learners: Sequence[Learner], samples: Samples, *, damping: float = DAMPING) -> None:
+def learn(reference: Graph, learners: Sequence[Learner], samples: Samples) -> None:
     """Fill the caches of ``learners`` in one run of the float model; each uses its own ``runs`` of ``samples``.
 
     Raises UnsupportedError for models that cannot run operator by operator.
@@ -158,7 +156,7 @@ def learn(reference: Graph, learners: Sequence[Learner], samples: Samples, *, da
         values = first.values(ideal)
         means = _means(first.product, values) if any(layer.bias is not None for layer, _ in asking) else None
         for layer, learner in asking:
-            learner.learn(layer, values, means, damping)
+            learner.learn(layer, values, means)
 
 
 def _place(pair: tuple[_LayerPair, Learner]) -> tuple[int, int]:
@@ -202,7 +200,9 @@ class _LayerPair:
 
     @property
     def _grid(self) -> Grid:
-        return _grid(self.product, self.weights.params, self.weights.info.dtype)
+        scales, zero_points = self.product.scales(self.weights.params)
+        least, most = DTYPES[self.weights.info.dtype].range
+        return Grid(scales, zero_points, least + (self.weights.info.dtype in _SYMMETRIC_NARROW), most)
 
     def _real_weights(self) -> Floats:
         return self.product.matrix(self.reference.node.operand(self.product.place).array()).astype(np.float64)
@@ -237,15 +237,15 @@ class _LayerPair:
             moments.add(rows - centre, len(part))
             number += len(part)
 
-    def rounded(self, moments: Moments, runs: int, damping: float) -> tuple[Array, Array | None]:
+    def rounded(self, moments: Moments, runs: int) -> tuple[Array, Array | None]:
         """Return codes of the weights that keep the results for inputs with these moments, and changed scales."""
         product, kept = self.product, shrunk(moments, runs)
         scales: Array | None = None
         if self.weights.scales_freely and len(self.weights.params.scales) == product.groups * product.outputs:
-            codes, scales = round_and_scale(self._real_weights(), self._grid, kept, damping=damping)
+            codes, scales = round_and_scale(self._real_weights(), self._grid, kept)
             scales = scales.reshape(-1)
         else:
-            codes = round_weights(self._real_weights(), self._grid, kept, damping=damping)
+            codes = round_weights(self._real_weights(), self._grid, kept)
         return product.weights(codes.astype(self.weights.info.array().dtype)), scales
 
     def correct(self, real: Stepper, codes: Array | None, ideal: Floats, seen: Floats) -> Array:
@@ -276,12 +276,6 @@ def _results(weights: Floats, means: Floats) -> Floats:
     return np.asarray(np.einsum("gok,rgk->rgo", weights, means).reshape(len(means), -1))
 
 
-def _grid(product: Product, params: QuantParams, dtype: str) -> Grid:
-    scales, zero_points = product.scales(params)
-    least, most = DTYPES[dtype].range
-    return Grid(scales, zero_points, least + (dtype in _SYMMETRIC_NARROW), most)
-
-
 def layer_pairs(reference: Graph, quantised: Graph) -> list[_LayerPair]:
     """Return the layers with float weights in one model and codes in the other, in order."""
     # Products over more inputs than this stay rounded to the nearest: their moments alone would take hundreds of MB.
@@ -296,14 +290,12 @@ def layer_pairs(reference: Graph, quantised: Graph) -> list[_LayerPair]:
         if original is None or original.node.spec.name != item.node.spec.name:
             continue
         for product in Product.all_of(original.node):
-            weights = _codes(quantised, item, product.place, makers)
+            weights = _constant(quantised, item, product.place, makers)
             if weights is None or product.inputs > most_inputs:
                 continue
             if original.node.operand(product.place).quant is not None:
                 continue  # codes already in the float model: nothing is rounded here
-            bias = None
-            if product.node.spec.name in LAYERS:
-                bias = _codes(quantised, item, 2, makers) or _real(quantised, item, 2)
+            bias = _constant(quantised, item, 2, makers, real=True) if product.node.spec.name in LAYERS else None
             found.append(_LayerPair(product, original, item, weights, bias))
     return _with_sharing(found)
 
@@ -358,16 +350,6 @@ class _RefinedConstant:
             model.replace(self.read, to_reals(self.info, array))
 
 
-def _real(graph: Graph, item: GraphNode, index: int) -> _RefinedConstant | None:
-    """Return operand ``index`` if it is a float32 constant, which is its own code."""
-    if index >= len(item.inputs) or item.inputs[index] < 0:
-        return None
-    info = graph.tensors[item.inputs[index]]
-    is_plain = info.is_const and info.dtype == "float32" and info.sparsity is None and info.blockwise is None
-    place = item.inputs[index]
-    return _RefinedConstant(info, place, place, _readers(graph, place)) if is_plain else None
-
-
 def _readers(graph: Graph, tensor: int) -> int:
     """Return the number of operands and outputs that are ``tensor``, also through DEQUANTIZE."""
     count = graph.outputs.count(tensor)
@@ -377,14 +359,17 @@ def _readers(graph: Graph, tensor: int) -> int:
     return count
 
 
-def _codes(graph: Graph, item: GraphNode, index: int, makers: Mapping[int, GraphNode]) -> _RefinedConstant | None:
-    """Return operand ``index`` if it is constant codes, perhaps through a DEQUANTIZE."""
-    if index >= len(item.inputs) or item.inputs[index] < 0:
+def _constant(
+    graph: Graph, item: GraphNode, index: int, makers: Mapping[int, GraphNode], *, real: bool = False
+) -> _RefinedConstant | None:
+    """Return operand ``index`` if it is constant codes, perhaps dequantised, or a ``real`` float32 constant."""
+    read = item.inputs[index] if index < len(item.inputs) else -1
+    if read < 0:
         return None
-    read = item.inputs[index]
     maker = makers.get(read)
     place = maker.inputs[0] if maker is not None and maker.node.spec.name == "DEQUANTIZE" else read
     info = graph.tensors[place]
-    if not info.is_const or not info.info.is_integer or info.quant is None:
+    is_plain = real and info.dtype == "float32" and info.sparsity is None and info.blockwise is None
+    if not info.is_const or not (is_plain or (info.info.is_integer and info.quant is not None)):
         return None
     return _RefinedConstant(info, place, read, _readers(graph, place))

@@ -6,33 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from odc_mlir.formats.quantities import NOTHING, count_text, decibel_text, quality_name, quality_text, without_far_text
-from odc_mlir.pages import charts
-from odc_mlir.pages.markup import (
-    Column,
-    Figure,
-    Html,
-    Section,
-    TableCell,
-    bullets,
-    data,
-    joined,
-    pairs,
-    short_name,
-    table,
-    tag,
-)
-from odc_mlir.pages.markup import render as render_page
-from odc_mlir.quantizer.policy.verdict import (
-    FAILED,
-    PASSED,
-    UNCHECKED,
-    caution,
-    check_name,
-    describe,
-    how_known,
-    reservation,
-    types_text,
-)
+from odc_mlir.pages import charts, markup
+from odc_mlir.pages.markup import Column, Figure, Html, Section, TableCell, bullets, data, pairs, short_name, table, tag
+from odc_mlir.quantizer.policy import verdict as rules
 from odc_mlir.runtime.reporting.scores import by_loss
 
 LayerRow = Mapping[str, Any]
@@ -45,9 +21,9 @@ def by_harm(layers: Sequence[LayerRow]) -> list[LayerRow]:
 
 # The figure at the top: what it says, beside what, and its colour.
 _STATUSES = {
-    PASSED: ("passed", "against its limits", "good"),
-    FAILED: ("failed", "against its limits", "bad"),
-    UNCHECKED: ("not checked", "limits hold, but not as in use", "bad"),
+    rules.PASSED: ("passed", "against its limits", "good"),
+    rules.FAILED: ("failed", "against its limits", "bad"),
+    rules.UNCHECKED: ("not checked", "limits hold, but not as in use", "bad"),
 }
 
 _SIDES = ("float", "quantized")
@@ -69,7 +45,7 @@ _TERMS = (
 
 def render(verdict: Mapping[str, Any]) -> str:
     """Return the page with all texts from the model escaped."""
-    title = f"{verdict.get('model') or 'a model'} quantised to {types_text(verdict)}"
+    title = f"{verdict.get('model') or 'a model'} quantised to {rules.types_text(verdict)}"
     layers: Sequence[Mapping[str, Any]] = verdict["layers"]
     sections = [
         Section("Limits", _limits(verdict)),
@@ -101,28 +77,27 @@ def render(verdict: Mapping[str, Any]) -> str:
             pairs(((name, data(value)) for name, value in verdict["choices"].items()), caption="choices"),
         ),
     ]
-    return render_page(title, _figures(verdict), sections, note=caution(verdict) or describe(verdict))
+    return markup.render(title, _figures(verdict), sections, note=rules.caution(verdict) or rules.describe(verdict))
 
 
 def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
     word, note, mark = _STATUSES[verdict["status"]]
     unsure = verdict["passed"] and not verdict["certain"]
-    yield Figure("verdict", word, f"as measured; {reservation(verdict)}" if unsure else note, mark)
+    yield Figure("verdict", word, f"as measured; {rules.reservation(verdict)}" if unsure else note, mark)
     for check in verdict["limits"]:
-        metric = check["metric"]
-        limit = f"limit {quality_text(metric, check['limit'])}"
-        mark = "good" if check["passed"] else "bad"
-        yield _measure(metric, check["value"], check["interval"], limit, mark, check_name(check), check["limit"])
+        limit = f"limit {quality_text(check['metric'], check['limit'])}"
+        yield _measure(check, limit, "good" if check["passed"] else "bad")
     if (scores := verdict["scores"]) is not None:
         values = " → ".join(quality_text(scores["metric"], scores[side]) for side in _SIDES)
         spans = scores.get("intervals")
-        found = f"; 95 %: {' → '.join(_span(scores['metric'], spans[side]) for side in _SIDES)}" if spans else ""
-        yield Figure(quality_name(scores["metric"], scores.get("column")), values, f"float → quantised{found}")
+        both = f"; 95 %: {' → '.join(_span(scores['metric'], spans[side]) for side in _SIDES)}" if spans else ""
+        yield Figure(quality_name(scores["metric"], scores.get("column")), values, f"float → quantised{both}")
     if all(check["metric"] != "sqnr_db" for check in verdict["limits"]):
-        worst, interval = verdict["metrics"].get("sqnr_db"), verdict["intervals"].get("sqnr_db")
-        yield _measure("sqnr_db", worst, interval, "of the worst output")
+        found = {"value": verdict["metrics"].get("sqnr_db"), "interval": verdict["intervals"].get("sqnr_db")}
+        others = dict.fromkeys(("limit", "column", "output"))
+        yield _measure({"metric": "sqnr_db", **found, **others}, "of the worst output")
     quantised = sum(layer["scheme"] != "float" for layer in verdict["layers"])
-    yield Figure("layers quantised", f"{quantised} of {len(verdict['layers'])}", types_text(verdict))
+    yield Figure("layers quantised", f"{quantised} of {len(verdict['layers'])}", rules.types_text(verdict))
     samples = verdict["samples"]
     note = f"checked on; ranges chosen by {count_text(samples['chosen_by'])}"
     if samples["made_up"]:
@@ -131,18 +106,11 @@ def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
         yield Figure("samples", count_text(samples["checked_on"]), note)
 
 
-def _measure(
-    metric: str,
-    value: float | None,
-    interval: Sequence[float] | None,
-    note: str,
-    mark: str = "",
-    name: str | None = None,
-    limit: float | None = None,
-) -> Figure:
-    name, text = name or quality_name(metric), quality_text(metric, value, limit)
-    if interval:
-        return Figure(name, _span(metric, interval), f"95 %; measured {text}; {note}", mark)
+def _measure(check: Mapping[str, Any], note: str, mark: str = "") -> Figure:
+    name, metric = rules.check_name(check), check["metric"]
+    text = quality_text(metric, check["value"], check["limit"])
+    if check["interval"]:
+        return Figure(name, _span(metric, check["interval"]), f"95 %; measured {text}; {note}", mark)
     return Figure(name, text, note, mark)
 
 
@@ -154,7 +122,7 @@ def _limits(verdict: Mapping[str, Any]) -> Html:
     columns = (Column("measure"), Column("95 % interval"), Column("value", number=True), Column("limit", number=True))
     rows = [
         (
-            check_name(check),
+            rules.check_name(check),
             _span(check["metric"], check["interval"]) if check["interval"] else "",
             TableCell(quality_text(check["metric"], check["value"], check["limit"]), check["value"]),
             TableCell(quality_text(check["metric"], check["limit"]), check["limit"]),
@@ -188,7 +156,7 @@ def _scores(verdict: Mapping[str, Any]) -> Html:
     found = [table(columns, rows, caption="scores of both models")]
     found += [_of_columns(metric, scores["columns"], scores["columns_scored"])] if "columns" in scores else []
     found += [_recalls(scores["classes"])] if "classes" in scores else []
-    return joined(found)
+    return markup.joined(found)
 
 
 def _of_columns(metric: str, scored: Sequence[Mapping[str, Any]], count: int) -> Html:
@@ -202,7 +170,7 @@ def _of_columns(metric: str, scored: Sequence[Mapping[str, Any]], count: int) ->
         rows.append([TableCell(count_text(item["column"]), item["column"]), *values, drop])
     left = count - len(rows)
     more = tag("p", f"{left} columns that lose less are left out.") if left > 0 else Html("")
-    return joined((table(columns, rows, caption="score of each column"), more))
+    return markup.joined((table(columns, rows, caption="score of each column"), more))
 
 
 def _recalls(classes: Sequence[Mapping[str, Any]]) -> Html:
@@ -219,7 +187,7 @@ def _recalls(classes: Sequence[Mapping[str, Any]]) -> Html:
         rows.append([*counts, *shares, TableCell(f"{after - before:+z.1f}", after - before)])
     rest = len(classes) - len(rows)
     more = tag("p", f"{rest} classes that lose less are left out.") if rest > 0 else Html("")
-    return joined((table(columns, rows, caption="recall of each class, in percentage points"), more))
+    return markup.joined((table(columns, rows, caption="recall of each class, in percentage points"), more))
 
 
 def _over_steps(states: Mapping[str, Any] | None) -> Html:
@@ -253,7 +221,7 @@ def _front(points: Sequence[Mapping[str, Any]]) -> Html:
     cost = "time (ms)" if timed else "bytes"
     places = [
         (
-            f"{point['layers']} other layers{f', {how_known(point)}' if timed else ''}"
+            f"{point['layers']} other layers{f', {rules.how_known(point)}' if timed else ''}"
             f"{', chosen' if point['chosen'] else ''}",
             point["time_ns"] / 1e6 if timed else float(point["bytes"]),
             point["search"]["sqnr_db"],
@@ -315,4 +283,4 @@ def _layer_chart(layers: Sequence[Mapping[str, Any]]) -> Html:
     rest = len(items) - most_bars
     more = tag("p", f"{rest} layers that do less are left out.") if rest > 0 else Html("")
     chart = charts.bars(items[:most_bars], most_db, title="signal to noise of the outputs by layer", worst=worst)
-    return joined((chart, more))
+    return markup.joined((chart, more))

@@ -86,8 +86,8 @@ class Data:
 
     ``separate``: held-out samples take no part in choosing ranges. ``stands_out``: number of a calibration sample with
     far larger values than all others. ``rollout``: sequences of which all samples are frames, if the model has states.
-    ``made_up``: held-out samples are random; ``seen``: ranges were recorded on
-    them. ``left_out``: number of samples without finite outputs of the float model.
+    ``made_up``: held-out samples are random; ``seen``: ranges were recorded on them. ``left_out``: number of samples
+    without finite outputs of the float model.
     """
 
     fit: list[list[Array]]

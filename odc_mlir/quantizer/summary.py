@@ -7,25 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from odc_mlir.errors import short_name, shortened
-from odc_mlir.formats.quantities import (
-    counted,
-    decibel_text,
-    quality_name,
-    quality_text,
-    share_text,
-    size_text,
-    time_text,
-)
+from odc_mlir.formats import quantities
+from odc_mlir.formats.quantities import counted, decibel_text, quality_name, quality_text, share_text
+from odc_mlir.quantizer.policy import verdict as rules
 from odc_mlir.quantizer.policy.schemes import SCHEMES
-from odc_mlir.quantizer.policy.verdict import (
-    FAILED,
-    OF_LABELS,
-    caution,
-    failed_text,
-    how_known,
-    passed_text,
-    types_text,
-)
 
 _LAYERS_SHOWN, _FINDINGS_SHOWN, _HOST_SHOWN = 5, 8, 3
 # Measures in plain words; those of fractions as percent.
@@ -58,7 +43,7 @@ def summary(model: str, verdict: Mapping[str, Any], next_step: str | None = None
 
 def headline(model: str, verdict: Mapping[str, Any]) -> str:
     """Return the types of a quantised ``model`` and the figure of its task."""
-    return f"{model}: {types_text(verdict)}, {figure(verdict)}".removeprefix(": ")
+    return f"{model}: {rules.types_text(verdict)}, {figure(verdict)}".removeprefix(": ")
 
 
 def figure(verdict: Mapping[str, Any]) -> str:
@@ -99,11 +84,11 @@ def _cost(verdict: Mapping[str, Any]) -> Iterator[str]:
     """Yield size and time, before and after."""
     if "bytes" in verdict:
         before, after = verdict["bytes"]
-        yield f"file {before:,} -> {size_text(after)}"
+        yield f"file {before:,} -> {quantities.size_text(after)}"
     target = verdict["coverage"].get("target")
     if target is not None and target["runs"] is not None:
-        before = f"{time_text(target['float_ns'])} (float on its host) -> " if target.get("float_ns") else ""
-        yield f"time {before}{time_text(target['time_ns'])} on {target['name']} ({how_known(target)})"
+        before = f"{quantities.time_text(target['float_ns'])} (float on its host) -> " if target.get("float_ns") else ""
+        yield f"time {before}{quantities.time_text(target['time_ns'])} on {target['name']} ({rules.how_known(target)})"
         yield f"which runs {share_text(target['runs'])} of the products"
 
 
@@ -135,7 +120,8 @@ def _help(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 def conclusion(verdict: Mapping[str, Any]) -> str:
     """Return the status of a verdict and its limits in words, those that are missed first."""
-    status = failed_text(verdict) if verdict["status"] == FAILED else caution(verdict) or passed_text(verdict)
+    text = rules.failed_text if verdict["status"] == rules.FAILED else rules.passed_text
+    status = rules.caution(verdict) or text(verdict)
     checks = sorted(verdict["limits"], key=lambda check: bool(check["passed"]))
     return f"{status}: {'; '.join(_check_text(check, verdict) for check in checks)}"
 
@@ -151,7 +137,7 @@ def _check_text(check: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
         share = quality_text("top1_match", value, limit)
         return f"{_SHARES[metric].format(share)}{of} (limit {share_text(limit)}){mark}"
     seen = quality_text(metric, value, limit)
-    if metric in OF_LABELS:
+    if metric in rules.OF_LABELS:
         scored = verdict["scores"]["metric"]
         lost = "no loss" if value <= 0.0 else f"a loss of {seen} {_UNITS[scored]}"
         of = "a class, beyond chance" if metric == "recall_drop" else quality_name(scored, check["column"])

@@ -17,8 +17,8 @@ from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Trait
 from odc_mlir.ops.work import HostRates, host_ns
-from odc_mlir.quantizer.execution import CASTS
 from odc_mlir.quantizer.models import graph_of
+from odc_mlir.quantizer.outputs import CASTS
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 from odc_mlir.runtime.execution.work import Work, graph_work
 from odc_mlir.runtime.package import Package

@@ -7,8 +7,8 @@ of inputs that make quantising pointless raise errors before the search and are 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,34 +19,21 @@ from odc_mlir.formats.quantities import listed, quality_text
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.evaluator import FEWEST_TO_TRUST, wilson
 from odc_mlir.quantizer.execution import float_names, same_inputs
-from odc_mlir.quantizer.layers import UNIT_NAMES, Coverage, coverage_of, leaked
+from odc_mlir.quantizer.layers import UNIT_NAMES, leaked
 from odc_mlir.quantizer.measurement import Measurement, lost_places
-from odc_mlir.quantizer.models import Candidate, Recipe, float_reasons, layer_names, precisions_before
+from odc_mlir.quantizer.models import Candidate, Recipe, float_reasons, layer_names
 from odc_mlir.quantizer.outputs import lost_output_text, one_sided, remedy_of_guess, unreached
+from odc_mlir.quantizer.policy import verdict as rules
 from odc_mlir.quantizer.policy.declarations import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.options import Options, overrides_text
-from odc_mlir.quantizer.policy.schemes import FLOAT, NARROW, NARROWER, ladder_of, with_wide_weights
-from odc_mlir.quantizer.policy.verdict import (
-    DOUBT,
-    NOTE,
-    OF_ANSWERS,
-    OF_LABELS,
-    OPEN,
-    PROBLEM,
-    R2_LIMIT,
-    Limit,
-    VerdictFinding,
-    how_known,
-    kept_by_constants,
-    leaves_some,
-    make_verdict,
-    time_text,
-)
-from odc_mlir.quantizer.precisions import LIMITS, PrecisionSearch, Tried
+from odc_mlir.quantizer.policy.schemes import FLOAT, NARROW, NARROWER, with_wide_weights
+from odc_mlir.quantizer.policy.verdict import DOUBT, NOTE, OPEN, PROBLEM, R2_LIMIT, Limit
+from odc_mlir.quantizer.precisions import PrecisionSearch, Tried
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.quantizer.states import DECLARED, like_states
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.scores import never_answered, recall_findings
+from odc_mlir.transforms.quant.quant_normalize_outputs import NORMALISED
 
 # The part of the samples for which the float model must give finite outputs: measures over fewer describe a minority.
 LEAST_MEASURED = 0.5
@@ -66,27 +53,16 @@ class JudgedCandidate:
         self.layers = self.examination.layers(candidate.graph)
         weights = self.examination.weights()
         for layer in self.layers:
-            if not weights.get(layer.name):
-                layer.precision = self.precision_name(layer.precision)
-        self.intervals = evaluator.intervals(candidate)
+            if not weights.get(layer["name"]):
+                layer["scheme"] = evaluator.precision_name(layer["scheme"])
+        self.coverage, self.intervals = evaluator.coverage(candidate), evaluator.intervals(candidate)
         self.missed = [limit for limit in evaluator.limits if not limit.holds(self.metrics)]
         self.names = self.reference.names
-
-    def precision_name(self, precision: str) -> str:
-        """Return the name of the precision of a layer without weights: int16 layers belong to int16x8 there."""
-        has_wide = "int16x8" in (self.options.scheme, *ladder_of(self.options.scheme))
-        return "int16x8" if precision == "int16" and has_wide else precision
 
     @cached_property
     def itself(self) -> Measurement:
         """Measures of the candidate on all samples, those that its ranges were chosen by included."""
         return self.evaluator.measured_itself(self.candidate)
-
-    @cached_property
-    def coverage(self) -> Coverage:
-        """Layers, weights and products by precision."""
-        shapes = [np.shape(array) for array in self.data.held[0]]
-        return coverage_of(self.candidate.graph, shapes, {"int16": self.precision_name("int16")})
 
     @cached_property
     def placement(self) -> dict[str, Any]:
@@ -186,28 +162,30 @@ class JudgedCandidate:
         known = lost_places(self.measured)
         for place, every in enumerate(self.itself.lost):
             if place not in known:
-                name = self.names[place]
-                notes.extend(blurred.text(name) for blurred in self.itself.blurred[place])
                 failing = problems if self.reference.has_own_columns(place) else notes
-                failing.extend(lost.text(name) for lost in every)
+                failing.extend(lost.text(self.names[place]) for lost in every)
         return problems, notes
 
     @property
     def constants_keep_limits(self) -> list[str]:
         """The text for samples on which constant outputs would keep the limits."""
-        return [] if self.evaluator.outputs_vary else [kept_by_constants(follows=R2_LIMIT not in self.missed)]
+        if self.evaluator.outputs_vary:
+            return []
+        known = f"{rules.KEPT_BY_CONSTANTS} on these samples"
+        if R2_LIMIT in self.missed:
+            return [f"{known}, and the quantised outputs miss R²; {rules.VARY_MORE}"]
+        return [f"{known}; give samples for which outputs vary more, or a limit"]
 
     @cached_property
     def over_budget(self) -> list[str]:
         """The text for a file that is larger, or an inference that is slower, than the budget."""
         options = self.options
-        if options.max_bytes is not None and (size := self.evaluator.size(self.candidate)) > options.max_bytes:
-            return [f"the file has {size:,} bytes; the limit is {options.max_bytes:,}"]
-        if options.max_time_ms is not None and self.evaluator.over_budget(self.candidate):
-            ns, how = self.placement["time_ns"], how_known(self.placement)
-            text = time_text(ns)
-            return [f"an inference takes {text} ({how}); the limit is {options.max_time_ms:g} ms"]
-        return []
+        if not self.evaluator.over_budget(self.candidate):
+            return []
+        if options.max_bytes is not None:
+            return [f"the file has {self.evaluator.size(self.candidate):,} bytes; the limit is {options.max_bytes:,}"]
+        time = f"{rules.time_text(self.placement['time_ns'])} ({rules.how_known(self.placement)})"
+        return [f"an inference takes {time}; the limit is {options.max_time_ms:g} ms"]
 
     @property
     def are_informative(self) -> bool:
@@ -232,7 +210,7 @@ class JudgedCandidate:
         for tried in _spread(search):
             module = tried.candidate.module
             time = None if target is None else target.time(module)
-            is_confirmed = tried is search.chosen or search.is_known(tried) or search.is_in_vain
+            is_confirmed = tried is search.chosen or search.is_known(tried)
             holds = search.confirmed(tried) if is_confirmed else tried.holds(search.limits)
             points.append(
                 {
@@ -249,7 +227,7 @@ class JudgedCandidate:
                     "chosen": tried is search.chosen,
                 }
             )
-        return distinct(points)
+        return points
 
     def least_cost(self) -> dict[str, Any]:
         """Return the least bytes or time of models with enough coverage within the limits, or else of all models.
@@ -258,7 +236,7 @@ class JudgedCandidate:
         """
         search, candidate, target = self.driver.precision_search, self.candidate, self.evaluator.target
         holds, tight = self.holds and not (self.silent[0] or self.counted_lost), False
-        if search is not None and search.aim.kind != LIMITS:
+        if search is not None:
             candidate, holds = search.least(candidate, holds=holds)
             tight = search.is_tight
         if self.options.max_bytes is not None:
@@ -304,29 +282,11 @@ class JudgedCandidate:
 
 
 def _spread(search: PrecisionSearch) -> list[Tried]:
-    """Return a few measured models by the number of changed layers, with the plain and the chosen one."""
-    # Points of the front in a verdict: each takes a plan of the partitioner.
-    most_points = 6
+    """Return a few measured models by the number of changed layers, the plain and the chosen one among them."""
+    most_points = 6  # each takes a plan of the partitioner
     ordered = sorted(search.tried.values(), key=lambda item: len(item.precisions))
-    if len(ordered) <= most_points:
-        return ordered
-    places = {round(i * (len(ordered) - 1) / (most_points - 1)) for i in range(most_points)}
-    wanted = [search.chosen]
-    if search.is_in_vain:  # one that would do if it were allowed
-        wanted.append(next((item for item in ordered if search.is_known(item) and search.confirmed(item)), None))
-    return [item for place, item in enumerate(ordered) if place in places or any(item is one for one in wanted)]
-
-
-def distinct(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return ``points`` without those whose figures equal another's; the chosen one stays."""
-    found: dict[tuple[object, ...], dict[str, Any]] = {}
-    for point in points:
-        time = None if point["time_ns"] is None else round(point["time_ns"] / 1e3)
-        measures = (quality_text(metric, value) for metric, value in point["search"].items())
-        says = (time, point["bytes"], point["runs"], point["share"], point["holds"], *measures)
-        if says not in found or point["chosen"]:
-            found[says] = point
-    return list(found.values())
+    shown = [ordered[round(place)] for place in np.linspace(0, len(ordered) - 1, most_points)] if ordered else []
+    return [item for item in ordered if item is search.chosen or item in shown]
 
 
 # Checks: each yields a text for what it finds.
@@ -357,7 +317,7 @@ def _low_coverage(o: JudgedCandidate) -> Iterator[str]:
     # With a budget, every type that keeps it is allowed.
     others = (NARROWER.get(scheme, scheme), *with_wide_weights(scheme)[:-1])
     least = f"the minimum is {100 * evaluator.min_coverage:g} %"
-    if not any(map(found.has, (scheme, *(others if o.options.has_budget else ())))):
+    if found.computing.isdisjoint((scheme, *(others if o.options.has_budget else ()))):
         moving = scheme in found.by_precision
         yield f"{'only operators that move values are' if moving else 'nothing is'} quantised to {scheme}"
     elif evaluator.target is not None and evaluator.scheme_is_taken:
@@ -444,21 +404,10 @@ def real_ends(options: Options, graph: Graph) -> Iterator[str]:
 
 
 def _search_in_vain(o: JudgedCandidate) -> Iterator[str]:
-    driver, options = o.driver, o.options
-    if driver.precision_search is None or not driver.precision_search.is_in_vain or driver.evaluator.is_cut_short:
-        return
-    best = next((point for point in o.front if point["holds"]), None)
-    if best is None:
-        yield "no choice of precisions meets the limits"
-        return
-    schemes = {layer.name: layer.precision for layer in o.layers}
-    what = f"keeps layers in {options.scheme}"
-    if options.has_budget and best["share"] >= driver.evaluator.min_coverage:
-        what = "is within the budget"
-    elif best["share"] < driver.evaluator.min_coverage and leaves_some(best["precisions"], schemes, options.scheme):
-        done, target = f"{100 * driver.evaluator.min_coverage:g} %", driver.evaluator.target
-        what = (f"quantises {done}" if target is None else f"runs {done} on {target.name}") + " (--min-coverage)"
-    yield f"no choice of precisions that {what} meets the limits, but others do"
+    search = o.driver.precision_search
+    has_tried = search is not None and search.chosen is not None and not o.evaluator.is_cut_short
+    if has_tried and not o.evaluator.holds_unseen(o.candidate):
+        yield "no choice of precisions that is allowed meets the limits"
 
 
 def _states(o: JudgedCandidate) -> Iterator[str]:
@@ -479,12 +428,14 @@ def _classes(o: JudgedCandidate) -> Iterator[str]:
     """Yield texts for classes without samples, and for values that labels do not score."""
     reference = o.reference
     for place, name in enumerate(o.measured.names):
-        is_guess = place in reference.logits and all(limit.metric not in OF_ANSWERS for limit in o.evaluator.limits)
+        is_guess = place in reference.logits and all(
+            limit.metric not in rules.OF_ANSWERS for limit in o.evaluator.limits
+        )
         if reference.classifies(place) and place not in reference.places and not (o.data.made_up or is_guess):
             scores = [outputs[place] for outputs in reference.outputs]
             missing = never_answered(name, scores, reference.classes(place) or scores[0].size)
             yield from [] if missing is None else [missing]
-    if reference.metric in SHARES_OF_ANSWERS and all(limit.metric in OF_LABELS for limit in o.evaluator.limits):
+    if reference.metric in SHARES_OF_ANSWERS and all(limit.metric in rules.OF_LABELS for limit in o.evaluator.limits):
         for name, r2 in zip(o.measured.names, o.measured.r2, strict=True):
             if r2 is not None and not R2_LIMIT.allows(r2):
                 yield (
@@ -554,7 +505,7 @@ _SEARCHED = "the search for precisions chose float"
 
 
 def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
-    """Return the verdict, a dictionary for JSON; see :func:`make_verdict`."""
+    """Return the verdict, a dictionary for JSON; see docs/quantisation.md."""
     outcome, reasons = JudgedCandidate(driver, candidate), float_reasons(candidate.module)
     chosen = {name for name, choice in candidate.recipe.precisions if choice.precision == FLOAT}
     coverage = outcome.coverage.to_dict() | {"least": driver.evaluator.min_coverage, "leaked_attention": outcome.leaked}
@@ -562,17 +513,17 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
         coverage["target"] = outcome.placement
     if outcome.over_budget or (outcome.missed and driver.options.has_budget):
         coverage["budget"] = outcome.least_cost()
-    return make_verdict(
+    return rules.make_verdict(
         driver.evaluator.limits,
         outcome.metrics,
         outputs=_outputs(driver.reference, outcome.measured),
         scores=_scores(driver, outcome.measured),
         layers=outcome.layers,
-        scheme={layer.name: layer.precision for layer in outcome.layers},
+        scheme={layer["name"]: layer["scheme"] for layer in outcome.layers},
         float_reasons=reasons | dict.fromkeys(reasons.keys() & chosen - driver.fixed.keys(), _SEARCHED),
         samples=_samples(outcome),
         saturated_biases=saturated_biases(candidate.graph),
-        findings=[VerdictFinding(check.severity, text) for check in CHECKS for text in check.texts(outcome)],
+        findings=[(check.severity, text) for check in CHECKS for text in check.texts(outcome)],
         steps=driver.evaluator.steps,
         choices=_choices(driver, candidate),
         coverage=coverage,
@@ -608,14 +559,17 @@ def _samples(outcome: JudgedCandidate) -> dict[str, Any]:
 
 
 def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]]:
+    every = zip(measured.names, measured.outputs, measured.r2, strict=True)
     return [
         {
-            **found,
+            "name": name,
+            **asdict(errors),
+            "r2": r2,
             "interval": reference.spans[place],
             "classifies": reference.classifies(place),
             "classes": reference.classes(place) if reference.classifies(place) else None,
         }
-        for place, found in enumerate(measured.by_output())
+        for place, (name, errors, r2) in enumerate(every)
     ]
 
 
@@ -653,13 +607,11 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     else:
         result |= {
             "normalize": _normalized(recipe),
-            "equalize": recipe.equalize,
-            "ranges": recipe.ranges,
             "range_options": dict(recipe.range_options),
-            "headroom": recipe.headroom,
-            "output_room": recipe.output_room,
+            **{name: getattr(recipe, name) for name in ("equalize", "ranges", "headroom", "output_room")},
         }
-    precisions = precisions_before(driver.base, dict(recipe.precisions))
+    known = set(layer_names(driver.base.module))  # before outputs were normalised
+    precisions = {name if name in known else name.removesuffix(NORMALISED): of for name, of in recipe.precisions}
     if finer := {name: choice.granularity for name, choice in precisions.items() if choice.granularity is not None}:
         result["granularities"] = finer
     told = ("max_bytes", "max_time_ms", *(("max_seconds",) if driver.evaluator.is_cut_short else ()))

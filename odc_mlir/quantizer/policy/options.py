@@ -1,8 +1,7 @@
 """Options of the quantiser: their text forms, their defaults and the schemes that they apply to.
 
-Precisions of single layers come from text or from a JSON file in the format of ONE's quantiser. Names are those of
-results; in option texts a backslash makes a separator part of a name. A layer with ``alternate`` has several name
-variants, of which exactly one must be in the graph. ``dtype`` is the name of a scheme, or ``float``.
+Precisions of single layers come from text or from a JSON file in the format of ONE's quantiser, by the names of
+results. A layer with ``alternate`` has several name variants, of which exactly one must be in the graph.
 """
 
 from __future__ import annotations
@@ -19,35 +18,10 @@ from typing import Any
 from odc_mlir.errors import OptionError, did_you_mean, located, parsing
 from odc_mlir.formats.states import pairs_of
 from odc_mlir.ops.dtypes import CODE_DTYPES, DTYPES
-from odc_mlir.quantizer.policy import declarations
-from odc_mlir.quantizer.policy.declarations import (
-    AUTO,
-    EQUALIZE,
-    FITTED,
-    INPUTS,
-    KINDS,
-    LITERT,
-    NAMED_PATTERNS,
-    OFF,
-    ON,
-    OPTIONS,
-    OUTPUTS,
-    QUANTIZED,
-    SWITCH,
-    QuantizeOptions,
-)
+from odc_mlir.quantizer.policy import declarations, schemes
+from odc_mlir.quantizer.policy.declarations import AUTO, EQUALIZE, INPUTS, LITERT, OFF, ON, OPTIONS, SWITCH
 from odc_mlir.quantizer.policy.readers import NPU, WIDE_WEIGHTS
-from odc_mlir.quantizer.policy.schemes import (
-    FLOAT,
-    GRANULARITIES,
-    LADDERS,
-    NARROWER,
-    PRECISIONS,
-    SCHEMES,
-    Scheme,
-    wider_values,
-)
-from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
+from odc_mlir.quantizer.policy.schemes import FLOAT, PRECISIONS, SCHEMES, Scheme
 
 
 def pieces(text: str, separator: str) -> list[str]:
@@ -61,7 +35,7 @@ def escaped(name: str, separator: str) -> str:
     return name.replace(separator, f"\\{separator}")
 
 
-BOUNDARY_TYPES = (FLOAT, QUANTIZED, *CODE_DTYPES)
+BOUNDARY_TYPES = (FLOAT, declarations.QUANTIZED, *CODE_DTYPES)
 
 
 def parse_boundary(entries: Sequence[str] | Mapping[str, str] | str) -> dict[str, str]:
@@ -252,7 +226,7 @@ def _names(content: Any) -> tuple[str, ...]:
 
 def _granularity(value: Any) -> str:
     """ONE calls one scale per tensor ``layer``."""
-    return _known("granularity", "tensor" if value == "layer" else value, GRANULARITIES)
+    return _known("granularity", "tensor" if value == "layer" else value, schemes.GRANULARITIES)
 
 
 def _known(what: str, value: Any, allowed: Sequence[str]) -> str:
@@ -281,13 +255,13 @@ SCHEMES_OF: Mapping[str, tuple[str, ...]] = {
     declarations.ANY: tuple(SCHEMES),
     declarations.OF_VALUES: _OF_VALUES,
     declarations.OF_WEIGHTS: tuple(name for name in SCHEMES if name not in _OF_VALUES),
-    declarations.OF_WIDER: tuple(name for name in LADDERS if wider_values(name) != FLOAT),
-    declarations.OF_MIXED: tuple(dict.fromkeys((*LADDERS, *NARROWER))),
+    declarations.OF_WIDER: tuple(name for name in schemes.LADDERS if schemes.wider_values(name) != FLOAT),
+    declarations.OF_MIXED: tuple(dict.fromkeys((*schemes.LADDERS, *schemes.NARROWER))),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(QuantizeOptions):
+class Options(declarations.QuantizeOptions):
     """Checked options; ``plan`` holds the precisions of ``overrides``, ``config`` or a file given as ``mixed``."""
 
     plan: PrecisionPlan = field(default_factory=PrecisionPlan)
@@ -295,7 +269,7 @@ class Options(QuantizeOptions):
     @property
     def definition(self) -> Scheme:
         """The scheme with its granularity and form of weights; raises OptionError where they contradict."""
-        found, granularity = scheme_of(self.scheme), self.granularity
+        found, granularity = schemes.scheme(self.scheme), self.granularity
         if self.reader == LITERT and found.activations == "uint8":
             granularity = granularity or "tensor"  # of uint8 weights LiteRT knows no other
         reader, weights = self.reader or (NPU if self.target is not None else ""), self.weights
@@ -321,14 +295,6 @@ class Options(QuantizeOptions):
         return WIDE_HEADROOM if self.has_codes_to_spare else 0.0
 
     @property
-    def widest_headroom(self) -> float:
-        """Headroom that leaves values a step between two codes; infinite without codes of values."""
-        if self.definition.activations is None:
-            return math.inf
-        low, high = DTYPES[self.definition.activations].range
-        return float(high - low)
-
-    @property
     def has_codes_to_spare(self) -> bool:
         """True if ranges may be much wider than values before steps show."""
         return self.definition.activations == "int16"
@@ -342,12 +308,12 @@ class Options(QuantizeOptions):
     def normalizes(self, kind: str) -> tuple[bool, ...]:
         """The states of normalising this ``kind``, inputs or outputs, that are to be tried, off first."""
         value = self.normalization
-        return (value == kind,) if value in (INPUTS, OUTPUTS) else self.switched(value)
+        return (value == kind,) if value in (INPUTS, declarations.OUTPUTS) else self.switched(value)
 
     @property
     def fits_scales(self) -> tuple[bool, ...]:
         """States of fitting scales of weights that are to be tried, off first."""
-        return (self.scales == FITTED,) if self.scales != AUTO else self.switched(AUTO)
+        return (self.scales == declarations.FITTED,) if self.scales != AUTO else self.switched(AUTO)
 
     @property
     def searches_precisions(self) -> bool:
@@ -427,8 +393,8 @@ def parse_patterns(names: str | Sequence[str]) -> tuple[str, ...]:
     """Return names of patterns, also from one text with commas, in any case; raise OptionError for unknown ones."""
     given = names.split(",") if isinstance(names, str) else list(names)
     found = tuple(dict.fromkeys(name.strip().lower() for name in given if name.strip()))
-    if unknown := next((name for name in found if name not in NAMED_PATTERNS), None):
-        raise OptionError(f"unknown pattern {unknown!r}", hint=f"use {' or '.join(NAMED_PATTERNS)}")
+    if unknown := next((name for name in found if name not in declarations.NAMED_PATTERNS), None):
+        raise OptionError(f"unknown pattern {unknown!r}", hint=f"use {' or '.join(declarations.NAMED_PATTERNS)}")
     return found
 
 
@@ -467,7 +433,7 @@ _TYPES: Mapping[str, tuple[type, str]] = {
 
 
 def _check_kind(name: str, value: Any) -> None:
-    kind = KINDS[name].partition("[")[0].removesuffix(" | None")
+    kind = declarations.KINDS[name].partition("[")[0].removesuffix(" | None")
     if name in _READ:
         _check_type(name, value, (Sequence, Mapping), "text, or a list or mapping of it")
     elif kind in _TYPES:
@@ -530,12 +496,12 @@ def _check_applicable(options: Options) -> None:
     scheme = options.definition.name
     for name, declared in OPTIONS.items():
         value = options.plan.layers if name == "overrides" else getattr(options, name)
-        is_idle, schemes = value in declared.idle, SCHEMES_OF.get(declared.applies_to, (scheme,))
-        if scheme not in schemes and not is_idle:
+        is_idle, allowed = value in declared.idle, SCHEMES_OF.get(declared.applies_to, (scheme,))
+        if scheme not in allowed and not is_idle:
             weights_alone = "touches weights only; " if declared.applies_to == declarations.OF_VALUES else ""
             raise OptionError(
                 f"scheme {scheme!r} {weights_alone}{declared.why}",
-                hint=f"omit {'layers' if name == 'overrides' else name}, or use one of {', '.join(schemes)}",
+                hint=f"omit {'layers' if name == 'overrides' else name}, or use one of {', '.join(allowed)}",
             )
 
 
@@ -552,8 +518,9 @@ def check_samples(options: Options) -> None:
 def _check_numbers(options: Options) -> None:
     for name, declared in OPTIONS.items():
         number, most = getattr(options, name), declared.most
-        if name == "headroom":
-            most = options.widest_headroom
+        if name == "headroom" and options.definition.activations is not None:
+            low, high = DTYPES[options.definition.activations].range
+            most = float(high - low)  # which leaves values a step between two codes
         if most is not None and number is not None and not (0 <= number <= most and number < math.inf):
             allowed = "of at least 0 that is finite" if most == math.inf else f"from 0 to {most:g}"
             raise OptionError(f"{name} is {number}, expected a number {allowed}")

@@ -1,9 +1,7 @@
-"""Layers as matrix products: inputs, weights, scales and biases in one shape.
+"""Layers as matrix products: inputs, weights, scales and biases in one shape, ``[groups, rows or outputs, K]``.
 
-A convolution is the product of its patches with its filters; a depthwise convolution has one product per channel.
-:class:`Product` reshapes one layer to ``[groups, rows, K]`` and ``[groups, outputs, K]``, as
-:mod:`odc_mlir.numerics.weight_rounding` expects, and back. A recurrent operator over a sequence has several products:
-of its input, and of its state, which is its result of the previous step.
+A convolution is the product of its patches with its filters. A recurrent operator has products of its input, and of its
+state, which is its result of the previous step.
 """
 
 from __future__ import annotations
@@ -132,14 +130,11 @@ class Product:
             matrix = matrix.transpose(2, 0, 1)
         return np.ascontiguousarray(matrix).reshape(self.node.operand(self.place).static_shape)
 
-    def by_output(self, vector: NDArray[Any]) -> NDArray[Any]:
-        """One number for each result channel (or one for all) as ``[G, O]``."""
-        return np.broadcast_to(vector, (self.groups * self.outputs,)).reshape(self.groups, self.outputs)
-
     def scales(self, params: QuantParams) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Scales and zero points of weights with one for each result channel, or one for all, as ``[G, O]``."""
+        shape = self.groups, self.outputs
         found = (np.asarray(part, np.float64) for part in (params.scales, params.zero_points))
-        scales, zero_points = map(self.by_output, found)
+        scales, zero_points = (np.broadcast_to(part, math.prod(shape)).reshape(shape) for part in found)
         return scales, zero_points
 
     def rows(self, x: NDArray[Any], first: int = 0, every: int = 1) -> NDArray[Any]:

@@ -1,10 +1,7 @@
 """Ranges of codes from the statistics of a tensor.
 
-:func:`with_room` widens a range for values that no sample shows. The extreme of each run is one observation; the
-largest of them follow a generalised Pareto distribution (Pickands, "Statistical inference using extreme order
-statistics", 1975), fitted by probability-weighted moments (Hosking and Wallis, "Parameter and quantile estimation for
-the generalized Pareto distribution", 1987). The fit predicts the loss of one more run by clipping, the step predicts
-its loss by rounding, and the range minimises the sum.
+:func:`with_room` widens a range for values that no sample shows: the extremes of runs follow a generalised Pareto
+distribution (Pickands, 1975; fitted as by Hosking and Wallis, 1987), and the range has the least loss of one more run.
 """
 
 from __future__ import annotations
@@ -26,8 +23,10 @@ LEAST_RATIO = 16.0  # of sizes that differ: four of the bits of codes
 
 def sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
     """Return whether one scale for columns with these limits is too coarse for a varying one."""
-    parts = _parts(low, high)
-    return bool(len(parts)) and float(parts.min()) < 1.0 / LEAST_RATIO
+    if not low.size or not (np.isfinite(low) & np.isfinite(high)).all():
+        return False
+    sizes, whole = high - low, max(float(high.max()), 0.0) - min(float(low.min()), 0.0)
+    return float((sizes[sizes > 0] / whole).min(initial=1.0)) < 1.0 / LEAST_RATIO
 
 
 def most_sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
@@ -36,14 +35,6 @@ def most_sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bo
         return False
     sizes = np.maximum(np.abs(low), np.abs(high))[high > low]
     return bool(sizes.size) and float(np.median(sizes)) < float(sizes.max()) / LEAST_RATIO
-
-
-def _parts(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return each varying column's part of the common range; none for infinite limits."""
-    if not low.size or not (np.isfinite(low) & np.isfinite(high)).all():
-        return np.empty(0)
-    sizes, whole = high - low, max(float(high.max()), 0.0) - min(float(low.min()), 0.0)
-    return np.asarray(sizes[sizes > 0] / whole)
 
 
 Range = tuple[float, float]

@@ -1,8 +1,6 @@
 """Limits of LiteRT (TensorFlow Lite): operators, types and scales that its kernels refuse or compute otherwise.
 
-The tables hold for the reference kernels of LiteRT 2.3. A test runs every operator of the operator table in LiteRT.
-Some scales abort the LiteRT process: certain multipliers must be below or above 1, and the bounds of activations must
-be 32-bit codes.
+The tables hold for the reference kernels of LiteRT 2.3. Some scales abort the LiteRT process.
 """
 
 from __future__ import annotations
@@ -84,7 +82,10 @@ def litert_refuses_node(node: Node) -> str | None:
     if seen is None and node.spec.name == "FULLY_CONNECTED":  # beside such weights a bias is read as 32-bit codes
         types = [None if info is None else info.dtype for info in (node.optional(1), node.optional(2))]
         seen = "LiteRT has no kernel for this bias beside weights of int16" if types == ["int16", "int64"] else None
-    return seen or _scales_out_of_reach(node)
+    fits = _REACH.get(node.spec.name)
+    if seen is None and fits is not None and not fits(node):
+        return "LiteRT has no kernel for scales like these"
+    return seen or (None if _limits_fit(node) else "LiteRT has no kernel for a scale so small")
 
 
 def litert_refuses_form(node: Node) -> str | None:
@@ -151,13 +152,6 @@ _SCALARS: Mapping[str, tuple[int, ...]] = {
     "NON_MAX_SUPPRESSION_V5": (2, 3, 4, 5),
 }
 _IMAGE_FILTERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"})
-
-
-def _scales_out_of_reach(node: Node) -> str | None:
-    fits = _REACH.get(node.spec.name)
-    if fits is not None and not fits(node):
-        return "LiteRT has no kernel for scales like these"
-    return None if _limits_fit(node) else "LiteRT has no kernel for a scale so small"
 
 
 def _scales(node: Node) -> list[float]:

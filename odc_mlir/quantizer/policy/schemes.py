@@ -1,19 +1,10 @@
 """Quantisation schemes, and the scales, zero points and codes that follow from ranges and contents.
 
-Two families share the scheme names. ``one`` is ONE's: asymmetric uint8, and int16 throughout. ``tflite`` is TensorFlow
-Lite's: int8 with symmetric weights, and int16 activations with int8 weights. The families differ in the parameters of
-operators whose results have a known range; see :data:`FIXED`.
-
-Arithmetic is in float64. Scales are stored as float32, and codes are computed with the stored scale. Rounding is to the
-nearest integer, halves away from zero.
-
-* Asymmetric, ``n`` codes: ``scale = (max - min) / (n - 1)`` over a range that contains zero. The zero point is the code
-  nearest to real zero. Signed types use the unsigned formula, shifted by half the codes.
-* Symmetric: ``scale = max(|min|, |max|) / M`` with the largest positive code M, zero point 0 (the middle of an unsigned
-  type). The smallest code of a signed type stays unused.
-
-Scales, and products of input and weight scales, are at least the smallest normal float32: smaller numbers lose digits,
-and some processors flush them to zero.
+Two families share the scheme names: ``one`` is ONE's (asymmetric uint8, int16 throughout), ``tflite`` TensorFlow Lite's
+(int8 with symmetric weights, int16 activations with int8 weights); they differ in :data:`FIXED` parameters. Arithmetic
+is in float64, scales are stored as float32, codes are computed with the stored scale, halves rounded away from zero.
+The smallest code of a symmetric signed type stays unused. Scales are at least the smallest normal float32: smaller
+numbers lose digits, and some processors flush them to zero.
 """
 
 from __future__ import annotations
@@ -244,21 +235,6 @@ def weight_params(
     ``least_scales``: lower bounds for each channel (:func:`least_weight_scales`). Raises ModelError for values that are
     not finite, or as large as float32 goes.
     """
-    require_finite(array, name)
-    if axis is None:
-        rows = array.reshape(1, -1)
-    else:
-        rows = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
-    least = rows.min(axis=1, initial=0.0).astype(np.float64)
-    most = rows.max(axis=1, initial=0.0).astype(np.float64)
-    bounds = np.zeros(len(rows)) if least_scales is None else least_scales
-    if len(bounds) != len(rows):
-        bounds = np.full(len(rows), bounds.max(initial=0.0))
-    return _params(least, most, dtype, symmetric, bounds, axis or 0)
-
-
-def require_finite(array: Reals, name: str = "") -> None:
-    """Raise ModelError for an infinite or NaN element."""
     magnitude = np.abs(array, dtype=np.float64).max(initial=0.0)
     if not magnitude < np.finfo(np.float32).max:
         raise ModelError(
@@ -266,6 +242,13 @@ def require_finite(array: Reals, name: str = "") -> None:
             tensor=name or None,
             hint="keep its operator in float",
         )
+    rows = array.reshape(1, -1) if axis is None else np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+    least = rows.min(axis=1, initial=0.0).astype(np.float64)
+    most = rows.max(axis=1, initial=0.0).astype(np.float64)
+    bounds = np.zeros(len(rows)) if least_scales is None else least_scales
+    if len(bounds) != len(rows):
+        bounds = np.full(len(rows), bounds.max(initial=0.0))
+    return _params(least, most, dtype, symmetric, bounds, axis or 0)
 
 
 def _params(least: Reals, most: Reals, dtype: str, symmetric: bool, bounds: Reals, axis: int = 0) -> QuantParams:
@@ -417,33 +400,24 @@ def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) ->
     """
     # So many nonzero weights lie on a grid by chance in one channel of 10^7: the largest fixes 128 scales, and each
     # other one is near a multiple of such a scale in one case of 2000 or fewer.
-    least_weights = 4
+    least_weights, first_weights, rows_at_once = 4, 16, 64
     found = np.full(len(rows), np.nan)
     is_telling = np.count_nonzero(rows, axis=1) >= least_weights
-    _find(found, np.flatnonzero(is_telling & (reach > 0)), rows, reach, steps)
-    if is_telling.any() and np.isfinite(found[is_telling]).all():
-        _find(found, np.flatnonzero(~is_telling & (reach > 0)), rows, reach, steps)
-    return found
-
-
-def _find(
-    found: NDArray[np.float64],
-    left: NDArray[np.int64],
-    rows: NDArray[np.float64],
-    reach: NDArray[np.float64],
-    steps: int,
-) -> None:
-    rows_at_once, first_weights = 64, 16  # four times the weights that tell a grid
     some = np.linspace(0, rows.shape[1] - 1, min(rows.shape[1], first_weights)).astype(int)
     counts = np.arange(steps, steps // 2, -1)
-    for start in range(0, len(left), rows_at_once):
-        part = left[start : start + rows_at_once]
-        scales = reach[part, np.newaxis] / counts
-        # Few weights of a row seldom lie on a grid when all do not.
-        for place, number in zip(*np.nonzero(_divides(rows[np.ix_(part, some)], scales)), strict=True):
-            row, scale = part[place], scales[place, number]
-            if np.isnan(found[row]) and _divides(rows[row : row + 1], np.array([[scale]])).all():
-                found[row] = scale
+    for wanted in (is_telling, ~is_telling):
+        left = np.flatnonzero(wanted & (reach > 0))
+        for start in range(0, len(left), rows_at_once):
+            part = left[start : start + rows_at_once]
+            scales = reach[part, np.newaxis] / counts
+            # Few weights of a row seldom lie on a grid when all do not.
+            for place, number in zip(*np.nonzero(_divides(rows[np.ix_(part, some)], scales)), strict=True):
+                row, scale = part[place], scales[place, number]
+                if np.isnan(found[row]) and _divides(rows[row : row + 1], np.array([[scale]])).all():
+                    found[row] = scale
+        if not is_telling.any() or not np.isfinite(found[is_telling]).all():
+            break
+    return found
 
 
 def _divides(rows: NDArray[np.float64], scales: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -1,21 +1,21 @@
 """Accuracy limits, the verdict over a quantised model, its texts, and advice for one that has not passed.
 
 Measures are those of :mod:`odc_mlir.runtime.reporting.metrics`; ``docs/quantisation.md`` explains the default limits.
-``drop`` is the fall of a score with known answers: percentage points of right answers, dB of PSNR, or the growth of an
-RMSE in percent of the answers' range. A limit that constant outputs meet checks nothing; as an option it is an error.
+A limit that constant outputs meet checks nothing; as an option it is an error.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from odc_mlir.errors import OptionError, did_you_mean
 from odc_mlir.formats.quantities import counted, listed, quality_name, quality_text, share_text
-from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, bits_of
+from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, ladder_of
 
 
 class UntoldError(OptionError):
@@ -287,45 +287,15 @@ def _default_drop(score: str | None, labels: int) -> Limit:
     return Limit("drop", bound, DEFAULT_DROP_POINTS if bound > DEFAULT_DROP_POINTS else None, OF_DROP)
 
 
-WORST_LAYERS = 8
+def worst_layers(layers: Sequence[Mapping[str, Any]], count: int = 8) -> list[Mapping[str, Any]]:
+    """Return the ``count`` layers that harm the outputs most, worst first, by their effect or else by isolated SQNR."""
 
+    def ranked(sqnr_db: Callable[[Mapping[str, Any]], float | None]) -> list[Mapping[str, Any]]:
+        known = [(value, layer) for layer in layers if (value := sqnr_db(layer)) is not None]
+        return [layer for _, layer in sorted(known, key=lambda found: (found[0], found[1]["name"]))]
 
-@dataclass(slots=True)
-class LayerError:
-    """Errors of one operator of the quantised model.
-
-    ``isolated``: measures of its results for the float model's operands; ``effect_db``: SQNR of the outputs when
-    only this operator is quantised, ``noise`` the same as a ratio of powers; ``lacking``: number of samples whose
-    outputs then lack numbers.
-    """
-
-    name: str
-    op: str
-    precision: str
-    isolated: dict[str, float | None] = field(default_factory=dict)
-    noise: float = 0.0
-    effect_db: float | None = None
-    lacking: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry of the verdict."""
-        return {
-            "name": self.name,
-            "op": self.op,
-            "scheme": self.precision,
-            "output_sqnr_db": self.effect_db,
-            "lacking": self.lacking,
-            "isolated": dict(self.isolated),
-        }
-
-
-def worst_layers(layers: Sequence[LayerError], count: int = WORST_LAYERS) -> list[LayerError]:
-    """Return the ``count`` layers that harm the outputs most, worst first, by noise or else by isolated SQNR."""
-    if any(layer.noise for layer in layers):
-        harmful = [layer for layer in layers if layer.noise]
-        return sorted(harmful, key=lambda layer: (-layer.noise, layer.name))[:count]
-    measured = [(value, layer) for layer in layers if (value := layer.isolated.get("sqnr_db")) is not None]
-    return [layer for _, layer in sorted(measured, key=lambda pair: (pair[0], pair[1].name))[:count]]
+    by_effect = ranked(lambda layer: layer["output_sqnr_db"])
+    return (by_effect or ranked(lambda layer: layer["isolated"].get("sqnr_db")))[:count]
 
 
 SCHEMA_VERSION = 1
@@ -344,22 +314,14 @@ KEPT_BY_CONSTANTS = "constant outputs would meet, or nearly meet, all limits exc
 PROBLEM, DOUBT, OPEN, NOTE = "problem", "doubt", "open", "note"
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictFinding:
-    """Result of a check: its severity, and a text that says what to do."""
-
-    severity: str
-    text: str
-
-
 def make_verdict(
     limits: Sequence[Limit],
     metrics: Measures,
     *,
-    findings: Sequence[VerdictFinding] = (),
+    findings: Sequence[tuple[str, str]] = (),
     intervals: Mapping[str, tuple[float, float]] = MappingProxyType({}),
     inherent: Mapping[str, bool] = MappingProxyType({}),
-    layers: Sequence[LayerError] = (),
+    layers: Sequence[Mapping[str, Any]] = (),
     scores: Mapping[str, Any] | None = None,
     samples: Mapping[str, Any] = MappingProxyType({}),
     made_up: bool = False,
@@ -368,8 +330,8 @@ def make_verdict(
 ) -> dict[str, Any]:
     """Return the verdict over ``metrics``, the worst of the integer model's outputs; see docs/quantisation.md.
 
-    ``inherent``: limits missed on calibration samples too, by key. ``made_up``: inputs are random; ``seen``: ranges
-    were recorded on the same inputs. ``parts``: further entries.
+    ``findings``: severities and texts that say what to do. ``inherent``: limits missed on calibration samples too, by
+    key. ``made_up``: inputs are random; ``seen``: ranges were recorded on the same inputs. ``parts``: further entries.
     """
     scored = scores or {}
     columns = {
@@ -391,7 +353,8 @@ def make_verdict(
         }
         for limit in limits
     ]
-    texts = {kind: [item.text for item in findings if item.severity == kind] for kind in (PROBLEM, DOUBT, OPEN, NOTE)}
+    kinds = (PROBLEM, DOUBT, OPEN, NOTE)
+    texts = {kind: [text for severity, text in findings if severity == kind] for kind in kinds}
     holds = all(check["passed"] for check in checks) and not texts[PROBLEM]
     status = FAILED if not holds or texts[DOUBT] else UNCHECKED if made_up or texts[OPEN] else PASSED
     main = next((check for check in checks if not check["passed"]), checks[0])
@@ -409,8 +372,8 @@ def make_verdict(
         "metrics": dict(metrics),
         "intervals": {metric: list(ends) for metric, ends in intervals.items()},
         "scores": scores,
-        "worst_layers": [layer.to_dict() for layer in worst_layers(layers)],
-        "layers": [layer.to_dict() for layer in layers],
+        "worst_layers": worst_layers(layers),
+        "layers": list(layers),
         "samples": dict(samples),
         "findings": [*texts[OPEN], *texts[NOTE]],
         **empty,
@@ -418,7 +381,7 @@ def make_verdict(
     }
 
 
-def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
+def describe(verdict: Mapping[str, Any]) -> str:
     """A verdict in one line: the failed limits (or the main one), and the worst layers of a failure."""
     failed = verdict["status"] == FAILED
     checks = [check for check in verdict["limits"] if check["passed"] is not failed]
@@ -431,7 +394,7 @@ def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
     text = "; ".join([*verdict["problems"], *([", ".join(texts)] if texts else [])])
     if not texts:
         return f"failed: {text}"
-    names = [f"{layer['name']!r} ({layer['op']})" for layer in verdict["worst_layers"][:layers]]
+    names = [f"{layer['name']!r} ({layer['op']})" for layer in verdict["worst_layers"][:3]]
     return f"failed: {text}" + (f"; worst layers: {', '.join(names)}" if names else "")
 
 
@@ -461,16 +424,6 @@ def reservation(verdict: Mapping[str, Any]) -> str:
     names = dict.fromkeys(check_name(check) for check in verdict["limits"] if not check["certain"])
     doubts = [f"{', '.join(names)} may miss the limit on other samples"] if names else []
     return "; ".join([*doubts, *unshown(verdict["samples"])])
-
-
-def kept_by_constants(*, follows: bool) -> str:
-    """Return the text for samples on which constant outputs keep the limits; ``follows``: R² holds."""
-    if follows:
-        return f"{KEPT_BY_CONSTANTS} on these samples; give samples for which outputs vary more, or a limit"
-    return (
-        f"{KEPT_BY_CONSTANTS} on these samples, and the quantised outputs miss R²; give samples for which outputs "
-        "vary as they do in use"
-    )
 
 
 def unshown(samples: Mapping[str, Any] | None) -> list[str]:
@@ -574,54 +527,18 @@ def _hint_of(verdict: Mapping[str, Any]) -> str | None:
         return None if any(_IN_USE in problem for problem in verdict["problems"]) else VARY_MORE
     told = () if verdict["samples"].get("outputs_vary", True) else (R2_LIMIT.metric,)  # what to do about it
     missed = [check for check in every if not check["passed"] and check["metric"] not in told]
-    front = () if _is_cut_short(verdict) else verdict["front"]
-    kept = (_of_point(verdict, point) for point in front if point["layers"] and point["holds"])
-    others = next(filter(None, kept), None)
-    return _remedies(verdict, missed, others) if missed else None
+    return _remedies(verdict, missed) if missed else None
 
 
 def _is_cut_short(verdict: Mapping[str, Any]) -> bool:
     return "max_seconds" in verdict["choices"]
 
 
-def leaves_some(precisions: Collection[str], schemes: Mapping[str, str], scheme: str) -> bool:
-    """Return whether a layer stays in ``scheme`` when some get other ``precisions``; ``schemes``: of all."""
-    return any(name not in precisions for name, type in schemes.items() if type == scheme)
-
-
-def _of_point(verdict: Mapping[str, Any], point: Mapping[str, Any]) -> str | None:
-    """Return the options that give a model of the front within the limits; None if they are given already."""
-    share = math.floor(100 * point["share"]) / 100
-    scheme, precisions = verdict["choices"]["scheme"], point["precisions"]
-    lacks = share < verdict["coverage"]["least"]
-    if not point["share"] and "target" not in verdict["coverage"]:  # nothing that computes is quantised
-        return None
-    cost, coverage = cost_text(point), f"--min-coverage {share:g} (in Python min_coverage)"
-    most_bytes, most_ms = (verdict["choices"].get(name) for name in ("max_bytes", "max_time_ms"))
-    exceeds = point["bytes"] > most_bytes if most_bytes is not None else most_ms and point["time_ns"] > 1e6 * most_ms
-    cost += ", over the budget" if exceeds else ""
-    if leaves_some(precisions, verdict["scheme"], scheme):
-        layers = counted(point["layers"], "layer")
-        return f"{coverage} allows other precisions for {layers}, which meets the limits ({cost})" if lacks else None
-    found = sorted(set(precisions.values()) - {FLOAT}, key=lambda name: bits_of(name, of_weights=True))
-    if not found:
-        return None
-    if FLOAT in precisions.values():
-        flags = f"--scheme {found[-1]}" + (f" {coverage}" if lacks else "")
-        return f"a mix of {listed([*found, FLOAT])} layers meets the limits (about {cost}); {flags} searches for one"
-    if len(found) == 1:
-        return f"--scheme {found[0]} meets the limits (about {cost})"
-    return (
-        f"a mix of {listed(found)} layers meets the limits (about {cost}); --scheme {found[-1]} gives all layers the "
-        "larger size"
-    )
-
-
-def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], others: str | None) -> str:
+def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]]) -> str:
     """Return remedies for missed limits, the likeliest first, without those that were tried.
 
-    More samples help if the limits hold on calibration samples, ``others`` gives other precisions. Weaker limits come
-    last.
+    More samples help if the limits hold on calibration samples, another scheme if no precisions of single layers do.
+    Weaker limits come last.
     """
     alone = verdict["samples"].get("stands_out")
     found = [] if alone is None else [f"check sample {alone}, whose values are far from those of all others"]
@@ -636,9 +553,11 @@ def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], o
         for check in missed
     ):  # one end of each interval keeps the limit
         found.append("give more samples, because the confidence interval includes the limit")
-    found += [] if others is None else [others]
-    if others is None and not is_kept and not _is_cut_short(verdict):
-        budget = verdict["coverage"].get("budget")
+    budget = verdict["coverage"].get("budget")
+    if verdict["front"] and budget is None and not _is_cut_short(verdict):
+        wider = (step for step in ladder_of(verdict["choices"]["scheme"]) if step != FLOAT)
+        found += [f"try more bits in all layers (--scheme {step})" for step in islice(wider, 1)]
+    if not is_kept and not _is_cut_short(verdict):
         if budget is not None and budget["tight"]:
             flag = "--max-size (in Python max_bytes)" if "bytes" in budget else "--max-time (in Python max_time_ms)"
             found.append(f"raise {flag}")

@@ -23,7 +23,7 @@ TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
     "transforms/npu": 11_720,
-    "quantizer": 11_440,
+    "quantizer": 10_825,
     "transforms/circle": 6_840,
     "transforms/native": 6_480,
     "runtime/kernels": 5_980,

@@ -29,11 +29,11 @@ from odc_mlir.runtime.execution.graph import build_graph
 
 
 def test_a_model_is_exactly_itself_and_a_classifier_by_a_softmax_over_classes() -> None:
-    for make, kind in ((squeeze_excite, "softmax"), (attention, None)):
+    for make, kind in ((squeeze_excite, True), (attention, False)):
         module, samples = make()
         graph = build_graph(export_model(module))
         reference = Reference(graph, samples[:3])
-        assert reference.classifier == kind
+        assert reference.has_scores(0) is kind
         found = reference.measure(graph)
         assert found.quality_db == EXACT_DB
         assert (reference.metrics(found)["differing"], reference.metrics(found)["mpeir"]) == (0, 0)
@@ -54,11 +54,11 @@ def layer(
     return Reference(graph, normal(rng or np.random.default_rng(1), count, 1, weights.shape[1]), labels)
 
 
-@pytest.mark.parametrize(("offsets", "found"), [([0.0, 0.0, 0.0, 0.0], "logits"), ([0.0, 9.0, -9.0, 3.0], None)])
-def test_logits_are_told_from_coordinates_by_who_wins(offsets: list[float], found: str | None) -> None:
+@pytest.mark.parametrize(("offsets", "found"), [([0.0, 0.0, 0.0, 0.0], True), ([0.0, 9.0, -9.0, 3.0], False)])
+def test_logits_are_told_from_coordinates_by_who_wins(offsets: list[float], found: bool) -> None:
     rng = np.random.default_rng(1)
     reference = layer(rng.normal(size=(4, 8)), np.array(offsets), count=20, rng=rng)
-    assert reference.classifier == found
+    assert reference.has_scores(0) is found
     output = reference.outputs[0][0]
     nearly = output.copy()
     nearly[0, int(np.argmin(output))] = output.max() + 1  # the least likely class
@@ -69,28 +69,28 @@ def test_logits_are_told_from_coordinates_by_who_wins(offsets: list[float], foun
 @pytest.mark.parametrize(
     ("frequent", "trained", "found", "doubted"),
     [
-        (0.0, True, "logits", False),
-        (3.0, True, "logits", False),
-        (3.0, False, None, True),
-        (9.0, True, None, False),
-        (9.0, False, None, False),
+        (0.0, True, True, False),
+        (3.0, True, True, False),
+        (3.0, False, False, True),
+        (9.0, True, False, False),
+        (9.0, False, False, False),
     ],
 )
-def test_a_frequent_class_is_told_by_the_sum(frequent: float, trained: bool, found: str | None, doubted: bool) -> None:
+def test_a_frequent_class_is_told_by_the_sum(frequent: float, trained: bool, found: bool, doubted: bool) -> None:
     rng = np.random.default_rng(1)
     weights = rng.normal(size=(4, 8)) + (0.0 if trained else 0.5)
     weights -= weights.mean(axis=0) if trained else 0.0  # what one gains the others lose
     reference = layer(weights, np.array([0.0, 0.0, frequent, 0.0]), rng=rng)
-    assert reference.classifier == found
+    assert reference.has_scores(0) is found
     text = reference.doubts_of_scores.get(0, "")
     assert text.startswith("output 'y' is not taken for scores of classes, as column 2 is the largest for ") is doubted
     assert ("of 64 samples; if it has such, give labels, or --metric top1" in text) is doubted
     if (frequent, trained) == (3.0, True):  # which is the same for other samples
         graph, pairs = reference.graph, zip(reference.samples, reference.outputs, strict=True)
         alone = [sample for sample, outputs in pairs if np.argmax(outputs[0]) == 2]
-        assert Reference(graph, alone).classifier is None
+        assert not Reference(graph, alone).has_scores(0)
         others = Reference(graph, alone, like=reference)
-        assert (others.classifier, others.measure(graph).decided) == ("logits", {0: 1.0})
+        assert (others.has_scores(0), others.measure(graph).decided) == (True, {0: 1.0})
 
 
 _WALK = np.triu(np.ones((12, 12)))[:, 2:].T  # each step is the last one and something new
@@ -101,16 +101,16 @@ _INDEPENDENT = np.random.default_rng(2).normal(size=(16, 10)).T
 @pytest.mark.parametrize(
     ("weights", "found", "doubt"),
     [
-        (_WALK, None, "is not taken for scores of classes, as its columns rise and fall together"),
-        (_WALK[[3, 8, 1, 6, 0, 9, 4, 7, 2, 5]], "logits", ""),  # the order of classes says nothing
-        (_WAVES, "logits", "is taken for scores of classes, though neighbouring columns are alike"),
-        (_INDEPENDENT, "logits", ""),
-        (_INDEPENDENT + 3.0 * _INDEPENDENT[:1], "logits", ""),  # which rise and fall together
+        (_WALK, False, "is not taken for scores of classes, as its columns rise and fall together"),
+        (_WALK[[3, 8, 1, 6, 0, 9, 4, 7, 2, 5]], True, ""),  # the order of classes says nothing
+        (_WAVES, True, "is taken for scores of classes, though neighbouring columns are alike"),
+        (_INDEPENDENT, True, ""),
+        (_INDEPENDENT + 3.0 * _INDEPENDENT[:1], True, ""),  # which rise and fall together
     ],
 )
-def test_steps_of_a_series_are_told_from_classes(weights: np.ndarray, found: str | None, doubt: str) -> None:
+def test_steps_of_a_series_are_told_from_classes(weights: np.ndarray, found: bool, doubt: str) -> None:
     reference = layer(weights)
-    assert reference.classifier == found
+    assert reference.has_scores(0) is found
     said = reference.doubts_of_scores.get(0, "")
     assert doubt in said
     assert bool(said) == bool(doubt)
@@ -120,8 +120,8 @@ def test_steps_of_a_series_are_told_from_classes(weights: np.ndarray, found: str
 def test_labels_that_are_a_number_for_each_column_say_that_these_are_numbers(weights: np.ndarray) -> None:
     labels = np.concatenate([outputs[0] for outputs in layer(weights).outputs])
     numbers = layer(weights, labels=labels * 1.01)
-    assert (numbers.classifier, numbers.doubts_of_scores, numbers.classifies(0)) == (None, {}, False)
-    assert layer(weights, labels=labels.argmax(axis=1)).classifier == "logits"
+    assert (numbers.has_scores(0), numbers.doubts_of_scores, numbers.classifies(0)) == (False, {}, False)
+    assert layer(weights, labels=labels.argmax(axis=1)).has_scores(0)
 
 
 def test_quantised_inputs_and_outputs_are_compared_as_reals_and_beside_what_they_are_squashed_from() -> None:

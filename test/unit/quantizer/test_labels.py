@@ -144,7 +144,7 @@ def test_places_may_differ_where_logits_are_nearly_alike(scale: float, near: flo
     file, samples = dense(4, "ARG_MAX", scale=scale)
     graph = build_graph(export_model(odc_mlir.load(file)))
     reference = Reference(graph, samples)
-    assert reference.classifier == "places"
+    assert reference.has_scores(0)
     assert not reference.has_values
     other = build_graph(export_model(odc_mlir.load(dense(4, "ARG_MIN", scale=scale)[0])))
     found = reference.measure(other)

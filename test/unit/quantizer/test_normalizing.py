@@ -273,17 +273,6 @@ def test_columns_far_apart_keep_their_units_however_many_they_are(columns: int, 
     assert "top1_decided" not in {check["metric"] for check in helped.verdict["limits"]}
 
 
-@pytest.mark.parametrize(("scheme", "least"), [("int8", 18.0), ("int16x8", 30.0)])
-def test_what_is_lost_in_several_places_is_mended_at_once(scheme: str, least: float) -> None:
-    model = quantities(FAR_APART, spread=1e4)
-    made = quantized(model, scheme=scheme, equalize="auto")
-    steps = [(step["step"], step["value"], step["kept"]) for step in made.verdict["steps"]]
-    assert ("normalize outputs", True, False) in steps
-    assert ("normalize and equalize", "weights", True) in steps
-    assert made.passed
-    assert columns_db(model, made) > least
-
-
 def test_factors_of_a_normalisation_are_left_out_of_equalising_by_weights() -> None:
     file, samples = table(folded=True)
     made = normalized(prepare(import_model(read_model(file))), samples)

@@ -338,15 +338,13 @@ def measured(noise_db: tuple[float, float], lost: list[Lost]) -> Measurement:
     """What is measured of an output of two columns with these SQNR, the same for all samples."""
     noise = np.repeat(10.0 ** (-np.array(noise_db)[:, None] / 10.0), 8, axis=1)
     powers = Powers(np.ones((2, 8)), noise)
-    kinds = [[item for item in lost if item.in_part == in_part] for in_part in (False, True)]
-    return Measurement([], powers, powers, ["y"], lost=kinds[:1], blurred=kinds[1:])
+    return Measurement([], powers, powers, ["y"], lost=[lost])
 
 
 @pytest.mark.parametrize(("cost_db", "kept"), [(1.0, True), (4.0, False)])
-@pytest.mark.parametrize("in_part", [False, True])
-def test_columns_that_come_back_may_cost_others_half_a_bit(cost_db: float, kept: bool, in_part: bool) -> None:
+def test_columns_that_come_back_may_cost_others_half_a_bit(cost_db: float, kept: bool) -> None:
     before, after = (0.0, 40.0), (35.0, 40.0 - cost_db)
-    lost = measured(before, [Lost([0], 1, 2, in_part=in_part)])
+    lost = measured(before, [Lost([0], 1, 2)])
     assert measured(after, []).better_than(lost, 0.1) == kept
     assert not measured(after, []).better_than(measured(before, []), 0.1)
     assert not measured(after, [Lost([1], 1, 2)]).better_than(lost, 0.1)
@@ -495,7 +493,7 @@ def test_scores_of_softmax_alone_ask_for_no_room(kinds: tuple[str, ...], score: 
 
 
 def test_only_columns_that_vary_are_lost() -> None:
-    """Columns: good, lost in part, lost by noise, constant in the codes, and noisy but with little variation."""
+    """Columns: good, noisy, lost by noise, constant in the codes, and noisy but with little variation."""
     base, sign = np.linspace(-1.0, 1.0, 64), np.tile([1.0, -1.0], 32)
     expected = np.stack([base, base, base, base, 100.0 + 0.1 * base], axis=1).astype(np.float32)
     noise = np.sqrt(np.array([0.01, 0.3, 0.8, 0.0, 0.3]) * expected.var(axis=0))
@@ -504,8 +502,8 @@ def test_only_columns_that_vary_are_lost() -> None:
     columns = Columns.of([row[np.newaxis] for row in expected])
     found = columns.like()
     found.add([row[np.newaxis] for row in coded], [row[np.newaxis] for row in expected])
-    assert columns.lost(found) == ([2, 3], [1])
-    assert columns.lost(found, single=False) == ([3], [])
+    assert columns.lost(found) == [2, 3]
+    assert columns.lost(found, single=False) == [3]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.quantizer import candidates, refinement
 from odc_mlir.quantizer.candidates import CandidateBuilder
-from odc_mlir.quantizer.execution import BatchRunner, Stepper, most_at_once
+from odc_mlir.quantizer.execution import Stepper, most_at_once, run_in_batches
 from odc_mlir.quantizer.models import Recipe, prepare
 from odc_mlir.quantizer.policy.options import make_options
 from odc_mlir.quantizer.policy.products import Product, with_all_states
@@ -345,7 +345,7 @@ def _quantised(module: object, given: Samples, scheme: str) -> tuple[Graph, Samp
 def _check(graph: Graph, given: Samples) -> None:
     """Expect that results in batches are those of runs one by one: numbers, types and shapes."""
     executor = HostExecutor(graph)
-    for sample, results in zip(given, BatchRunner(graph).run(given), strict=True):
+    for sample, results in zip(given, run_in_batches(graph, given), strict=True):
         executor.reset()
         for a, b in zip(executor.run(sample), results, strict=True):
             np.testing.assert_array_equal(a, b, strict=True)

@@ -2,20 +2,22 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.evaluator import wilson
 from odc_mlir.quantizer.policy import verdict as rules
-from odc_mlir.quantizer.policy.verdict import Answers, LayerError, Limit, choose_limits, describe, make_verdict
+from odc_mlir.quantizer.policy.verdict import Answers, Limit, choose_limits, describe, make_verdict
 
 ANSWERS = [Answers("y", "top1_match", 200)]
 MPEIR, RECALL = Limit("mpeir", 0.1), Limit("recall_drop", 10.0)
 
 
-def _layer(name: str, noise: float = 0.0, isolated: float | None = None) -> LayerError:
-    return LayerError(name, "CONV_2D", "int8", {"sqnr_db": isolated}, noise)
+def _layer(name: str, noise: float = 0.0, isolated: float | None = None) -> dict[str, Any]:
+    effect = -10.0 * math.log10(noise) if noise else None
+    return {"name": name, "op": "CONV_2D", "output_sqnr_db": effect, "isolated": {"sqnr_db": isolated}}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_worst_layers_are_those_that_harm_the_outputs() -> None:
     layers = [_layer("a", 0.1, 3.0), _layer("b", 0.0, 1.0), _layer("c", 0.5, 9.0), _layer("d", 0.1, 2.0)]
     alone = [_layer("a", isolated=30.0), _layer("b", isolated=None), _layer("c", isolated=10.0)]
     for given, count, worst in ((layers, 5, ["c", "a", "d"]), (layers, 1, ["c"]), (alone, 5, ["c", "a"])):
-        assert [layer.name for layer in rules.worst_layers(given, count)] == worst
+        assert [layer["name"] for layer in rules.worst_layers(given, count)] == worst
 
 
 def test_a_verdict_names_what_failed() -> None:
@@ -217,7 +219,7 @@ def test_made_up_inputs_pass_nothing(made_up: bool, value: float, status: str) -
     ],
 )
 def test_the_status_follows_from_the_severities_of_findings(severity: str, status: str, key: str) -> None:
-    verdict = make_verdict((MPEIR,), {"mpeir": 0.0}, findings=[rules.VerdictFinding(severity, "a text")])
+    verdict = make_verdict((MPEIR,), {"mpeir": 0.0}, findings=[(severity, "a text")])
     assert verdict["status"] == status
     assert {name: verdict[name] for name in ("problems", "findings") if verdict[name]} == {key: ["a text"]}
     assert verdict["too_few_samples"] is (severity == rules.DOUBT)

@@ -16,7 +16,7 @@ from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import CacheError, CompileError, InputError, OdcError, RecordsError, SessionError, UnsupportedError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.quantizer.policy.verdict import PROBLEM, Limit, VerdictFinding, make_verdict
+from odc_mlir.quantizer.policy.verdict import PROBLEM, Limit, make_verdict
 from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.artefacts import RECORD_NAME, Artefacts
@@ -111,7 +111,7 @@ def test_a_verdict_of_samples_that_decide_nothing_waits_for_others(
     telling: bool, kind: str, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(job, SHAPES, 10)
-    made = make_verdict((Limit("mpeir", 0.1),), {"mpeir": 0.0}, findings=[VerdictFinding(PROBLEM, "so it is")])
+    made = make_verdict((Limit("mpeir", 0.1),), {"mpeir": 0.0}, findings=[(PROBLEM, "so it is")])
     made["samples"] = {"telling": telling}
     monkeypatch.setattr(build, "quantize", lambda *_, **__: build.QuantizedModel(b"", made))
     Worker(replace(job, runs=10), lambda *_, **__: None).run()
