@@ -1,4 +1,4 @@
-"""Backends that run whole graphs on the host: our kernels, LiteRT (extra ``litert``) and onert (extra ``onert``).
+"""Backends that execute graphs on the host: our kernels, LiteRT (extra ``litert``) and onert (extra ``onert``).
 
 LiteRT runs each longest run of consecutive operators that it accepts, on one thread and without delegates; our kernels
 run the others. onert runs a model as a whole or not at all.
@@ -400,9 +400,8 @@ def graph_executor(
 ) -> Executor:
     """Return an executor of ``graph`` on the backend ``host``, ``litert`` or ``onert``.
 
-    ``context`` has the choices for our kernels; ``all_tensors`` makes intermediate results visible in a backend that
-    joins operators; ``strict`` makes a fallback to our kernels an error. Raises OptionError if a backend is not
-    installed.
+    ``context`` has the choices for our kernels. For LiteRT, ``all_tensors`` makes intermediate results visible and
+    ``strict`` makes a fallback to our kernels an error. Raises OptionError if a backend is not installed.
     """
     context = Context(custom_ops=graph.custom_ops) if context is None else context
     options: dict[str, Any] = {"max_bytes": max_bytes, "resize": resize, "context": context}

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 Passes run in the order of the command line, whatever flag names them. A pass with options:
---npu-form-segments='min-macs=1000', or in a pipeline: -p 'canonicalize,npu-form-segments{min-macs=1000}'.
+--npu-choose-segments='min-macs=1000', or in a pipeline: -p 'canonicalize,npu-choose-segments{min-macs=1000}'.
 A stage's name in a pipeline stands for the passes that the stage adds."""
 
 LISTING = starts_with("a listing", b"; segment ")

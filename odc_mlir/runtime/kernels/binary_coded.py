@@ -21,7 +21,7 @@ def _decoded(node: Node, values: Values, prefix: str, hidden: int | None) -> Arr
     reading = node.context.binary_codes
     if reading is None:
         error = unsupported(node, "bit order and sign of binary-coded weights are not published")
-        error.hint = "choose a reading: Context(binary_codes=BinaryCodes())"
+        error.hint = "choose an interpretation: odc_mlir.run(..., binary_codes=BinaryCodes(...))"
         raise error
     scales, words, clusters = (values[f"{prefix}_{part}"] for part in ("scales", "binary", "clusters"))
     rows, stored = count_rows(node, clusters)

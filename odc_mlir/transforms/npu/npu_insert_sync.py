@@ -1,4 +1,4 @@
-"""``npu-insert-sync``: order conflicting instructions of different queues by the fewest semaphores, by an analysis.
+"""``npu-insert-sync``: order conflicting instructions of different queues by semaphores, by an analysis.
 
 Before::
 
@@ -51,7 +51,7 @@ class NpuInsertSyncPass(ProgramPass):
 
 
 Tokens = dict[int, list[int]]
-"""Index of a command -> the semaphores that it waits on, or that it posts; only of commands with some."""
+"""Semaphores that a command waits on, or that it posts, by its index; commands without any are absent."""
 
 WORKING: tuple[Queue, ...] = tuple(queue for queue in Queue if queue is not Queue.FETCH)
 
@@ -67,8 +67,8 @@ SEMAPHORE_OF: dict[tuple[Queue, Queue], int] = {(s, t): semaphore(s, t) for s in
 
 def find_tokens(commands: Sequence[Command]) -> tuple[Tokens, Tokens]:
     """Return the semaphores that commands have to wait on, and those that they have to post."""
-    # Of the command about to start in each queue, and of each command when it is complete: commands of a queue that
-    # wait for nothing between them share a clock, which does not count the queue itself.
+    # The clock at the head of each queue, and the clock after each command. Commands of a queue without a wait between
+    # them share a clock, which does not count the queue itself.
     known = {queue: [-1] * len(Queue) for queue in Queue}
     complete: list[Clock] = []
     waits: Tokens = {}

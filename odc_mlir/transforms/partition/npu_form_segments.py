@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
@@ -33,11 +33,11 @@ from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, is_known
 from odc_mlir.ops.spec import Trait
 from odc_mlir.transforms.common.placement import (
     HOST,
-    PLACED,
     SEGMENT,
     is_view,
     main_function,
     operators,
+    place_on,
     place_on_host,
     placed,
 )
@@ -73,7 +73,8 @@ class NpuFormSegmentsPass(ModulePass):
             on_host, group = known.of_segment(group)
             number = next(numbers)
             for item in group:
-                item.attributes |= {PLACED: StringAttr(place), SEGMENT: IntegerAttr(number, i64)}
+                place_on(item, place)
+                item.attributes[SEGMENT] = IntegerAttr(number, i64)
             order += on_host + group
         assert block.last_op is not None, "a verified function has a terminator"
         reorder(block, order + known.of_host([block.last_op]))
@@ -91,8 +92,8 @@ class NpuFormSegmentsPass(ModulePass):
 class _KnownResults:
     """Operators with known results (``odc.known``), placed beside their users.
 
-    A segment gets one, which costs nothing, if it has the tensors whose shapes the operator reads; otherwise the host
-    computes it. The first place gets the operator itself, others get copies.
+    Such an operator goes into a segment, where it costs nothing, if the segment has the tensors whose shapes it reads;
+    otherwise the host computes it. The first place gets the operator itself, others get copies.
     """
 
     def __init__(self) -> None:
@@ -109,7 +110,7 @@ class _KnownResults:
         return order
 
     def of_segment(self, group: Sequence[CircleOp]) -> tuple[list[CircleOp], list[CircleOp]]:
-        """Split the operators that ``group`` needs into host operators and operators of the segment."""
+        """Return the operators that the host computes for ``group``, and ``group`` with those of the segment."""
         results = {value for op in group for value in op.results}
         inside = results.union(value for op in group for value in op.operands)
         own: dict[CircleOp, CircleOp] = {}
