@@ -311,17 +311,6 @@ class TensorStatistics:
         shape = (len(rows), -1, channels)
         self._add_detail(rows.reshape(shape), None if mask is None else mask.reshape(shape))
 
-    def add_extremes(self, extremes: NDArray[np.float32]) -> None:
-        """Add the minima and maxima of runs, [2, N], without further statistics."""
-        self.runs_seen += extremes.shape[1]
-        self._extremes.append(extremes)
-
-    def add_detail(self, rows: NDArray[np.float32], channels: int = 1) -> None:
-        """Add details of ``rows`` [N, elements] of runs whose extremes have been added; all elements count."""
-        if rows.size:
-            with np.errstate(all="ignore"):
-                self._add_detail(rows.reshape(len(rows), -1, channels), None)
-
     def _add_extremes(
         self, low: NDArray[np.float32], high: NDArray[np.float32], begins: NDArray[np.bool_] | None
     ) -> None:
@@ -338,7 +327,8 @@ class TensorStatistics:
             if not starts.size or starts[0]:
                 starts = np.concatenate([[0], starts])
             low, high = np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
-        self.add_extremes(np.array((low, high), np.float32))
+        self.runs_seen += len(low)
+        self._extremes.append(np.array((low, high), np.float32))
 
     def _add_detail(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> None:
         """Take in the elements of ``values`` [N, positions, channels] that are in ``mask``."""

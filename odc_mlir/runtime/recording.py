@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odc_mlir.calibration.gathering import Between, Block, TensorGatherer, detailed
+from odc_mlir.calibration.gathering import TensorGatherer
 from odc_mlir.calibration.recorded import InputFacts, Records, Shapes, TensorKey, coverage, shapes_of
 from odc_mlir.errors import InputError, OdcError
 from odc_mlir.formats.cache import content_digest
@@ -26,7 +26,7 @@ from odc_mlir.formats.package import is_package, read_package
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
-from odc_mlir.runtime.execution.units import Observer, Values, Watcher
+from odc_mlir.runtime.execution.units import Observer, Watcher
 
 if TYPE_CHECKING:  # sessions do not import it
     from odc_mlir.calibration.records import RecordStore
@@ -35,10 +35,8 @@ Progress = Callable[[int, int | None], None]
 """Function that receives the number of recorded samples, and the total or None."""
 
 # Elements of a tensor that are evaluated together; fewer if there are many tensors.
-_BUFFER_ELEMENTS = 1 << 15
+_BUFFER_ELEMENTS = 1 << 18
 _ALL_BUFFERS_ELEMENTS = 1 << 23
-# Elements of all tensors that wait for a detailed evaluation.
-_DETAIL_ELEMENTS = 1 << 22
 # Runs and seconds after which records are stored: the most that is lost if the process dies. A hundred runs of a small
 # model take less time than storing them.
 _RUNS_PER_APPEND = 128
@@ -79,8 +77,6 @@ class Recorder:
         """Start with empty ``slots``, by graph."""
         self._slots = slots
         self._main = slots[id(self.graph)]
-        self._groups: dict[tuple[int, ...], _Group] = {}
-        self._grouped = self._single = False  # kinds of values that wait for evaluation
 
     def run(self, executor: Executor, inputs: Sequence[Any], observe: Observer | None = None) -> list[Array]:
         """Run ``executor`` on ``inputs``, record, and return the outputs; raise the executor's errors.
@@ -89,9 +85,7 @@ class Recorder:
         """
         self._run += 1
         try:
-            outputs = executor.run(
-                inputs, observe=observe, watch=self, watch_calls=self.watch_call, watch_together=self.watch_together
-            )
+            outputs = executor.run(inputs, observe=observe, watch=self, watch_calls=self.watch_call)
         except BaseException:
             if self._seen == self._run:
                 self._note(inputs)
@@ -109,30 +103,9 @@ class Recorder:
     def __call__(self, index: int, value: Array) -> None:
         """Record tensor ``index`` of the graph."""
         self._seen = self._run
-        if self._grouped:
-            self._grouped = False
-            for group in self._groups.values():
-                group.flush()
         slot = self._main[index]
         if slot is not None:
-            self._single = True
             slot.add(value, self._run)
-
-    def watch_together(self, indices: tuple[int, ...], values: Values) -> None:
-        """Record the tensors ``indices`` of the graph, whose values are among ``values``."""
-        self._seen = self._run
-        if self._single:
-            self._single = False
-            for slot in self._main:
-                if slot is not None:
-                    slot.flush()
-        group = self._groups.get(indices)
-        if group is None:
-            slots = {i: slot for i in indices if (slot := self._main[i]) is not None}
-            room = _DETAIL_ELEMENTS * len(slots) // max(1, len(self.expected))
-            group = self._groups[indices] = _Group(slots, room)
-        self._grouped = True
-        group.add(values, detail=detailed(self._run - 1))
 
     def watch_call(self, graph: Graph) -> Watcher | None:
         """Return a watcher for one call of a subgraph; None for the subgraph of another model."""
@@ -159,7 +132,7 @@ class Recorder:
             for index, slot in enumerate(self._slots[id(graph)])
             if slot is not None
         ]
-        found = Gathered(Records(digest, self._run - self._taken, inputs=self._facts), slots, [*self._groups.values()])
+        found = Gathered(Records(digest, self._run - self._taken, inputs=self._facts), slots)
         self._facts = {name: InputFacts() for name in self._facts}
         self._taken = self._run
         self._begin({key: [s and s.successor() for s in held] for key, held in self._slots.items()})
@@ -167,75 +140,32 @@ class Recorder:
 
 
 class Gathered:
-    """Values of some runs, in ``slots`` by tensor and in ``groups`` of slots, mostly not evaluated yet.
+    """Values of some runs, in ``slots`` by tensor, mostly not evaluated yet.
 
     ``records`` has all other facts about the runs.
     """
 
-    def __init__(self, records: Records, slots: list[tuple[TensorKey, TensorGatherer]], groups: list[_Group]) -> None:
+    def __init__(self, records: Records, slots: list[tuple[TensorKey, TensorGatherer]]) -> None:
         self._records = records
-        self._slots, self._groups = slots, groups
+        self._slots = slots
 
     @property
     def nbytes(self) -> int:
         """Bytes of values that wait for evaluation."""
-        return sum(slot.nbytes for _, slot in self._slots) + sum(group.nbytes for group in self._groups)
+        return sum(slot.nbytes for _, slot in self._slots)
 
-    def records(self, between: Between = bool) -> Records:
-        """Evaluate the values, drop them and return the records; it is not thread-safe."""
-        for group in self._groups:
-            group.flush(between)
+    def records(self, between: Callable[[], object] = bool) -> Records:
+        """Evaluate the values, drop them and return the records; it is not thread-safe.
+
+        ``between`` is called after each tensor.
+        """
         for key, slot in self._slots:
             statistics = slot.take()
             if statistics.runs_seen:
                 self._records.tensors[key] = statistics
             between()
-        self._slots, self._groups = [], []
+        self._slots = []
         return self._records
-
-
-class _Group:
-    """Tensors in ``slots``, by index, that runs show together; ``room`` is the number of elements in a block."""
-
-    def __init__(self, slots: Mapping[int, TensorGatherer], room: int) -> None:
-        self._slots = slots
-        self._room = room
-        self._shapes: list[tuple[int, ...]] = []
-        self._empty = False  # whether some tensors have no elements
-        self._block: Block | None = None
-
-    def add(self, values: Values, *, detail: bool) -> None:
-        """Add the values of one run."""
-        found = [values[index] for index in self._slots]
-        shapes = [value.shape for value in found]
-        if shapes != self._shapes:
-            self._fit(shapes)
-        if self._empty:
-            for slot, value in zip(self._slots.values(), found, strict=True):
-                if not value.size:
-                    slot.statistics.add(value)
-            found = [value for value in found if value.size]
-        if self._block is not None:
-            self._block.add(found, detail=detail)
-
-    def _fit(self, shapes: list[tuple[int, ...]]) -> None:
-        """Make room for values of these shapes."""
-        self.flush()
-        self._shapes = shapes
-        filled = [(slot, shape) for slot, shape in zip(self._slots.values(), shapes, strict=True) if 0 not in shape]
-        self._empty = len(filled) < len(shapes)
-        slots = [slot for slot, _ in filled]
-        self._block = Block(slots, [shape for _, shape in filled], self._room) if filled else None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of values that wait for evaluation."""
-        return 0 if self._block is None else self._block.nbytes
-
-    def flush(self, between: Between = bool) -> None:
-        """Evaluate all values into the statistics of the slots."""
-        if self._block is not None:
-            self._block.flush(between)
 
 
 def record(

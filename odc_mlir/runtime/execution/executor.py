@@ -6,7 +6,7 @@ import difflib
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -216,9 +216,7 @@ class Executor:
             # A decorator costs half as much as the statement. Programs without host kernels need neither.
             computes = any(isinstance(unit, OperatorUnit) for unit in self.units)
             quietly = np.errstate(all="ignore")(straight) if straight is not None and computes else straight
-            prepared = self._prepared[shapes] = _Prepared(
-                shaped, program, straight, quietly, StepBatches(program, shaped, self.graph.sources)
-            )
+            prepared = self._prepared[shapes] = _Prepared(shaped, program, straight, quietly)
             if len(self._prepared) > _SHAPES_KEPT:
                 self._prepared.popitem(last=False)
         else:
@@ -233,14 +231,12 @@ class Executor:
         observe: Observer | None = None,
         watch: Watcher | None = None,
         watch_calls: WatchCalls | None = None,
-        watch_together: WatchTogether | None = None,
     ) -> list[Array]:
         """Run on ``inputs``, arrays in graph input order, which are not changed, and return the outputs.
 
         ``watch`` sees the inputs and the results of every unit; tensors inside segments are not available.
-        ``watch_calls`` returns a watcher for each call of a subgraph. ``watch_together`` replaces ``watch`` in runs
-        that can show many tensors at a time, which is faster. Raises InputError for arrays that do not fit, and other
-        OdcErrors that name the operator that failed.
+        ``watch_calls`` returns a watcher for each call of a subgraph. Raises InputError for arrays that do not fit, and
+        other OdcErrors that name the operator that failed.
         """
         with self._lock:
             values = self._bind(inputs)
@@ -248,14 +244,11 @@ class Executor:
             if self._bind.shapes is not shapes or prepared is None:
                 prepared = self._prepare(self._bind.shapes or ())
                 self._recent = self._bind.shapes, prepared
-            if watch is not None or watch_together is not None:
+            if watch is not None:
                 self._fetch_states()
             values.update(self._states)
-            quietly = prepared.quietly if observe is None else None  # such programs call no subgraphs
-            if quietly is not None and watch_together is not None:
-                prepared.batches.run(values, watch_together)
-            elif quietly is not None and watch is None:
-                quietly(values)
+            if prepared.quietly is not None and observe is None and watch is None:  # such programs call no subgraphs
+                prepared.quietly(values)
             else:
                 with np.errstate(all="ignore"), self._calls.watched(watch_calls):
                     self._execute(prepared, values, observe, watch)
@@ -356,15 +349,13 @@ class Executor:
 class _Prepared(NamedTuple):
     """A graph for some input shapes: for each unit its step and the values that no later unit reads.
 
-    If no unit needs a frame, ``straight`` runs all of them, ``quietly`` does so without numpy's warnings, and
-    ``batches`` also shows intermediate results.
+    If no unit needs a frame, ``straight`` runs all of them, and ``quietly`` does so without numpy's warnings.
     """
 
     shaped: SpecializedGraph
     program: tuple[tuple[Unit, Step | None, tuple[int, ...]], ...]
     straight: Step | None
     quietly: Step | None
-    batches: StepBatches
 
 
 def _straight(program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]]) -> Step | None:
@@ -443,62 +434,6 @@ def units_to_run(graph: Graph, units: Iterable[Unit]) -> tuple[Unit, ...]:
     read = {i for unit in found if not isinstance(unit, OperatorUnit) for i in unit.reads}
     spare = {index for index, info in enumerate(graph.tensors) if info.is_const} - read
     return tuple(unit for unit in found if not unit.writes or not spare.issuperset(unit.writes))
-
-
-WatchTogether = Callable[[tuple[int, ...], Values], None]
-"""Function that receives indices of several computed tensors, and values by index, which may include others.
-
-It must neither change nor keep the values. Each position in a program always passes the same indices.
-"""
-
-# Bytes that a batch computes: they live longer than without batches, and are shown while they are still in the cache.
-_BATCH_BYTES = 1 << 18
-
-_Batch = tuple[tuple[Step, ...], tuple[int, ...], tuple[int, ...]]  # steps, tensors written, tensors not read later
-
-
-class StepBatches:
-    """Program whose units all have steps; batches of steps show their results together, to save time."""
-
-    def __init__(
-        self,
-        program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]],
-        shaped: SpecializedGraph,
-        inputs: Sequence[int],
-    ) -> None:
-        self._program = program
-        self._shaped = shaped
-        self._inputs = inputs
-        self._batches: list[_Batch] = []
-
-    def run(self, values: Values, watch: WatchTogether) -> None:
-        """Run on the inputs in ``values``; ``watch`` sees the inputs and the results of every unit."""
-        if not self._batches:
-            self._batches = self._divide()
-        with np.errstate(all="ignore"):
-            for steps, written, dead in self._batches:
-                for step in steps:
-                    step(values)
-                watch(written, values)
-                for index in dead:
-                    del values[index]
-
-    def _divide(self) -> list[_Batch]:
-        found: list[_Batch] = []
-        steps: list[Step] = []
-        written, dead = list(self._inputs), list[int]()
-        size = sum(map(self._shaped.nbytes, written))
-        for unit, step, unused in self._program:
-            if size >= _BATCH_BYTES:
-                found.append((tuple(steps), tuple(dict.fromkeys(written)), tuple(dead)))
-                steps, written, dead, size = [], [], [], 0
-            if step is not None:
-                steps.append(step)
-            written += unit.writes
-            dead += unused
-            size += sum(map(self._shaped.nbytes, unit.writes))
-        found.append((tuple(steps), tuple(dict.fromkeys(written)), tuple(dead)))
-        return found
 
 
 _MOST_SUGGESTIONS = 3

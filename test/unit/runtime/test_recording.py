@@ -250,8 +250,7 @@ def test_what_was_recorded_before_a_failure_is_kept(tmp_path: Path) -> None:
     assert store.records().inputs["a"].whole  # nothing of the input that did not fit
 
 
-def test_a_run_that_fails_counts_if_it_computed_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odc_mlir.runtime.execution.executor._BATCH_BYTES", 1)
+def test_a_run_that_fails_counts_if_it_computed_something() -> None:
     builder = ModelBuilder()
     x, index = builder.tensor("x", (4,)), builder.tensor("index", (1,), "int32")
     double, y = builder.tensor("double", (4,)), builder.tensor("y", (1,))
