@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, round_half_away
-from odc_mlir.numerics.float_requantize import FloatRequantizer, WideFloatRequantizer
 from odc_mlir.numerics.matmul import Matrix, compute_dtype, float_matrix, integer_matrix, narrow
 from odc_mlir.numerics.pieces import clamp, parts
 
@@ -308,9 +307,7 @@ def _assemble(
 
 
 def _finished(sums: NDArray[Any], dtype: np.dtype[Any], finish: Finish | None) -> NDArray[Any]:
-    """Apply ``finish`` to ``sums``, narrowed to ``dtype`` unless it accepts the dtype of computation."""
-    if isinstance(finish, FloatRequantizer | WideFloatRequantizer):
-        return finish(sums)
+    """Apply ``finish`` to ``sums``, narrowed to ``dtype``."""
     whole = narrow(sums, dtype)
     return finish(whole) if finish else whole
 

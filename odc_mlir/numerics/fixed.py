@@ -317,7 +317,7 @@ class WideRequantizer:
         self.fields = reduced, np.int64(1) << (shift - 1), shift
         self.zero_point, self.low, self.high = int(zero_point), int(low), int(high)
         self._zero = int64(zero_point) if zero_point else None
-        self._low, self._high, self.dtype = int64(low), int64(high), np.dtype(dtype)
+        self._low, self._high, self.dtype = np.array(low, np.int32), np.array(high, np.int32), np.dtype(dtype)
 
     def __call__(self, acc: NDArray[Any]) -> NDArray[Any]:
         """Return codes ``[..., C]`` for int64 sums ``[..., C]``."""
@@ -327,10 +327,9 @@ class WideRequantizer:
         wide = np.asarray(rows * self._reduced, np.int64)
         wide += self._half
         wide >>= self._shift
-        wrapped = wide.astype(np.int32).astype(np.int64)
-        if self._zero is not None:
-            wrapped += self._zero
-        return np.asarray(wrapped.clip(self._low, self._high))
+        wrapped = wrap32(wide)
+        moved: NDArray[Any] = wrapped if self._zero is None else wrapped + self._zero
+        return np.asarray(moved.clip(self._low, self._high))
 
 
 def requantize_real(

@@ -114,15 +114,6 @@ def tile_depthwise(
     image = _Image(size, tile.target if tile.padded else _whole(size), tile.source)
     finish = _finish(channels, weights.sums, zero, sums, pixels)
     matrix, result = (pixels, channels), (*outputs, channels)
-    if pixels * values.size <= FEW_ELEMENTS:  # one sum over all taps, without the steps that make runs long
-        whole, place = image.place(shape, values.dtype, zero, channels // shape[3])
-        view = convolution.tap_view(whole, window, outputs)
-
-        def few(x: Array) -> Array:
-            place(x)
-            return finish(np.einsum("nhwklc,klc->nhwc", view, values).reshape(matrix)).reshape(result)
-
-        return few
     place = image.place(shape, values.dtype, zero)[1]
     return lambda x: finish(convolution.depthwise_tile(place(x), weights, window, outputs).reshape(matrix)).reshape(
         result
@@ -146,14 +137,11 @@ class _Image:
     target: Slices
     source: Slices
 
-    def place(self, shape: Shape4, dtype: np.dtype[Any], zero: _Zero, times: int = 1) -> tuple[Array, Compute]:
-        """Return the image ``[n, h, w, C*times]`` and the function that copies an input into it."""
-        image = np.full((*self.size, shape[3] * times), zero.outside, dtype)
+    def place(self, shape: Shape4, dtype: np.dtype[Any], zero: _Zero) -> tuple[Array, Compute]:
+        """Return the image ``[n, h, w, C]`` and the function that copies an input into it."""
+        image = np.full((*self.size, shape[3]), zero.outside, dtype)
         inside: Array = image[self.target]
         part: Any = None if inside.shape == shape else self.source
-        if times > 1:
-            inside = image.reshape(*self.size, shape[3], times)[self.target]
-            part = (*self.source, slice(None), None)
         offset = np.array(zero.offset, dtype) if zero.offset else None
 
         def place(x: Array) -> Array:

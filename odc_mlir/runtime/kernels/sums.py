@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from odc_mlir.numerics import fixed
 from odc_mlir.numerics.convolution import Finish, convert_bias, real_multipliers
-from odc_mlir.numerics.float_requantize import FloatRequantizer, WideFloatRequantizer
 from odc_mlir.numerics.hybrid import quantize_rows
 from odc_mlir.numerics.quantize import dequantize_codes
 from odc_mlir.numerics.single_tile import TileSums
@@ -58,7 +57,6 @@ class Accumulation:
     weights: Callable[[Array, int], Array]  # from stored values and channel axis to reals, or codes without zero point
     hybrid: Hybrid | None = None
     bias_units: Callable[[Array], Array] | None = None  # from the stored bias to units of sums; None: no conversion
-    ready: FloatRequantizer | WideFloatRequantizer | None = None  # finishes sums if the bias is constant or omitted
 
     def bias_row(self, bias: Array | None) -> Array | None:
         """Return the bias as a row of the dtype of sums."""
@@ -78,8 +76,6 @@ class Accumulation:
 
         ``scale`` belongs to dynamically quantised activations.
         """
-        if self.ready is not None:
-            return self.ready
         rescale = self.rescale
         factor = None if scale is None or self.hybrid is None else np.float32(scale) * self.hybrid.scales
         if bias is None and factor is None:
@@ -125,23 +121,16 @@ def accumulation(
     largest = max(abs(low - in_zero), abs(high - in_zero))
     sums = "int64" if adds_in_64_bits(node, x, weights, bias) else "int32"
     scales = weight_scales(node, weights, channels)
-    rescale = _rescale(node, x, scale, weights, scales, sums)
-    how = Accumulation(
+    return Accumulation(
         node,
         largest,
         in_zero,
         sums,
         out.info.numpy,
-        rescale,
+        _rescale(node, x, scale, weights, scales, sums),
         lambda values, axis: centred(node, weights, values, axis),
         bias_units=None if bias is None else _bias_units(node, x, bias, scales, channels, sums),
     )
-    if not (bias is None or bias.is_const):
-        return how
-    row = how.bias_row(None if bias is None else bias.array())
-    if isinstance(rescale, fixed.Requantizer):
-        return replace(how, ready=FloatRequantizer(rescale, row))
-    return replace(how, ready=WideFloatRequantizer(rescale, row)) if isinstance(rescale, fixed.WideRequantizer) else how
 
 
 def check_types(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None) -> None:

@@ -161,6 +161,11 @@ def test_wide_requantizer(acc: list[int], q: int, e: int) -> None:
     assert found.tolist() == [scalar.clamp(scalar.multiply64(x, q, e), -32768, 32767) for x in acc]
 
 
+def test_a_wide_sum_without_axes() -> None:
+    found = fixed.WideRequantizer(*fixed.quantize_multiplier(0.01), 7, -32768, 32767, "int16")(np.array(5000, np.int64))
+    assert (found.shape, found.dtype, int(found)) == ((), np.int16, 57)
+
+
 @pytest.mark.parametrize(
     ("activation", "expected"),
     [

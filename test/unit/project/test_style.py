@@ -28,7 +28,7 @@ LINE_BUDGETS = {
     "transforms/native": 6_480,
     "runtime/kernels": 5_980,
     "ops": 5_920,
-    "numerics": 5_855,
+    "numerics": 5_670,
     "tools": 6_370,
     "formats": 5_810,
     "runtime/auto": 4_545,
