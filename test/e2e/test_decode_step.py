@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
@@ -55,3 +57,30 @@ def test_a_ring_of_rows_stays_on_the_device(package: Package) -> None:
     plain = [each["cycles"] for each in package.report["layers"] if each["op"] == "DYNAMIC_UPDATE_SLICE"]
     assert len(moved) == 2
     assert moved == plain, "an input that nothing else needs is changed where it is as well"
+
+
+def _random_updates(random: Random) -> tuple[str, dict[str, str]]:
+    """A function that replaces rows of tensors, compares them and keeps some as states, and these by output."""
+    tensor = "tensor<1x8x4x!quant.uniform<i8:f32, 0.5>>"
+    row = tensor.replace("8x4", "1x4")
+    values, lines = ["%x", "%g", "%h"], []
+    for number in range(random.randint(2, 8)):
+        a, b = random.choice(values), random.choice(values)
+        name = random.choice(["dynamic_update_slice", "maximum", "minimum"])
+        operands, types = (f"{a}, %r, %p", f"{row}, tensor<3xi32>") if "slice" in name else (f"{a}, {b}", tensor)
+        lines.append(f'%{number} = circle.{name}({operands}) : ({tensor}, {types}) -> {tensor} loc("y{number}")')
+        values.append(f"%{number}")
+    outputs = random.sample(values[3:], min(len(values) - 3, 3))
+    inputs = ", ".join(f'%{name}: {tensor} loc("{name}")' for name in "xgh")
+    results = ", ".join([tensor] * len(outputs))
+    lines.insert(0, f'func.func @main({inputs}, %r: {row} loc("r"), %p: tensor<3xi32> loc("p")) -> ({results}) {{')
+    lines.append(f"func.return {', '.join(outputs)} : {results}\n}}")
+    return "\n".join(lines), {output.replace("%", "y"): state for output, state in zip(outputs, "gh", strict=False)}
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 10))
+def test_rows_are_replaced_in_place_only_where_nothing_else_reads_them(seed: int) -> None:
+    for number in range(seed, seed + 10):
+        text, states = _random_updates(Random(number))
+        module = parse_module(make_context(), text)
+        odc_mlir.compile(module, states=states, placement={"strategy": "supported"}, verify="run")

@@ -66,12 +66,13 @@ def _merge_state(block: Block) -> bool:
     """
     program = DecodedProgram(block)
     for index, command in enumerate(program.commands):
-        if command.mnemonic != "copy" or not command.places["target"][0].takes:
+        if (found := _whole_copy(command)) is None:
             continue
-        (value, _), (state, _) = command.places["source"], command.places["target"]
-        if value.space not in _COMPUTED or value.takes or value.size != state.size:
+        value, state = found
+        if not state.takes or value.space not in _COMPUTED or value.takes:
             continue
-        if not _can_merge(state, value, program.commands[:index]):
+        before, after = program.commands[:index], program.commands[index + 1 :]
+        if not (_can_merge(state, value, before) and _stay_equal(state, value, after)):
             continue
         _merge(program, state, value, [index])
         return True
@@ -91,15 +92,7 @@ def _merge(program: DecodedProgram, kept: Buffer, replaced: Buffer, copies: Sequ
 def _continue_in_place(block: Block) -> bool:
     """Compute a tensor that begins as a copy of another in the place of that one; return success."""
     program = DecodedProgram(block)
-    touched = [
-        {
-            buffer
-            for areas in command.immediates.effects
-            for area in areas
-            for buffer, _, _ in spans(command.places, area)
-        }
-        for command in program.commands
-    ]
+    touched = [_buffers(command) for command in program.commands]
     for index, command in enumerate(program.commands):
         if (found := _whole_copy(command)) is None:
             continue
@@ -108,7 +101,9 @@ def _continue_in_place(block: Block) -> bool:
             continue
         after = range(index + 1, len(touched))
         back = [later for later in after if _whole_copy(program.commands[later]) == (new, old)]
-        if bool(old.gives) == bool(back) and not any(old in touched[later] for later in after if later not in back):
+        if bool(old.gives) != bool(back) or (back and _is_written(new, program.commands[back[-1] + 1 :])):
+            continue
+        if not any(old in touched[later] for later in after if later not in back):
             _merge(program, old, new, [index, *back])
             return True
     return False
@@ -140,6 +135,25 @@ def _can_merge(state: Buffer, value: Buffer, commands: Sequence[Command]) -> boo
             if buffer is state and any(start < last and first < end for first, last in written):
                 return False
     return True
+
+
+def _stay_equal(state: Buffer, value: Buffer, commands: Sequence[Command]) -> bool:
+    """Return whether one buffer can hold both from the copy on, which ``commands`` follow."""
+    if _is_written(value, commands):
+        return False
+    is_read = value.binds or value.gives or any(value in _buffers(command) for command in commands)
+    return not (is_read and _is_written(state, commands))
+
+
+def _is_written(buffer: Buffer, commands: Sequence[Command]) -> bool:
+    spans_written = (spans(command.places, area) for command in commands for area in command.immediates.effects[1])
+    return any(written is buffer for found in spans_written for written, _, _ in found)
+
+
+def _buffers(command: Command) -> set[Buffer]:
+    """Return the buffers that ``command`` reads or writes."""
+    areas = (area for areas in command.immediates.effects for area in areas)
+    return {buffer for area in areas for buffer, _, _ in spans(command.places, area)}
 
 
 class ShareArena(RewritePattern):

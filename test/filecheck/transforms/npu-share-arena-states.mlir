@@ -103,3 +103,20 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // CHECK-NEXT: npu.isa.copy source %[[G]] target %[[H]] bytes 4
 // CHECK-NEXT: npu.isa.copy source %[[ASIDE]] target %[[G]] bytes 4
 // CHECK-NEXT: npu.isa.halt
+
+// -----
+
+// The tensor that begins the next state is read after a row was replaced: both keep their places.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x4x4xi8> loc("x"), %h: tensor<1x4x4xi8> loc("h"), %r: tensor<1x1x4xi8> loc("r"), %p: tensor<1xi32> loc("p")) -> (tensor<1x4x4xi8>, tensor<1x4x4xi8>) attributes {odc.kept_states = array<i64: 1, 0>} {
+    %0 = npu.elementwise max %x, %h clamp(-128, 127) : tensor<1x4x4xi8>, tensor<1x4x4xi8> -> tensor<1x4x4xi8> loc("big")
+    %1 = npu.update %0 at %p[0] to %r : tensor<1x4x4xi8>, tensor<1x1x4xi8>, tensor<1xi32> -> tensor<1x4x4xi8> loc("next")
+    %2 = npu.elementwise min %0, %x clamp(-128, 127) : tensor<1x4x4xi8>, tensor<1x4x4xi8> -> tensor<1x4x4xi8> loc("y")
+    odc.yield %1, %2 : tensor<1x4x4xi8>, tensor<1x4x4xi8>
+  } loc(fused["next", "y"])
+}
+// CHECK-DAG: %[[H:.*]] = npu.buffer "h" takes [1] gives [0]
+// CHECK-DAG: %[[BIG:.*]] = npu.buffer "big" : !npu.buffer<arena
+// CHECK: npu.isa.copy source %[[BIG]] target %[[H]] bytes 16
+// CHECK-NEXT: npu.isa.scatter {{.*}} target %[[H]]
+// CHECK: npu.isa.load source %[[BIG]]
