@@ -9,16 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, round_half_away
-from odc_mlir.numerics.pieces import FEW_ELEMENTS, in_pairs, in_pieces, whole_rows
+from odc_mlir.numerics.pieces import FEW_ELEMENTS, in_pairs, in_pieces
 
 Function = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 _INDEX, _NARROW_INDEX = np.dtype(np.intp), np.dtype(np.uint16)
 _EIGHT = {dtype: np.array(8, dtype) for dtype in (_INDEX, _NARROW_INDEX)}
-
-MOST_COLUMNS = 1 << 8  # with a table each, so that 16-bit indices suffice
-_LONG_ROW = 1 << 11  # elements per numpy row operation that amortise its overhead
 
 TABLE_16_THRESHOLD = 1 << 17  # elements from which a table of 65536 codes or pairs pays off
 
@@ -61,28 +58,6 @@ def _pair_index(a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any]) -> NDArr
     index = a.astype(dtype)
     index <<= _EIGHT[dtype]
     return np.asarray(index + b.astype(dtype))
-
-
-class ColumnTable:
-    """Tables ``results [C, 256]`` of 8-bit codes ``[..., C]``, one per column, ordered by the code's byte.
-
-    There are at most :data:`MOST_COLUMNS` columns.
-    """
-
-    def __init__(self, results: NDArray[Any]) -> None:
-        self._table = results.reshape(-1)
-        columns = np.arange(0, self._table.size, 1 << 8).astype(_NARROW_INDEX)
-        self._first = np.tile(columns, max(1, _LONG_ROW // len(results)))  # first entry of each column, for some rows
-
-    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
-        if self._table.size == 1 << 8:
-            return apply(self._table, x)
-        codes = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
-        found = np.empty(codes.size, self._table.dtype)
-        for part in whole_rows(codes.size, self._first.size):
-            rows = codes[part].reshape(-1, min(self._first.size, part.stop - part.start))
-            found[part] = self._table.take(rows + self._first[: rows.shape[1]]).reshape(-1)
-        return found.reshape(x.shape)
 
 
 def real_table(

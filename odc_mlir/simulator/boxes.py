@@ -8,6 +8,7 @@ Tokens carry clocks, so a semaphore connects one posting queue with one waiting 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -72,24 +73,7 @@ def overlap(a: Box, b: Box) -> bool:
         return False
     if a.count1 == 1 and b.count1 == 1:
         return True
-    if _in_different_columns(a, b):
-        return False
     return bool((_marks(a, low, high) & _marks(b, low, high)).any())
-
-
-def _in_different_columns(a: Box, b: Box) -> bool:
-    """Both walk with the same stride over disjoint parts of it: channel slices of one tensor, column tiles."""
-    stride = a.stride1 or b.stride1
-    for one in (a, b):
-        if (
-            stride == 0
-            or one.stride1 not in (0, stride)
-            or one.stride2 % stride
-            or one.start % stride + one.size > stride
-        ):
-            return False
-    a0, b0 = a.start % stride, b.start % stride
-    return a0 + a.size <= b0 or b0 + b.size <= a0
 
 
 def _marks(b: Box, low: int, high: int) -> NDArray[np.bool_]:
@@ -135,9 +119,8 @@ def picked_bytes(start: int, size: int, rows: int, count: int, burst: int) -> in
     return count * int(((starts % burst + size - 1) // burst + 1).max()) * burst
 
 
-_BLOCK_ENTRIES = 32
 Clock = tuple[int, ...]
-_Entry = tuple[int, int, int, Box, int]  # position in the queue, first and end address, area, instruction
+_Access = tuple[int, int, int, Box, int]  # position in the queue, first and end address, area, instruction
 START: Clock = (0,) * len(Queue)
 
 
@@ -198,48 +181,15 @@ def _connect(ends: dict[int, Queue], semaphore: int, queue: Queue, what: str) ->
         )
 
 
-class _Accesses:
-    """One queue's reads or writes of one memory, in order, in blocks with a common range.
-
-    Long programs leave many accesses unordered between queues that rarely wait for each other; almost all of them are
-    elsewhere in memory, so whole blocks are passed over.
-    """
-
-    __slots__ = ("blocks", "high", "last", "low")
-
-    def __init__(self) -> None:
-        self.blocks: list[list[_Entry]] = []
-        self.low: list[int] = []
-        self.high: list[int] = []
-        self.last: list[int] = []  # position of each block's last entry
-
-    def append(self, position: int, area: Box, instruction: int) -> None:
-        """Note an access; positions do not fall."""
-        low, high = area.start, area.end
-        if not self.blocks or len(self.blocks[-1]) >= _BLOCK_ENTRIES:
-            self.blocks.append([])
-            self.low.append(low)
-            self.high.append(high)
-            self.last.append(position)
-        self.blocks[-1].append((position, low, high, area, instruction))
-        self.low[-1] = min(self.low[-1], low)
-        self.high[-1] = max(self.high[-1], high)
-        self.last[-1] = position
-
-    def conflict(self, area: Box, known: int) -> int | None:
-        """The instruction of the newest access to ``area`` that is not among the first ``known`` of its queue."""
-        low, high = area.start, area.end
-        for block in range(len(self.blocks) - 1, -1, -1):
-            if self.last[block] < known:
-                return None
-            if self.low[block] >= high or self.high[block] <= low:
-                continue
-            for position, start, end, seen, instruction in reversed(self.blocks[block]):
-                if position < known:
-                    return None
-                if start < high and low < end and overlap(area, seen):
-                    return instruction
-        return None
+def _conflict(accesses: Sequence[_Access], area: Box, known: int) -> int | None:
+    """Return the instruction of the newest access to ``area`` that is not among the first ``known`` of its queue."""
+    low, high = area.start, area.end
+    for position, start, end, seen, instruction in reversed(accesses):
+        if position < known:
+            return None
+        if start < high and low < end and overlap(area, seen):
+            return instruction
+    return None
 
 
 class AccessLog:
@@ -249,8 +199,8 @@ class AccessLog:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._reads = [_Accesses() for _ in Queue]
-        self._writes = [_Accesses() for _ in Queue]
+        self._reads: list[list[_Access]] = [[] for _ in Queue]
+        self._writes: list[list[_Access]] = [[] for _ in Queue]
 
     def record(
         self, queue: int, position: int, clock: Clock, area: Box, instruction: int, *, write: bool
@@ -262,7 +212,7 @@ class AccessLog:
         rival = None
         for log in (self._writes, self._reads) if write else (self._writes,):
             for other, accesses in enumerate(log):
-                if rival is None and other != queue and accesses.blocks:
-                    rival = accesses.conflict(area, clock[other])
-        (self._writes if write else self._reads)[queue].append(position, area, instruction)
+                if rival is None and other != queue:
+                    rival = _conflict(accesses, area, clock[other])
+        (self._writes if write else self._reads)[queue].append((position, area.start, area.end, area, instruction))
         return rival

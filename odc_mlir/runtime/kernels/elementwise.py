@@ -12,9 +12,9 @@ import numpy as np
 from odc_mlir.numerics import division, elementwise, lut
 from odc_mlir.numerics.fixed import round_half_away
 from odc_mlir.numerics.int16 import power_add, power_add_params
-from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, FEW_ELEMENTS, has_nan, in_pairs, pieces
+from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, has_nan, in_pairs, pieces
 from odc_mlir.ops.infer.common import check_elements, require_dtype
-from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
+from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels import common
 from odc_mlir.runtime.kernels.unary import LaterTable
 
@@ -36,7 +36,7 @@ def broadcasting(
     a_of, b_of, dtype = common.fetch(node, 0), common.fetch(node, 1), node.results[0].dtype
     a_shape: tuple[int, ...] | None = None
     b_shape: tuple[int, ...] | None = None
-    spread, chosen = _spreading(node), compute
+    chosen = compute
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         nonlocal a_shape, b_shape, chosen
@@ -53,48 +53,9 @@ def broadcasting(
                 check(a.shape, b.shape)
             chosen = few if few is not None and math.prod(shape) <= CHUNK_ELEMENTS else compute
             a_shape, b_shape = a.shape, b.shape
-        return [np.asarray(chosen(a, b) if spread is None else chosen(*spread(a, b)))]  # of scalars too
+        return [np.asarray(chosen(a, b))]  # of scalars too
 
     return execute
-
-
-def _spreading(node: Node) -> Callable[[Array, Array], tuple[Array, Array]] | None:
-    """Return the function that reshapes small operands to shapes that broadcast faster, or None."""
-    a, b = node.operand(0), node.operand(1)
-    if not _is_static(a) or not _is_static(b) or a.shape == b.shape or a.info.kind == "string":
-        return None
-    try:
-        shape = np.broadcast_shapes(a.static_shape, b.static_shape)
-    except ValueError:
-        return None  # the kernel refuses it at run time
-    if math.prod(shape) > FEW_ELEMENTS:
-        return None
-    shapes = a.static_shape, b.static_shape
-    left, right = _spread(a, shapes[0], shapes[1], shape), _spread(b, shapes[1], shapes[0], shape)
-
-    def spread(a: Array, b: Array) -> tuple[Array, Array]:
-        if (a.shape, b.shape) != shapes:
-            return a, b
-        return a if left is None else left(a), b if right is None else right(b)
-
-    return spread
-
-
-def _is_static(info: TensorInfo) -> bool:
-    return info.shape is not None and None not in info.shape
-
-
-def _spread(
-    info: TensorInfo, own: tuple[int, ...], other: tuple[int, ...], shape: tuple[int, ...]
-) -> Callable[[Array], Array] | None:
-    """Return the reshaping of one operand: a single number to rank 0, a constant to the result's shape."""
-    if math.prod(own) == 1 and own and other == shape:
-        return lambda values: values.reshape(())
-    if own != shape and own and info.is_const:
-        full = np.broadcast_to(info.array(), shape).copy()
-        full.flags.writeable = False
-        return lambda _: full
-    return None
 
 
 def plain(node: Node, function: np.ufunc) -> Execute:
@@ -118,44 +79,15 @@ def plain(node: Node, function: np.ufunc) -> Execute:
 
 
 def coded_pairs(node: Node, compute: Compute) -> Compute:
-    """Return ``compute`` on codes; 8-bit codes later go through a table of all pairs.
-
-    If one operand is a constant with a code for each column of the other, a smaller table of that one suffices.
-    """
+    """Return ``compute`` on codes; 8-bit codes later go through a table of all pairs."""
     a, b = node.operand(0).info.numpy, node.operand(1).info.numpy
     if a.itemsize > 1 or b.itemsize > 1:
         return compute
-    if (row := _column_codes(node.operand(1))) is not None:
-        return _by_columns(compute, row, a)
-    if (row := _column_codes(node.operand(0))) is not None:
-        by_columns = _by_columns(lambda b, a: compute(a, b), row, b)
-        return lambda a, b: by_columns(b, a)
     later = LaterTable(lambda: lut.tabulate_pairs(compute, a, b))
 
     def look_up(a: Array, b: Array) -> Array:
         table = later.after(max(a.size, b.size))
         return compute(a, b) if table is None else lut.apply_pairs(table, a, b)
-
-    return look_up
-
-
-def _column_codes(info: TensorInfo) -> Array | None:
-    """Return a constant's codes per column ``[C]``, or its only code; None for other shapes."""
-    shape = info.static_shape if info.is_const else ()
-    if not info.is_const or not 0 < math.prod(shape) <= lut.MOST_COLUMNS or math.prod(shape[:-1]) > 1:
-        return None
-    return info.array().reshape(-1)
-
-
-def _by_columns(compute: Compute, row: Array, dtype: np.dtype[Any]) -> Compute:
-    """Return ``compute`` of codes and a constant ``row [C]``, later by a table for each column."""
-    codes = lut.codes_by_bits(dtype)
-    later = LaterTable(lambda: lut.ColumnTable(compute(codes[None, :], row[:, None])), len(row) * len(codes))
-
-    def look_up(x: Array, constant: Array) -> Array:
-        fits = x.ndim >= constant.ndim and (row.size == 1 or x.shape[-1:] == row.shape)
-        table = later.after(x.size) if fits else None
-        return compute(x, constant) if table is None else table(x)
 
     return look_up
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
 from odc_mlir.numerics.comparison import common_scale, compare_params
-from odc_mlir.numerics.pieces import FEW_ELEMENTS, choose, in_pairs
+from odc_mlir.numerics.pieces import choose, in_pairs
 from odc_mlir.ops.infer.common import check_elements, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels import common
@@ -93,25 +92,17 @@ def select_v2(node: Node) -> Execute:
 
 def _choice(node: Node, aligned: Callable[[Array, Array, Array], Array]) -> Execute:
     out = node.results[0]
-    sources = [common.fetch(node, index) for index in range(3)]
-    condition_of, x_of, y_of = sources
-    few: tuple[tuple[int, ...], ...] = ()  # shapes that fit, of few elements
+    condition_of, x_of, y_of = (common.fetch(node, index) for index in range(3))
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        nonlocal few
         condition, x, y = condition_of(operands), x_of(operands), y_of(operands)
-        shapes = condition.shape, x.shape, y.shape
         condition = aligned(condition, x, y)
-        if shapes == few:
-            return [np.where(condition, x, y)]
         try:
             shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
         except ValueError:
             listed = [list(array.shape) for array in (condition, x, y)]
             raise common.input_error(node, f"shapes {listed} cannot be broadcast") from None
         check_elements(node, shape, out.dtype)
-        if math.prod(shape) <= FEW_ELEMENTS:
-            few = shapes
         return [choose(condition, x, y)]
 
     return execute

@@ -37,11 +37,10 @@ _CALL_ELEMENTS = 1 << 12
 
 
 class LaterTable(Generic[Table]):
-    """A table of ``entries`` that is created once direct computation has cost as much as the table."""
+    """A table of 65,536 entries that is created once direct computation has cost as much as the table."""
 
-    def __init__(self, make: Callable[[], Table], entries: int = 1 << 16) -> None:
+    def __init__(self, make: Callable[[], Table]) -> None:
         self._make = make
-        self._worth = lut.TABLE_16_THRESHOLD * entries >> 16
         self._table: Table | None = None
         self._seen = 0
 
@@ -49,7 +48,7 @@ class LaterTable(Generic[Table]):
         """Return the table, or None if too few elements, including the next ``elements``, need it."""
         if self._table is None:
             self._seen += elements + _CALL_ELEMENTS
-            if self._seen >= self._worth:
+            if self._seen >= lut.TABLE_16_THRESHOLD:
                 self._table = self._make()
         return self._table
 

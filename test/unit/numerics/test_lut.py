@@ -43,19 +43,3 @@ def test_infinities_and_nan_saturate() -> None:
 
 def test_logistic_of_large_values() -> None:
     assert lut.logistic(np.array([-1000.0, 0.0, 1000.0], np.float32)).tolist() == [0.0, 0.5, 1.0]
-
-
-@pytest.mark.parametrize("dtype", ["int8", "uint8"])
-@pytest.mark.parametrize("columns", [1, 3, lut.MOST_COLUMNS])
-@pytest.mark.parametrize("rows", [0, 1, 700, 30000])
-def test_a_function_for_each_column(dtype: str, columns: int, rows: int) -> None:
-    """Of arrays smaller than a piece, and of several pieces, the last of which is shorter."""
-    rows = min(rows, (3 << 15) // columns + 1)
-    row = np.arange(columns).astype(np.uint8)
-
-    def mixed(codes: np.ndarray, other: np.ndarray) -> np.ndarray:
-        return ((codes.view(np.uint8) * np.uint8(7)) ^ other).view(np.int8)
-
-    table = lut.ColumnTable(mixed(lut.codes_by_bits(dtype)[None, :], row[:, None]))
-    x = np.random.default_rng(columns).integers(0, 256, (2, rows, columns), dtype=np.uint8).view(dtype)
-    assert np.array_equal(table(x), mixed(x, row))
