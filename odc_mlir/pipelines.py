@@ -460,20 +460,23 @@ def refuse_lowered(module: ModuleOp) -> None:
     )
 
 
-def apply_pass(item: ModulePass, context: Context, module: ModuleOp) -> None:
-    """Run a pass; raise ForeignPassError with the Python package's name if a pass of another package fails."""
+def apply_pass(item: ModulePass, context: Context, module: ModuleOp, *, verify: bool = False) -> None:
+    """Run a pass; raise ForeignPassError with the package if one of another package fails, or ``verify`` fails."""
+    package, problem = owner_of(type(item)), "failed"
     try:
         with typed_errors():
             item.apply(context, module)
+        if verify and package is not None:
+            problem = "made invalid IR"
+            module.verify()
     except OdcError:
         raise
     except Exception as error:
-        package = owner_of(type(item))
         if package is None:
             raise
-        seen = bounded(f"{type(error).__name__}: {error}")
+        seen = bounded(" ".join(f"{type(error).__name__}: {error}".split()))
         raise ForeignPassError(
-            f"pass {item.name} of {package} failed: {seen}",
+            f"pass {item.name} of {package} {problem}: {seen}",
             hint=f"this is a defect of {package}; --debug shows where, or the traceback in Python",
         ) from error
 
@@ -513,7 +516,7 @@ def run_passes(
             is_named = stage is None or id(item) in added
             validation.before_pass(label, item, module)
             with around(stage, item), typed_errors(stage, pass_name=item.name if is_named else None):
-                apply_pass(item, context, module)
+                apply_pass(item, context, module, verify=is_named)
                 if verify_each:
                     verifier(module)
         if not (verify_each or validation.is_active) and (label in CHECKED_ON_REQUEST or not verify):

@@ -243,13 +243,10 @@ def _emit(arguments: argparse.Namespace) -> None:
 def _compile(arguments: argparse.Namespace) -> None:
     from odc_mlir import targets
     from odc_mlir.runtime import api
+    from odc_mlir.runtime.reporting import report_object
 
-    is_modelled = arguments.target in targets.names() or arguments.target.endswith(".toml")
-    if not is_modelled and arguments.report_html:
-        raise OptionError(
-            f"there is no page to write to {arguments.report_html!r}: there is no model of code for {arguments.target}",
-            hint="use --json, which has sizes and placement, and measure runs with odc-run --profile",
-        )
+    if arguments.target not in targets.names() and not arguments.target.endswith(".toml"):
+        _refuse_page(arguments, arguments.target)
     show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
     options = {**_options(arguments), **_quantising(arguments)}
     try:
@@ -263,6 +260,9 @@ def _compile(arguments: argparse.Namespace) -> None:
             )
     finally:
         quantizing.end_progress(arguments.quiet)
+    is_modelled = package.plan is None or report_object.is_modelled(package.plan)  # IR has a target of its own
+    if not is_modelled and package.plan is not None:
+        _refuse_page(arguments, package.plan.target)
     if arguments.output:
         with arguments.files.writing(arguments.output):
             package.save(arguments.output, overwrite=arguments.overwrite)
@@ -280,6 +280,15 @@ def _compile(arguments: argparse.Namespace) -> None:
         # Scripts need to know that most of the work stays on the host.
         if (warning := host_warning(package)) is not None:
             print(f"odc-compile: warning: {warning}", file=sys.stderr)
+
+
+def _refuse_page(arguments: argparse.Namespace, target: str) -> None:
+    """Raise OptionError if a page is wanted, for a target without modelled times."""
+    if arguments.report_html:
+        raise OptionError(
+            f"there is no page to write to {arguments.report_html!r}: there is no model of code for {target}",
+            hint="use --json, which has sizes and placement, and measure runs with odc-run --profile",
+        )
 
 
 def _told(arguments: argparse.Namespace, package: Package, is_modelled: bool) -> Iterator[str]:

@@ -19,11 +19,11 @@ import odc_mlir
 from helpers.data import REPOSITORY
 from odc_mlir import compiler, pipelines
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.npu_tiling import TILING, Tiling, TilingAttr
 from odc_mlir.dialects.odc import TARGET, TargetAttr, TargetChoice
 from odc_mlir.errors import (
     CompileError,
+    ForeignPassError,
     ModelError,
     OptionError,
     PackageError,
@@ -140,17 +140,24 @@ def test_passes_are_added_by_position() -> None:
 
 @dataclass(frozen=True)
 class Breaking(ModulePass):
-    """Take the options of the first operator away."""
+    """Take the options of the first layer away, or ``erase`` it while its result is used."""
 
     name = "breaking"
+    erase: bool = False
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        next(item for item in op.walk() if isinstance(item, CircleOp)).properties.clear()
+        layer = next(item for item in op.walk() if item.name in ("circle.conv_2d", "npu.conv"))
+        layer.properties.clear()
+        if self.erase:
+            layer.detach()
+            layer.erase(safe_erase=False)
 
 
-def test_an_invalid_result_names_the_pass_that_was_added() -> None:
-    with pytest.raises(ModelError, match="padding") as raised:
-        odc_mlir.lower(odc_mlir.load(DIGITS), "circle-opt", before={"circle-simplify": [Breaking()]}, verify="passes")
+@pytest.mark.parametrize("place", ["circle-simplify", "npu-elide-reshapes"])
+@pytest.mark.parametrize(("erase", "text"), [(False, "VerifyException"), (True, "ValueError: Erased SSA value")])
+def test_invalid_ir_of_a_pass_that_was_added_ends_compiling(place: str, erase: bool, text: str) -> None:
+    with pytest.raises(ForeignPassError, match=f"^pass breaking of test made invalid IR: {text}") as raised:
+        odc_mlir.compile(DIGITS, before={place: [Breaking(erase)]})
     assert raised.value.pass_name == "breaking"
 
 

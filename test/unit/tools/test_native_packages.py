@@ -19,7 +19,7 @@ from odc_mlir.errors import PackageError, UnsupportedError
 from odc_mlir.formats.native_segment import MAGIC, parse_native_segment
 from odc_mlir.formats.package import read_package, sealed
 from odc_mlir.runtime.package import Package
-from odc_mlir.tools import odc_compile, odc_dump, odc_package, odc_report, odc_run
+from odc_mlir.tools import odc_compile, odc_dump, odc_opt, odc_package, odc_report, odc_run
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,13 @@ def test_no_page_of_what_is_not_modelled(model: Path, tmp_path: Path, capsys: py
     line = [str(model), "--target", "cpu", "-o", str(tmp_path / "c"), "--report-html", str(tmp_path / "r")]
     assert odc_compile.main(line) == 1
     assert "no model of code" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
+    text, out = tmp_path / "n.mlir", tmp_path / "c"
+    assert odc_opt.main([str(model), "--stage", "native", "-o", str(text)]) == 0
+    assert odc_compile.main([str(text), "-o", str(out), "--report-html", str(tmp_path / "r")]) == 1
+    assert "no model of code" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [text]
+    assert odc_compile.main([str(text), "-o", str(out)]) == 0
+    assert "1 of 1 operator as code for " in capsys.readouterr().out
 
 
 def test_the_report_has_placement_and_sizes(
