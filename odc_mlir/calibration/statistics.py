@@ -54,46 +54,17 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise DamagedError(str(error) or type(error).__name__) from error
 
 
-# numpy reduces over an axis with one loop per element of the axes before it; loops of this length cost little.
-_LOOP = 1024
-_SHORT = 64
-
-
 def extremes_by_channel(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return minima and maxima [N, C] of ``values`` [N, positions, C] over positions (at least one)."""
-    count, positions, channels = values.shape
-    if positions == 1:
-        return values[:, 0], values[:, 0]
-    # Positions are taken side by side, so that few channels make long loops too. The last of them are seen twice.
-    beside = min(positions, max(1, _LOOP // channels))
-    whole = positions // beside * beside
-    wide = values[:, :whole].reshape(count, whole // beside, beside, channels)
-    last = values[:, -beside:] if whole < positions else None
-    return _over_positions(np.minimum, wide, last), _over_positions(np.maximum, wide, last)
+    """Return minima and maxima [N, C] of ``values`` [N, positions, C] over positions (at least one).
 
-
-def _over_positions(reduction: np.ufunc, wide: NDArray[Any], last: NDArray[Any] | None) -> NDArray[Any]:
-    """Return the reduction [N, C] of ``wide`` [N, K, positions, C] and of ``last`` [N, positions, C]."""
-    result: NDArray[Any] = wide[:, 0]
-    if wide.shape[1] > 1:
-        result = reduction.reduce(wide.reshape(*wide.shape[:2], -1), axis=1).reshape(result.shape)
-    if last is not None:
-        result = reduction(result, last)
-    while result.shape[1] > 1:
-        # Halves that overlap by one where the number is odd, which changes neither a minimum nor a maximum.
-        half = -(-result.shape[1] // 2)
-        result = reduction(result[:, :half], result[:, -half:])
-    return result[:, 0]
-
-
-def across(reduction: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
-    """Return ``reduction`` of each row of ``values`` [N, C]."""
-    if values.shape[1] < _SHORT < len(values):
-        values, axis = np.ascontiguousarray(values.T), 0
-    else:
-        axis = 1
-    result: NDArray[Any] = reduction.reduce(values, axis=axis)
-    return result
+    numpy reduces over an axis with one loop per element of the axes before it, which is slow for few channels.
+    """
+    low = high = values
+    while low.shape[1] > 1:
+        # Halves overlap by one where the number is odd, which changes neither a minimum nor a maximum.
+        half = -(-low.shape[1] // 2)
+        low, high = np.minimum(low[:, :half], low[:, -half:]), np.maximum(high[:, :half], high[:, -half:])
+    return low[:, 0], high[:, 0]
 
 
 BINS = 8192
@@ -293,13 +264,13 @@ class TensorStatistics:
             empty = np.full((2, len(rows)), [[np.inf], [-np.inf]], np.float32)
             self._add_extremes(empty[0], empty[1], begins)
             return
-        least, most = across(np.minimum, rows), across(np.maximum, rows)
+        least, most = rows.min(axis=1), rows.max(axis=1)
         mask: NDArray[np.bool_] | None = None
         # A NaN makes its row's minimum NaN, for which every comparison is false.
         if not (bool((least > LOWEST).all()) and bool((most < np.inf).all())):
             mask = np.isfinite(rows) & (rows != LOWEST)
-            least = across(np.minimum, np.where(mask, rows, np.float32(np.inf)))
-            most = across(np.maximum, np.where(mask, rows, np.float32(-np.inf)))
+            least = np.where(mask, rows, np.float32(np.inf)).min(axis=1)
+            most = np.where(mask, rows, np.float32(-np.inf)).max(axis=1)
             self.nan_count += int(np.isnan(rows).sum())
             self.infinite_count += int(np.isinf(rows).sum())
             self.lowest_count += int((rows == LOWEST).sum())

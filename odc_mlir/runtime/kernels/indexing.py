@@ -20,13 +20,7 @@ def gather(node: Node) -> Execute:
     if info.info.kind == "block":
         return _gather_blocks(node)
 
-    fixed = node.operand(1).is_const
-    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    axis = batch = 0
-    sizes: tuple[int, ...] = ()
-
-    def check(x: Array, indices: Array) -> None:
-        nonlocal shapes, axis, batch, sizes
+    def compute(x: Array, indices: Array) -> Array:
         axis, batch = gather_axes(node, x.ndim, indices.ndim)
         if x.shape[:batch] != indices.shape[:batch]:
             raise common.input_error(
@@ -35,13 +29,6 @@ def gather(node: Node) -> Execute:
         common.check_index(node, indices, x.shape[axis], "index")
         sizes = (*x.shape[:axis], *indices.shape[batch:], *x.shape[axis + 1 :])
         check_elements(node, sizes, info.dtype)
-        shapes = x.shape, indices.shape
-
-    def compute(x: Array, indices: Array) -> Array:
-        if shapes is None or x.shape != shapes[0] or indices.shape != shapes[1]:
-            check(x, indices)
-        elif not fixed:
-            common.check_index(node, indices, x.shape[axis], "index")
         if batch == 0:
             return x.take(indices.reshape(-1), axis).reshape(sizes)
         return _batched_take(x, indices, axis, batch).reshape(sizes)
