@@ -262,7 +262,7 @@ def _compile(arguments: argparse.Namespace) -> None:
         quantizing.end_progress(arguments.quiet)
     is_modelled = package.plan is None or report_object.is_modelled(package.plan)  # IR has a target of its own
     if not is_modelled and package.plan is not None:
-        _refuse_page(arguments, package.plan.target)
+        _refuse_page(arguments, package.plan.target or arguments.target)
     if arguments.output:
         with arguments.files.writing(arguments.output):
             package.save(arguments.output, overwrite=arguments.overwrite)
