@@ -290,31 +290,10 @@ def operator_names() -> tuple[str, ...]:
 
 def _options_table(name: str) -> str | None:
     """Return the options table with an operator's name; None if the schema has none."""
-    if (shared := next((table for stem, table in _SHARED_TABLES if name.startswith(stem)), None)) is not None:
-        return shared
     wanted = name.replace("_", "").lower() + "options"
     unions = circle_schema().unions
     tables = (table for union in ("BuiltinOptions", "BuiltinOptions2") for table in unions[union].tags)
     return next((table for table in tables if table.lower() == wanted), None)
-
-
-# Options tables that do not carry their operator's name, by the beginning of that name.
-_SHARED_TABLES = (
-    ("AVERAGE_POOL_2D", "Pool2DOptions"),
-    ("MAX_POOL_2D", "Pool2DOptions"),
-    ("L2_POOL_2D", "Pool2DOptions"),
-    ("L2_NORMALIZATION", "L2NormOptions"),
-    ("REDUCE_WINDOW", "ReduceWindowOptions"),
-    ("REDUCE_", "ReducerOptions"),
-    ("MEAN", "ReducerOptions"),
-    ("SUM", "ReducerOptions"),
-    ("MAXIMUM", "MaximumMinimumOptions"),
-    ("MINIMUM", "MaximumMinimumOptions"),
-    ("RANDOM_", "RandomOptions"),
-    ("MULTINOMIAL", "RandomOptions"),
-    ("UNIDIRECTIONAL_SEQUENCE_RNN", "SequenceRNNOptions"),
-    ("CONV_3D_TRANSPOSE", "Conv3DOptions"),
-)
 
 
 class CircleCanonicalization(HasCanonicalizationPatternsTrait):

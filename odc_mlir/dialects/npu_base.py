@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Sequence, Sized
-from typing import Any, ClassVar
+from types import new_class
+from typing import Any, ClassVar, TypeVar
 
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, IntegerType, TensorType, UnitAttr, i32
 from xdsl.dialects.utils import EnumAttribute
@@ -82,46 +83,22 @@ class CodeType(StrEnum):
     I16 = "i16"
 
 
-@irdl_attr_definition
-class ElementwiseKindAttr(EnumAttribute[ElementwiseKind], SpacedOpaqueSyntaxAttribute):
-    """Kinds of element-wise operations."""
-
-    name = "npu.elementwise_kind"
+Word = TypeVar("Word", bound=StrEnum)
 
 
-@irdl_attr_definition
-class PoolKindAttr(EnumAttribute[PoolKind], SpacedOpaqueSyntaxAttribute):
-    """Kinds of pooling."""
-
-    name = "npu.pool_kind"
-
-
-@irdl_attr_definition
-class ReduceKindAttr(EnumAttribute[ReduceKind], SpacedOpaqueSyntaxAttribute):
-    """Kinds of reductions."""
-
-    name = "npu.reduce_kind"
+def _attribute_of(kind: type[Word], name: str) -> type[EnumAttribute[Word]]:
+    """Make the attribute ``name`` of words of ``kind``."""
+    body = {"name": name, "__doc__": kind.__doc__, "__module__": __name__}
+    bases = (EnumAttribute[kind], SpacedOpaqueSyntaxAttribute)  # type: ignore[valid-type]
+    return irdl_attr_definition(new_class(f"{kind.__name__}Attr", bases, exec_body=lambda found: found.update(body)))
 
 
-@irdl_attr_definition
-class ResizeKindAttr(EnumAttribute[ResizeKind], SpacedOpaqueSyntaxAttribute):
-    """Kinds of interpolation."""
-
-    name = "npu.resize_kind"
-
-
-@irdl_attr_definition
-class SigmoidKindAttr(EnumAttribute[SigmoidKind], SpacedOpaqueSyntaxAttribute):
-    """Functions computed from one table."""
-
-    name = "npu.sigmoid_kind"
-
-
-@irdl_attr_definition
-class CodeTypeAttr(EnumAttribute[CodeType], SpacedOpaqueSyntaxAttribute):
-    """Type of weight codes."""
-
-    name = "npu.code_type"
+ElementwiseKindAttr = _attribute_of(ElementwiseKind, "npu.elementwise_kind")
+PoolKindAttr = _attribute_of(PoolKind, "npu.pool_kind")
+ReduceKindAttr = _attribute_of(ReduceKind, "npu.reduce_kind")
+ResizeKindAttr = _attribute_of(ResizeKind, "npu.resize_kind")
+SigmoidKindAttr = _attribute_of(SigmoidKind, "npu.sigmoid_kind")
+CodeTypeAttr = _attribute_of(CodeType, "npu.code_type")
 
 
 @irdl_attr_definition

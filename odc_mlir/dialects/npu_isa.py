@@ -272,17 +272,6 @@ class InstructionOp(IRDLOperation):
         operands, used = self._operands, len(fields.offsets) - fields.offsets.count(None)
         if used != len(operands):
             raise VerifyException(f"{self.name} uses {used} addresses and names {len(operands)} buffers")
-        if fields.steps is None:  # most instructions: this is quicker
-            following = iter(operands)
-            for field, offset in zip(spec.places, fields.offsets, strict=True):
-                if offset is None:
-                    continue
-                kind = next(following)._type
-                assert isinstance(kind, BufferType)
-                space, size, _, _ = kind.facts
-                if space not in SPACES_OF[field.kind] or (offset and not 0 <= offset < size):
-                    self._verify_address(field, kind, offset, offset)
-            return
         more = (iterations or 1) - 1
         for (field, first, step), operand in zip(fields.used(), operands, strict=True):
             self._verify_address(field, operand.type, first, first + step * more)

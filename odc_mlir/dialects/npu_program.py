@@ -18,7 +18,7 @@ from itertools import islice
 
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr, SymbolNameConstraint
 from xdsl.dialects.utils import parse_func_op_like, print_func_op_like
-from xdsl.ir import Attribute, Block, Operation, OpResult, Region
+from xdsl.ir import Attribute, Block, Region
 from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def, region_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -51,27 +51,6 @@ FUSED = "npu.fused"
 _DECLARED = ("sym_name", "function_type")
 
 
-class _Closed(IsolatedFromAbove):
-    """IsolatedFromAbove with a fast check of bodies with own values only, because instructions are many."""
-
-    def verify(self, op: Operation) -> None:
-        if not all(_is_closed(region.blocks, ()) for region in op.regions):
-            super().verify(op)
-
-
-def _is_closed(blocks: Iterable[Block], around: tuple[Block, ...]) -> bool:
-    """Return whether all operands in ``blocks`` come from the block that they are in or from one of ``around``."""
-    for block in blocks:
-        for op in block.ops:
-            for operand in op._operands:
-                home = operand.op.parent if type(operand) is OpResult else operand.owner
-                if home is not block and not any(home is one for one in around):
-                    return False
-            if op.regions and not all(_is_closed(region.blocks, (*around, block)) for region in op.regions):
-                return False
-    return True
-
-
 @irdl_op_definition
 class ProgramOp(IRDLOperation):
     """A program of the NPU.
@@ -85,7 +64,7 @@ class ProgramOp(IRDLOperation):
     sym_name = prop_def(SymbolNameConstraint())
     function_type = prop_def(FunctionType)
     body = region_def("single_block")
-    traits = traits_def(_Closed(), SymbolOpInterface())
+    traits = traits_def(IsolatedFromAbove(), SymbolOpInterface())
 
     def __init__(self, name: str, inputs: Sequence[Attribute], outputs: Sequence[Attribute], body: Region) -> None:
         properties = {"sym_name": StringAttr(name), "function_type": FunctionType.from_lists(inputs, outputs)}
