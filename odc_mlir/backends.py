@@ -12,25 +12,23 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast, get_type_hints
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr
+from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir import errors, pipelines, targets
 from odc_mlir.dialects.circle import CircleOp, node_of
-from odc_mlir.dialects.npu_program import ProgramOp, create_programs, distinct_names, make_program, programs
+from odc_mlir.dialects.npu_program import ProgramOp, create_programs, distinct_names, programs
 from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp, target_of
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.native_segment import SUFFIX
 from odc_mlir.frontend import export_circle
-from odc_mlir.isa import container
 from odc_mlir.ops.work import tensor_bytes
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import in_time, tell
 from odc_mlir.support.diagnostics import typed_errors
-from odc_mlir.support.text import module_text
 from odc_mlir.targets.costs import HostCosts
 from odc_mlir.targets.cpu import CpuTarget, is_cpu
 from odc_mlir.transforms.common.defects import Defect, defect_of
@@ -85,14 +83,12 @@ class CompilerBackend(ABC):
 
     ``partitioned``: the stage that forms segments; :meth:`passes` configures passes of it and of earlier stages.
     ``last``: the stage before binaries are emitted. ``lowered``: the last stage that runs on the whole module; None if
-    segments are lowered one by one. ``reuses``: binaries are reused for equal segments after a failure, by
-    :meth:`renamed`.
+    segments are lowered one by one.
     """
 
     partitioned: ClassVar[str]
     last: ClassVar[str] = ""  # "": external code generators make binaries from segments
     lowered: ClassVar[str | None] = None
-    reuses: ClassVar[bool] = False
 
     target: str
 
@@ -120,10 +116,6 @@ class CompilerBackend(ABC):
         """
         raise failed.error
 
-    def renamed(self, binary: bytes, segment: SegmentOp) -> bytes:
-        """Return ``binary``, made for an equal segment, with the name of ``segment``."""
-        return binary
-
     def plan_fields(self, module: ModuleOp) -> Mapping[str, Any]:
         """Return fields for the plan of ``module``: ``target``, ``memory`` and ``options``."""
         return {"target": self.target, "memory": None, "options": {}}
@@ -141,7 +133,6 @@ class NpuBackend(CompilerBackend):
     partitioned = "partition"
     last = "npu-alloc"
     suffix = ".npu"
-    reuses = True
 
     memory: str = "flash"
     prefer: str = "performance"
@@ -186,10 +177,6 @@ class NpuBackend(CompilerBackend):
             return {op: memory_reason(op, error.needed_bytes, error.allowed_bytes) for op in ops}
         return dict.fromkeys(ops, f"compile: {error}")
 
-    def renamed(self, binary: bytes, segment: SegmentOp) -> bytes:
-        held = container.read(binary)
-        return container.write(replace(held, metadata={**held.metadata, container.SEGMENT: segment.sym_name.data}))
-
     def plan_fields(self, module: ModuleOp) -> Mapping[str, Any]:
         scheme = read_word(module, SCHEME) or "none"
         options = {"prefer": self.prefer, "quantize": scheme, "sram_limit_bytes": self.sram_limit}
@@ -209,7 +196,7 @@ class NpuBackend(CompilerBackend):
         while limit < needed <= capacity and not isinstance(found, Compiled):
             trial = clone_module(module)
             trial.attributes[TARGET] = TargetAttr(replace(choice, sram_limit=needed))
-            found = segment_binaries(context, trial, self, {}, guarded=False)
+            found = segment_binaries(context, trial, self, guarded=False)
             if isinstance(found, Failed):
                 more = found.error.needed_bytes if isinstance(found.error, errors.AllocationError) else 0
                 needed = more if more > needed else 0
@@ -330,11 +317,10 @@ class _ChooseSegments(ModulePass):
 
 
 def segment_binaries(
-    context: Context, module: ModuleOp, backend: CompilerBackend, known: dict[str, bytes], *, guarded: bool
+    context: Context, module: ModuleOp, backend: CompilerBackend, *, guarded: bool
 ) -> Compiled | Failed:
     """Make the binaries of all segments of ``module``; stop at the first failure.
 
-    ``known``: binaries of earlier attempts by the text of their segments. Binaries made before a failure are added.
     ``guarded``: return an unexpected exception as a failure too, instead of raising it.
     """
     validation = pipelines.validation_of(context)
@@ -345,10 +331,7 @@ def segment_binaries(
         binaries: dict[SegmentOp, bytes] = {}
         for number, segment in enumerate(in_time(context, segments(module))):
             try:
-                made = known.get(_text(segment)) if known else None
-                binaries[segment] = (
-                    backend.binary(context, module, segment) if made is None else backend.renamed(made, segment)
-                )
+                binaries[segment] = backend.binary(context, module, segment)
                 validation.check_binary(segment, backend.suffix, binaries[segment])
                 continue
             except (errors.TimeLimitError, errors.TranslationError, errors.ForeignPassError):
@@ -362,8 +345,6 @@ def segment_binaries(
                     raise
                 failure = DefectError(defect_of("a segment", "", error))
                 failure.__cause__ = error
-            if backend.reuses:
-                known.update({_text(done): binary for done, binary in binaries.items()})
             return Failed(number, failure)
         return Compiled(module, binaries)
 
@@ -415,13 +396,6 @@ def _configured(kind: type[ModulePass], values: Mapping[str, Any]) -> ModulePass
         if not fits:
             raise errors.OptionError(f"placement option {name} is {value!r}", hint="see the pass options of odc-opt")
     return kind(**{name: tuple(v) if hints[name] == tuple[str, ...] else v for name, v in values.items()})
-
-
-def _text(segment: SegmentOp) -> str:
-    """Return the text of a segment's operators, without the name of its program."""
-    program = make_program(segment)
-    program.properties["sym_name"] = StringAttr("any")
-    return module_text(program, constants="elide")
 
 
 def _emit(segment: SegmentOp, program: ProgramOp, choice: TargetChoice) -> bytes:

@@ -325,12 +325,11 @@ def compile_segments(
     """Make the binaries of all segments of a partitioned module; destroys the module.
 
     After a failure, the backend chooses operators for the host, and segments are formed again; with ``strict``, the
-    error is raised. Unchanged segments keep their binaries.
+    error is raised.
     """
     base, attempt = clone_module(module), 0
-    known: dict[str, bytes] = {}
     while True:
-        found = backends.segment_binaries(context, module, backend, known, guarded=not strict)
+        found = backends.segment_binaries(context, module, backend, guarded=not strict)
         if isinstance(found, backends.Compiled):
             return found
         if strict:

@@ -18,7 +18,7 @@ are one code. What they contribute to the sums of the next layer is added to its
 otherwise the layer must not have padding, which would contribute 0 instead. A channel is also removed if all weights
 that multiply it are 0, or all results that depend on it are removed themselves.
 
-Channels are tracked through depthwise layers, pools, pads and views. Inputs and function results keep all channels, as
+Channels are tracked through depthwise layers and views. Inputs and function results keep all channels, as
 do values that other operators read. Every value keeps at least one. A layer that would lose fewer than one in 16 keeps
 all: a row of 144 codes takes no longer than one of 143, and is better aligned in memory. Applies to 8-bit and 16-bit
 codes with one scale per tensor. Results are bit-exact.

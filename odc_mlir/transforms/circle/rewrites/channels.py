@@ -27,7 +27,6 @@ from odc_mlir.ops.context import Context
 from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.infer.common import axis_window, window_options
 from odc_mlir.ops.spec import Array, Node, QuantParams
-from odc_mlir.runtime.kernels.common import activation_codes
 from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, weight_scales
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.common import rewriting
@@ -51,14 +50,6 @@ class ChannelIntervals:
     def is_constant(self) -> NDArray[np.bool_]:
         """Return a mask of channels that hold one code only."""
         return np.asarray(self.low == self.high)
-
-    def with_code(self, code: int | Ints) -> ChannelIntervals:
-        """Return the intervals, widened to contain ``code``."""
-        return ChannelIntervals(np.minimum(self.low, code), np.maximum(self.high, code))
-
-    def within(self, low: int, high: int) -> ChannelIntervals:
-        """Return the intervals after a clamp."""
-        return ChannelIntervals(self.low.clip(low, high), self.high.clip(low, high))
 
     def tiled(self, count: int) -> ChannelIntervals:
         """Return the intervals repeated ``count`` times."""
@@ -429,56 +420,6 @@ class Depthwise(ProductKind):
 # --- operators that sum over no channels
 
 
-class Moves(ChannelKind):
-    """Operators whose result lies in the interval of the same channel of the operand, such as pooling."""
-
-    @classmethod
-    def of(cls, op: CircleOp) -> Self | None:
-        channels = channels_of(op.operands[0])
-        is_one = channels is not None and channels == channels_of(op.results[0]) and cls._keeps_channels(op)
-        return cls(op) if is_one else None
-
-    @classmethod
-    def _keeps_channels(cls, op: CircleOp) -> bool:
-        return True
-
-    def intervals(self, intervals_of: IntervalsOf) -> ChannelIntervals | None:
-        op = self.op
-        if not rewriting.is_same_element(op.operands[0], self.result):
-            return None
-        found = intervals_of(op.operands[0])
-        if rewriting.activation(op) == "none":
-            return found
-        node = node_of(op)
-        try:
-            return found.within(*activation_codes(node, node.results[0]))
-        except OdcError:
-            return None
-
-    def ties(self) -> Iterator[Tie]:
-        places = np.arange(self.channels)
-        yield Tie(self.op.operands[0], places, places)
-
-
-class Pads(Moves):
-    """PAD, PADV2 and MIRROR_PAD of any dimension but the channels."""
-
-    @classmethod
-    def _keeps_channels(cls, op: CircleOp) -> bool:
-        widths = rewriting.constant(op.operands[1])
-        return widths is not None and widths.ndim == 2 and not widths[-1].any()
-
-    def intervals(self, intervals_of: IntervalsOf) -> ChannelIntervals | None:
-        found, op = super().intervals(intervals_of), self.op
-        if found is None or op.SPEC.name == "MIRROR_PAD":
-            return found
-        if op.SPEC.name == "PAD":
-            quant = tensor_facts(op.operands[0].type).quant
-            return None if quant is None else found.with_code(quant.zero_point)
-        code = rewriting.constant(op.operands[2])
-        return None if code is None or code.size != 1 else found.with_code(int(code.reshape(-1)[0]))
-
-
 class Views(ChannelKind):
     """RESHAPE whose last extent stays, or is multiplied or divided by an integer."""
 
@@ -520,8 +461,6 @@ KINDS: Mapping[str, tuple[type[ChannelKind], ...]] = {
     "CONV_2D": (ProductKind,),
     "FULLY_CONNECTED": (ProductKind,),
     "DEPTHWISE_CONV_2D": (Depthwise, ProductKind),
-    **dict.fromkeys(("MAX_POOL_2D", "AVERAGE_POOL_2D", "RESIZE_NEAREST_NEIGHBOR"), (Moves,)),
-    **dict.fromkeys(("PAD", "PADV2", "MIRROR_PAD"), (Pads,)),
     "RESHAPE": (Views,),
 }
 
