@@ -23,14 +23,11 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Self, TypeGuard
 
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, LocationAttr, StringAttr, i32, i64
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, LocationAttr, StringAttr, i32, i64
 from xdsl.ir import Attribute, Operation, Region, SSAValue, SSAValues
 from xdsl.irdl import (
-    AnyAttr,
     EqAttrConstraint,
     IRDLOperation,
-    ParamAttrConstraint,
-    VerificationContext,
     irdl_op_definition,
     opt_prop_def,
     prop_def,
@@ -65,15 +62,7 @@ BOUND_SPACES = (Space.INPUTS, Space.OUTPUTS)
 SPACES_OF = {kind: REGION_SPACES if kind is Kind.MEMORY else (Space(kind.value),) for kind in Kind if kind.is_address}
 
 
-class _Int64(ParamAttrConstraint[IntegerAttr[IntegerType]]):
-    """``IntegerAttr.constr(type=i64)`` with a short cut: programs have hundreds of thousands of fields."""
-
-    def verify(self, attr: Attribute, constraint_context: VerificationContext) -> None:
-        if type(attr) is not IntegerAttr or attr.type is not i64:
-            super().verify(attr, constraint_context)
-
-
-INT = _Int64(IntegerAttr, (AnyAttr(), EqAttrConstraint(i64)))
+INT = IntegerAttr.constr(type=EqAttrConstraint(i64))
 INTS = DenseArrayBase.constr(i32)
 
 

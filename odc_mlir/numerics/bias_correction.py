@@ -32,19 +32,18 @@ def believable(means: Floats, variances: Floats, count: int) -> Floats:
     return np.where(squares > 0, means * np.clip(parts, 0.0, 1.0), 0.0)
 
 
-def bias_deltas(expected: NDArray[Any], found: NDArray[Any], scales: NDArray[Any], *, rate: float = 1.0) -> Deltas:
+def bias_deltas(expected: NDArray[Any], found: NDArray[Any], scales: NDArray[Any]) -> Deltas:
     """Return corrections of a bias in units of ``scales``: ``expected`` channel means less ``found``.
 
-    All arrays have one number per channel; ``scales`` may be a single number. ``rate`` is the corrected part of the
-    difference, below 1 if several layers are corrected at once. A scale of 0 or a mean that is not finite gives 0.
-    Raises ModelError for shapes that do not match.
+    All arrays have one number per channel; ``scales`` may be a single number. A scale of 0 or a mean that is not finite
+    gives 0. Raises ModelError for shapes that do not match.
     """
     means = [np.asarray(array, np.float64).reshape(-1) for array in (expected, found)]
     steps = np.asarray(scales, np.float64).reshape(-1)
     if len(means[0]) != len(means[1]) or len(steps) not in (1, len(means[0])):
         raise ModelError(f"{len(means[0])} expected means, {len(means[1])} found, {len(steps)} scales; they must agree")
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        wanted = rate * (means[0] - means[1]) / steps
+        wanted = (means[0] - means[1]) / steps
     known = np.where(np.isfinite(wanted), wanted, 0.0)
     return round_half_away(np.clip(known, -_LARGEST_DELTA, _LARGEST_DELTA)).astype(np.int64)
 

@@ -35,10 +35,7 @@ Array = NDArray[Any]
 
 _LEAST_NORM = np.float32(1e-6)
 _OUT_BITS = 7  # results have the scale 1/128
-_NARROW = 16  # rows with fewer columns are transposed
 _NUDGE = 2.0**-40
-_MANY = 1 << 13  # roots from which a table of all possible ones pays off
-_TABULATED = 1 << 18
 _FLOAT32_WHOLE = 1 << 24  # up to which float32 holds all integers
 
 Quant = tuple[float, int]
@@ -78,23 +75,17 @@ def l2_normalize_codes(x: Array, zero_point: int, out_zero: int) -> Array:
     gain = _OUT_BITS if x.dtype.kind == "i" else 0  # unsigned codes are shifted up before they are multiplied
     columns = x.shape[-1]
     rows, result = x.reshape(-1, columns), np.empty((math.prod(x.shape[:-1]), columns), x.dtype)
-    source, target = (rows.T, result.T) if columns < _NARROW else (rows, result)
 
     totals = _squares(rows, zero_point)
-    if totals.size >= _MANY and int(totals.max()) < _TABULATED:
-        q, e = (table.take(totals) for table in _inverse_roots())
-    else:
-        q, e = inverse_sqrt(totals)
+    q, e = inverse_sqrt(totals)
     exponent = e + gain
     # Fixed-point arithmetic on numbers that are exact in float64. The first rounding takes halves up, the second away
     # from zero: a nudge smaller than any other difference moves them.
     factor = np.ldexp(q.astype(np.float64), np.maximum(exponent, 0) + _OUT_BITS - gain - 31)
     down = np.ldexp(1 + _NUDGE, np.minimum(exponent, 0))
-    if columns >= _NARROW:
-        factor, down = factor[:, None], down[:, None]
+    factor, down = factor[:, None], down[:, None]
     for part in row_slices(rows):
-        place = (slice(None), part) if columns < _NARROW else part
-        scaled = np.ascontiguousarray(source[place]).astype(np.float64)
+        scaled = rows[part].astype(np.float64)
         scaled -= zero_point
         scaled *= factor[part]
         scaled += 0.5
@@ -104,17 +95,8 @@ def l2_normalize_codes(x: Array, zero_point: int, out_zero: int) -> Array:
             np.rint(scaled, out=scaled)
         codes = scaled.astype(np.int16)
         codes += out_code
-        target[place] = limit(codes, least, most, out=codes)
+        result[part] = limit(codes, least, most, out=codes)
     return result.reshape(x.shape)
-
-
-@cache
-def _inverse_roots() -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return ``inverse_sqrt`` of the first whole numbers."""
-    tables = inverse_sqrt(np.arange(_TABULATED))
-    for table in tables:
-        table.flags.writeable = False
-    return tables
 
 
 def _squares(rows: Array, zero_point: int) -> NDArray[np.int64]:

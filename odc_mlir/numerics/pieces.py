@@ -187,10 +187,3 @@ def part_of(x: Array, place: Place) -> Array:
         return x
     fitting = place[len(place) - x.ndim :]
     return x[tuple(span if size > 1 else slice(None) for span, size in zip(fitting, x.shape, strict=True))]
-
-
-def whole_rows(size: int, length: int) -> list[slice]:
-    """Return slices of whole rows of ``length`` that cover ``size`` elements, the last one partial."""
-    whole, step = size - size % length, length * max(1, CHUNK_ELEMENTS // length)
-    starts = [*range(0, whole, step), *([whole] if whole < size else []), size]
-    return [slice(start, end) for start, end in itertools.pairwise(starts)]

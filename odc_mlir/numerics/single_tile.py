@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from odc_mlir.numerics import convolution
 from odc_mlir.numerics.fixed import Requantizer
 from odc_mlir.numerics.matmul import Matrix, compute_dtype, narrow
-from odc_mlir.numerics.pieces import FEW_ELEMENTS
 
 Array = NDArray[Any]
 Compute = Callable[[Array], Array]
@@ -246,17 +245,11 @@ def _finish(channels: int, kind: np.dtype[Any], zero: _Zero, sums: TileSums, pix
         direct = rescale.of_reals(row, pixels, channels) if zero.largest + largest < _INT32_ROOM else None
         if direct is not None:
             return direct
-    added = None if row is None else spread(row, pixels)
 
     def finish(found: Array) -> Array:
         whole = narrow(found, kind)
-        if added is not None:
-            whole += added
+        if row is not None:
+            whole += row
         return whole.astype(sums.dtype, copy=False) if rescale is None else np.asarray(rescale(whole), sums.dtype)
 
     return finish
-
-
-def spread(row: Array, rows: int) -> Array:
-    """Return ``row`` repeated for few ``rows``, because numpy adds arrays of equal shape twice as fast."""
-    return np.broadcast_to(row, (rows, row.size)).copy() if rows > 1 and rows * row.size <= FEW_ELEMENTS else row

@@ -119,23 +119,21 @@ class Grid:
         return self.scales[(..., *extra)] * (codes - self.zero_points[(..., *extra)])
 
 
-def round_weights(weights: Floats, grid: Grid, covariance: Floats, *, damping: float = DAMPING) -> Codes:
+def round_weights(weights: Floats, grid: Grid, covariance: Floats) -> Codes:
     """Return codes ``[G, O, K]`` of ``weights [G, O, K]`` for inputs with ``covariance [G, K, K]``.
 
     A constant input gets the nearest codes, as the bias compensates its error. A row keeps the nearest codes if the
     compensation does not reduce its error (because codes reach the grid's limits) or cannot be computed.
     """
-    return _RoundingProblem.of(weights, covariance, damping).codes(grid)[0]
+    return _RoundingProblem.of(weights, covariance).codes(grid)[0]
 
 
-def round_and_scale(
-    weights: Floats, grid: Grid, covariance: Floats, *, damping: float = DAMPING
-) -> tuple[Codes, NDArray[np.float32]]:
+def round_and_scale(weights: Floats, grid: Grid, covariance: Floats) -> tuple[Codes, NDArray[np.float32]]:
     """Return codes like :func:`round_weights`, and the best scales ``[G, O]`` near the scales of ``grid``.
 
     Every result has its own scale. Layers with few inputs gain most; large layers try fewer scales to save time.
     """
-    rounding = _RoundingProblem.of(weights, covariance, damping)
+    rounding = _RoundingProblem.of(weights, covariance)
     scales = grid.scales.astype(np.float32)
     codes, least = rounding.codes(grid)
     for factor in _FACTORS[: _MOST_SCALING_PRODUCTS // max(1, weights.size * weights.shape[2])]:
@@ -157,13 +155,13 @@ class _RoundingProblem:
     factors: Floats | None  # in that order; None if they cannot be computed
 
     @classmethod
-    def of(cls, weights: Floats, covariance: Floats, damping: float) -> _RoundingProblem:
+    def of(cls, weights: Floats, covariance: Floats) -> _RoundingProblem:
         order = np.argsort(-np.einsum("gkk->gk", covariance), axis=1, kind="stable")
         in_order = np.take_along_axis(
             np.take_along_axis(covariance, order[:, :, np.newaxis], 1), order[:, np.newaxis, :], 2
         )
         try:
-            factors: Floats | None = inverse_factors(in_order, damping)
+            factors: Floats | None = inverse_factors(in_order, DAMPING)
         except np.linalg.LinAlgError:
             factors = None
         known = factors is not None and np.isfinite(factors).all()

@@ -27,7 +27,7 @@ operation that no pattern matches is a CompileError too. The skeleton of a conve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Generic, TypeVar, cast, get_args, get_origin
 
 from xdsl.context import Context
@@ -126,20 +126,11 @@ def apply_conversion(
     PatternRewriteWalker(conversion, apply_recursively=False).rewrite_region(region)
     if conversion.refusal is not None:
         raise conversion.refusal
-    for op in _operations(region):
+    for op in region.walk():
         if not target.is_legal(op):
             tried = [type(unwrapped(pattern)).__name__ for pattern in conversion.patterns.of(type(op))]
             reason = f"does not match {', '.join(tried)}" if tried else "no pattern lowers this operation"
             raise CompileError(f"illegal after {target.conversion}: {reason}", op=kind_of(op), tensor=op_name(op))
-
-
-def _operations(region: Region) -> Iterator[Operation]:
-    """Yield the operations of ``region.walk()``, in half the time: programs have ten thousands of operations."""
-    for block in region.blocks:
-        for op in block.ops:
-            yield op
-            for inner in op.regions:
-                yield from _operations(inner)
 
 
 def kind_of(op: Operation) -> str:

@@ -29,10 +29,6 @@ def test_halves_go_away_from_zero() -> None:
     assert deltas.tolist() == [1, -1, 2]
 
 
-def test_part_of_the_difference() -> None:
-    assert bias_deltas(np.array([10.0]), np.array([0.0]), np.array([1.0]), rate=0.5).tolist() == [5]
-
-
 @pytest.mark.parametrize(("mean", "scale"), [(1.0, 0.0), (np.nan, 1.0), (np.inf, 1.0)])
 def test_nothing_to_go_by(mean: float, scale: float) -> None:
     assert bias_deltas(np.array([mean]), np.array([0.0]), np.array([scale])).tolist() == [0]

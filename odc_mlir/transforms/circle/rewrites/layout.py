@@ -279,7 +279,7 @@ def _concatenation(op: CircleOp) -> LayoutRule | None:
     return _same_order(op, moved, change)
 
 
-def _along(*places: int, same_rank: bool = True) -> Builder:
+def _along(*places: int) -> Builder:
     """Operators whose operands ``places`` are constants with one entry, or row, for each dimension."""
 
     def rule(op: CircleOp) -> LayoutRule | None:
@@ -287,7 +287,7 @@ def _along(*places: int, same_rank: bool = True) -> Builder:
         rank = _rank(op.operands[0])
         if any(array is None or len(array) != rank for array in arrays.values()) or is_constant(op.operands[0]):
             return None
-        if same_rank and _rank(op.results[0]) != rank:
+        if _rank(op.results[0]) != rank:
             return None
 
         def change(order: Order) -> Change:
