@@ -24,7 +24,7 @@ TOP_LEVEL = "top level"
 LINE_BUDGETS = {
     "transforms/npu": 11_720,
     "quantizer": 10_825,
-    "transforms/circle": 6_777,
+    "transforms/circle": 6_771,
     "transforms/native": 6_480,
     "runtime/kernels": 5_885,
     "ops": 5_920,
@@ -33,7 +33,7 @@ LINE_BUDGETS = {
     "formats": 5_810,
     "runtime/auto": 4_545,
     "transforms/quant": 4_280,
-    "dialects": 4_571,
+    "dialects": 4_575,
     "simulator": 3_943,
     "runtime/reporting": 3_625,
     TOP_LEVEL: 4_203,

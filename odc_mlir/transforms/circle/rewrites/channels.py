@@ -290,7 +290,7 @@ def put_operand(op: CircleOp, index: int, made: ConstOp) -> None:
 
 
 class ProductKind(ChannelKind):
-    """CONV_2D, FULLY_CONNECTED, and a depthwise layer of one channel: every result reads every channel."""
+    """CONV_2D and FULLY_CONNECTED: every result reads every channel."""
 
     def __init__(self, op: CircleOp, weights: ChannelWeights) -> None:
         super().__init__(op)
@@ -318,7 +318,7 @@ class ProductKind(ChannelKind):
             return False
         if layer.op.SPEC.name == "FULLY_CONNECTED":
             return shape[-1] % channels == 0 and (shape[-1] == channels or not layer.op.option("keep_num_dims"))
-        return channels == (1 if layer.axis == 3 else shape[-1])
+        return channels == shape[-1]
 
     @property
     def input(self) -> SSAValue:
@@ -339,15 +339,11 @@ class ProductKind(ChannelKind):
 
     def may_shrink(self, source: ChannelIntervals) -> bool:
         """Return whether some channel of the input is not needed for all results."""
-        if not self.is_dense:
-            return False
         used = self.weights.used_columns.reshape(-1, len(source.low)).any(axis=0)
         return bool((~used | self._absorbed(source)).any())
 
     def needs(self, kept: Mask, source: ChannelIntervals) -> Mask:
         """Return a mask of input channels that the results ``kept`` need: with a nonzero weight, and not absorbed."""
-        if not self.is_dense:
-            return np.ones(len(source.low), np.bool_)
         used = self.weights.used_columns if kept.all() else self.weights.is_used[kept].any(axis=0)
         needed: Mask = used.reshape(-1, len(source.low)).any(axis=0) & ~self._absorbed(source)
         return needed
@@ -365,8 +361,6 @@ class ProductKind(ChannelKind):
         assert stored is not None
         if not self.is_dense:
             codes = stored[..., kept]
-            if count_channels(self.input) == 1:
-                self.op.properties["depth_multiplier"] = self.op.OPTIONS["depth_multiplier"].encode(int(kept.sum()))
         elif inputs is None or source is None:
             codes = stored[kept]
         else:
@@ -457,11 +451,11 @@ class Views(ChannelKind):
         super().narrow(kept, inputs, source)
 
 
-KINDS: Mapping[str, tuple[type[ChannelKind], ...]] = {
-    "CONV_2D": (ProductKind,),
-    "FULLY_CONNECTED": (ProductKind,),
-    "DEPTHWISE_CONV_2D": (Depthwise, ProductKind),
-    "RESHAPE": (Views,),
+KINDS: Mapping[str, type[ChannelKind]] = {
+    "CONV_2D": ProductKind,
+    "FULLY_CONNECTED": ProductKind,
+    "DEPTHWISE_CONV_2D": Depthwise,
+    "RESHAPE": Views,
 }
 
 
@@ -469,5 +463,5 @@ def kind_of(op: CircleOp) -> ChannelKind | None:
     """Return the kind of an operator; None for a barrier."""
     if op.unverified is not None or len(op.results) != 1:
         return None
-    found = (kind.of(op) for kind in KINDS.get(op.SPEC.name, ()))
-    return next((kind for kind in found if kind is not None), None)
+    kind = KINDS.get(op.SPEC.name)
+    return None if kind is None else kind.of(op)
