@@ -29,7 +29,7 @@ def add_generation_flags(group: argparse._ArgumentGroup) -> None:
         help="tokenizer of the language model: tokenizer.json, or llama2.c's",
     )
     group.add_argument("--max-tokens", type=int, metavar="N", default=64, help="most tokens to generate (%(default)s)")
-    group.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest token (%(default)s)")
+    group.add_argument("--temperature", type=float, default=0.0, help="0: greedy decoding (%(default)s)")
     group.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens")
     group.add_argument("--seed", type=int, metavar="N", default=0, help="seed of the draws (%(default)s)")
 

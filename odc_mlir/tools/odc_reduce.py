@@ -29,8 +29,8 @@ def build_parser() -> argparse.ArgumentParser:
         "odc-reduce",
         "Shrink a model while a command still fails on it: operators are removed as long as the command keeps the "
         "exit code that it has for the whole model, then weights are set to zero.",
-        epilog="The command runs in a shell; {} stands for the model's file, which is appended if {} is missing. "
-        "To search for something other than a failure, make the command fail on it.",
+        epilog="The command runs in a shell; {} is replaced by the path of the model, which is appended if {} is "
+        "missing. The command may be any test of a property: it has to fail where the property holds.",
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     parser.add_argument("--check", metavar="COMMAND", required=True, help="command that fails on the model")
@@ -44,8 +44,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="smaller model: .circle, .tflite",
     )
     parser.add_argument("--match", metavar="TEXT", help="the command must also print this, to either stream")
-    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="limit of a check (%(default)s s)")
-    parser.add_argument("--max-checks", type=int, default=1000, metavar="N", help="most checks (%(default)s)")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="limit of one run (%(default)s s)")
+    parser.add_argument(
+        "--max-checks", type=int, default=1000, metavar="N", help="maximum number of runs of the command (%(default)s)"
+    )
     add_switch(parser, "--keep-weights", "do not set weights to zero")
     add_overwrite(parser)
     return parser

@@ -91,8 +91,8 @@ def window() -> tuple[Field, ...]:
         count("out_width", 12, "result pixels per row"),
         count("out_height", 12, "result rows"),
         count("channels", 16, "result channels"),
-        factor("kernel_height", 8, "taps"),
-        factor("kernel_width", 8, "taps"),
-        factor("stride_y", 8, "rows between taps' origins"),
-        factor("stride_x", 8, "pixels between taps' origins"),
+        factor("kernel_height", 8, "rows of a window"),
+        factor("kernel_width", 8, "pixels of a row of a window"),
+        factor("stride_y", 8, "rows from one window to the next"),
+        factor("stride_x", 8, "pixels from one window to the next"),
     )

@@ -8,13 +8,13 @@ Before: the first layer's channels differ widely, and with one scale for all of 
     %1 = circle.conv_2d(%0, %w2, %b2) {…} : … -> tensor<1x4x4x1xf32>
 
 After: channel c of the first layer is divided by ``s[c] = sqrt(range1[c] / range2[c])``, its weights in the second
-layer are multiplied by it, so both are ``sqrt(range1[c] * range2[c])``::
+layer are multiplied by it, so that both ranges become ``sqrt(range1[c] * range2[c])``::
 
     %w1 = circle.const [0.2, 2.0] : …
     %w2 = circle.const [0.2, 2.0] : …
 
 The function stays the same, because the operators in between commute with positive factors per channel: RELU and leaky
-variants, PRELU, pools, PAD with zeros, means and sums within a channel, products with anything else, and data movement.
+variants, PRELU, pools, PAD with zeros, means and sums within a channel, MUL with any other operand, and data movement.
 So factors of attention values reach the following projection. Pairs of layers are visited until the factors converge.
 Unchanged: channels that are almost zero in one of the two layers, or have other users; weights that operators share. No
 bias grows beyond the layer's largest, which would widen the range of its activations. Recorded ranges of changed values
@@ -30,11 +30,13 @@ per-channel constant, optionally followed by such an ADD, as PyTorch exports the
 After: ``gamma / s``, and the weights of all its users times ``s``.
 
 With ``ranges``, the first range is the activation's instead of the weights': the right choice if weights have
-per-channel scales. Of several tensors between the two layers, the one in which a channel takes the largest part of the
-range counts. In general ``s = range1[c] ** alpha / range2[c] ** (1 - alpha)``.
+per-channel scales. If several tensors lie between the layers, a channel's range is that of the tensor of whose range it
+takes the largest part. In general ``s = range1[c] ** alpha / range2[c] ** (1 - alpha)``.
 
-With ``patterns``, a file of ONE's fm-equalize, the pairs are those in the file, and a pair with ``act_scale`` is
-divided by that, once: ``[{"front": "conv1", "back": "conv2", "type": "ScaleOnly", "act_scale": [2.0, …]}, …]``.
+With ``patterns``, a file of ONE's fm-equalize, the pairs are those in the file, and a pair with ``act_scale``
+uses these factors and is not repeated::
+
+    [{"front": "conv1", "back": "conv2", "type": "ScaleOnly", "act_scale": [2.0, …]}, …]
 
 RELU6 does not commute. Its layers are left unchanged, unless ``relu6=recorded`` and a recorded range shows that it
 never clips: it is then replaced by RELU.
@@ -66,7 +68,7 @@ from odc_mlir.transforms.quant.common.layers import load_reals
 METADATA = "circle.metadata"
 _NAME = StringAttr(NAME)
 RELU6_CHOICES = ("keep", "recorded")
-_MOST_VISITS = 100  # of all pairs
+_MOST_VISITS = 100  # iterations over all pairs
 
 
 @dataclass(frozen=True)

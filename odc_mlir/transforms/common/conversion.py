@@ -4,7 +4,7 @@ A conversion is a pass with lowering patterns and a :class:`~odc_mlir.legality.C
 every operation once, in program order. A legal operation stays. An illegal one is lowered by the first of its patterns
 that *matches*. Patterns create only legal operations, which are not visited again.
 
-A pattern that matches may *refuse* the operation: it raises CompileError with the reason, which ends the conversion. An
+A pattern that matches may *refuse* the operation: it raises an OdcError with the reason, which ends the conversion. An
 operation that no pattern matches is a CompileError too. The skeleton of a conversion::
 
     class LowerReshape(LoweringPattern[CircleOp]):
@@ -92,7 +92,7 @@ class LoweringPattern(KindPattern, Generic[OpT]):
         return True
 
     def lower(self, op: OpT, rewriter: PatternRewriter, /) -> None:
-        """Replace ``op``, or refuse it: raise CompileError with the reason."""
+        """Replace ``op``, or refuse it: raise an OdcError with the reason."""
         raise NotImplementedError
 
 
@@ -120,7 +120,7 @@ def apply_conversion(
 ) -> None:
     """Lower the illegal operations in ``region``, each by the first pattern that matches it.
 
-    Raises CompileError for an operation that a pattern refuses, or for the first operation that stays illegal.
+    Raises the error of a pattern that refuses an operation, or CompileError for the first one that stays illegal.
     """
     conversion = _Conversion(ctx, target, patterns)
     PatternRewriteWalker(conversion, apply_recursively=False).rewrite_region(region)

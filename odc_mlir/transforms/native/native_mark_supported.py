@@ -2,11 +2,11 @@
 
 Before::
 
-    %1 = circle.floor %0 : (tensor<1x8xf32>) -> tensor<1x8xf32>
+    %1 = circle.atan2(%0, %x) : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xf32>
 
 After::
 
-    %1 = circle.floor %0 {odc.placed = "host", odc.reason = "there is no native kernel for this operator"} : …
+    %1 = circle.atan2(%0, %x) {odc.placed = "host", odc.reason = "there is no native kernel for this operator"} : …
 
 Operators that become native code get ``odc.placed = "cpu"``. Only the main function is considered; operators in
 functions called by control flow stay on the host.

@@ -29,7 +29,7 @@ def blob(count: int) -> str:
 
 
 def repeated(count: int) -> str:
-    """A single float32 number added to ``count`` zeros that are a broadcast of one: grows from 8 to 4*count bytes."""
+    """A broadcast of a single float32 number to ``count`` elements: grows from 8 to 4*count bytes."""
     return (
         "%a = circle.const [1.5] : tensor<1xf32>\n"
         f"%s = circle.const [{count}] : tensor<1xi32>\n"

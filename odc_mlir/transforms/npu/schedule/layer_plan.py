@@ -61,8 +61,8 @@ from odc_mlir.transforms.npu.schedule.window_search import (
     tilings_of,
 )
 
-ROOM_STEP = 256  # bytes: rooms are rounded down to this, so that searches are shared between similar plans
-WORTHWHILE = 0.999  # largest new score of a change that is worth making, as a share of the old one
+ROOM_STEP = 256  # available bytes are rounded down to this, so that searches are shared between similar plans
+WORTHWHILE = 0.999  # a change is made if its score is at most this share of the old one
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class ResidentPlanner:
         self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[TilingChoice, ...] | CompileError] = {}
 
     def plan(self, check: Callable[[], None], *, improve: bool) -> ResidencyPlan:
-        """Return a plan, found greedily: with the residents that fit together, or without any if better.
+        """Return a plan, found greedily: the residents that fit together, or none if that scores better.
 
         ``improve``: also drop single residents, large ones first, if that makes the plan better. ``check`` is called
         repeatedly and may raise. Raises CompileError if a layer does not fit.
@@ -350,7 +350,7 @@ def layer_choices(
 
 
 def _only_choice(op: Operation, target: Target, room: int, sources: tuple[bool, ...], *, result: bool) -> TilingChoice:
-    """Return the choice of an operation that can be cut in one way only; see :func:`layer_choices`."""
+    """Return the choice of an operation without alternatives; see :func:`layer_choices`."""
     if isinstance(op, npu.MoveOp):
         filled = npu.size_bytes(op.output) if op.fill is not None else 0
         item = npu.item_bytes(op.output)
@@ -476,7 +476,7 @@ def held_bytes(block: Block, layers: Sequence[Operation]) -> list[int]:
 
 
 def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[LayerGraph, ResidencyPlan]:
-    """Return the tensor operations of a program and their plan; raise CompileError if a layer does not fit.
+    """Return the layers of a program with tilings and residents; raise CompileError if a layer does not fit.
 
     If the target was chosen with ``prefer = compile-time``, few plans are tried. A program with ``npu.tiled_for`` is
     planned for another machine.
@@ -499,11 +499,11 @@ SCALED: dict[str, tuple[str, ...]] = {
     "array": (*(f"array.{name}" for name in _ARRAY), *_PORTS, "vector.requant_lanes"),
     "room": ("sram.capacity_bytes",),
 }
-"""Numbers of a target by the word for them in ``npu.tiled_for``."""
+"""Fields of a target that a key of ``npu.tiled_for`` scales."""
 
 
 def _machine(target: Target, attribute: Attribute) -> Target:
-    """Return the machine that such an attribute describes; raise CompileError for another form."""
+    """Return the machine that ``npu.tiled_for`` describes; raise CompileError if the attribute is malformed."""
     data = attribute.data if isinstance(attribute, DictionaryAttr) else {"": attribute}
     percents = {part: value.value.data for part, value in data.items() if isinstance(value, IntegerAttr)}
     too_few = [part for part, percent in percents.items() if percent < (part != "room")]
