@@ -33,12 +33,19 @@ def import_model(source: ModelSource | Package) -> ModuleOp:
 def load(model: ModelSource | Package) -> ModuleOp:
     """Load a model file, IR text, a package or a PyTorch program (``.pt2``), by its content; raise OdcError.
 
+    PyTorch evaluates expressions in a program: only a file with this suffix is read as one; it should be a trusted one.
     Tensors without a name, and tensors with the name of another one in their function, get new names.
     """
     if not isinstance(model, Package) and is_program(model):
         from odc_mlir.frontend.torch.importer import read_program
 
-        return _imported(read_program(model))
+        if isinstance(model, bytes | bytearray | memoryview) or not os.fspath(model).endswith(".pt2"):
+            raise ModelError(
+                "this is a PyTorch program, which can contain code",
+                hint="if you trust it, name the file .pt2, or give torch.export.load's result to from_torch",
+                location="" if isinstance(model, bytes | bytearray | memoryview) else os.fspath(model),
+            )
+        return _imported(read_program(os.fspath(model)))
     source: ModelSource = model_of(model)
     data = _head_or_bytes(source)
     if identify(data) is not None or not _is_text(data):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,8 @@ from odc_mlir.frontend.torch.graph import Builder, dtype_of, narrowed, shape_of
 from odc_mlir.frontend.torch.table import ROWS, pattern_of, reason_for
 from odc_mlir.support.diagnostics import verify_module
 from odc_mlir.support.locations import Positions, hint_of, name_loc
+
+_ONLY_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # for PyTorch's reader of pickled objects
 
 
 def torch_module() -> Any:
@@ -60,12 +61,22 @@ def exported(module: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
             part.training = mode
 
 
-def read_program(source: Any) -> Any:
-    """Return the program in a file of ``torch.export.save``; raise ModelError if PyTorch cannot read it."""
+def read_program(path: str) -> Any:
+    """Return the program in a file of ``torch.export.save``; raise ModelError if PyTorch cannot read it.
+
+    Pickled objects other than tensors are refused, as they can contain code.
+    """
     torch = torch_module()
-    is_bytes = isinstance(source, bytes | bytearray | memoryview)
-    with _explained("PyTorch cannot read the program", "" if is_bytes else os.fspath(source)):
-        return torch.export.load(io.BytesIO(source) if is_bytes else os.fspath(source))
+    with _explained("PyTorch cannot read the program", path):
+        before = os.environ.get(_ONLY_TENSORS)
+        os.environ[_ONLY_TENSORS] = "1"
+        try:
+            return torch.export.load(path)
+        finally:
+            if before is None:
+                del os.environ[_ONLY_TENSORS]
+            else:
+                os.environ[_ONLY_TENSORS] = before
 
 
 def convert_with_tico(program: Any) -> bytes:

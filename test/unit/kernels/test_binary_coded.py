@@ -104,7 +104,7 @@ def test_whole_words() -> None:
 @pytest.mark.parametrize("made", [fully_connected(None), gather(None, [1])], ids=["layer", "gather"])
 def test_no_reading_is_chosen(made: Node) -> None:
     check_node(made)
-    with pytest.raises(UnsupportedError, match=r"not published.*Context\(binary_codes=BinaryCodes\(\)\)"):
+    with pytest.raises(UnsupportedError, match=r"not published.*run\(\.\.\., binary_codes=BinaryCodes\(\.\.\.\)\)"):
         made.spec.kernel_function(made)
 
 

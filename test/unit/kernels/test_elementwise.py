@@ -246,22 +246,3 @@ def test_a_constant_operand_is_as_any_other(name: str, shape: tuple[int, ...], f
         for _ in range(8):  # few elements, then as many as a table is made for
             found.append(execute(arrays)[0])
     assert all(np.array_equal(found[0], other) for other in found)
-
-
-def test_a_constant_row_takes_a_table_of_its_own_codes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slopes of two channels are met with 256 codes each, not all pairs of codes."""
-    from odc_mlir.runtime.kernels import activation
-
-    seen, compute = [], activation.prelu_codes
-
-    def counted(x: Any, alpha: Any, params: Any) -> Any:
-        seen.append(np.broadcast(x, alpha).size)
-        return compute(x, alpha, params)
-
-    monkeypatch.setattr(activation, "prelu_codes", counted)
-    slopes = const(np.array([3, -9], np.int8), "int8", quant(0.01, 0))
-    made = node(
-        "PRELU", [tensor("int8", (1 << 16, 2), quant(0.03, 4)), slopes], tensor("int8", (1 << 16, 2), quant(0.03, 4))
-    )
-    made.spec.kernel_function(made)([np.zeros((1 << 16, 2), np.int8), slopes.array()])
-    assert seen == [2 * 256]

@@ -13,7 +13,7 @@ import odc_mlir
 from helpers import rewrite_parts as parts
 from helpers.float_nets import FloatNet
 from helpers.source import REPOSITORY
-from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.errors import ModelError, OptionError, UnsupportedError
 from odc_mlir.runtime import onert_session
 from odc_mlir.tools.odc_diff import main
 
@@ -80,5 +80,10 @@ def test_models_of_pytorch_need_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     for call, model in ((odc_mlir.from_torch, object()), (odc_mlir.load, tmp_path / "model.pt2")):
         with pytest.raises(OptionError, match=r"need PyTorch.*odc-mlir\[torch\]"):
             call(model)
+    data = (tmp_path / "model.pt2").read_bytes()
+    (tmp_path / "model.circle").write_bytes(data)
+    for model in (data, tmp_path / "model.circle"):
+        with pytest.raises(ModelError, match="PyTorch program, which can contain code"):
+            odc_mlir.load(model)
     with pytest.raises(OptionError, match="via is 'onnx'"):
         odc_mlir.from_torch(object(), via="onnx")
