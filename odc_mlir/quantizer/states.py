@@ -154,7 +154,7 @@ class Rollout:
         return {place for _, place in self.places}
 
     def _are_unlike(self, samples: Sequence[Sequence[Array]], starts: Sequence[bool]) -> bool:
-        """Return whether no input resembles, in values or size, that of the sample before, as in streams they do."""
+        """Return whether the samples are no stream: no input resembles the previous sample in values or size."""
         steps, memories = _steps(starts), [0]
         for place, array in enumerate(samples[0]):
             if array.dtype.kind == "f" and place not in self._hidden and np.count_nonzero(steps) >= _SHORT:
@@ -174,7 +174,7 @@ class Rollout:
         return frames
 
     def _reach(self, samples: Sequence[list[Array]], frames: Sequence[list[Array]]) -> float:
-        """Return by how much states of most ``samples`` exceed those of most ``frames``."""
+        """Return the largest factor from the states of most ``frames`` to the states of most ``samples``."""
         sizes = [
             [float(np.median([np.abs(each[place]).max(initial=0.0) for each in every])) for _, place in self.places]
             for every in (samples, frames)
@@ -286,7 +286,7 @@ def _repeated(samples: list[list[Array]], starts: Sequence[bool], times: int) ->
 
 
 def _steps(starts: Sequence[bool]) -> NDArray[np.int64]:
-    """Return the number of each frame in its sequence, of which the first is among ``starts``."""
+    """Return the number of each frame in its sequence; ``starts`` marks the first frames."""
     numbers = np.arange(len(starts))
     return numbers - np.maximum.accumulate(np.where(starts, numbers, 0))
 

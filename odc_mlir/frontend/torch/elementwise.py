@@ -62,7 +62,7 @@ def arithmetic(name: str) -> Pattern:
 
 
 def comparison(name: str) -> Pattern:
-    """Return the pattern of a comparison, in the element type in which PyTorch compares."""
+    """Return the pattern of a comparison, with the element type that PyTorch promotes both sides to."""
 
     def pattern(g: Builder, a: Value, b: Value) -> Any:
         kinds = {g.dtype(item) if isinstance(item, V) else type(item).__name__ for item in (a, b)}

@@ -240,7 +240,7 @@ class Builder:
         return made
 
     def reshape(self, value: SSAValue, dims: Sequence[Extent]) -> SSAValue:
-        """Return ``value`` in another shape, in which one extent may be -1."""
+        """Return ``value`` in another shape; one extent may be -1."""
         if tuple(dims) == self.shape(value):
             return value
         unknown = [place for place, extent in enumerate(dims) if not isinstance(extent, int)]

@@ -168,7 +168,7 @@ def _given(g: Builder, indices: Sequence[V | None]) -> list[tuple[int, V]]:
 
 
 def _order(g: Builder, x: V, axes: Ints, count: int) -> tuple[list[int], list[int]]:
-    """Return the axes of ``x`` with ``axes`` first, and those of a result whose ``count`` new axes are first.
+    """Return two orders: axes of ``x`` with ``axes`` first, and axes of a result with ``count`` new ones first.
 
     Indexed axes that are neighbours leave the new ones in their place.
     """
@@ -309,7 +309,7 @@ def unfold(g: Builder, x: V, dim: int, size: int, step: int) -> Any:
 
 
 def elements(g: Builder, x: V) -> Any:
-    """Return the number of elements, of which an extent is known only in a run."""
+    """Return the number of elements of a tensor with extents that are known only in a run."""
     total = g.number(1, "int32")
     for size in g.dims(x):
         total = g("MUL", total, size)

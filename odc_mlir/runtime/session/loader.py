@@ -243,7 +243,7 @@ class Loader:
         return self._of(records)
 
     def with_lifted_variables(self) -> Loader:
-        """Return a loader of the same model in which variables that begin as constants are states; raise OdcError."""
+        """Return a loader of the model with states in place of variables that begin as constants; raise OdcError."""
         from odc_mlir.runtime.api import with_lifted_variables
 
         return self._of(read_model(with_lifted_variables(model_bytes(self.source))))
