@@ -39,7 +39,7 @@ from odc_mlir.ops.work import kernel_names
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.deadline import Progress, tell
-from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.diagnostics import attribute_errors, typed_errors
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.targets.costs import HostCosts
 from odc_mlir.targets.cpu import is_cpu
@@ -241,8 +241,8 @@ def package(module: ModuleOp, *, time_limit: float | None = None, run: bool = Fa
 
 def _verified_copy(module: ModuleOp) -> ModuleOp:
     """Return a copy of ``module``; raise ModelError if it does not verify."""
-    copy = clone_module(module)
-    with typed_errors():
+    with typed_errors(), attribute_errors(module):
+        copy = clone_module(module)
         copy.verify()
     return copy
 

@@ -24,7 +24,7 @@ from odc_mlir.dialects.odc import SegmentOp, target_of
 from odc_mlir.errors import CompileError, ForeignPassError, OdcError, OptionError, bounded, did_you_mean
 from odc_mlir.legality import check_stage, fitting_stages
 from odc_mlir.support.deadline import checkpoint, tell
-from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.diagnostics import attribute_errors, typed_errors
 from odc_mlir.support.universes import additions, owner_of, owners
 from odc_mlir.targets.cpu import is_cpu
 
@@ -468,7 +468,8 @@ def apply_pass(item: ModulePass, context: Context, module: ModuleOp, *, verify: 
             item.apply(context, module)
         if verify and package is not None:
             problem = "made invalid IR"
-            module.verify()
+            with attribute_errors(module):
+                module.verify()
     except OdcError:
         raise
     except Exception as error:

@@ -6,11 +6,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
+from xdsl.ir import Attribute, Operation
 from xdsl.utils import exceptions
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.errors import CompileError, ModelError, OdcError, OptionError
+from odc_mlir.errors import CompileError, ModelError, OdcError, OptionError, bounded
 from odc_mlir.support.locations import Positions, point
 
 
@@ -45,6 +45,22 @@ def _typed() -> Generator[None]:
         raise OptionError(_lower(str(error).splitlines()[-1].strip())) from error
     except (exceptions.PassFailedException, exceptions.InterpretationError, exceptions.DiagnosticException) as error:
         raise CompileError(_lower(str(error))) from error
+
+
+@contextmanager
+def attribute_errors(module: ModuleOp) -> Generator[None]:
+    """Raise a VerifyException where a verifier fails because the IR holds a plain Python object."""
+    try:
+        yield
+    except (AttributeError, TypeError) as error:
+        for op in module.walk():
+            for name, value in (*op.properties.items(), *op.attributes.items()):
+                if not isinstance(value, Attribute):
+                    raise VerifyException(
+                        f"{op.name}: {name} is {bounded(repr(value))}, an object of type {type(value).__name__}; "
+                        "it takes an attribute of xDSL, such as IntegerAttr or ArrayAttr"
+                    ) from error
+        raise
 
 
 def verify_module(module: ModuleOp, positions: Positions, stage: str | None = None) -> None:
