@@ -303,14 +303,14 @@ def test_ir_between_stages_is_checked_as_far_as_it_can_run(caplog: pytest.LogCap
     ("name", "value", "text"),
     [
         ("in_zero", IntegerAttr(-120, 32), "in_zero is -120, allowed is the zero point in the type"),
-        ("weights", {1}, "npu.conv: weights is {1}, an object of type set; it takes an attribute of xDSL"),
+        ("weights", {1}, r"npu.conv: weights is \{1\}, an object of type set; it takes an attribute of xDSL"),
     ],
 )
 @pytest.mark.parametrize("entry", ["package", "simulate", "run_passes", "lower"])
-def test_a_module_that_does_not_verify_is_refused(entry: str, name: str, value: Any, text: str) -> None:
+def test_a_module_that_does_not_verify_is_refused(entry: str, name: str, value: object, text: str) -> None:
     module = odc_mlir.lower(odc_mlir.load(DIGITS), "npu")
     conv = next(op for op in module.walk() if op.name == "npu.conv")
-    conv.properties[name] = value
+    conv.properties[name] = value  # type: ignore[assignment]
     options = {"run_passes": ([],), "lower": ("npu-alloc",)}.get(entry, ())
     with pytest.raises(ModelError, match=text):
         getattr(odc_mlir, entry)(module, *options, **({"after": "npu"} if entry == "lower" else {}))
