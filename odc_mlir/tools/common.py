@@ -296,25 +296,17 @@ _BARE = {"--verify-each": "--verify-each=passes"}
 
 def add_verify_each(parser: argparse.ArgumentParser, default: str) -> None:
     """Add the flag ``--verify-each[=run]``, whose value is the argument ``verify`` of ``odc_mlir.compile``."""
-    parser.add_argument(
-        "--verify-each",
-        default="stages",
-        choices=("passes", "run"),
-        metavar="passes|run",
-        help=f"verify the IR after every pass ({default}); --verify-each=run: also run the IR on random inputs, and "
-        "fail if it gives other results than the model",
+    text = (
+        f"verify the IR after every pass ({default}); --verify-each=run: also run the IR on random inputs, and "
+        "fail if it gives other results than the model"
     )
+    parser.add_argument("--verify-each", default="stages", choices=("passes", "run"), metavar="passes|run", help=text)
 
 
 def add_before(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add the flag ``--before PASS=PIPELINE``; see :func:`passes_before`."""
-    parser.add_argument(
-        "--before",
-        action="append",
-        default=[],
-        metavar="PASS=PIPELINE",
-        help="insert PIPELINE before PASS in all stages",
-    )
+    text = "insert PIPELINE before PASS in all stages"
+    parser.add_argument("--before", action="append", default=[], metavar="PASS=PIPELINE", help=text)
 
 
 def passes_before(arguments: argparse.Namespace) -> dict[str, list[str]]:

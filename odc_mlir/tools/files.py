@@ -85,25 +85,17 @@ def add_trust_code(container: Container) -> None:
 
 def add_execution_flags(group: Container) -> None:
     """Add the flags of commands that compile and run models."""
-    add_input(
-        group,
-        "--target",
-        default="npu-256",
-        metavar="NAME|FILE.toml",
-        stdin=False,
-        help="NPU that the backend npu compiles for (%(default)s)",
-    )
+    text = "NPU that the backend npu compiles for (%(default)s)"
+    add_input(group, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help=text)
     text = "memory for constants, with the backend npu (%(default)s)"
     group.add_argument("--memory", default="flash", choices=("flash", "sram"), help=text)
     add_switch(group, "--strict", "fail instead of falling back to the host")
     add_trust_code(group)
-    group.add_argument(
-        "--numerics",
-        default="fixed",
-        choices=("fixed", "litert"),
-        help="fixed: integer arithmetic, as on the NPU; litert: as LiteRT's reference kernels, only on the host "
-        "(%(default)s)",
+    text = (
+        "fixed: integer arithmetic, as on the NPU; litert: as LiteRT's reference kernels, only on the host "
+        "(%(default)s)"
     )
+    group.add_argument("--numerics", default="fixed", choices=("fixed", "litert"), help=text)
 
 
 def add_any_reader(container: Container) -> None:

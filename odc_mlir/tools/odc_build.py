@@ -33,12 +33,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_input(parser, "flow", metavar="FLOW", stdin=False, help=text)
     add_switch(parser, "--dry-run", "print the commands without running them")
     add_switch(parser, "--force", "run every step")
-    parser.add_argument(
-        "--codegen-target",
-        default="npu-256",
-        metavar="NAME",
-        help="target for ONE's one-codegen if its backend is external (%(default)s)",
-    )
+    text = "target for ONE's one-codegen if its backend is external (%(default)s)"
+    parser.add_argument("--codegen-target", default="npu-256", metavar="NAME", help=text)
     add_output(
         parser,
         "--state-file",

@@ -61,14 +61,8 @@ def build_parser() -> argparse.ArgumentParser:
     _output(parts, FOLDER, "folder to create for the parts", metavar="FOLDER")
 
     planted = _editor(commands, "implant", "set quantisation parameters of tensors", _implant)
-    add_input(
-        planted,
-        "--parameter-file",
-        metavar="FILE.json",
-        required=True,
-        stdin=False,
-        help="types, scales, zero points and codes by tensor name, in the format of ONE's q-implant",
-    )
+    text = "types, scales, zero points and codes by tensor name, in the format of ONE's q-implant"
+    add_input(planted, "--parameter-file", metavar="FILE.json", required=True, stdin=False, help=text)
 
     summary = "convert int8 codes to uint8 or the reverse; represented numbers stay the same"
     turned = _editor(commands, "requantize", summary, _requantize)

@@ -51,22 +51,10 @@ def build_parser() -> argparse.ArgumentParser:
         renamed={"--report-json": ("--json", bool), "--emit": ("--stage", lambda value: value != _OBJECT)},
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
-    add_output(
-        parser,
-        "-o",
-        "--output",
-        metavar="OUT",
-        kind=_kind_of_output,
-        help="package folder, or zip file if it ends with .zip; or the output of --stage or --emit",
-    )
-    add_input(
-        parser,
-        "--target",
-        default="npu-256",
-        metavar="NAME|FILE.toml",
-        stdin=False,
-        help="hardware; cpu: this machine; NAME or NAME-gen: a plugin's target (%(default)s)",
-    )
+    text = "package folder, or zip file if it ends with .zip; or the output of --stage or --emit"
+    add_output(parser, "-o", "--output", metavar="OUT", kind=_kind_of_output, help=text)
+    text = "hardware; cpu: this machine; NAME or NAME-gen: a plugin's target (%(default)s)"
+    add_input(parser, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help=text)
     parser.add_argument(
         "--memory", default="flash", choices=("flash", "sram"), help="memory for constants (%(default)s)"
     )
@@ -78,13 +66,11 @@ def build_parser() -> argparse.ArgumentParser:
         choices=("performance", "memory", "compile-time", "fewest-cycles"),
         help="what to optimise for (%(default)s)",
     )
-    parser.add_argument(
-        "--state",
-        metavar="OUT=IN",
-        action="append",
-        help="keep the output OUT as the input IN of the next run; repeatable; none: no states (default: as the model "
-        "declares)",
+    text = (
+        "keep the output OUT as the input IN of the next run; repeatable; none: no states (default: as the model "
+        "declares)"
     )
+    parser.add_argument("--state", metavar="OUT=IN", action="append", help=text)
     parser.add_argument(
         "--time-limit", type=float, metavar="S", help="fail, and write nothing, when compiling takes longer (seconds)"
     )

@@ -22,13 +22,8 @@ def build_parser() -> argparse.ArgumentParser:
         renamed={"--report-json": ("--json", bool)},
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
-    add_input(
-        parser,
-        "--target",
-        metavar="NAME|FILE.toml",
-        stdin=False,
-        help="check operators against an NPU, cpu, or a plugin's target (all NPUs)",
-    )
+    text = "check operators against an NPU, cpu, or a plugin's target (all NPUs)"
+    add_input(parser, "--target", metavar="NAME|FILE.toml", stdin=False, help=text)
     add_switch(parser, "--fail", "exit with 1 if there are findings")
     parser.add_argument(
         "--ignore", metavar="KIND", action="append", default=[], help="suppress a kind of finding; repeatable"

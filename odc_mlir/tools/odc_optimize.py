@@ -35,12 +35,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_any_reader(parser)
     add_switch(parser, "--O1", "every rewrite that preserves results")
     parser.add_argument("--without", metavar="NAME", action="append", default=[], help="disable a rewrite; repeatable")
-    parser.add_argument(
-        "--io-layout",
-        choices=("keep", "nhwc"),
-        default="keep",
-        help="keep inputs and outputs as they are, or store images channels last if that saves work",
-    )
+    text = "keep inputs and outputs as they are, or store images channels last if that saves work"
+    parser.add_argument("--io-layout", choices=("keep", "nhwc"), default="keep", help=text)
     parser.add_argument("--max-rewrites", type=int, metavar="N", help="stop after this many rewrites, to bisect")
     add_switch(parser, "--verify", "run both models on the same inputs and compare them")
     add_input(parser, "--load", metavar="DATA", help="inputs to verify on: an NPZ or HDF5 file (default: random)")

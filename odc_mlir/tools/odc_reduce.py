@@ -34,15 +34,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(parser, "model", metavar="MODEL", help="model file or nnpackage")
     parser.add_argument("--check", metavar="COMMAND", required=True, help="command that fails on the model")
-    add_output(
-        parser,
-        "-o",
-        "--output",
-        metavar="OUT",
-        kind=MODEL_BY_NAME,
-        required=True,
-        help="smaller model: .circle, .tflite",
-    )
+    text = "smaller model: .circle, .tflite"
+    add_output(parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, required=True, help=text)
     parser.add_argument("--match", metavar="TEXT", help="the command must also print this, to either stream")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="limit of one run (%(default)s s)")
     parser.add_argument(

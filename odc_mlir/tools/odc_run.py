@@ -117,13 +117,8 @@ def _add_measuring_flags(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--verbose_level", type=int, default=0, choices=(0, 1, 2), help="1: time of each run (or -v N)")
     add_output(group, "--profile", metavar="FILE.json", kind=PROFILE, help="times by operator, measured here")
-    add_output(
-        group,
-        "--trace",
-        metavar="FILE.json",
-        kind=TRACE,
-        help="trace of the modelled inference, else of every timed run, for a trace viewer",
-    )
+    text = "trace of the modelled inference, else of every timed run, for a trace viewer"
+    add_output(group, "--trace", metavar="FILE.json", kind=TRACE, help=text)
 
 
 def _first_of(name: str) -> Callable[[argparse.Namespace], list[str]]:

@@ -38,18 +38,10 @@ def build_parser() -> argparse.ArgumentParser:
     add_output(parser, "--assemble", metavar="OUT.npu", kind=SEGMENT, help="write the program of a listing and stop")
     add_output(parser, "--stats", metavar="FILE.json", kind=COUNTERS, help="all counters")
     add_overwrite(parser)
-    parser.add_argument(
-        "--mode",
-        default="fast",
-        choices=("fast", "stepped"),
-        help="stepped: the slow reference, cycle by cycle (%(default)s)",
-    )
-    parser.add_argument(
-        "--memory-model",
-        default="parity",
-        choices=("parity", "strict"),
-        help="parity: one latency per transfer; strict: also a limited number of bursts in flight (%(default)s)",
-    )
+    text = "stepped: the slow reference, cycle by cycle (%(default)s)"
+    parser.add_argument("--mode", default="fast", choices=("fast", "stepped"), help=text)
+    text = "parity: one latency per transfer; strict: also a limited number of bursts in flight (%(default)s)"
+    parser.add_argument("--memory-model", default="parity", choices=("parity", "strict"), help=text)
     add_input(parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="the NPU to run on (default: the file's)")
     parser.add_argument("--cycle-limit", type=int, metavar="N", help="fail if a run takes more than N cycles")
     add_switch(parser, "--timing-only", "compute no values: the same cycles, faster")

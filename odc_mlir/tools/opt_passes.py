@@ -236,12 +236,8 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
     watch.add_argument(
         "--print-between-passes", action="store_true", help=argparse.SUPPRESS
     )  # xDSL's name of after-all
-    watch.add_argument(
-        *("--timing", "--time-passes"),
-        dest="timing",
-        action="store_true",
-        help="print CPU time as a tree, longest first",
-    )
+    text = "print CPU time as a tree, longest first"
+    watch.add_argument(*("--timing", "--time-passes"), dest="timing", action="store_true", help=text)
 
 
 @dataclass

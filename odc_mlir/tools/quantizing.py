@@ -70,12 +70,8 @@ def _argument(name: str) -> str:
 
 def add_common_flags(group: argparse._ArgumentGroup) -> None:
     """Add the flags of every command that quantises."""
-    add_input(
-        group,
-        "--calibration",
-        metavar="DATA",
-        help="samples: .npz, HDF5, a folder of raw files or images, a text file that lists raw files, or random",
-    )
+    text = "samples: .npz, HDF5, a folder of raw files or images, a text file that lists raw files, or random"
+    add_input(group, "--calibration", metavar="DATA", help=text)
     add_switch(group, "--labels", "measure accuracy: labels are array y of the samples' file")
     add_options(group, in_group(COMMON))
     add_switch(group, "--allow-accuracy-loss", "continue if the accuracy limit is missed")
@@ -90,13 +86,8 @@ def add_data_flags(group: argparse._ArgumentGroup) -> None:
     add_input(
         group, "--records", metavar="FILE", help="recorded ranges instead of samples: a file of ours, or minmax.bin"
     )
-    add_output(
-        group,
-        "--save-records",
-        kind=RECORDS,
-        metavar="FILE",
-        help="write the recorded ranges; as minmax.bin if named .bin",
-    )
+    text = "write the recorded ranges; as minmax.bin if named .bin"
+    add_output(group, "--save-records", kind=RECORDS, metavar="FILE", help=text)
     group.add_argument("--mean", metavar="R[,G,B]", help="for images: subtracted from pixels 0..255 (0)")
     group.add_argument("--scale", metavar="R[,G,B]", help="for images: factor applied to pixels (1/255)")
 

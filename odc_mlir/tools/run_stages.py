@@ -37,20 +37,10 @@ Records = Sequence[Sequence["Array"]]
 def add_stage_flags(group: argparse._ArgumentGroup) -> None:
     """Add the flags of both stages."""
     group.add_argument("--quantize", choices=tuple(QUANTIZED_SUFFIXES), help="quantise the model first (or -q SCHEME)")
-    add_output(
-        group,
-        "--qpath",
-        metavar="FILE",
-        kind=MODEL_BY_NAME,
-        help="path of the quantised model (default: beside the model, or in the cache)",
-    )
-    group.add_argument(
-        "--minmax_runs",
-        type=int,
-        default=1,
-        metavar="N",
-        help="number of random samples to record ranges on, without --load",
-    )
+    text = "path of the quantised model (default: beside the model, or in the cache)"
+    add_output(group, "--qpath", metavar="FILE", kind=MODEL_BY_NAME, help=text)
+    text = "number of random samples to record ranges on, without --load"
+    group.add_argument("--minmax_runs", type=int, default=1, metavar="N", help=text)
     group.add_argument("--codegen", "-c", metavar="EXT-gen", help="compile the model with this plugin first")
     text = "path of the compiled model (default: beside the model, or in the cache)"
     add_output(group, "--cpath", metavar="FILE", kind=_compiled_kind, help=text)
