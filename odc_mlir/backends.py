@@ -359,10 +359,8 @@ def backend_of(module: ModuleOp) -> CompilerBackend:
 
         return NativeBackend(choice.target, resolve(choice.target))
     if choice.target not in targets.names() and not choice.target.endswith(".toml"):
-        raise errors.CompileError(
-            f"the IR is partitioned for {choice.target!r}, a target of a plugin",
-            hint="compile the model instead of its IR: odc-compile MODEL --target NAME",
-        )
+        hint = "compile the model instead of its IR: odc-compile MODEL --target NAME"
+        raise errors.CompileError(f"the IR is partitioned for {choice.target!r}, a target of a plugin", hint=hint)
     placement = NpuChooseSegmentsPass(choice.strategy, choice.min_operators, choice.min_macs, choice.max_segments)
     return NpuBackend(choice.target, choice.memory, choice.prefer, choice.sram_limit, choice.allow_host, (placement,))
 

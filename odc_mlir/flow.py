@@ -392,10 +392,8 @@ def _workflow(name: str, entry: Mapping[str, Any], path: str, notes: _Notes) -> 
 
 def _one_step(name: str, options: Options, notes: _Notes, includes: list[str]) -> FlowStep:
     if name.startswith("one-import") and name not in ("one-import", "one-import-tflite"):
-        raise UnsupportedError(
-            f"{name} imports from a framework, which is not supported",
-            hint="convert the model to .tflite or .circle first, and remove the step",
-        )
+        hint = "convert the model to .tflite or .circle first, and remove the step"
+        raise UnsupportedError(f"{name} imports from a framework, which is not supported", hint=hint)
     if name not in _MAKERS:
         raise OptionError(f"there is no step {name!r}", hint=f"steps are {', '.join(_MAKERS)}")
     return _MAKERS[name](name, options, notes, includes)

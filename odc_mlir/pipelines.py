@@ -339,10 +339,8 @@ def passes_of(pipeline: str) -> list[StagedPass]:
         packages += ["odc-mlir"] * (spec.name in by_name or spec.name in transforms.NAMES)
         packages += ["xdsl"] * (spec.name in get_all_passes())
         if len(packages) > 1:
-            raise OptionError(
-                f"pass name {spec.name!r} is defined by {' and '.join(packages)}",
-                hint=f"give the pass of {packages[0]} another name",
-            )
+            hint = f"give the pass of {packages[0]} another name"
+            raise OptionError(f"pass name {spec.name!r} is defined by {' and '.join(packages)}", hint=hint)
         if spec.name not in by_name or spec.parameters:
             passes.append((None, build_pass(spec)))
         elif by_name[spec.name].passes:
@@ -420,10 +418,8 @@ def check_reached(names: Iterable[str], reached: Iterable[str]) -> None:
     known = list(reached)
     for name in names:
         if name not in known:
-            raise OptionError(
-                f"no pass can be inserted before {name!r}, which does not run here",
-                hint=f"the passes that run are {', '.join(dict.fromkeys(known)) or 'none'}",
-            )
+            hint = f"the passes that run are {', '.join(dict.fromkeys(known)) or 'none'}"
+            raise OptionError(f"no pass can be inserted before {name!r}, which does not run here", hint=hint)
 
 
 def first_segment(module: ModuleOp) -> SegmentOp | None:
@@ -454,10 +450,8 @@ def refuse_lowered(module: ModuleOp) -> None:
         if left and known
         else ""
     )
-    raise CompileError(
-        f"this IR is {level}: it holds {segment.name} @{segment.sym_name.data}",
-        hint=f"start from the model, or from IR of stage {BRANCH} or before{then}",
-    )
+    hint = f"start from the model, or from IR of stage {BRANCH} or before{then}"
+    raise CompileError(f"this IR is {level}: it holds {segment.name} @{segment.sym_name.data}", hint=hint)
 
 
 def apply_pass(item: ModulePass, context: Context, module: ModuleOp, *, verify: bool = False) -> None:
@@ -476,10 +470,8 @@ def apply_pass(item: ModulePass, context: Context, module: ModuleOp, *, verify: 
         if package is None:
             raise
         seen = bounded(" ".join(f"{type(error).__name__}: {error}".split()))
-        raise ForeignPassError(
-            f"pass {item.name} of {package} {problem}: {seen}",
-            hint=f"this is a defect of {package}; --debug shows where, or the traceback in Python",
-        ) from error
+        hint = f"this is a defect of {package}; --debug shows where, or the traceback in Python"
+        raise ForeignPassError(f"pass {item.name} of {package} {problem}: {seen}", hint=hint) from error
 
 
 def with_added(before: Mapping[str, Sequence[ModulePass]], passes: Iterable[StagedPass]) -> Iterator[StagedPass]:

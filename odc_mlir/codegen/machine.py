@@ -125,10 +125,8 @@ def for_triple(triple: str, name: str) -> CpuTarget:
     _check_cpu(triple, name)
     target = replace(cpu.load("generic"), triple=triple, cpu=name)
     if str(target_machine(target).target_data).startswith("E"):
-        raise OptionError(
-            f"{triple} is big-endian; native code supports little-endian processors only",
-            hint="use a little-endian triple such as thumbv7em-none-eabi",
-        )
+        hint = "use a little-endian triple such as thumbv7em-none-eabi"
+        raise OptionError(f"{triple} is big-endian; native code supports little-endian processors only", hint=hint)
     return target
 
 

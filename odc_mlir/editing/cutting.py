@@ -61,10 +61,8 @@ def extract(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str]) -> 
         if value in wanted:
             raise OptionError(f"{value_name(value)!r} is both an input and an output of the part")
         if value not in reached:
-            raise OptionError(
-                f"no output of the part depends on {value_name(value)!r}",
-                hint="inputs must precede outputs in the model",
-            )
+            hint = "inputs must precede outputs in the model"
+            raise OptionError(f"no output of the part depends on {value_name(value)!r}", hint=hint)
         if isinstance(value, OpResult):
             _stand_in(function.body.block, value)
     if wanted:

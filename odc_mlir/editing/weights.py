@@ -61,10 +61,8 @@ def store_weights(model: Model, form: str) -> list[StoredWeights]:
         size = len(data) + len(model.buffers[scales])
         stored.append(StoredWeights(graph.tensors[first].name, len(before), size, _sqnr_db(values, reals)))
     if not stored:
-        raise InputError(
-            f"no weights can be stored as {form}",
-            hint=f"it is for float32 constants of fully connected layers and GATHER, in rows of a multiple of {group}",
-        )
+        hint = f"it is for float32 constants of fully connected layers and GATHER, in rows of a multiple of {group}"
+        raise InputError(f"no weights can be stored as {form}", hint=hint)
     return stored
 
 

@@ -69,10 +69,8 @@ def _range(key: str, written: str) -> Iterator[int]:
     ratios = count_text.startswith("log")
     count = int(digits) if (digits := count_text.removeprefix("log")).isdecimal() else 0
     if not 2 <= count <= min(high - low + 1, MOST_VALUES) or (ratios and low < 1):
-        raise OptionError(
-            f"{key}: {written!r} is not a range",
-            hint="write LOW:HIGH:N or LOW:HIGH:logN, with LOW < HIGH and N of 2 or more",
-        )
+        hint = "write LOW:HIGH:N or LOW:HIGH:logN, with LOW < HIGH and N of 2 or more"
+        raise OptionError(f"{key}: {written!r} is not a range", hint=hint)
     for step in range(count):
         share = step / (count - 1)
         yield round(math.exp(math.log(low) + share * math.log(high / low)) if ratios else low + share * (high - low))

@@ -198,10 +198,8 @@ def _pixels(path: Path, height: int, width: int, channels: int) -> Array:
 def _checked_list(sample: Any) -> list[Array]:
     """Return one sample of an iterable, checked."""
     if isinstance(sample, np.ndarray) or not isinstance(sample, Sequence):
-        raise InputError(
-            f"a sample is {type(sample).__name__}, expected a list of arrays, one per input",
-            hint="put a single array into a list",
-        )
+        hint = "put a single array into a list"
+        raise InputError(f"a sample is {type(sample).__name__}, expected a list of arrays, one per input", hint=hint)
     return [np.asarray(value) for value in sample]
 
 

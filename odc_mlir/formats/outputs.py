@@ -205,11 +205,8 @@ def _check_name(text: str, kind: OutputKind, wrong: type[OdcError]) -> None:
     if not kind.is_folder and text.endswith(("/", os.sep)):
         raise wrong("this names a folder, and what is written is a file", location=text, hint=_CHOOSE)
     if kind.is_folder and Path(text).suffix.lower() in FILE_SUFFIXES:
-        raise wrong(
-            "this is the name of a single file, and what is written is a folder",
-            location=text,
-            hint="name a folder, or a zip that ends with .zip",
-        )
+        hint = "name a folder, or a zip that ends with .zip"
+        raise wrong("this is the name of a single file, and what is written is a folder", location=text, hint=hint)
 
 
 def _check_parent(parent: Path, makes_folders: bool) -> None:

@@ -121,10 +121,8 @@ def _record(found: Mapping[int, Array], prefix: str, inputs: int, path: str | os
     """Return the arrays of one sample in input order."""
     for j in range(inputs):
         if j not in found:
-            raise InputError(
-                f"the array {prefix}{j} is missing; the model has {counted(inputs, 'input')}",
-                hint=f"the file has {', '.join(_names(path)) or 'no arrays'}",
-            )
+            hint = f"the file has {', '.join(_names(path)) or 'no arrays'}"
+            raise InputError(f"the array {prefix}{j} is missing; the model has {counted(inputs, 'input')}", hint=hint)
     for j in found:
         if j >= inputs:
             raise InputError(f"the array {prefix}{j} is one too many; the model has {counted(inputs, 'input')}")
@@ -177,10 +175,8 @@ def _is_taken(name: str) -> bool:
     if name == "y" or _INPUT.fullmatch(name):
         return True
     if _LIKE_INPUT.fullmatch(name):
-        raise InputError(
-            f"the array {name!r} looks like an input, and is none",
-            hint="inputs are in_0, in_1, … or in_K_J for input J of sample K",
-        )
+        hint = "inputs are in_0, in_1, … or in_K_J for input J of sample K"
+        raise InputError(f"the array {name!r} looks like an input, and is none", hint=hint)
     return False
 
 
@@ -385,10 +381,8 @@ def random_inputs(
 
 def _random(random: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...], limit: int | None) -> Array:
     if len(shape) > MAX_RANK or math.prod(shape) > MAX_ELEMENTS:
-        raise InputError(
-            f"an input of rank {len(shape)} and {math.prod(shape):.3g} elements is too large",
-            hint=f"the rank may be {MAX_RANK}, and memory must hold it",
-        )
+        hint = f"the rank may be {MAX_RANK}, and memory must hold it"
+        raise InputError(f"an input of rank {len(shape)} and {math.prod(shape):.3g} elements is too large", hint=hint)
     if dtype.kind == "b":
         return random.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "iu" and (dtype.itemsize > 2 or limit is not None):

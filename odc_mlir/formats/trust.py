@@ -71,11 +71,8 @@ def read_code(files: PackageFiles, file: str, *, consent: bool, cache: Path | No
     if consent or (step is not None and not files.manifest.is_connected and _is_trusted(files, step, cache)):
         return data
     reason = "belongs to several models" if files.manifest.is_connected else "was not compiled on this machine"
-    raise PackageError(
-        f"the code {reason}, so it does not run without consent",
-        location=files.location,
-        hint="compile the model here, or consent with --trust-code or trust_code=True",
-    )
+    hint = "compile the model here, or consent with --trust-code or trust_code=True"
+    raise PackageError(f"the code {reason}, so it does not run without consent", location=files.location, hint=hint)
 
 
 def distrust(files: PackageFiles, *, consent: bool = False, cache: Path | None = None) -> str | None:

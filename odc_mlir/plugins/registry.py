@@ -92,10 +92,8 @@ def find(target: str, directory: str | os.PathLike[str] | None = None) -> Plugin
                 return plugin
         names = ", ".join(sorted({plugin.target for plugin in known}))
         searched.append(f"{where} ({names or 'no plugin'})")
-    raise OptionError(
-        f"there is no codegen plugin {target!r}",
-        hint=f"searched: {'; '.join(searched)}; install one, or name its folder in {PATH_VARIABLE}",
-    )
+    hint = f"searched: {'; '.join(searched)}; install one, or name its folder in {PATH_VARIABLE}"
+    raise OptionError(f"there is no codegen plugin {target!r}", hint=hint)
 
 
 def available(directory: str | os.PathLike[str] | None = None) -> list[PluginSource]:

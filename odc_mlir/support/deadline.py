@@ -29,10 +29,8 @@ class Deadline:
     def check(self) -> None:
         """Raise TimeLimitError after the deadline."""
         if time.monotonic() > self._end:
-            raise TimeLimitError(
-                f"compiling takes longer than the time limit of {self.seconds:g} s",
-                hint="raise the time limit, or prefer compile-time; nothing was written",
-            )
+            hint = "raise the time limit, or prefer compile-time; nothing was written"
+            raise TimeLimitError(f"compiling takes longer than the time limit of {self.seconds:g} s", hint=hint)
 
 
 def checkpoint(context: Context) -> None:

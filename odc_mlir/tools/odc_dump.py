@@ -90,10 +90,8 @@ def describe(path: str) -> Document:
         return known | describe_records(path)
     if is_minmax(head):
         return known | describe_minmax(file.read_bytes(), path)
-    raise ModelError(
-        f"{path} is of an unknown kind: it starts with {head!r}",
-        hint="odc-dump shows Circle and TFLite models, .npu programs, .cpu files, nnpackages and records of ranges",
-    )
+    hint = "odc-dump shows Circle and TFLite models, .npu programs, .cpu files, nnpackages and records of ranges"
+    raise ModelError(f"{path} is of an unknown kind: it starts with {head!r}", hint=hint)
 
 
 def _model(source: str | bytes) -> Document:

@@ -145,10 +145,8 @@ class _GraphBuilder:
     def graph(self, model: Model, subgraph: int) -> Graph:
         """Build the graph of ``subgraph``, and of everything that it calls."""
         if model.unknown:
-            raise UnsupportedError(
-                f"the model uses parts of a newer schema: {', '.join(model.unknown[:3])}",
-                hint="it can be inspected, but neither run nor written",
-            )
+            hint = "it can be inspected, but neither run nor written"
+            raise UnsupportedError(f"the model uses parts of a newer schema: {', '.join(model.unknown[:3])}", hint=hint)
         if not 0 <= subgraph < len(model.subgraphs):
             raise ModelError(f"there is no subgraph {subgraph}, the model has {len(model.subgraphs)}")
         waiting = [subgraph]

@@ -159,10 +159,8 @@ def check_varied(labels: Array) -> None:
     check_finite(labels)
     if len(labels) > 1 and (labels == labels[0]).all():
         first = labels[0].item() if labels[0].ndim == 0 else "the same array"
-        raise InputError(
-            f"all {len(labels)} labels are {first}, which cannot measure accuracy",
-            hint="give samples of several classes, or no labels",
-        )
+        hint = "give samples of several classes, or no labels"
+        raise InputError(f"all {len(labels)} labels are {first}, which cannot measure accuracy", hint=hint)
 
 
 def check_finite(labels: Array) -> None:
@@ -293,10 +291,8 @@ def check_class_numbers(outputs: Sequence[Array], labels: Array) -> None:
         return
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
-        raise InputError(
-            f"labels are {low} to {high}, the model's {classes} classes 0 to {classes - 1}",
-            hint="number classes from 0, like the outputs",
-        )
+        hint = "number classes from 0, like the outputs"
+        raise InputError(f"labels are {low} to {high}, the model's {classes} classes 0 to {classes - 1}", hint=hint)
 
 
 def _classes_of(outputs: Sequence[Array]) -> int | None:

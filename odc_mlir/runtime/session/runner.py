@@ -239,11 +239,8 @@ class Runner:
         """Return an output of the last run; raise SessionError if it was not kept."""
         port = port_at(self._loader.outputs, index, "output")
         if index not in self._out_buffers and INTERNAL_OUTPUTS not in self._loader.prepare_configs:
-            raise SessionError(
-                "the output has no buffer",
-                tensor=port.info.name,
-                hint=f"set one with set_output, or set_prepare_config({INTERNAL_OUTPUTS!r}) before prepare",
-            )
+            hint = f"set one with set_output, or set_prepare_config({INTERNAL_OUTPUTS!r}) before prepare"
+            raise SessionError("the output has no buffer", tensor=port.info.name, hint=hint)
         return self._results[index]
 
     @property
