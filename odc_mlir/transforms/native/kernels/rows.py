@@ -147,6 +147,32 @@ def l2_normalize_reals(w: Loops, helpers: Helpers) -> None:
     _each_row(w, "depth", body)
 
 
+@kernel(input=REALS, gamma=REALS, output=REALS, rows=INDEX, depth=INDEX, share=f64, epsilon=f64)
+def rms_normalize_reals(w: Loops, helpers: Helpers) -> None:
+    """Rows divided by the root of ``share`` of their sum of squares plus ``epsilon``, times ``gamma``, in double."""
+    share, epsilon = w.broadcast(w["share"], 1), w.broadcast(w["epsilon"], 1)
+
+    def wide(value: SSAValue, count: int) -> SSAValue:
+        return w.emit(arith.ExtFOp(value, lanes(count, f64)))
+
+    def body(row: _Row) -> None:
+        def add(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            x = wide(row.load(k, 1), 1)
+            return [w.fused(x, x, state[0])]
+
+        total = w.loop(0, row.length, 1, add, [w.constant(0.0, lanes(1, f64))])[0]
+        root = w.function("sqrt", w.fused(total, share, epsilon))
+        inverse = w.div(w.constant(1.0, lanes(1, f64)), root)
+
+        def give(k: SSAValue, count: int) -> SSAValue:
+            factor = w.mul(wide(w.load_lanes(w["gamma"], k, count), count), w.broadcast(inverse, count))
+            return w.emit(arith.TruncFOp(w.mul(wide(row.load(k, count), count), factor), lanes(count, f32)))
+
+        row.each(give)
+
+    _each_row(w, "depth", body)
+
+
 def _code_softmax(
     w: Loops,
     code: Callable[[SSAValue], SSAValue],

@@ -310,6 +310,27 @@ class LowerL2NormalizationToKernels(KernelPattern):
         return _by_rows(node, "l2_normalize_reals", "depth", least=_LEAST_NORM)
 
 
+class LowerRmsNormToKernels(KernelPattern):
+    """RMS_NORM of float32."""
+
+    operators = ("RMS_NORM",)
+
+    applies = staticmethod(has_float_result)
+
+    @classmethod
+    def plan(cls, node: Node) -> EmitCalls:
+        x, gamma, out = node.operand(0), node.operand(1), node.results[0]
+        depth = x.static_shape[-1]
+        if (x.dtype, gamma.dtype, count(gamma)) != ("float32", "float32", depth):
+            raise refusal(node, f"{x.dtype} with {count(gamma)} factors of {gamma.dtype} has no native kernel")
+        numbers = {"rows": count(x) // depth, "depth": depth, "share": 1 / depth, "epsilon": option(node, "epsilon")}
+        return lambda segment: segment.call(
+            "rms_normalize_reals",
+            {},
+            **{"input": segment.operand(0), "gamma": segment.operand(1), "output": out, **numbers},
+        )
+
+
 def _by_rows(node: Node, kernel: str, size: str, **arguments: Argument) -> EmitCalls:
     """Plan a kernel on rows along the last axis; ``size``: name of its parameter for their length."""
     x = node.operand(0)
