@@ -99,7 +99,10 @@ REDUCTIONS += [
     case("CUMSUM", [values(3, 4)], (3, 4), constants={1: ints(1)[0]}, exclusive=True, reverse=True),
     case("LOG_SOFTMAX", [values(3, 21)], (3, 21)),
     case("L2_NORMALIZATION", [values(3, 21)], (3, 21)),
-    case("RMS_NORM", [values(1, 3, 21), values(21)], (1, 3, 21), epsilon=1e-5),
+    *(
+        case("RMS_NORM", [values(1, 3, 21)], (1, 3, 21), constants={1: values(count)}, epsilon=1e-5)
+        for count in (1, 21)
+    ),
 ]
 IMAGES = [
     case("RESIZE_BILINEAR", [X], (2, 7, 9, 3), constants={1: ints(7, 9)}, half_pixel_centers=True),

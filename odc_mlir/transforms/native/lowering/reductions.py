@@ -311,7 +311,7 @@ class LowerL2NormalizationToKernels(KernelPattern):
 
 
 class LowerRmsNormToKernels(KernelPattern):
-    """RMS_NORM of float32."""
+    """RMS_NORM of float32 along the last axis, with a constant gamma."""
 
     operators = ("RMS_NORM",)
 
@@ -319,16 +319,11 @@ class LowerRmsNormToKernels(KernelPattern):
 
     @classmethod
     def plan(cls, node: Node) -> EmitCalls:
-        x, gamma, out = node.operand(0), node.operand(1), node.results[0]
-        depth = x.static_shape[-1]
-        if (x.dtype, gamma.dtype, count(gamma)) != ("float32", "float32", depth):
-            raise refusal(node, f"{x.dtype} with {count(gamma)} factors of {gamma.dtype} has no native kernel")
-        numbers = {"rows": count(x) // depth, "depth": depth, "share": 1 / depth, "epsilon": option(node, "epsilon")}
-        return lambda segment: segment.call(
-            "rms_normalize_reals",
-            {},
-            **{"input": segment.operand(0), "gamma": segment.operand(1), "output": out, **numbers},
-        )
+        gamma, depth = node.operand(1), node.operand(0).static_shape[-1]
+        if not gamma.is_const or gamma.dtype != "float32":
+            raise refusal(node, f"a computed gamma or one of {gamma.dtype} has no native kernel")
+        numbers = {"share": 1 / depth, "epsilon": float(option(node, "epsilon"))}
+        return _by_rows(node, "rms_normalize_reals", "depth", gamma=np.resize(gamma.array(), depth), **numbers)
 
 
 def _by_rows(node: Node, kernel: str, size: str, **arguments: Argument) -> EmitCalls:
