@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from odc_mlir.errors import OdcError, OptionError, TargetError, did_you_mean
+from odc_mlir.errors import OdcError, OptionError, TargetError, UnsupportedError, did_you_mean
+from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, Quantization, SubGraph, Tensor
 from odc_mlir.ops.spec import Node
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.foreign import Answer, call, load, probe, texts
@@ -89,6 +90,35 @@ class SegmentModel:
 
     name: str
     model: bytes
+
+
+def operator_model(node: Node) -> Model:
+    """Return a model of one operator, for tools that judge models; its inputs are the operands that are not constant.
+
+    Raises ModelError for unknown dimensions, UnsupportedError for control flow and constants in blocks.
+    """
+    graph, buffers, places = SubGraph("main"), [EMPTY], []
+    for info in (*node.operands, *node.results):
+        places.append(LEFT_OUT if info is None else len(graph.tensors))
+        if info is None:
+            continue
+        if node.callees or info.blockwise is not None or info.foreign_quant:
+            raise UnsupportedError(f"{node.spec.name} cannot be a model of its own")
+        quant = None
+        if (found := info.quant) is not None:
+            scales, zero_points = np.array(found.scales, np.float32), np.array(found.zero_points, np.int64)
+            quant = Quantization(scales, zero_points, found.axis)
+        shape, place = info.static_shape, 0 if info.data is None else len(buffers)
+        buffers += [] if info.data is None else [info.data]
+        graph.tensors.append(Tensor(f"t{len(graph.tensors)}", info.dtype, shape, None, place, quant))
+        graph.tensors[-1].sparsity = info.sparsity
+    given, made = tuple(places[: len(node.operands)]), tuple(places[len(node.operands) :])
+    graph.inputs = tuple(i for i in given if i != LEFT_OUT and graph.tensors[i].buffer == 0)
+    graph.outputs = made
+    record = {"custom_code": node.custom_code, "custom_options": memoryview(node.custom_options)}
+    fields: dict[str, Any] = {"options_type": node.spec.options, "options": dict(node.options), **record}
+    graph.operators.append(Operator(node.spec.name, node.version, inputs=given, outputs=made, **fields))
+    return Model(subgraphs=[graph], buffers=buffers)
 
 
 def rules_reason(rules: Rules, node: Node, target: str) -> str | None:

@@ -138,7 +138,7 @@ FAULTS = [
     ("raise@compiling", THE_MODEL[:1], "RuntimeError: a bug"),
     ("refuse@compiling", (Level.QUANTIZED,), "the plugin refuses the model: too odd"),
     ("inaccurate@quantized", (Level.DIRECT,), r"the quantised model failed: mpeir 0.5"),
-    ("slower@compiled", (Level.ORIGINAL,), r"it takes 9.0 us of processor time here, the original model 3.0 us"),
+    ("slower@compiled", (Level.ORIGINAL,), r"it takes 9.0 us here, the original model 3.0 us"),
     ("full@committing", THE_MODEL[:1], "No space left on device"),
     ("raise@quantizing", (Level.DIRECT,), "RuntimeError: a bug"),
 ]

@@ -120,7 +120,8 @@ class Aim:
     ``takes_floats``: the target runs float models; ``takes_codes``: it runs quantised ones. ``is_measured``: compiled
     code must be faster than host kernels, which cannot be measured for simulated or absent hardware. ``facts``
     distinguish targets in the cache: the plugin, its version and files, and the machine. ``twin``: the facts of the
-    native code that answers instead of a simulator; empty without a simulator or code generator. ``passed_over``:
+    native code that answers instead of a simulator; empty without a simulator or code generator. ``competitor``: those
+    of the native code that the target's code of a float model must beat, since the user chose neither. ``passed_over``:
     problems with better hardware, for the status. ``others``: further targets, if nothing can be built for this one.
     """
 
@@ -134,11 +135,12 @@ class Aim:
     passed_over: tuple[str, ...] = ()
     twin: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    competitor: tuple[str, ...] = ()
 
     @property
     def key_facts(self) -> tuple[str, ...]:
         """All facts that determine the compiled code."""
-        return (*self.facts, *self.twin)
+        return (*self.facts, *self.twin, *self.competitor)
 
 
 def aim_at(name: str, model: ModelFile | None = None) -> Aim:
@@ -172,7 +174,10 @@ def aim_at_best(names: Sequence[str], model: ModelFile | None) -> Aim:
             chosen = choose(name)
             reason = _why_nothing_runs(chosen, model) if len(names) > 1 else None
             if reason is None or first is None:
-                found = replace(_aim(name, chosen), passed_over=tuple(notes), others=tuple(names[index + 1 :]))
+                others = tuple(names[index + 1 :])
+                found = replace(_aim(name, chosen), passed_over=tuple(notes), others=others)
+                if HERE in others and found.is_measured:
+                    found = replace(found, competitor=_facts(choose(HERE)))
         except OdcError as error:
             notes.append(f"{name} is not compiled for: {error.message}")
             continue
@@ -238,18 +243,17 @@ def judge_model(target: TargetDescription, question: Answer) -> Answer:
     nodes = [item.node for item in graph.nodes]
     has_fixed_types = target.scheme is None or is_quantized(graph)
     has_fixed_shapes = all(info.shape is not None and None not in info.shape for info in graph.input_infos())
-    if not isinstance(rules, RuleTable):
-        return {"reason": None}
-    if not any(node.spec.name in rules.operators for node in nodes):
+    if isinstance(rules, RuleTable) and not any(node.spec.name in rules.operators for node in nodes):
         kinds = ", ".join(sorted({node.spec.name for node in nodes}))
         return {"reason": f"it has none of the model's operators, {kinds}"}
     if not (has_fixed_types and has_fixed_shapes):
         return {"reason": None}
-    found = [(node, rules_reason(rules, node, target.name)) for node in nodes]
-    if any(reason is None for _, reason in found):
-        return {"reason": None}
-    first = "; ".join(f"{node.spec.name}: {reason}" for node, reason in found[:_MOST_REASONS])
-    return {"reason": f"it runs none of the model's operators: {first}"}
+    found: list[str] = []
+    for node in nodes:
+        if (reason := rules_reason(rules, node, target.name)) is None:
+            return {"reason": None}  # rules may be slow: they may ask tools of the vendor
+        found.append(f"{node.spec.name}: {reason}")
+    return {"reason": f"it runs none of the model's operators: {'; '.join(found[:_MOST_REASONS])}"}
 
 
 def target_facts(plugin: str, identity: Sequence[str]) -> list[str]:

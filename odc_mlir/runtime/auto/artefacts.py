@@ -144,8 +144,8 @@ class JobResult:
 
     ``kind``, one of KINDS, classifies the reason; with a level, the reason explains why no better one was reached.
     ``budget``: the limits of the process, and the number of ``runs`` whose records were not enough. ``attempts``:
-    consecutive temporary failures, the last one at ``failed_at``, in seconds since the epoch. ``latency_us``: processor
-    time of a run by level. ``twin``: name of a file of native code that may answer instead of a simulator.
+    consecutive temporary failures, the last one at ``failed_at``, in seconds since the epoch. ``latency_us``: time of
+    a run by level or plugin. ``twin``: name of a file of native code that may answer instead of a simulator.
     """
 
     level: str | None

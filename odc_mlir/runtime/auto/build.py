@@ -30,11 +30,12 @@ from odc_mlir.formats.samples import is_finite
 from odc_mlir.ops.spec import Array, numpy_dtype
 from odc_mlir.process_limits import one_blas_thread
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
-from odc_mlir.runtime.auto.settings import Level
 from odc_mlir.runtime.auto.watch import normal_shares, spread
+from odc_mlir.runtime.devices.base import DirectProgram
 from odc_mlir.runtime.execution.binding import fits
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.execution.units import SpecializedGraph, is_static
 from odc_mlir.runtime.package import Package
 
@@ -270,31 +271,38 @@ def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
 
 
 def side_by_side(executors: Sequence[Executor], inputs: Sequence[Array]) -> list[list[float]]:
-    """Return the processor times of one run of each executor by round, in microseconds; they take turns."""
+    """Return the times of one run of each executor by round, in microseconds; they take turns.
+
+    It is the processor time of this thread, or the time of the clock if a driver runs a part: it may wait for hardware.
+    """
+    units = [unit for item in executors if isinstance(item, PlanExecutor) for unit in item.segments]
+    is_driven = any(unit.program is not None and not isinstance(unit.program, DirectProgram) for unit in units)
+    # The processor time of a process has no resolution under a limit of processor time.
+    clock = time.perf_counter if is_driven else time.thread_time
     runs = [partial(executor.run, inputs) for executor in executors]
     with one_blas_thread():  # only this thread's time is counted
         for run in runs:  # preparation is not measured
             run()
-        counts = [max(1, int(_RUN_SECONDS / max(1e-7, _timed(run, 1)))) for run in runs]
+        counts = [max(1, int(_RUN_SECONDS / max(1e-7, _timed(run, 1, clock)))) for run in runs]
         taken: list[list[float]] = [[] for _ in runs]
         deadline = time.monotonic() + _SECONDS
         for number in range(_MOST_ROUNDS):
             if number >= _FEWEST_ROUNDS and time.monotonic() > deadline:
                 break
             for place in range(len(runs))[:: -1 if number % 2 else 1]:
-                taken[place].append(1e6 * _timed(runs[place], counts[place]))
+                taken[place].append(1e6 * _timed(runs[place], counts[place], clock))
     return taken
 
 
-def _timed(run: Callable[[], object], count: int) -> float:
-    """Return the mean time by the thread's clock; the process's has no resolution under a limit of processor time."""
-    start = time.thread_time()
+def _timed(run: Callable[[], object], count: int, clock: Callable[[], float]) -> float:
+    """Return the mean time of a run by ``clock``."""
+    start = clock()
     for _ in range(count):
         run()
-    return (time.thread_time() - start) / count
+    return (clock() - start) / count
 
 
-def gained(models: Mapping[Level, Path], shapes: Shapes, inputs: Sequence[Array] | None = None) -> Gain:
+def gained(models: Mapping[str, Path], shapes: Shapes, inputs: Sequence[Array] | None = None) -> Gain:
     """Measure the time of a run on ``inputs`` (None: zeros) of two models or packages side by side."""
     executors = [_opened(path) for path in models.values()]
     for executor in executors:

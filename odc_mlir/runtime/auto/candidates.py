@@ -19,13 +19,11 @@ from odc_mlir.runtime.auto.aim import ExecutorOptions
 from odc_mlir.runtime.auto.artefacts import Artefact
 from odc_mlir.runtime.auto.settings import Fallback, Level
 from odc_mlir.runtime.devices import open_device
+from odc_mlir.runtime.devices.base import tolerance_of
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.package import Package
-
-# Share of the largest value: covers other orders of summation in float32, and is far less than one code of 8 bits.
-_TOLERANCE = 1e-4
 
 
 @dataclass(slots=True, eq=False)
@@ -164,12 +162,13 @@ def _compiled(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCan
         raise UnsupportedError("the package has no plan", location=str(path))
     limits: dict[str, Any] = {"resize": True, "max_bytes": options.max_bytes}
     executor = package.executor("npu", context=options.context(), threads=options.threads, **limits)
-    if isinstance(executor, PlanExecutor) and not any(unit.failure is None for unit in executor.segments):
+    units = executor.segments if isinstance(executor, PlanExecutor) else ()
+    if isinstance(executor, PlanExecutor) and not any(unit.failure is None for unit in units):
         reasons = "; ".join(dict.fromkeys(executor.fallbacks.values())) or "nothing in it is for the device"
         raise UnsupportedError(reasons, location=str(path))
     twin = HostExecutor(executor.graph, context=options.context(), **limits)
     device = open_device(package.plan.extension)
-    tolerance = 0.0 if device.simulated else _TOLERANCE
+    tolerance = 0.0 if device.simulated else max((tolerance_of(unit.program) for unit in units), default=0.0)
     return ExecutorCandidate(level, executor, twin, verified=False, tolerance=tolerance, simulated=device.simulated)
 
 

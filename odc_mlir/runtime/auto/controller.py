@@ -482,6 +482,7 @@ class AutoCompiler:
             machine=self._aim.machine,
             target=list(self._aim.facts),
             twin=self._aim.twin[0] if self._aim.twin else None,
+            competitor=self._aim.competitor[0] if is_direct and self._aim.competitor else None,
             scheme=settings.scheme,
             metric=settings.metric,
             limit=settings.limit,

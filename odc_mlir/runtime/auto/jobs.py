@@ -80,8 +80,8 @@ class Job:
     target. ``runs``: number of recorded runs; from ``patience_runs`` runs on, records that hardly vary are accepted (0:
     always). ``verdict``: of a model that is quantised already. ``direct``: compile the float model. ``rival``: the
     active package (None: host kernels run the model); with ``must_be_faster``, the result must be faster here.
-    ``twin``: plugin for native code of the same model, which answers instead of a simulator, or None. ``processes``:
-    limit on compile processes at once.
+    ``twin``: plugin for native code of the same model, which answers instead of a simulator, or None. ``competitor``:
+    plugin whose code of the same model must be slower, or None. ``processes``: limit on compile processes at once.
     """
 
     key: str
@@ -111,6 +111,7 @@ class Job:
     rival: str | None = None
     must_be_faster: bool = False
     twin: str | None = None
+    competitor: str | None = None
     processes: int = 1
 
     @property

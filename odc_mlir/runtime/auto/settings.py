@@ -56,7 +56,7 @@ class AutoStatus:
 
     ``serving`` computed the last answer, or will compute the first. ``progress`` is from 0 to 1. ``reason`` explains
     the phase, if necessary. ``shapes``: input shapes of this status. ``notes``: other facts, such as ignored settings.
-    ``watch``: facts of the watch of an active result; see watch.py. ``latency_us``: processor time of a run by level,
+    ``watch``: facts of the watch of an active result; see watch.py. ``latency_us``: time of a run by level or plugin,
     measured here side by side. ``cycles``: cycles of a run on simulated hardware that does not answer.
     """
 

@@ -167,28 +167,33 @@ class Worker:
             compiled = self._compile(source, work)
         self.announce(Milestone.COMPILED)
         if job.twin is not None:
-            result.twin = self._compile_twin(source, work, job.twin)
+            result.twin = self._compile_other(source, work, job.twin)
+            if result.twin is None:
+                result.notes[-1] = f"host kernels run in place of the simulator: {result.notes[-1]}"
         level = Level.DIRECT if job.direct else Level.COMPILED
         if job.must_be_faster:
             result.stage = "measure"
-            self._measure(level, compiled)
+            self._measure(level, compiled, source, work)
             self.announce(Milestone.MEASURED)
         result.compiled, result.level, result.stage = compiled.name, str(level), None
 
-    def _measure(self, level: Level, compiled: Path) -> None:
-        """Raise SlowerError unless the compiled model is significantly faster than the active executor."""
+    def _measure(self, level: Level, compiled: Path, source: Path, work: Path) -> None:
+        """Raise SlowerError unless the compiled model is faster than the active executor and than the competitor."""
         job, result = self.job, self.result
         shapes = tuple(map(tuple, job.shapes))
-        rival = Level.ORIGINAL if job.rival is None else Level.DIRECT
+        rivals = {"original" if job.rival is None else "direct": Path(job.rival or job.model)}
+        if job.competitor is not None and (made := self._compile_other(source, work, job.competitor)) is not None:
+            rivals[job.competitor] = work / made
         inputs = build.recorded_inputs(Path(job.records), shapes)
-        models = {rival: Path(job.rival or job.model), level: compiled}
-        found = build.gained(models, shapes, inputs[-1] if inputs else None)
-        result.latency_us = {str(rival): round(found.before, 2), str(level): round(found.after, 2)}
-        if not found.is_sure:
-            text = f"it takes {found.after:.1f} us of processor time here, the {rival} model {found.before:.1f} us"
-            if found.after < found.before:
-                text += f": that gain may be chance, or is less than {LEAST_GAIN:.0%}"
-            raise SlowerError(text, stage="measure")
+        for rival, path in rivals.items():
+            found = build.gained({rival: path, level: compiled}, shapes, inputs[-1] if inputs else None)
+            result.latency_us |= {rival: round(found.before, 2), str(level): round(found.after, 2)}
+            if not found.is_sure:
+                name = f"the code of {rival}" if rival == job.competitor else f"the {rival} model"
+                text = f"it takes {found.after:.1f} us here, {name} {found.before:.1f} us"
+                if found.after < found.before:
+                    text += f": that gain may be chance, or is less than {LEAST_GAIN:.0%}"
+                raise SlowerError(text, stage="measure")
 
     def _quantize(self, output: Path) -> None:
         job, result = self.job, self.result
@@ -241,14 +246,14 @@ class Worker:
             source, job.plugin, made, preference=job.preference, target_options=machine, limits=limits
         )
 
-    def _compile_twin(self, source: Path, work: Path, plugin: str) -> str | None:
-        """Compile native code that may run instead of the simulator; without it, host kernels run."""
+    def _compile_other(self, source: Path, work: Path, plugin: str) -> str | None:
+        """Compile the same model by another plugin and return the file's name; None with a note if that fails."""
         made = work / f"{artefacts.TWIN_STEM}.{extension_of(plugin)}"
         limits = Limits(max(0.1, self._deadline - time.monotonic()) / 2, self.job.memory_bytes)
         try:
             return codegen.generate(source, plugin, made, preference=self.job.preference, limits=limits).name
         except errors.OdcError as error:
-            self.result.notes.append(f"host kernels run in place of the simulator: {error}")
+            self.result.notes.append(str(error))
             return None
 
     def _commit(self, work: Path) -> None:

@@ -129,6 +129,15 @@ class Device(Protocol):
         """Check and load a binary; raise OdcError if it is damaged or for another machine."""
 
 
+def tolerance_of(program: object) -> float:
+    """Return the allowed difference of float results from host kernels, as a share of the largest value.
+
+    It covers other orders of summation in float32, and is far less than one code of 8 bits. The attribute ``tolerance``
+    of a program raises it, for machines whose name asks for a lower precision.
+    """
+    return min(float(getattr(program, "tolerance", 1e-4)), 0.1)
+
+
 def runs_code(device: Device) -> bool:
     """Return whether binaries of ``device`` are machine code for this process: then they need trust to be loaded."""
     return bool(getattr(device, "runs_code", False))

@@ -245,7 +245,7 @@ def test_sessions_compile_for_it(tmp_path: Path) -> None:
             assert session.wait_for_auto_compilation(60)
         status = session.odc_status
         if status.target == "cpu":  # numpy is no accelerator: it may well be slower, which is then told
-            assert [note for note in status.notes if "mya is not compiled for: " in note and "processor time" in note]
+            assert [note for note in status.notes if "mya is not compiled for: it takes " in note]
         else:
             assert (status.target, status.phase, status.serving) == ("mya", Phase.ACTIVE, Level.DIRECT)
         np.testing.assert_allclose(session.infer([sample()])[0], expected, rtol=1e-5)
@@ -291,6 +291,12 @@ def test_hardware_that_runs_nothing_of_a_model_is_passed_over(
         status = session.odc_status
         assert status.target == target
         assert [why in note for note in status.notes] == ([] if why is None else [True])  # type: ignore[operator]
+
+
+def test_native_code_competes_with_a_target_that_nobody_chose() -> None:
+    assert aim_at("auto").competitor[0] == "cpu-gen"
+    assert aim_at("mya").competitor == ()
+    assert set(aim_at("auto").competitor) <= set(aim_at("auto").key_facts)
 
 
 def test_what_is_not_known_of_a_model_is_no_reason_and_broken_rules_are(installed: Path, tmp_path: Path) -> None:

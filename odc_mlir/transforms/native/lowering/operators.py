@@ -31,7 +31,6 @@ PATTERNS: tuple[type[KernelPattern], ...] = (
     reductions.LowerSoftmaxToKernels,
     reductions.LowerLogSoftmaxToKernels,
     reductions.LowerL2NormalizationToKernels,
-    reductions.LowerRmsNormToKernels,
     recurrent.LowerSequenceLstmToKernels,
     moves.LowerViewToKernels,
     moves.LowerConcatenationToKernels,
@@ -40,7 +39,6 @@ PATTERNS: tuple[type[KernelPattern], ...] = (
     moves.LowerMoveIntoZerosToKernels,
     moves.LowerPadToKernels,
     moves.LowerGatherToKernels,
-    moves.LowerDynamicUpdateSliceToKernels,
     moves.LowerFillToKernels,
 )
 """For an operator with several patterns, the first one that matches is used."""

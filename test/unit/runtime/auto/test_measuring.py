@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from odc_mlir.runtime.auto.build import LEAST_GAIN, gain, side_by_side
+from odc_mlir.runtime.execution.plan import PlanExecutor
 
 # Under a limit of processor time the system counts a process's in ticks of milliseconds, in which nothing is seen here.
 UNDER_A_LIMIT = """
@@ -78,3 +81,19 @@ def test_who_runs_first_changes_from_round_to_round() -> None:
     order = [number for before, number in zip([0, *ran], ran, strict=False) if before != number]
     assert len(one) == len(two) >= 6
     assert len(order) < len(ran) / 1.2, "the last of a round is the first of the next"
+
+
+@pytest.mark.parametrize("is_driven", [True, False])
+def test_time_that_a_driver_waits_counts(is_driven: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Program:
+        def step(self, reads: object, writes: object) -> None: ...
+        def run(self, inputs: object) -> None: ...
+
+        inputs = outputs = ()
+
+    executor = PlanExecutor.__new__(PlanExecutor)
+    monkeypatch.setattr(PlanExecutor, "run", lambda *_: time.sleep(0.003))
+    unit = SimpleNamespace(program=SimpleNamespace() if is_driven else Program())
+    monkeypatch.setattr(PlanExecutor, "segments", (unit,))
+    (taken,) = side_by_side([executor], [])
+    assert (min(taken) >= 3000) is is_driven

@@ -179,6 +179,46 @@ def test_recorded_inputs_are_samples_to_check_on(tmp_path: Path) -> None:
         assert made.verdict["samples"]["made_up"] is (not given)
 
 
+@pytest.mark.parametrize(("native_us", "level"), [(9.0, "direct"), (4.0, None)])
+def test_code_for_a_plugin_must_beat_the_native_code_of_the_model(
+    native_us: float, level: str | None, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gained(models: dict[str, Path], *_: Any) -> build.Gain:
+        assert all(path.exists() for path in models.values())
+        before = {"original": 20.0, "cpu-gen": native_us}[next(iter(models))]
+        return build.Gain(before, 5.0, 0.1 if before > 5 else -0.1)
+
+    monkeypatch.setattr(build, "gained", gained)
+    monkeypatch.setattr("odc_mlir.plugins.codegen.generate", lambda source, plugin, made, **_: copy(source, made))
+    job = replace(job, direct=True, must_be_faster=True, competitor="cpu-gen")
+    Worker(job, lambda *_, **__: None).run()
+    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    assert found is not None
+    assert found.result.level == level
+    assert found.result.latency_us == {"original": 20.0, "cpu-gen": native_us, "direct": 5.0}
+    assert level or found.result.reason == "it takes 5.0 us here, the code of cpu-gen 4.0 us"
+
+
+def test_a_competitor_that_cannot_be_compiled_is_no_rival(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def generate(source: Path, plugin: str, made: Path, **_: Any) -> Path:
+        if plugin == "cpu-gen":
+            raise CompileError("no code generator")
+        return copy(source, made)
+
+    monkeypatch.setattr(build, "gained", lambda *_: build.Gain(20.0, 5.0, 0.1))
+    monkeypatch.setattr("odc_mlir.plugins.codegen.generate", generate)
+    job = replace(job, direct=True, must_be_faster=True, competitor="cpu-gen")
+    Worker(job, lambda *_, **__: None).run()
+    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    assert found is not None
+    assert (found.result.level, found.result.notes) == ("direct", ["no code generator"])
+
+
+def copy(source: Path, made: Path) -> Path:
+    made.write_bytes(Path(source).read_bytes())
+    return made
+
+
 def test_of_the_files_of_a_job_those_that_its_result_names_are_kept(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     def generate(source: Path, plugin: str, made: Path, **_: object) -> Path:
         made.write_bytes(b"code")
