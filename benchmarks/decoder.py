@@ -1,10 +1,14 @@
 """Cost of a token of a whole language model with random weights, in int4, whose caches are states of the NPU.
 
     python benchmarks/decoder.py [--width 288] [--hidden 768] [--vocabulary 32000] [--context 256] [--layers 6]
-                                 [--heads 6] [--memory flash sram] [--tokens 8]
+                                 [--heads 6] [--memory flash sram] [--tokens 8] [--eager]
 
 A step reads a token, its position, a mask and the row of the caches that it replaces. The status is 1 if a token or a
 state differs from the host's.
+
+``--eager`` compares native code of the float model with the same function in PyTorch, eagerly and on one thread: CPU
+time of a step, in alternation, the median of nine rounds. The status is 1 if answers differ or native code takes more
+than 0.3 of PyTorch's time.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +28,7 @@ from odc_mlir.runtime import Session
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test"))
 from helpers.models import ModelBuilder
 
+MOST_OF_EAGER = 0.3  # of PyTorch's CPU time
 HIDDEN = -1e4  # of the mask, where a query may not look
 Array = np.ndarray[Any, Any]
 
@@ -143,6 +149,79 @@ def differing(package: odc_mlir.Package, decoder: Decoder, tokens: int) -> int:
         return found + sum(not np.array_equal(value, states[name]) for name, value in host.get_state().items())
 
 
+def eager(decoder: Decoder, torch: Any) -> Callable[..., list[Any]]:
+    """Return the step in PyTorch, on tensors with the order of the model's inputs."""
+    size, functional = decoder.size, torch.nn.functional
+    weights = {
+        each.name: torch.frombuffer(bytearray(decoder.builder.model.buffers[each.buffer]), dtype=torch.float32).reshape(
+            each.shape
+        )
+        for each in decoder.builder.subgraph.tensors
+        if each.buffer and each.dtype == "float32"
+    }
+
+    def dense(name: str, x: Any) -> Any:
+        return functional.linear(x, weights[f"{name}/w"])
+
+    def norm(name: str, x: Any) -> Any:
+        return functional.rms_norm(x, (size.width,), weights[f"{name}/gamma"], 1e-5)
+
+    def step(token: Any, position: Any, mask: Any, row: Any, *caches: Any) -> list[Any]:
+        x, kept = functional.embedding(token, weights["embedding/w"]), list(caches)
+        cos, sin = (weights[f"{name}/table"][position][:, None] for name in ("cos", "sin"))
+        for layer in range(size.layers):
+            name = f"layer{layer}"
+            normal = norm(f"{name}/norm1", x)
+            q, k, v = (dense(f"{name}/{part}", normal).view(1, size.heads, 1, -1) for part in "qkv")
+            q, k = (part * cos + torch.cat([-part.chunk(2, -1)[1], part.chunk(2, -1)[0]], -1) * sin for part in (q, k))
+            for at, new in ((2 * layer, k), (2 * layer + 1, v)):
+                kept[at] = kept[at].index_copy(2, position, new)
+            scores = torch.matmul(q, kept[2 * layer].transpose(2, 3)) * decoder.each**-0.5 + mask
+            mixed = torch.matmul(torch.softmax(scores, -1), kept[2 * layer + 1])
+            x = x + dense(f"{name}/out", mixed.reshape(1, 1, -1))
+            normal = norm(f"{name}/norm2", x)
+            inner = functional.silu(dense(f"{name}/gate", normal)) * dense(f"{name}/up", normal)
+            x = x + dense(f"{name}/down", inner)
+        return [dense("logits", norm("norm", x)), *kept]
+
+    return step
+
+
+def compared(decoder: Decoder, rounds: int = 9, steps: int = 5) -> float:
+    """Print the times of native code and of PyTorch; return their ratio, infinite for different answers."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    start, step = time.process_time(), eager(decoder, torch)
+    package = odc_mlir.compile(decoder.file, target="cpu")
+    seconds = time.process_time() - start
+    given = decoder.sample(decoder.size.context // 2)
+    tensors = [torch.from_numpy(np.ascontiguousarray(value)) for value in given]
+    tensors[0], tensors[1] = tensors[0].long(), tensors[1].long()
+    wanted = step(*tensors)
+    times: list[list[float]] = []
+    with Session(package, strict=True) as session:
+        found = session.infer(given)
+        for _ in range(rounds):
+            times.append([])
+            for run in (lambda: session.infer(given), lambda: step(*tensors)):
+                before = time.process_time()
+                for _ in range(steps):
+                    run()
+                times[-1].append((time.process_time() - before) / steps)
+    errors = [float(np.abs(a - b.numpy()).max() / max(1e-3, b.abs().max())) for a, b in zip(found, wanted, strict=True)]
+    native, reference = np.median(times, 0)
+    ratio = float(np.median([a / b for a, b in times]))
+    print(
+        f"native {package.report['segment_count']} segments, {package.report['host_op_count']} operators on the host, "
+        f"{1e6 * native:,.0f} us; PyTorch {1e6 * reference:,.0f} us; ratio {ratio:.2f}; largest error "
+        f"{max(errors):.1e}, compiled in {seconds:.1f} s CPU",
+        flush=True,
+    )
+    return ratio if max(errors) < 1e-3 else np.inf
+
+
 def main() -> int:
     """Measure and print; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -150,8 +229,11 @@ def main() -> int:
     for name, value in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--memory", nargs="+", choices=("flash", "sram"), default=["flash"])
+    parser.add_argument("--eager", action="store_true")
     arguments = parser.parse_args()
     decoder = Decoder(arguments)
+    if arguments.eager:
+        return int(compared(decoder) > MOST_OF_EAGER)
     samples = [decoder.sample(arguments.context * part // 8) for part in (1, 3, 5, 7)]
     coded = dict.fromkeys(decoder.pairs.values(), "quantized"), dict.fromkeys(decoder.pairs, "quantized")
     options: dict[str, Any] = {"scheme": "int8x4", "calibration": samples, "help": False, "states": decoder.pairs}

@@ -26,18 +26,16 @@ find_python() {
     return 1
 }
 
-install_python() {
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-        say "installing python3-venv"
-        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3 python3-venv; } >&2
-    else
-        return 1
-    fi
+# install_packages PACKAGE...: install packages of Debian; fail without the permission to do so.
+install_packages() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || return 1
+    say "installing $*"
+    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; } >&2
 }
 
 require_python() {
     find_python && return 0
-    install_python && find_python && return 0
+    install_packages python3 python3-venv && find_python && return 0
     if [ -n "$BASE_PYTHON" ]; then
         say "error: $BASE_PYTHON cannot make virtual environments; install its venv module (Debian, Ubuntu: apt install python3-venv)"
     else
@@ -72,11 +70,6 @@ ready_programs() {
     missing=
     command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || missing="chromium"
     command -v qemu-arm >/dev/null 2>&1 || missing="$missing qemu-user"
-    [ -n "$missing" ] || return 0
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-        say "installing $missing"
-        # shellcheck disable=SC2086
-        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } >&2 && return 0
-    fi
-    say "cannot install $missing here: the tests that need it are skipped"
+    # shellcheck disable=SC2086
+    [ -z "$missing" ] || install_packages $missing || say "cannot install $missing here: the tests that need it are skipped"
 }

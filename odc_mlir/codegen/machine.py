@@ -123,7 +123,13 @@ def for_triple(triple: str, name: str) -> CpuTarget:
     except RuntimeError:
         raise OptionError(f"LLVM knows no target {triple!r}", hint="use a triple such as thumbv7em-none-eabi") from None
     _check_cpu(triple, name)
-    target = replace(cpu.load("generic"), triple=triple, cpu=name)
+    # LLVM's code generators expect all four parts; without them, eabihf has no effect on the ABI.
+    parts, given = import_llvm().get_triple_parts(triple), triple.split("-")
+    if parts.Env != "unknown" and len(given) < 4:
+        triple = "-".join((given[0], parts.Vendor, parts.OS, given[-1]))
+    # Scheduling keeps more values alive, and a Cortex-M without MVE has too few registers: it would spill them.
+    tuning = ("-use-misched",) if re.match(r"thumbv\d+e?m\b", triple) else ()
+    target = replace(cpu.load("generic"), triple=triple, cpu=name, tuning=tuning)
     if str(target_machine(target).target_data).startswith("E"):
         hint = "use a little-endian triple such as thumbv7em-none-eabi"
         raise OptionError(f"{triple} is big-endian; native code supports little-endian processors only", hint=hint)
@@ -234,12 +240,6 @@ def emit_linkable(text: str, target: CpuTarget, entry: str) -> bytes:
     text = re.sub(r"^(define [^{\n]*?)( *\{)?$", r'\1 "no-builtins"\2', text, flags=re.MULTILINE)
     module, machine = _optimised(text, target, entry)
     return bytes(machine.emit_object(module))
-
-
-def emit_assembly(text: str, target: CpuTarget) -> str:
-    """Return the assembly text of :func:`emit_object`."""
-    module, machine = _optimised(text, target)
-    return str(machine.emit_assembly(module))
 
 
 def _optimised(text: str, target: CpuTarget, entry: str | None = None) -> tuple[Any, Any]:

@@ -77,6 +77,11 @@ MOVES = [
     case("TRANSPOSE", [values(2, 3, 2, 3, 2, 2)], (2, 2, 3, 2, 3, 2), constants={1: ints(5, 0, 3, 2, 1, 4)}),
     case("GATHER", [X], (2, 4, 2, 3), constants={1: ints(5, 0)}, axis=2),
     case("GATHER", [ints(5, 0, dtype="int64")], (2, 3), constants={0: values(7, 3)}, axis=0),
+    *(
+        case("DYNAMIC_UPDATE_SLICE", [X, values(2, 4, 2, 3, seed=1), ints(7, -9, place, 1)], X.shape)
+        for place in (-1, 1, 4, 1 << 30)
+    ),
+    case("DYNAMIC_UPDATE_SLICE", [ints(1, 2, 3), ints(4, 5, 6), ints(2)], (3,), dtype="int32"),
     case("GATHER", [values(2, 7, 9), ints([6, 1], [0, 0])], (2, 2, 2, 9), axis=1),
     case("CONCATENATION", [ints([1, 2], dtype="int64"), ints([3, 4], dtype="int64")], (2, 2), dtype="int64", axis=0),
 ]
@@ -94,6 +99,10 @@ REDUCTIONS += [
     case("CUMSUM", [values(3, 4)], (3, 4), constants={1: ints(1)[0]}, exclusive=True, reverse=True),
     case("LOG_SOFTMAX", [values(3, 21)], (3, 21)),
     case("L2_NORMALIZATION", [values(3, 21)], (3, 21)),
+    *(
+        case("RMS_NORM", [values(1, 3, 21)], (1, 3, 21), constants={1: values(count)}, epsilon=1e-5)
+        for count in (1, 21)
+    ),
 ]
 IMAGES = [
     case("RESIZE_BILINEAR", [X], (2, 7, 9, 3), constants={1: ints(7, 9)}, half_pixel_centers=True),

@@ -37,7 +37,8 @@ FEW = np.array([0, -0.0, 1e-40, -1e-40, 1, -1, HUGE, -HUGE, np.inf, -np.inf, np.
 # approximated in different ways, and sums are added in another order; of other operators the bits are the same.
 ROUNDING = dict.fromkeys(
     ("LOGISTIC", "TANH", "EXP", "LOG", "ELU", "GELU", "SIN", "COS", "CUSTOM(Erf)", "POW", "RSQRT", "SOFTMAX",
-     "LOG_SOFTMAX", "L2_NORMALIZATION", "L2_POOL_2D", "MEAN", "RESIZE_BILINEAR", "UNIDIRECTIONAL_SEQUENCE_LSTM"), 2e-6,
+     "LOG_SOFTMAX", "L2_NORMALIZATION", "L2_POOL_2D", "MEAN", "RESIZE_BILINEAR", "UNIDIRECTIONAL_SEQUENCE_LSTM",
+     "RMS_NORM"), 2e-6,
 ) | dict.fromkeys(("SUM", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL",
                    "AVERAGE_POOL_2D"), 1e-7)  # fmt: skip
 EITHER_ZERO = ("REDUCE_MAX", "REDUCE_MIN", "MAX_POOL_2D", "BATCH_MATMUL")
@@ -210,6 +211,7 @@ def along_rows() -> Iterator[Case]:
                 yield case("CUMSUM", values, const(axis), exclusive=exclusive, reverse=exclusive)
         for name in ("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION"):
             yield case(name, x)
+        yield case("RMS_NORM", x[None], real(whole(width, seed=1)), epsilon=1e-5)
         yield case("TOPK_V2", x, const(min(2, width)), results=("float32", "int32"))
         yield case("SOFTMAX", x, beta=0.0)
         far = np.array([*range(-width, 0), -86, -87.4, -88, -100, -104, -1e9], np.float32)
@@ -302,6 +304,7 @@ def moves() -> Iterator[Case]:
         yield case("FILL", const([3, 5]), real(value))
     yield case("GATHER", x, const([5, 0]), axis=2)
     yield case("GATHER", real(x[0, 0]), np.array([5, 0], np.int32))
+    yield case("DYNAMIC_UPDATE_SLICE", x, x[:, :1], np.array([0, 1, 0, 0], np.int32))
     yield case("GATHER_ND", x, const([[1, 3], [0, 2]]))
     yield case("MATRIX_DIAG", x[0, 0])
     yield case("RESIZE_NEAREST_NEIGHBOR", x, const([7, 9]))

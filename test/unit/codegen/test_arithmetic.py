@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
 
 from helpers.native import native_function
-from odc_mlir.codegen.machine import emit_assembly, resolve
+from odc_mlir.codegen.machine import import_llvm, resolve, target_machine
 from odc_mlir.emitter.native_segment import llvm_text
 from odc_mlir.numerics.fixed import INT32_MAX, multiply, requantize
 from odc_mlir.transforms.native.convert_native_to_llvm import convert_functions
@@ -108,7 +108,9 @@ def test_products_of_other_processors(target: str, instructions: set[str]) -> No
     helper.properties.pop("sym_visibility", None)
     module = ModuleOp([helper])
     convert_functions(make_context(), module)
-    found = {line.split()[0] for line in emit_assembly(llvm_text(module), machine).splitlines() if line.split()}
+    generator, parsed = target_machine(machine), import_llvm().parse_assembly(llvm_text(module))
+    parsed.triple, parsed.data_layout = machine.triple, str(generator.target_data)
+    found = {line.split()[0] for line in generator.emit_assembly(parsed).splitlines() if line.split()}
     assert found & instructions
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,7 @@ def test_functions_of_a_file_with_dots_in_its_name(tmp_path: Path) -> None:
     [
         ("aarch64-linux-gnu", "", ()),
         ("thumbv7em-none-eabi", "cortex-m4", ()),
+        ("thumbv6m-none-eabi", "cortex-m0", ("__aeabi_lasr", "__aeabi_llsl", "__aeabi_lmul", "__clzsi2")),
         ("riscv32-unknown-elf", "", ("__muldi3", "__mulsi3")),
     ],
 )
@@ -78,6 +80,25 @@ def test_other_processors(
     said = "It needs no other function." if not needed else f"library: {', '.join(needed)}."
     assert said in header.read_text()
     assert said in capsys.readouterr().out
+
+
+@cache
+def sections_for(triple: str, cpu: str) -> dict[bytes, bytes]:
+    code, _ = compiler.compile_object(DIGITS, name="digits", triple=triple, cpu=cpu)
+    return {section.name(): section.data() for section in import_llvm().ObjectFileRef.from_data(code).sections()}
+
+
+def test_the_triple_chooses_how_floats_are_passed() -> None:
+    in_float_registers = b"\x1c\x01"  # attribute 28, ABI_VFP_args, which linkers compare
+    soft, hard = (sections_for(f"thumbv7em-none-{abi}", "cortex-m4")[b".ARM.attributes"] for abi in ("eabi", "eabihf"))
+    assert in_float_registers not in soft
+    assert in_float_registers in hard
+
+
+def test_scheduling_for_a_cortex_m_spills_no_registers() -> None:
+    """A plain schedule, as for an unknown processor, keeps few values alive."""
+    plain, scheduled = (len(sections_for("thumbv7em-none-eabi", cpu)[b".text"]) for cpu in ("", "cortex-m4"))
+    assert scheduled < 1.05 * plain
 
 
 def test_objects_of_two_models_are_linked_together() -> None:

@@ -56,12 +56,29 @@ def copy(w: Loops, helpers: Helpers) -> None:
     _copy(w, w.constant(0), w.constant(0), w["count"])
 
 
-@kernel(input=BYTES, output=BYTES, rows=INDEX, row_bytes=INDEX, input_pitch=INDEX, first=INDEX, pitch=INDEX)
+_ROWS: dict[str, Attribute] = {
+    "input": BYTES,
+    "output": BYTES,
+    **dict.fromkeys(("rows", "row_bytes", "input_pitch", "pitch"), INDEX),
+}
+
+
+@kernel(**_ROWS, first=INDEX)
 def copy_rows(w: Loops, helpers: Helpers) -> None:
     """Copy rows of bytes into rows of another pitch, from byte ``first`` on, and write nothing beside them."""
+    _copy_rows(w, w["first"])
 
+
+@kernel(**_ROWS, places=WORDS, at=INDEX, room=INDEX, step=INDEX)
+def update_rows(w: Loops, helpers: Helpers) -> None:
+    """Copy rows from ``step`` times the number ``at`` of ``places`` on, which is limited to 0 to ``room``."""
+    place = w.to_index(w.load(w["places"], w["at"]))
+    _copy_rows(w, w.mul(w.least(w.most(place, 0), w["room"]), w["step"]))
+
+
+def _copy_rows(w: Loops, first: SSAValue) -> None:
     def row(index: SSAValue) -> None:
-        source, target = w.mul(index, w["input_pitch"]), w.add(w["first"], w.mul(index, w["pitch"]))
+        source, target = w.mul(index, w["input_pitch"]), w.add(first, w.mul(index, w["pitch"]))
         copy_run(w, source, target, w["row_bytes"], 1, single=False)
 
     w.each(0, w["rows"], 1, row)

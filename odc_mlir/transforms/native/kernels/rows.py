@@ -43,7 +43,6 @@ from odc_mlir.transforms.native.kernels.registry import (
 )
 
 _VECTOR = lanes(LANES, f32)
-_ONE = lanes(1, f32)
 _LOWEST, _HIGHEST = float("-inf"), float("inf")
 
 Step = Callable[[SSAValue, int, SSAValue], SSAValue]
@@ -69,10 +68,10 @@ class _Row:
         many = w.loop(0, whole, LANES, lambda k, state: [step(k, LANES, state[0])], [w.constant(start, _VECTOR)])[0]
         return w.loop(whole, self.length, 1, lambda k, state: [step(k, 1, state[0])], [join(many)])[0]
 
-    def sum(self, term: Callable[[SSAValue, SSAValue], SSAValue]) -> SSAValue:
+    def sum(self, term: Callable[[SSAValue, SSAValue], SSAValue], type: Attribute = f32) -> SSAValue:
         """Return the last state of ``term(x, state)``, which begins with 0, over the elements one by one."""
-        w = self.w
-        return w.loop(0, self.length, 1, lambda k, state: [term(self.load(k, 1), state[0])], [w.constant(0.0, _ONE)])[0]
+        w, zero = self.w, self.w.constant(0.0, lanes(1, type))
+        return w.loop(0, self.length, 1, lambda k, state: [term(self.load(k, 1), state[0])], [zero])[0]
 
     def largest(self) -> SSAValue:
         """Return the largest element, as a vector of one."""
@@ -143,6 +142,27 @@ def l2_normalize_reals(w: Loops, helpers: Helpers) -> None:
         total = row.sum(lambda x, state: w.fused(x, x, state))
         norm = larger(w, w.broadcast(w["least"], 1), w.function("sqrt", total))
         row.each(lambda k, count: w.div(row.load(k, count), w.broadcast(norm, count)))
+
+    _each_row(w, "depth", body)
+
+
+@kernel(input=REALS, gamma=REALS, output=REALS, rows=INDEX, depth=INDEX, share=f64, epsilon=f64)
+def rms_normalize_reals(w: Loops, helpers: Helpers) -> None:
+    """Rows divided by the root of ``share`` of their sum of squares plus ``epsilon``, times ``gamma``, in double."""
+
+    def wide(value: SSAValue, count: int) -> SSAValue:
+        return w.emit(arith.ExtFOp(value, lanes(count, f64)))
+
+    def body(row: _Row) -> None:
+        total = row.sum(lambda x, state: w.fused(wide(x, 1), wide(x, 1), state), f64)
+        mean = w.fused(total, w.broadcast(w["share"], 1), w.broadcast(w["epsilon"], 1))
+        inverse = w.div(w.constant(1.0, lanes(1, f64)), w.function("sqrt", mean))
+
+        def give(k: SSAValue, count: int) -> SSAValue:
+            factor = w.mul(wide(w.load_lanes(w["gamma"], k, count), count), w.broadcast(inverse, count))
+            return w.emit(arith.TruncFOp(w.mul(wide(row.load(k, count), count), factor), lanes(count, f32)))
+
+        row.each(give)
 
     _each_row(w, "depth", body)
 

@@ -330,6 +330,36 @@ class LowerGatherToKernels(KernelPattern):
         return emit
 
 
+class LowerDynamicUpdateSliceToKernels(KernelPattern):
+    """DYNAMIC_UPDATE_SLICE along one axis to a copy of the whole and a copy of the rows to the clamped position."""
+
+    operators = ("DYNAMIC_UPDATE_SLICE",)
+
+    @classmethod
+    def plan(cls, node: Node) -> EmitCalls:
+        x, rows, places = (node.operand(index) for index in range(3))
+        out = _held(node, node.results[0])
+        require_same_codes(node, x, rows, out)
+        room = [size - taken for size, taken in zip(x.static_shape, rows.static_shape, strict=True)]
+        axis = max(range(len(room)), key=room.__getitem__)
+        if places.dtype != "int32" or room.count(0) < len(room) - 1:
+            raise refusal(node, "a position along several axes or of other integers has no native kernel")
+        outer = math.prod(x.static_shape[:axis])
+        pitch, run = size_bytes(x) // outer, size_bytes(rows) // outer
+
+        numbers = {"rows": outer, "row_bytes": run, "input_pitch": run, "pitch": pitch}
+        numbers |= {"at": axis, "room": room[axis], "step": pitch // x.static_shape[axis]}
+
+        def emit(segment: SegmentFunction) -> None:
+            target = segment.result(out)
+            segment.call("copy", {}, input=segment.operand(0), output=target, count=size_bytes(out))
+            segment.call(
+                "update_rows", {}, input=segment.operand(1), output=target, places=segment.operand(2), **numbers
+            )
+
+        return emit
+
+
 class LowerFillToKernels(KernelPattern):
     """FILL and ZEROS_LIKE to equal elements."""
 

@@ -31,6 +31,7 @@ PATTERNS: tuple[type[KernelPattern], ...] = (
     reductions.LowerSoftmaxToKernels,
     reductions.LowerLogSoftmaxToKernels,
     reductions.LowerL2NormalizationToKernels,
+    reductions.LowerRmsNormToKernels,
     recurrent.LowerSequenceLstmToKernels,
     moves.LowerViewToKernels,
     moves.LowerConcatenationToKernels,
@@ -39,6 +40,7 @@ PATTERNS: tuple[type[KernelPattern], ...] = (
     moves.LowerMoveIntoZerosToKernels,
     moves.LowerPadToKernels,
     moves.LowerGatherToKernels,
+    moves.LowerDynamicUpdateSliceToKernels,
     moves.LowerFillToKernels,
 )
 """For an operator with several patterns, the first one that matches is used."""

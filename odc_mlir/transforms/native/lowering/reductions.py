@@ -310,6 +310,22 @@ class LowerL2NormalizationToKernels(KernelPattern):
         return _by_rows(node, "l2_normalize_reals", "depth", least=_LEAST_NORM)
 
 
+class LowerRmsNormToKernels(KernelPattern):
+    """RMS_NORM of float32 along the last axis, with a constant gamma."""
+
+    operators = ("RMS_NORM",)
+
+    applies = staticmethod(has_float_result)
+
+    @classmethod
+    def plan(cls, node: Node) -> EmitCalls:
+        gamma, depth = node.operand(1), node.operand(0).static_shape[-1]
+        if not gamma.is_const or gamma.dtype != "float32":
+            raise refusal(node, f"a computed gamma or one of {gamma.dtype} has no native kernel")
+        numbers = {"share": 1 / depth, "epsilon": float(option(node, "epsilon"))}
+        return _by_rows(node, "rms_normalize_reals", "depth", gamma=np.resize(gamma.array(), depth), **numbers)
+
+
 def _by_rows(node: Node, kernel: str, size: str, **arguments: Argument) -> EmitCalls:
     """Plan a kernel on rows along the last axis; ``size``: name of its parameter for their length."""
     x = node.operand(0)

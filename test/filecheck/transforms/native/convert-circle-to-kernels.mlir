@@ -120,7 +120,7 @@ func.func @main(%a: tensor<2x3xf32>, %b: tensor<3xf32>, %i: tensor<2x3xi32>, %p:
 // -----
 
 // Reductions see a tensor as [outer, count, inner]; reduced axes that are no neighbours are brought together.
-func.func @main(%x: tensor<2x3x4xf32>, %p: tensor<2x3x4x!quant.uniform<i8:f32, 0.5:3>>) -> (tensor<3xf32>, tensor<2x4xf32>, tensor<2x4x!quant.uniform<i8:f32, 0.5:3>>, tensor<2x4xi32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>) {
+func.func @main(%x: tensor<2x3x4xf32>, %p: tensor<2x3x4x!quant.uniform<i8:f32, 0.5:3>>) -> (tensor<3xf32>, tensor<2x4xf32>, tensor<2x4x!quant.uniform<i8:f32, 0.5:3>>, tensor<2x4xi32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>) {
   %i = circle.const [1] : tensor<1xi32>
   %j = circle.const [0, 2] : tensor<2xi32>
   %k = circle.const [1] : tensor<1xi32>
@@ -132,7 +132,9 @@ func.func @main(%x: tensor<2x3x4xf32>, %p: tensor<2x3x4x!quant.uniform<i8:f32, 0
   %f = circle.softmax(%x) {beta = 1.0} : (tensor<2x3x4xf32>) -> tensor<2x3x4xf32>
   %g = circle.log_softmax(%x) : (tensor<2x3x4xf32>) -> tensor<2x3x4xf32>
   %h = circle.l2_normalization(%x) : (tensor<2x3x4xf32>) -> tensor<2x3x4xf32>
-  func.return %a, %b, %c, %d, %e, %f, %g, %h : tensor<3xf32>, tensor<2x4xf32>, tensor<2x4x!quant.uniform<i8:f32, 0.5:3>>, tensor<2x4xi32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>
+  %gamma = circle.const [1.0, 2.0, 3.0, 4.0] : tensor<4xf32>
+  %rms = circle.rms_norm(%x, %gamma) {epsilon = 1.0e-5} : (tensor<2x3x4xf32>, tensor<4xf32>) -> tensor<2x3x4xf32>
+  func.return %a, %b, %c, %d, %e, %f, %g, %h, %rms : tensor<3xf32>, tensor<2x4xf32>, tensor<2x4x!quant.uniform<i8:f32, 0.5:3>>, tensor<2x4xi32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>
 }
 // CHECK-LABEL: func.func @main(
 // CHECK: func.call @copy_box_size4
@@ -144,6 +146,7 @@ func.func @main(%x: tensor<2x3x4xf32>, %p: tensor<2x3x4x!quant.uniform<i8:f32, 0
 // CHECK: func.call @softmax_reals(
 // CHECK: func.call @log_softmax_reals(
 // CHECK: func.call @l2_normalize_reals(
+// CHECK: func.call @rms_normalize_reals(
 
 // -----
 
@@ -205,3 +208,14 @@ func.func @main(%x: tensor<1x2x1x!quant.uniform<i8:f32, 0.5:2>>) -> tensor<1x2x1
 // CHECK: func.call @copy_rows(
 // CHECK: func.call @copy_rows(
 // CHECK: func.call @flip_sign(
+
+// -----
+
+// Rows that replace others at a computed position are copied over a copy of the whole.
+func.func @main(%x: tensor<2x8x4xf32>, %rows: tensor<2x1x4xf32>, %at: tensor<3xi32>) -> tensor<2x8x4xf32> {
+  %y = circle.dynamic_update_slice(%x, %rows, %at) : (tensor<2x8x4xf32>, tensor<2x1x4xf32>, tensor<3xi32>) -> tensor<2x8x4xf32>
+  func.return %y : tensor<2x8x4xf32>
+}
+// CHECK-LABEL: func.func @main(
+// CHECK: func.call @copy(
+// CHECK: func.call @update_rows(
