@@ -42,7 +42,7 @@ from odc_mlir.support.deadline import Progress, tell
 from odc_mlir.support.diagnostics import attribute_errors, typed_errors
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.targets.costs import HostCosts
-from odc_mlir.targets.cpu import is_cpu
+from odc_mlir.targets.cpu import CpuTarget, is_cpu
 from odc_mlir.transforms.common import placement as places
 from odc_mlir.transforms.common.appending import append_rows
 from odc_mlir.transforms.common.defects import record_defect
@@ -371,14 +371,9 @@ def compile_object(
     ``triple`` and ``cpu``: LLVM's names for a processor that has no target file. Every operator needs a native kernel.
     Raises OdcError.
     """
-    if not (name.isascii() and name.isidentifier()):
-        raise OptionError(f"{name!r} is not a name in C", hint="use letters, digits and underscores")
-    from odc_mlir.codegen import machine
-
-    processor = machine.resolve(target) if triple is None else machine.for_triple(triple, cpu)
-    module = copied(model)
-    backend = backends.NativeBackend(processor.name, processor)
-    pipelines.run(make_context(time_limit=time_limit), module, backends.NativeBackend.lowered, options=backend.passes())
+    check_c_name(name)
+    processor = processor_of(target, triple, cpu)
+    module = native_module(model, processor, time_limit=time_limit)
     refuse_host_operators(module, "quantise with --target cpu, which keeps these float, or compile a package")
     found = backends.segments(module)
     if len(found) != 1:
@@ -388,9 +383,33 @@ def compile_object(
     return native_object(found[0], processor, name)
 
 
-def refuse_host_operators(module: ModuleOp, hint: str = "compile without strict to allow that") -> None:
-    """Raise UnsupportedError, with operators and reasons, if some operators stay on the host."""
+def check_c_name(name: str) -> None:
+    """Raise OptionError for a text that is no name in C."""
+    if not (name.isascii() and name.isidentifier()):
+        raise OptionError(f"{name!r} is not a name in C", hint="use letters, digits and underscores")
+
+
+def processor_of(target: str, triple: str | None, cpu: str) -> CpuTarget:
+    """Return the processor that objects are for; arguments of :func:`compile_object`. Raises OdcError."""
+    from odc_mlir.codegen import machine
+
+    return machine.resolve(target) if triple is None else machine.for_triple(triple, cpu)
+
+
+def native_module(model: ModelSource | ModuleOp, processor: CpuTarget, *, time_limit: float | None = None) -> ModuleOp:
+    """Return a copy of ``model`` whose operators with a native kernel are lowered to functions; raise OdcError."""
+    module = copied(model)
+    backend = backends.NativeBackend(processor.name, processor)
+    pipelines.run(make_context(time_limit=time_limit), module, backends.NativeBackend.lowered, options=backend.passes())
+    return module
+
+
+def refuse_host_operators(
+    module: ModuleOp, hint: str = "compile without strict to allow that", *, views: bool = False
+) -> None:
+    """Raise UnsupportedError, with operators and reasons, if some operators (except ``views``) stay on the host."""
     left = [op for op in places.operators(module) if places.placed(op) == places.HOST]
+    left = [op for op in left if not (views and places.is_view(op))]
     if not left:
         return
     listed = [f"{op.SPEC.name} {op_name(op)!r} ({places.reason_of(op)})" for op in left[:_LISTED_OPERATORS]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from pathlib import Path
+from string import Template
 from typing import Any
 
 from xdsl.dialects import llvm
@@ -163,46 +165,40 @@ def _header(
     arena_bytes: int,
     needed: str,
 ) -> str:
-    upper = name.upper()
-    lines = [
-        f"/* {MARK}: what {name}.o takes and gives; code for {target.triple}, {target.cpu or 'any processor'}. */",
-        f"/* {needed} */",
-        f"#ifndef {upper}_H",
-        f"#define {upper}_H",
-        "",
-        "#include <stdint.h>",
-        "",
-        f"/* All buffers are aligned to this many bytes, and have {SLACK_BYTES} bytes behind their contents. */",
-        f"#define {upper}_ALIGNMENT {ALIGNMENT_BYTES}",
-        f"#define {upper}_ARENA_BYTES {arena_bytes + SLACK_BYTES}",
+    ports = [
+        (kind, i, info) for kind, infos in (("input", inputs), ("output", outputs)) for i, info in enumerate(infos)
     ]
-    for kind, infos in (("INPUT", inputs), ("OUTPUT", outputs)):
-        for index, info in enumerate(infos):
-            lines += ["", *_tensor(f"{upper}_{kind}{index}", info)]
-    parameters = [
-        *(f"const {_C_TYPES[info.dtype]} *input{i}" for i, info in enumerate(inputs)),
-        *(f"{_C_TYPES[info.dtype]} *output{i}" for i, info in enumerate(outputs)),
-        "void *arena",
-    ]
-    lines += [
-        "",
-        "/* One inference; 0, or 1 where an index is outside its tensor. Keeps nothing: any number may run at a time, "
-        "each with an arena of its own. */",
-    ]
-    lines += ["#ifdef __cplusplus", 'extern "C"', "#endif"]
-    lines += [f"int32_t {name}_run({', '.join(parameters)});", "", "#endif"]
-    return "\n".join(lines) + "\n"
+    parameters = [f"{'const ' if kind == 'input' else ''}{_C_TYPES[info.dtype]} *{kind}{i}" for kind, i, info in ports]
+    return fill(
+        "object.h",
+        name=name,
+        upper=name.upper(),
+        triple=target.triple,
+        cpu=target.cpu or "any processor",
+        needed=needed,
+        slack=SLACK_BYTES,
+        alignment=ALIGNMENT_BYTES,
+        arena_bytes=arena_bytes + SLACK_BYTES,
+        tensors="".join(tensor_definitions(f"{name}_{kind}{i}", info) for kind, i, info in ports),
+        parameters=", ".join([*parameters, "void *arena"]),
+    )
 
 
-def _tensor(prefix: str, info: TensorInfo) -> list[str]:
-    """Return the definitions of one input or output."""
+def fill(template: str, **texts: object) -> str:
+    """Return the text of a template in C, in which ``$name`` stands for the text of this name."""
+    return Template(Path(__file__).with_name("c_templates").joinpath(template).read_text()).substitute(texts)
+
+
+def tensor_definitions(name: str, info: TensorInfo, slack: int = SLACK_BYTES) -> str:
+    """Return the definitions of one input or output in a header, between empty lines."""
+    prefix = name.upper()
     shape, elements = info.static_shape, math.prod(info.static_shape)
     comment = re.sub(r"[^\x20-\x7e]|\*/|/\*", "?", info.name)
     lines = [
         f"/* {comment}: {_C_TYPES[info.dtype]} {list(shape)} */",
         f"#define {prefix}_ELEMENTS {elements}",
-        f"#define {prefix}_BYTES {elements * info.info.numpy.itemsize + SLACK_BYTES}",
+        f"#define {prefix}_BYTES {elements * info.info.numpy.itemsize + slack}",
     ]
     if info.quant is not None and info.quant.per_tensor and info.info.is_integer:
         lines += [f"#define {prefix}_SCALE {info.quant.scale!r}f", f"#define {prefix}_ZERO {info.quant.zero_point}"]
-    return lines
+    return "\n".join(["", *lines, ""])

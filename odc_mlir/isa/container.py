@@ -9,11 +9,13 @@ from __future__ import annotations
 import binascii
 import json
 import math
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from odc_mlir.errors import PackageError, parsing
@@ -40,6 +42,7 @@ _COUNTS = struct.Struct("<HH")
 _MAX_SECTIONS = 64
 _MAX_RANK = 8
 _MAX_TENSORS = 256
+_MAX_NESTING = 32  # objects and lists within each other in JSON; readers without recursion keep a bit for each
 _NO_REGION = 0xFF
 
 
@@ -419,7 +422,11 @@ def _json(value: object) -> bytes:
 
 def _parse(body: memoryview, what: str) -> dict[str, Any]:
     with parsing(f"the {what} section is not valid JSON", PackageError):
-        value = json.loads(bytes(body).decode())
+        text = bytes(body).decode()
+        value = json.loads(text)
+    brackets = re.sub(r'"(?:[^"\\]++|\\.)*+"|[^][{}"]++', "", text)
+    if max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0) > _MAX_NESTING:
+        raise PackageError(f"the {what} section has values within more than {_MAX_NESTING} others")
     if not isinstance(value, dict):
         raise PackageError(f"the {what} section is not a JSON object")
     return value
@@ -454,13 +461,9 @@ def _take_digest(metadata: dict[str, Any]) -> bytes:
     """Check ``metadata`` and remove the target digest from it."""
     digest = metadata.pop("target_digest", None)
     _check_metadata(metadata)
-    try:
-        value = bytes.fromhex(digest)
-    except (TypeError, ValueError):
-        value = b""
-    if len(value) != 32:
+    if not isinstance(digest, str) or not re.fullmatch("[0-9a-fA-F]{64}", digest):
         raise PackageError("metadata key 'target_digest' must be 64 hexadecimal digits")
-    return value
+    return bytes.fromhex(digest)
 
 
 def _check_metadata(metadata: Mapping[str, Any]) -> None:

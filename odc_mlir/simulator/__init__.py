@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from odc_mlir.simulator.counters import Counters
     from odc_mlir.simulator.explaining import explain
     from odc_mlir.simulator.program import Program, load
-    from odc_mlir.simulator.run import MEMORY_MODELS, MODES, MemoryModel, Mode, Result, simulate
+    from odc_mlir.simulator.run import MEMORY_MODELS, MODES, MemoryModel, Mode, Result, simulate, simulate_memory
 
 __all__ = [
     "MEMORY_MODELS",
@@ -26,9 +26,10 @@ __all__ = [
     "explain",
     "load",
     "simulate",
+    "simulate_memory",
 ]
 
-_HOME = dict.fromkeys(("MEMORY_MODELS", "MODES", "MemoryModel", "Mode", "Result", "simulate"), "run")
+_HOME = dict.fromkeys(("MEMORY_MODELS", "MODES", "MemoryModel", "Mode", "Result", "simulate", "simulate_memory"), "run")
 _HOME |= {"explain": "explaining", "Counters": "counters", "Program": "program", "load": "program"}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -105,15 +105,30 @@ def simulate(
         raise OptionError(f"mode {mode!r} is not one of {', '.join(MODES)}")
     if mode == "stepped" and trace:
         raise OptionError("mode 'stepped' does not support a trace", hint="use mode 'fast'")
-    if program.dynamic_instructions > instruction_limit:
-        raise SimulationError(
-            f"the program issues {program.dynamic_instructions} instructions, more than {instruction_limit}"
-        )
-    run = _Simulation(program, memory_model == "strict", trace, execute, mode == "stepped")
+    run = _Simulation(program, memory_model == "strict", trace, execute, mode == "stepped", instruction_limit)
     if execute:
         bind(program, run.memories, inputs)
     run.to_the_end(cycle_limit)
     return Result(outputs(program, run.memories) if execute else (), run.counters(memory_model), run.trace)
+
+
+def simulate_memory(program: Program, regions: Mapping[int, memoryview]) -> Counters:
+    """Run ``program`` once on memory of the caller, as a device does: it knows no inputs and outputs, only regions.
+
+    ``regions``: the bytes of arena, inputs and outputs, by number; written in place, all of them count as written.
+    Raises SimulationError if the program is invalid.
+    """
+    run = _Simulation(program, False, False, True, False)
+    for region, memory in regions.items():
+        space = run.memories.regions[region]
+        assert space.data is not None, "values are computed"
+        assert space.written is not None, "values are computed"
+        space.data[...] = np.frombuffer(memory, np.uint8)
+        space.written[...] = True
+    run.to_the_end(None)
+    for region, memory in regions.items():
+        memory[:] = run.memories.regions[region].data.tobytes()  # type: ignore[union-attr]
+    return run.counters("parity")
 
 
 class _Account:
@@ -150,7 +165,11 @@ class _Account:
 class _Simulation:
     """The state of one run."""
 
-    def __init__(self, program: Program, strict: bool, trace: bool, execute: bool, stepped: bool) -> None:
+    def __init__(
+        self, program: Program, strict: bool, trace: bool, execute: bool, stepped: bool, limit: int = INSTRUCTION_LIMIT
+    ) -> None:
+        if program.dynamic_instructions > limit:
+            raise SimulationError(f"the program issues {program.dynamic_instructions} instructions, more than {limit}")
         target, contents = program.target, program.container
         self.program = program
         self.ports = {resource: PortBytes() for resource in PORTS}

@@ -1,13 +1,15 @@
-"""``odc-package``: create, inspect, verify and unpack nnpackages, and remove installed compiled code."""
+"""``odc-package``: create, inspect, verify and unpack nnpackages, make firmware, and remove installed compiled code."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odc_mlir.errors import OdcError
-from odc_mlir.formats.kinds import json_kind, package_kind
+from odc_mlir.formats.kinds import FIRMWARE, json_kind, package_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, tool
 from odc_mlir.tools.files import add_input, add_json, add_output, add_overwrite, shown
@@ -22,7 +24,9 @@ STATE = json_kind("the state of a package", "state", "reason", "target")
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-package``."""
-    parser = base_parser("odc-package", "Create, inspect, verify, check, unpack and roll back nnpackages.")
+    parser = base_parser(
+        "odc-package", "Create, inspect, verify, check, unpack and roll back nnpackages; make firmware of them."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     inspect = add_command(commands, "inspect", "show the contents of a package", _inspect)
@@ -65,6 +69,17 @@ def build_parser() -> argparse.ArgumentParser:
     check.add_argument("--target", metavar="NAME", help="target to run on (the one it was compiled for)")
     add_json(check, STATE, "the answer")
     add_overwrite(check)
+
+    firmware = add_command(
+        commands, "firmware", "write C sources and objects that run a package with an NPU", _firmware
+    )
+    add_input(firmware, "package", metavar="PACKAGE", stdin=False)
+    add_output(firmware, "-o", "--output", metavar="FOLDER", required=True, kind=FIRMWARE, help="folder of the files")
+    firmware.add_argument(
+        "--triple", metavar="NAME", help="LLVM target triple of the processor (default: this machine)"
+    )
+    firmware.add_argument("--cpu", default="", metavar="NAME", help="LLVM processor name")
+    add_overwrite(firmware)
 
     rollback = add_command(
         commands, "rollback", "undo on-device compilation: the package runs its own model again", _rollback
@@ -187,6 +202,20 @@ def _check(arguments: argparse.Namespace) -> int | None:
     else:
         print(f"{found.state}: {found.reason}")
     return None if found.state is PackageState.RUNS else EXIT_USER
+
+
+def _firmware(arguments: argparse.Namespace) -> None:
+    from odc_mlir.firmware import emit_firmware
+    from odc_mlir.formats.outputs import write_file
+    from odc_mlir.runtime.package import Package
+
+    folder = Path(arguments.output).resolve()
+    name = re.sub(r"\W", "_", folder.name, flags=re.ASCII)
+    files = emit_firmware(Package.from_path(arguments.package), name=name, triple=arguments.triple, cpu=arguments.cpu)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, data in files.items():
+        write_file(folder / file, data)
+    arguments.files.tell([f"{arguments.output}: {', '.join(files)}"])
 
 
 def _rollback(arguments: argparse.Namespace) -> None:

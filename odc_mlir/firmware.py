@@ -1,0 +1,224 @@
+"""Firmware of a package: C sources and objects that run its plan with the NPU's driver (``driver/``).
+
+The files, for the name ``net``::
+
+    net.h             sizes, and the functions net_open and net_run
+    net.c             the plan: programs for the driver, calls of objects, copies; all buffers are in one arena
+    net_programs.c    the .npu files of the segments as arrays
+    net_host0.o …     operators on the processor: one object for each step of the plan
+    main.c            an example for a host with the simulator (driver/host.h)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import repeat
+
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import BlockArgument, OpResult, SSAValue
+
+from odc_mlir import backends
+from odc_mlir.compiler import check_c_name, native_module, processor_of, refuse_host_operators
+from odc_mlir.dialects.circle import CircleOp, info_of
+from odc_mlir.dialects.native_attributes import ARENA_BYTES
+from odc_mlir.dialects.odc import SegmentOp
+from odc_mlir.editing.cutting import keep_operators, main_operators
+from odc_mlir.emitter.native_segment import fill, module_of, native_object, needs, tensor_definitions
+from odc_mlir.errors import PackageError, UnsupportedError
+from odc_mlir.formats.native_segment import SLACK_BYTES
+from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
+from odc_mlir.isa import container
+from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES, Region
+from odc_mlir.loading import load
+from odc_mlir.ops.constants import initial_contents
+from odc_mlir.ops.spec import TensorInfo
+from odc_mlir.runtime.package import Package
+from odc_mlir.support.locations import value_name
+from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.common.placement import is_view, main_function
+from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
+
+_HINT = "move these operators to the NPU, or run the package with odc-mlir's runtime"
+_ROW_BYTES = 24  # of an array in C, on one line
+
+
+def emit_firmware(
+    package: Package, *, name: str, target: str = "cpu", triple: str | None = None, cpu: str = ""
+) -> dict[str, bytes]:
+    """Return the files of firmware for a package that is compiled for an NPU.
+
+    ``target``, ``triple`` and ``cpu``: the processor of the host operators, as for ``compile_object``. Raises OdcError,
+    UnsupportedError for host operators without a native kernel.
+    """
+    check_c_name(name)
+    if package.plan is None or not package.plan.segments or package.plan.extension != "npu":
+        raise PackageError("the package has no segment for an NPU", hint="use odc-compile --emit object without an NPU")
+    return _Firmware(package, package.plan, name, processor_of(target, triple, cpu)).files()
+
+
+class _Firmware:
+    """Steps, tensors and files of one package.
+
+    In lines of C, ``@7@`` is the place of tensor 7 in the arena, and ``@-1@`` of the memory of the first step. A step
+    is its tensors and its lines.
+    """
+
+    def __init__(self, package: Package, plan: Plan, name: str, processor: CpuTarget) -> None:
+        self._package, self._plan, self._name, self._processor = package, plan, name, processor
+        self._graph, self._module = package.graph, load(package)
+        self._infos: dict[int, TensorInfo] = {}  # tensors between steps, with the shapes that the steps have
+        self._sizes: dict[int, int] = {}  # bytes at each place
+        self._programs: list[bytes] = []
+        self._objects: dict[str, bytes] = {}
+        self._declared: list[str] = []
+        self._tensors = self._tensors_by_name()
+        self._steps = [
+            self._host(step, ~number) if isinstance(step, HostStep) else self._segment(step, ~number)
+            for number, step in enumerate(plan.steps)
+        ]
+        for tensor in {*self._graph.sources, *self._graph.results} - self._infos.keys():
+            self._note(tensor, self._graph.tensors[tensor].static_shape)
+        self._kept = {state.input: state.initial for state in self._graph.states}
+        if any(state.output in self._kept for state in self._graph.states):
+            raise UnsupportedError("firmware has no state that is a state before", hint=_HINT)
+        for tensor in [tensor for tensor in self._infos if self._graph.tensors[tensor].is_variable]:
+            self._kept[tensor] = initial_contents(self._infos[tensor]).tobytes()
+
+    def _tensors_by_name(self) -> dict[str, int]:
+        """Return the tensors of the graph by the names of the module's values, which are unique."""
+        values = list[SSAValue](main_function(self._module).body.block.args)
+        tensors = list(self._package.model.subgraphs[0].inputs)
+        for op, node in zip(main_operators(self._module), self._graph.nodes, strict=True):
+            values += op.results
+            tensors += node.outputs
+        return {value_name(value): tensor for value, tensor in zip(values, tensors, strict=True)}
+
+    def _note(self, tensor: int, shape: tuple[int, ...]) -> None:
+        """Note a tensor of a step with its shape there."""
+        info = self._infos.setdefault(tensor, replace(self._graph.tensors[tensor], shape=shape))
+        if info.is_const or info.static_shape != shape:
+            raise UnsupportedError(
+                "firmware has no constants and no changes of shape between steps", tensor=info.name, hint=_HINT
+            )
+        self._sizes[tensor] = math.prod(shape) * info.info.numpy.itemsize
+
+    def _segment(self, step: SegmentStep, memory: int) -> tuple[Sequence[int], Sequence[str]]:
+        data = self._package.files.unchanged(self._package.files.segment_path(step.file))
+        contents = container.read(data, step.file)
+        for tensor, record in zip((*step.inputs, *step.outputs), (*contents.inputs, *contents.outputs), strict=True):
+            self._note(tensor, record.shape)
+        regions = (size for region, size in contents.region_bytes.items() if region != Region.CONSTANTS)
+        self._sizes[memory] = sum(-(-size // REGION_ALIGNMENT_BYTES) * REGION_ALIGNMENT_BYTES for size in regions)
+        given, made = (f"{{{', '.join(map(_place, tensors)) or 'NULL'}}}" for tensors in (step.inputs, step.outputs))
+        arguments = f"model, {len(self._programs)}, {_place(memory)}, (const void *[]){given}, (void *[]){made}"
+        self._programs.append(data)
+        lines = [f"status = run_program({arguments}); /* {step.file} */", "if (status != ODC_NPU_OK) return status;"]
+        return (*step.inputs, *step.outputs), lines
+
+    def _host(self, step: HostStep, memory: int) -> tuple[Sequence[int], Sequence[str]]:
+        part = keep_operators(self._module, step.operators)
+        reads, writes = ([self._tensors[value_name(v)] for v in values] for values in _interface(part))
+        lowered = native_module(part, self._processor)
+        refuse_host_operators(lowered, _HINT, views=True)
+        (inputs, outputs), segments = _interface(lowered), backends.segments(lowered)
+        if len(inputs) != len(reads) or len(outputs) != len(writes) or len(segments) > 1:
+            raise UnsupportedError("firmware has no variables of host operators", hint=_HINT)
+        for tensor, value in zip((*reads, *writes), (*inputs, *outputs), strict=True):
+            self._note(tensor, info_of(value).static_shape)
+        origins, lines = [_origin(value) for value in outputs], []
+        sources: dict[SSAValue, int] = dict(zip(inputs, reads, strict=True))
+        for segment in segments:
+            function = f"{self._name}_host{len(self._objects)}"
+            self._objects[function], _ = native_object(segment, self._processor, function)
+            arena = module_of(segment).attributes[ARENA_BYTES]
+            assert isinstance(arena, IntegerAttr), "the arena is allocated"
+            self._sizes[memory] = arena.value.data + SLACK_BYTES
+            sources |= {value: writes[origins.index(value)] for value in segment.results}
+            places = [sources[_origin(value)] for value in (*segment.operands, *segment.results)] + [memory]
+            self._declared.append(f"int32_t {function}_run({', '.join(['void *'] * len(places))});")
+            lines.append(f"if ({function}_run({', '.join(map(_place, places))}) != 0) return ODC_NPU_E_HOST;")
+        copies = [(to, sources[origin]) for to, origin in zip(writes, origins, strict=True) if sources[origin] != to]
+        return (*reads, *writes), [*lines, *(self._copy(_place(to), _place(source), to) for to, source in copies)]
+
+    def _copy(self, to: str, source: str, tensor: int) -> str:
+        return f"memcpy({to}, {source}, {self._sizes[tensor]});"
+
+    def _allocate(self) -> tuple[dict[int, int], int]:
+        """Return the offset of each place in the arena, and the size of the arena."""
+        uses = {place: [~place] for place in self._sizes if place < 0}
+        for tensor in self._infos:
+            uses[tensor] = [n for n, (tensors, _) in enumerate(self._steps) if tensor in tensors]
+            uses[tensor] += [-1] * (tensor in self._graph.sources or tensor in self._kept)
+            uses[tensor] += [len(self._steps)] * (tensor in self._graph.results or tensor in self._kept)
+        intervals = [
+            Interval(place, self._sizes[place] + SLACK_BYTES, min(steps), max(steps), REGION_ALIGNMENT_BYTES)
+            for place, steps in uses.items()
+        ]
+        size = allocate_tightly(intervals)
+        return {interval.owner: interval.start for interval in intervals}, size
+
+    def files(self) -> dict[str, bytes]:
+        """Return the contents of all files by name."""
+        name, plan, objects = self._name, self._plan, self._objects
+        texts = {"name": name, "upper": name.upper(), "programs": str(len(self._programs)), **self._plan_texts()}
+        texts |= {"target": plan.target or "", "memory": plan.memory or "", "triple": self._processor.triple}
+        texts["needs"] = "\n".join(f"/* {function}.o: {needs(code)} */" for function, code in objects.items())
+        texts["tensors"] = ""
+        for kind, tensors in (("input", self._graph.inputs), ("output", self._graph.outputs)):
+            prefixes = [f"{name}_{kind}{index}".upper() for index in range(len(tensors))]
+            texts["tensors"] += "".join(map(tensor_definitions, prefixes, (self._infos[t] for t in tensors), repeat(0)))
+            texts[f"{kind}_count"] = str(len(tensors))
+            texts[f"{kind}_bytes"] = ", ".join(f"{prefix}_BYTES" for prefix in prefixes)
+        arrays = [f"program{i}[] ODC_NPU_ALIGNED = {_array(data)};" for i, data in enumerate(self._programs)]
+        texts["arrays"] = "\n\n".join(f"static const uint8_t {array}" for array in arrays)
+        texts["images"] = "\n".join(f"  {{program{i}, sizeof program{i}}}," for i in range(len(self._programs)))
+        made = {f"{name}.h": "model.h", f"{name}.c": "model.c", f"{name}_programs.c": "programs.c", "main.c": "main.c"}
+        files = {file: fill(template, **texts).encode() for file, template in made.items()}
+        return files | {f"{function}.o": code for function, code in objects.items()}
+
+    def _plan_texts(self) -> dict[str, str]:
+        """Return the texts of the plan: size of the arena, declarations, the start of states, and the steps."""
+        graph, (places, arena_bytes) = self._graph, self._allocate()
+        lines = [self._copy(_place(tensor), f"inputs[{i}]", tensor) for i, tensor in enumerate(graph.inputs)]
+        lines += [line for _, lines in self._steps for line in lines]
+        lines += [self._copy(f"outputs[{i}]", _place(tensor), tensor) for i, tensor in enumerate(graph.outputs)]
+        lines += [self._copy(_place(state.input), _place(state.output), state.input) for state in graph.states]
+        resets = [self._copy(_place(tensor), f"start{tensor}", tensor) for tensor in self._kept]
+        starts = [f"static const uint8_t start{tensor}[] = {_array(data)};" for tensor, data in self._kept.items()]
+
+        def placed(lines: Sequence[str]) -> str:
+            text = "\n".join(f"  {line}" for line in lines)
+            return re.sub(r"@(-?\d+)@", lambda match: f"model->arena + {places[int(match[1])]}", text)
+
+        texts = {"arena_bytes": str(arena_bytes), "declarations": "\n".join([*self._declared, *starts])}
+        return texts | {"resets": placed(resets), "steps": placed(lines)}
+
+
+def _interface(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
+    """Return the inputs and outputs of the main function."""
+    block = main_function(module).body.block
+    last = block.last_op
+    assert isinstance(last, ReturnOp), "a verified function ends in a return"
+    return block.args, last.operands
+
+
+def _origin(value: SSAValue) -> SSAValue:
+    """Return the value whose bytes ``value`` has; raise UnsupportedError for a constant."""
+    while isinstance(value, OpResult) and isinstance(value.op, CircleOp) and is_view(value.op):
+        value = value.op.operands[0]
+    if not isinstance(value, BlockArgument) and not isinstance(value.owner, SegmentOp):
+        raise UnsupportedError("firmware has no constants between steps of the plan", tensor=value_name(value))
+    return value
+
+
+def _place(place: int) -> str:
+    return f"@{place}@"
+
+
+def _array(data: bytes) -> str:
+    rows = (data[first : first + _ROW_BYTES] for first in range(0, len(data), _ROW_BYTES))
+    return "{\n" + "\n".join(f"  {','.join(map(str, row))}," for row in rows) + "\n}"
