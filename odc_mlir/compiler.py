@@ -372,7 +372,9 @@ def compile_object(
     Raises OdcError.
     """
     check_c_name(name)
-    processor = processor_of(target, triple, cpu)
+    from odc_mlir.codegen import machine
+
+    processor = machine.resolve(target) if triple is None else machine.for_triple(triple, cpu)
     module = native_module(model, processor, time_limit=time_limit)
     refuse_host_operators(module, "quantise with --target cpu, which keeps these float, or compile a package")
     found = backends.segments(module)
@@ -387,13 +389,6 @@ def check_c_name(name: str) -> None:
     """Raise OptionError for a text that is no name in C."""
     if not (name.isascii() and name.isidentifier()):
         raise OptionError(f"{name!r} is not a name in C", hint="use letters, digits and underscores")
-
-
-def processor_of(target: str, triple: str | None, cpu: str) -> CpuTarget:
-    """Return the processor that objects are for; arguments of :func:`compile_object`. Raises OdcError."""
-    from odc_mlir.codegen import machine
-
-    return machine.resolve(target) if triple is None else machine.for_triple(triple, cpu)
 
 
 def native_module(model: ModelSource | ModuleOp, processor: CpuTarget, *, time_limit: float | None = None) -> ModuleOp:

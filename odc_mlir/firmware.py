@@ -1,12 +1,8 @@
 """Firmware of a package: C sources and objects that run its plan with the NPU's driver (``driver/``).
 
-The files, for the name ``net``::
-
-    net.h             sizes, and the functions net_open and net_run
-    net.c             the plan: programs for the driver, calls of objects, copies; all buffers are in one arena
-    net_programs.c    the .npu files of the segments as arrays
-    net_host0.o …     operators on the processor: one object for each step of the plan
-    main.c            an example for a host with the simulator (driver/host.h)
+The files for the name ``net``: ``net.h`` and ``net.c`` run the plan, with all buffers in one arena; ``net_programs.c``
+holds the .npu files; ``net_host0.o``, … are the host operators of one step each; ``main.c`` is an example for a host
+with the simulator (``driver/host.h``). Their texts are templates in ``emitter/c_templates``.
 """
 
 from __future__ import annotations
@@ -22,7 +18,8 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from odc_mlir import backends
-from odc_mlir.compiler import check_c_name, native_module, processor_of, refuse_host_operators
+from odc_mlir.codegen.machine import for_triple, resolve
+from odc_mlir.compiler import check_c_name, native_module, refuse_host_operators
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.dialects.native_attributes import ARENA_BYTES
 from odc_mlir.dialects.odc import SegmentOp
@@ -38,7 +35,7 @@ from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.runtime.package import Package
 from odc_mlir.support.locations import value_name
-from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.targets.cpu import HERE, CpuTarget
 from odc_mlir.transforms.common.placement import is_view, main_function
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
 
@@ -46,18 +43,17 @@ _HINT = "move these operators to the NPU, or run the package with odc-mlir's run
 _ROW_BYTES = 24  # of an array in C, on one line
 
 
-def emit_firmware(
-    package: Package, *, name: str, target: str = "cpu", triple: str | None = None, cpu: str = ""
-) -> dict[str, bytes]:
+def emit_firmware(package: Package, *, name: str, triple: str | None = None, cpu: str = "") -> dict[str, bytes]:
     """Return the files of firmware for a package that is compiled for an NPU.
 
-    ``target``, ``triple`` and ``cpu``: the processor of the host operators, as for ``compile_object``. Raises OdcError,
-    UnsupportedError for host operators without a native kernel.
+    ``triple`` and ``cpu``: LLVM's names for the processor of the host operators (default: this machine). Raises
+    OdcError, UnsupportedError for host operators without a native kernel.
     """
     check_c_name(name)
     if package.plan is None or not package.plan.segments or package.plan.extension != "npu":
         raise PackageError("the package has no segment for an NPU", hint="use odc-compile --emit object without an NPU")
-    return _Firmware(package, package.plan, name, processor_of(target, triple, cpu)).files()
+    processor = resolve(HERE) if triple is None else for_triple(triple, cpu)
+    return _Firmware(package, package.plan, name, processor).files()
 
 
 class _Firmware:
@@ -75,7 +71,10 @@ class _Firmware:
         self._programs: list[bytes] = []
         self._objects: dict[str, bytes] = {}
         self._declared: list[str] = []
-        self._tensors = self._tensors_by_name()
+        # Tensors by the names of the module's values, which are unique.
+        values = [*_interface(self._module)[0], *(v for op in main_operators(self._module) for v in op.results)]
+        tensors = [*package.model.subgraphs[0].inputs, *(t for node in self._graph.nodes for t in node.outputs)]
+        self._tensors = dict(zip(map(value_name, values), tensors, strict=True))
         self._steps = [
             self._host(step, ~number) if isinstance(step, HostStep) else self._segment(step, ~number)
             for number, step in enumerate(plan.steps)
@@ -85,25 +84,13 @@ class _Firmware:
         self._kept = {state.input: state.initial for state in self._graph.states}
         if any(state.output in self._kept for state in self._graph.states):
             raise UnsupportedError("firmware has no state that is a state before", hint=_HINT)
-        for tensor in [tensor for tensor in self._infos if self._graph.tensors[tensor].is_variable]:
-            self._kept[tensor] = initial_contents(self._infos[tensor]).tobytes()
-
-    def _tensors_by_name(self) -> dict[str, int]:
-        """Return the tensors of the graph by the names of the module's values, which are unique."""
-        values = list[SSAValue](main_function(self._module).body.block.args)
-        tensors = list(self._package.model.subgraphs[0].inputs)
-        for op, node in zip(main_operators(self._module), self._graph.nodes, strict=True):
-            values += op.results
-            tensors += node.outputs
-        return {value_name(value): tensor for value, tensor in zip(values, tensors, strict=True)}
+        self._kept |= {t: initial_contents(info).tobytes() for t, info in self._infos.items() if info.is_variable}
 
     def _note(self, tensor: int, shape: tuple[int, ...]) -> None:
         """Note a tensor of a step with its shape there."""
         info = self._infos.setdefault(tensor, replace(self._graph.tensors[tensor], shape=shape))
         if info.is_const or info.static_shape != shape:
-            raise UnsupportedError(
-                "firmware has no constants and no changes of shape between steps", tensor=info.name, hint=_HINT
-            )
+            raise UnsupportedError("firmware passes no constants, nor other shapes", tensor=info.name, hint=_HINT)
         self._sizes[tensor] = math.prod(shape) * info.info.numpy.itemsize
 
     def _segment(self, step: SegmentStep, memory: int) -> tuple[Sequence[int], Sequence[str]]:

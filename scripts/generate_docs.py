@@ -218,23 +218,6 @@ def npu_targets() -> str:
     return table(("key", *columns), rows)
 
 
-def npu_budget() -> str:
-    """What each shipped target uses of its budget."""
-    import tomllib
-
-    from odc_mlir import targets
-    from odc_mlir.simulator.counters import hardware
-
-    budgets = tomllib.loads((DOCS.parent / "test" / "data" / "budget.toml").read_text())
-    names = targets.names()
-    limits = [budgets.get(budgets[name].get("extends"), {}) | budgets[name] for name in names]
-    used = [hardware(targets.load(name)) for name in names]
-    rows = [
-        (code(key), *(f"{u[key]} of {b.get(key, 0)}" for u, b in zip(used, limits, strict=True))) for key in used[0]
-    ]
-    return table(("quantity", *names), rows)
-
-
 def _npu_instructions() -> dict[str, Callable[[], str]]:
     from odc_mlir.isa.instructions import INSTRUCTIONS
 
@@ -382,7 +365,6 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "npu-rules": npu_rules,
     "npu-prefix": npu_prefix,
     "npu-targets": npu_targets,
-    "npu-budget": npu_budget,
     **_npu_instructions(),
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -125,7 +124,14 @@ def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[byt
     _undivide(module)
     text = llvm_text(module) + _entry(segment.sym_name.data, name, len(inputs) + len(outputs), constants.data.data)
     code = emit_linkable(text, target, f"{name}_run")
-    return code, _header(name, target, inputs, outputs, arena.value.data, needs(code))
+    ports = [(f"input{i}", info, "const ") for i, info in enumerate(inputs)]
+    ports += [(f"output{i}", info, "") for i, info in enumerate(outputs)]
+    parameters = ", ".join([*(f"{const}{_C_TYPES[info.dtype]} *{port}" for port, info, const in ports), "void *arena"])
+    tensors = "".join(tensor_definitions(f"{name}_{port}", info) for port, info, _ in ports)
+    texts = {"name": name, "upper": name.upper(), "triple": target.triple, "cpu": target.cpu or "any processor"}
+    sizes = {"slack": SLACK_BYTES, "alignment": ALIGNMENT_BYTES, "arena_bytes": arena.value.data + SLACK_BYTES}
+    texts |= {"needed": needs(code), "tensors": tensors, "parameters": parameters}
+    return code, fill("object.h", **texts, **sizes)
 
 
 def _undivide(module: ModuleOp) -> None:
@@ -154,33 +160,6 @@ def _entry(inner: str, name: str, tensors: int, constants: memoryview) -> str:
         f"define i32 @{name}_run({', '.join(parameters)}) {{\n"
         f"  %status = call i32 @{inner}({', '.join(parameters)}, ptr @{name}_constants)\n  ret i32 %status\n}}\n"
         f'!llvm.ident = !{{!0}}\n!0 = !{{!"{MARK}"}}\n'
-    )
-
-
-def _header(
-    name: str,
-    target: CpuTarget,
-    inputs: Sequence[TensorInfo],
-    outputs: Sequence[TensorInfo],
-    arena_bytes: int,
-    needed: str,
-) -> str:
-    ports = [
-        (kind, i, info) for kind, infos in (("input", inputs), ("output", outputs)) for i, info in enumerate(infos)
-    ]
-    parameters = [f"{'const ' if kind == 'input' else ''}{_C_TYPES[info.dtype]} *{kind}{i}" for kind, i, info in ports]
-    return fill(
-        "object.h",
-        name=name,
-        upper=name.upper(),
-        triple=target.triple,
-        cpu=target.cpu or "any processor",
-        needed=needed,
-        slack=SLACK_BYTES,
-        alignment=ALIGNMENT_BYTES,
-        arena_bytes=arena_bytes + SLACK_BYTES,
-        tensors="".join(tensor_definitions(f"{name}_{kind}{i}", info) for kind, i, info in ports),
-        parameters=", ".join([*parameters, "void *arena"]),
     )
 
 

@@ -124,7 +124,6 @@ PAGE_MARK = f'<meta name="generator" content="{OWN_MARK}">'
 OBJECT = OutputKind("an object file", _is_own_object, (".o",))
 HEADER = starts_with("a C header", f"/* {OWN_MARK}: ".encode())
 FOLDER = OutputKind("a package", _is_never_ours, is_folder=True)
-FIRMWARE = OutputKind("firmware", _is_never_ours, is_folder=True)
 ZIP = OutputKind("a package", _is_own_zip)
 MODEL = OutputKind("a model", _is_own_model)
 MODEL_BY_NAME = OutputKind("a model", _is_own_model, (".circle", ".tflite"))

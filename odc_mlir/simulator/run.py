@@ -105,7 +105,11 @@ def simulate(
         raise OptionError(f"mode {mode!r} is not one of {', '.join(MODES)}")
     if mode == "stepped" and trace:
         raise OptionError("mode 'stepped' does not support a trace", hint="use mode 'fast'")
-    run = _Simulation(program, memory_model == "strict", trace, execute, mode == "stepped", instruction_limit)
+    if program.dynamic_instructions > instruction_limit:
+        raise SimulationError(
+            f"the program issues {program.dynamic_instructions} instructions, more than {instruction_limit}"
+        )
+    run = _Simulation(program, memory_model == "strict", trace, execute, mode == "stepped")
     if execute:
         bind(program, run.memories, inputs)
     run.to_the_end(cycle_limit)
@@ -119,15 +123,14 @@ def simulate_memory(program: Program, regions: Mapping[int, memoryview]) -> Coun
     Raises SimulationError if the program is invalid.
     """
     run = _Simulation(program, False, False, True, False)
-    for region, memory in regions.items():
-        space = run.memories.regions[region]
-        assert space.data is not None, "values are computed"
-        assert space.written is not None, "values are computed"
-        space.data[...] = np.frombuffer(memory, np.uint8)
-        space.written[...] = True
+    whole = [TensorRecord("", "uint8", (len(memory),), None, 0, region, 0) for region, memory in regions.items()]
+    contents = [_bytes_of(run.memories, record) for record in whole]
+    for (data, written), memory in zip(contents, regions.values(), strict=True):
+        data[...] = np.frombuffer(memory, np.uint8)
+        written[...] = True
     run.to_the_end(None)
-    for region, memory in regions.items():
-        memory[:] = run.memories.regions[region].data.tobytes()  # type: ignore[union-attr]
+    for (data, _), memory in zip(contents, regions.values(), strict=True):
+        memory[:] = data.tobytes()
     return run.counters("parity")
 
 
@@ -165,11 +168,7 @@ class _Account:
 class _Simulation:
     """The state of one run."""
 
-    def __init__(
-        self, program: Program, strict: bool, trace: bool, execute: bool, stepped: bool, limit: int = INSTRUCTION_LIMIT
-    ) -> None:
-        if program.dynamic_instructions > limit:
-            raise SimulationError(f"the program issues {program.dynamic_instructions} instructions, more than {limit}")
+    def __init__(self, program: Program, strict: bool, trace: bool, execute: bool, stepped: bool) -> None:
         target, contents = program.target, program.container
         self.program = program
         self.ports = {resource: PortBytes() for resource in PORTS}

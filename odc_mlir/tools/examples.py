@@ -48,6 +48,8 @@ odc-package unpack net.zip net
 odc-package verify out/package
 odc-package check out/package
 odc-package check out/package --target npu-256
+odc-package firmware out/package -o out/firmware
+odc-package firmware out/package -o out/m4 --triple thumbv7em-none-eabi --cpu cortex-m4
 odc-package rollback out/package
 odc-plugin list
 odc-plugin check npu-gen

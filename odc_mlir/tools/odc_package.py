@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odc_mlir.errors import OdcError
-from odc_mlir.formats.kinds import FIRMWARE, json_kind, package_kind
+from odc_mlir.formats.kinds import FOLDER, json_kind, package_kind
 from odc_mlir.formats.quantities import counted
 from odc_mlir.tools.common import EXIT_USER, add_command, base_parser, tool
 from odc_mlir.tools.files import add_input, add_json, add_output, add_overwrite, shown
@@ -25,7 +25,7 @@ STATE = json_kind("the state of a package", "state", "reason", "target")
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``odc-package``."""
     parser = base_parser(
-        "odc-package", "Create, inspect, verify, check, unpack and roll back nnpackages; make firmware of them."
+        "odc-package", "Create, inspect, verify, check, unpack and roll back nnpackages, make firmware."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -70,14 +70,10 @@ def build_parser() -> argparse.ArgumentParser:
     add_json(check, STATE, "the answer")
     add_overwrite(check)
 
-    firmware = add_command(
-        commands, "firmware", "write C sources and objects that run a package with an NPU", _firmware
-    )
+    firmware = add_command(commands, "firmware", "write C sources and objects for the NPU's driver", _firmware)
     add_input(firmware, "package", metavar="PACKAGE", stdin=False)
-    add_output(firmware, "-o", "--output", metavar="FOLDER", required=True, kind=FIRMWARE, help="folder of the files")
-    firmware.add_argument(
-        "--triple", metavar="NAME", help="LLVM target triple of the processor (default: this machine)"
-    )
+    add_output(firmware, "-o", "--output", metavar="FOLDER", required=True, kind=FOLDER, help="folder of the files")
+    firmware.add_argument("--triple", metavar="NAME", help="LLVM target triple (default: this machine)")
     firmware.add_argument("--cpu", default="", metavar="NAME", help="LLVM processor name")
     add_overwrite(firmware)
 

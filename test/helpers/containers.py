@@ -202,7 +202,10 @@ def small_container() -> bytes:
             constants=b"\x07" * 40,
             inputs=(container.TensorRecord("größe", "int8", (1, 2, 3), 0.5, -128, 2, 0), kept),
             outputs=(container.TensorRecord("y", "int64", (), None, 0, 3, 8), kept),
-            operators=(container.MapEntry("a", "ADD", 3, 0, ((0, 1), (2, 5))), container.MapEntry("b", "MUL", 0, 0, ())),
+            operators=(
+                container.MapEntry("a", "ADD", 3, 0, ((0, 1), (2, 5))),
+                container.MapEntry("b", "MUL", 0, 0, ()),
+            ),
             target_digest=digest,
             arena_bytes=64,
             metadata={

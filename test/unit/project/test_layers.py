@@ -60,6 +60,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "compiler": IR
     | {"backends", "validation", "frontend", "transforms", "emitter", "pipelines", "universe"}
     | {"codegen", "loading"},
+    "firmware": IR | {"backends", "codegen", "compiler", "editing", "emitter", "loading", "runtime", "transforms"},
     "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
     # What is quantised is also run, to be compared, and compiled, to know its time.
     "quantizer": IR
@@ -109,6 +110,7 @@ USES_XDSL = frozenset(
     | {
         "backends",
         "editing",
+        "firmware",
         "ir_api",
         "legality",
         "linter",
