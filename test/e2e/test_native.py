@@ -72,6 +72,18 @@ def test_operators_alone(names: list[str]) -> None:
     assert native >= NATIVE & {*names}, NATIVE - native
 
 
+def test_wide_borders_end_with_the_image() -> None:
+    text = f"""func.func @main(%x: tensor<1x1x2x128xf32>) -> tensor<1x1x2x1xf32> {{
+      %w = circle.const {[0.5] * 7 * 128} : tensor<1x1x7x128xf32>
+      %n = circle.none
+      %y = circle.conv_2d(%x, %w, %n) {{padding = same, stride = [1, 1]}}
+        : (tensor<1x1x2x128xf32>, tensor<1x1x7x128xf32>, none) -> tensor<1x1x2x1xf32>
+      func.return %y : tensor<1x1x2x1xf32>
+    }}"""
+    (found,) = odc_mlir.run(text.encode(), [np.ones((1, 1, 2, 128), np.float32)], backend="native")
+    assert found.tolist() == [[[[128.0], [128.0]]]]
+
+
 def test_the_same_model_gives_the_same_bytes() -> None:
     once, again = (dict(odc_mlir.compile(DIGITS, target="cpu").files.members) for _ in range(2))
     assert once == again

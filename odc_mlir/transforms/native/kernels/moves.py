@@ -112,17 +112,17 @@ def _pad(w: Loops, filling_of: Callable[[SSAValue], SSAValue]) -> None:
             w.each(begin, end, CHUNK, lambda index: w.store_lanes(filling, w["output"], index))
 
         begin = w.mul(number, w["image_bytes"])
-        start = w.add(begin, w["first"])
+        start, end = w.add(begin, w["first"]), w.add(begin, w["image_bytes"])
         fill(begin, start)
 
         def row(index: SSAValue) -> None:
             target = w.add(start, w.mul(index, w["pitch"]))
             source = w.mul(w.add(w.mul(number, w["rows"]), index), w["row_bytes"])
             _copy(w, source, target, w["row_bytes"])
-            fill(w.add(target, w["row_bytes"]), w.add(target, w["pitch"]))
+            fill(w.add(target, w["row_bytes"]), w.least(w.add(target, w["pitch"]), end))
 
         w.each(0, w["rows"], 1, row)
-        fill(w.add(start, w.mul(w["rows"], w["pitch"])), w.add(begin, w["image_bytes"]))
+        fill(w.add(start, w.mul(w["rows"], w["pitch"])), end)
 
     w.each(0, w["images"], 1, image)
 
