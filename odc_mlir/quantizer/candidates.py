@@ -34,7 +34,7 @@ from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.common.tensor_names import outputs_of, values_of
 from odc_mlir.transforms.quant.common import ir as quant_ir
-from odc_mlir.transforms.quant.common.given import moved_to, read_given, write_given
+from odc_mlir.transforms.quant.common.given import before_moves, moved_to, read_given, write_given
 from odc_mlir.transforms.quant.quant_absorb_pairs import QuantAbsorbPairsPass
 from odc_mlir.transforms.quant.quant_assign_params import Assignment
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
@@ -349,7 +349,7 @@ class CandidateBuilder:
             precisions[input] = precisions.get(output, PrecisionChoice(self.scheme.name))
         recipe = replace(recipe, precisions=tuple(precisions.items()))
         self.given = types_of(module, options.parameters, self.scheme, precisions)
-        given = read_given(module) | self.given
+        given = before_moves(models.main_of(module), read_given(module)) | self.given
         if options.copied_parameters or options.states:
             fold_model = module.clone()
             write_given(fold_model, given)

@@ -196,3 +196,38 @@ def test_quantised_programs_keep_their_scales() -> None:
     text = str(converted)
     assert "tensor<2x3x!quant.uniform<i8:f32, 0.05:3>>" in text
     assert "!quant.uniform<i8:f32:0, {0.01, 0.02, 0.03, 0.04}>" in text
+
+
+def test_a_quantised_residual_block_runs_on_the_npu_with_its_own_scales() -> None:
+    importlib.import_module("torch.ao.quantization.fx._decomposed")  # declares the operators
+    codes = torch.ops.quantized_decomposed
+
+    def rounded(x: torch.Tensor, scale: float, point: int) -> torch.Tensor:
+        limits = (scale, point, -128, 127, torch.int8)
+        return codes.dequantize_per_tensor(codes.quantize_per_tensor(x, *limits), *limits)
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weights", torch.randint(-127, 128, (8, 8, 3, 3), dtype=torch.int8))
+            self.register_buffer("scales", torch.rand(8) / 1000 + 0.001)
+            self.register_buffer("points", torch.zeros(8, dtype=torch.int64))
+            self.bias = nn.Parameter(torch.randn(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = rounded(x, 0.03, 3)
+            for scale, point in ((0.05, -128), (0.07, 10)):
+                w = codes.dequantize_per_channel(self.weights, self.scales, self.points, 0, -127, 127, torch.int8)
+                y = F.conv2d(x, w, self.bias, padding=1)
+                x = rounded(F.relu(y), scale, point) if point == -128 else rounded(y, scale, point) + x
+            return rounded(F.relu(x), 0.06, -128)
+
+    torch.manual_seed(0)
+    module, x = Block().eval(), torch.randn(1, 8, 6, 6)
+    quantised = odc_mlir.quantize(odc_mlir.from_torch(module, x), target="npu-256").model
+    package = odc_mlir.compile(quantised, target="npu-256")
+    left = [layer["op"] for layer in package.report["layers"] if layer["placed"] == "host"]
+    assert left == ["QUANTIZE", "DEQUANTIZE"]
+    assert package.report["segment_count"] == 1
+    difference = (odc_mlir.run(package, [x.numpy()])[0] - module(x).detach().numpy()) / 0.06
+    assert np.abs(difference).max() < 1.01

@@ -17,7 +17,7 @@ After::
 Consecutive QUANTIZE and DEQUANTIZE are removed, as is FAKE_QUANT with 8 or 16 bits; the values that they rounded will
 be quantised with their parameters (``quant.given``). Of several in a row, the last counts. A constant before DEQUANTIZE
 passes on its parameters too, and is left to constant folding. A function result keeps the name that it had after the
-rounding.
+rounding. Values that only a move or a limit reads have the parameters of its result: layout changes remove moves.
 
 Modules without such rounding are left unchanged, as are quantised values with other users, roundings to other numbers
 of bits, and per-channel rounding of computed values.
@@ -42,7 +42,7 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import is_returned
 from odc_mlir.transforms.common.tensor_names import names_in, rename, values_of
 from odc_mlir.transforms.quant.common import ir
-from odc_mlir.transforms.quant.common.given import read_given, write_given
+from odc_mlir.transforms.quant.common.given import before_moves, read_given, write_given
 
 _TYPES = {8: "int8", 16: "int16"}
 
@@ -76,7 +76,7 @@ def absorb(function: FuncOp) -> dict[str, Attribute]:
         types[value] = type
     if types:
         types = _of_constants(function) | types
-    return _by_name(function, types)
+    return before_moves(function, _by_name(function, types))
 
 
 def _rounding(op: CircleOp) -> Attribute | None:

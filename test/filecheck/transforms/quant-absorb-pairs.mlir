@@ -36,3 +36,25 @@ func.func @main(%x: tensor<1x4xf32>) -> (tensor<1x4xf32>, tensor<1x4xf32>, tenso
 // CHECK: circle.fake_quant
 // CHECK: circle.quantize
 // CHECK: circle.dequantize
+
+// -----
+
+// Operands of moves and limits have the type of the result, unless another operator reads them.
+func.func @main(%x: tensor<1x1x2x4xf32> loc("x"), %p: tensor<4xi32>) -> (tensor<1x4x1x2xf32>, tensor<1x4x1x2xf32>, tensor<1x1x2x4xf32>) {
+  %0 = circle.exp(%x) : (tensor<1x1x2x4xf32>) -> tensor<1x1x2x4xf32> loc("exp")
+  %1 = circle.transpose(%0, %p) : (tensor<1x1x2x4xf32>, tensor<4xi32>) -> tensor<1x4x1x2xf32> loc("moved")
+  %2 = circle.relu(%1) : (tensor<1x4x1x2xf32>) -> tensor<1x4x1x2xf32> loc("relu")
+  %3 = circle.quantize(%2) : (tensor<1x4x1x2xf32>) -> tensor<1x4x1x2x!quant.uniform<i8:f32, 0.5:-128>>
+  %4 = circle.dequantize(%3) : (tensor<1x4x1x2x!quant.uniform<i8:f32, 0.5:-128>>) -> tensor<1x4x1x2xf32> loc("a")
+  %5 = circle.sin(%x) : (tensor<1x1x2x4xf32>) -> tensor<1x1x2x4xf32> loc("sin")
+  %6 = circle.transpose(%5, %p) : (tensor<1x1x2x4xf32>, tensor<4xi32>) -> tensor<1x4x1x2xf32> loc("sin moved")
+  %7 = circle.quantize(%6) : (tensor<1x4x1x2xf32>) -> tensor<1x4x1x2x!quant.uniform<i8:f32, 0.25:3>>
+  %8 = circle.dequantize(%7) : (tensor<1x4x1x2x!quant.uniform<i8:f32, 0.25:3>>) -> tensor<1x4x1x2xf32> loc("b")
+  func.return %4, %8, %5 : tensor<1x4x1x2xf32>, tensor<1x4x1x2xf32>, tensor<1x1x2x4xf32>
+}
+// CHECK: quant.given = {
+// CHECK-NEXT: a = !quant.uniform<i8:f32, 0.5:-128>,
+// CHECK-NEXT: b = !quant.uniform<i8:f32, 0.25:3>,
+// CHECK-NEXT: moved = !quant.uniform<i8:f32, 0.5:-128>,
+// CHECK-NEXT: exp = !quant.uniform<i8:f32, 0.5:-128>
+// CHECK-NEXT: }

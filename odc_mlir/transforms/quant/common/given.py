@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xdsl.dialects.builtin import DictionaryAttr
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.schemes import represented_range
-from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.quant.common.ir import params_of, quantised
+from odc_mlir.support.locations import op_name, value_name
+from odc_mlir.transforms.common.masks import moved_operands
+from odc_mlir.transforms.quant.common.ir import all_ops, params_of, quantised
 
 GIVEN = "quant.given"
+_LIMITS = ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
 _MIDDLE = 128
 _MOVED = {("uint8", "int8"): -_MIDDLE, ("int8", "uint8"): _MIDDLE}
 
@@ -40,6 +43,17 @@ def write_given(module: Operation, types: Types) -> None:
     module.attributes.pop(GIVEN, None)
     if types:
         module.attributes[GIVEN] = DictionaryAttr(dict(types))
+
+
+def before_moves(function: FuncOp, types: Types) -> dict[str, Attribute]:
+    """Return ``types`` with values that only a move or a limit reads: they have the codes of its result."""
+    found = dict(types)
+    for op in reversed(list(all_ops(function))):
+        sources = (0,) if op.SPEC.name in _LIMITS else moved_operands(op)
+        type = found.get(op_name(op))
+        if type is not None and len(sources) == 1 and op.operands[sources[0]].has_one_use():
+            found.setdefault(value_name(op.operands[sources[0]]), type)
+    return found
 
 
 def moved_to(dtype: str, params: QuantParams, to: str) -> QuantParams | None:
