@@ -105,9 +105,9 @@ def from_torch(module: Any, example_inputs: Any = None, dynamic_shapes: Any = No
 
 def _imported(program: Any) -> ModuleOp:
     """Return the module of an exported PyTorch program."""
-    from odc_mlir.frontend.torch.importer import import_program
+    from odc_mlir.frontend.torch.importer import decomposed, import_program
 
-    module = import_program(program)
+    module = import_program(decomposed(program))
     tell_apart(module)
     return module
 

@@ -17,6 +17,7 @@ from odc_mlir.dialects.odc import StatePlace, put_states
 from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError
 from odc_mlir.frontend.torch.graph import Builder, dtype_of, narrowed, shape_of
 from odc_mlir.frontend.torch.table import ROWS, pattern_of, reason_for
+from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.diagnostics import verify_module
 from odc_mlir.support.locations import Positions, hint_of, name_loc
 
@@ -43,6 +44,7 @@ def _explained(text: str, location: str = "") -> Iterator[None]:
             raise ModelError(f"{text}: {reason}", location=location) from error
 
 
+@seldom_collected()
 def exported(module: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
     """Return the program of a module, exported in evaluation mode; raise ModelError if PyTorch cannot export it."""
     torch = torch_module()
@@ -89,8 +91,9 @@ def convert_with_tico(program: Any) -> bytes:
         return bytes(tico.convert_from_exported_program(program).circle_binary)
 
 
-def import_program(program: Any) -> ModuleOp:
-    """Return the verified module of an exported program; raise UnsupportedError with all that has no equivalent."""
+@seldom_collected()
+def decomposed(program: Any) -> Any:
+    """Return a program in which PyTorch has decomposed the operators that have no row."""
     torch = torch_module()
     with warnings.catch_warnings(action="ignore"), torch.no_grad():
         table = torch.export.default_decompositions()
@@ -98,7 +101,13 @@ def import_program(program: Any) -> ModuleOp:
             table.pop(target)
         for target, way in torch._decomp.get_decompositions([torch.ops.aten.grid_sampler_2d]).items():
             table[target] = way
-        module = _Importer(program.run_decompositions(table)).module()
+        return program.run_decompositions(table)
+
+
+@seldom_collected()
+def import_program(program: Any) -> ModuleOp:
+    """Return the verified module of a decomposed program; raise UnsupportedError with all that has no equivalent."""
+    module = _Importer(program).module()
     verify_module(module, Positions())
     return module
 

@@ -217,14 +217,7 @@ def max_pool(
 
 
 def average_pool(
-    g: Builder,
-    x: V,
-    kernel: Ints,
-    stride: Ints = (),
-    padding: Any = 0,
-    ceil: bool = False,
-    *rest: Any,
-    **options: Any,
+    g: Builder, x: V, kernel: Ints, stride: Ints = (), padding: Any = 0, ceil: bool = False, *rest: Any, **options: Any
 ) -> Any:
     """Return means of windows, with every rule of PyTorch for elements of the padding."""
     count_padding = rest[0] if rest else options.get("count_include_pad", True)
@@ -377,11 +370,8 @@ def batch_norm(
     factor = (1 if gamma is None else gamma) / np.sqrt(scale.astype(np.float64) + eps)
     summand = (0 if beta is None else beta) - centre * factor
     parts = [_per_channel(g, x, g.constant(item.astype(np.float32))) for item in (factor, summand)]
-    computed = [
-        _per_channel(g, x, weight if gamma is None else None),
-        _per_channel(g, x, bias if beta is None else None),
-    ]
-    return _affine(g, _affine(g, x, *parts), *computed), None, None
+    computed = (weight if gamma is None else None, bias if beta is None else None)
+    return _affine(g, _affine(g, x, *parts), *(_per_channel(g, x, item) for item in computed)), None, None
 
 
 def _normalized(g: Builder, x: V, axes: Ints, eps: float, centred: bool = True) -> Any:
@@ -458,10 +448,8 @@ def resize(mode: str) -> Pattern:
         exact = output_size or all(n * f == m for n, f, m in zip(old, scales, new, strict=True))
         name = {"bilinear": "RESIZE_BILINEAR", "nearest": "RESIZE_NEAREST_NEIGHBOR"}.get(mode)
         if len(old) == 2 and name and exact:
-            options: dict[str, Any] = {
-                "align_corners": corners,
-                "half_pixel_centers": mode == "bilinear" and not corners,
-            }
+            centred = mode == "bilinear" and not corners
+            options: dict[str, Any] = {"align_corners": corners, "half_pixel_centers": centred}
             return channels_first(g, g(name, channels_last(g, x), new, **options))
         for axis, size in enumerate(old):
             matrix = _interpolation(mode, size, new[axis], corners, None if exact else scales[axis])
@@ -486,8 +474,7 @@ ROWS: Mapping[str, Pattern] = rows(
     ("convolution", convolution),
     ("max_pool2d_with_indices max_pool3d_with_indices", max_pool),
     ("avg_pool2d avg_pool3d", average_pool),
-    ("adaptive_avg_pool2d adaptive_avg_pool3d", adaptive_average),
-    ("_adaptive_avg_pool2d _adaptive_avg_pool3d", adaptive_average),
+    ("adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d", adaptive_average),
     ("adaptive_max_pool2d adaptive_max_pool3d", adaptive_maximum),
     ("linear", linear),
     ("mm bmm matmul", product),

@@ -23,8 +23,7 @@ from odc_mlir.transforms.quant.common.ir import all_ops, params_of, quantised
 
 GIVEN = "quant.given"
 _LIMITS = ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
-_MIDDLE = 128
-_MOVED = {("uint8", "int8"): -_MIDDLE, ("int8", "uint8"): _MIDDLE}
+_MOVED = {("uint8", "int8"): -128, ("int8", "uint8"): 128}  # of zero points
 
 Types = Mapping[str, Attribute]
 

@@ -1,0 +1,236 @@
+"""CPU time and accuracy of importing networks of torchvision, timm and transformers, and their cost on an NPU.
+
+    python benchmarks/torch_networks.py [--no-native] [--json FILE] [NETWORK ...]
+    python benchmarks/torch_networks.py --npu [--target NAME] [NETWORK ...]
+
+The networks have random weights and small inputs; they are written as their libraries write them. For each, the table
+gives the CPU seconds of PyTorch's export, of PyTorch's decompositions, and of our conversion, and the largest
+difference from PyTorch on host kernels and in native code, divided by the largest magnitude of PyTorch's outputs. The
+status is 1 if a network takes more than 5 s or differs by more than 1e-4.
+
+``--npu``: quantise to int8 and compile instead, imported by us and by TICO. The table gives the operators on the host,
+the segments and the cycles of both ways. The status is 1 if the NPU's outputs differ from the host's, or if our way
+takes more operators on the host, more segments, or over 2 % more cycles than TICO's.
+
+Needs the extra ``torch`` and torchvision, timm and transformers; ``--npu`` compares with TICO if it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import odc_mlir
+from odc_mlir.errors import OdcError
+from odc_mlir.frontend.torch import importer
+
+HERE = str(Path(__file__).resolve().parent)
+sys.path[:] = [path for path in sys.path if path != HERE]  # transformers.py beside this file would hide the library
+
+MOST_SECONDS = 5.0
+MOST_DIFFERENCE = 1e-4
+MOST_CYCLES = 1.02  # times the cycles of the model that TICO imports
+SAMPLES = 4
+
+TORCHVISION = {
+    **dict.fromkeys(("alexnet", "squeezenet1_1", "vgg11", "resnet18", "resnet50", "resnext50_32x4d"), 64),
+    **dict.fromkeys(("mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "mnasnet1_0"), 64),
+    **dict.fromkeys(("shufflenet_v2_x1_0", "efficientnet_b0", "regnet_x_400mf", "regnet_y_400mf"), 64),
+    **dict.fromkeys(("densenet121", "googlenet", "convnext_tiny", "swin_t"), 64),
+    "inception_v3": 96,
+    "segmentation.lraspp_mobilenet_v3_large": 64,
+    "segmentation.deeplabv3_mobilenet_v3_large": 64,
+}
+TIMM = (
+    "mobilevit_xxs ghostnet_100 mixer_s32_224 poolformer_s12 convmixer_768_32 repvgg_a0 edgenext_xx_small levit_128s"
+    " tf_efficientnet_lite0 mobileone_s0 hardcorenas_a rexnet_100 deit_tiny_patch16_224 dla34 fastvit_t8"
+)
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+WORDS = {"vocab_size": 99, **SIZES}
+DECODERS = {**WORDS, "num_key_value_heads": 2, "use_cache": False}
+TRANSFORMERS: dict[str, dict[str, Any]] = {
+    "BertModel": WORDS,
+    "RobertaModel": WORDS,
+    "ElectraModel": {**WORDS, "embedding_size": 32},
+    "AlbertModel": {**WORDS, "embedding_size": 16},
+    "DistilBertModel": {"vocab_size": 99, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64},
+    "GPT2Model": {"vocab_size": 99, "n_embd": 32, "n_layer": 2, "n_head": 4, "use_cache": False},
+    "LlamaForCausalLM": DECODERS,
+    "Qwen2ForCausalLM": DECODERS,
+    "T5EncoderModel": {"vocab_size": 99, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4},
+    "ViTModel": {**SIZES, "image_size": 32, "patch_size": 8},
+}
+
+
+def networks() -> dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]]:
+    """Constructors of the networks, each with an example of its input."""
+
+    def of_torchvision(name: str, size: int) -> tuple[torch.nn.Module, torch.Tensor]:
+        import torchvision
+
+        options: dict[str, Any] = {"weights_backbone": None} if "segmentation" in name else {}
+        options |= {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+        return torchvision.models.get_model(name.rpartition(".")[2], **options), torch.randn(1, 3, size, size)
+
+    def of_timm(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
+        import timm
+
+        module = timm.create_model(name)
+        shape = module.default_cfg["input_size"] if module.default_cfg.get("fixed_input_size") else (3, 64, 64)
+        return module, torch.randn(1, *shape)
+
+    def of_transformers(name: str, sizes: dict[str, Any]) -> tuple[torch.nn.Module, torch.Tensor]:
+        import transformers
+
+        kind = getattr(transformers, name)
+        module = kind(kind.config_class(**sizes, return_dict=False))
+        return module, torch.randn(1, 3, 32, 32) if name.startswith("ViT") else torch.randint(0, 99, (1, 16))
+
+    found: dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {}
+    found |= {name: lambda name=name, size=size: of_torchvision(name, size) for name, size in TORCHVISION.items()}
+    found |= {name: lambda name=name: of_timm(name) for name in TIMM.split()}
+    found |= {name: lambda name=name, sizes=sizes: of_transformers(name, sizes) for name, sizes in TRANSFORMERS.items()}
+    return found
+
+
+def outputs_of(found: Any) -> Iterator[np.ndarray[Any, Any]]:
+    """Tensors of a module's result, in the order of an exported program."""
+    if isinstance(found, torch.Tensor):
+        yield found.detach().numpy()
+    else:
+        for part in found.values() if isinstance(found, dict) else found or ():
+            yield from outputs_of(part)
+
+
+def difference(found: list[np.ndarray[Any, Any]], wanted: list[np.ndarray[Any, Any]]) -> float:
+    """Largest difference of all outputs, divided by the largest magnitude of the wanted ones."""
+    pairs = list(zip(found, wanted, strict=True))
+    return max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs)
+
+
+def inputs_of(x: torch.Tensor) -> list[np.ndarray[Any, Any]]:
+    """``x`` with the element type of our models."""
+    return [x.numpy().astype(np.int32 if x.dtype == torch.int64 else np.float32)]
+
+
+def imported(module: torch.nn.Module, x: torch.Tensor) -> tuple[Any, dict[str, float]]:
+    """Our module, and CPU seconds of the three steps of its import."""
+    gc.collect()
+    start = time.process_time()
+    program = importer.exported(module, x, None)
+    exported = time.process_time()
+    program = importer.decomposed(program)
+    decomposed = time.process_time()
+    made = importer.import_program(program)
+    end = time.process_time()
+    seconds = {"export": exported - start, "decompose": decomposed - exported, "convert": end - decomposed}
+    return made, seconds
+
+
+def check(name: str, module: torch.nn.Module, x: torch.Tensor, native: bool) -> dict[str, Any]:
+    """A row of the table of imports."""
+    with torch.no_grad():
+        wanted = list(outputs_of(module(x)))
+    made, seconds = imported(module, x)
+    row: dict[str, Any] = {"network": name, **seconds, "host": difference(odc_mlir.run(made, inputs_of(x)), wanted)}
+    if native:
+        row["native"] = difference(odc_mlir.run(made, inputs_of(x), backend="native"), wanted)
+    total = sum(seconds.values())
+    row["passed"] = total <= MOST_SECONDS and max(row["host"], row.get("native", 0)) <= MOST_DIFFERENCE
+    times = " ".join(f"{value:9.2f}" for value in (*seconds.values(), total))
+    print(f"{name:44s} {times}  {row['host']:9.1e} {row.get('native', float('nan')):9.1e}", flush=True)
+    return row
+
+
+def compiled(model: Any, samples: list[list[np.ndarray[Any, Any]]], target: str) -> dict[str, Any]:
+    """Figures of a model on the NPU: operators on the host, segments, cycles, and whether bits are the host's."""
+    quantised = odc_mlir.quantize(model, scheme="int8", calibration=samples, help=False)
+    package = odc_mlir.compile(quantised.model, target=target)
+    report = package.report
+    on_host = odc_mlir.run(quantised.model, samples[0])
+    exact = all(np.array_equal(a, b) for a, b in zip(odc_mlir.run(package, samples[0]), on_host, strict=True))
+    return {
+        "host": report["host_op_count"],
+        "segments": report["segment_count"],
+        "cycles": report["cycles_total"],
+        "exact": exact,
+    }
+
+
+def compare(name: str, module: torch.nn.Module, x: torch.Tensor, target: str) -> dict[str, Any]:
+    """A row of the table of the NPU."""
+    ways: dict[str, dict[str, Any]] = {}
+    samples = [inputs_of(x)]
+    for _ in range(SAMPLES - 1):
+        samples.append(inputs_of(torch.randn_like(x) if x.is_floating_point() else torch.randint_like(x, 99)))
+    texts = []
+    for via in ("export", "tico"):
+        try:
+            ways[via] = found = compiled(odc_mlir.from_torch(module, x, via=via), samples, target)
+            texts.append(f"{found['host']:5d} {found['segments']:5d} {found['cycles']:11d}")
+        except OdcError as error:
+            if via == "export":
+                raise
+            texts.append(str(error)[:60])
+    ours, theirs = ways["export"], ways.get("tico", ways["export"])
+    passed = ours["exact"] and all(ours[key] <= theirs[key] for key in ("host", "segments"))
+    passed &= ours["cycles"] <= MOST_CYCLES * theirs["cycles"]
+    print(f"{name:44s} {'  '.join(texts)}  {'' if passed else 'missed'}", flush=True)
+    return {"network": name, **ways, "passed": bool(passed)}
+
+
+def main() -> int:
+    """Print the table; return 1 if a network misses a limit."""
+    summary, _, details = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    known = networks()
+    parser.add_argument("names", nargs="*", metavar="NETWORK", help="default: all")
+    parser.add_argument("--npu", action="store_true", help="quantise and compile; compare with TICO's import")
+    parser.add_argument("--target", default="npu-256", help="of --npu (default: npu-256)")
+    parser.add_argument("--no-native", action="store_true", help="leave native code out")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - known.keys():
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
+    warnings.simplefilter("ignore")
+    figures = f"{'host':>5s} {'segm.':>5s} {'cycles':>11s}"
+    heads = [figures, f"{figures} of TICO"] if arguments.npu else []
+    heads = heads or [f"{'export':>9s} {'decomp.':>9s} {'convert':>9s} {'total':>9s}", f"{'host':>9s} {'native':>9s}"]
+    print(f"{'network':44s}", "  ".join(heads))
+    odc_mlir.from_torch(torch.nn.Linear(2, 2), torch.ones(1, 2))  # imports PyTorch's own modules, once
+    rows = []
+    for name in arguments.names or known:
+        torch.manual_seed(0)
+        module, x = known[name]()
+        module.eval()
+        try:
+            if arguments.npu:
+                rows.append(compare(name, module, x, arguments.target))
+            else:
+                rows.append(check(name, module, x, not arguments.no_native))
+        except OdcError as error:
+            print(f"{name:44s} {error}", flush=True)
+            rows.append({"network": name, "error": str(error), "passed": False})
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+    missed = [row["network"] for row in rows if not row["passed"]]
+    print(
+        f"{len(rows) - len(missed)} of {len(rows)} networks pass" + (f"; missed: {', '.join(missed)}" if missed else "")
+    )
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
