@@ -79,17 +79,24 @@ def failing(kind: str, step: int, *, lost: bool) -> Iterator[None]:
 
 
 class DisturbedSession(Session):
-    """A session that calls ``disturb`` before run number ``step``."""
+    """A session that calls ``disturb`` before run number ``step``.
 
-    def __init__(self, model: Any, step: int, disturb: Callable[[Session], None], **options: Any) -> None:
+    If ``waits``, later runs wait until results are open, and until the run that verifies one has done so.
+    """
+
+    def __init__(
+        self, model: Any, step: int, disturb: Callable[[Session], object], *, waits: bool = False, **options: Any
+    ) -> None:
         super().__init__(model, **options)
-        self.runs, self.step, self.disturb = 0, step, disturb
+        self.runs, self.step, self.disturb, self.waits = 0, step, disturb, waits
 
     def infer(self, inputs_array: Sequence[Any], **options: Any) -> Any:
         """Infer as a session does."""
         self.runs += 1
         if self.runs == self.step:
             self.disturb(self)
+        if self.runs >= self.step and self.waits:
+            self.wait_for_auto_compilation(SECONDS)
         return super().infer(inputs_array, **options)
 
 
@@ -119,19 +126,19 @@ class Bench:
         self.source = Session(self.original)
         with (
             mock.patch.object(Supervisor, "command", self.worker),
-            self.session(self.stored, 0, lambda _: None) as made,
+            self.session(self.stored, 2, lambda _: None) as made,
         ):
             made.generate([1], 4)
             assert made.wait_for_auto_compilation(SECONDS)
-            made.infer([np.zeros(info.shape, info.dtype) for info in made.get_inputs_tensorinfo()])
-            assert made.wait_for_auto_compilation(SECONDS)
             assert made.odc_status.phase == "active", made.odc_status
 
-    def session(self, cache: Path, step: int, disturb: Callable[[Session], None]) -> DisturbedSession:
+    def session(
+        self, cache: Path, step: int, disturb: Callable[[Session], object], *, waits: bool = True
+    ) -> DisturbedSession:
         """Return a session that compiles the original model on the device."""
         settings = {"OnDeviceCompilation": "1", "ODC_RECORDS": str(RECORDS), "ODC_TARGET": "npu-256"}
         settings |= {"ODC_CACHE_DIR": str(cache), "ODC_WATCH": "0"}
-        return DisturbedSession(self.original, step, disturb, settings=settings)
+        return DisturbedSession(self.original, step, disturb, waits=waits, settings=settings)
 
     def replayed(self, text: Text, levels: Sequence[bool]) -> list[int]:
         """Return the text by host kernels, whose run number N is of the quantised model if ``levels[N]``."""
@@ -171,19 +178,17 @@ class Bench:
     def switch(self, rng: np.random.Generator, text: Text, step: int) -> tuple[str, list[list[int]], list[int]]:
         """Switch to the stored result at ``step``; it may fail at the next one."""
         kind = str(rng.choice([*FAILURES, "none", "none"]))
-        return self._compiled(self.stored, text, step, _waits, kind, int(rng.integers(1, 4)))
+        return self._compiled(self.stored, text, step, lambda _: None, True, kind, int(rng.integers(1, 4)))
 
     def evict(self, rng: np.random.Generator, text: Text, step: int) -> tuple[str, list[list[int]], list[int]]:
         """Delete the stored result at ``step``, maybe while it is opened."""
         cache = Path(shutil.copytree(self.stored, self.folder / f"evict{text[4]}"))
 
-        def disturb(session: Session) -> None:
-            time.sleep(float(rng.uniform(0, 0.2)))
+        def disturb(_: Session) -> None:
+            time.sleep(float(rng.uniform(0, 0.5)))
             shutil.rmtree(cache / "compiled", ignore_errors=True)
-            if rng.integers(2):
-                _waits(session)
 
-        return self._compiled(cache, text, step, disturb)
+        return self._compiled(cache, text, step, disturb, bool(rng.integers(2)))
 
     def kill(self, rng: np.random.Generator, text: Text, step: int) -> tuple[str, list[list[int]], list[int]]:
         """Kill the compile process some time after its start, at ``step`` or the first step after the records."""
@@ -198,11 +203,9 @@ class Bench:
             if processes[0].poll() is None:
                 processes[0].send_signal(signal.SIGKILL)
                 killed.append(step)
-            if rng.integers(2):
-                _waits(session)
 
         killed: list[int] = []
-        name, found, wanted = self._compiled(self.folder / f"kill{text[4]}", text, step, disturb)
+        name, found, wanted = self._compiled(self.folder / f"kill{text[4]}", text, step, disturb, bool(rng.integers(2)))
         return f"{'killed' if killed else 'not killed'}, {name}", found, wanted
 
     def _compiled(
@@ -210,7 +213,8 @@ class Bench:
         cache: Path,
         text: Text,
         step: int,
-        disturb: Callable[[Session], None],
+        disturb: Callable[[Session], object],
+        waits: bool,
         failure: str = "none",
         failing_run: int = 1,
     ) -> tuple[str, list[list[int]], list[int]]:
@@ -228,7 +232,7 @@ class Bench:
             if failure != "none":  # the NPU itself answers, after a run that verifies it
                 stack.enter_context(mock.patch.object(SimulatorDevice, "simulated", False))
                 stack.enter_context(failing(failure, 1 + failing_run, lost=False))
-            session = stack.enter_context(self.session(cache, step, disturb))
+            session = stack.enter_context(self.session(cache, step, disturb, waits=waits))
             found = session.generate(*text)
             if session._switcher.auto is not None:
                 session._switcher.auto.stop()
@@ -242,11 +246,6 @@ def _processes(session: Session) -> list[subprocess.Popen[bytes]]:
     """Return the compile processes that the session has started."""
     auto = session._switcher.auto
     return [item._process for item in (auto._supervisors if auto else ()) if item._process is not None]
-
-
-def _waits(session: Session) -> None:
-    """Wait for a result; the next run verifies it in the background."""
-    session.wait_for_auto_compilation(SECONDS)
 
 
 def main() -> int:

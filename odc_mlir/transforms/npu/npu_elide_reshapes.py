@@ -8,7 +8,8 @@ Before::
 After: users of ``%2`` read ``%0``; ``%1`` stays only if it has other users. Unary element-wise operations (``npu.lut``,
 ``npu.scale``) are independent of shape and not part of a chain here: they cost the same in any shape.
 
-Matrices that a move repeats for several products, such as keys that query heads share, are read where they lie.
+Matrices that moves repeat for several products, such as keys that query heads share, are read where they lie, or moved
+once each.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from xdsl.ir import OpResult, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
@@ -24,7 +26,7 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu import ReshapeOp
 from odc_mlir.transforms.common.rewriting import PatternPass
-from odc_mlir.transforms.npu.lowering.decompositions import indices
+from odc_mlir.transforms.npu.lowering.decompositions import MOST_COPIES, indices, strided_copies
 from odc_mlir.transforms.npu.lowering.site import tensor_of
 
 
@@ -48,7 +50,7 @@ class DropReshape(RewritePattern):
 
 
 class ShareMatrices(RewritePattern):
-    """A product with matrices that a move repeats, one after the other, takes each once.
+    """A product with matrices that moves repeat, one after the other, takes each once, and what else they move.
 
     Left matrices of one right matrix become its rows.
     """
@@ -58,14 +60,18 @@ class ShareMatrices(RewritePattern):
         (images, _, rows, columns), depth = npu.shape_of(op.output), npu.shape_of(op.a)[3]
         for index in (0, 1):
             value, other = op.operands[index], op.operands[1 - index]
-            move = value.owner.input.owner if isinstance(value.owner, ReshapeOp) else value.owner
-            if not isinstance(move, npu.MoveOp) or npu.shape_of(other)[0] != images:
+            if npu.shape_of(other)[0] != images or (found := _distinct(value, images)) is None:
                 continue
-            size, total = (math.prod(npu.shape_of(each)) for each in (move.inputs[0], value))
-            if total // images > size or not _repeats(move, size, total // images, total // size):
+            source, order = found
+            groups = images * order.size // math.prod(npu.shape_of(value))
+            kind = with_shape(tensor_of(value), (groups, *npu.shape_of(value)[1:]))
+            if order.size == math.prod(npu.shape_of(source)) and (np.diff(order) == 1).all():
+                view: ReshapeOp | npu.MoveOp = ReshapeOp(source, kind)
+            elif (copies := strided_copies(order, [math.prod(npu.shape_of(source))], MOST_COPIES)) is not None:
+                view = npu.MoveOp([source], kind, copies=copies)
+            else:
                 continue
-            groups = images * size // total
-            view = _reshaped(op, move.inputs[0], (groups, *npu.shape_of(value)[1:]))
+            view.location = op.location
             if index == 0:
                 rewriter.insert(view)
                 op.operands[0] = view.output
@@ -87,14 +93,26 @@ def _reshaped(op: npu.MatmulOp, value: SSAValue, shape: Sequence[int]) -> Reshap
     return view
 
 
-def _repeats(move: npu.MoveOp, size: int, each: int, times: int) -> bool:
-    """Return whether ``move`` repeats runs of ``each`` of ``size`` elements so many times in a row."""
-    copies = list(move.strided_copies())
-    if len(move.inputs) != 1 or move.fill is not None or len(copies) != 1 or times < 2 or size % each:
-        return False
-    source, target = indices(copies[0])
-    wanted = np.repeat(np.arange(size).reshape(-1, each), times, axis=0).reshape(-1)
-    return np.array_equal(target, np.arange(len(wanted))) and np.array_equal(source, wanted)
+def _distinct(value: SSAValue, images: int) -> tuple[SSAValue, NDArray[np.int64]] | None:
+    """Return a tensor and the element in it of each element of the matrices ``value``, without repetitions.
+
+    None if moves do not repeat each of the ``images`` matrices equally often in a row.
+    """
+    order = np.arange(math.prod(npu.shape_of(value)))
+    while isinstance(value, OpResult) and isinstance(value.op, ReshapeOp | npu.MoveOp):
+        if isinstance(value.op, npu.MoveOp):
+            if len(value.op.inputs) != 1 or value.op.fill is not None:
+                return None
+            sources, targets = zip(*map(indices, value.op.strided_copies()), strict=True)
+            places = np.concatenate(sources)[np.argsort(np.concatenate(targets))]
+            order = places[order]
+            matrices = order.reshape(images, -1)
+            firsts = np.flatnonzero(np.append(True, (matrices[1:] != matrices[:-1]).any(1)))
+            times = images // len(firsts)
+            if times > 1 and np.array_equal(firsts, np.arange(0, images, times)):
+                return value.op.inputs[0], matrices[firsts].reshape(-1)
+        value = value.op.operands[0]
+    return None
 
 
 class NpuElideReshapesPass(PatternPass):

@@ -51,3 +51,19 @@ npu.program @shared(%a: tensor<4x1x2x8x!quant.uniform<i8:f32, 0.5>>, %b: tensor<
 // CHECK-NEXT: npu.reshape %[[Y]] {{.*}} -> tensor<4x1x2x3x
 // CHECK: %[[M:.*]] = npu.move %[[B]]
 // CHECK: npu.matmul %[[A]], %[[M]]
+
+// -----
+
+// Matrices that are repeated and then turned, as keys are, are turned once each.
+npu.program @turned(%a: tensor<4x1x2x8x!quant.uniform<i8:f32, 0.5>>, %b: tensor<2x3x8x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x1x2x3x!quant.uniform<i8:f32, 0.5>> {
+  %0 = npu.move %b copies [array<i32: 0, 0, 0, 2, 24, 48, 2, 0, 24, 24, 1, 1>] : tensor<2x3x8x!quant.uniform<i8:f32, 0.5>> -> tensor<2x2x3x8x!quant.uniform<i8:f32, 0.5>>
+  %1 = npu.reshape %0 : tensor<2x2x3x8x!quant.uniform<i8:f32, 0.5>> -> tensor<4x3x8x!quant.uniform<i8:f32, 0.5>>
+  %2 = npu.move %1 copies [array<i32: 0, 0, 0, 4, 24, 24, 8, 1, 3, 3, 8, 1>] : tensor<4x3x8x!quant.uniform<i8:f32, 0.5>> -> tensor<4x1x8x3x!quant.uniform<i8:f32, 0.5>>
+  %3 = npu.matmul %a, %2 scale <1073741824, 0> clamp(-128, 127) : tensor<4x1x2x8x!quant.uniform<i8:f32, 0.5>>, tensor<4x1x8x3x!quant.uniform<i8:f32, 0.5>> -> tensor<4x1x2x3x!quant.uniform<i8:f32, 0.5>>
+  odc.yield %3 : tensor<4x1x2x3x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: npu.program @turned(
+// CHECK-SAME: %[[A:.*]]: tensor<4x1x2x8x{{.*}}, %[[B:.*]]: tensor<2x3x8x
+// CHECK: %[[T:.*]] = npu.move %[[B]] copies [array<i32: 0, 0, 0, 2, 24, 24, 8, 1, 3, 3, 8, 1>] {{.*}} -> tensor<2x1x8x3x
+// CHECK: %[[Y:.*]] = npu.matmul %{{.*}}, %[[T]] {{.*}} -> tensor<2x1x4x3x
+// CHECK-NEXT: npu.reshape %[[Y]] {{.*}} -> tensor<4x1x2x3x

@@ -126,7 +126,7 @@ def strided_copies(index: NDArray[Any], sources: Sequence[int], limit: int) -> l
     found = _copies(flat, owner, first, sources, limit)
     # Runs that happen to continue each other make irregular copies; cut where all others end, they may be regular.
     step = int(np.gcd.reduce(np.append(first, flat.size)))
-    if step > 1 and (found is None or len(found) > 1):
+    if found is None or len(found) > 1:
         regular = _copies(flat, owner, np.arange(0, flat.size, step), sources, limit)
         if regular is not None and (found is None or len(regular) < len(found)):
             return regular

@@ -26,6 +26,7 @@ REGULAR: dict[str, tuple[Map, int]] = {
     "channels beside": (np.concatenate([X, X], -1), 2),
     "slice": (X[:, 1:7:2, 2:5, 3:9], 1),
     "turned": (X.transpose(0, 3, 1, 2), 1),
+    "each turned": (X.reshape(4, 32, 8).transpose(0, 2, 1), 1),
     "turned round": (X.transpose(3, 2, 1, 0), 1),
     "larger image": (X.repeat(2, 1).repeat(3, 2), 1),
     "tiled": (np.tile(X, (1, 2, 3, 2)), 1),
