@@ -1,4 +1,4 @@
-"""Arena: live ranges of buffers, and addresses such that buffers in use at the same time do not overlap."""
+"""Live ranges of arena buffers, and addresses at which buffers in use at the same time do not overlap."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ OwnerT = TypeVar("OwnerT")
 
 @dataclass(eq=False, slots=True)
 class Interval(Generic[OwnerT]):
-    """Live range of a buffer: the first and the last command that use its ``used`` bytes, and the address given to it.
+    """Live range of a buffer of ``used`` bytes, from command ``first`` to command ``last``, and its address.
 
-    ``owner``: the buffer, as the caller knows it. ``alignment``: of the address; in SRAM the bytes of one burst, so
-    that no transfer touches an extra burst. ``size``: reserved bytes. ``address``: None before allocation.
+    ``owner``: the caller's object for the buffer. ``alignment``: a burst in SRAM, so that no transfer touches an extra
+    burst. ``size``: ``used`` rounded up to the alignment. ``address``: None before allocation.
     """
 
     owner: OwnerT
@@ -53,9 +53,9 @@ def _interval(buffer: Buffer, first: int, last: int, alignment: int) -> Interval
 
 
 def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval[Buffer]]:
-    """Return the live ranges of arena buffers in order of first use, each at a multiple of ``alignment``.
+    """Return the live ranges of arena buffers in order of first use; addresses are multiples of ``alignment``.
 
-    Inputs are in use from the start, outputs until the end. Buffers with a lifetime of their own come last.
+    Inputs are in use from the start, outputs until the end. Buffers with an explicit lifetime (``live``) come last.
     """
     found: dict[int, Interval[Buffer]] = {}
     kept: dict[int, Interval[Buffer]] = {}
@@ -63,7 +63,7 @@ def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval
     arena = Space.ARENA
     for command in commands:
         names = command.immediates.spec.memory_names
-        if not names:  # computation: most of a program
+        if not names:  # a computation, as most commands are
             index += 1
             continue
         prefetch = is_prefetch(command)
@@ -92,7 +92,7 @@ def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval
 
 
 def is_prefetch(command: Command) -> bool:
-    """Return whether ``command`` only copies constants to a buffer with a lifetime of its own."""
+    """Return whether ``command`` copies constants to a buffer with an explicit lifetime."""
     return command.mnemonic == "copy" and command.places["target"][0].live is not None
 
 
@@ -102,7 +102,7 @@ def end_of(interval: AnyInterval) -> int:
 
 
 def _levels(intervals: Iterable[AnyInterval]) -> Iterator[tuple[int, int]]:
-    """Yield the commands at which the bytes in use change, with the bytes in use from there on."""
+    """Yield (command, bytes in use from that command on) for each command at which the bytes in use change."""
     changes: Counter[int] = Counter()
     for interval in intervals:
         if interval.first <= interval.last:
@@ -122,7 +122,7 @@ def busiest(intervals: Sequence[Interval[OwnerT]]) -> tuple[int, list[Interval[O
 
 
 def most_live_bytes(intervals: Iterable[AnyInterval]) -> int:
-    """Return the most bytes in use at a time: no allocation needs less."""
+    """Return the peak of the bytes in use, a lower bound for every allocation."""
     return max((live for _, live in _levels(intervals)), default=0)
 
 
@@ -140,7 +140,7 @@ def overlapping(intervals: Sequence[Interval[OwnerT]]) -> tuple[Interval[OwnerT]
 
 
 def lowest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
-    """Return the lowest address of ``size`` free bytes; ``taken``: (start, end) in order of start, may overlap."""
+    """Return the lowest address of ``size`` free bytes. ``taken``: (start, end) ranges by start; they may overlap."""
     address = 0
     for start, end in taken:
         if start - address >= size:
@@ -158,9 +158,9 @@ ORDERS: tuple[Callable[[AnyInterval], tuple[int, ...]], ...] = (
 
 
 def allocate_around(tensors: Sequence[AnyInterval], copies: Sequence[AnyInterval]) -> int:
-    """Allocate all buffers together, or copies of constants around tensors if that takes less; return the bytes used.
+    """Allocate tensors and copies of constants together, or tensors first if that takes less; return the bytes used.
 
-    Room for copies was planned around tensors, so this takes no more bytes than planned.
+    The room for copies was planned around allocated tensors, so the result never exceeds the plan.
     """
     intervals = [*tensors, *copies]
     given = [interval.address for interval in intervals]
@@ -205,7 +205,7 @@ def allocate(intervals: Sequence[AnyInterval]) -> int:
 def _place(fixed: Sequence[AnyInterval], free: Sequence[AnyInterval]) -> int:
     """Give each of ``free``, in order, the lowest address that is free during its lifetime; return the bytes used."""
     count = len(fixed)
-    placed = np.zeros((4, count + len(free)), np.int64)  # start, end, first, last; in order of start
+    placed = np.zeros((4, count + len(free)), np.int64)  # rows: start, end, first, last; columns by start
     rows = sorted((i.start, end_of(i), i.first, i.last) for i in fixed)
     placed[:, :count] = np.array(rows, np.int64).reshape(-1, 4).T
     used = int(placed[1].max(initial=0))
@@ -225,21 +225,21 @@ def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int) -
     """Return the lowest address of ``size`` free bytes; see :func:`lowest_gap`."""
     if not len(starts):
         return 0
-    covered = np.concatenate(([0], np.maximum.accumulate(ends)))  # up to where, before each of them and at the end
+    covered = np.concatenate(([0], np.maximum.accumulate(ends)))  # highest end before each range, and of all ranges
     wide = starts - covered[:-1] >= size
     index = int(wide.argmax())
     return int(covered[index] if wide[index] else covered[-1])
 
 
-_SEARCH_STEPS = 4096  # buffers that a search for tighter places puts somewhere
-_SEARCH_LIMITS = (1.0, 1.01, 1.03, 1.06, 1.1)  # of the lower bound
+_SEARCH_STEPS = 4096  # limit on the placements that one search tries
+_SEARCH_LIMITS = (1.0, 1.01, 1.03, 1.06, 1.1)  # sizes to search for, relative to the lower bound
 
 
 def allocate_tightly(intervals: Sequence[AnyInterval]) -> int:
-    """Allocate buffers without addresses, by a search if no order meets the lower bound; return the bytes used.
+    """Allocate buffers that have no addresses, by a search if :func:`allocate` needs too much; return the bytes used.
 
-    Buffers are placed in order of first use, at either end of the free room below a limit, and taken back if the next
-    one does not fit. In a chain, only two or three buffers are in use at a time, so both ends suffice.
+    The search places buffers in order of first use, at the lowest or highest free address below a limit, and backtracks
+    if the next buffer does not fit. Two addresses suffice, because a chain uses only two or three buffers at a time.
     """
     used = allocate(intervals)
     bound = most_live_bytes(intervals)

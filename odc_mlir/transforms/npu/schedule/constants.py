@@ -35,8 +35,8 @@ class ConstantPool:
 def packed_weights(op: npu.ConvOp, step: ComputeStep, columns: int) -> bytes:
     """Return the weights of one compute instruction in weight-buffer order.
 
-    ``[channel group][ky][kx][input channel][channel in group]`` with groups of ``columns`` channels, the last one
-    smaller if necessary; depthwise ``[ky][kx][channel]``.
+    The order is ``[channel group][ky][kx][input channel][channel in group]`` with groups of ``columns`` channels (the
+    last group may be smaller), and ``[ky][kx][channel]`` for a depthwise convolution.
     """
     last = step.first + step.channels
     stored = np.int8 if op.weight_item_bytes == 1 else np.int16
@@ -54,7 +54,7 @@ def packed_channels(block: NDArray[Any], columns: int) -> bytes:
 
 
 def stored_bytes(op: Operation) -> int:
-    """Estimate the bytes of an operation's own constants: weights coded as a whole, records and tables."""
+    """Estimate the bytes of an operation's own constants: weights compressed in one piece, scaling records, tables."""
     if isinstance(op, npu.ConvOp):
         return coded_bytes(bytes(op.weights.data.data)) + record_bytes(op)
     if isinstance(op, npu.LstmOp):
@@ -81,7 +81,7 @@ def packed_params(op: npu.ConvOp, first: int, count: int) -> tuple[bytes, str]:
 
 
 def record_bytes(op: npu.ConvOp) -> int:
-    """Return the bytes of the scaling records of all channels, read at once."""
+    """Return the bytes of the scaling records if one instruction reads those of all channels."""
     count = len(op.bias)
     return COMMON_RECORD_BYTES + BIAS_BYTES * count if count > 1 and _has_one_scale(op) else FULL_RECORD_BYTES * count
 
@@ -92,14 +92,14 @@ def _has_one_scale(op: npu.ConvOp) -> bool:
 
 
 def packed_records(bias: NDArray[Any], multiplier: NDArray[Any], exponent: NDArray[Any]) -> bytes:
-    """Return full records of channels."""
+    """Return full records: bias, multiplier and exponent of each channel."""
     records = np.zeros(len(bias), _FULL)
     records["bias"], records["multiplier"], records["exponent"] = bias, multiplier, exponent
     return records.tobytes()
 
 
 def common_record(multiplier: int, exponent: int) -> bytes:
-    """Return the scale of records that hold biases only."""
+    """Return the multiplier and exponent that precede records of biases only."""
     common = np.zeros(1, _COMMON)
     common["multiplier"], common["exponent"] = multiplier, exponent
     return common.tobytes()

@@ -13,7 +13,7 @@ from odc_mlir.targets import MemoryMode, MemoryPort, Target
 
 @cache
 def mean_bursts(size: int, stride: int, burst: int) -> float:
-    """Return the bursts that a run of ``size`` bytes touches, averaged over the alignments of steps of ``stride``."""
+    """Return the bursts that a run of ``size`` bytes touches, averaged over starts at multiples of ``stride``."""
     step = math.gcd(stride, burst) or burst
     starts = range(0, burst, step)
     return sum((start + size - 1) // burst + 1 for start in starts) / len(starts)
@@ -39,7 +39,7 @@ def transfer_bytes(runs: Runs, burst: int) -> float:
     return groups * count * mean_bursts(size, stride, burst) * burst
 
 
-COMPACT_SHARE = 0.25  # of an instruction's bytes are left in compact form, on average over programs of real models
+COMPACT_SHARE = 0.25  # compact size of an instruction relative to its full size, averaged over programs of real models
 
 
 @cache
@@ -49,7 +49,7 @@ def instruction_bytes(mnemonic: str) -> float:
 
 
 def step_cycles(target: Target) -> int:
-    """Return the overhead of a tile: a transfer and a computation are issued, and one waits for the other twice."""
+    """Return the overhead of a tile: the issue of a transfer and of a computation, and a semaphore for each."""
     return 2 * (target.fetch.issue_cycles + target.fetch.semaphore_cycles)
 
 
@@ -64,7 +64,7 @@ def _zeros(mnemonic: str) -> dict[str, int | str]:
 
 
 class Ports(NamedTuple):
-    """The memory ports of one mode: ``constants`` carries constants and the program, ``sram`` activations."""
+    """Ports of a memory mode: ``constants`` carries constants and the program, ``sram`` carries activations."""
 
     sram: MemoryPort
     constants: MemoryPort

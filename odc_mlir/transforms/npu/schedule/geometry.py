@@ -18,10 +18,10 @@ from odc_mlir.isa.instructions import field_range
 class WindowGeometry:
     """Sizes and memory strides of a window operation.
 
-    ``in_*``: the input image; ``pixel_bytes``, ``row_bytes``, ``image_bytes``: distances in memory between its
+    ``in_*``: size of the input image; ``pixel_bytes``, ``row_bytes``, ``image_bytes``: distances in memory between its
     neighbouring pixels, rows and images. ``depthwise``: result channel ``c * multiplier + m`` reads channel ``c`` only;
     pooling counts as depthwise with multiplier 1. ``item_bytes``, ``weight_item_bytes``: size of an element and of a
-    weight. ``weights_per_image``: several images, each with its own weights.
+    weight. ``weights_per_image``: each of several images has its own weights.
     """
 
     batch: int
@@ -58,7 +58,7 @@ class WindowGeometry:
 
     @property
     def depth(self) -> int:
-        """Products per result."""
+        """Multiplications per result."""
         return self.taps * (1 if self.depthwise else self.in_channels)
 
     @property
@@ -82,7 +82,7 @@ class WindowGeometry:
 
     @property
     def passes(self) -> int:
-        """Steps of the array for each product: it multiplies bytes."""
+        """Steps of the array per multiplication: one for each byte of the element times each byte of the weight."""
         return self.item_bytes * self.weight_item_bytes
 
     @property
@@ -148,11 +148,11 @@ def make_window(
 
 
 def _simplified(window: WindowGeometry, *, flat: bool) -> WindowGeometry:
-    """Simplify a 1x1 kernel: skipped pixels are never loaded; without any and if ``flat``, all pixels are one row."""
+    """Simplify a 1x1 window: leave out skipped pixels; if no pixel is skipped and ``flat``, make all pixels one row."""
     if window.taps != 1 or window.pad_top or window.pad_left:
         return window
     if window.in_rows(window.out_height) > window.in_height or window.in_cols(window.out_width) > window.in_width:
-        return window  # padding at the far edges
+        return window  # padding at the bottom or right edge
     window = replace(
         window,
         in_height=window.out_height,
@@ -190,7 +190,7 @@ class Clip(NamedTuple):
 
 
 def clip(first: int, count: int, size: int) -> Clip:
-    """Clip ``count`` positions from ``first``, maybe negative, to an image of ``size``; length 0: all padding."""
+    """Clip ``count`` positions from ``first`` (may be negative) to ``[0, size)``; length 0 means padding only."""
     low, high = max(first, 0), min(first + count, size)
     if high <= low:
         return Clip(count, 0, 0, 0)
@@ -200,7 +200,7 @@ def clip(first: int, count: int, size: int) -> Clip:
 class Tile(NamedTuple):
     """Result pixels ``[y, y + rows) x [x, x + cols)`` of one image.
 
-    ``fresh``: a strip of tiles that share input rows through a ring starts here.
+    ``fresh``: the tile is the first of a strip, whose tiles share input rows through a ring.
     """
 
     image: int
@@ -222,7 +222,7 @@ def tiles(window: WindowGeometry, rows: int, cols: int, *, strips: bool) -> Iter
 
 
 def ring_rows(window: WindowGeometry, rows: int) -> int:
-    """Return the input rows of a ring for a tile of ``rows`` result rows and the new rows of the next tile."""
+    """Return the size of a ring in input rows: room for a tile of ``rows`` result rows and the next one's new rows."""
     step = rows * window.stride_y
     return step * (2 + -(-window.overlap_y // step))
 
@@ -234,7 +234,7 @@ def parts(total: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def even_splits(total: int, most: int, limit: int = 12) -> list[int]:
-    """Return sizes up to ``most`` that cut ``total`` into nearly equal parts, largest first, at most ``limit``."""
+    """Return at most ``limit`` sizes, none above ``most``, that cut ``total`` into about equal parts, largest first."""
     sizes: list[int] = []
     count = max(1, -(-total // most))
     while total > 0 and len(sizes) < limit:

@@ -21,7 +21,7 @@ Latest = dict[Queue, int]
 class LostBytes(NamedTuple):
     """Bytes of a value in ``buffer`` that are overwritten through another buffer.
 
-    ``written``, ``overwritten``: numbers of the commands; ``by``: the buffer of the latter.
+    ``written``, ``overwritten``: numbers of the two writing commands; ``by``: the buffer that the second one writes.
     """
 
     buffer: Buffer
@@ -31,7 +31,7 @@ class LostBytes(NamedTuple):
 
 
 class _AccessHistory:
-    """Addresses up to ``end`` with the same history: the last writer, and the last reader of each queue since then.
+    """Addresses up to ``end`` with the same history: the last writer, and each queue's last reader since that write.
 
     ``holder``: the buffer of the last writer, None before the first write. ``lost``: overwritten bytes of other buffers
     that are still in use.
@@ -48,7 +48,7 @@ class _AccessHistory:
 class _History:
     """Access histories of one memory: disjoint segments that cover ``[0, infinity)``.
 
-    Segments are found by their start: mostly a command reads exactly the bytes that another one wrote.
+    Segments are found by their start, because a command mostly reads exactly the bytes that another one wrote.
     """
 
     __slots__ = ("last_uses", "missed", "segments", "starts")
@@ -60,7 +60,7 @@ class _History:
         self.missed: LostBytes | None = None
 
     def _cut(self, address: int) -> _AccessHistory:
-        """Split the segment around ``address``; return the one that starts there."""
+        """Split the segment around ``address``; return the part that starts at ``address``."""
         index = bisect_left(self.starts, address)
         whole = self.segments[self.starts[index - 1]]
         self.starts.insert(index, address)
@@ -112,8 +112,8 @@ class _History:
             first.readers = {}
 
     def _lost(self, segment: _AccessHistory, buffer: Buffer, index: int) -> tuple[LostBytes, ...]:
-        """Return the bytes of used buffers that command ``index`` overwrites in ``segment`` through ``buffer``."""
-        if buffer.is_memory:  # which may mean any buffer
+        """Return the bytes, still in use, that command ``index`` overwrites in ``segment`` through ``buffer``."""
+        if buffer.is_memory:  # it may stand for any buffer
             return ()
         lost = [item for item in segment.lost if item.buffer is not buffer and self._last_use(item.buffer) > index]
         holder = segment.holder
@@ -123,7 +123,7 @@ class _History:
         if last_use >= index:
             found = LostBytes(holder, segment.writer, buffer, index)
             if index in segment.readers.values():
-                self.missed = self.missed or found  # by the command itself, which reads it
+                self.missed = self.missed or found  # the command reads what it overwrites
             if last_use > index:
                 lost.append(found)
         return tuple(lost)
@@ -200,7 +200,7 @@ Clock = list[int]
 
 
 def join(clock: Clock, other: Clock) -> None:
-    """Add the knowledge of ``other`` to ``clock``."""
+    """Raise each entry of ``clock`` to the entry of ``other`` if that is later."""
     for queue, known in enumerate(other):
         if known > clock[queue]:
             clock[queue] = known

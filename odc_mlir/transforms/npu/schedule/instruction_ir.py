@@ -1,4 +1,4 @@
-"""Programs of instructions in the IR: creation of operations, analysis as records, and base classes of passes."""
+"""Programs of instructions in the IR: construction of operations, decoding to records, and base classes of passes."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def targeted_programs(module: ModuleOp, pass_name: str) -> Iterable[TargetedProg
 
 
 class DecodedProgram:
-    """Analysis of a program: its instructions and buffers as records, computed from the IR; any change invalidates it.
+    """Analysis of a program: records of its instructions and buffers, invalid after any change of the IR.
 
-    Passes base decisions on the records, and apply them to the operations. No pass hands records on.
+    Passes decide by the records and change the operations. No pass hands its records to another pass.
     """
 
     def __init__(self, block: Block) -> None:
@@ -77,7 +77,7 @@ class DecodedProgram:
         for op in block.ops:
             kind = type(op)
             if npu_isa.is_instruction(op):
-                if op.location is not location:  # instructions of a layer mostly share the object
+                if op.location is not location:  # instructions of a layer mostly share a location object
                     location = op.location
                     layer = numbers.setdefault(location, len(numbers))
                 self.commands.append(_decoded(op, layer, buffers))
@@ -88,7 +88,7 @@ class DecodedProgram:
             else:
                 first = "npu-unroll-loops" if kind is npu_isa.LoopOp else "npu-lower-to-tiles"
                 raise CompileError(f"{op.name} is not an instruction", hint=f"run {first} first")
-        self.locations = list(numbers)  # of layers, by number
+        self.locations = list(numbers)  # by number of the layer
 
     @property
     def working(self) -> list[Command]:
@@ -107,7 +107,7 @@ class DecodedProgram:
         return {buffer: op_name(op) for buffer, op in self.declarations.items()}
 
     def require_addresses(self, *, local: bool = False) -> None:
-        """Raise CompileError if a buffer has no address; ``local``: one in a local memory."""
+        """Raise CompileError if a buffer has no address; ``local``: check buffers of local memories only."""
         for buffer, op in self.declarations.items():
             if buffer.address is None and (buffer.space.is_local or not local):
                 raise npu_isa.missing_address(buffer.name, buffer.space, op_name(op))
@@ -118,7 +118,7 @@ def erase_unused(buffers: Iterable[npu_isa.BufferOp]) -> None:
     for op in buffers:
         if op.buffer.first_use is None:
             Rewriter.erase_op(op)
-            op.properties.clear()  # a constant's bytes: an operation and its result refer to each other
+            op.properties.clear()  # frees a constant's bytes now: operation and result form a cycle
 
 
 def _decoded_buffer(op: npu_isa.BufferOp | npu_isa.MemoryOp) -> Buffer:
@@ -137,7 +137,7 @@ def _decoded_buffer(op: npu_isa.BufferOp | npu_isa.MemoryOp) -> Buffer:
 
 
 def _decoded(op: npu_isa.InstructionOp, layer: int, buffers: dict[int, Buffer]) -> Command:
-    """Return the record of an instruction; ``buffers`` by the id of their value."""
+    """Return the record of an instruction; ``buffers``: records by the id of the IR value."""
     immediates, offsets, queue, _ = op.field_values
     places: dict[str, Place] = {}
     operands = iter(op._operands)
@@ -145,7 +145,7 @@ def _decoded(op: npu_isa.InstructionOp, layer: int, buffers: dict[int, Buffer]) 
         if offset is not None:
             places[name] = buffers[id(next(operands))], offset
     command = Command(immediates, places, layer, queue)
-    if len(op.properties) > 1:  # than the fields
+    if len(op.properties) > 1:  # more than the fields
         command.waits, command.posts = op.semaphores("waits"), op.semaphores("posts")
     return command
 

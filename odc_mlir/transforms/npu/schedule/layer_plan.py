@@ -4,14 +4,14 @@ Three choices depend on each other and are searched together:
 
 - Residents: a result that stays in the tile buffer is neither stored nor loaded, and leaves less room for tiles.
 - Tilings: a faster tiling often needs a longer program. If constants and program are fetched through a port of their
-  own, fetching overlaps with computing, and the slower of both determines the time. Then a slower tiling with a shorter
-  program may be better. Each layer therefore has a Pareto front of tilings, by cycles and bytes of program.
-- Fused operations: apart, a convolution stores its result, and the element-wise operation after it loads that result
-  and the other operand. Fused, only the other operand is loaded while the array is busy.
+  own, fetching overlaps with computing, and the slower of the two determines the time. A slower tiling with a shorter
+  program may be better in this case. Each layer therefore has a Pareto front of tilings, by cycles and program bytes.
+- Fused operations: without fusion, a convolution stores its result, and the element-wise operation after it loads that
+  result and the other operand. With fusion, only the other operand is loaded, while the array is busy.
 
-Weights that are read again for every tile are read from a copy in SRAM. Without room for the copy, each time goes
-through the narrow off-chip port; then a tiling that reads weights once is better, although it reads the image more
-often.
+Weights that are read again for every tile are read from a copy in SRAM. Without room for the copy, each read goes
+through the narrow off-chip port. A tiling that reads weights once is better in this case, although it reads the image
+more often.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class LayerGraph:
 
 
 class ResidencyPlan(NamedTuple):
-    """Residents by candidate index, with their addresses, one choice per layer, and their cost, roughly in cycles."""
+    """Residents with addresses by candidate index, one choice per layer, and the plan's cost, roughly in cycles."""
 
     residents: dict[int, Resident]
     choices: list[TilingChoice]
@@ -109,7 +109,7 @@ class ResidentPlanner:
         self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[TilingChoice, ...] | CompileError] = {}
 
     def plan(self, check: Callable[[], None], *, improve: bool) -> ResidencyPlan:
-        """Return a plan, found greedily: the residents that fit together, or none if that scores better.
+        """Return a greedy plan: keep the residents that fit together, or none if that scores better.
 
         ``improve``: also drop single residents, large ones first, if that makes the plan better. ``check`` is called
         repeatedly and may raise. Raises CompileError if a layer does not fit.
@@ -181,7 +181,7 @@ class ResidentPlanner:
         return ResidencyPlan(residents, *self._balancer.choose(fronts))
 
     def _front(self, layer: int, room: int, sources: tuple[bool, ...], result: bool) -> tuple[TilingChoice, ...]:
-        """Return the Pareto front of a layer: the same object for the same arguments, as plans mostly share it."""
+        """Return the Pareto front of a layer, cached: an unchanged layer has the same object in the next plan."""
         key, op = (layer, room, sources, result), self.graph.ops[layer]
         if key not in self._fronts:
             uncopied = self.graph.uncopied.get(op, 0)
@@ -213,7 +213,7 @@ class Balancer:
         self._program: list[list[float]] = [[] for _ in PRICES]
 
     def choose(self, fronts: Sequence[tuple[TilingChoice, ...]]) -> tuple[list[TilingChoice], float]:
-        """Return one choice per layer from its front, by the price with the lowest total cost, and that cost."""
+        """Return one choice per layer from its front, for the price with the lowest total cost, and that cost."""
         width = self._port.constants.bytes_per_cycle
         self._update(fronts, width)
         best, best_score = 0, float("inf")
@@ -257,11 +257,11 @@ _RESIDENT = (
     | npu.ArgMaxOp
     | npu.ElementwiseOp
 )
-LARGEST_SHARE = 0.75  # of the tile buffer that one resident tensor may take
+LARGEST_SHARE = 0.75  # share of the tile buffer that one resident tensor may take
 
 
 def read_graph(layers: Sequence[Operation], target: Target, uncopied: Mapping[Operation, int]) -> LayerGraph:
-    """Return the graph of the ``layers`` of a program, in order, and the tensors between them."""
+    """Return the graph of the ``layers`` of a program, given in order, and of the tensors between them."""
     graph = LayerGraph(list(layers), uncopied)
     index = {op: number for number, op in enumerate(graph.ops)}
     home: dict[SSAValue, int] = {}
@@ -333,7 +333,7 @@ def layer_choices(
 ) -> tuple[TilingChoice, ...]:
     """Return tilings of ``op`` with ``room`` bytes of the tile buffer for slots; raise CompileError if none fits.
 
-    ``uncopied``: bytes of its weights without room in SRAM.
+    ``uncopied``: bytes of its weights that have no room in SRAM.
     """
     target = tilings.target
     try:
@@ -374,7 +374,7 @@ NOTHING = TilingChoice(None, 0.0, 0.0)  # the cost of a fused operation
 def follower_of(conv: Operation) -> npu.ElementwiseOp | None:
     """Return the element-wise operation that can be computed with each tile of ``conv``, or None.
 
-    It is the only reader of the result, and its other operand and its result have the shape of that result.
+    Only this operation reads the convolution's result, and its other operand and its own result have the same shape.
     """
     if not isinstance(conv, npu.ConvOp) or conv.output.uses.get_length() != 1:
         return None
@@ -390,7 +390,7 @@ def follower_of(conv: Operation) -> npu.ElementwiseOp | None:
 def fused(graph: LayerGraph, plan: ResidencyPlan, tilings: Tilings, memory: MemoryMode) -> ResidencyPlan:
     """Return ``plan`` with element-wise operations fused if that is estimated to be faster.
 
-    They follow their convolution directly, and all of their tensors are in memory.
+    A fused operation directly follows its convolution, and all of its tensors are in memory.
     """
     choices, width = list(plan.choices), ports(tilings.target, memory).constants.bytes_per_cycle
     stays = {graph.candidates[number].op.results[0] for number in plan.residents}
@@ -426,13 +426,13 @@ def fused(graph: LayerGraph, plan: ResidencyPlan, tilings: Tilings, memory: Memo
     return plan._replace(choices=choices, score=plan.score - saved) if saved else plan
 
 
-STEP = 4096  # bytes are rounded up to this, so that layers of one form share a search
+STEP = 4096  # bytes are rounded up to this, so that layers of the same shape share a search
 
 
 def uncopied_weights(job: TargetedProgram) -> dict[Operation, int]:
     """Return the bytes of weights without room for a copy, by layer; layers with room for all weights are left out.
 
-    If memory is preferred, the arena is no larger than tensors make it.
+    With ``prefer = memory``, the arena is no larger than the tensors need.
     """
     if job.memory != "flash":
         return {}
@@ -499,7 +499,7 @@ SCALED: dict[str, tuple[str, ...]] = {
     "array": (*(f"array.{name}" for name in _ARRAY), *_PORTS, "vector.requant_lanes"),
     "room": ("sram.capacity_bytes",),
 }
-"""Fields of a target that a key of ``npu.tiled_for`` scales."""
+"""Target fields that each key of ``npu.tiled_for`` scales."""
 
 
 def _machine(target: Target, attribute: Attribute) -> Target:
@@ -523,9 +523,9 @@ def planned_layers(
     quick: bool = False,
     uncopied: Mapping[Operation, int] = MappingProxyType({}),
 ) -> tuple[LayerGraph, ResidencyPlan]:
-    """Return ``layers`` of one program, in order, and their plan; raise CompileError if a layer does not fit.
+    """Return the graph of a program's ``layers``, in order, and its plan; raise CompileError if a layer does not fit.
 
-    ``uncopied``: bytes of weights without room in SRAM, by layer. ``check`` may raise too.
+    ``uncopied``: bytes of weights without room in SRAM, by layer. ``check`` is called repeatedly and may raise.
     """
     graph = read_graph(layers, tilings.target, uncopied)
     plan = ResidentPlanner(graph, tilings, memory).plan(check, improve=not quick)

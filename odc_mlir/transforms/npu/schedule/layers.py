@@ -30,8 +30,8 @@ class LayerTensor:
     """A buffer with the logical shape and the code type of a tensor.
 
     ``layout``: the layout of a resident in the tile buffer, None for other tensors. ``start``: the first byte in the
-    buffer, which may hold other tensors too. ``parts``: the tensors that an operand of a matrix product is loaded from,
-    each with the first of its rows; without them it is in ``buffer``.
+    buffer, which may hold other tensors too. ``parts``: the tensors that form an operand of a matrix product together,
+    each with its first row in the operand; empty if the whole operand is in ``buffer``.
     """
 
     buffer: Buffer
@@ -84,8 +84,8 @@ class WindowLayer(Layer[Op]):
 class ProgramLayers:
     """The operations of a segment in order, the places of their tensors, and copies at the end.
 
-    ``copies``: from one buffer to another, of an output that is an input or a constant, or of a state that is not
-    computed in its place. Raises CompileError for an operation of another level.
+    ``copies``: (from, to) buffers for outputs that are inputs or constants, and for states that are not computed in
+    place. Raises CompileError for an operation of another level.
     """
 
     def __init__(self, program: ProgramOp) -> None:
@@ -110,9 +110,9 @@ class ProgramLayers:
             self._read(op)
 
     def _read_states(self, program: ProgramOp, last: YieldOp) -> list[tuple[SSAValue, Buffer]]:
-        """Give each state that the NPU keeps a buffer from the first instruction to the last.
+        """Give each state kept on the NPU a buffer that lives for the whole program.
 
-        Return the values to be copied there at the end; ``npu-share-arena`` finds those that can be computed there.
+        Return (new value, buffer) for each copy at the end. ``npu-share-arena`` removes copies that are not needed.
         """
         late: list[tuple[SSAValue, Buffer]] = []
         for source, number in kept_states(program):
@@ -139,7 +139,7 @@ class ProgramLayers:
                 self.buffers[root] = buffer
 
     def _update(self, late: list[tuple[SSAValue, Buffer]]) -> None:
-        """Copy values to states at the end, after all reads of the old contents."""
+        """Copy values to states at the end; save a value first if it is the old content of a state."""
         before = {root: _buffer_of(root, Space.ARENA) for root, _ in late if self._buffer(root).takes}
         self.copies += [(self._buffer(root), saved) for root, saved in before.items()]
         self.copies += [(before.get(root) or self._buffer(root), held) for root, held in late]
@@ -166,7 +166,7 @@ class ProgramLayers:
         return LayerTensor(self._buffer(root), shape, code_type(value), layout, start)
 
     def _keep(self, op: Operation) -> None:
-        """Give the result of ``op`` a buffer in the tile buffer if it is a resident."""
+        """Place the result of ``op`` in the tile buffer if it is a resident."""
         kept = resident_image(op)
         if kept is None:
             return
@@ -190,7 +190,7 @@ class ProgramLayers:
 
 
 def code_type(value: SSAValue) -> str:
-    """Return the name of the code type of a tensor value in the instruction set; integers are 32-bit words."""
+    """Return the instruction set's name for the element type of a tensor; plain integers are 32-bit words."""
     code = CODE_TYPES.get(npu.dtype_of(value))
     return "i32" if code is None else code.value
 

@@ -1,6 +1,6 @@
 """Slots of the local memories, and loads and stores of parts of images and other tensors.
 
-Slots are declared by the layer that uses them, and filled in turn. Addresses come later.
+A layer declares its slots and fills them in turn. Addresses are assigned later.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class TilePart(NamedTuple):
 
 
 class Slots:
-    """Buffers used in turn, with their contents, so that nothing is loaded twice in a row."""
+    """Buffers used in turn. Their contents are known, so that nothing is loaded twice in a row."""
 
     def __init__(self, buffers: list[Buffer]) -> None:
         self.buffers = buffers
@@ -111,7 +111,7 @@ class ImagePart(NamedTuple):
 
 
 def load_region(source: LayerTensor, window: WindowGeometry, region: ImagePart, target: Place, zero: int) -> Command:
-    """Return the load of part of an image, padded with ``zero`` outside of it; dense in the tile buffer."""
+    """Return the load of ``region``, dense in the tile buffer; pixels outside of the image are filled with ``zero``."""
     rows = clip(region.row, region.rows, window.in_height)
     cols = clip(region.col, region.cols, window.in_width)
     pixel = region.channels * window.item_bytes
@@ -126,7 +126,7 @@ def load_region(source: LayerTensor, window: WindowGeometry, region: ImagePart, 
 
 
 def overlaps(tensor: LayerTensor, first: int, count: int) -> Iterator[tuple[LayerTensor, Clip]]:
-    """Yield the parts of ``tensor`` that have some of ``count`` rows from ``first``, with the rows in each part."""
+    """Yield (part, rows of the part) for each part of ``tensor`` that overlaps ``count`` rows from ``first``."""
     for start, part in tensor.parts:
         rows = clip(first - start, count, part.shape[-2])
         if rows.length:
@@ -134,7 +134,7 @@ def overlaps(tensor: LayerTensor, first: int, count: int) -> Iterator[tuple[Laye
 
 
 def load_parts(source: LayerTensor, window: WindowGeometry, region: ImagePart, target: Place) -> Iterator[Command]:
-    """Yield the loads of a region, without padding, of images of one row whose columns are in several tensors."""
+    """Yield the loads of a region without padding. Images have one row, and several tensors hold its columns."""
     buffer, offset = target
     size, pixel = region.channels * window.item_bytes, window.pixel_bytes
     for part, cols in overlaps(source, region.col, region.cols):
@@ -147,9 +147,9 @@ def load_parts(source: LayerTensor, window: WindowGeometry, region: ImagePart, t
 def _padded_load(
     down: tuple[int, int, int], across: tuple[int, int, int], pixel: int, pixel_stride: int, row_stride: int, zero: int
 ) -> Immediates:
-    """Return the fields of a load of ``pixel`` bytes from each of some pixels.
+    """Return the fields of a load of ``pixel`` bytes from each pixel of a padded rectangle.
 
-    ``down``, ``across``: rows and columns of padding before, of pixels, and of padding after them.
+    ``down``, ``across``: (padding before, pixels, padding after), in rows and in columns.
     """
     above, rows, below = down
     left, cols, right = across
@@ -186,7 +186,7 @@ def transfer_tile(
 def transfer(
     mnemonic: str, memory: Place, tile: Place, sizes: tuple[int, int, int], strides: tuple[int, int] = (0, 0)
 ) -> Command:
-    """Return the load or store of bytes, runs and groups, by ``sizes``, that are dense in the tile buffer.
+    """Return the load or store of data that is dense in the tile buffer; ``sizes``: bytes, runs and groups.
 
     ``strides``: bytes from run to run and from group to group in ``memory``.
     """

@@ -1,11 +1,11 @@
 """Plan and commands of an LSTM cell over a sequence, in plain order.
 
-The sequence is cut into blocks of time steps, and the units into groups. For a block, the products of all inputs are
-one matrix product. Then, step by step, the recurrent weights of a group of units are multiplied by the last output, and
-``gates`` computes cell state and output.
+The sequence is cut into blocks of time steps, and the cell's units into groups. At the start of a block, one matrix
+product multiplies the inputs of all its steps by the input weights. In each step and for each group, a matrix product
+multiplies the previous output by the recurrent weights, and ``gates`` computes cell state and output.
 
-For a block, the tile buffer holds inputs ``[step][batch][feature]``, their products
-``[step][batch][group][gate][unit]`` (i16), outputs ``[step][batch][unit]`` after the output of the step before the
+During a block, the tile buffer holds the inputs ``[step][batch][feature]``, their products with the weights
+``[step][batch][group][gate][unit]`` (i16), the outputs ``[step][batch][unit]``, which begin with the output before the
 block, and the cell state ``[batch][unit]`` (i16), which ``gates`` updates.
 """
 
@@ -65,7 +65,7 @@ class _LstmEmitter:
         self.params = Slots(memories.take(Space.PARAM, [Slot("scales", (plan.input_rows,), "record")] * count))
         rows = self.rows if plan.recurrent_stays else self.gates * plan.group
         self.recurrent = self._slots("recurrent_weights", rows, self.units, stay=plan.recurrent_stays)
-        self.loaded: set[int] = set()  # groups of units whose weights stay
+        self.loaded: set[int] = set()  # groups whose weights have been loaded to stay
 
     def _slots(self, name: str, rows: int, columns: int, *, stay: bool) -> Slots:
         return Slots(self.memories.take(Space.WEIGHT, [Slot(name, (rows, columns))] * (1 if stay else 2)))
@@ -91,7 +91,7 @@ class _LstmEmitter:
         yield flat("store", (last_cell.buffer, 0), (self.cell, 0), STATE_BYTES * step_bytes)
 
     def _first_output(self, before: Place | None, target: Place, hidden: LayerTensor) -> Command:
-        """Yield the copy of the output before a block to its place, from the block before or from the state."""
+        """Return the copy of the output before a block to ``target``, from the previous block or the initial state."""
         size = self.batch * self.units
         if before is None:
             return flat("load", (hidden.buffer, 0), target, size)
@@ -105,7 +105,7 @@ class _LstmEmitter:
             return flat(mnemonic, memory, tile, count * self.batch * item)
         source, target = (tile, memory) if mnemonic == "store" else (memory, tile)
         levels = [(self.batch, self.steps * item, item), (count, item, self.batch * item)]
-        if mnemonic == "store":  # it has its outer dimension outside
+        if mnemonic == "store":  # its outer loop is the outer dimension in memory
             levels.reverse()
         runs = {"size0": item}
         for level, (size, memory_stride, tile_stride) in enumerate(levels, 1):
@@ -113,7 +113,7 @@ class _LstmEmitter:
         return command(mnemonic, source=source, target=target, **runs)
 
     def _input_products(self, inputs: Buffer, count: int) -> Iterator[Command]:
-        """Yield the products of ``count`` steps of inputs for all gates."""
+        """Yield the commands that multiply ``count`` steps of inputs by the input weights of all gates."""
         order = np.array(list(unit_rows(self.units, self.gates, self.groups)))
         weights = np.frombuffer(self.op.input_weights.bytes, np.int8).reshape(self.rows, self.features)[order]
         bias = np.array(self.op.bias.values)[order]
@@ -141,7 +141,7 @@ class _LstmEmitter:
             )
 
     def _load_weights(self, slot: Buffer, offset: int, rows: NDArray[np.int8], shape: int) -> Command:
-        """Yield the loads that decode ``rows`` for the array shape ``shape``."""
+        """Return the load of the weights ``rows``, in the order of the array shape ``shape``."""
         packed = packed_channels(rows.reshape(len(rows), 1, 1, -1), self.shapes[shape][1])
         data = self.pool.get("weights", packed)
         size = len(packed)
@@ -150,7 +150,7 @@ class _LstmEmitter:
     def _product_fields(
         self, source: Buffer, offset: int, weights: Place, shape: int, pixels: int, depth: int, channels: int
     ) -> dict[str, int | str | Place]:
-        """Return fields of a product with adjacent int8 ``pixels``; results are one step of gates apart."""
+        """Return fields of a product of adjacent int8 ``pixels``, whose results lie ``self.rows`` codes apart."""
         return {
             "in_type": "i8", "weight_type": "i8", "shape": shape, "multiplier": 1, "input": (source, offset),
             "in_stride_x": depth, "in_stride_y": depth, "in_channels": depth, "out_width": pixels,
@@ -160,7 +160,7 @@ class _LstmEmitter:
         }  # fmt: skip
 
     def _step(self, outputs: Buffer, step: int) -> Iterator[Command]:
-        """Yield one time step: for each group of units its products, then its gates."""
+        """Yield the commands of one time step: for each group of units, the matrix product and the gates."""
         batch, units, gates = self.batch, self.units, self.gates
         for number, (first, count) in enumerate(self.groups):
             weights, loads = self._recurrent_weights(number)
@@ -215,8 +215,8 @@ class _LstmEmitter:
         return fields
 
 
-STATE_BYTES, GATE_BYTES = 2, 2  # of a cell state, and of an input product
-MOST_GROUPS = 8  # of units if all weights stay: more groups only cost starts
+STATE_BYTES, GATE_BYTES = 2, 2  # bytes of a cell state, and of an input product
+MOST_GROUPS = 8  # numbers of groups to try: with more groups, only start-up costs grow
 _TILE_SLOTS = 6  # inputs and outputs twice, gates, cell state
 
 
@@ -225,7 +225,7 @@ class LstmPlan:
     """Plan of an LSTM cell. ``block``: time steps whose inputs lie in the tile buffer together.
 
     ``input_rows``: rows of the input weights that one instruction multiplies; ``group``: units whose recurrent weights
-    one instruction multiplies. Either weights are loaded once if all of them fit (``*_stay``), else repeatedly.
+    one instruction multiplies. ``inputs_stay``, ``recurrent_stays``: all of these weights fit and are loaded once.
     ``*_shape``: array shapes. ``cycles``, ``program_bytes``: estimates for the whole sequence.
     """
 
@@ -312,7 +312,7 @@ def _rows(s: _LstmSizes, room: int, target: Target) -> int:
 
 
 def _most_units(s: _LstmSizes, target: Target, slot: int | None) -> int:
-    """Return the most units of a group: accumulators hold two groups, and ``slot`` bytes the weights of one."""
+    """Return the most units per group: accumulators hold two groups, and ``slot`` bytes hold the weights of one."""
     most = target.local.accumulators // (2 * s.batch * s.gates)
     if slot is not None:
         most = min(most, slot // (s.gates * s.units))

@@ -1,4 +1,4 @@
-"""Commands of operations that only move codes: strided copies through the tile buffer, and rows of a table."""
+"""Commands of operations that only move codes: strided copies through the tile buffer; reads and updates of rows."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ LARGEST_RUN = field_range("load", "size0")[1]
 LARGEST_COUNT = field_range("load", "size1")[1]
 _LARGEST_COPY = field_range("copy", "bytes")[1]
 LEVELS = 3  # loops of one transfer, contiguous elements included
-BURSTS = 64  # elements that make transfers worth their bursts
-ROLLED_TRANSFERS = 12  # of a copy that remain in the program once loops are rolled
+BURSTS = 64  # elements per run with which transfers use most of each burst
+ROLLED_TRANSFERS = 12  # transfers of a copy that remain in the program once loops are rolled
 
 
 class Transfer(NamedTuple):
-    """One load or store: offsets of writing and reading from the first element of a tile, then its loops.
+    """One load or store: offsets at which it writes and reads, from the start of a tile, and its loops; all in bytes.
 
-    ``size`` elements are contiguous on both sides; each loop is (count, distance written, distance read), the first
-    inside the second.
+    ``size`` bytes are contiguous on both sides. Each loop is (count, distance written, distance read); the second loop
+    contains the first.
     """
 
     written: int
@@ -62,7 +62,7 @@ class Transfer(NamedTuple):
         }
 
     def runs(self, *, load: bool) -> Runs:
-        """Return the memory side, for costs; adjacent runs are one."""
+        """Return the runs in memory, for costs; adjacent runs are merged."""
         (count1, *steps1), (count2, *steps2) = self.loops
         stride1, stride2 = (steps1[1], steps2[1]) if load else (steps1[0], steps2[0])
         size = self.size
@@ -72,7 +72,7 @@ class Transfer(NamedTuple):
 
 
 class CopyTile(NamedTuple):
-    """Codes of one copy in the tile buffer at a time; offsets are in the source and in the result."""
+    """Part of a copy that is in the tile buffer at a time. ``start``, ``to``: its offsets in source and result."""
 
     source: int
     start: int
@@ -85,7 +85,7 @@ class CopyTile(NamedTuple):
 def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[CopyTile]:
     """Cut ``copy`` into tiles of at most ``room`` bytes; tiles that read the same codes are adjacent.
 
-    A tile holds codes of ``item`` bytes each in the order of reading.
+    A tile holds its codes, of ``item`` bytes each, in the order in which they are read.
     """
     axes = sorted(zip(copy.sizes, copy.reads, copy.writes, strict=True), key=lambda loop: (abs(loop[2]), loop[1]))
     counts = _tile_counts(axes, room // item, LARGEST_RUN // item)
@@ -110,10 +110,10 @@ def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[CopyTile]:
 
 
 def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int, longest: int) -> list[int]:
-    """Return the iterations of each loop in a tile: first some for whole bursts on both sides, then as many as fit.
+    """Return the iterations of each loop in a tile: enough for whole bursts on both sides, then as many as fit.
 
-    ``room`` and ``longest``, the run of a transfer, are in elements. A loop that reads the same codes again takes no
-    room; a transfer has at most two loops beside the contiguous one.
+    ``room`` and the ``longest`` run of a transfer are in elements. A loop that reads the same codes again takes no
+    room. A transfer has at most two loops beside the contiguous one.
     """
     counts = [1] * len(axes)
     able = [i for i, (_, read, write) in enumerate(axes) if read >= 0 and write >= 0]
@@ -137,7 +137,7 @@ def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int, longest: int) 
 
 
 def _transfers(loops: Sequence[tuple[int, int, int]], item: int) -> Iterator[Transfer]:
-    """Yield transfers that together run through ``loops`` of (count, distance written, distance read), in elements."""
+    """Yield transfers that together perform ``loops`` of (count, distance written, distance read), in elements."""
     ordered = sorted((loop for loop in loops if loop[0] > 1), key=lambda loop: abs(loop[1]))
     size = 1
     if ordered and ordered[0][1:] == (1, 1):
@@ -187,7 +187,7 @@ def tile_room(room: int) -> int:
 
 
 def _in_words(copy: StridedCopy, words: int) -> StridedCopy:
-    """Return the copy of elements that are ``words`` neighbours each."""
+    """Return ``copy`` in words, for elements that consist of ``words`` adjacent words each."""
     if words == 1:
         return copy
     reads, writes = ((*(step * words for step in steps), 1) for steps in (copy.reads, copy.writes))
@@ -197,7 +197,7 @@ def _in_words(copy: StridedCopy, words: int) -> StridedCopy:
 def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator[Command]:
     """Yield the commands of a move: the fill code for elements without a source, then every copy."""
     room, item_bytes = tile_room(memories.tile_room), layer.result.item_bytes
-    words = npu.item_bytes(layer.op.output) // item_bytes  # two of a number of 64 bits
+    words = npu.item_bytes(layer.op.output) // item_bytes  # an element of 64 bits has two
     copies = [_in_words(copy, words) for copy in layer.op.strided_copies()]
     fill = None if layer.op.fill is None else layer.op.fill.value.data
     most = max((tile.bytes for copy in copies for tile in tiles(copy, room, item_bytes)), default=0)
@@ -225,7 +225,7 @@ def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator
 
 
 def gather_commands(layer: Layer[npu.GatherOp], memories: LocalMemories) -> Iterator[Command]:
-    """Yield one command for each table, for all rows in its list of indices."""
+    """Yield one command per table, which gathers all rows in the table's list of indices."""
     table, indices = layer.sources
     batches, tables, rows, _ = table.shape
     count, row_bytes, number = indices.shape[1], layer.op.row_bytes, npu.item_bytes(layer.op.indices)
@@ -243,14 +243,14 @@ def gather_commands(layer: Layer[npu.GatherOp], memories: LocalMemories) -> Iter
 
 
 def gathered_bytes(op: npu.GatherOp, port: MemoryPort) -> int:
-    """Return the bytes of tables that cross ``port``, at most all of them, which are then copied as a whole."""
+    """Return the table bytes that cross ``port``: the gathered rows, or whole tables if copying these takes less."""
     batches, tables, _, _ = npu.shape_of(op.table)
     count = batches * tables * npu.shape_of(op.indices)[1]
     return min(npu.size_bytes(op.table), picked_bytes(count, op.row_bytes, port.burst_bytes))
 
 
 def gather_choice(op: npu.GatherOp, target: Target) -> TilingChoice:
-    """Return the only choice, with its cost if the tables lie in SRAM."""
+    """Return the only choice, with the cost of gathering from tables in SRAM."""
     batches, tables, _, _ = npu.shape_of(op.table)
     commands, sram = batches * tables, target.sram
     moved = gathered_bytes(op, sram) + npu.size_bytes(op.indices) * tables + npu.size_bytes(op.output)
@@ -260,7 +260,7 @@ def gather_choice(op: npu.GatherOp, target: Target) -> TilingChoice:
 
 
 def update_commands(layer: Layer[npu.UpdateOp], memories: LocalMemories) -> Iterator[Command]:
-    """Yield a copy of all tables, which goes away where the result takes their place, and the change of rows."""
+    """Yield a copy of all tables, removed later if the result can take their place, and the update of rows."""
     tables, rows, position = layer.sources
     count, size, _ = tables.shape
     for start, part in parts(npu.size_bytes(layer.op.output), _LARGEST_COPY):

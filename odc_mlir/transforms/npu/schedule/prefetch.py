@@ -1,9 +1,9 @@
 """Decisions on copies of constants from off-chip memory to SRAM: a heuristic over the whole program.
 
-Constants are merged into chunks in the order in which the layers that use them end. Each chunk is copied by one large
-transfer, as early as SRAM has room for it until its last use: for a fixed order, no schedule keeps the off-chip port
-busy for longer. An estimated timeline of queues, dependences and ports, coarser than the simulator's but linear in
-time, says where the copy queue has room, so that waiting copies never stop the instruction fetch.
+Constants are merged into chunks in the order in which the layers that use them end. One large transfer copies each
+chunk, as early as SRAM has room that stays free until the chunk's last use: for a fixed order, no schedule keeps the
+off-chip port busier. An estimated timeline of queues, dependences and ports tells where the copy queue has room, so
+that waiting copies never stop the instruction fetch. It is coarser than the simulator's, but takes linear time.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
-CHUNKS_AT_A_TIME = 4  # in a small arena: while some are read, others arrive
-GROWTH = 4  # a chunk is at most 1/GROWTH of the bytes before and after it: layers start early and end early
-SPILL = 4  # an item of at most 1/SPILL of a chunk may exceed its limit: alone it would waste part of a burst
-FEW_COPIES, MANY_COPIES = 0.25, 0.625  # of the copy queue's depth: when a batch starts and ends
+CHUNKS_AT_A_TIME = 4  # chunks for which a small arena has room: some are read while others arrive
+GROWTH = 4  # a chunk is at most 1/GROWTH of the bytes before and after it, so that the first and last layers wait less
+SPILL = 4  # an item of at most 1/SPILL of a chunk's limit may exceed it: copied alone, it would waste part of a burst
+FEW_COPIES, MANY_COPIES = 0.25, 0.625  # shares of the copy queue's depth at which a batch of copies starts and ends
 
 
-Room = Literal["best", "all", "rest"]  # of the arena, for constants
+Room = Literal["best", "all", "rest"]  # arena bytes that constants may use
 
 
 class PrefetchedConstant(NamedTuple):
     """A constant and the commands that read it.
 
-    ``first_use``: its first use, or an earlier first use of a constant that is copied later. ``settled``: end of the
-    layers that use it; reusing its SRAM earlier would make later layers wait for it. ``required``: read by an
-    instruction that cannot reach off-chip memory.
+    ``first_use``: the earliest first use of this constant and of all constants copied later. ``settled``: the end of
+    the layers that use it; if its SRAM were reused earlier, later layers would wait. ``required``: an instruction that
+    cannot reach off-chip memory reads it.
     """
 
     buffer: Buffer
@@ -55,7 +55,7 @@ class PrefetchedConstant(NamedTuple):
 class Chunk:
     """One or more constants that one transfer copies.
 
-    ``earliest``, ``held_until``: the positions in the program between which its SRAM, at ``address``, is free for it.
+    Its SRAM at ``address`` is free for it from program position ``earliest`` to ``held_until``.
     """
 
     items: list[PrefetchedConstant]
@@ -80,16 +80,16 @@ class Chunk:
         return any(item.required for item in self.items)
 
     def halves(self) -> list[Chunk]:
-        """Divide the chunk, which has several items, into two."""
+        """Split the chunk, which has several items, into two."""
         middle = len(self.items) // 2
         return [Chunk(self.items[:middle]), Chunk(self.items[middle:])]
 
 
 class ConstantCopy(NamedTuple):
-    """Decision to copy ``constants``, one after the other, to one SRAM buffer before command ``position``.
+    """Decision to copy ``constants`` to adjacent places in one SRAM buffer before command ``position``.
 
-    ``layer``: that of the first command that reads them. ``live``: the first and the last command between which the
-    buffer holds bytes.
+    ``layer``: layer of the first command that reads the copy. ``live``: the first and the last command between which
+    the buffer holds bytes.
     """
 
     constants: tuple[Buffer, ...]
@@ -112,15 +112,15 @@ def prefetch_constants(
     *,
     room: Room = "best",
 ) -> list[ConstantCopy]:
-    """Return the copies of constants to SRAM, in order; ``sram_bytes``: size of the arena for them.
+    """Return the copies of constants to SRAM, in order; ``sram_bytes``: limit on the arena for tensors and copies.
 
-    ``before``: dependences of each of ``commands``. ``held_bytes`` of inputs and outputs lie beside the arena. ``room``
-    "rest": the arena is no larger than tensors make it, except for constants that cannot be read off-chip; "best": the
-    better estimate of that and of "all".
+    ``before``: dependences of each command. ``held_bytes``: inputs and outputs beside the arena. ``room``: "all" uses
+    the arena up to its limit; "rest" makes it no larger than the tensors need, except for constants that cannot be read
+    off-chip; "best" takes the better of the two by estimate.
 
     Room in the arena is planned here, because free room at each time decides when constants can be copied. Addresses
-    come later. Constants without room stay off-chip and are read from there. Raises AllocationError if that is
-    impossible, or if tensors alone exceed the arena.
+    are assigned later. Constants without room stay in off-chip memory and are read there. Raises AllocationError for a
+    constant that cannot be read there, or if tensors alone exceed the arena.
     """
     intervals = live_intervals(commands, target.sram.burst_bytes)
     used = allocate(intervals)
@@ -195,7 +195,7 @@ def _chunks(items: Sequence[PrefetchedConstant], largest: int) -> list[Chunk]:
 
 
 Reads = dict[int, list[Buffer]]
-"""Index of a command -> the constants that it reads, of those that read any."""
+"""Index of a command -> the constants that it reads, for each command that reads any."""
 
 
 def _reads(commands: Sequence[Command]) -> Reads:
@@ -209,7 +209,7 @@ def _reads(commands: Sequence[Command]) -> Reads:
 
 
 def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[PrefetchedConstant]:
-    """Return the constants in the order of layers' ends, except tables with a copy larger than all their reads."""
+    """Return the constants in the order in which their layers end, except tables larger than all reads of them."""
     uses: dict[Buffer, list[int]] = {}
     layer_end = {item.layer: index for index, item in enumerate(commands)}
     required: set[Buffer] = set()
@@ -232,7 +232,7 @@ def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[Prefet
 
 
 def _read_bytes(read: Command, buffer: Buffer, burst: int) -> float:
-    """Return the bytes of ``buffer`` that ``read`` moves through the off-chip port; inf unless it picks rows."""
+    """Return the bytes of ``buffer`` that ``read`` moves through the off-chip port if it picks rows, else infinity."""
     for area in read.immediates.effects.reads:
         if area.picked is not None and read.places[area.field][0] is buffer:
             return cost.picked_bytes(*area.picked, burst)
@@ -248,10 +248,10 @@ def _place(
 ) -> list[Chunk]:
     """Return the chunks with room, each with its address and the earliest position at which its SRAM is free.
 
-    The SRAM is free from there until the last use. A chunk without room is divided; an item without room stays
-    off-chip.
+    The SRAM stays free from this position until the last use. A chunk without room is split; a single constant without
+    room stays off-chip.
 
-    ``limits``: bytes of the arena for chunks, and for chunks that have to be in SRAM.
+    ``limits``: arena bytes for optional chunks, and for chunks that have to be in SRAM.
     """
     sram_bytes = limits[1]
     taken = [(i.start, end_of(i), i.first, i.last) for i in tensors]
@@ -263,8 +263,8 @@ def _place(
         chunk = waiting.pop()
         size = -(-chunk.size // alignment) * alignment
         if size * CHUNKS_AT_A_TIME > limits[0] and len(chunk.items) == 1 and not chunk.required:
-            continue  # alone in the arena: nothing would arrive while it is read
-        if start > pruned:  # copies come in order: ranges that end before this one matter to none that follows
+            continue  # it leaves too little room for others to arrive while it is read
+        if start > pruned:  # copies come in order: ranges that end before ``start`` affect no later copy
             taken, pruned = [t for t in taken if t[3] >= start], start
         wanted = product(limits if chunk.required else limits[:1], (chunk.settled, chunk.last_use))
         for limit, last in wanted:
@@ -291,11 +291,11 @@ def _place(
 def _earliest_gap(
     taken: Sequence[tuple[int, int, int, int]], start: int, first_use: int, last_use: int, size: int, limit: int
 ) -> tuple[int, int] | None:
-    """Return (position, address): the earliest from ``start`` with ``size`` bytes free until ``last_use``."""
+    """Return the earliest (position from ``start``, address) with ``size`` bytes free until ``last_use``, or None."""
     relevant = [(s, e, last) for s, e, first, last in taken if first <= last_use and last >= start]
 
     def gap(position: int) -> int:
-        address = 0  # as `lowest_gap` finds it
+        address = 0  # the same search as in `lowest_gap`
         for first, end, last in relevant:
             if last >= position:
                 if first - address >= size:
@@ -316,7 +316,7 @@ def _earliest_gap(
 
 
 class _Schedule:
-    """The chunks in order with the commands that their copies precede, and estimated times of copies and commands."""
+    """Chunks in order, the command before which each is copied, and estimated times of copies and commands."""
 
     def __init__(self, chunks: list[Chunk], target: Target) -> None:
         self.chunks, self.target, self.timeline = chunks, target, EstimatedTimeline(target)
@@ -384,7 +384,7 @@ class EstimatedTimeline:
     def visit(self, command: Command, before: Latest, ready: float = 0.0, *, offchip: bool = False) -> None:
         """Add a command that depends on ``before`` and starts no earlier than ``ready``.
 
-        ``offchip``: it reads constants in off-chip memory.
+        ``offchip``: the command reads constants in off-chip memory.
         """
         target, fetch, queue = self.target, self._fetch, command.queue
         waiting, finish = self._waiting[queue], self.finish
@@ -409,7 +409,7 @@ class EstimatedTimeline:
         finish.append(end)
 
     def _cycles(self, of: Callable[[Target, Immediates], float], immediates: Immediates) -> float:
-        """Return the result of ``of``, cached."""
+        """Return the result of ``of`` for ``immediates``, cached."""
         found = self._known.get(id(immediates))
         if found is None:
             found = self._known[id(immediates)] = of(self.target, immediates)
@@ -417,7 +417,7 @@ class EstimatedTimeline:
 
 
 def transfer_cycles(target: Target, immediates: Immediates) -> float:
-    """Return the cycles that a transfer occupies the SRAM port or, for weights, the decoder."""
+    """Return the cycles for which a transfer occupies the SRAM port or, for weights, the slower of port and decoder."""
     v, mnemonic = immediates.values, immediates.mnemonic
     burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
     reads, writes = immediates.effects
@@ -426,10 +426,10 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
         return cost.transfer_bytes(area.runs or Runs(area.size), burst) / width
     size = read_bytes(immediates, burst)
     if mnemonic in ("gather", "scatter"):
-        size += v["count"] * v.get("taken", 1) * v["row_bytes"]  # written where other transfers have a local memory
+        size += v["count"] * v.get("taken", 1) * v["row_bytes"]  # rows go to SRAM; other transfers, to a local memory
     if mnemonic not in ("wload", "mload"):
         return cost.transfer_bytes(Runs(size), burst) / width
-    runs = reads[0].runs  # of a matrix of computed codes
+    runs = reads[0].runs  # not None for a matrix of computed codes
     moved = (size if runs is None else cost.transfer_bytes(runs, burst)) / width
     decoded = immediates.spec.cost.evaluate(immediates.spec.words(v), target)["symbols"]
     return max(moved, float(decoded / target.decoder.symbols_per_cycle))

@@ -1,4 +1,4 @@
-"""Records of instructions, for emission and analysis: buffers, commands that refer to them, and ranges they touch."""
+"""Records of programs, for emission and analysis: buffers, commands that use buffers, and the ranges they touch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odc_mlir.isa.fields import Area, Queue, Space
 from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.targets import Target
 
-MOST_LAYER_COMMANDS = 1 << 14  # of one layer: ten times as many as in real networks on the smallest target
+MOST_LAYER_COMMANDS = 1 << 14  # limit per layer: ten times the most of real networks on the smallest target
 
 
 def local_sizes(target: Target) -> dict[Space, int]:
@@ -31,11 +31,11 @@ class Buffer:
     """A range of one memory, compared by identity.
 
     ``size`` is in the unit of the space: bytes, accumulators or parameter entries. ``shape`` is in elements of the type
-    named ``element``; a buffer without them is a row of units. ``address`` is the offset in the region or local memory,
-    None before allocation. ``data`` is the content of a constant, ``binds`` the numbers of the inputs or outputs that
-    it holds, ``takes`` and ``gives`` the numbers of those in a buffer of the arena. ``live``: the first and the last
-    command, copies of constants not counted, between which a buffer of the arena keeps its bytes even without uses.
-    ``is_memory``: a whole memory, which may be any buffer that an instruction touches.
+    named ``element``; without them, the buffer is a row of units. ``address`` is the offset in the region or local
+    memory, None before allocation. ``data``: content of a constant. ``binds``: numbers of the inputs or outputs in a
+    buffer outside of the arena; ``takes``, ``gives``: numbers of the inputs and of the outputs in an arena buffer.
+    ``live``: first and last command (copies of constants are not counted) between which an arena buffer keeps its bytes
+    even without uses. ``is_memory``: the buffer is a whole memory, and instructions may touch any buffer through it.
     """
 
     name: str
@@ -71,14 +71,14 @@ Place = tuple[Buffer, int]
 """A buffer and an offset into it."""
 
 BufferRange = tuple[Buffer, int, int]
-"""A buffer, and the first unit and the one after the last of it; a plain tuple, as programs have very many."""
+"""A buffer, a first unit and an end unit; a plain tuple, because programs have very many ranges."""
 
 
 @dataclass(eq=False, slots=True)
 class Command:
     """One instruction before encoding.
 
-    ``places`` holds the address fields, ``layer`` is the index of its tensor operation, -1 without one.
+    ``places`` holds the address fields; ``layer`` is the index of its tensor operation, or -1 if it has none.
     """
 
     immediates: Immediates
@@ -127,7 +127,7 @@ def buffers_of(commands: Sequence[Command]) -> Iterator[Buffer]:
 
 
 def spans(places: Mapping[str, Place], area: Area) -> Iterator[BufferRange]:
-    """Yield the ranges of ``area``; in a ring, there may be two."""
+    """Yield the buffer ranges of ``area``: two if it wraps around in a ring, else one."""
     buffer, start = places[area.field]
     size, ring = area.size, area.ring
     if ring is not None:

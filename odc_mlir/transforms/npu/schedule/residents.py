@@ -102,7 +102,7 @@ class Placed(Protocol):
 
 
 def place_residents(residents: Sequence[Placed]) -> int:
-    """Give every tensor an address so that those alive together do not overlap; return the bytes used.
+    """Give every tensor an address such that tensors alive together do not overlap; return the bytes used.
 
     First fit in order of falling size works well for chains: a tensor overlaps in time with its neighbours only.
     """

@@ -1,4 +1,4 @@
-"""How images are resized: tiles of rows and columns, the pixels of each by one load; and the commands for it."""
+"""Plan and commands of image resizing: tiles of rows and columns, whose source pixels one load brings."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from odc_mlir.transforms.npu.schedule.vector_stream import VectorWork, vector_ch
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
 BUFFERS = 2  # slots of input and of result
-OVERLAPPED_TILES = 8  # that images are cut into, so that loads, arithmetic and stores overlap
-SMALLEST_TILE = 512  # results: below, latencies cost more than overlap gains
+OVERLAPPED_TILES = 8  # tiles that an image is cut into, so that loads, arithmetic and stores overlap
+SMALLEST_TILE = 512  # results per tile: with fewer, latencies cost more than overlap gains
 _LARGEST_RUN = field_range("load", "size0")[1]
 _LARGEST_COUNT = field_range("resize", "in_height")[1]
 _BITS = {npu.ResizeKind.NEAREST: NEAREST_BITS, npu.ResizeKind.BILINEAR: BLEND_BITS}
@@ -32,12 +32,12 @@ _LANE_TURNS = {npu.ResizeKind.NEAREST: 1, npu.ResizeKind.BILINEAR: 3}
 
 
 def lane_turns(op: npu.ResizeOp) -> int:
-    """Return the turns of a lane for one result."""
+    """Return the vector-lane turns that one result takes."""
     return _LANE_TURNS[op.kind.data]
 
 
 class PixelSpan(NamedTuple):
-    """``results`` of an axis from ``first`` on, and the ``pixels`` from ``pixel`` on that they are computed from."""
+    """Part of an axis: ``results`` results from ``first`` on, computed from ``pixels`` pixels from ``pixel`` on."""
 
     first: int
     results: int
@@ -58,11 +58,11 @@ class ResizeAxis:
             self.low, self.high, _ = neighbours(self.line, self.results, self.size)
 
     def moved(self, first: int, pixel: int) -> Line:
-        """Return the positions of results from ``first`` on, counted from ``pixel``."""
+        """Return the source positions of results from ``first`` on, relative to ``pixel``."""
         return self.line.moved(first, pixel, self.bits)
 
     def spans(self, most: int) -> list[PixelSpan]:
-        """Yield the axis in parts of at most ``most`` results."""
+        """Return the axis in parts of at most ``most`` results."""
         found = []
         for first, count in parts(self.results, most):
             low, high = int(self.low[first]), int(self.high[first + count - 1])
@@ -130,9 +130,9 @@ def plan_resize(
 
 
 def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple[int, int], burst: int) -> float:
-    """Return the bytes on the SRAM port of an image of ``width``; heights and widths of tiles have occurrences.
+    """Return the bytes that the tiles of an image of ``width`` pixels move through the SRAM port.
 
-    ``pixel``: bytes of a pixel that are moved, and from pixel to pixel.
+    ``heights``, ``widths``: occurrences by tile size. ``pixel``: bytes moved per pixel, bytes from pixel to pixel.
     """
     size, stride = pixel
     moved = 0.0
@@ -144,7 +144,7 @@ def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple
 
 
 def _most(axis: ResizeAxis, limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest even part of at most ``limit`` results that ``fits``; 1 does."""
+    """Return the size of nearly equal parts of at most ``limit`` results that ``fits`` accepts; it accepts 1."""
     low, high = 1, min(limit, _LARGEST_COUNT)
     while low < high:
         middle = (low + high + 1) // 2
@@ -204,7 +204,7 @@ def resize_commands(layer: Layer[npu.ResizeOp], memories: LocalMemories) -> Iter
 
 
 def _line_fields(name: str, axis: ResizeAxis, first: int, pixel: int) -> dict[str, int]:
-    """Return the position fields of results from ``first`` on, counted from ``pixel``."""
+    """Return the start and step fields for results from ``first`` on, relative to ``pixel``."""
     line = axis.moved(first, pixel)
     return {f"start_{name}": line.start, f"step_{name}": line.step}
 

@@ -1,8 +1,8 @@
-"""Stripes: chains of operations that are computed for some rows at a time, so that a program fits in an arena.
+"""Plans of stripes: chains of operations are computed for some rows at a time, so that a program fits in an arena.
 
-Of a chain only the last result is used afterwards; tensors between its operations exist for one stripe only, and rows
-that two stripes need are computed twice. Chains and stripes are chosen together by dynamic programming over the order
-of the program: memory is the sum of the chain and of all tensors that live across it, costs are estimates.
+Only the last result of a chain is used after the chain. Tensors inside of it exist for one stripe only, and rows that
+two stripes need are computed twice. Dynamic programming over the order of the program chooses chains and stripes
+together: the memory of a chain includes all tensors that live across it, and costs are estimates.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis, lane_turn
 from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops, viewed
 
 LONGEST_CHAIN = 24
-BUDGETS = 16  # up to half more than the least one
-MOST_HEIGHTS = 64  # of stripes that are tried per chain
-STEP = 0.98  # of memory, at most, from one plan to the next where several are tried
+BUDGETS = 16  # budgets to try, from the least one to half more
+MOST_HEIGHTS = 64  # heights of stripes to try per chain
+STEP = 0.98  # memory limit of a plan relative to the plan tried before, at most
 
 
 class Chain(NamedTuple):
@@ -79,7 +79,7 @@ def stripes(graph: RowGraph, chain: Chain) -> Iterator[dict[int, Rows]]:
 class StripePlanner:
     """Planner of one program. ``alignment``: bytes of an SRAM burst.
 
-    ``residents``: results that stay in the tile buffer unless their layer or one that reads them is cut.
+    ``residents``: results that stay in the tile buffer unless a layer that computes or reads them is cut.
     """
 
     def __init__(self, graph: RowGraph, alignment: int, residents: Collection[SSAValue] = ()) -> None:
@@ -106,7 +106,7 @@ class StripePlanner:
 
     @cached_property
     def smallest(self) -> StripePlan:
-        """Return the plan with the least memory, of plans for budgets from the least one on: some leave fewer gaps."""
+        """Return the plan with the least memory. Several budgets are tried: a larger one may leave fewer gaps."""
         least, found = self._least_bytes(), [self.plain]
         for step in range(BUDGETS):
             options = self._fastest(least + least * step // (2 * BUDGETS))
@@ -118,7 +118,7 @@ class StripePlanner:
     def front(self) -> list[StripePlan]:
         """Return plans from the plain one to the smallest, each the fastest found for less memory than the one before.
 
-        Their memory, or else the budgets of their searches, are at least STEP apart.
+        Each plan is searched below STEP times the memory of the one before.
         """
         found, budget = [self.plain], self.plain.arena_bytes
         while (plan := self.within(min(int(STEP * budget), found[-1].arena_bytes - self.alignment))) is not None:
@@ -127,13 +127,13 @@ class StripePlanner:
         return found if found[-1].arena_bytes <= self.smallest.arena_bytes else [*found, self.smallest]
 
     def _plain_chain(self, number: int, needed_bytes: int = 0) -> CostedChain:
-        """Return a layer that is not cut."""
+        """Return the chain of one layer that is not cut."""
         layer = self.graph.layers[number]
         return CostedChain(Chain(number, number), needed_bytes, layer.row_cycles * max(layer.rows, 1) + START_CYCLES)
 
     @cached_property
     def _fronts(self) -> list[list[list[CostedChain]]]:
-        """Return chains by their first and last layers: the front of cycles and memory, least memory first."""
+        """Return, by first and last layer, the chains on the front of cycles and memory, least memory first."""
         found = []
         for options in self._options:
             fronts: list[list[CostedChain]] = []
@@ -148,7 +148,7 @@ class StripePlanner:
 
     @cached_property
     def _options(self) -> list[list[CostedChain]]:
-        """Return chains by their first layer, from the fastest to the one with the least memory."""
+        """Return chains by their first layer; those with the same last layer need less and less memory."""
         found: list[list[CostedChain]] = []
         for first in range(len(self.graph.layers)):
             options = [self._plain_chain(first, self._live(Chain(first, first)))]
@@ -161,7 +161,7 @@ class StripePlanner:
         return found
 
     def _is_chain(self, first: int, last: int) -> bool:
-        """Return whether only the last of these layers is used after them, and they need every other one."""
+        """Return whether these layers form a chain: every result but the last is used, and only inside of it."""
         for number in range(first, last):
             value = self.graph.layers[number].op.results[0]
             if number in self.graph.escapes or not number < self.graph.last_use[value] <= last:
@@ -169,7 +169,7 @@ class StripePlanner:
         return last > first
 
     def _cuts(self, first: int, last: int) -> Iterator[CostedChain]:
-        """Yield the chain with stripes of different heights on the front of cycles and memory."""
+        """Yield the chain with ever smaller stripes; heights that do not save memory are left out."""
         height, least = self.graph.layers[last].rows, -1
         held = self._live(Chain(first, last, height))
         for rows in even_splits(height, -(-height // 2), MOST_HEIGHTS):
@@ -180,7 +180,7 @@ class StripePlanner:
                 yield CostedChain(chain, needed, self._cycles(chain))
 
     def _live(self, chain: Chain) -> int:
-        """Return the bytes of the tensors in memory while these layers run, without tensors between them."""
+        """Return the bytes of the tensors in memory while the chain runs, without the tensors inside of it."""
         graph, (first, last, rows) = self.graph, chain
         cut = set(range(first, last + 1)) if rows else set()
         return sum(
@@ -198,7 +198,7 @@ class StripePlanner:
         return value in self._residents and graph.defined[value] not in cut and not graph.readers[value] & cut
 
     def _inner_bytes(self, chain: Chain) -> int:
-        """Return the most bytes between the layers of a stripe; one in the middle has the most rows."""
+        """Return the peak bytes of tensors inside of a chain, in its middle stripe, which has the most rows."""
         graph, most = self.graph, 0
         height = graph.layers[chain.last].rows
         first = min(height - chain.rows, max(0, (height - chain.rows) // 2))
@@ -237,7 +237,7 @@ class StripePlanner:
         return _path(best)
 
     def _least_bytes(self) -> int:
-        """Return the least budget that covers the program."""
+        """Return the least budget for which chains cover the program."""
         least: list[int] = [0, *[-1] * len(self.graph.layers)]
         for first, options in enumerate(self._options):
             for option in options:
@@ -253,7 +253,7 @@ class StripePlanner:
         return StripePlan(chains, used, sum(option.cycles for option in options))
 
     def _intervals(self, chains: Sequence[Chain]) -> Iterator[Interval[str]]:
-        """Return the tensors of a plan with their live ranges."""
+        """Yield the tensors of a plan with their live ranges."""
         graph, clock = self.graph, 0
         starts: dict[int, int] = {}
         ends: dict[int, int] = {-1: 0}
@@ -278,7 +278,7 @@ class StripePlanner:
                 yield Interval("tensor", size, first, ends[graph.last_use[value]], self.alignment)
 
     def _stripe(self, chain: Chain, needed: dict[int, Rows], clock: int) -> Iterator[Interval[str]]:
-        """Yield the tensors between the layers of one stripe, which begins at ``clock``."""
+        """Yield the tensors inside of the chain for one stripe, which begins at ``clock``."""
         for number in range(chain.first, chain.last):
             layer = self.graph.layers[number]
             size, start = needed[number].count * layer.row_bytes, clock - chain.first
@@ -287,7 +287,7 @@ class StripePlanner:
 
 
 def _path(best: Sequence[tuple[float, CostedChain | None]]) -> list[CostedChain] | None:
-    """Return the options that lead to the last entry, or None."""
+    """Return the chains that lead to the last entry of ``best``, or None if nothing does."""
     found: list[CostedChain] = []
     position = len(best) - 1
     while position > 0:
@@ -331,11 +331,11 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class RowSource:
-    """An operand: ``layer`` computes it (None: an input), ``root`` holds its bytes.
+    """An operand, computed by ``layer`` (None for an input) and stored in ``root``.
 
-    ``stride``, ``span``, ``before``: a row of the result needs ``span`` rows from ``row * stride - before`` on; rows
-    outside of the image are padding. ``stride`` 0: it needs all rows. ``resized``: the rows that it needs of a resized
-    image.
+    Row ``row`` of the result needs ``span`` rows of the operand from ``row * stride - before`` on; rows outside of the
+    image are padding. With ``stride`` 0, it needs all rows. If ``resized`` is set, this axis tells which rows it needs
+    instead.
     """
 
     value: SSAValue
@@ -360,7 +360,7 @@ class RowSource:
 
 @dataclass(slots=True)
 class RowLayer:
-    """An operation. ``rows``: rows of its result, 0 if it cannot be computed for some of them."""
+    """An operation. ``rows``: rows of its result, or 0 if it cannot be computed some rows at a time."""
 
     op: Operation
     sources: tuple[RowSource, ...]
@@ -376,15 +376,15 @@ class RowGraph:
 
     layers: list[RowLayer] = field(default_factory=list)
     sizes: dict[SSAValue, int] = field(default_factory=dict)  # bytes of inputs and results, by root
-    last_use: dict[SSAValue, int] = field(default_factory=dict)  # the layer; after the last one for outputs
-    defined: dict[SSAValue, int] = field(default_factory=dict)  # the layer; -1 for inputs
-    readers: dict[SSAValue, set[int]] = field(default_factory=dict)  # the layers
+    last_use: dict[SSAValue, int] = field(default_factory=dict)  # layer; for outputs, one past the last layer
+    defined: dict[SSAValue, int] = field(default_factory=dict)  # layer that computes it; -1 for inputs
+    readers: dict[SSAValue, set[int]] = field(default_factory=dict)  # layers that read it
     escapes: set[int] = field(default_factory=set)  # layers whose result is an output or has views
-    apart_bytes: int = 0  # of inputs that nothing reads: they have a region of their own
+    apart_bytes: int = 0  # bytes of inputs that nothing reads, which stay in the region of inputs
 
 
 def read_rows(block: Block, target: Target, memory: MemoryMode) -> RowGraph:
-    """Return the graph of a body of tensor operations."""
+    """Return the graph of the tensor operations in ``block``."""
     graph, ops = RowGraph(), layer_ops(block)
     index: dict[SSAValue, int] = {op.results[0]: number for number, op in enumerate(ops)}
     for argument in block.args:
@@ -438,7 +438,7 @@ def _layer(op: Operation, sources: tuple[RowSource, ...], target: Target, memory
 
 
 def _computing(op: Operation, target: Target) -> float:
-    """Return the cycles of the vector engine for the results of ``op``."""
+    """Return the cycles that the results of ``op`` take on the vector engine."""
     count = math.prod(npu.shape_of(op.results[0]))
     if isinstance(op, npu.ArgMaxOp):
         return math.prod(npu.shape_of(op.input)) / target.vector.reduce_lanes
@@ -449,17 +449,17 @@ def _computing(op: Operation, target: Target) -> float:
 
 
 def _rows(op: Operation, sources: tuple[RowSource, ...]) -> int:
-    """Return the rows of the result of an operation, 0 if it cannot be computed for some of them."""
+    """Return the rows of an operation's result, or 0 if it cannot be computed some rows at a time."""
     if not isinstance(op, _BY_ROWS):
         return 0
     result = npu.shape_of(op.results[0])
     if isinstance(op, npu.ArgMaxOp):
-        result = (*result, 1)  # a number for each pixel
+        result = (*result, 1)  # one index per pixel
     images = [result, *(npu.shape_of(source.value) for source in sources if source.stride)]
     if any(len(shape) != 4 or shape[0] != 1 for shape in images) or result[1] < 2:
         return 0
     if any(source.stride and source.before >= source.span for source in sources):
-        return 0  # windows that lie in the padding
+        return 0  # a window may lie in the padding only
     if any(source.stride and isinstance(source.root.owner, npu.ConstantOp) for source in sources):
-        return 0  # a constant that is loaded is in SRAM as a whole
+        return 0  # SRAM holds a loaded constant as a whole
     return result[1]

@@ -1,7 +1,7 @@
 """Facts of tensor operations that planning and lowering share, and tensors that are views of others.
 
-A view shows all bytes of a tensor, a slice of one, or tensors that are joined to one. Tensors that are joined along
-rows can also stay where they are: a matrix product loads its operand from all of them.
+A view is a tensor with another shape, a contiguous slice of a tensor, or a part of a concatenation that is computed in
+its final place. Tensors joined along rows may also stay apart: a matrix product loads its operand from all of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def becomes_instructions(op: Operation) -> bool:
 def window_of(
     op: npu.ConvOp | npu.PoolOp | npu.MatmulOp, *, source_resident: bool, result_resident: bool
 ) -> WindowGeometry:
-    """Return the geometry of a window operation; the flags name its resident tensors."""
+    """Return the geometry of a window operation; the flags tell which of its tensors are resident."""
     if isinstance(op, npu.MatmulOp):
         return make_window(
             (npu.shape_of(op.output)[0], *npu.shape_of(op.a)[1:]),
@@ -152,13 +152,13 @@ def output_fields(
 
 
 def scale_fields(name: str, scale: npu.ScaleAttr | None) -> dict[str, int]:
-    """Return a scale as the two fields of an instruction, 0 without one."""
+    """Return the multiplier and exponent fields of an instruction; both are 0 if ``scale`` is None."""
     multiplier, exponent = (0, 0) if scale is None else scale.values
     return {f"{name}_multiplier": multiplier, f"{name}_exponent": exponent}
 
 
 class ViewSources:
-    """The tensors that the values of a program show, by views and by moves that are marked as views.
+    """Base tensors of the values of a program, found through reshapes and through moves marked as views.
 
     Raises CompileError for a marked move that is not a view.
     """
@@ -173,7 +173,7 @@ class ViewSources:
                     self._joined[viewed(op.inputs[copy.source])] = (op.output, copy.to * npu.item_bytes(op.output))
 
     def parts(self, value: SSAValue) -> list[RowPart]:
-        """Return the tensors that a matrix product loads ``value`` from; none unless a move joins them for it."""
+        """Return the joined tensors from which matrix products load ``value``; empty if nothing loads it in parts."""
         op = viewed(value).owner
         if not isinstance(op, npu.MoveOp) or PARTS not in op.attributes:
             return []
@@ -185,11 +185,11 @@ class ViewSources:
         return found
 
     def roots(self, value: SSAValue) -> list[SSAValue]:
-        """Return the values with buffers whose bytes ``value`` shows: several if a matrix product loads from them."""
+        """Return the base tensors of ``value``: several if matrix products load it in parts."""
         return [self.place(item)[0] for item in [part.value for part in self.parts(value)] or [value]]
 
     def place(self, value: SSAValue) -> tuple[SSAValue, int]:
-        """Return the value whose bytes ``value`` shows, and its first byte there."""
+        """Return the base tensor of ``value``, and the offset of ``value`` in it in bytes."""
         start = 0
         while True:
             value = viewed(value)
@@ -206,14 +206,14 @@ class ViewSources:
 
 
 def viewed(value: SSAValue) -> SSAValue:
-    """Return the value that ``value`` shows with another shape."""
+    """Return the source of ``value`` if it is a reshape or a chain of reshapes, else ``value``."""
     while isinstance(value, OpResult) and isinstance(value.op, npu.ReshapeOp):
         value = value.op.input
     return value
 
 
 def readers(value: SSAValue) -> Iterator[Operation]:
-    """Yield the operations that read ``value`` or a view of it with another shape."""
+    """Yield the operations that read ``value`` or a reshape of it."""
     for use in value.uses:
         if isinstance(use.operation, npu.ReshapeOp):
             yield from readers(use.operation.output)
@@ -227,7 +227,7 @@ def is_slice_view(op: Operation) -> bool:
 
 
 def slice_of(op: npu.MoveOp) -> StridedCopy | None:
-    """Return the only copy of a move of neighbouring elements of one tensor in order, or None."""
+    """Return the copy of a move that takes one contiguous slice of one tensor, or None for any other move."""
     copies = list(op.strided_copies())
     if op.fill is not None or len(copies) != 1 or len(op.inputs) != 1 or not is_run(copies[0]):
         return None
@@ -235,7 +235,7 @@ def slice_of(op: npu.MoveOp) -> StridedCopy | None:
 
 
 def joins_whole(op: npu.MoveOp) -> bool:
-    """Return whether a move joins whole tensors, each once."""
+    """Return whether a move concatenates whole tensors, each once."""
     sources, copies = [viewed(value) for value in op.inputs], list(op.strided_copies())
     if op.fill is not None or len(set(sources)) != len(sources) or len(copies) != len(sources):
         return False
@@ -245,7 +245,7 @@ def joins_whole(op: npu.MoveOp) -> bool:
 
 
 class RowPart(NamedTuple):
-    """A tensor that a move joins with others along the second last axis: ``first`` of its ``rows`` in the result."""
+    """A tensor that a move joins with others along the second last axis: ``rows`` rows from row ``first`` on."""
 
     value: SSAValue
     first: int
@@ -280,9 +280,9 @@ def row_slice(op: npu.MoveOp) -> range | None:
 
 
 def row_copy(source: int, sizes: tuple[int, int, int], read: int, written: int, first: int, to: int) -> StridedCopy:
-    """Return the copy of rows from row ``first`` of images with ``read`` rows to row ``to`` of ones with ``written``.
+    """Return the copy of rows of each image, from row ``first`` of ``read`` rows to row ``to`` of ``written`` rows.
 
-    ``sizes``: images, rows and elements of a row.
+    ``sizes``: images, copied rows per image, and elements of a row.
     """
     images, rows, row = sizes
     run = rows * row
@@ -291,7 +291,7 @@ def row_copy(source: int, sizes: tuple[int, int, int], read: int, written: int, 
 
 
 def loads_parts(op: npu.MoveOp) -> bool:
-    """Return whether all that reads the result of a move are matrix products with its rows as rows of an operand."""
+    """Return whether only matrix products read a move's result, each as an operand with the same rows."""
     shape = npu.shape_of(op.output)
     users = list(readers(op.output))
     return bool(users) and all(
@@ -302,7 +302,7 @@ def loads_parts(op: npu.MoveOp) -> bool:
 
 
 def is_run(copy: StridedCopy) -> bool:
-    """Return whether ``copy`` moves neighbours to neighbours in order."""
+    """Return whether ``copy`` moves one contiguous run to another in the same order."""
     distance = 1
     for size, read, write in reversed(list(zip(copy.sizes, copy.reads, copy.writes, strict=True))):
         if size > 1 and not read == write == distance:

@@ -1,4 +1,4 @@
-"""Operations of the vector engine, which can be cut in one way only: their commands in plain order, and estimates."""
+"""Commands in plain order, and cost estimates, of vector-engine operations, which can be tiled in one way only."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fiel
 from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT, aligned
 
-SMALLEST_TILE = 512  # elements: below, latencies cost more than overlap gains
+SMALLEST_TILE = 512  # elements per tile: with fewer, latencies cost more than overlap gains
 OVERLAPPED_TILES = 4  # tiles that small tensors are cut into, so that loads, arithmetic and stores overlap
 LARGEST_RUN = 65_535
 BUFFERS = 2  # slots per operand
-_WORD = 4  # bytes of a number; one of 64 bits is two of them, the upper one 0
+_WORD = 4  # bytes of a word; a 64-bit integer has two words, the upper one 0
 Elementwise = npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp
 
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """Result dimensions after merging neighbours that broadcast alike; ``a``, ``b``: element strides, 0 broadcasts."""
+    """Result dimensions, with neighbours that broadcast alike merged; ``a``, ``b``: operand strides, 0 to broadcast."""
 
     sizes: tuple[int, ...]
     a: tuple[int, ...]
@@ -75,9 +75,9 @@ def merged_dims(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Dim
 
 
 def tile_sizes(dims: Dims, capacity: int, wanted: int) -> tuple[int, ...]:
-    """Return the elements of a tile along each dimension: whole inner ones, one cut, single elements outside.
+    """Return the size of a tile along each dimension: inner dimensions whole, one dimension cut, outer sizes 1.
 
-    As many as ``wanted`` and ``capacity`` allow.
+    A tile has as many elements as ``wanted`` and ``capacity`` allow.
     """
     most = min(capacity, wanted)
     sizes: list[int] = []
@@ -281,7 +281,7 @@ def softmax_rows(rows: int, columns: int, item: int, room: int) -> tuple[int, in
 
 
 def reduce_commands(layer: Layer[npu.ReduceOp], memories: LocalMemories) -> Iterator[Command]:
-    """Yield the commands of a reduction over the pixels of each image: channel slices, pixels in parts."""
+    """Yield the commands of a reduction over the pixels of each image, by slices of channels and parts of pixels."""
     batch, _, _, channels = layer.source.shape
     item = layer.source.item_bytes
     resident = layer.source.layout is not None
@@ -385,7 +385,7 @@ def argmax_rows(rows: int, row_bytes: int, number: int, room: int) -> tuple[int,
 
 
 def argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iterator[Command]:
-    """Yield the commands, some rows at a time; raise CompileError if a row does not fit in the tile buffer."""
+    """Yield the commands of an ARG_MAX, some rows at a time; raise CompileError if a row does not fit."""
     columns, item, number = layer.source.shape[-1], layer.source.item_bytes, npu.item_bytes(layer.op.output)
     rows, row_bytes, words = layer.source.elements // columns, columns * item, number // _WORD
     stays = layer.source.layout is not None
@@ -427,8 +427,8 @@ def argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iter
 class VectorWork(NamedTuple):
     """Work of an operation in ``tiles`` equal parts.
 
-    Bytes loaded and stored, transfers of a tile, and ``cycles`` of one instruction. ``table_bytes``: bytes read before
-    the first instruction.
+    ``loaded``, ``stored``: total bytes. ``transfers``: transfers per tile. ``cycles``: cycles of one instruction.
+    ``table_bytes``: bytes read before the first instruction.
     """
 
     mnemonic: str
@@ -453,15 +453,15 @@ def vector_choice(work: VectorWork, target: Target) -> TilingChoice:
     computing = work.tiles * (work.cycles + issue) + begin + end
     moving = moved + latency + max(0.0, work.cycles + end - 2 * store) if moved else 0.0
     turns = work.tiles * work.transfers * latency + moved
-    # A tile is loaded into a slot once the result of the one before in it has been stored: there are two, and transfers
-    # wait for one another in order.
+    # With two slots, a tile is loaded after the result of the last tile but one has been stored; transfers wait for one
+    # another in order.
     waiting = (turns + work.tiles * (work.cycles + issue)) / BUFFERS + work.cycles if work.tiles > BUFFERS else 0.0
     size = instruction_bytes(work.mnemonic) + work.transfers * instruction_bytes("load")
     return TilingChoice(None, max(computing, moving, waiting), size * min(work.tiles, ROLLED_TILES))
 
 
 def choice_of(op: Operation, target: Target, room: int, sources: Sequence[bool], *, result: bool) -> TilingChoice:
-    """Return the choice of an operation of this module.
+    """Return the only choice of an operation of the vector engine.
 
     Raise CompileError if ``room`` bytes of the tile buffer are too few. ``sources``, ``result``: flags of resident
     operands and of a resident result.
@@ -501,7 +501,7 @@ def choice_of(op: Operation, target: Target, room: int, sources: Sequence[bool],
 def _elementwise_work(
     op: Operation, room: int, sources: Sequence[bool], *, result: bool
 ) -> tuple[int, dict[str, int | str]]:
-    """Return the number of instructions, and the fields that decide about the cycles of one."""
+    """Return the number of instructions, and the fields that determine the cycles of one."""
     shapes = [npu.shape_of(value) for value in op.operands]
     dims = merged_dims(npu.shape_of(op.results[0]), shapes[0], shapes[-1])
     values = zip((*op.operands, *op.results), (*sources, result), strict=True)

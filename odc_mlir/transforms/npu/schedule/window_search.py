@@ -1,9 +1,9 @@
 """Choice of a tiling for convolutions, depthwise convolutions and pooling.
 
-All candidates that fit are costed with the simulator's formulas and the cheapest wins. A layer's time is that of its
-busiest resource (SRAM port, DMA latencies, compute) plus what no overlap hides: the first load and the last store.
-Layers repeat within a model, so a run keeps results by the geometry and the room. Where the context says so, later runs
-find them in the cache, by the text of the target, the version of the compiler and the sources that decide about them.
+All candidates that fit are costed with the simulator's formulas and the cheapest wins. A layer takes the time of its
+busiest resource (SRAM port, DMA latencies, compute) plus the first load and the last store, which no overlap hides.
+Layers repeat within a model, so a run keeps results by geometry and room. If the context asks for it, a cache keeps the
+results for later runs; its key is the text of the target, the compiler's version, and the sources that affect results.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from odc_mlir.transforms.npu.schedule.window_tiling import (
 
 ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are rolled: fill, two bodies, drain
 COMPUTE_BYTES = cost.instruction_bytes("conv")
-# Of computation and streamed weights that take equally long: blocks differ, and either waits for the other.
+# Share of time lost if computing and streaming weights take equally long: blocks differ, so each waits for the other.
 UNEVEN = 0.1
 VECTOR_BYTES = cost.instruction_bytes("vop")
 TRANSFER_BYTES = cost.instruction_bytes("load")
@@ -54,9 +54,10 @@ _CODES = {1: "i8", 2: "i16"}  # types of codes, by bytes
 
 
 class TilingChoice(NamedTuple):
-    """A tiling with its estimates: cycles of the layer, bytes of its program. None: the layer has only one way.
+    """A tiling with its estimates: cycles of the layer, bytes of its program.
 
-    ``lead``: extra cycles if the layer before does not hide the load of the first weights.
+    ``tiling``: None if the layer can be tiled in one way only. ``lead``: extra cycles if the layer before does not hide
+    the load of the first weights.
     """
 
     tiling: Tiling | None
@@ -85,7 +86,7 @@ class Room(NamedTuple):
 def window_choices(window: WindowGeometry, target: Target, room: Room, *, weighted: bool) -> tuple[TilingChoice, ...]:
     """Return tilings from the fastest to the one with the shortest program; raise CompileError if none fits.
 
-    No tiling left out is both as fast and as short as one of them. ``weighted``: a convolution, not pooling.
+    They form the Pareto front of cycles and program bytes. ``weighted``: a convolution or matrix product, not pooling.
     """
     search = _TilingSearch(window, target, room, weighted=weighted)
     if not weighted:
@@ -108,7 +109,7 @@ class NotResidentError(CompileError):
 def given_choices(
     window: WindowGeometry, target: Target, room: Room, tiling: Tiling, *, weighted: bool
 ) -> tuple[TilingChoice]:
-    """Return a tiling that somebody gave, with its estimates.
+    """Return a tiling that the operation already has, with its estimates.
 
     Raises NotResidentError if it has no slots for a tensor in memory, and CompileError if it does not fit.
     """
@@ -144,16 +145,14 @@ def too_large(window: WindowGeometry, target: Target) -> CompileError:
 
 
 class _Cut(NamedTuple):
-    """Sizes of tiles in result pixels; only a chosen tiling gets them, because most are not chosen."""
+    """Sizes of tiles in result pixels, kept outside of the tiling until it is chosen, because most are not."""
 
     rows: int
     cols: int
 
 
 Estimate = tuple[float, float, tuple[int, _Cut], Tiling, float]
-"""Cycles of the layer, bytes of its program, shape of the array and sizes of tiles, the rest of the tiling, cycles
-until the first weights are there.
-"""
+"""Cycles of the layer, bytes of its program, (array shape, tile sizes), rest of the tiling, lead as in TilingChoice."""
 
 _cost = itemgetter(0, 1)
 
@@ -189,7 +188,7 @@ class _TilingSearch:
         self._traffics: dict[tuple[Hashable, int, float], _Traffic] = {}
         self._computes: dict[tuple[int, ...], float] = {}
         self._instructions: dict[tuple[StepKind, Hashable, int], float] = {}
-        self._front: list[Estimate] = []  # tilings that no other one found so far beats
+        self._front: list[Estimate] = []  # Pareto front of the tilings found so far
 
     def choices(self, plans: Iterable[Tiling]) -> tuple[TilingChoice, ...]:
         """Return the tilings of all sizes of ``plans`` on the front of cycles and program bytes, fastest first."""
@@ -239,7 +238,7 @@ class _TilingSearch:
                 return
 
     def _variants(self, plan: Tiling) -> Iterator[Tiling]:
-        """Yield the plan double buffered, single buffered, and with a row ring if rows are shared."""
+        """Yield the plan double buffered, single buffered, and with a ring of rows if tiles share rows."""
         window = self.window
         if self.room.result_resident:
             plan = replace(plan, out_slots=0)
@@ -327,7 +326,7 @@ class _TilingSearch:
     def _estimates(self, tiling: Tiling, cut: _Cut) -> Iterator[Estimate]:
         """Yield the cost of the layer with each shape of the array.
 
-        Nothing if there are too many instructions, or if transfers alone take longer than a tiling found already. Tile
+        Yield nothing if there are too many instructions, or if a tiling found already beats the transfers alone. Tile
         sizes come from ``cut``, not from ``tiling``.
         """
         window, target, traffic = self.window, self.target, self._traffic(tiling, cut)
@@ -348,7 +347,7 @@ class _TilingSearch:
         moved = load + store + moved_weights
         dma = (moved + (loads + stores + weight_loads) * latency) / target.dma.descriptors_in_flight
         edge = traffic.first_load_bytes / width + store / max(1, stores)
-        uses = 1 if tiling.keeps_weights else traffic.tiles  # of weights, read without a copy in SRAM
+        uses = 1 if tiling.keeps_weights else traffic.tiles  # reads of weights that have no copy in SRAM
         again = (uses - 1) * self.room.uncopied_bytes / target.offchip.bytes_per_cycle
         first_weights = moved_weights / weight_loads + latency + target.decoder.start_cycles if weight_loads else 0.0
         waits_in_line = jobs > 1 and tiling.in_slots == 1 and not tiling.ring
@@ -394,7 +393,7 @@ class _TilingSearch:
             yield cycles, program, (shape, cut), tiling, lead
 
     def _ring_starts(self, tiling: Tiling, cut: _Cut, turns: int) -> float:
-        """Return the cycles to load the first rows of strips into a ring that the last strip has just left.
+        """Return the cycles to load the first rows of strips into a ring that the strip before has just left.
 
         ``turns``: how often all strips are computed.
         """
@@ -408,10 +407,10 @@ class _TilingSearch:
         return starts * (transfer_bytes(loaded, sram.burst_bytes) / sram.bytes_per_cycle + 2 * sram.read_latency_cycles)
 
     def _in_turns(self, tiling: Tiling, traffic: _Traffic, shape: int) -> float:
-        """Return the cycles of tiles whose last group of result channels is smaller than the others, else 0.0.
+        """Return the cycles of all tiles if the last group of result channels is smaller than the others, else 0.0.
 
-        A group is computed into one of two slots while the one before is stored from the other. Time that is left in
-        one turn does not shorten the next.
+        A group is computed into one of two slots while the group before is stored from the other. Idle time in one turn
+        does not shorten the next turn.
         """
         sizes = group_sizes(self.window, tiling)
         if len(sizes) == 1 or tiling.out_slots != 2 or tiling.outer is Outer.GROUPS:
@@ -433,7 +432,7 @@ class _TilingSearch:
         return total
 
     def _fused_cycles(self, instructions: int) -> tuple[float, float]:
-        """Return the cycles of a fused operation of ``instructions``, and the cycles that keep all lanes busy."""
+        """Return the cycles of a fused operation, and the cycles for which it and its convolution occupy all lanes."""
         if not instructions:
             return 0.0, 0.0
         vector, window = self.target.vector, self.window
@@ -542,9 +541,9 @@ _SOURCES = (
 
 
 class Tilings:
-    """Tilings of one target, searched once; ``quick``: only few sizes of tiles are tried.
+    """Tilings for one target, each searched once; ``quick``: only few sizes of tiles are tried.
 
-    ``memo``: results of earlier runs for the target, tilings and others.
+    ``memo``: results of earlier runs for the target, those of tilings and those of other searches.
     """
 
     def __init__(self, target: Target, memo: Memo | None = None, *, quick: bool = False) -> None:
@@ -562,7 +561,7 @@ class Tilings:
         return self._found[key]
 
     def _looked_up(self, window: WindowGeometry, room: Room, weighted: bool) -> tuple[TilingChoice, ...]:
-        """Return the tilings of an earlier run, or search now; nothing if none fits."""
+        """Return the tilings of an earlier run, or search for tilings; empty if none fits."""
         key = ",".join(str(int(value)) for value in (*astuple(window), *room, weighted))
         if (known := _decoded(self.memo.get(key))) is not None:
             return known
@@ -604,7 +603,7 @@ def tilings_of(context: Context, target: Target, *, quick: bool = False) -> Tili
 
 @cache
 def sources_digest() -> str:
-    """Return a digest of all sources that decide about the results, because versions are not always increased."""
+    """Return a digest of all sources that affect the results, because these may change without a new version."""
     digest = hashlib.sha256()
     for package in _SOURCES:
         for file in sorted(resources.files(package).iterdir(), key=lambda item: item.name):

@@ -2,7 +2,7 @@
 
 ``npu-hoist-transfers`` moves transfers up afterwards. Matrix products of two computed matrices are convolutions whose
 weights lie in SRAM as a plain matrix. An element-wise operation may be computed with each tile of a convolution: the
-tile does not go to memory, the other operand is loaded to a slot, and the result replaces that of the convolution.
+tile stays in the tile buffer, the other operand is loaded to a slot, and the result overwrites the tile.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Product = TypeVar("Product", npu.ConvOp, npu.MatmulOp)
 
 
 class WeightLoads(ABC, Generic[Product]):
-    """Weight and parameter loads of a product. ``element``: the type of weight codes."""
+    """Weight and parameter loads of a convolution or matrix product. ``element``: the type of weight codes."""
 
     layer: WindowLayer[Product]
 
@@ -52,7 +52,7 @@ class WeightLoads(ABC, Generic[Product]):
         self.layer, self.tiling, self.pool = layer, tiling, memories.pool
         self.columns = memories.target.array.shapes[tiling.shape][1]
         self._units: dict[tuple[int, int], dict[tuple[int, int], tuple[ComputeStep, int]]] = {}
-        self._packed: dict[tuple[int, ...], Buffer] = {}  # by the channels that they are for
+        self._packed: dict[tuple[int, ...], Buffer] = {}  # weights by their channels
         weights = Slot("weights", (size.weight_bytes // layer.window.weight_item_bytes,), element)
         self.weights = Slots(memories.take(Space.WEIGHT, [weights] * size.weight_slots))
         self.params = Slots(memories.take(Space.PARAM, [Slot("params", (size.params,), "record")] * size.param_slots))
@@ -87,7 +87,7 @@ class WeightLoads(ABC, Generic[Product]):
         return (slot, steps[step.first, step.k_first][1]), loads
 
     def _unit_steps(self, unit: tuple[int, int]) -> dict[tuple[int, int], tuple[ComputeStep, int]]:
-        """Return the steps of ``unit`` by their first channels, each with the offset of its weights."""
+        """Return the steps of ``unit`` by first result and input channel, each with the offset of its weights."""
         found = self._units.get(unit)
         if found is None:
             found, offset = self._units.setdefault(unit, {}), 0
@@ -159,15 +159,15 @@ class _Inputs:
         return [load_region(source, self.window, region, target, self.zero)]
 
     def _load_ring(self, tile: Tile, region: ImagePart) -> tuple[Place, list[Command]]:
-        """Yield the loads of the new rows of a tile.
+        """Return the place of a tile's input rows in the ring, and the loads of its new rows.
 
-        Input row ``r`` of a strip lies at ``(r - overlap) mod ring``: the new rows of every tile but the first are
-        adjacent, because the ring is a multiple of them.
+        Input row ``r`` of a strip lies at ``(r - overlap) mod ring``. The ring's size is a multiple of the new rows of
+        a tile, so the new rows of every tile but the first are adjacent.
         """
         ring, overlap = self.slots.buffers[0], self.window.overlap_y
         total = ring_rows(self.window, self.tiling.rows)
         row_bytes = region.cols * region.channels * self.window.item_bytes
-        first = tile.y * self.window.stride_y  # of the tile, counted from the top of the strip
+        first = tile.y * self.window.stride_y  # first input row of the tile, from the top of the strip
         place = (ring, (first - overlap) % total * row_bytes)
         if tile.fresh:
             self.next_row = 0
@@ -266,9 +266,9 @@ def product_commands(
     integers: Mapping[str, int | str],
     follower: Layer[npu.ElementwiseOp] | None = None,
 ) -> Iterator[Command]:
-    """Yield the commands of a product in plain order; ``integers``: fields of all its instructions.
+    """Yield the commands of a convolution or matrix product in plain order.
 
-    Slots of ``weights`` are taken before. ``follower``: see :func:`conv_commands`.
+    ``weights`` has its slots. ``integers``: fields of all instructions. ``follower``: see :func:`conv_commands`.
     """
     window = layer.window
     zero = integers["in_zero"]
@@ -276,7 +276,7 @@ def product_commands(
     inputs, outputs = _tile_slots(layer, tiling, memories, zero, weighted=True)
     fused = None if follower is None else _FusedElementwise(follower, layer, tiling, memories)
     constant = _conv_fields(layer, tiling) | dict(integers)
-    known: dict[tuple[object, ...], Immediates] = {}  # by the sizes that decide the fields of a tile
+    known: dict[tuple[object, ...], Immediates] = {}  # fields by all sizes that they depend on
     for tile, group in _jobs(window, tiling):
         output, stores = outputs.take(tile, group)
         for step in group_steps(window, tiling, *group):
@@ -313,7 +313,7 @@ def _moved(place: Place, units: int) -> Place:
 
 
 def _conv_fields(layer: WindowLayer[Product], tiling: Tiling) -> dict[str, int | str]:
-    """Return the fields that all compute instructions of a product share, except its integers."""
+    """Return the fields that all compute instructions of a layer share, except for zero points and output fields."""
     window = layer.window
     return {
         "depthwise": int(window.depthwise),
@@ -337,7 +337,7 @@ def _kernel_fields(window: WindowGeometry) -> dict[str, int | str]:
 
 
 def _tile_fields(tile: Tile, step: ComputeStep, source: TilePart, output: TilePart) -> dict[str, int | str]:
-    """Return the fields of one compute instruction: its part of the tile."""
+    """Return the fields that describe the part of a tile that one compute instruction covers."""
     return {
         "init": "bias" if step.is_first else "keep",
         "emit": int(step.is_last),
@@ -392,7 +392,7 @@ Matmul = WindowLayer[npu.MatmulOp]
 
 
 class _Matrix(WeightLoads[npu.MatmulOp]):
-    """Loads of the right-hand side; every image has its own, or several have one."""
+    """Loads of right-hand matrices; each image has its own matrix, or several images share one."""
 
     def owner(self, tile: Tile) -> int:
         return tile.image * self.layer.sources[1].shape[0] // self.layer.window.batch
@@ -402,7 +402,7 @@ class _Matrix(WeightLoads[npu.MatmulOp]):
         if not matrix.parts:
             return [self._load(matrix, tile, (step.k_first, step.k_count), (step.first, step.channels), target)]
         loads, item = [], self.layer.window.weight_item_bytes
-        for start, count in parts(step.channels, self.columns):  # channels of the array shape stand together
+        for start, count in parts(step.channels, self.columns):  # the channels of one array width are adjacent
             for joined, rows in overlaps(matrix, step.k_first, step.k_count):
                 offset = (start * step.k_count + rows.before * count) * item
                 columns = step.first + start, count
@@ -412,7 +412,7 @@ class _Matrix(WeightLoads[npu.MatmulOp]):
     def _load(
         self, matrix: LayerTensor, tile: Tile, rows: tuple[int, int], channels: tuple[int, int], target: Place
     ) -> Command:
-        """Return the load of ``rows`` and ``channels``, (first, count) each, of a matrix or a part of it."""
+        """Return the load of ``rows`` and ``channels``, each (first, count), of ``matrix``."""
         item, (depth, columns) = self.layer.window.weight_item_bytes, matrix.shape[-2:]
         first = (self.owner(tile) * depth + rows[0]) * columns + channels[0]
         return command(
@@ -443,7 +443,7 @@ def matmul_commands(layer: Matmul, tiling: Tiling, memories: LocalMemories) -> I
 
 
 class _FusedElementwise:
-    """An element-wise layer of the result of ``conv`` and of a tensor of the same shape; its commands have layer 1."""
+    """An element-wise layer on the result of ``conv`` and a tensor of the same shape; its commands have layer 1."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ TILE_ALIGNMENT = 16
 
 
 def tile_channels(window: WindowGeometry, tiling: Tiling) -> int:
-    """Return the input channels of a tile in the tile buffer."""
+    """Return how many input channels a tile has in the tile buffer."""
     if window.depthwise:
         return tiling.group // window.multiplier
     return tiling.k_slice if tiling.sliced else window.in_channels
@@ -182,7 +182,7 @@ def _slice_kinds(total: int, size: int) -> list[tuple[tuple[int, bool, bool], in
 
 
 CHANNEL_COUNTS = (512, 256, 192, 160, 128, 96, 80, 64, 48, 32, 16, 8, 4, 2, 1)
-STORE_GROUPS = (256, 128, 64, 32)  # whole SRAM bursts
+STORE_GROUPS = (256, 128, 64, 32)  # channels stored together: whole SRAM bursts
 K_SLICES = (256, 64, 16, 4, 1)
 
 
@@ -193,7 +193,7 @@ def pool_plans(window: WindowGeometry) -> Iterator[Tiling]:
 
 
 def depthwise_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
-    """Yield all channels at once, or slices with their own weights and parameters."""
+    """Yield plans with all channels at once, or with slices that have their own weights and parameters."""
     entries, cap = target.local.param_entries, _most_weights(window, target)
     for group in _channel_counts(window.out_channels, window.multiplier):
         single = group == window.out_channels
@@ -205,7 +205,7 @@ def depthwise_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
 
 
 def _depthwise_blocks(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
-    """Yield all channels of a tile at once with weights or parameters in blocks."""
+    """Yield a plan with all channels of a tile at once, and with weights or parameters in blocks."""
     cap = _most_weights(window, target)
     keeps_weights = window.weight_bytes <= target.local.weight_bytes
     block = target.local.param_entries // 2 // window.multiplier * window.multiplier
@@ -266,7 +266,7 @@ def _by_groups(window: WindowGeometry, target: Target, block: int, weight_slots:
 
 
 def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[Tiling]:
-    """Yield plans with the weights of ``block`` result channels at a time, all of them for each tile."""
+    """Yield plans that load all weights for each tile, those of ``block`` result channels at a time."""
     cap, half = _most_weights(window, target), target.local.param_entries // 2
     channels = window.out_channels
     k_slice, slots = window.in_channels, min(4, cap // (window.depth * block))
@@ -317,7 +317,7 @@ def _most_weights(window: WindowGeometry, target: Target) -> int:
 
 
 def _blocks(channels: int, target: Target) -> list[int]:
-    """Return numbers of result channels of one instruction to try: array widths, some multiples, all."""
+    """Return the numbers of result channels per instruction to try: array widths, some multiples, all channels."""
     widths = sorted({columns for _, columns in target.array.shapes})
     sizes = {width * factor for width in widths for factor in (1, 3)} | {2 * widths[-1], channels}
     return sorted(size for size in sizes if size <= channels) or [channels]
