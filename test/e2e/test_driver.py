@@ -18,7 +18,7 @@ import pytest
 import odc_mlir
 from helpers import stateful
 from helpers.compiled import Compiled
-from helpers.containers import damaged, small_container
+from helpers.containers import damaged, edge_cases, small_container
 from helpers.data import GoldenModel, golden_models
 from helpers.driver import FOLDER, SANITIZE, STRICT, Array, Driver, build, load_stub, platform, run_firmware
 from helpers.models import ModelBuilder
@@ -177,6 +177,14 @@ def accepted(data: bytes) -> bool:
     return True
 
 
+def assert_readers_agree(checker: Path, containers: Sequence[bytes], folder: Path) -> list[int]:
+    """The readers in Python and in C accept the same containers; return the statuses of the one in C."""
+    found = statuses(checker, containers, folder)
+    pairs = zip(containers, found, strict=True)
+    assert not [(i, status) for i, (data, status) in enumerate(pairs) if accepted(data) != (status == OK)]
+    return found
+
+
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("source", ["small", "model"])
 def test_damaged_containers(count: int, source: str, checker: Path, compiled: Compiled, tmp_path: Path) -> None:
@@ -184,14 +192,15 @@ def test_damaged_containers(count: int, source: str, checker: Path, compiled: Co
     whole = small_container() if source == "small" else next(compiled(DIGITS).rglob("*.npu")).read_bytes()
     rng = random.Random(count)
     containers = [whole, *(damaged(whole, rng) for _ in range(count))]
-    found = statuses(checker, containers, tmp_path)
-    differ = [
-        i for i, (data, status) in enumerate(zip(containers, found, strict=True)) if accepted(data) != (status == OK)
-    ]
-    assert not differ
+    found = assert_readers_agree(checker, containers, tmp_path)
     assert found[0] == OK
     assert count // 10 < found.count(OK) < count, "there are both"
     assert len(set(found)) > 6, "refusals of many kinds"
+
+
+def test_containers_at_the_limits(checker: Path, tmp_path: Path) -> None:
+    found = assert_readers_agree(checker, edge_cases(small_container()), tmp_path)
+    assert 100 < found.count(OK) < len(found) - 1000
 
 
 def test_every_length_of_a_container_is_refused(checker: Path, tmp_path: Path) -> None:

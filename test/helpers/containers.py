@@ -65,11 +65,11 @@ class _Parts:
         rows = [_ROW.unpack_from(data, _HEADER.size + _ROW.size * i) for i in range(header["count"])]
         return cls(header, [row[0] for row in rows], [data[row[4] : row[4] + row[5]] for row in rows])
 
-    def build(self, changes: dict[str, int | bytes] | None = None) -> bytes:
+    def build(self, changes: dict[str, int | bytes] | None = None, *, alignment: int = 128) -> bytes:
         """Return the file; ``changes`` are of the header, whose checksum matches unless it is among them."""
         offset, table, bodies = _HEADER.size + _ROW.size * len(self.kinds), b"", b""
         for position, (kind, body) in enumerate(zip(self.kinds, self.bodies, strict=True)):
-            padding = -offset % 128
+            padding = -offset % alignment
             bodies += bytes(padding) + body
             row = [kind, 0 if kind == _CONSTANTS else 255, 7, 0, offset + padding, len(body), binascii.crc32(body), 0]
             for column, value in self.rows.get(position, {}).items():
@@ -192,6 +192,55 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     return rng.choice(kinds)(_Parts.of(data), rng)
 
 
+def edge_cases(data: bytes) -> list[bytes]:
+    """Return the container ``data`` with other values at all places of its JSON, and with parts cut or moved."""
+    found = []
+    for place, kind in enumerate(_Parts.of(data).kinds):
+        body = _Parts.of(data).bodies[place]
+        others = [body[:size] for size in range(len(body))]  # at the end of the file, where nothing is behind it
+        if kind in (_MAP, _METADATA):
+            others += _with_other_values(body)
+        if kind == _METADATA:
+            others += [body[:-1] + b',"extra":"' + text + b'"}' for text in _byte_sequences()]
+        for other in others:
+            parts = _Parts.of(data)
+            for items in (parts.kinds, parts.bodies):
+                items.append(items.pop(place))
+            parts.bodies[-1] = other
+            found.append(parts.build())
+    for log2 in (0, 3, 6, 7, 8):
+        for alignment in (8, 64):
+            parts = _Parts.of(data)
+            parts.rows = {position: {2: log2} for position in range(len(parts.kinds))}
+            found.append(parts.build(alignment=alignment))
+    found += [_longer(data, size) for size in (1, 64, 128)]
+    parts = _Parts.of(data)  # a section that readers may skip, at the start of the next one
+    parts.rows = {0: {3: 1, 5: 8, 6: binascii.crc32(parts.bodies[0][:8])}}
+    parts.kinds.insert(0, 9)
+    parts.bodies.insert(0, b"")
+    return [*found, parts.build()]
+
+
+def _with_other_values(body: bytes) -> list[bytes]:
+    text = body.decode()
+    starts = [i + 1 for i, c in enumerate(text) if c == ":"]
+    ends = [min(i for i in (text.find(c, start) for c in ",}") if i > 0) for start in starts]
+    return [(text[:a] + value + text[b:]).encode() for a, b in zip(starts, ends, strict=True) for value in _VALUES]
+
+
+def _byte_sequences() -> list[bytes]:
+    """Return bytes of which some are UTF-8, at all limits of its forms."""
+    leads = bytes.fromhex("7f 80 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff")
+    seconds = bytes.fromhex("7f 80 8f 90 9f a0 bf c0")
+    tails = [b"", b"\x80", b"\xbf\x80", b"\x80\x7f", b"\xc0\x80"]
+    return [bytes([lead, second]) + tail for lead in leads for second in seconds for tail in tails]
+
+
+def _longer(data: bytes, size: int) -> bytes:
+    """Return the container with zeros behind the last section, which its header counts."""
+    return _Parts.of(data).build({"bytes": len(data) + size}) + bytes(size)
+
+
 def small_container() -> bytes:
     """Return a container with several inputs, outputs, a state and operators, far smaller than a model's."""
     digest = bytes(range(32))
@@ -210,7 +259,7 @@ def small_container() -> bytes:
             arena_bytes=64,
             metadata={
                 "target": "npu-256", "target_version": 1, "memory": "flash", "states": [[1, 1]],
-                "results": [["a"], ["b", "c"]],
+                "results": [["a"], ["b", "c"]], "extra": "é",
             },
         )
     )  # fmt: skip

@@ -26,7 +26,8 @@ from odc_mlir.firmware import emit_firmware
 FOLDER = REPOSITORY / "driver"
 FLAGS = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O1", f"-I{FOLDER}"]
 STRICT = ["-Wconversion", "-Wshadow"]  # of what people wrote
-SANITIZE = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+# Without optimisation: it removes reads whose values do not matter.
+SANITIZE = ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 Array = np.ndarray[Any, Any]
 
