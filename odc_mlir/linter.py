@@ -6,8 +6,8 @@ The model is neither changed, run nor measured.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -393,8 +393,3 @@ _CHECKS: tuple[Callable[[LintedModel], Iterator[Finding]], ...] = (
     _without_target,
     _state,
 )
-
-
-def as_document(findings: list[Finding]) -> list[Mapping[str, Any]]:
-    """Return the findings as JSON data."""
-    return [asdict(item) for item in findings]

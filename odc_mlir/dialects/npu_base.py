@@ -174,11 +174,6 @@ def ints(values: Iterable[int]) -> Ints:
     return DenseArrayBase.from_list(i32, [int(v) for v in values])
 
 
-def int_attr(value: int) -> Int:
-    """Make an i32 attribute."""
-    return IntegerAttr(int(value), i32)
-
-
 def shape_of(value: SSAValue) -> tuple[int, ...]:
     """Return the static shape of a tensor value."""
     assert isinstance(value.type, TensorType)
@@ -227,7 +222,7 @@ def _property(value: Attribute | StrEnum | Iterable[Any] | int | None) -> Attrib
     if isinstance(value, StrEnum):
         return KINDS[type(value)](value)
     if isinstance(value, int):
-        return int_attr(value)
+        return IntegerAttr(value, i32)
     items = tuple(value)
     return ArrayAttr(items) if items and isinstance(items[0], Attribute) else ints(items)
 

@@ -84,11 +84,6 @@ class ProgramOp(IRDLOperation):
         return tuple(self.function_type.outputs)
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        """Tensor names of the inputs; empty without names."""
-        return tuple(value_name(argument) for argument in self.block.args)
-
-    @property
     def output_names(self) -> tuple[str, ...]:
         """Tensor names of the outputs; empty without names."""
         names = location_names(self.location)

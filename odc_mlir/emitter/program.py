@@ -29,7 +29,7 @@ from odc_mlir.isa.compact import write_code
 from odc_mlir.isa.container import RESULTS, SEGMENT, STATES, Container, MapEntry, TensorRecord, write
 from odc_mlir.isa.fields import Kind, Region, Space
 from odc_mlir.isa.table.convolution import CONV
-from odc_mlir.support.locations import op_name
+from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.targets import MemoryMode, Target
 
 TARGET_DESCRIPTION = "target_description"  # metadata key that the simulator reads
@@ -58,9 +58,8 @@ def container_of(
     """
     emitted = _emitted(program)
     regions = _regions(program)
-    inputs = _records(
-        regions[0], program.input_names, program.input_types, _offsets(program, npu_program.INPUT_OFFSETS)
-    )
+    input_names = [value_name(argument) for argument in program.block.args]
+    inputs = _records(regions[0], input_names, program.input_types, _offsets(program, npu_program.INPUT_OFFSETS))
     outputs = _records(
         regions[1], program.output_names, program.output_types, _offsets(program, npu_program.OUTPUT_OFFSETS)
     )

@@ -92,11 +92,6 @@ class PackageFiles:
         """The SHA-256 of the primary model, in hexadecimal."""
         return self._model_and_digest[1]
 
-    @property
-    def has_unlisted_config(self) -> bool:
-        """Return whether there is a file of settings that does not count, since the manifest names none."""
-        return not self.manifest.configs and CONFIG_PATH in self.members
-
     def segment(self, file: str) -> bytes:
         """Return the bytes of the segment binary ``file``, which is beside the plan."""
         return self.read(self.segment_path(file))
@@ -148,9 +143,7 @@ class PackageFiles:
         return sealed(replace(self, members={**self.members, path: data}, compiled_here=frozenset()))
 
 
-def build_package(
-    model: bytes, plan: Plan, segments: Mapping[str, bytes], config: Mapping[str, str] | None = None
-) -> PackageFiles:
+def build_package(model: bytes, plan: Plan, segments: Mapping[str, bytes]) -> PackageFiles:
     """Make a package in memory from a Circle ``model``, its ``plan`` and the binaries of segments by file name.
 
     Raises PackageError if the segments of plan and binaries differ.
@@ -158,9 +151,7 @@ def build_package(
     expected = {step.file for step in plan.segments}
     if expected != set(segments):
         raise PackageError(f"the plan names the segments {sorted(expected)}, but {sorted(segments)} were made")
-    settings = dict(config or {})
-    if plan.target is not None:
-        settings["ODC_TARGET"] = plan.target
+    settings = {} if plan.target is None else {"ODC_TARGET": plan.target}
     plan_text = plan.to_json()
     digest = hashlib.sha256()
     for data in (plan_text, model, *(segments[name] for name in sorted(segments))):

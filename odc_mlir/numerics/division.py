@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from odc_mlir.numerics.elementwise import MulParams
 from odc_mlir.numerics.fixed import quantize_multiplier, rdbpot, srdhm
 from odc_mlir.numerics.pieces import clamp, in_pairs
 from odc_mlir.numerics.transcendental import leading_zeros, reciprocal
@@ -20,28 +20,14 @@ Quant = tuple[float, int]
 _FLOAT64_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class DivParams:
-    """Integers of a quantised division."""
-
-    a_zero: int
-    b_zero: int
-    out_zero: int
-    multiplier: int
-    exponent: int
-    act_min: int
-    act_max: int
-    dtype: str = "int8"
-
-
-def div_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> DivParams:
+def div_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> MulParams:
     """Return parameters of a division of tensors with these (scale, zero point) pairs, formed in float32."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         real = np.float32(a[0]) / np.float32(np.float32(b[0]) * np.float32(out[0]))
-    return DivParams(a[1], b[1], out[1], *quantize_multiplier(float(real)), *act, dtype)
+    return MulParams(a[1], b[1], out[1], *quantize_multiplier(float(real)), *act, dtype)
 
 
-def div_quantized(a: Array, b: Array, p: DivParams) -> Array:
+def div_quantized(a: Array, b: Array, p: MulParams) -> Array:
     """Return codes of ``a / b``; operands broadcast. The caller refuses zeros in ``b``.
 
     A shift by more than 31 bits, undefined in the C kernels, gives zero here.

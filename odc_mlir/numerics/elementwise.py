@@ -40,7 +40,7 @@ class AddParams:
 
 @dataclass(frozen=True, slots=True)
 class MulParams:
-    """Integers of a quantised multiplication."""
+    """Integers of a quantised multiplication or division."""
 
     a_zero: int
     b_zero: int

@@ -276,16 +276,11 @@ def scatter(
 
 @dataclass(frozen=True, slots=True)
 class DiagramNode:
-    """Node of a graph: kind of operation, name, and indices of the earlier nodes that feed it.
-
-    ``shade``: colour of a mark beside the name; ``link``: address of details.
-    """
+    """Node of a graph: kind of operation, name, and indices of the earlier nodes that feed it."""
 
     kind: str
     name: str
     feeding: tuple[int, ...] = ()
-    shade: str = ""
-    link: str = ""
 
 
 _NODE_CHARACTERS = 36  # kind and name, in the box of a node
@@ -307,19 +302,9 @@ def graph(nodes: Sequence[DiagramNode], *, title: str) -> Html:
         style = "fill:var(--panel);stroke:var(--line)"
         parts += [
             tag("rect", x=left, y=y + 2, width=width - left, height=14, rx=3, style=style),
-            _node_text(node, joined((tag("title", node.name), label, f" {shown}")), left, y),
+            tag("text", joined((tag("title", node.name), label, f" {shown}")), x=left + 6, y=y + 13),
         ]
     return _svg(width, len(nodes) * row, title, joined(parts))
-
-
-def _node_text(node: DiagramNode, label: Html, left: int, y: int) -> Html:
-    """Return the name of a node after its mark, with a link if there is one."""
-    shift = 14 if node.shade else 0
-    parts = [tag("text", label, x=left + 6 + shift, y=y + 13)]
-    if node.shade:
-        style = f"fill:{node.shade};stroke:var(--line)"
-        parts.insert(0, tag("rect", x=left + 4, y=y + 4, width=10, height=10, style=style))
-    return tag("a", *parts, href=node.link) if node.link else joined(parts)
 
 
 def _edge(x: int, start: int, end: int, distance: int) -> Html:

@@ -48,9 +48,9 @@ def joined(parts: Iterable[object], between: str = "") -> Html:
     return Html(between.join(map(text, parts)))
 
 
-def short_name(name: str, most: int = _LONGEST_NAME) -> Html:
+def short_name(name: str) -> Html:
     """Shorten a name in its middle; a tooltip shows the whole."""
-    shown = middle_cut(name, most)
+    shown = middle_cut(name, _LONGEST_NAME)
     return tag("span", shown, class_="name", title=None if shown == name else name)
 
 

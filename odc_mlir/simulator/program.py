@@ -37,7 +37,6 @@ class Program:
     target: Target
     memory: MemoryMode
     code: Code
-    file_bytes: int
 
     @property
     def instructions(self) -> tuple[Instr, ...]:
@@ -143,7 +142,7 @@ def load(
     except (SimulationError, UnsupportedError) as error:
         raise type(error)(error.message, location=location, hint=error.hint) from None
     _check_map(contents, len(code.instructions), location)
-    return Program(contents, npu, memory, code, len(data))
+    return Program(contents, npu, memory, code)
 
 
 def _resolve(contents: Container, target: Target | str | os.PathLike[str] | None, location: str | None) -> Target:

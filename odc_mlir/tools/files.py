@@ -78,11 +78,6 @@ def add_overwrite(container: Container) -> None:
     add_switch(container, "--overwrite", "also replace files that odc-mlir did not write; inputs are never replaced")
 
 
-def add_trust_code(container: Container) -> None:
-    """Add the flag that allows packages to run their own code."""
-    add_switch(container, "--trust-code", "run machine code of packages that was not compiled on this machine")
-
-
 def add_execution_flags(group: Container) -> None:
     """Add the flags of commands that compile and run models."""
     text = "NPU that the backend npu compiles for (%(default)s)"
@@ -90,7 +85,7 @@ def add_execution_flags(group: Container) -> None:
     text = "memory for constants, with the backend npu (%(default)s)"
     group.add_argument("--memory", default="flash", choices=("flash", "sram"), help=text)
     add_switch(group, "--strict", "fail instead of falling back to the host")
-    add_trust_code(group)
+    add_switch(group, "--trust-code", "run machine code of packages that was not compiled on this machine")
     text = (
         "fixed: integer arithmetic, as on the NPU; litert: as LiteRT's reference kernels, only on the host "
         "(%(default)s)"

@@ -35,10 +35,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int | None:
-    from odc_mlir.linter import as_document, lint
+    from odc_mlir.linter import lint
 
     found = [item for item in lint(arguments.model, target=arguments.target) if item.kind not in arguments.ignore]
-    arguments.files.write_json("json", lambda: {"findings": as_document(found)})
+    arguments.files.write_json("json", lambda: {"findings": list(found)})
     for item in found:
         names = ", ".join(item.tensors[:_TENSORS_SHOWN])
         more = f", and {len(item.tensors) - _TENSORS_SHOWN} more" if len(item.tensors) > _TENSORS_SHOWN else ""

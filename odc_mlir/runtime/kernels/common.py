@@ -164,16 +164,12 @@ def activation_codes(node: Node, info: TensorInfo) -> tuple[int, int]:
     return activation_range(fused_activation(node), info.info.numpy, scale, zero_point)
 
 
-def _tanh(x: Array) -> Array:
-    return np.asarray(np.tanh(x, out=x))
-
-
 def _sign_bit(x: Array) -> Array:
     x[...] = np.signbit(x)
     return x
 
 
-_REAL_ACTIVATIONS: dict[str, Clamp] = {"tanh": _tanh, "sign_bit": _sign_bit}
+_REAL_ACTIVATIONS: dict[str, Clamp] = {"tanh": lambda x: np.asarray(np.tanh(x, out=x)), "sign_bit": _sign_bit}
 
 
 def is_quantised(info: TensorInfo) -> bool:

@@ -30,7 +30,7 @@ from odc_mlir.runtime.execution.work import Measured, graph_work
 from odc_mlir.runtime.reporting.clocks import Modelled, host_of, modelled
 from odc_mlir.runtime.reporting.report_object import SCHEMA_VERSION, Report, is_modelled
 from odc_mlir.runtime.reporting.report_partition import partition_report, placements
-from odc_mlir.runtime.reporting.report_table import EXPLAINED, causes_of_segments, live_in_segments, what_ifs
+from odc_mlir.runtime.reporting.report_table import EXPLAINED, causes_of_segments, what_ifs
 from odc_mlir.simulator.trace import windows
 from odc_mlir.targets import Target
 from odc_mlir.targets.costs import EnergyFigure
@@ -166,9 +166,11 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
         "ideal_cycles": sum(segment.ideal_cycles(work, least) for segment, least in zip(segments, floors, strict=True)),
         "sram_peak_bytes": max((segment.parity["sram_peak_bytes"] for segment in segments), default=0),
         "sram_peak": _sram_peak(package, segments),
-        "sram_live": live_in_segments(
-            (segment.step.name, segment.parity["sram_peak_bytes"], segment.explanation) for segment in segments
-        ),
+        "sram_live": [
+            {"segment": s.step.name, "reserved_bytes": s.parity["sram_peak_bytes"], **s.explanation["sram_live"]}
+            for s in segments
+            if s.explanation.get("sram_live")
+        ],
         "local_peak_bytes": max((sum(s.parity["local_peak_bytes"].values()) for s in segments), default=0),
         "program_bytes": sum(segment.parity["program_bytes"] for segment in segments),
         "weights_encoded_bytes": sum(segment.parity["constant_bytes"] for segment in segments),

@@ -368,12 +368,12 @@ def _causes(report: Mapping[str, Any]) -> Html:
         for what in sorted(report.get("what_if", {}).values(), key=lambda what: what["cycles"])
         if what["cycles"]
     ]
-    shares = _shares(("cause", "cycles"), causes, count_text, total, "cycles by cause", named=_named_cause)
+
+    def named(name: str) -> Html:
+        return joined((tag("strong", name), f" {CAUSES.get(name, '')}"))
+
+    shares = _shares(("cause", "cycles"), causes, count_text, total, "cycles by cause", named=named)
     return joined((bullets(better), shares))
-
-
-def _named_cause(name: str) -> Html:
-    return joined((tag("strong", name), f" {CAUSES.get(name, '')}"))
 
 
 def _defects(defects: Sequence[Mapping[str, str]]) -> Html:

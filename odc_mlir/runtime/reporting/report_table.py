@@ -35,15 +35,6 @@ def what_ifs(segments: Iterable[tuple[Mapping[str, Any], int]]) -> dict[str, dic
     }
 
 
-def live_in_segments(segments: Iterable[tuple[str, int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Return SRAM contents over time, by segment, as (name, bytes reserved, explanation)."""
-    return [
-        {"segment": name, "reserved_bytes": reserved, **found["sram_live"]}
-        for name, reserved, found in segments
-        if found.get("sram_live")
-    ]
-
-
 def energy_line(energy: Mapping[str, Any]) -> str:
     """Format the estimate of an inference's energy, with its bounds."""
     between = f"between {energy['low_uj']:.3g} and {energy['high_uj']:.3g}"

@@ -129,7 +129,8 @@ class Loader:
             raise PackageError(source.problem)
         self.choices = choices
         self.settings = Settings({} if source is None else source.config, choices.settings)
-        if source is not None and source.package is not None and source.package.files.has_unlisted_config:
+        files = None if source is None or source.package is None else source.package.files
+        if files is not None and not files.manifest.configs and CONFIG_PATH in files.members:
             self.settings.ignored.append(
                 f"{CONFIG_PATH} does not count, as the manifest does not list it; odc-package pack -c FILE adds one"
             )

@@ -57,6 +57,7 @@ class NpuShareArenaPass(ProgramPatternPass):
 
 
 _COMPUTED = (Space.ARENA, Space.OUTPUTS)  # spaces of the tensors that a program computes; an input is written before it
+Span = tuple[Buffer, int, int]
 
 
 def _merge_state(block: Block) -> bool:
@@ -92,7 +93,7 @@ def _merge(program: DecodedProgram, kept: Buffer, replaced: Buffer, copies: Sequ
 def _continue_in_place(block: Block) -> bool:
     """Compute a tensor that begins as a copy of another in the place of that one; return success."""
     program = DecodedProgram(block)
-    touched = [_buffers(command) for command in program.commands]
+    touched = [{buffer for found in _touched(command) for buffer, _, _ in found} for command in program.commands]
     for index, command in enumerate(program.commands):
         if (found := _whole_copy(command)) is None:
             continue
@@ -124,10 +125,7 @@ def _can_merge(state: Buffer, value: Buffer, commands: Sequence[Command]) -> boo
     They must not write ``state`` themselves, nor read a byte of it after they have written that byte of ``value``.
     """
     written: list[tuple[int, int]] = []
-    for command in commands:
-        reads, writes = (
-            [span for area in areas for span in spans(command.places, area)] for areas in command.immediates.effects
-        )
+    for reads, writes in map(_touched, commands):
         if any(buffer is state for buffer, _, _ in writes):
             return False
         written += [(start, end) for buffer, start, end in writes if buffer is value]
@@ -141,19 +139,20 @@ def _stay_equal(state: Buffer, value: Buffer, commands: Sequence[Command]) -> bo
     """Return whether one buffer can hold both from the copy on, which ``commands`` follow."""
     if _is_written(value, commands):
         return False
-    is_read = value.binds or value.gives or any(value in _buffers(command) for command in commands)
-    return not (is_read and _is_written(state, commands))
+    is_read = any(buffer is value for command in commands for buffer, _, _ in _touched(command)[0])
+    return not ((value.binds or value.gives or is_read) and _is_written(state, commands))
 
 
 def _is_written(buffer: Buffer, commands: Sequence[Command]) -> bool:
-    spans_written = (spans(command.places, area) for command in commands for area in command.immediates.effects[1])
-    return any(written is buffer for found in spans_written for written, _, _ in found)
+    return any(written is buffer for command in commands for written, _, _ in _touched(command)[1])
 
 
-def _buffers(command: Command) -> set[Buffer]:
-    """Return the buffers that ``command`` reads or writes."""
-    areas = (area for areas in command.immediates.effects for area in areas)
-    return {buffer for area in areas for buffer, _, _ in spans(command.places, area)}
+def _touched(command: Command) -> tuple[list[Span], list[Span]]:
+    """Return the bytes that ``command`` reads, and those that it writes, as (buffer, start, end)."""
+    reads, writes = (
+        [span for area in areas for span in spans(command.places, area)] for areas in command.immediates.effects
+    )
+    return reads, writes
 
 
 class ShareArena(RewritePattern):

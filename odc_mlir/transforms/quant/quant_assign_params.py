@@ -51,7 +51,7 @@ from odc_mlir.quantizer.policy.schemes import (
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common import ir
 from odc_mlir.transforms.quant.common.given import given_range, given_type, given_weights, read_given
-from odc_mlir.transforms.quant.common.operators import Ranges, Role, concerns_reals, contents_of, role_of
+from odc_mlir.transforms.quant.common.operators import Ranges, Role, contents_of, role_of
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Assignment:
     def run(self) -> None:
         """Write all assignments."""
         for op in ir.all_ops(self._function):
-            if concerns_reals(op):
+            if any(map(ir.is_float32, (*op.operands, *op.results))):
                 self._assign(op)
         if self._default.reader == LITERT:
             for op in ir.all_ops(self._function):

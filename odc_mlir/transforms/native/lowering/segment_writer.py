@@ -303,16 +303,11 @@ class KernelPattern(LoweringPattern[CircleOp]):
         raise NotImplementedError
 
 
-def first_operand(segment: SegmentFunction) -> SSAValue:
-    """Return the buffer of the first operand."""
-    return segment.operand(0)
-
-
 def planned(
     node: Node,
     kernel: str,
     options: Mapping[str, int],
-    source: Callable[[SegmentFunction], SSAValue] = first_operand,
+    source: Callable[[SegmentFunction], SSAValue] = lambda segment: segment.operand(0),
     /,
     **arguments: Argument,
 ) -> EmitCalls:

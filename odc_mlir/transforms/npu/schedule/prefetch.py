@@ -404,7 +404,7 @@ class EstimatedTimeline:
             data = max(start + target.sram.read_latency_cycles, self._port_free)
             self._port_free = end = data + moved
         else:
-            end = start + self._cycles(compute_cycles, command.immediates)
+            end = start + self._cycles(_compute_cycles, command.immediates)
         self._queue_free[queue] = end
         finish.append(end)
 
@@ -441,6 +441,5 @@ def read_bytes(immediates: Immediates, burst: int) -> int:
     return sum(cost.picked_bytes(*area.picked, burst) if area.picked else area.size for area in areas)
 
 
-def compute_cycles(target: Target, immediates: Immediates) -> float:
-    """Return the cycles of a command of the array or the vector engine."""
+def _compute_cycles(target: Target, immediates: Immediates) -> float:
     return immediates.spec.cost.alone(immediates.spec.words(immediates.values), target)

@@ -64,11 +64,6 @@ def role_of(op: CircleOp, index: int) -> Role:
     return Role.WEIGHTS if index in rule.weights and constant_of(operand) is not None else Role.ACTIVATION
 
 
-def concerns_reals(op: CircleOp) -> bool:
-    """Return whether ``op`` has float operands or results."""
-    return any(is_float32(value) for value in (*op.operands, *op.results))
-
-
 def contents_of(value: SSAValue) -> Array:
     """Return the float values of a constant; raise ModelError if its bytes are not available."""
     return info_of(value).array()
