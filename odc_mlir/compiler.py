@@ -308,7 +308,6 @@ def _context(verify: Verify, **options: Any) -> OdcContext:
 
 
 def _write(compiled: backends.Compiled, backend: backends.CompilerBackend) -> PackageFiles:
-    """Return the package of a module with binaries."""
     restore_batch(compiled.module)
     records, indices = export_circle.export_with_operators(compiled.module)
     files = {segment: segment.sym_name.data.replace("_", "-") + backend.suffix for segment in compiled.binaries}
@@ -472,7 +471,6 @@ class _TensorIndices:
         self.indices = indices
 
     def of(self, values: Sequence[SSAValue]) -> tuple[int, ...]:
-        """Return the tensor index of each value."""
         return tuple(map(self._of, values))
 
     def _of(self, value: SSAValue) -> int:

@@ -496,7 +496,6 @@ def _tensor_of(
     of_input: bool,
     where: str | None,
 ) -> TensorKey:
-    """Return the tensor of an entry."""
     model_index, subgraph_index, index, low, high = entry
     kind = "input" if of_input else "operator"
     if not (math.isnan(low) or math.isnan(high)) and low > high:

@@ -400,7 +400,6 @@ def refine_results(op: CircleOp) -> bool:
 
 
 def _merged(declared: Shape | None, inferred: Shape | None) -> Shape | None:
-    """Merge two compatible shapes."""
     if declared is None or inferred is None:
         return inferred if declared is None else declared
     return tuple(b if a is None else a for a, b in zip(declared, inferred, strict=True))

@@ -170,7 +170,6 @@ def _arena_bytes(program: npu_program.ProgramOp, burst: int) -> int:
 
 
 def _constants(program: npu_program.ProgramOp) -> bytes:
-    """Return the constants region."""
     parts: list[bytes | memoryview] = []  # joined once: constants are most of a large network
     end = 0
     for address, op in _buffers(program, Space.CONSTANTS):
@@ -201,7 +200,6 @@ def _regions(program: npu_program.ProgramOp) -> tuple[list[Region], list[Region]
 def _records(
     regions: Sequence[Region], names: Sequence[str], types: Sequence[Attribute], offsets: Sequence[int]
 ) -> tuple[TensorRecord, ...]:
-    """Return the tensors with their places."""
     records = []
     for region, name, type_, offset in zip(regions, names, types, offsets, strict=True):
         facts = tensor_facts(type_)

@@ -118,7 +118,6 @@ def read_samples(path: str | os.PathLike[str], ranks: Sequence[int | None], *, s
 
 
 def _record(found: Mapping[int, Array], prefix: str, inputs: int, path: str | os.PathLike[str]) -> list[Array]:
-    """Return the arrays of one sample in input order."""
     for j in range(inputs):
         if j not in found:
             hint = f"the file has {', '.join(_names(path)) or 'no arrays'}"

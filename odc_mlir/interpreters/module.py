@@ -146,7 +146,6 @@ def _pair(attribute: npu.Ints) -> tuple[int, int]:
 
 
 def _lstm_cell(op: npu.LstmOp) -> lstm.IntegerLstm:
-    """The cell that the integers of ``op`` describe."""
     units, bias = op.sizes[3], np.array(op.bias.values)
     zero = _integer(op.hidden_zero)
 

@@ -130,7 +130,6 @@ class _ProgramExpander:
         self.ends: list[int] = []  # of expanded instructions, in bytes
 
     def read(self) -> Code:
-        """Read the whole program."""
         if len(self.data) < _HEADER.size:
             raise SimulationError("the compact program has no header")
         _, version, granules = _HEADER.unpack_from(self.data)

@@ -351,7 +351,6 @@ class _Bits:
         self.position = 0
 
     def take(self, width: int) -> int:
-        """Return the next ``width`` bits."""
         self.position += width
         if self.position > self._limit:
             raise SimulationError("the header of coded weights is cut off")

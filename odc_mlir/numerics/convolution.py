@@ -307,7 +307,6 @@ def _assemble(
 
 
 def _finished(sums: NDArray[Any], dtype: np.dtype[Any], finish: Finish | None) -> NDArray[Any]:
-    """Apply ``finish`` to ``sums``, narrowed to ``dtype``."""
     whole = narrow(sums, dtype)
     return finish(whole) if finish else whole
 

@@ -96,7 +96,6 @@ class _FlexDecoder:
         return dict(zip(keys, values, strict=True))
 
     def _elements(self, target: int, width: int, length: int, kind: int, depth: int) -> list[Any]:
-        """Return the elements of a typed vector."""
         self._spend(length)
         return [self._value(target + i * width, width, kind << 2, depth) for i in range(length)]
 
@@ -113,7 +112,6 @@ class _FlexDecoder:
         return size
 
     def _target(self, place: int, width: int) -> int:
-        """Return the target of the offset at ``place``."""
         target: int = place - self._number(place, width, _UINT)
         return target
 

@@ -240,13 +240,11 @@ class _Batch:
             self._shapes = shapes
 
     def keep(self, inputs: Sequence[Any]) -> None:
-        """Count the run, and keep its inputs."""
         self._runs += 1
         if self._store is not None:
             self._inputs.append([np.array(value) for value in inputs])
 
     def finish(self) -> None:
-        """Store the records of the batch."""
         if self._runs:
             records = self._recorder.take(self._found.digest)
             if self._store is not None:

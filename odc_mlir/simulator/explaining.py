@@ -52,7 +52,6 @@ class _Marks:
         self.until = np.full(size, _NEVER, np.int32)
 
     def of(self, record: TensorRecord) -> slice:
-        """Return the marks of an input or output."""
         return slice(record.offset, record.offset + record.bytes)
 
 

@@ -272,7 +272,6 @@ class _Simulation:
         return f"deadlock at cycle {self.timeline.now:.0f}: {'; '.join(parts)}"
 
     def counters(self, memory_model: MemoryModel) -> Counters:
-        """Return the counters of the run."""
         cycles = math.ceil(self.timeline.now - FINISHED)
         units = self.engines.units.values()
         queues = {u.queue.name.lower(): queue_time(u.meter, cycles, u.contended, u.finished) for u in units}

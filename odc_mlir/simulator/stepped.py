@@ -57,7 +57,6 @@ def charge(spec: Instruction, v: Values, target: Target, memory: MemoryMode, *, 
 
 
 def _port(address: int, target: Target, memory: MemoryMode) -> tuple[MemoryPort, Resource]:
-    """Return the port that an address lies behind."""
     if split_address(address)[0] == Region.CONSTANTS and memory == "flash":
         return target.offchip, Resource.OFFCHIP
     return target.sram, Resource.SRAM

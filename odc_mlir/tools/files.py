@@ -330,7 +330,6 @@ def _check_nesting(taken: Mapping[str, tuple[str, str, OutputKind]]) -> None:
 
 
 def _actions(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Iterator[argparse.Action]:
-    """Return the arguments of a parser and of the chosen subcommand."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             yield from _actions(action.choices[getattr(arguments, action.dest)], arguments)

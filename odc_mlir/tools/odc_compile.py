@@ -172,7 +172,6 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _placement(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the placement requested by flags."""
     given: dict[str, Any] = {
         "file": arguments.partition,
         "host": [name for text in arguments.host for name in text.split(",")],

@@ -109,7 +109,6 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _write_errors(arguments: argparse.Namespace, found: Comparison) -> None:
-    """Write the file of ``--visq``."""
     from odc_mlir.formats import one
 
     if not arguments.visq:

@@ -133,7 +133,6 @@ def _libraries() -> Iterator[SystemFact]:
 
 
 def _targets() -> Iterator[SystemFact]:
-    """Yield targets of this package and of others."""
     from odc_mlir import targets
     from odc_mlir.plugins.target import TargetFacts, described
 

@@ -139,7 +139,6 @@ def _step(package: Package) -> dict[str, object]:
 
 
 def _lines(document: dict[str, object], indent: str = "") -> list[str]:
-    """Format a document as indented text."""
     lines: list[str] = []
     for key, value in document.items():
         name = key.replace("_", " ")

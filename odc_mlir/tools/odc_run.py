@@ -287,7 +287,6 @@ def _parse_sizes(text: str, count: int | None) -> dict[int, int]:
 
 
 def _reshaped(text: str, outputs: list[list[Array]]) -> list[list[Array]]:
-    """Return the outputs in the shapes of --output_shape."""
     shapes = _parse_shapes(text) or {}
     for index, shape in shapes.items():
         if outputs and not 0 <= index < len(outputs[0]):

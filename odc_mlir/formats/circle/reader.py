@@ -155,7 +155,6 @@ class Decoder:
             )
 
     def _read(self, number: struct.Struct, position: int) -> Any:
-        """Read one number at any ``position``."""
         if position < 0 or position + number.size > self._size:
             raise MalformedError(f"it points to byte {position}, but the file has {self._size}: truncated or corrupt")
         return number.unpack_from(self._data, position)[0]

@@ -363,7 +363,6 @@ def remove(entry: Path) -> None:
 
 
 def _identity(place: Path) -> _Identity | None:
-    """Return the identity of the folder at ``place``, None if there is none."""
     try:
         found = place.lstat()
     except OSError:

@@ -308,7 +308,6 @@ class RunRecorder:
             self._drop(batch)
 
     def _count(self, store: RecordStore, batch: _Batch | None) -> None:
-        """Count ``batch`` as stored."""
         found = None
         with suppress(OdcError):
             found = store.shapes()

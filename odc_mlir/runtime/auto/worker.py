@@ -125,7 +125,6 @@ class Worker:
             self.artefacts.sweep(self.job.key)
 
     def _refuse(self, kind: str, reason: str) -> None:
-        """Record the reason for the failure."""
         result = self.result
         result.kind, result.reason = kind, reason
         result.attempts, result.failed_at = (1, time.time()) if kind == artefacts.PASSING else (0, 0.0)

@@ -102,7 +102,6 @@ class _Parts:
         self._team = team
 
     def __call__(self) -> int:
-        """Run all parts and return the status."""
         self._barrier[0] = 0
         return self._team.run(self._part, self._break)
 

@@ -330,7 +330,6 @@ class Executor:
         return result[::-1]
 
     def _written_variables(self, unit: Unit) -> tuple[int, ...]:
-        """Return the variables that the operator of ``unit`` writes."""
         if not isinstance(unit, OperatorUnit):
             return ()  # other units list variables in their writes
         return tuple(index for index in self.graph.nodes[unit.index].written if index in self._variable_infos)

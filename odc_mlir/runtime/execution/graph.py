@@ -214,7 +214,6 @@ class _GraphBuilder:
         return spec
 
     def _link(self, item: GraphNode, operator: Operator) -> None:
-        """Link an operator to the graphs that it calls."""
         item.calls = {index: self._graphs[index] for index in _called([operator])}
         if operator.name == "RUN_MODEL":
             try:

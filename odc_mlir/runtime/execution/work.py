@@ -108,7 +108,6 @@ class _Counter:
     def _result(
         self, index: int, position: int, called: Mapping[int, tuple[Graph, Measured]], tensors: Sequence[TensorInfo]
     ) -> TensorInfo:
-        """Return a result with a likely shape."""
         declared = tensors[index]
         shape = declared.shape
         for graph, found in called.values():  # a loop's condition has one result, its body the state

@@ -17,7 +17,6 @@ from odc_mlir.runtime.kernels.shape import pad_pairs, padding
 
 
 def _known(shape: Shape) -> tuple[int, ...]:
-    """Return a known shape for numpy."""
     return tuple(d or 0 for d in shape)
 
 

@@ -49,7 +49,6 @@ def _scaling(node: Node, info: TensorInfo) -> Callable[[Array], Array]:
 
 
 def _texts(values: Array) -> Array:
-    """Return strings as bytes."""
     texts = np.empty(values.size, object)
     texts[:] = [value.encode() if isinstance(value, str) else bytes(value) for value in values.ravel().tolist()]
     return texts.reshape(values.shape)

@@ -262,7 +262,6 @@ class _Scales:
         return info.quant.scale, info.quant.zero_point
 
     def _weights(self, name: str, dtype: str) -> tuple[Array, float]:
-        """Return values and scale of symmetric weights."""
         info = required(self._node, name)
         scale, zero = scale_of(self._node, info) if info.info.is_integer else (1.0, 0)
         if info.dtype != dtype or zero:

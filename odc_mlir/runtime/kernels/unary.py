@@ -118,7 +118,6 @@ class SumOfTables:
         self.tables, self._execute = tables, coded(node, tables)
 
     def __call__(self, operands: Sequence[Array | None]) -> Sequence[Array]:
-        """Return the results."""
         return self._execute(operands)
 
 

@@ -41,7 +41,6 @@ def _finish(node: Node, sums: Array, bias: Array | None) -> list[Array]:
 def _window(
     node: Node, options: VolumeOptions, kernel: Triple, sizes: Sequence[int]
 ) -> tuple[Triple, volume.VolumeWindow]:
-    """Return result sizes and window over a volume of these sizes."""
     depth, height, width = place_volume_window(node, options, kernel, tuple(sizes))
     before = depth.before, height.before, width.before
     after = depth.after, height.after, width.after

@@ -289,7 +289,6 @@ class _SegmentCounters:
 
     @property
     def energy(self) -> dict[str, Any]:
-        """Return the energy estimate of one run."""
         parity = self.parity
         return estimate(parity.get("amounts", {}), parity["macs_useful"], parity["cycles"], self.target)
 

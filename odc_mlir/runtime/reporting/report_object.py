@@ -145,7 +145,6 @@ def read_report(path: str | Path) -> dict[str, Any]:
 
 
 def _show_all(report: Report) -> None:
-    """Make every form of a report."""
     report.to_html()
     report.to_csv()
     report.compare(report)

@@ -190,7 +190,6 @@ def _natural(value: SSAValue) -> Order:
 
 
 def _type_in(type: Attribute, order: Order) -> Attribute:
-    """Return the type of a tensor in ``order``."""
     shape = tensor_facts(type).shape
     return type if shape is None else with_shape(type, permuted(shape, order))
 

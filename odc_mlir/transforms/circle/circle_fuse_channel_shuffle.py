@@ -266,7 +266,6 @@ class ChannelRun:
 
 
 def _cost_before(region: ShuffleRegion) -> int:
-    """Return the cost of the moves before the rewrite."""
     total = 0
     for op, results in region.movers.items():
         total += sum(map(len, results)) * (_SHUFFLED if op in region.inner else 1)

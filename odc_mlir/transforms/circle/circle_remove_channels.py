@@ -177,7 +177,6 @@ class _Classes:
         return self.first[value] + np.arange(channels_of(value) or 0)
 
     def of(self, value: SSAValue) -> Places:
-        """Return the classes of the channels of ``value``."""
         return self.labels[self.places(value)]
 
     def _joined(self, labels: Places) -> Places:

@@ -309,6 +309,5 @@ def _ladder(plans: Sequence[StripePlan], place: int) -> Iterator[TrialPlan]:
 
 
 def _free(module: ModuleOp) -> None:
-    """Free the programs of ``module``."""
     for program in programs(module).values():
         take_apart(program.block)

@@ -75,7 +75,6 @@ class _Names:
         return f"instruction {index} ({command.mnemonic} in queue {command.queue.name.lower()})"
 
     def buffer(self, buffer: Buffer) -> str:
-        """Return the name of a buffer, its layer and its place."""
         layer = self.layers.get(buffer, "")
         of = f" of {layer!r}" if layer and layer != buffer.name else ""
         first = buffer.address or 0

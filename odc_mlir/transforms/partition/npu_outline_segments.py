@@ -176,7 +176,6 @@ def _inputs(members: list[CircleOp], group: set[Operation]) -> list[SSAValue]:
 
 
 def _is_written(variable: SSAValue, group: set[Operation]) -> bool:
-    """Return whether an operator of ``group`` writes ``variable``."""
     return any(
         use.operation in group and isinstance(use.operation, CircleOp) and use.index in node_of(use.operation).mutated
         for use in variable.uses

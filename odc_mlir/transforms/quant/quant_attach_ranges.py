@@ -189,7 +189,6 @@ def _seen_ranges(softmax: CircleOp) -> Iterator[tuple[SSAValue, Range]]:
 
 
 def _range_of(value: SSAValue) -> Range | None:
-    """Return the recorded range of a value, or the range of a constant."""
     numbers = real_constant(value)
     if numbers is None:
         return range_of(value.type)

@@ -631,7 +631,6 @@ def least_factors(bias: Floats) -> Floats:
 
 
 def _forget_range(value: SSAValue) -> None:
-    """Remove the recorded range of ``value``."""
     facts = tensor_facts(value.type)
     if facts.record is None:
         return

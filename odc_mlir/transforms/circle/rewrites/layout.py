@@ -478,7 +478,6 @@ class _Buckets:
         return math.prod((self.sizes[other] for other in self.neighbours(variable)), start=self.sizes[variable])
 
     def fix(self, variable: int, value: int) -> None:
-        """Fix the value of ``variable`` in all factors."""
         for factor in self.take(variable):
             axis = factor.variables.index(variable)
             rest = factor.variables[:axis] + factor.variables[axis + 1 :]

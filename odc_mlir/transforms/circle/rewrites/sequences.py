@@ -127,7 +127,6 @@ def _readers_of(value: SSAValue, *names: str) -> Iterator[CircleOp]:
 
 
 def _lstm_step(op: CircleOp) -> RecurrentStep | None:
-    """Return the step with the new cell state ``op``."""
     for kept, new in rewriting.pairs(op):
         products = rewriting.plain(kept, "MUL"), rewriting.plain(new, "MUL")
         if products[0] is None or products[1] is None:
@@ -173,7 +172,6 @@ def _side_by_side(value: SSAValue) -> GateColumns | None:
 
 
 def _gru_step(op: CircleOp) -> RecurrentStep | None:
-    """Return the step with the new state ``op``."""
     for product, new in rewriting.pairs(op):
         weighted, candidate = rewriting.plain(product, "MUL"), rewriting.producer(new, "TANH")
         total = None if candidate is None else rewriting.plain(candidate.operands[0], "ADD")

@@ -55,11 +55,9 @@ class _Row:
         self.w, self.begin, self.length = w, begin, length
 
     def load(self, k: SSAValue, count: int, name: str = "input") -> SSAValue:
-        """Load ``count`` elements from ``k`` on."""
         return self.w.load_lanes(self.w[name], self.w.add(self.begin, k), count)
 
     def store(self, value: SSAValue, k: SSAValue) -> None:
-        """Store elements from ``k`` on."""
         self.w.store_lanes(value, self.w["output"], self.w.add(self.begin, k))
 
     def over(self, step: Step, start: float, join: Callable[[SSAValue], SSAValue]) -> SSAValue:

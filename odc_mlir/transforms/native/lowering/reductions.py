@@ -207,7 +207,6 @@ class LowerReductionToKernels(KernelPattern):
 
 
 def _sum_rows(node: Node, middle: Middle, scale: float) -> EmitCalls:
-    """Plan sums of rows of float32, times ``scale``."""
     return planned(node, "sum_rows", {}, middle.source, outer=middle.outer, count=middle.count, scale=scale)
 
 

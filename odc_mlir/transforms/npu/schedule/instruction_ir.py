@@ -122,7 +122,6 @@ def erase_unused(buffers: Iterable[npu_isa.BufferOp]) -> None:
 
 
 def _decoded_buffer(op: npu_isa.BufferOp | npu_isa.MemoryOp) -> Buffer:
-    """Return the record of a buffer or a whole memory."""
     if isinstance(op, npu_isa.MemoryOp):
         return Buffer(f"{op.space.value} memory", op.space, op.size, 0, is_memory=True)
     kind = op.results[0].type

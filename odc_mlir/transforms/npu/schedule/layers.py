@@ -196,7 +196,6 @@ def code_type(value: SSAValue) -> str:
 
 
 def _buffer_of(value: SSAValue, space: Space, *, binds: tuple[int, ...] = ()) -> Buffer:
-    """Return a buffer for the tensor ``value``."""
     shape, element = npu.shape_of(value) or (1,), code_type(value)
     if (words := npu.item_bytes(value) // element_bytes(element)) > 1:
         shape = (*shape, words)

@@ -71,7 +71,6 @@ class _LstmEmitter:
         return Slots(self.memories.take(Space.WEIGHT, [Slot(name, (rows, columns))] * (1 if stay else 2)))
 
     def commands(self) -> Iterator[Command]:
-        """Yield all commands."""
         x, hidden, cell = self.layer.sources
         out, last_hidden, last_cell = self.layer.results
         step_bytes = self.batch * self.units

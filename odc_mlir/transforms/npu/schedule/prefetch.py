@@ -329,7 +329,6 @@ class _Schedule:
 
     @property
     def end(self) -> float:
-        """The end of the last command."""
         return max(self.timeline.finish, default=0.0)
 
     def visit(self, index: int, command: Command, before: Latest, constants: Sequence[Buffer]) -> None:

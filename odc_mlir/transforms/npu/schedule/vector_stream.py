@@ -171,7 +171,6 @@ def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories) -> 
 
 
 def _table_load(table: BlobAttr, memories: LocalMemories) -> tuple[Command, Buffer]:
-    """Return the load of a table, and the buffer that it fills."""
     data = memories.pool.get("table", bytes(table.bytes))
     (slot,) = memories.take(Space.TABLE, [Slot("table", (data.size,))])
     return command("table", source=(data, 0), target=(slot, 0), bytes=data.size), slot

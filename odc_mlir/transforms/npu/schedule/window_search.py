@@ -474,7 +474,6 @@ class _TilingSearch:
         return float(moved), loads, decode
 
     def _cycles(self, kind: StepKind, rows: int, cols: int, shape: int) -> float:
-        """Return the cycles of one compute instruction."""
         is_array = self.weighted and not self.window.depthwise
         key = (kind, rows * cols if is_array else (rows, cols), shape)
         if key not in self._instructions:
