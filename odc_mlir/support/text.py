@@ -46,10 +46,7 @@ _ALIASES = {
     builtin.NameLoc.name: "#loc",
     builtin.FusedLoc.name: "#loc",
 }
-_BROKEN = {
-    "builtin.module": 120,
-    "npu.program": 480,
-}  # longer attributes get lines of their own
+_BROKEN = {"builtin.module": 120, "npu.program": 480}  # longer attributes get lines of their own
 
 
 class OdcPrinter(Printer):

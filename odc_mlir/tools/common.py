@@ -457,10 +457,8 @@ def _logging_to_stderr(prog: str, verbose: int, quiet: bool) -> Iterator[None]:
     class LineFormatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             origin = f"{record.name}: " if verbose > 1 else ""
-            text = bounded(
-                shortened(" ".join(shown(record.getMessage()).split()))
-            )  # one line, or a name could forge another
-            return f"{prog}: {record.levelname.lower()}: {origin}{text}"
+            line = " ".join(shown(record.getMessage()).split())  # one line, or a name could forge another
+            return f"{prog}: {record.levelname.lower()}: {origin}{bounded(shortened(line))}"
 
     logger = logging.getLogger("odc_mlir")
     before = logger.level

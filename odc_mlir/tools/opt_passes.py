@@ -233,9 +233,8 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
         )
         watch.add_argument(f"--print-ir-{when}-all", action="store_true", help=f"print the IR {when} each pass")
     add_switch(watch, "--print-ir-after-change", "print changed IR after the passes of --print-ir-after, or after all")
-    watch.add_argument(
-        "--print-between-passes", action="store_true", help=argparse.SUPPRESS
-    )  # xDSL's name of after-all
+    # xDSL's name of after-all.
+    watch.add_argument("--print-between-passes", action="store_true", help=argparse.SUPPRESS)
     text = "print CPU time as a tree, longest first"
     watch.add_argument(*("--timing", "--time-passes"), dest="timing", action="store_true", help=text)
 

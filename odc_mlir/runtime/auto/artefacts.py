@@ -84,9 +84,7 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
         except BaseException:
             os.close(descriptor)
             raise
-        unlock(
-            descriptor
-        )  # the holder has just deleted the file, and another process may hold a new file with this name
+        unlock(descriptor)  # its holder has just deleted the file; another process may hold a new one of this name
 
 
 def unlock(descriptor: int) -> None:

@@ -101,9 +101,8 @@ class NpuSearchPlansPass(ModulePass):
             if found is None and job.choice.prefer != FEWEST_CYCLES:
                 continue
             alone = ModuleOp([job.program.clone()], dict(op.attributes))
-            memo = (
-                Memo() if getattr(ctx, "before", None) else tilings_of(ctx, job.target).memo
-            )  # other passes, own results
+            # Other passes have results of their own.
+            memo = Memo() if getattr(ctx, "before", None) else tilings_of(ctx, job.target).memo
             key = hashlib.sha256(module_text(alone, constants="elide").encode()).hexdigest()
             if (kept := memo.get(key)) is None:
                 with pipelines.without_validation(ctx):

@@ -49,9 +49,8 @@ class NpuMarkSupportedPass(PatternPass):
         if choice is None:
             raise CompileError("no target is chosen", hint="run odc-set-target first")
         target = targets.load(choice.target)
-        limit = (
-            choice.sram_limit if choice.allow_host else None
-        )  # otherwise stripes are computed, or an error is raised
+        # Without the host, stripes are computed, or an error is raised.
+        limit = choice.sram_limit if choice.allow_host else None
         limits = PlacementLimits(target, limit or target.sram.capacity_bytes, choice.numerics)
         candidates = list(placement.operators(placement.main_function(op)))
         separate_islands(candidates)

@@ -20,10 +20,7 @@ from odc_mlir.targets import ELEMENT_TYPES, NUMBER_TYPES, Target
 from odc_mlir.transforms.npu.lowering.decompositions import resize_lines, result_copies, transposed_components
 
 CODES = ELEMENT_TYPES
-POSITIONS = {
-    "DYNAMIC_UPDATE_SLICE": 2,
-    "GATHER": 1,
-}  # operators with a computed operand that is not a code, by number of the operand
+POSITIONS = {"DYNAMIC_UPDATE_SLICE": 2, "GATHER": 1}  # operands that are computed and no codes, by operator
 MOST_DIMENSIONS = 6  # of element-wise operands
 MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
 SCALE_TOLERANCE = 1e-3  # of a scale that an operator of 16-bit codes fixes, relative
