@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from xdsl.context import Context
+from xdsl.dialects import get_all_dialects
 from xdsl.ir import Attribute, Dialect, Operation, TypeAttribute
 from xdsl.passes import ModulePass
 from xdsl.universe import Universe
@@ -139,8 +140,6 @@ def make_context(
     steps done, and total or None. ``verify_each``: verify after every pass, as with the variable ODC_VERIFY_EACH=1.
     ``remember``: use the user's cache of tilings. ``before``: additional passes, by the pass that they run before.
     """
-    from xdsl.dialects import get_all_dialects
-
     context = OdcContext(allow_unregistered=allow_unregistered)
     context.deadline = None if time_limit is None else Deadline(time_limit)
     context.progress = progress

@@ -11,6 +11,7 @@ import math
 import random
 import signal
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError
 from odc_mlir.explore.space import MOST_POINTS, OPTIONS, Machines, ParameterAxis, Point, points, size
-from odc_mlir.formats.quantities import count_text, csv_text
+from odc_mlir.formats.quantities import bytes_of, count_text, csv_text
 from odc_mlir.pages import charts
 from odc_mlir.pages.markup import Column, Figure, Html, Section, TableCell, bullets, table
 from odc_mlir.pages.markup import render as render_page
@@ -106,8 +107,6 @@ class Bound:
 
 def parse_bound(text: str) -> Bound:
     """Parse a constraint ``MEASURE<=LIMIT``; raise OptionError."""
-    from odc_mlir.formats.quantities import bytes_of
-
     name, sign, limit = text.partition("<=")
     if not sign or name.strip() not in MEASURES:
         raise OptionError(f"{text!r} is not a constraint", hint=f"write MEASURE<=LIMIT, of {', '.join(MEASURES)}")
@@ -248,7 +247,6 @@ def _open(definition: Definition, storage: str | None) -> optuna.Study:
 
 
 def _sampler(definition: Definition) -> Any:
-    import warnings
 
     import optuna
 

@@ -5,6 +5,7 @@ Nothing heavy is loaded here: commands declare their arguments with these, and `
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -59,8 +60,6 @@ def json_kind(name: str, *keys: str) -> OutputKind:
     """Return the kind of a JSON object that has these keys, or of a list of such objects."""
 
     def recognises(path: Path) -> bool:
-        import json
-
         document = json.loads(path.read_bytes())
         rows = document if isinstance(document, list) else [document]
         return all(isinstance(row, dict) and set(keys) <= row.keys() for row in rows)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from odc_mlir.errors import ModelError, OptionError, did_you_mean, parsing
 from odc_mlir.ops.check import type_text
+from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.spec import ResultType, TensorInfo
 
 NAME = "odc.states"
@@ -162,7 +163,5 @@ def initial_bytes(pair: StatePair, info: TensorInfo) -> bytes:
     """Return the contents of a state before the first run; ``info`` describes its input."""
     if pair.initial is not None:
         return pair.initial
-    from odc_mlir.ops.constants import initial_contents
-
     value: Any = initial_contents(info)
     return bytes(value.tobytes())

@@ -7,6 +7,7 @@ outputs that collide. ``-`` is standard input, or standard output for text.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -167,7 +168,6 @@ class Files:
 
     def write_json(self, name: str, make: Callable[[], object]) -> bool:
         """Write what ``make`` returns as JSON text, see :meth:`write`."""
-        import json
         from dataclasses import asdict
 
         return self.write(name, lambda: json.dumps(make(), indent=1, default=asdict) + "\n")

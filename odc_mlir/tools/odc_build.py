@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,8 +78,6 @@ def _body(arguments: argparse.Namespace) -> int | None:
     state = {} if arguments.force else read_state(path)
 
     def keep(found: Mapping[str, Any]) -> None:
-        import json
-
         data = (json.dumps(state_document(found), indent=1) + "\n").encode()
         write_output(path, data, STATE, overwrite=arguments.overwrite)
 

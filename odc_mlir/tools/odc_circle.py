@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +121,6 @@ def _edit(arguments: argparse.Namespace, edit: Edit) -> None:
 
 
 def _operators(arguments: argparse.Namespace) -> None:
-    from fnmatch import fnmatchcase
 
     from odc_mlir.dialects.circle import CircleOp
     from odc_mlir.dialects.circle_types import tensor_facts
@@ -171,7 +172,6 @@ def _shape(shape: list[int | None] | None) -> str:
 
 
 def _tensors(arguments: argparse.Namespace) -> None:
-    from fnmatch import fnmatchcase
 
     from odc_mlir.editing.parameters import constants
     from odc_mlir.formats.samples import write_outputs
@@ -193,8 +193,6 @@ def _resize(arguments: argparse.Namespace, module: ModuleOp) -> ModuleOp:
 
 def _shapes(text: str) -> list[tuple[int, ...]]:
     """Parse ``[1,3],[4]`` as shapes; raise OptionError."""
-    import json
-
     try:
         found = json.loads(f"[{text}]")
     except ValueError:
@@ -233,7 +231,6 @@ def _numbers(text: str, count: int) -> set[int]:
 
 
 def _partition(arguments: argparse.Namespace) -> None:
-    import json
 
     from odc_mlir.editing.cutting import divide, recipe
     from odc_mlir.formats.circle.writer import write_model

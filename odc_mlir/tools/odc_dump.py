@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,7 +159,6 @@ def _program(data: bytes, location: str) -> Document:
 
 def _package(path: str) -> Document:
     """Describe a package: its own files in full, models and programs by their contents."""
-    import json
 
     from odc_mlir.formats.package import read_package
 

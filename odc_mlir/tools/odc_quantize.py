@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 
 
 def _holds_pairs(path: Path) -> bool:
-    import json
-
     found = json.loads(path.read_bytes())
     return isinstance(found, list) and all({"front", "back", "type"} <= entry.keys() for entry in found)
 
@@ -283,8 +283,6 @@ def _front(points: Sequence[Mapping[str, Any]], least: float) -> Iterator[str]:
 
 def _precisions(verdict: Mapping[str, Any]) -> Iterator[str]:
     """Return lines about layers with a precision of their own, and reasons for float layers."""
-    from collections import Counter
-
     counts = Counter(verdict["scheme"].values())
     if len(counts) > 1:
         yield f"  layers: {', '.join(f'{count} {name}' for name, count in counts.most_common())}"

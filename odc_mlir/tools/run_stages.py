@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odc_mlir.errors import OptionError, SessionError
-from odc_mlir.formats.kinds import MODEL_BY_NAME, OutputKind
+from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, OutputKind
 from odc_mlir.tools.files import add_output, shown
 
 if TYPE_CHECKING:
@@ -99,7 +99,6 @@ def _say_where(arguments: argparse.Namespace, kind: str, path: str) -> None:
 
 def quantized_path(model: str, scheme: str) -> str:
     """Return onert_run's name beside a model file or inside a package, or a path in the cache if that name is taken."""
-    from odc_mlir.formats.kinds import MODEL
     from odc_mlir.formats.outputs import beside_or_in_cache
     from odc_mlir.formats.package import is_package
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from odc_mlir.errors import OdcError, OptionError, SessionError, did_you_mean
 from odc_mlir.formats.cache import CACHE_VARIABLE, LIMIT_VARIABLE
+from odc_mlir.runtime.auto.settings import DEFAULTS as KNOWN
+from odc_mlir.runtime.auto.settings import read_settings
 from odc_mlir.runtime.execution.team import MAX_THREADS
 
 ENABLE = "OnDeviceCompilation"
@@ -65,9 +67,6 @@ def _objection(key: str, value: str) -> str | None:
             return f"which is ignored: {error}"
     if _is_of_runtime(key):
         return None
-    from odc_mlir.runtime.auto.settings import DEFAULTS as KNOWN
-    from odc_mlir.runtime.auto.settings import read_settings
-
     if key not in KNOWN:
         return "which is no setting of ours"
     only = {CACHE_VARIABLE: os.path.abspath(os.sep), key: value}
@@ -90,9 +89,6 @@ def check_chosen(chosen: Mapping[str, Any]) -> None:
     rest = [key for key in chosen if not _is_of_runtime(key)]
     if not rest and not Settings({}, dict(chosen)).flag(ENABLE):
         return
-    from odc_mlir.runtime.auto.settings import DEFAULTS as KNOWN
-    from odc_mlir.runtime.auto.settings import read_settings
-
     for key in rest:
         if key not in KNOWN:
             names = (*DEFAULTS, *KNOWN)
