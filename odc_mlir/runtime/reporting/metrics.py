@@ -117,49 +117,9 @@ class ErrorMeter:
                     self._matches[k].append(top_match(a, b, k, self._classes))
 
     def add_all(self, references: Sequence[Array], others: Sequence[Array]) -> None:
-        """Add several records; bit-identical to :meth:`add` one by one, faster for small records."""
-        kinds = {(array.shape, array.dtype) for array in references}, {(array.shape, array.dtype) for array in others}
-        sizes = [array.size for array in references]
-        small = bool(sizes) and 0 < sizes[0] <= _PIECE_ELEMENTS // len(sizes)
-        if small and all(len(kind) == 1 and next(iter(kind))[1].kind in "biuf" for kind in kinds):
-            self._add_rows(*(np.stack(arrays).reshape(len(sizes), -1) for arrays in (references, others)))
-            return
+        """Add several records."""
         for reference, other in zip(references, others, strict=True):
             self.add(reference, other)
-
-    def _add_rows(self, a: Array, b: Array) -> None:
-        """Add records that are the rows of ``a`` and ``b``, real numbers [records, elements]."""
-        x, y = a.astype(np.float64), b.astype(np.float64)
-        if not (np.isfinite(x).all() and np.isfinite(y).all()):
-            for reference, other in zip(a, b, strict=True):
-                self.add(reference, other)
-            return
-        distance, size = np.abs(x - y), np.abs(x)
-        self._records += len(a)
-        self._elements += a.size
-        self._finite += a.size
-        self._nonzero += int(np.count_nonzero(size))
-        least = self._tolerance.atol + (self._tolerance.rtol if a.dtype.kind == "f" else 0.0) * size
-        self._differing += int(np.count_nonzero((a != b) & (distance > least)))
-        squares = (np.square(rows).sum(axis=1).tolist() for rows in (distance, size, np.abs(y)))
-        for absolute, noise, signal, found, ours, theirs in zip(
-            distance.sum(axis=1).tolist(), *squares, x, y, strict=True
-        ):
-            self._absolute += absolute
-            self._squares += noise
-            self._reference_squares += signal
-            self._other_squares += found
-            self._products += float(np.vdot(ours, theirs))
-        for part in _relative(distance, size):
-            self._relative += part
-        largest = distance.max(axis=1).tolist()
-        self._largest += largest
-        self._max_abs = max(self._max_abs, *largest)
-        low, high = self._ends
-        self._ends = min(low, float(x.min())), max(high, float(x.max()))
-        for k in TOP if self._top else ():
-            if (self._classes or a.shape[1]) > k:
-                self._matches[k] += top_matches(a, b, k, self._classes)
 
     def _add_piece(self, a: Array, b: Array, rtol: float) -> float:
         """Add a part of a record; return its largest absolute difference."""
@@ -237,27 +197,12 @@ def top_match(a: Array, b: Array, k: int = 1, classes: int | None = None) -> flo
 
     Over all elements, or the mean over rows of ``classes`` elements.
     """
-    (share,) = top_matches(a.reshape(1, -1), b.reshape(1, -1), k, classes)
-    return share
-
-
-def top_matches(a: Array, b: Array, k: int, classes: int | None = None) -> list[float]:
-    """Return :func:`top_match` of each record of ``a`` and ``b``, [records, elements]."""
-    ours, theirs = (array.reshape(-1, classes or array.shape[1]) for array in (a, b))
+    ours, theirs = (array.reshape(-1, classes or array.size) for array in (a, b))
     if k == 1:
-        alike = (ours.argmax(axis=1) == theirs.argmax(axis=1)).reshape(len(a), -1)
+        alike = ours.argmax(axis=1) == theirs.argmax(axis=1)
     else:
-        alike = (_largest(ours, k) & _largest(theirs, k)).reshape(len(a), -1)
-    most = k * len(ours) // len(a)
-    return [count / most for count in np.count_nonzero(alike, axis=1).tolist()]
-
-
-def _relative(distance: Array, size: Array) -> list[float]:
-    """Return the sum over each row of ``distance`` relative to ``size``, where that is not zero."""
-    if size.all():
-        return list((distance / size).sum(axis=1).tolist())
-    pairs = ((near[far > 0], far[far > 0]) for near, far in zip(distance, size, strict=True))
-    return [float((near / far).sum()) for near, far in pairs]
+        alike = _largest(ours, k) & _largest(theirs, k)
+    return int(np.count_nonzero(alike)) / (k * len(ours))
 
 
 def _largest(rows: Array, k: int) -> Array:

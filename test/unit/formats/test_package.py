@@ -26,7 +26,10 @@ MODEL, SEGMENT = b"the model", b"the segment"
 
 @pytest.fixture
 def files() -> PackageFiles:
-    return build_package(MODEL, PLAN, {"segment-0.npu": SEGMENT}, {"A": "1"})
+    made = build_package(MODEL, PLAN, {"segment-0.npu": SEGMENT})
+    config = {"A": "1", **made.config}
+    members = {**made.members, manifest.CONFIG_PATH: manifest.format_config(config)}
+    return package.sealed(dataclasses.replace(made, members=members, config=config))
 
 
 def _tree(folder: Path) -> dict[str, bytes]:

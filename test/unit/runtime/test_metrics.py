@@ -132,39 +132,3 @@ def test_records_may_have_any_rank() -> None:
         meter.add(array, other)
     assert meter.errors().mae == 1
     assert meter.errors().top1_match is None
-
-
-@pytest.mark.parametrize("elements", [1, 6, 9, 129, 5000])
-@pytest.mark.parametrize("kind", ["reals", "zeros", "codes", "not finite", "shapes"])
-@pytest.mark.parametrize(("classes", "interval"), [(None, None), (3, 2.0)])
-def test_records_taken_together_are_these_one_by_one(
-    elements: int, kind: str, classes: int | None, interval: float | None
-) -> None:
-    random = np.random.default_rng(elements)
-    expected = [random.standard_normal((1, elements)).astype(np.float32) for _ in range(7)]
-    found = [a + 0.1 * random.standard_normal(a.shape).astype(np.float32) for a in expected]
-    if kind == "zeros":
-        expected = [np.maximum(a, 0) for a in expected]
-    elif kind == "codes":
-        expected, found = [np.rint(9 * a).astype(np.int8) for a in expected], [np.rint(9 * b) for b in found]
-    elif kind == "not finite":
-        found[3][0, 0] = np.nan
-    elif kind == "shapes":
-        expected[2], found[2] = np.tile(expected[2], 3), np.tile(found[2], 3)
-    together, one_by_one = (
-        ErrorMeter(
-            Tolerance(1e-3, 1e-2), top=True, classes=None if elements % 3 else classes, interval=interval, scale=0.1
-        )
-        for _ in range(2)
-    )
-    together.add_all(expected, found)
-    for a, b in zip(expected, found, strict=True):
-        one_by_one.add(a, b)
-    assert together.errors() == one_by_one.errors()
-
-
-def test_small_records_are_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ErrorMeter, "_add_piece", lambda *_: pytest.fail("one by one"))
-    meter = ErrorMeter(EXACT)
-    meter.add_all([np.ones(4, np.float32)] * 3, [np.zeros(4, np.float32)] * 3)
-    assert meter.errors().mae == 1.0

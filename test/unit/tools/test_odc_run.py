@@ -397,7 +397,8 @@ def packed(folder: Path, config: dict[str, str], *, compiled: bool = False) -> P
     """A package of the model with these settings; ``compiled``: its plan has everything run on the host."""
     model = add_model()
     if compiled:
-        write_package(build_package(model_bytes(model), host_plan(model), {}, config), folder)
+        write_package(build_package(model_bytes(model), host_plan(model), {}), folder)
+        (folder / "metadata" / "config.cfg").write_bytes(format_config(config))
         return folder
     manifest = Manifest(("model.circle",), ("circle",), ("config.cfg",))
     members = {
