@@ -354,7 +354,8 @@ class _Run:
 
         with self.timing.part("read"):
             module = read()
-        if opt_passes.starts_with_stages(arguments):
+        steps = [] if arguments.run_reproducer else arguments.steps
+        if steps and steps[0][0] == "stage":
             refuse_lowered(module)
         around = self._around(context, module, read)
         verifier = verified if verify else None

@@ -154,11 +154,6 @@ def _words(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
     yield from arguments.steps
 
 
-def starts_with_stages(arguments: argparse.Namespace) -> bool:
-    """Return whether the first step is a stage with all passes before it."""
-    return bool(arguments.steps) and arguments.steps[0][0] == "stage" and not arguments.run_reproducer
-
-
 def idle_print_options(arguments: argparse.Namespace, passes: Sequence[StagedPass]) -> Iterator[str]:
     """Return the options that would print IR before or after a pass that does not run."""
     running = {item.name for _, item in passes}

@@ -36,7 +36,7 @@ from odc_mlir.transforms.npu.schedule.window_tiling import (
     fills_weight_buffer,
     footprint,
     group_sizes,
-    kinds_of_group,
+    kinds_of_groups,
     pool_plans,
     sliced_plans,
     step_kinds,
@@ -416,7 +416,7 @@ class _TilingSearch:
         if len(sizes) == 1 or tiling.out_slots != 2 or tiling.outer is Outer.GROUPS:
             return 0.0
         (full, times), (rest, _) = sizes
-        kinds = [(size, kinds_of_group(self.window, tiling, size)) for size in (full, rest)]
+        kinds = [(size, kinds_of_groups(self.window, tiling, [(size, 1)])) for size in (full, rest)]
         width, latency = self.target.sram.bytes_per_cycle, self.target.sram.write_latency_cycles
         total = 0.0
         for (rows, cols), count in traffic.sizes.items():

@@ -150,17 +150,13 @@ def group_sizes(window: WindowGeometry, tiling: Tiling) -> list[tuple[int, int]]
 
 def step_kinds(window: WindowGeometry, tiling: Tiling) -> list[tuple[StepKind, int]]:
     """Return the compute instructions of one tile over all result channels, as (kind, occurrences)."""
-    return _kinds_of_groups(window, tiling, group_sizes(window, tiling))
+    return kinds_of_groups(window, tiling, group_sizes(window, tiling))
 
 
-def kinds_of_group(window: WindowGeometry, tiling: Tiling, size: int) -> list[tuple[StepKind, int]]:
-    """Return the compute instructions of one tile for a group of ``size`` result channels, as (kind, occurrences)."""
-    return _kinds_of_groups(window, tiling, [(size, 1)])
-
-
-def _kinds_of_groups(
+def kinds_of_groups(
     window: WindowGeometry, tiling: Tiling, groups: Sequence[tuple[int, int]]
 ) -> list[tuple[StepKind, int]]:
+    """Return the compute instructions of one tile for ``groups`` of (result channels, occurrences)."""
     channels: Counter[int] = Counter()
     for size, times in groups:
         channels[tiling.block] += size // tiling.block * times
