@@ -129,7 +129,8 @@ def for_triple(triple: str, name: str) -> CpuTarget:
         triple = "-".join((given[0], parts.Vendor, parts.OS, given[-1]))
     # Scheduling keeps more values alive, and a Cortex-M without MVE has too few registers: it would spill them.
     tuning = ("-use-misched",) if re.match(r"thumbv\d+e?m\b", triple) else ()
-    target = replace(cpu.load("generic"), triple=triple, cpu=name, tuning=tuning)
+    base = "cortex-m55" if triple.startswith("thumbv8.1m") else "generic"
+    target = replace(cpu.load(base), triple=triple, cpu=name, tuning=tuning)
     if str(target_machine(target).target_data).startswith("E"):
         hint = "use a little-endian triple such as thumbv7em-none-eabi"
         raise OptionError(f"{triple} is big-endian; native code supports little-endian processors only", hint=hint)

@@ -24,9 +24,10 @@ class CpuTarget:
     """One kind of processor.
 
     ``triple``, ``cpu`` and ``features`` are LLVM's; so is ``tuning``, which is not needed to run code. ``dot``:
-    instruction that multiplies and adds four bytes: ``vnni``, ``madd``, ``usdot``, ``sdot`` or ``portable``. A tile of
-    sums that stays in registers has ``tile_rows`` pixels by ``tile_vectors`` times 16 channels. Of several descriptions
-    that fit a machine, the one with the largest ``preference`` is used.
+    instruction that multiplies and adds four bytes: ``vnni``, ``madd``, ``usdot`` or ``sdot``; ``portable`` or
+    ``shifts`` (where vectors cannot be permuted) without one. A tile of sums that stays in registers has ``tile_rows``
+    pixels by ``tile_vectors`` times 16 channels. Of several descriptions that fit a machine, the one with the largest
+    ``preference`` is used.
     """
 
     name: str

@@ -114,7 +114,10 @@ def test_products_of_other_processors(target: str, instructions: set[str]) -> No
     assert found & instructions
 
 
-@pytest.mark.parametrize(("kind", "feature"), [("portable", None), ("madd", "avx2"), ("vnni", "avx512vnni")])
+KINDS = [("portable", None), ("shifts", None), ("madd", "avx2"), ("vnni", "avx512vnni")]
+
+
+@pytest.mark.parametrize(("kind", "feature"), KINDS)
 def test_dot_products(kind: str, feature: str | None) -> None:
     _skip_without(feature)
     helper = registry.Helpers(kind)["dot"]
@@ -132,7 +135,10 @@ def test_dot_products(kind: str, feature: str | None) -> None:
             np.testing.assert_array_equal(sums, expected)
 
 
-@pytest.mark.parametrize(("kind", "feature"), [("portable", None), ("madd", "avx2"), ("vnni", "avx512vnni")])
+KINDS = [("portable", None), ("shifts", None), ("madd", "avx2"), ("vnni", "avx512vnni")]
+
+
+@pytest.mark.parametrize(("kind", "feature"), KINDS)
 def test_dot_products_of_pairs(kind: str, feature: str | None) -> None:
     _skip_without(feature)
     helper = registry.Helpers(kind)["dot_pairs"]

@@ -101,6 +101,14 @@ def test_scheduling_for_a_cortex_m_spills_no_registers() -> None:
     assert scheduled < 1.05 * plain
 
 
+def test_vectors_of_mve_make_code_small() -> None:
+    vectors, scalars = (
+        len(sections_for(triple, cpu)[b".text"])
+        for triple, cpu in (("thumbv8.1m.main-none-eabi", "cortex-m55"), ("thumbv7em-none-eabi", "cortex-m4"))
+    )
+    assert vectors < 0.7 * scalars, "no weight is moved by itself"
+
+
 def test_objects_of_two_models_are_linked_together() -> None:
     llvm, machine = import_llvm(), resolve("cpu")
     library = llvm.JITLibraryBuilder()

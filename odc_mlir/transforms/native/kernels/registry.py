@@ -104,6 +104,8 @@ LANES = 16  # 32-bit elements of a vector; machines with shorter registers use s
 SUMS = lanes(LANES, i32)
 CODES = lanes(LANES, i8)
 WEIGHTS = lanes(4 * LANES, i8)  # four weights for each of 16 channels
+_SHORTS = 16  # of 16 bits in an AVX2 register
+_REGISTER = 16  # bytes of a NEON register, four sums of four products each
 
 
 def _scale(w: Loops) -> SSAValue:
@@ -154,7 +156,13 @@ def _portable(w: Loops, count: int, x: SSAValue) -> SSAValue:
     return sums
 
 
-_SHORTS = 16  # of 16 bits in an AVX2 register
+def _shifted(w: Loops, count: int, x: SSAValue) -> SSAValue:
+    """The same where vectors cannot be permuted: shifts extract the weights from words."""
+    sums, words, bits = w["sums"], w.bitcast(w["weights"], SUMS), 32 // count
+    for k in range(count):
+        column = w.shift_right(w.shift_left(words, 32 - bits * (k + 1)), 32 - bits)
+        sums = w.add(sums, w.mul(column, w.broadcast(w.shuffle(x, x, [k]), LANES)))
+    return sums
 
 
 def _madd(w: Loops, sums: SSAValue, x: SSAValue, weights: SSAValue) -> SSAValue:
@@ -179,9 +187,6 @@ def _madd_bytes(w: Loops) -> SSAValue:
         pairs = w.widen(w.shuffle(w["weights"], w["weights"], own), lanes(2 * LANES, i16))
         sums = _madd(w, sums, w.shuffle(x, x, (first, first + 1)), pairs)
     return sums
-
-
-_REGISTER = 16  # bytes of a NEON register, four sums of four products each
 
 
 def _by_registers(
@@ -234,10 +239,11 @@ HELPERS: dict[str, tuple[Parameters, Callable[[Loops], SSAValue]]] = {
     "dot_usdot": (_BYTES, lambda w: _by_registers(w, w["sums"], _spread(w), _neon(w, "usdot"))),  # the feature i8mm
     "dot_sdot": (_BYTES, _sdot),
     "dot_portable": (_BYTES, lambda w: _portable(w, 4, w.widen_unsigned(w["x"], lanes(4, i32)))),
+    "dot_shifts": (_BYTES, lambda w: _shifted(w, 4, w.widen_unsigned(w["x"], lanes(4, i32)))),
     "dot_pairs_vnni": (_PAIRS, lambda w: _vnni(w, "vpdpwssd")),
     "dot_pairs_madd": (_PAIRS, lambda w: _madd(w, w["sums"], w["x"], w["weights"])),
-    "dot_pairs_usdot": (_PAIRS, _portable_pairs),  # NEON has smlal for it
-    "dot_pairs_sdot": (_PAIRS, _portable_pairs),
-    "dot_pairs_portable": (_PAIRS, _portable_pairs),
+    # NEON has smlal for it
+    **dict.fromkeys(("dot_pairs_usdot", "dot_pairs_sdot", "dot_pairs_portable"), (_PAIRS, _portable_pairs)),
+    "dot_pairs_shifts": (_PAIRS, lambda w: _shifted(w, 2, w.widen(w["x"], lanes(2, i32)))),
 }
 """Parameters and body of each helper function: scaling, and products of four bytes or of two values of 16 bits."""
