@@ -28,7 +28,7 @@ class Program:
 
     def to_bytes(self) -> bytes:
         """Return the file: magic number, digest of the rest, length of the header, header, blob."""
-        fields = {"machine": self.machine, "facts": self.facts}
+        fields: dict[str, Any] = {"machine": self.machine, "facts": self.facts}
         fields |= {name: [asdict(port) for port in getattr(self, name)] for name in ("inputs", "outputs")}
         header = json.dumps(fields).encode()
         body = len(header).to_bytes(_LENGTH_BYTES, "little") + header + self.blob

@@ -1,0 +1,1 @@
+"""IREE as a target of odc-mlir."""
