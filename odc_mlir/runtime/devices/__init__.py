@@ -41,10 +41,7 @@ class MissingDevice:
         self.reason = reason
 
     def attached(self) -> Sequence[str]:
-        """Return the targets whose hardware a device reports, best first, and the problems of devices that failed.
-
-        Devices of plugins come first, because they know other hardware. Simulators report nothing.
-        """
+        """Return nothing."""
         return ()
 
     def load(self, data: bytes) -> DeviceProgram:

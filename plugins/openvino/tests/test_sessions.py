@@ -56,6 +56,12 @@ def test_auto_finds_it_and_compares_it_with_native_code(model: Path) -> None:
         assert any("openvino-cpu is not compiled for: it takes " in note for note in status.notes)
 
 
+def test_auto_switches_to_it_without_native_code(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odc_mlir.runtime.devices.native.has_code_generator", lambda: False)
+    status = answers(model, "auto")
+    assert (status.target, status.phase, status.serving) == ("openvino-cpu", Phase.ACTIVE, Level.DIRECT)
+
+
 def test_a_missing_device_leaves_the_model(model: Path) -> None:
     status = answers(model, "openvino-npu")
     assert (status.phase, status.serving) == (Phase.REJECTED, Level.ORIGINAL)
