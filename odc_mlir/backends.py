@@ -428,12 +428,9 @@ def segment_model(segment: SegmentOp) -> SegmentModel:
     """Return a Circle model of ``segment``, with its inputs and outputs in order."""
     from odc_mlir.plugins.target import SegmentModel
 
-    block = segment.circle_block
-    last = block.last_op
-    assert isinstance(last, YieldOp), "a verified segment ends in its yield"
-    types = FunctionType.from_lists([value.type for value in block.args], [value.type for value in last.operands])
+    types = FunctionType.from_lists(list(segment.circle_block.arg_types), list(segment.ending.operand_types))
     function = FuncOp("main", types, segment.circle.clone())
-    for argument, original in zip(function.body.block.args, block.args, strict=True):
+    for argument, original in zip(function.body.block.args, segment.circle_block.args, strict=True):
         argument.name_hint, argument.location = original.name_hint, original.location
     end = function.body.block.last_op
     assert isinstance(end, YieldOp), "the copy ends in its yield"

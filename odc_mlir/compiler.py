@@ -23,7 +23,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir import backends, pipelines
 from odc_mlir._version import __version__
 from odc_mlir.dialects.circle import CircleOp, VariableOp, info_of, node_of
-from odc_mlir.dialects.odc import SegmentOp, YieldOp, kept_states, lowered_symbols, set_states, state_places, states_of
+from odc_mlir.dialects.odc import SegmentOp, kept_states, lowered_symbols, set_states, state_places, states_of
 from odc_mlir.emitter.program import plain_data
 from odc_mlir.errors import CompileError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
@@ -348,8 +348,7 @@ def compile_segments(
 
 def _inline(segment: SegmentOp) -> None:
     """Replace ``segment`` with the operators of its circle body."""
-    last = segment.circle_block.last_op
-    assert isinstance(last, YieldOp), "a verified segment ends in its yield"
+    last = segment.ending
     Rewriter.inline_block(segment.circle_block, InsertPoint.before(segment), segment.operands)
     results = list(last.operands)
     Rewriter.erase_op(last)
@@ -483,9 +482,7 @@ class _TensorIndices:
         if isinstance(value.op, VariableOp):
             return self._of_variable(value)
         if isinstance(value.op, SegmentOp):
-            last = value.op.circle_block.last_op
-            assert isinstance(last, YieldOp)
-            return self._of(last.operands[value.index])
+            return self._of(value.op.ending.operands[value.index])
         return self.graph.operators[self.indices[value.op][1]].outputs[value.index]
 
     def _of_variable(self, value: SSAValue) -> int:

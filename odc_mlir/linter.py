@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, SSAValue
 
 from odc_mlir import loading, ops, targets
@@ -30,6 +30,7 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
 from odc_mlir.transforms.common.masks import HIDDEN, argument_of, is_beyond, sources
 from odc_mlir.transforms.common.rewriting import WeightedLayer, constant, is_real, shape_of
+from odc_mlir.transforms.common.tensor_names import outputs_of
 from odc_mlir.transforms.partition.rules.islands import islands
 from odc_mlir.transforms.partition.rules.operator_checks import has_wide_weights
 from odc_mlir.transforms.partition.rules.table import rules_of
@@ -120,8 +121,7 @@ class LintedModel:
 
     def returned(self) -> tuple[SSAValue, ...]:
         """The model's outputs."""
-        last = None if self.main is None else self.main.body.block.last_op
-        return tuple(last.operands) if isinstance(last, ReturnOp) else ()
+        return () if self.main is None else tuple(outputs_of(self.main))
 
 
 def lint(model: ModelSource | Package | ModuleOp, *, target: str | None = None) -> Findings:

@@ -297,6 +297,13 @@ class SegmentOp(IRDLOperation):
         """The block of the operators as the model has them."""
         return self.circle.block
 
+    @property
+    def ending(self) -> YieldOp:
+        """The end of the operators; verified segments have one."""
+        last = self.circle_block.last_op
+        assert isinstance(last, YieldOp), "a verified segment ends in its yield"
+        return last
+
     def verify_(self) -> None:
         self._verify_body()
         root: Operation = self

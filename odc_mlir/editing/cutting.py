@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from xdsl.dialects.builtin import FunctionType, ModuleOp, SymbolRefAttr
+from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
@@ -18,6 +18,8 @@ from odc_mlir.formats.one import PartitionFile
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.locations import name_loc, op_name, value_name
 from odc_mlir.transforms.common.placement import main_function
+from odc_mlir.transforms.common.retyping import set_function_type
+from odc_mlir.transforms.common.tensor_names import outputs_of
 
 _OF_INTERFACE = ("circle.signatures",)  # attributes of a module that name its inputs and outputs
 
@@ -55,8 +57,7 @@ def extract(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str]) -> 
     made = clone_module(module)
     function = main_function(made)
     wanted, taken = find_values(made, outputs), find_values(made, inputs)
-    last = function.body.block.last_op
-    reached = _read_before(wanted or list(last.operands if last is not None else ()), taken)
+    reached = _read_before(wanted or list(outputs_of(function)), taken)
     for value in taken:
         if value in wanted:
             raise OptionError(f"{value_name(value)!r} is both an input and an output of the part")
@@ -92,13 +93,12 @@ def keep_operators(module: ModuleOp, kept: Collection[int], *, for_others: bool 
     rest of the model reads become outputs.
     """
     made = clone_module(module)
-    block = main_function(made).body.block
-    ops = main_operators(made)
+    function = main_function(made)
+    block, ops = function.body.block, main_operators(made)
     inside = [op for number, op in enumerate(ops) if number in kept]
     if not inside:
         raise OptionError("no operator is kept")
-    members, last = set(inside), block.last_op
-    given = set(last.operands) if isinstance(last, ReturnOp) else set()
+    members, given = set(inside), set(outputs_of(function))
     outside = [op for op in ops if op not in members]
     outputs = [
         result
@@ -143,9 +143,7 @@ def _tidy(module: ModuleOp, gone: Collection[CircleOp] = ()) -> None:
             Rewriter.erase_op(op)
     for argument in [item for item in block.args if not item.uses]:
         block.erase_arg(argument)
-    last = block.last_op
-    outputs = list(last.operand_types) if isinstance(last, ReturnOp) else []
-    function.properties["function_type"] = FunctionType.from_lists(list(block.arg_types), outputs)
+    set_function_type(function)
     for name in _OF_INTERFACE:
         module.attributes.pop(name, None)
     _drop_functions(module, function)
@@ -185,12 +183,7 @@ class ModelPart:
     @property
     def outputs(self) -> list[str]:
         """Names of the part's outputs."""
-        return _given(main_function(self.model).body.block)
-
-
-def _given(block: Block) -> list[str]:
-    last = block.last_op
-    return [value_name(value) for value in last.operands] if isinstance(last, ReturnOp) else []
+        return [value_name(value) for value in outputs_of(main_function(self.model))]
 
 
 def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
@@ -240,12 +233,12 @@ def _backend(op: CircleOp, rules: PartitionFile) -> str:
 
 def recipe(module: ModuleOp, parts: list[ModelPart], source: str, files: list[str]) -> dict[str, Any]:
     """Return the instructions for reassembly, in the format of ``circle-partitioner``: tensors join parts by name."""
-    block = main_function(module).body.block
+    main = main_function(module)
     return {
         "source": {
             "file": source,
-            "inputs": [value_name(argument) for argument in block.args],
-            "outputs": _given(block),
+            "inputs": [value_name(argument) for argument in main.body.block.args],
+            "outputs": [value_name(value) for value in outputs_of(main)],
         },
         "parts": [
             {"file": file, "backend": part.backend, "inputs": part.inputs, "outputs": part.outputs}
@@ -304,8 +297,8 @@ def reduce(module: ModuleOp, check: Check, *, most_checks: int = 1000, zeros: bo
 
 def _fewer_outputs(module: ModuleOp, tries: _Tries) -> ModuleOp:
     """Return a part with one output on which the check holds, or else ``module``."""
-    names = _given(main_function(module).body.block)
-    for name in names if len(names) > 1 else ():
+    outputs = outputs_of(main_function(module))
+    for name in map(value_name, outputs) if len(outputs) > 1 else ():
         made = tries(lambda name=name: extract(module, [], [name]))  # type: ignore[misc]
         if made is not None:
             return made

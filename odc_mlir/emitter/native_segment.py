@@ -16,7 +16,7 @@ from odc_mlir.codegen.loading import read_symbols
 from odc_mlir.codegen.machine import emit_linkable, emit_object, import_llvm, with_barrier
 from odc_mlir.dialects.circle import BlobAttr, info_of
 from odc_mlir.dialects.native_attributes import ARENA_BYTES, CHOOSE, CONSTANTS, INLINE, PART, SCRATCH_BYTES
-from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
+from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
 from odc_mlir.errors import CompileError
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER, SLACK_BYTES, NativePort, NativeSegment
 from odc_mlir.ops.spec import TensorInfo
@@ -29,8 +29,6 @@ def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
     constants, arena = module.attributes.get(CONSTANTS), module.attributes.get(ARENA_BYTES)
     if not isinstance(constants, BlobAttr) or not isinstance(arena, IntegerAttr):
         raise CompileError("the segment has no constants or no arena", hint="run the stages before native-llvm first")
-    last = segment.circle_block.last_op
-    assert isinstance(last, YieldOp)
     part, scratch = module.attributes.get(PART), module.attributes.get(SCRATCH_BYTES)
     text = llvm_text(module)
     return NativeSegment(
@@ -40,7 +38,7 @@ def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
         entry=segment.sym_name.data,
         part_entry=part.data if isinstance(part, StringAttr) else "",
         inputs=tuple(_port(info_of(value)) for value in segment.circle_block.args),
-        outputs=tuple(_port(info_of(value)) for value in last.operands),
+        outputs=tuple(_port(info_of(value)) for value in segment.ending.operands),
         arena_bytes=arena.value.data,
         scratch_bytes=scratch.value.data if isinstance(scratch, IntegerAttr) else 0,
         alignment_bytes=ALIGNMENT_BYTES,
@@ -118,9 +116,7 @@ def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[byt
     constants, arena = module.attributes[CONSTANTS], module.attributes[ARENA_BYTES]
     assert isinstance(constants, BlobAttr)
     assert isinstance(arena, IntegerAttr)
-    last = segment.circle_block.last_op
-    assert isinstance(last, YieldOp)
-    inputs, outputs = [info_of(v) for v in segment.circle_block.args], [info_of(v) for v in last.operands]
+    inputs, outputs = [info_of(v) for v in segment.circle_block.args], [info_of(v) for v in segment.ending.operands]
     _undivide(module)
     text = llvm_text(module) + _entry(segment.sym_name.data, name, len(inputs) + len(outputs), constants.data.data)
     code = emit_linkable(text, target, f"{name}_run")

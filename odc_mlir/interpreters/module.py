@@ -381,8 +381,7 @@ class StructureFunctions(InterpreterFunctions):
         if program is None or not isinstance(program.block.last_op, YieldOp):
             return interpreter.run_ssacfg_region(op.circle, args, op.sym_name.data)
         results = interpreter.run_ssacfg_region(program.body, args, op.sym_name.data)
-        last = op.circle_block.last_op
-        for value, result in zip(last.operands if last is not None else (), results, strict=True):
+        for value, result in zip(op.ending.operands, results, strict=True):
             if isinstance(value, BlockArgument):  # what a variable holds now
                 args[value.index][...] = result
         return results

@@ -34,7 +34,7 @@ from xdsl.rewriter import Rewriter
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.circle_ops import KNOWN
 from odc_mlir.dialects.circle_types import tensor_facts, with_shape
-from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
+from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
 from odc_mlir.errors import OptionError
 from odc_mlir.transforms.circle.circle_infer_shapes import forget_known, infer_shapes
 from odc_mlir.transforms.common.placement import functions, main_function
@@ -125,13 +125,10 @@ def _restore(op: Operation) -> None:
 
 def _restore_segment(segment: SegmentOp) -> None:
     """Give the circle body's arguments the types of the operands, and the results the types that the body yields."""
-    block = segment.circle_block
-    _retype(block.args, segment.operand_types)
-    for op in block.ops:
+    _retype(segment.circle_block.args, segment.operand_types)
+    for op in segment.circle_block.ops:
         _restore(op)
-    last = block.last_op
-    assert isinstance(last, YieldOp)
-    _retype(segment.results, last.operand_types)
+    _retype(segment.results, segment.ending.operand_types)
 
 
 def _retype(values: Iterable[SSAValue], types: Iterable[Attribute]) -> None:
