@@ -251,3 +251,27 @@ def leaky_quantized(x: NDArray[Any], p: LeakyParams) -> NDArray[Any]:
         return clamp(scaled + p.out_zero, low, high)
 
     return in_pieces(compute, x, p.dtype)
+
+
+_COMPARED_SHIFT = 8
+
+
+def compare_params(scale: float) -> tuple[int, int]:
+    """Return ``(multiplier, exponent)`` of the ratio of ``scale`` to the common scale of 1/256."""
+    return quantize_multiplier(float(np.float32(scale)))
+
+
+def common_scale(codes: NDArray[Any], zero_point: int, multiplier: int, exponent: int) -> NDArray[np.int32]:
+    """Return codes at the common scale. Small scales map neighbours to one value, as in TensorFlow Lite."""
+    if codes.dtype.itemsize == 1:
+        return apply(_compared_table(codes.dtype.name, zero_point, multiplier, exponent), codes)
+    return _compared(codes, zero_point, multiplier, exponent)
+
+
+def _compared(codes: NDArray[Any], zero_point: int, multiplier: int, exponent: int) -> NDArray[np.int32]:
+    return multiply((codes.astype(np.int64) - zero_point) << _COMPARED_SHIFT, multiplier, exponent)
+
+
+@lru_cache(maxsize=256)
+def _compared_table(dtype: str, zero_point: int, multiplier: int, exponent: int) -> NDArray[np.int32]:
+    return _compared(codes_by_bits(dtype), zero_point, multiplier, exponent)

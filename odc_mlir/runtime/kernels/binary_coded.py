@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from odc_mlir.numerics.binary_coded import decode_weights
+from odc_mlir.numerics.blocks import decode_weights
 from odc_mlir.ops.binary_coded import WORD_BITS, count_rows, gathered_hidden
 from odc_mlir.ops.infer.common import check_elements, option
 from odc_mlir.ops.spec import Array, Execute, Node

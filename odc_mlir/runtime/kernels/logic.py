@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from odc_mlir.numerics.comparison import common_scale, compare_params
+from odc_mlir.numerics.elementwise import common_scale, compare_params
 from odc_mlir.numerics.pieces import choose, in_pairs
 from odc_mlir.ops.infer.common import check_elements, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo

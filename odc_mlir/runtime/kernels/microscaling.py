@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from odc_mlir.numerics.microscaling import round_to_blocks
+from odc_mlir.numerics.casts import round_to_blocks
 from odc_mlir.ops.infer.common import normal_axis
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import fetch, unsupported

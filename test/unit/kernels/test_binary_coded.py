@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from helpers.nodes import const, infer, node, run, tensor
 from odc_mlir.errors import InputError, ModelError, OdcError, UnsupportedError
-from odc_mlir.numerics.binary_coded import decode_weights
+from odc_mlir.numerics.blocks import decode_weights
 from odc_mlir.ops.check import check_node
 from odc_mlir.ops.context import BinaryCodes, Context
 from odc_mlir.ops.spec import Node

@@ -8,7 +8,7 @@ import pytest
 from helpers.models import ModelBuilder
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.formats.circle.model import Model, Quantization
-from odc_mlir.numerics.microscaling import round_to_blocks
+from odc_mlir.numerics.casts import round_to_blocks
 from odc_mlir.ops.context import Context
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
