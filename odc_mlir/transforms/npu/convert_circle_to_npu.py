@@ -9,8 +9,8 @@ Before::
       odc.yield %y : …
     }
 
-After: the segment keeps its body, and the module has a program of its name. Scales have become multipliers, padding
-rules numbers, constants properties::
+After: the segment keeps its body, and the module has a program of the same name. The program has multipliers instead of
+scales, numbers instead of padding rules, and properties instead of constants::
 
     %r = odc.segment @segment_0(%0) : … circle {
       … as before …
@@ -49,7 +49,7 @@ from odc_mlir.transforms.npu.lowering.site import LowerToNpu
 
 
 class EraseUnusedConstant(LoweringPattern[ConstOp | NoneOp]):
-    """A constant without uses, to nothing."""
+    """Erase a constant without uses."""
 
     def matches(self, op: ConstOp | NoneOp, /) -> bool:
         return not op.result.uses
@@ -65,7 +65,7 @@ class ConvertCircleToNpuPass(PatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        """Return the patterns of the modules in ``lowering`` by benefit, those of one module as it defines them."""
+        """Return the patterns of the modules in ``lowering`` by benefit, then in order of definition."""
         found: list[type[LowerToNpu]] = []
         for item in pkgutil.iter_modules(lowering.__path__):
             module = import_module(f"{lowering.__name__}.{item.name}")

@@ -5,11 +5,11 @@ Before::
     %1 = npu.move %0 copies [array<i32: 0, 448, 0, 448, 1, 1>] : tensor<1x56x8x4x…> -> tensor<1x14x8x4x…>
     %4 = npu.move %2, %3 copies [array<i32: 0, 0, 0, 64, 1, 1>, array<i32: 1, 0, 64, 64, 1, 1>] : … -> tensor<1x2x8x8x…>
 
-After: both have ``npu.view``. A slice is read in place. Concatenated tensors are written to their final places directly
-if each is a result, is used whole and only once in the concatenation, and is not an output of the program. Tensors
-whose rows are joined for matrix products, such as a cache and a new row, have ``npu.parts``: the products load them
-where they are, and a slice of such rows is moved from there too. Everything else remains a move, as does a slice that
-is an output.
+After: both moves have ``npu.view``. Users read a slice in place. Concatenated tensors are computed in their final
+places; each has to be a result of an operation, occur once and as a whole in the concatenation, and not be an output of
+the program. A move that joins rows for matrix products, such as a cache and a new row, has ``npu.parts``: the products
+load the joined tensors from their own places, and so does a move of some of the joined rows. Other moves stay as they
+are, including slices that are outputs.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import (
     viewed,
 )
 
-MOST_PARTS = 4  # each is a transfer of its own for every image
+MOST_PARTS = 4  # limit: each part takes a separate transfer for every image
 
 
 class SliceOfJoined(RewritePattern):
-    """A move of some rows of joined tensors takes them from these tensors, unless one of the moves is a view."""
+    """Move some rows of joined tensors directly from these tensors, unless one of the moves is a view."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:
@@ -68,7 +68,7 @@ class SliceOfJoined(RewritePattern):
         ]
         made = npu.MoveOp([part.value for part, _ in taken], op.output.type, copies=copies)
         made.location = op.location
-        # As early as the tensors can be overwritten: the end of a program has no other work to hide transfers.
+        # Move as early as possible: at the end of a program, no other work would hide the transfers.
         users = {user for value in (joined.output, *made.inputs) for user in (value.owner, *readers(value))} - {op}
         before = op.prev_op
         while before is not None and before not in users:
@@ -79,7 +79,7 @@ class SliceOfJoined(RewritePattern):
 
 
 class AliasSlice(RewritePattern):
-    """A move of one run of bytes, which is no output, is a view."""
+    """Mark a move of one contiguous run of bytes as a view, unless its result is an output."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:
@@ -88,7 +88,7 @@ class AliasSlice(RewritePattern):
 
 
 class AliasConcatenation(RewritePattern):
-    """A move that joins whole results, which have no other place, is a view: they are written to their places."""
+    """Mark a move that joins whole results as a view if they have no other place: they are computed inside of it."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:
@@ -97,7 +97,7 @@ class AliasConcatenation(RewritePattern):
 
 
 class LoadParts(RewritePattern):
-    """A move that joins rows for matrix products is none: they load the rows from the tensors that it joins."""
+    """Mark a move that joins rows for matrix products only: they load the joined tensors instead of its result."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:
@@ -107,7 +107,7 @@ class LoadParts(RewritePattern):
 
 
 class NpuAliasMovesPass(ProgramPatternPass):
-    """Mark; see the module's text."""
+    """Mark moves as views; see the module's text."""
 
     name = "npu-alias-moves"
 
@@ -120,7 +120,7 @@ class NpuAliasMovesPass(ProgramPatternPass):
 
 
 def mark_views(block: Block) -> None:
-    """Mark the moves of ``block`` that are views; operations of other dialects read bytes in their own places."""
+    """Mark the moves of ``block`` that are views. Moves that operations of other dialects read are not views."""
     first, *others = (kind() for kind in NpuAliasMovesPass.patterns())
     for patterns in ([first], others):
         apply_patterns_to(patterns, [op for op in block.ops if isinstance(op, npu.MoveOp)])
@@ -136,7 +136,7 @@ def _is_output(value: SSAValue) -> bool:
 
 
 def _can_be_placed(value: SSAValue) -> bool:
-    """Return whether ``value`` is computed, is no output or slice, and is not joined with others already."""
+    """Return whether ``value`` is computed, is neither output nor slice, and has no place in a concatenation yet."""
     if not isinstance(value, OpResult) or isinstance(value.op, NOTHING_COMPUTED) or is_slice_view(value.op):
         return False
     joined = (isinstance(op, npu.MoveOp) and VIEW in op.attributes and not is_slice_view(op) for op in readers(value))

@@ -10,11 +10,11 @@ After::
     %s = npu.buffer "input" at 8192 : !npu.buffer<tile, 4096xi8>
     npu.isa.load source %x target %s …
 
-A group of buffers before instructions are the slots of one layer, which are adjacent
-in each memory, and next to those of the layer before if there is room: the first transfers of a layer then overlap with
-the last instructions of that layer. A tile-buffer
-buffer that later layers use too is a resident tensor: it keeps its bytes until its last use, and slots are placed
-around it. Unused slots are removed. Rejects slots that do not fit, and buffers that have an address already.
+Each group of buffers before instructions holds the slots of one layer. The slots of a layer are adjacent in each
+memory. If there is room, they lie beside those of the layer before, so that the first transfers of a layer overlap with
+the last instructions of the one before. A buffer in the tile buffer that later layers also use is a resident tensor: it
+keeps its bytes until its last use, and slots are placed around it. Unused slots are removed. Rejects slots that do not
+fit, and buffers that have an address already.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _place(memory: LocalMemory, slots: Sequence[_Local], following: int, target:
 
 
 def _has_address(op: BufferOp, space: Space) -> CompileError:
-    """Return the error for a buffer with an address: with some buffers placed, layers cannot be told apart."""
+    """Return the error for a buffer that already has an address."""
     assert op.address is not None
     layer = op_name(op)
     of = f" of {layer!r}" if layer and layer != op.label.data else ""
@@ -167,10 +167,10 @@ class LocalMemory:
         return addresses
 
     def _start(self, total: int, following: int) -> int | None:
-        """Return the start that overwrites the least of the previous layer's slots.
+        """Return the start of a range of ``total`` units that overwrites the least of the previous layer's slots.
 
-        Of several such places the last one if the next layer does not fit beside this one: its first slots, which are
-        filled first, then lie in free bytes.
+        Of several such starts, return the last one if the next layer does not fit beside this one: the first slots of
+        the next layer, which are filled first, then lie in free bytes.
         """
         first, last = self._last
         candidates = [

@@ -8,7 +8,7 @@ After::
 
     %t = npu.buffer "conv1" at 25088 : !npu.buffer<arena, 12544xi8>
 
-Arena buffers that are in use at different times share bytes; an arena buffer that already has an address keeps it.
+Arena buffers that are in use at different times may share bytes; an arena buffer that already has an address keeps it.
 Addresses of constants, inputs and outputs follow from their sizes. The program gets ``npu.input_offsets`` and
 ``npu.output_offsets``, the places of all its inputs and outputs, and ``npu.sram_peak``:
 
@@ -66,7 +66,7 @@ class NpuAllocateMemoryPass(ProgramPass):
 
 
 def _set_address(op: BufferOp | MemoryOp, buffer: Buffer, address: int) -> None:
-    """Set the address, and erase the lifetime, which nothing needs afterwards.
+    """Set the address of a buffer, and erase its lifetime, which no later pass needs.
 
     Raise CompileError for a buffer with another address.
     """
@@ -82,7 +82,7 @@ def _set_address(op: BufferOp | MemoryOp, buffer: Buffer, address: int) -> None:
 
 
 def _peak(program: DecodedProgram, intervals: Sequence[arena.Interval[Buffer]], used: int) -> DictionaryAttr:
-    """Describe, as an attribute, the instruction at which most bytes of the arena are live; ``used``: its size."""
+    """Return an attribute that describes the arena's peak of live bytes; ``used``: size of the arena."""
     at, alive = arena.busiest(intervals)
     commands = [command for command in program.commands if not arena.is_prefetch(command)]
     name = location_names(program.locations[commands[at].layer])[:1] if alive else ()

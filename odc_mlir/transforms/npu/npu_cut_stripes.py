@@ -13,13 +13,13 @@ After, for every stripe of 14 rows, and finally a move that joins them::
 
 Applies to convolutions, pooling, resizing, element-wise operations, softmax and searches along the channels of one
 image. Rows that two stripes need are computed twice; the program's ``npu.recomputed_macs`` gives the extra
-multiply-accumulates by operation name. The chains and their numbers of stripes are those estimated to be fastest among
-all that fit. Without a limit, nothing is cut that fits in the SRAM. The estimate covers the work of operations, not how
-long they wait for constants: a smaller arena has less room for prefetched ones. If a program has ``npu.chains``,
-triples (first layer, last layer, rows of a stripe), it is cut accordingly: ``npu-search-plans`` chooses such plans.
+multiply-accumulates by operation name. The plan of chains and stripes is the one with the best estimate among all that
+fit; a program that fits without stripes is not cut. The estimate covers the work of operations. It does not cover
+waiting for constants, although a smaller arena has less room to prefetch them. If a program has ``npu.chains``, triples
+(first layer, last layer, rows of a stripe), it is cut into these chains; ``npu-search-plans`` sets this attribute.
 
-If no plan fits, the one with the least memory is used instead of an error: instructions can need less memory than
-operations, because a result may reuse the bytes of an operand that has been loaded. ``npu-allocate-memory`` decides.
+If no plan fits, the plan with the least memory is used. This is not an error yet, because instructions can need less
+memory than operations: a result may reuse the bytes of a loaded operand. ``npu-allocate-memory`` reports the error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import has_tilings
 
 
 class NpuCutStripesPass(ProgramPass):
-    """Cut; see the module's text."""
+    """Cut chains into stripes; see the module's text."""
 
     name = "npu-cut-stripes"
 
@@ -69,22 +69,22 @@ class NpuCutStripesPass(ProgramPass):
 
 
 def chains_attribute(chains: Sequence[stripe_plan.Chain]) -> DenseArrayBase:
-    """Return the attribute that makes a program be cut into ``chains``."""
+    """Return the attribute ``npu.chains`` for ``chains``."""
     return DenseArrayBase.from_list(i64, [number for chain in chains for number in chain])
 
 
 def read_chains(attribute: Attribute) -> tuple[stripe_plan.Chain, ...]:
-    """Return the chains of such an attribute."""
+    """Return the chains of the attribute ``npu.chains``."""
     assert isinstance(attribute, DenseArrayBase)
     numbers = iter(map(int, attribute.get_values()))
     return tuple(starmap(stripe_plan.Chain, zip(numbers, numbers, numbers, strict=True)))
 
 
 def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[stripe_plan.StripePlanner, int] | None:
-    """Return the planner of a program with several promising plans, and the bytes for tensors; else None.
+    """Return the planner of a program and the bytes for its tensors, or None if no plans have to be tried.
 
-    That is a program with a limited or too small SRAM, or for little memory. The cycles and bytes of a plan are only
-    known after the passes that follow.
+    Plans are tried if the SRAM is limited or too small, or if memory is preferred, because their cycles and bytes are
+    known only after the passes that follow.
     """
     if job.choice.prefer == "compile-time":
         return None
@@ -153,9 +153,9 @@ class _Cut:
     def _stripe(
         self, layer: stripe_plan.RowLayer, rows: stripe_plan.Rows, results: dict[int, tuple[SSAValue, stripe_plan.Rows]]
     ) -> SSAValue:
-        """Return one operation for ``rows`` of its result."""
+        """Return the result of the operation of ``layer``, computed for ``rows`` only."""
         op, operands = layer.op, list[SSAValue]()
-        for source, value in zip(layer.sources, op.operands, strict=True):  # another one where a chain before was cut
+        for source, value in zip(layer.sources, op.operands, strict=True):  # ``value``: new if an earlier chain was cut
             wanted, there = source.needed(rows), stripe_plan.Rows(0, source.rows)
             if source.layer in results:
                 value, there = results[source.layer]

@@ -5,11 +5,11 @@ Before::
     %1 = npu.reshape %0 : tensor<1x1x1x64x…> -> tensor<1x64x…>
     %2 = npu.reshape %1 : tensor<1x64x…> -> tensor<1x1x1x64x…>
 
-After: users of ``%2`` read ``%0``; ``%1`` stays only if it has other users. Unary element-wise operations (``npu.lut``,
-``npu.scale``) are independent of shape and not part of a chain here: they cost the same in any shape.
+After: users of ``%2`` read ``%0``; ``%1`` stays only if it has other users. Reshapes are not merged across unary
+element-wise operations (``npu.lut``, ``npu.scale``), because these cost the same in any shape.
 
-Matrices that moves repeat for several products, such as keys that query heads share, are read where they lie, or moved
-once each.
+If moves repeat matrices for several products, such as keys that query heads share, the products read the source of the
+moves, or a tensor to which each matrix is moved once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from odc_mlir.transforms.npu.lowering.site import tensor_of
 
 
 class MergeReshapes(RewritePattern):
-    """A reshape of a reshape reads the source of the first."""
+    """Let a reshape of a reshape read the source of the first reshape."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ReshapeOp, rewriter: PatternRewriter) -> None:
@@ -41,7 +41,7 @@ class MergeReshapes(RewritePattern):
 
 
 class DropReshape(RewritePattern):
-    """A reshape to the type of its source is the source."""
+    """Replace a reshape to the type of its source by the source."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ReshapeOp, rewriter: PatternRewriter) -> None:
@@ -50,9 +50,9 @@ class DropReshape(RewritePattern):
 
 
 class ShareMatrices(RewritePattern):
-    """A product with matrices that moves repeat, one after the other, takes each once, and what else they move.
+    """Let a product read each matrix once if moves repeat each several times in a row; what else they move stays.
 
-    Left matrices of one right matrix become its rows.
+    Left matrices that share a right matrix become the rows of one left matrix.
     """
 
     @op_type_rewrite_pattern
@@ -94,9 +94,9 @@ def _reshaped(op: npu.MatmulOp, value: SSAValue, shape: Sequence[int]) -> Reshap
 
 
 def _distinct(value: SSAValue, images: int) -> tuple[SSAValue, NDArray[np.int64]] | None:
-    """Return a tensor and the element in it of each element of the matrices ``value``, without repetitions.
+    """Return a tensor, and the number of its element for each element of the distinct matrices of ``value``.
 
-    None if moves do not repeat each of the ``images`` matrices equally often in a row.
+    Return None if moves do not repeat the matrices, all equally often in a row; ``images``: matrices with repetitions.
     """
     order = np.arange(math.prod(npu.shape_of(value)))
     while isinstance(value, OpResult) and isinstance(value.op, ReshapeOp | npu.MoveOp):

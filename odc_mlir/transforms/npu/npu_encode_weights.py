@@ -10,9 +10,10 @@ After, if one of ``codings`` is shorter than the bytes themselves::
     %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 2710xi8>
     npu.isa.wload source %w coded_bytes 2710 coding "huffman" target %slot bytes 4096
 
-Every buffer is encoded once, in its own shortest form, even if several instructions read it. Buffers read by anything
-but whole raw ``wload`` instructions are left unchanged, as are encoded ones. ``codings`` are the candidates beside raw
-bytes, for ablations: ``npu-encode-weights{codings=raw}`` changes nothing. Rejects unknown codings.
+Every buffer is encoded once, in its own shortest form, even if several instructions read it. Buffers are left unchanged
+if they are encoded already, or if any instruction other than a raw ``wload`` of the whole buffer reads them. Option
+``codings`` limits the candidates, for ablations: ``npu-encode-weights{codings=raw}`` changes nothing. Rejects unknown
+codings.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class NpuEncodeWeightsPass(ProgramPatternPass):
 
 @dataclass(frozen=True)
 class EncodeWeights(RewritePattern):
-    """A constant that is only read by whole raw ``wload``s, to its shortest form."""
+    """Encode a constant in its shortest form if only raw ``wload``s of the whole constant read it."""
 
     codings: tuple[str, ...]
 
@@ -85,7 +86,7 @@ class EncodeWeights(RewritePattern):
         made = BufferOp(op.label.data, flat_type(Space.CONSTANTS, len(coded.data)), data=coded.data)
         made.location = op.location
         rewriter.replace(op, made)
-        op.properties.clear()  # its bytes: an operation and its result refer to each other
+        op.properties.clear()  # frees its bytes now: operation and result form a cycle
 
 
 def _is_whole(buffer: BufferOp, use: Use) -> bool:

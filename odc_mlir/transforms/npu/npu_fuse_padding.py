@@ -1,17 +1,17 @@
-"""``npu-fuse-padding``: fuse ``npu.pad`` into convolutions, which pad while they load, or replace it by one.
+"""``npu-fuse-padding``: fuse ``npu.pad`` into convolutions, which pad while they load, or make it a convolution.
 
 Before::
 
     %1 = npu.pad %0 pads [0, 0, 1, 1] zero -3 : …
     %2 = npu.conv %1 kernel [3, 3] stride [2, 2] … zeros(-3, 0, 5) … : …
 
-After: ``%2 = npu.conv %0 kernel [3, 3] stride [2, 2] pads [0, 0, 1, 1] …``: a padded tap is the zero point in both
+After: ``%2 = npu.conv %0 kernel [3, 3] stride [2, 2] pads [0, 0, 1, 1] …``. The padding holds the zero point in both
 forms, so it adds nothing to the sums.
 
 For other users, the pad becomes a depthwise 1x1 convolution with weights and scale of one; its windows in the padding
 yield the zero point. Such users are, for example, a pool, whose windows leave padding out, a convolution with another
-zero point, or one whose padding together with that of the pad exceeds the field of a load. The walker erases a pad
-without users. ``npu.pad`` comes from PAD of images; any other PAD is an ``npu.move`` already.
+zero point, or a convolution whose padding exceeds the field of a load after fusion. The walker erases a pad without
+users. ``npu.pad`` comes from PAD of images; any other PAD is an ``npu.move`` already.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FusePadding(RewritePattern):
             conv.operands[0] = op.input
             rewriter.notify_op_modified(conv)
         if rewriter.has_done_action:
-            rewriter.notify_op_modified(op)  # there may be other users, or none
+            rewriter.notify_op_modified(op)  # the pad may have other users, or none
 
 
 class PadByConvolution(RewritePattern):

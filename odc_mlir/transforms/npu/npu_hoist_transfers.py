@@ -16,10 +16,10 @@ After::
     npu.isa.store source %b target %y …
     npu.isa.conv input %c output %d …
 
-Queues run on their own, so a transfer that is issued earlier overlaps with the instructions that it passed. It moves up
-to the last instruction that it depends on, across tiles and layers; the order within each queue is preserved. A
-transfer is at most half a queue ahead of its plain place, because a full queue stops the fetch of all instructions
-after it.
+Queues run independently, so a transfer that is issued earlier overlaps with the instructions that it passed. It moves
+up, across tiles and layers, until right after the last instruction that it depends on; the order within each queue is
+preserved. A transfer is at most half a queue ahead of its original place, because a full queue stops the fetch of all
+instructions after it.
 
 Buffers move to the top, and unused ones are removed. Needs the addresses of local memories, because slots that share
 bytes limit hoisting.
@@ -64,7 +64,7 @@ def _reorder(block: Block, program: DecodedProgram, order: Sequence[int]) -> Non
     used = buffers_of([program.commands[index] for index in order])
     buffers = [program.declarations[buffer] for buffer in used if not buffer.is_memory]
     ends = program.ops[len(order) :]
-    position = block.first_op  # all in front of it is in order
+    position = block.first_op  # all operations before it are in order
     for op in (*memories, *buffers, *(program.ops[index] for index in order), *ends):
         if op is position:
             position = op.next_op
@@ -78,12 +78,12 @@ MOVED = frozenset({Queue.LOAD, Queue.WEIGHT})
 
 
 def hoist_transfers(commands: Sequence[Command], found: Sequence[Latest], queue_depth: int) -> list[int]:
-    """Return an order of ``commands``, by index, with loads as early as their dependences, ``found``, allow.
+    """Return an order of ``commands``, by index, with transfers as early as their dependences, ``found``, allow.
 
-    They are at most half a queue ahead of their plain place.
+    A transfer is at most half a queue ahead of its original place.
     """
     lookahead = max(1, queue_depth // 2)
-    fixed = 0  # commands that do not move, so far
+    fixed = 0  # number of commands so far that do not move
     place: list[int] = []  # per command: number of fixed commands before it
     plain: dict[Queue, list[int]] = {queue: [] for queue in MOVED}
     last: dict[Queue, int] = dict.fromkeys(MOVED, 0)

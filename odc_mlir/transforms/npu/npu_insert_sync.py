@@ -12,9 +12,9 @@ After::
 
 An instruction has room for two waits and two posts; ``npu.isa.sync`` takes the rest. Needs addresses of all buffers.
 
-Each ordered pair of queues has one semaphore. Vector clocks tell what a command already knows to be complete, through
-earlier waits of its queue and whatever the posting commands knew; only what they do not cover costs a token. Tokens of
-one semaphore are posted and taken in the same order, so counting is enough to tell them apart.
+Each ordered pair of queues has one semaphore. Vector clocks tell which commands are known to be complete when a command
+starts, through earlier waits of its queue and the clocks of the posting commands. Only other dependences cost a token.
+Tokens of one semaphore are posted and taken in the same order, so a counter is enough.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NpuInsertSyncPass(ProgramPass):
 
 
 Tokens = dict[int, list[int]]
-"""Semaphores that a command waits on, or that it posts, by its index; commands without any are absent."""
+"""Index of a command -> the semaphores that it waits on or posts, for each command that has any."""
 
 WORKING: tuple[Queue, ...] = tuple(queue for queue in Queue if queue is not Queue.FETCH)
 
@@ -78,7 +78,7 @@ def find_tokens(commands: Sequence[Command]) -> tuple[Tokens, Tokens]:
         needed = [(last, other) for other, last in before.items() if last > clock[other] and other is not queue]
         if needed:
             known[queue] = clock = list(clock)
-            needed.sort(reverse=True)  # the latest first: it may know of the others
+            needed.sort(reverse=True)  # latest first: waiting for it may cover the others
         for last, other in needed:
             if last > clock[other]:
                 join(clock, complete[last])
@@ -98,7 +98,7 @@ def insert_sync(block: Block, program: DecodedProgram) -> None:
     waits, posts = find_tokens(program.working)
     for index, op in enumerate(program.ops[: len(program.working)]):
         taken, given = waits.get(index, ()), posts.get(index, ())
-        if not taken and not given and len(op.properties) == 1:  # the fields
+        if not taken and not given and len(op.properties) == 1:  # only the fields
             continue
         set_semaphores(op, waits=taken[:MAX_WAITS], posts=given[:MAX_POSTS])
         queue = program.commands[index].queue

@@ -18,11 +18,11 @@ After: one buffer for every tensor, constant and slot of a local memory; loads, 
       npu.isa.store …
       npu.isa.halt
 
-If the tiling of a convolution has ``operand_slots``, the following element-wise operation is computed with each tile,
-which the program records in ``npu.fused``: the name of the convolution, by that of the element-wise operation.
+If the tiling of a convolution has ``operand_slots``, the following element-wise operation is computed with each tile.
+The program's ``npu.fused`` maps the name of each such operation to the name of its convolution.
 
-Buffers of memory regions are at the top, those of a layer's slots before its first instruction. No buffer has an
-address; ``binds`` says which inputs or outputs a buffer is.
+Buffers of memory regions are at the top; the slots of a layer are before its first instruction. No buffer has an
+address; ``binds`` gives the numbers of the inputs or outputs in a buffer.
 
 There is a pattern for each kind of operation; xDSL's ``PatternRewriteWalker`` applies them in program order. Rejects
 operations of another level, and softmax over rows that do not fit in the tile buffer.
@@ -78,13 +78,13 @@ TensorOpT = TypeVar("TensorOpT", bound=npu.NpuTensorOp)
 class Emission:
     """Instructions and buffers of one program, emitted while its operations are lowered in order.
 
-    Lowered operations are erased with the yield: later ones refer to their results until then.
+    Lowered operations are erased together with the yield, because later operations refer to their results until then.
     """
 
     def __init__(self, ctx: Context, job: TargetedProgram) -> None:
         self.target = job.target
         self.memories = LocalMemories(job.target)
-        self.computed: dict[Operation, Operation] = {}  # followers, with the convolutions that compute them
+        self.computed: dict[Operation, Operation] = {}  # follower -> convolution that computes it
         self.program, self._layers = job.program, ProgramLayers(job.program)
         self._numbers: dict[Operation, int] = {layer.op: number for number, layer in enumerate(self._layers.layers)}
         self._progress = in_time(ctx, self._layers.layers)
@@ -133,11 +133,11 @@ class Emission:
         self.keep(op)
 
     def keep(self, op: Operation) -> None:
-        """Keep ``op``, which is lowered, until the end."""
+        """Keep ``op``, which has been lowered, until the end of the program."""
         self._lowered.append(op)
 
     def end(self, op: YieldOp, rewriter: PatternRewriter) -> None:
-        """End the program with copies of the outputs that nothing computes; erase the lowered operations and ``op``."""
+        """End the program with copies of outputs that no layer computes; erase the lowered operations and ``op``."""
         copies = [
             command("copy", source=(source, 0), target=(target, 0), bytes=source.size)
             for source, target in self._layers.copies
@@ -147,7 +147,7 @@ class Emission:
             rewriter.erase(lowered)
 
     def _instructions(self, commands: Iterable[Command], op: Operation, rewriter: PatternRewriter) -> list[Operation]:
-        """Make instructions; insert buffers of memory regions that they use first at the top of the program."""
+        """Make instructions; insert each buffer of a memory region at the top of the program when it is first used."""
         made: list[Operation] = []
         regions: list[Operation] = []
         for item in commands:
@@ -200,7 +200,7 @@ class TilePattern(LoweringPattern[TensorOpT]):
 
 
 class TileView(LoweringPattern[npu.ReshapeOp | npu.ConstantOp | npu.MoveOp]):
-    """A constant, a reshape or a move marked as a view, to nothing: its users refer to the buffer that it shows."""
+    """A constant, a reshape or a move marked as a view, to no instruction: users refer to the base buffer."""
 
     def __init__(self, emission: Emission) -> None:
         self.emission = emission
@@ -239,7 +239,7 @@ class TilePool(TilePattern[npu.PoolOp]):
 
 
 class TileElementwise(TilePattern[npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp]):
-    """Element-wise operations on one or two tensors; to nothing if a convolution computes it."""
+    """An element-wise operation on one or two tensors; to no instruction if a convolution computes it."""
 
     def commands(
         self, op: npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp, to: Emission, /
@@ -296,7 +296,7 @@ class TileLstm(TilePattern[npu.LstmOp]):
 
 
 class EndProgram(LoweringPattern[YieldOp]):
-    """``odc.yield``, to copies of the outputs that nothing computes, and ``npu.isa.halt``."""
+    """``odc.yield``, to copies of the outputs that no layer computes, and ``npu.isa.halt``."""
 
     def __init__(self, emission: Emission) -> None:
         self.emission = emission

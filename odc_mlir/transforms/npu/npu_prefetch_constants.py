@@ -14,9 +14,9 @@ room. ``live`` is the interval in which the copy needs its bytes::
     npu.isa.wload source %s + 128 target %slot
 
 If the target was chosen with ``prefer = memory``, constants use arena bytes that tensors leave free and never enlarge
-the arena; constants without room are read from off-chip memory when used. Otherwise, if the whole SRAM has no room for
-some either, the estimate decides between the two; option ``room`` overrides it. A program with ``npu.prefetch``, which
-``npu-search-plans`` sets, has its own options.
+the arena; constants without room are read from off-chip memory when used. Otherwise they may use the whole SRAM. If it
+has no room for some of them, an estimate decides which of the two is faster; option ``room`` overrides it. A program
+with ``npu.prefetch``, which ``npu-search-plans`` sets, has its own options.
 
 Does nothing in mode ``sram``, where constants are behind the SRAM port already. Rejects programs whose tensors do not
 fit in the SRAM limit.
@@ -50,7 +50,7 @@ from odc_mlir.transforms.npu.schedule.regions import arena_bytes
 
 
 class Prefetch(NamedTuple):
-    """Options of prefetching in one program: see :class:`NpuPrefetchConstantsPass`."""
+    """Options for prefetching in one program; see :class:`NpuPrefetchConstantsPass`."""
 
     room: Room = "best"
     sram_limit: int | None = None
@@ -63,7 +63,7 @@ class Prefetch(NamedTuple):
 
 
 def _read_prefetch(attribute: Attribute) -> Prefetch:
-    """Return the options in such an attribute; raise CompileError for others."""
+    """Return the options in ``npu.prefetch``; raise CompileError for a malformed attribute."""
     data = attribute.data if isinstance(attribute, DictionaryAttr) else {}
     room, limit = data.get("room"), data.get("sram_limit")
     rooms = {name: name for name in get_args(Room)}
@@ -101,7 +101,7 @@ class NpuPrefetchConstantsPass(ProgramPass):
 
 
 def _insert_copy(block: Block, program: DecodedProgram, copy: ConstantCopy) -> list[BufferOp]:
-    """Insert the copy and let reads of its constants read the target; return the declarations of its two buffers."""
+    """Insert ``copy`` and let the readers of its constants read its target; return its two buffer declarations."""
     location, size = program.locations[copy.layer], copy.size
     data = b"".join(constant.data or b"" for constant in copy.constants)
     source = Buffer(copy.constants[0].name, Space.CONSTANTS, size, data=data)

@@ -16,10 +16,10 @@ After::
     }
 
 The same instructions are issued in the same order with the same addresses; the binary holds and fetches the body once.
-The cheapest cover by loops and single instructions is found by dynamic programming.
-A body fits in the loop buffer; it holds the tiles of one tensor operation and operations fused with it, or stripes of a
-chain. If an address steps from one buffer into the next, the instruction refers to the whole memory (``npu.memory``);
-unused buffers of local memories are removed. Needs addresses of all buffers; existing loops are kept.
+Dynamic programming finds the cheapest cover of the program by loops and single instructions. The body of a loop fits in
+the loop buffer. It holds tiles of one tensor operation and of operations fused with it, or stripes of a chain. If an
+address steps from one buffer into the next, the instruction refers to the whole memory (``npu.memory``); unused buffers
+of local memories are removed. Needs addresses of all buffers; existing loops are kept.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ _DECLARATIONS = (npu_isa.BufferOp, npu_isa.MemoryOp)
 class _Homes(npu_isa.Homes):
     """Memory and address of each buffer, and the name of each layer, looked up once.
 
-    ``fused``: names of fused layers, with the name of the layer that they are computed with.
+    ``fused``: name of a fused layer -> name of the layer with which it is computed.
     """
 
     def __init__(self, fused: Attribute | None) -> None:
         super().__init__()
         self._fused = fused.data if isinstance(fused, DictionaryAttr) else {}
-        self._layers: dict[int, tuple[str, LocationAttr]] = {}  # holds the location, so that its id stays its own
+        self._layers: dict[int, tuple[str, LocationAttr]] = {}  # keeps locations alive, so that ids stay unique
 
     def layer(self, op: Operation) -> str:
         """Return the name of the layer of ``op``."""
@@ -87,7 +87,7 @@ class _Homes(npu_isa.Homes):
 
 
 def _issue(op: Operation, homes: _Homes) -> IssuedInstruction:
-    """Return the facts of ``op`` that decide about loops."""
+    """Return the facts of ``op`` that determine whether a loop can hold it."""
     if not npu_isa.is_instruction(op) or op.SPEC.mnemonic == "halt":
         return _APART
     fields, layer, spec = op.field_values, homes.layer(op), op.SPEC
@@ -125,7 +125,7 @@ class _Memories:
                 self._whole[op.space] = op
 
     def whole(self, space: Space, like: Operation) -> SSAValue:
-        """Return all of the memory ``space``, as large as its buffers make it."""
+        """Return the memory ``space`` as a whole, up to the end of its last buffer."""
         if space not in self._whole:
             made = npu_isa.MemoryOp(flat_type(space, self._ends[space]))
             made.location = like.location
@@ -163,7 +163,7 @@ def _roll(
             _step(op, first, steps, loop.iterations, memories, homes)
         memories.block.detach_op(op)
         made.body.block.add_op(op)
-    for op in rest:  # as Rewriter.erase_op does, which takes care of results too: instructions have none
+    for op in rest:  # quicker than Rewriter.erase_op, which also handles results: instructions have none
         memories.block.detach_op(op)
         op.drop_all_references()
 
@@ -176,7 +176,7 @@ def _step(
     memories: _Memories,
     homes: _Homes,
 ) -> None:
-    """Give ``op`` its steps; an address that leaves its buffer becomes one in the whole memory."""
+    """Give ``op`` its steps; an address that leaves its buffer becomes an address in the whole memory."""
     fields, operands = op.field_values, list(op._operands)
     names, offsets, advance = op.SPEC.place_names, list(fields.offsets), {}
     used = [index for index, offset in enumerate(offsets) if offset is not None]
@@ -204,15 +204,15 @@ _MOST_ITERATIONS = field_range("loop", "count")[1]
 
 
 Numbers = NDArray[np.integer[Any]]
-"""Positions, kinds and addresses take 32 bits, which halves what is read of them a hundred times; others 64."""
+"""Positions, kinds and addresses have 32 bits, because they are read about a hundred times. Others have 64 bits."""
 
 
 class IssuedInstruction(NamedTuple):
-    """Facts of an instruction that decide about loops.
+    """Facts of an instruction that determine whether a loop can hold it.
 
     ``kind`` is equal for instructions that differ in their addresses only, and None for one that no loop may hold.
-    ``layer`` is equal for instructions that one loop may hold together. ``addresses`` are absolute, ``step_bits`` the
-    width of each address step.
+    ``layer`` is equal for instructions that one loop may hold together. ``addresses`` are absolute; ``step_bits`` is
+    the width of each address step.
     """
 
     kind: Hashable | None
@@ -226,7 +226,7 @@ _APART = IssuedInstruction(None, None, (), (), 0)
 
 
 class Loop(NamedTuple):
-    """A loop: instructions ``start`` to ``start + length`` are its body."""
+    """A loop whose body is the instructions ``[start, start + length)``."""
 
     start: int
     length: int
@@ -251,7 +251,7 @@ def find_loops(program: Sequence[IssuedInstruction], buffer_bytes: int) -> list[
 def _best_loops(program: Sequence[IssuedInstruction], buffer_bytes: int) -> list[Loop | None]:
     """Return, for each position, the loop that starts there in the cheapest cover of the rest of the program."""
     candidates = _candidates(program, buffer_bytes)
-    from_the_end = np.argsort(-candidates[0], kind="stable")  # at each position the shortest body first
+    from_the_end = np.argsort(-candidates[0], kind="stable")  # last position first; there, shortest body first
     following = zip(*candidates[:, from_the_end].tolist(), strict=True)
     cost = [0] * (len(program) + 1)
     chosen: list[Loop | None] = [None] * len(program)
@@ -271,9 +271,9 @@ _NO_CANDIDATE = (-1, 0, 0, 0)
 
 
 def _candidates(program: Sequence[IssuedInstruction], buffer_bytes: int) -> NDArray[np.int64]:
-    """Return loops with as many iterations as possible, as columns: position, instructions, iterations, bytes of each.
+    """Return loops with as many iterations as possible, as columns (position, instructions, iterations, bytes).
 
-    They are in order of the length of their bodies.
+    Columns are in order of the length of the body.
     """
     kinds, addresses, sizes = _arrays(program)
     low, high = _step_limits(program)
@@ -283,7 +283,7 @@ def _candidates(program: Sequence[IssuedInstruction], buffer_bytes: int) -> NDAr
     repeats = kinds >= 0
     for length in range(1, min(LONGEST_BODY, len(program) // 2) + 1):
         equal = (kinds[:-length] == kinds[length:]) & repeats[:-length]
-        if not (_run_lengths(equal) >= length).any():  # true for most lengths, and cheaper than a look at addresses
+        if not (_run_lengths(equal) >= length).any():  # true for most lengths, and cheaper than comparing addresses
             continue
         steps = addresses[:, length:] - addresses[:, :-length]
         equal &= ((steps >= low[:, :-length]) & (steps <= high[:, :-length])).all(axis=0)
@@ -308,7 +308,7 @@ def _candidates(program: Sequence[IssuedInstruction], buffer_bytes: int) -> NDAr
 
 
 def _arrays(program: Sequence[IssuedInstruction]) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the kind of each instruction (-1: never in a loop), a row for each of its addresses, and bytes."""
+    """Return each instruction's kind (-1: never in a loop), addresses (a row per address field), and bytes."""
     numbers: dict[Hashable, int] = {}
     kinds = [-1 if item.kind is None else numbers.setdefault(item.kind, len(numbers)) for item in program]
     addresses = _columns([item.addresses for item in program], 0)
@@ -330,7 +330,7 @@ def _columns(rows: Sequence[tuple[int, ...]], missing: int) -> Numbers:
 
 
 def _run_lengths(flags: NDArray[np.bool_]) -> Numbers:
-    """Return, for each position, the number of consecutive set flags from there."""
+    """Return, for each position, the number of consecutive set flags from that position on."""
     positions = np.arange(len(flags), dtype=np.int32)
     stops = np.where(flags, np.int32(len(flags)), positions)
     ends: Numbers = np.minimum.accumulate(stops[::-1])[::-1]

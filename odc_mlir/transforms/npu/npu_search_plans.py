@@ -1,26 +1,26 @@
 """``npu-search-plans``: choose stripes, tilings and prefetched constants by simulating several programs.
 
-Estimates do not say how transfers of different layers overlap; and only the finished program shows how many constants
-are prefetched and which results reuse memory. So programs are made by the passes that follow, and simulated:
+Estimates do not tell how transfers of different layers overlap, how many constants are prefetched and which results
+reuse memory. Only the finished program does. The pass therefore runs the passes that follow on copies of the program,
+and simulates the results:
 
-* with stripes for more and for less memory than there is, if the tensors do not fit in SRAM or in its limit, or memory
-  is preferred. These plans are made for a fixed series of memory sizes, so that a larger limit finds what a smaller one
-  found;
+* with stripes for more and for less memory than is available, if memory is preferred or the tensors do not fit in SRAM
+  or in its limit. The memory sizes form a fixed series, so a larger limit finds all plans that a smaller one finds;
 * with other shares of the SRAM for constants;
-* if the fewest cycles are preferred, also if the tensors fit: with tiles that suit machines with less or more of
-  something, so that a better machine finds what a poorer one found.
+* if the fewest cycles are preferred, even if the tensors fit: with tiles for machines with less or more of a resource,
+  so that a better machine finds all tilings that a poorer one finds.
 
 Before: an ``npu.program`` of operations on tensors.
 
 After: the same program with the choice as attributes, which ``npu-cut-stripes``, ``npu-choose-tiles`` and
-``npu-prefetch-constants`` follow; without one, these decide by estimates::
+``npu-prefetch-constants`` follow. Without an attribute, these passes decide by estimates::
 
     attributes {npu.chains = array<i64: 0, 1, 14>, npu.tiled_for = {sram = 50}, npu.prefetch = {room = "all"}}
 
-The fastest program is taken; if memory is preferred, of those at most a twentieth slower the one in the smallest arena.
+The fastest program is chosen; if memory is preferred, the one with the smallest arena among those at most 5 % slower.
 If no plan fits, the one with the least memory is chosen, and ``npu-allocate-memory`` reports the error. Programs that
-have such an attribute or tilings are left alone, and all if compile time is preferred. The cache of tilings also keeps
-these choices.
+already have such an attribute or tilings stay unchanged, and so do all programs if compile time is preferred. The cache
+of tilings also keeps these choices.
 """
 
 from __future__ import annotations
@@ -59,25 +59,25 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import has_tilings
 from odc_mlir.transforms.npu.schedule.window_search import tilings_of
 
 LOWERED, SCHEDULED = "npu", "npu-alloc"  # stages between which a program becomes instructions
-MISSES = 3  # plans in a row that are no better, after which no more are tried
-INSTRUCTIONS = 200_000  # of all programs tried, after which no more are: an instruction takes about 0.1 ms
-LIMIT_STEP = 1.2**0.5  # from one SRAM limit to the next of those that constants are prefetched for
-LIMITS = 6  # that are tried
-MEMORY_STEP = 0.85  # from one plan to the next of those that are tried at any limit
-SLOWDOWN = 1.05  # of the fastest program, if memory is preferred
+MISSES = 3  # the search ends after so many plans in a row that are no better
+INSTRUCTIONS = 200_000  # the search ends after programs with so many instructions, which take about 0.1 ms each
+LIMIT_STEP = 1.2**0.5  # factor between the SRAM limits for which prefetching is tried
+LIMITS = 6  # number of these limits
+MEMORY_STEP = 0.85  # factor between the memory sizes of plans that are tried at any limit
+SLOWDOWN = 1.05  # cycles allowed relative to the fastest program, if memory is preferred
 MACHINES = (("lanes", 50), ("sram", 50), ("sram", 200), ("array", 50), ("room", 0))
-"""Machines that tiles are also chosen for, in percent: a program is not slower than on a poorer machine."""
+"""Other machines (percent of a resource) to choose tiles for: no target gets a slower program than a poorer one."""
 
 
 class TrialPlan(NamedTuple):
-    """Stripes, None: as without a search, and percentages of the machine that tiles are chosen for."""
+    """Stripes (None: as without a search), and percentages of resources of the machine to choose tiles for."""
 
     stripes: StripePlan | None = None
     machine: tuple[tuple[str, int], ...] = ()
 
     @property
     def attributes(self) -> dict[str, Attribute]:
-        """The attributes of a program for this plan."""
+        """The attributes that make passes follow this plan."""
         found: dict[str, Attribute] = {}
         if self.stripes is not None:
             found[CHAINS] = chains_attribute(self.stripes.chains)
@@ -101,7 +101,7 @@ class NpuSearchPlansPass(ModulePass):
             if found is None and job.choice.prefer != FEWEST_CYCLES:
                 continue
             alone = ModuleOp([job.program.clone()], dict(op.attributes))
-            # Other passes have results of their own.
+            # With inserted passes, results differ.
             memo = Memo() if getattr(ctx, "before", None) else tilings_of(ctx, job.target).memo
             key = hashlib.sha256(module_text(alone, constants="elide").encode()).hexdigest()
             if (kept := memo.get(key)) is None:
@@ -116,7 +116,7 @@ class NpuSearchPlansPass(ModulePass):
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A choice with cycles and arena of its program; ``ready``: the module before constants are prefetched."""
+    """A choice with the cycles and arena of its program; ``ready``: the module before constants are prefetched."""
 
     plan: TrialPlan
     prefetch: Prefetch
@@ -129,7 +129,7 @@ class _Trial:
 class _Trials:
     """Trials of plans for ``lowered``, a module with one program of tensor operations.
 
-    ``planner``: of stripes for about ``room`` bytes of tensors, None if the tensors fit and may stay whole.
+    ``planner``: planner of stripes for about ``room`` bytes of tensors; None if the tensors fit without stripes.
     """
 
     context: Context
@@ -137,20 +137,20 @@ class _Trials:
     job: TargetedProgram
     planner: StripePlanner | None
     room: int
-    tried: set[Hashable] = field(default_factory=set)  # plans, these with tiles, and with copies of constants
-    instructions: int = 0  # of the programs tried
-    fewest: float = math.inf  # cycles of these
+    tried: set[Hashable] = field(default_factory=set)  # plans; with tiles; with copies of constants
+    instructions: int = 0  # total of the programs tried
+    fewest: float = math.inf  # fewest cycles of a program tried
 
     def __post_init__(self) -> None:
         self.thrifty = self.job.choice.prefer == "memory"
         self.passes = list(pipelines.passes_until(SCHEDULED, after=LOWERED))[1:]
 
     def choice(self) -> dict[str, Attribute]:
-        """Return the attributes of the best program found; of the one for the least memory if none fits."""
+        """Return the attributes of the best program found, or of the plan with the least memory if none fits."""
         best = self._whole() if self.planner is None else self._striped(self.planner.front)
         if isinstance(best, TrialPlan):
             return best.attributes
-        # The best machine with less or more of something else may be better still.
+        # Tiles for the best machine with less or more of another resource may be better still.
         for _ in range(2 if self.job.choice.prefer == FEWEST_CYCLES else 0):
             stripes, known = best.plan
             plans = [TrialPlan(stripes, (*known, scale)) for scale in MACHINES if scale[0] not in dict(known)]
@@ -164,17 +164,17 @@ class _Trials:
         return attributes if best.prefetch == Prefetch() else attributes | {PREFETCH: best.prefetch.attribute}
 
     def _whole(self) -> _Trial | TrialPlan:
-        """Try the program without stripes; if it has none, the passes that follow say why."""
+        """Try the program without stripes; if it fails, later passes report the reason."""
         found = self._cut(TrialPlan())
         return found if isinstance(found, _Trial) else TrialPlan()
 
     def _striped(self, plans: Sequence[StripePlan]) -> _Trial | TrialPlan:
-        """Return the best of ``plans``, each for less memory than the one before; the last one if none fits."""
+        """Return the best of ``plans``, which need less and less memory; the last plan if none fits."""
         first = next((k for k, plan in enumerate(plans) if plan.arena_bytes <= self.room), len(plans) - 1)
         place, best = self._fitting(plans, first)
         if best is None:
             return TrialPlan(plans[place])
-        # Plans for more memory than there is, as far as they turn out to fit; then for less: room for constants.
+        # First plans for more memory than available, which may fit after all; then plans that leave room for constants.
         best = self._better(best, map(TrialPlan, plans[:first][::-1]))
         if self.thrifty:
             return self._better(best, _ladder(plans, place))
@@ -182,7 +182,7 @@ class _Trials:
         return self._better(best, _ladder(plans, place), misses=len(plans))
 
     def _fitting(self, plans: Sequence[StripePlan], first: int) -> tuple[int, _Trial | None]:
-        """Return place and trial of the first plan from ``first`` on that fits; of the last plan None if none does."""
+        """Return (index, trial) of the first plan from ``first`` on that fits, or (last index, None) if none fits."""
         for place in range(first, len(plans)):
             found = self._cut(TrialPlan(plans[place]))
             if isinstance(found, _Trial):
@@ -192,7 +192,7 @@ class _Trials:
         return len(plans) - 1, None
 
     def _better(self, best: _Trial, plans: Iterable[TrialPlan], misses: int = MISSES) -> _Trial:
-        """Return the best of ``best`` and these plans, until some in a row do not help."""
+        """Return the best of ``best`` and ``plans``; stop after ``misses`` plans in a row that are no better."""
         missed = 0
         for plan in plans:
             if missed == misses or self.instructions > INSTRUCTIONS:
@@ -204,7 +204,7 @@ class _Trials:
         return best
 
     def _cut(self, plan: TrialPlan) -> _Trial | OdcError | None:
-        """Try a plan; return the error where it has no program, None where it has been tried by another name."""
+        """Try a plan; return the error that it causes, or None if an equal plan has been tried already."""
         tell(self.context, "npu-sched: trying a plan")
         self.tried.add(plan)
         module = clone_module(self.lowered)
@@ -233,7 +233,7 @@ class _Trials:
         return None
 
     def _finished(self, plan: TrialPlan, ready: ModuleOp, prefetch: Prefetch) -> _Trial | OdcError | None:
-        """Simulate the program that ``ready``, which is kept, becomes; None if it takes too long."""
+        """Compile and simulate a copy of ``ready``; None if an equal program was tried or if it is too slow."""
         from odc_mlir.emitter.program import emit_program  # large programs that fit need no simulator
         from odc_mlir.simulator.program import load
         from odc_mlir.simulator.run import simulate
@@ -275,7 +275,7 @@ class _Trials:
         return best
 
     def _preferred(self, best: _Trial, found: _Trial | OdcError | None) -> _Trial:
-        """Return the better one; the other, which may be large, is freed."""
+        """Return the better trial; free the module of the other, which may be large."""
         if not isinstance(found, _Trial):
             return best
         better = found.cycles < best.cycles
@@ -288,17 +288,17 @@ class _Trials:
 
 
 def _is_not(kind: type[ModulePass]) -> Callable[[StagedPass], bool]:
-    """Return whether a pass is of another kind."""
+    """Return a predicate: whether a pass is of another kind than ``kind``."""
     return lambda item: not isinstance(item[1], kind)
 
 
 def _copies(op: Operation) -> bool:
-    """Return whether an operation copies constants, or declares the buffer for that."""
+    """Return whether an operation copies constants, or declares the buffer of such a copy."""
     return "live" in op.properties or isinstance(op, npu_isa.BY_MNEMONIC["copy"])
 
 
 def _ladder(plans: Sequence[StripePlan], place: int) -> Iterator[TrialPlan]:
-    """Yield plans behind ``place``, of those for a series of memory sizes that does not depend on it."""
+    """Yield the plans after ``place`` among those for a series of memory sizes that does not depend on ``place``."""
     last = math.inf
     for number, plan in enumerate(plans):
         if plan.arena_bytes <= MEMORY_STEP * last or number == len(plans) - 1:

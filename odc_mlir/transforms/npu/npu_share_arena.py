@@ -10,14 +10,14 @@ After::
     %x = npu.buffer "x" takes [0] : !npu.buffer<arena, 1x8x8x16xi8>
     %y = npu.buffer "y" gives [0] : !npu.buffer<arena, 1x10xi8>
 
-The host writes inputs before the program starts and reads outputs after it has ended. In between, the bytes of an input
-are free after its last use, and those of an output before its first; in regions of their own they would not be. Unused
-inputs have no buffer and stay in their region.
+The host writes inputs before the program starts and reads outputs after it has ended. In between, other tensors can use
+the bytes of an input after its last use, and those of an output before its first use; regions of their own would not
+allow that. Unused inputs have no buffer and stay in their region.
 
-A state that is kept from run to run is an input and an output in one buffer. If the program computes the next value
-elsewhere and copies it there at the end, the value is computed there from the start instead, unless the program reads
-bytes of the state after their replacement. A tensor that begins as a copy of another, which nothing else needs any
-more, takes its place: the row that ``scatter`` replaces in a cache costs one row.
+A state that is kept from run to run is an input and an output in one buffer. If the program copies the next value to
+this buffer at the end, the value is computed in the buffer from the start, unless the program would read replaced bytes
+of the state. If a tensor begins as a copy of a tensor that nothing else needs afterwards, both share one buffer without
+the copy: a ``scatter`` into a cache moves one row only.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class NpuShareArenaPass(ProgramPatternPass):
             pass
 
 
-_COMPUTED = (Space.ARENA, Space.OUTPUTS)  # spaces of the tensors that a program computes; an input is written before it
+_COMPUTED = (Space.ARENA, Space.OUTPUTS)  # spaces of tensors that a program computes; the host writes inputs
 Span = tuple[Buffer, int, int]
 
 
 def _merge_state(block: Block) -> bool:
-    """Compute the next value of a state in the buffer of the state instead of copying it there; return success.
+    """Compute the next value of a state in the buffer of the state instead of copying it; return success.
 
-    Inputs, other states and constants are copied: no instruction of the program computes them.
+    Values that are inputs, other states or constants are still copied: no instruction of the program computes them.
     """
     program = DecodedProgram(block)
     for index, command in enumerate(program.commands):
@@ -81,7 +81,7 @@ def _merge_state(block: Block) -> bool:
 
 
 def _merge(program: DecodedProgram, kept: Buffer, replaced: Buffer, copies: Sequence[int]) -> None:
-    """Let ``kept`` hold what ``replaced`` does, so that these commands, which copy one to the other, go away."""
+    """Let ``kept`` also hold the content of ``replaced``; erase the commands ``copies`` between the two."""
     for index in copies:
         Rewriter.erase_op(program.ops[index])
     declared, other = program.declarations[kept], program.declarations[replaced]
@@ -91,7 +91,7 @@ def _merge(program: DecodedProgram, kept: Buffer, replaced: Buffer, copies: Sequ
 
 
 def _continue_in_place(block: Block) -> bool:
-    """Compute a tensor that begins as a copy of another in the place of that one; return success."""
+    """Compute a tensor that begins as a copy of another in the buffer of the other; return success."""
     program = DecodedProgram(block)
     touched = [{buffer for found in _touched(command) for buffer, _, _ in found} for command in program.commands]
     for index, command in enumerate(program.commands):
@@ -111,7 +111,7 @@ def _continue_in_place(block: Block) -> bool:
 
 
 def _whole_copy(command: Command) -> tuple[Buffer, Buffer] | None:
-    """Return the buffers that ``command`` makes equal by a copy of all bytes; None if it does anything else."""
+    """Return (source, target) if ``command`` copies all bytes of one buffer to another, else None."""
     if command.mnemonic != "copy":
         return None
     (source, start), (target, end) = command.places["source"], command.places["target"]
@@ -120,9 +120,9 @@ def _whole_copy(command: Command) -> tuple[Buffer, Buffer] | None:
 
 
 def _can_merge(state: Buffer, value: Buffer, commands: Sequence[Command]) -> bool:
-    """Return whether ``commands``, which end with ``value`` computed, may compute it in the buffer ``state``.
+    """Return whether ``commands``, which compute ``value``, may compute it in the buffer ``state``.
 
-    They must not write ``state`` themselves, nor read a byte of it after they have written that byte of ``value``.
+    They must not write ``state``, nor read a byte of ``state`` after they have written this byte of ``value``.
     """
     written: list[tuple[int, int]] = []
     for reads, writes in map(_touched, commands):
@@ -136,7 +136,7 @@ def _can_merge(state: Buffer, value: Buffer, commands: Sequence[Command]) -> boo
 
 
 def _stay_equal(state: Buffer, value: Buffer, commands: Sequence[Command]) -> bool:
-    """Return whether one buffer can hold both from the copy on, which ``commands`` follow."""
+    """Return whether one buffer can hold both during ``commands``, which follow the copy of one to the other."""
     if _is_written(value, commands):
         return False
     is_read = any(buffer is value for command in commands for buffer, _, _ in _touched(command)[0])
@@ -156,7 +156,7 @@ def _touched(command: Command) -> tuple[list[Span], list[Span]]:
 
 
 class ShareArena(RewritePattern):
-    """One input or output becomes a buffer of the arena."""
+    """Make the buffer of inputs or outputs a buffer of the arena."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: BufferOp, rewriter: PatternRewriter) -> None:

@@ -47,7 +47,7 @@ class NpuSwapAxesPass(PatternPass):
 
 
 class SwapAxes(RewritePattern):
-    """One window operation on one-pixel-wide images becomes the same on one-pixel-high images."""
+    """Turn a window operation on images one pixel wide into the same operation on images one pixel high."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.ConvOp | npu.PoolOp, rewriter: PatternRewriter) -> None:
@@ -65,7 +65,7 @@ class SwapAxes(RewritePattern):
 
 
 def _swapped_type(value: SSAValue) -> TensorType[Attribute]:
-    """Return the type of ``[N, H, W, C]`` as ``[N, W, H, C]``."""
+    """Return the type of the image ``value`` with height and width swapped."""
     kind = value.type
     assert isinstance(kind, TensorType), "npu operations are on tensors"
     batch, height, width, channels = kind.get_shape()

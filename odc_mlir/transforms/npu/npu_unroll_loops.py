@@ -46,7 +46,7 @@ class NpuUnrollLoopsPass(ProgramPatternPass):
 
 
 class Unroll(RewritePattern):
-    """A loop becomes its iterations, one after the other."""
+    """Replace a loop by its iterations, one after the other."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: LoopOp, rewriter: PatternRewriter) -> None:
@@ -55,7 +55,7 @@ class Unroll(RewritePattern):
 
 
 def _issued(op: InstructionOp, iteration: int) -> InstructionOp:
-    """Return ``op`` as the loop around it issues it in ``iteration``."""
+    """Return the instruction that the loop around ``op`` issues for it in ``iteration``."""
     made, fields = op.clone(), op.field_values
     steps = fields.step_of()
     offsets = tuple(

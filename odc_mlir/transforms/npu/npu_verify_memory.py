@@ -5,8 +5,8 @@ overwritten through another buffer before it is read for the last time, in any m
 are in use at different times; conflicts between queues are ordered by semaphores; every wait is satisfied by an earlier
 post and no token is left over, so the program terminates whatever the depth of the queues.
 
-Rejects loops: run ``npu-unroll-loops`` first. What an address in a whole memory (``npu.memory``) means is not known, so
-nothing is lost by it. Tokens are followed in program order, independently of how they were placed.
+Rejects loops: run ``npu-unroll-loops`` first. A write through a whole memory (``npu.memory``) may belong to any buffer,
+so it never counts as overwriting a value. Tokens are followed in program order, however they were placed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Names:
         self.commands, self.layers = commands, layers
 
     def command(self, index: int) -> str:
-        """Return the name of an instruction, by its place in the program."""
+        """Return the name of an instruction: its mnemonic and its place in the program."""
         command = self.commands[index]
         return f"instruction {index} ({command.mnemonic} in queue {command.queue.name.lower()})"
 

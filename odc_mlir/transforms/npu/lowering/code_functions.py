@@ -1,4 +1,4 @@
-"""Functions of one operand's codes as tables, made by host kernels. Knows no IR."""
+"""Tables of functions of one operand's codes, computed by host kernels. Independent of the IR."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from odc_mlir.runtime.kernels.unary import SumOfTables
 PIECEWISE = ("LEAKY_RELU", "NEG", "ABS")  # computed by changes of scale
 SIGMOIDS = ("LOGISTIC", "TANH")
 _RESULT_SCALE = 1 / 32768
-_TOLERANCE = 1e-3  # of the result's scale, relative
+_TOLERANCE = 1e-3  # relative tolerance of the result's scale
 _LARGEST_SCALE = 1.0
 _STEP = 128  # codes between two entries of an interpolated table
 _ALL = np.arange(-(1 << 15), 1 << 15, dtype=np.int16)
 
 
 def function_operand(node: Node) -> int | None:
-    """Return the only dynamic operand of ``node``, a function of it, if the others have one element.
+    """Return the index of the only dynamic operand of ``node`` if all other operands have one element.
 
-    None without such an operand, or if the result has another shape.
+    Return None if there is no such operand, or if the result has another shape.
     """
     dynamic: list[int] = []
     for index, operand in enumerate(node.operands):
@@ -64,7 +64,7 @@ def is_sigmoid(node: Node) -> bool:
 
 
 def results_of(node: Node, arrays: Mapping[int, NDArray[Any]]) -> NDArray[Any]:
-    """Return the result for ``arrays`` of one dimension as operands; the others are constants of one element."""
+    """Return the result if the operands in ``arrays`` are these lines; all others are constants of one element."""
     (line,) = {array.shape for array in arrays.values()}
     operands = tuple(
         replace(operand, shape=line, _array=None) if index in arrays and operand is not None else _scalar(operand)
@@ -95,9 +95,9 @@ def table_sum_of(node: Node) -> TableSum | None:
 
 
 def interpolated_table(node: Node, dynamic: int) -> NDArray[np.int16] | None:
-    """Return the 513 entries that interpolate a function of int16 codes, or None if they do not give its results.
+    """Return 513 entries from which interpolation gives the results of an int16 function, or None if none do.
 
-    Every 128th result is an entry. The last entry is beyond the results: candidates are tried against the last results.
+    Every 128th result is an entry. The last entry lies beyond the results: candidates are compared by the last results.
     """
     try:
         found = results_of(node, {dynamic: _ALL})

@@ -1,13 +1,13 @@
-"""Decompositions of operators into forms that the NPU computes. Knows no IR: the placement rules use it too.
+"""Decompositions of operators into forms that the NPU computes. Independent of the IR, for the placement rules.
 
-- Operators that only move codes: the host kernel runs on the numbers of elements in place of codes, which gives the
-  source of every result element, and a few strided copies are found in this map. So an operator that moves codes can be
-  lowered as soon as it has a host kernel, with the same result by construction.
-- BATCH_MATMUL: products of plain matrices. Transposed operands are moved, and leading axes that broadcast are repeated,
-  unless one right matrix serves all left ones: these are then the rows of one matrix. A row times a transposed matrix
-  is the matrix times a column.
-- TRANSPOSE_CONV: a convolution per polyphase component. Result pixels ``first + step * t`` of an axis, a component,
-  come from a window that slides over the source one by one, with some of the taps.
+- Operators that only move codes: the host kernel runs on element numbers instead of codes. Its result is a map from
+  each result element to its source, from which a few strided copies are derived. A host kernel is therefore enough to
+  lower an operator that moves codes, and both give the same result by construction.
+- BATCH_MATMUL: products of plain matrices. Transposed operands are moved, and leading axes that broadcast are repeated.
+  If one right matrix serves all left ones, the left matrices become the rows of one matrix instead. A row times a
+  transposed matrix becomes the matrix times a column.
+- TRANSPOSE_CONV: a convolution per polyphase component. A component is the result pixels ``first + step * t`` of an
+  axis; they come from a window with some of the taps, which slides over the source with stride 1.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from odc_mlir.ops.resize import resize_modes
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.targets import ELEMENT_TYPES
 
-MOST_COPIES = 64  # that one result may take
-MOST_ELEMENTS = 1 << 22  # of one tensor: the map is made element by element
+MOST_COPIES = 64  # limit on the copies of one result
+MOST_ELEMENTS = 1 << 22  # limit on the elements of a tensor, because the map has an entry for each
 
 
 def moved_operands(node: Node) -> list[int]:
@@ -40,9 +40,9 @@ def moved_operands(node: Node) -> list[int]:
 
 
 def element_maps(node: Node) -> list[Array]:
-    """Return, for every result, the source of each element as a number counted through all moved operands.
+    """Return, for every result, the source of each element: an element number, counted through all moved operands.
 
-    FILLED is the zero point. Raises OdcError for an operator that does more than move.
+    FILLED stands for the zero point. Raises OdcError for an operator that does more than move.
     """
     offset, moved = 1, moved_operands(node)
     operands: list[TensorInfo | None] = []
@@ -64,7 +64,7 @@ def element_maps(node: Node) -> list[Array]:
 
 
 def _numbered(info: TensorInfo) -> TensorInfo:
-    """Return ``info`` as a tensor of numbers that are computed at run time."""
+    """Return ``info`` as a tensor of element numbers that are not constant."""
     return replace(info, dtype="int32", quant=None, data=None, _array=None)
 
 
@@ -78,7 +78,7 @@ def result_copies(node: Node) -> list[list[StridedCopy]] | str:
         maps = element_maps(node)
     except OdcError as error:
         return error.message
-    except (ValueError, IndexError, TypeError) as error:  # the kernel cannot compute with numbers of elements
+    except (ValueError, IndexError, TypeError) as error:  # the kernel does not accept element numbers
         return f"the host kernel moves codes only: {error}"
     found = []
     for result, index in zip(node.results, maps, strict=True):
@@ -91,11 +91,11 @@ def result_copies(node: Node) -> list[list[StridedCopy]] | str:
     return found
 
 
-FILLED = -1  # in a map: no source element, the fill code
+FILLED = -1  # entry of a map without a source element, for the fill code
 
 
 def indices(copy: StridedCopy) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Source and target element of every move, in the order of the loops."""
+    """Return the source and target element of every move, in the order of the loops."""
     source, target = np.array([copy.start]), np.array([copy.to])
     for size, read, write in zip(copy.sizes, copy.reads, copy.writes, strict=True):
         steps = np.arange(size)
@@ -105,7 +105,7 @@ def indices(copy: StridedCopy) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 class _Blocks(NamedTuple):
-    """Copies of one shape: where each starts, and the (size, read, write) of the loops that all have."""
+    """Copies of one shape: their start positions in source and target, and their loops of (size, read, write)."""
 
     source: int
     starts: NDArray[np.int64]
@@ -116,15 +116,15 @@ class _Blocks(NamedTuple):
 def strided_copies(index: NDArray[Any], sources: Sequence[int], limit: int) -> list[StridedCopy] | None:
     """Return the copies that perform the moves of ``index``, or None if more than ``limit`` are needed.
 
-    ``index``: for every result element in order its source element, counted through all sources, or FILLED;
-    ``sources``: elements of each source.
+    ``index``: for every result element in order, its source element, counted through all sources, or FILLED.
+    ``sources``: number of elements of each source.
     """
     flat = np.asarray(index, np.int64).reshape(-1)
     owner = np.searchsorted(np.cumsum(sources), flat, side="right")
     owner[flat < 0] = FILLED
     first = np.concatenate([[0], np.flatnonzero((np.diff(flat) != 1) | (np.diff(owner) != 0)) + 1])
     found = _copies(flat, owner, first, sources, limit)
-    # Runs that happen to continue each other make irregular copies; cut where all others end, they may be regular.
+    # If some runs happen to continue others, copies become irregular. Runs of one common length may be regular.
     step = int(np.gcd.reduce(np.append(first, flat.size)))
     if found is None or len(found) > 1:
         regular = _copies(flat, owner, np.arange(0, flat.size, step), sources, limit)
@@ -136,7 +136,7 @@ def strided_copies(index: NDArray[Any], sources: Sequence[int], limit: int) -> l
 def _copies(
     flat: NDArray[np.int64], owner: NDArray[np.int64], first: NDArray[np.int64], sources: Sequence[int], limit: int
 ) -> list[StridedCopy] | None:
-    """Return copies from runs of neighbours that begin at ``first``; ``owner``: source of each element."""
+    """Return copies from contiguous runs that begin at ``first``; ``owner``: source of each element."""
     length, owners = np.diff(np.append(first, flat.size)), owner[first]
     bases = np.cumsum(sources) - sources
     todo: list[_Blocks] = []
@@ -170,7 +170,7 @@ def _copy_of(blocks: _Blocks) -> StridedCopy:
 
 
 def _with_another_loop(blocks: _Blocks) -> list[_Blocks]:
-    """Return the same moves with one more loop wherever blocks follow each other at equal distances."""
+    """Return the same moves with one more loop for blocks that follow each other at equal distances."""
     groups: dict[tuple[int, int, int], list[int]] = {}
     for start, count in _runs(blocks.starts, blocks.targets):
         read = write = 0
@@ -212,11 +212,11 @@ def _runs(starts: NDArray[np.int64], targets: NDArray[np.int64]) -> Iterator[tup
 
 @dataclass(frozen=True, slots=True)
 class Matrices:
-    """``images`` products of ``rows`` x ``depth`` by ``depth`` x ``columns``.
+    """``images`` products of ``rows`` x ``depth`` matrices by ``depth`` x ``columns`` matrices.
 
-    ``order``: the operands that are left and right. ``maps``: for each of these the source element of each element of
-    the dense matrices, ``[images, rows, depth]`` and ``[images, depth, columns]``; None for codes in this order.
-    ``moves``: the same as strided copies.
+    ``order``: indices of the left and the right operand. ``maps``: for either operand, the source element of each
+    element of the dense matrices ``[images, rows, depth]`` or ``[images, depth, columns]``; None if the codes have this
+    order already. ``moves``: the maps as strided copies.
     """
 
     images: int
@@ -229,7 +229,7 @@ class Matrices:
 
 
 def matrices(node: Node) -> Matrices | str:
-    """Return the products of a BATCH_MATMUL with static shapes, or the reason for too many moves."""
+    """Return the products of a BATCH_MATMUL with static shapes, or the reason why it takes too many moves."""
     flips = bool(option(node, "adjoint_lhs")), bool(option(node, "adjoint_rhs"))
     *batch, rows, columns = node.results[0].static_shape
     shapes = [node.operand(index).static_shape for index in (0, 1)]
@@ -257,9 +257,9 @@ def matrices(node: Node) -> Matrices | str:
 
 
 def _map(shape: tuple[int, ...], leading: tuple[int, ...], *, flip: bool) -> Array | None:
-    """Return the element numbers of ``shape`` with ``leading`` axes, or None if all are in order.
+    """Return the element numbers of ``shape``, broadcast to ``leading`` axes, or None if all are in order.
 
-    ``flip``: the last axes are swapped.
+    ``flip``: swap the last two axes.
     """
     if (not flip or 1 in shape[-2:]) and math.prod(leading) == math.prod(shape[:-2]):
         return None
@@ -272,9 +272,9 @@ def _map(shape: tuple[int, ...], leading: tuple[int, ...], *, flip: bool) -> Arr
 
 
 class Component(NamedTuple):
-    """Result pixels ``first, first + step, …`` (``results`` of them) of one axis.
+    """``results`` result pixels of one axis: ``first, first + step, …``.
 
-    ``taps``: of the transposed convolution's kernel, in the order of the window; ``before``, ``after``: padding.
+    ``taps``: taps of the transposed convolution's kernel, in the order of the window; ``before``, ``after``: padding.
     """
 
     first: int
@@ -305,18 +305,18 @@ def transposed_components(node: Node) -> tuple[list[Component], list[Component]]
 
 
 def _transposed_component(offset: int, size: int, kernel: int, stride: int, pad: int, output: int) -> Component:
-    """Kernel taps ``offset + stride * j``: the result ``stride * q + offset - pad`` is a sum over ``source[q - j]``."""
+    """The component whose taps ``offset + stride * j`` add ``source[q - j]`` to pixel ``stride * q + offset - pad``."""
     taps = tuple(reversed(range(offset, kernel, stride)))
     first = -((offset - pad) // stride)  # the least q whose result is not negative
     last = (output - 1 + pad - offset) // stride
     return Component(stride * first + offset - pad, last - first + 1, taps, len(taps) - 1 - first, last - (size - 1))
 
 
-_LARGEST_STEP = field_range("resize", "start_x")[1]  # so that the start of every tile fits as well
+_LARGEST_STEP = field_range("resize", "start_x")[1]  # limit, so that the start of every tile also fits
 
 
 def resize_lines(node: Node) -> Lines | str:
-    """Return the source positions of a resize operator, or the reason for positions that do not lie on lines."""
+    """Return the source positions of a resize operator, or the reason why they are not linear."""
     (_, *source, _), (_, *result, _) = node.operand(0).static_shape, node.results[0].static_shape
     size, output = (source[0], source[1]), (result[0], result[1])
     dtype, modes = node.operand(0).dtype, resize_modes(node)

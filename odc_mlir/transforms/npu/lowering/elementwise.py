@@ -29,7 +29,7 @@ from odc_mlir.transforms.npu.lowering.site import (
 )
 
 _HALF = 1 << 30  # multiplier of 1/2
-_SHIFTED_OUT = 17  # bits to the right that leave nothing of a 16-bit code
+_SHIFTED_OUT = 17  # right shift that leaves nothing of a 16-bit code
 
 
 class LowerMaximumMinimum(LowerToNpu):
@@ -83,8 +83,8 @@ class LowerAddSub(LowerToNpu):
 class LowerSquaredDifference(LowerToNpu):
     """SQUARED_DIFFERENCE, to a 16-bit difference times itself.
 
-    The largest difference of int16 codes may be 2^15, one more than a code holds: then the negative of its magnitude is
-    squared, which always fits.
+    A difference of int16 codes may reach 2^15, one more than a code holds. The negative of its magnitude, which always
+    fits, is squared in this case.
     """
 
     operators = ("SQUARED_DIFFERENCE",)
@@ -142,9 +142,9 @@ class LowerRelu(LowerToNpu):
 
 
 class LowerPrelu(LowerToNpu):
-    """PRELU, to positive values plus slopes times negative ones, each scaled alone.
+    """PRELU, to the sum of the positive values, and of slopes times the negative values, each scaled alone.
 
-    One of the two terms is always zero, so the addition is exact. One slope for all 16-bit codes may be a table.
+    One of the two terms is always zero, so the addition is exact. If there is only one slope, a table may do instead.
     """
 
     operators = ("PRELU",)
@@ -177,8 +177,8 @@ class LowerPrelu(LowerToNpu):
 class LowerConstantSelect(LowerToNpu):
     """SELECT and SELECT_V2 with a constant condition, to ``max(min(x, a), min(y, b))``.
 
-    Where the condition holds, ``a`` is the largest code and ``b`` the smallest, elsewhere the reverse: one side keeps
-    its codes, the other becomes the smallest code. The minimum of a constant side is itself a constant.
+    Where the condition holds, ``a`` is the largest code and ``b`` the smallest; elsewhere it is the reverse. One side
+    keeps its codes, the other becomes the smallest code. The minimum of a constant side is itself a constant.
     """
 
     benefit = Benefit.SCALE
@@ -193,7 +193,7 @@ class LowerConstantSelect(LowerToNpu):
 
 
 def _condition(site: Site) -> NDArray[np.bool_]:
-    """Return the condition; SELECT may have a vector that chooses rows, which becomes a column."""
+    """Return the condition. A vector that chooses rows in SELECT becomes a column."""
     condition, rank = site.info(0).array(), len(site.result.static_shape)
     chooses_rows = site.node.spec.name == "SELECT" and condition.ndim == 1
     return condition.reshape(-1, *(1,) * (rank - 1)) if chooses_rows else condition
@@ -235,10 +235,10 @@ def _change_scale(site: Site, activation: str, *, single: bool) -> None:
 def sum_params(
     node: Node, a: elementwise.Quant, b: elementwise.Quant, out: elementwise.Quant, act: tuple[int, int], dtype: str
 ) -> elementwise.AddParams:
-    """Return the integers of an ADD or SUB, the same as its host kernel uses.
+    """Return the integer parameters of an ADD or SUB that its host kernel also uses.
 
     If all scales are powers of two, 16-bit codes are only shifted: first to the left, which loses nothing, then to the
-    right by the excess and by the shift of the codes.
+    right by the same amount plus the shift of the codes.
     """
     if dtype == "int16" and node.options.get("pot_scale_int16", True):
         shifts = power_add_params(a[0], b[0], out[0], act)

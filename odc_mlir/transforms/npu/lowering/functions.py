@@ -1,7 +1,7 @@
-"""Patterns that lower functions of one operand's codes: tables, and for 16-bit codes steps that give the same results.
+"""Patterns that lower functions of one operand's codes: tables for 8-bit codes, equivalent steps for 16-bit codes.
 
-No table holds every 16-bit code. Logistic and hyperbolic tangent have an instruction, other functions an interpolated
-table of 513 entries or a sum of such tables, and piecewise linear functions are composed of changes of scale.
+No table holds every 16-bit code. Logistic and hyperbolic tangent have an instruction. Piecewise linear functions are
+composed of changes of scale, and other functions use an interpolated table of 513 entries or a sum of such tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from odc_mlir.transforms.partition.rules.islands import island_of
 from odc_mlir.transforms.partition.rules.table import works_by_table
 
 LOW, HIGH = code_range("int16")
-_LARGEST_SHIFTS = {"LOGISTIC": 0, "TANH": 1}  # of scales that are powers of two
+_LARGEST_SHIFTS = {"LOGISTIC": 0, "TANH": 1}  # limits of `sigmoid_params` for power-of-two scales
 _UNSHIFTED = npu.ScaleAttr.of(1 << 30, -14)  # after a shift to the left by 15
 _LEFT_SHIFT = 15
 
@@ -111,7 +111,7 @@ class LowerTableSum16(LowerByTable):
 class LowerByTable16(LowerByTable):
     """Any other function of 16-bit codes, to an interpolated table of 513 entries.
 
-    Refuses a function whose results such a table does not give.
+    Refuses a function if no such table gives exactly its results.
     """
 
     benefit = Benefit.GENERAL
@@ -132,7 +132,7 @@ class LowerWide(LowerToNpu):
 
 
 class LowerSigmoid16(LowerWide):
-    """LOGISTIC and TANH of 16-bit codes with scales for it, to ``npu.sigmoid``."""
+    """LOGISTIC and TANH of 16-bit codes, with scales that the instruction supports, to ``npu.sigmoid``."""
 
     operators = tuple(_LARGEST_SHIFTS)
 
@@ -174,7 +174,7 @@ class LowerNeg16(LowerWide):
 
 
 class LowerAbs16(LowerWide):
-    """ABS of 16-bit codes, to the maximum of codes and their negatives, both scaled: rounding keeps order."""
+    """ABS of 16-bit codes, to the maximum of scaled codes and scaled negatives: rounding is monotonic."""
 
     operators = ("ABS",)
 
@@ -201,7 +201,7 @@ def _interpolated(site: Site, at: SSAValue, table: NDArray[np.int16]) -> npu.Lut
 def _sum(
     site: Site, a: SSAValue, b: SSAValue, kind: npu.ElementwiseKind = npu.ElementwiseKind.ADD, zero: int = 0
 ) -> npu.ElementwiseOp:
-    """Return the sum, or difference, of codes of one scale."""
+    """Return the sum or difference of codes with the same scale."""
     return npu.ElementwiseOp(
         kind,
         a,
@@ -223,7 +223,7 @@ def _scaled(site: Site, scale: npu.ScaleAttr, clamp: tuple[int, int]) -> SSAValu
 
 
 def _negative(site: Site) -> npu.ElementwiseOp:
-    """Return the operand's codes times -1, scaled: negation before rounding."""
+    """Return the operand's codes times -1, scaled. Negation comes before rounding."""
     p = scale_params(pair_of(site.info(0)), pair_of(site.result), (LOW, HIGH), "int16", single=True)
     zeros, scale = (p.in_zero, 0, p.out_zero), (p.multiplier, p.exponent)
     return site.negated(site.operand(0), site.result_type, zeros, scale, (LOW, HIGH))

@@ -29,7 +29,7 @@ _PLAIN = QuantParams((1.0,), (0,))
 
 
 class LowerReshape(LowerToNpu):
-    """RESHAPE, SQUEEZE, EXPAND_DIMS, and TRANSPOSE that moves nothing, to ``npu.reshape``."""
+    """RESHAPE, SQUEEZE, EXPAND_DIMS, and a TRANSPOSE that moves nothing, to ``npu.reshape``."""
 
     operators = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE")
 
@@ -41,7 +41,7 @@ class LowerReshape(LowerToNpu):
 
 
 class LowerConcatenation(LowerToNpu):
-    """CONCATENATION, to a move of its operands; the ones with other scales than the result go through a table."""
+    """CONCATENATION, to a move of its operands; a table requantises operands with other scales than the result."""
 
     operators = ("CONCATENATION",)
 
@@ -118,7 +118,7 @@ def _move(site: Site, values: Sequence[SSAValue]) -> None:
 
 
 def _with_quantisation(site: Site, index: int) -> SSAValue:
-    """Return operand ``index`` with scale and zero point of the result."""
+    """Return operand ``index``, requantised to the scale and zero point of the result."""
     info = site.info(index)
     if quant_of(info).agrees(site.result.quant):
         return site.constant_or_operand(index)

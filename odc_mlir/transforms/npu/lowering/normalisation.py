@@ -17,11 +17,11 @@ from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, ele
 from odc_mlir.transforms.partition.rules.operator_checks import sides
 
 _ALL = normalization.LOW, normalization.HIGH
-_FEW = 8  # rows that are reduced faster than the array, which takes as long for 32, multiplies them
+_FEW = 8  # up to so many rows, a reduction is faster than the array, which takes as long as for 32 rows
 
 
 class LowerRmsNorm(LowerToNpu):
-    """RMS_NORM, to products with two numbers for each row: one by its largest element, one by its mean square."""
+    """RMS_NORM, to products with two factors per row: one from its largest element, one from its mean square."""
 
     operators = ("RMS_NORM",)
 
@@ -31,7 +31,7 @@ class LowerRmsNorm(LowerToNpu):
         p = integer_rms_norm(site.node, site.info(1).array(), count)
         source = site.reshape(site.operand(0), (1, 1, rows, count))
         wide, one_each = _codes(1, 1, rows, count), _codes(1, 1, rows, 1)
-        above = _codes(1, 1, rows, 1, zero=normalization.LOW)  # of squares
+        above = _codes(1, 1, rows, 1, zero=normalization.LOW)  # type of squares
 
         def scaled(x: SSAValue, factor: int) -> SSAValue:
             scale = npu.ScaleAttr.of((1 << 30) * (1 if factor > 0 else -1), abs(factor).bit_length())
@@ -81,7 +81,7 @@ class LowerRmsNorm(LowerToNpu):
 
 
 def _codes(*shape: int, zero: int = 0) -> Attribute:
-    """Return the type of 16-bit codes between steps, whose scales are known to the steps only."""
+    """Return the type of 16-bit codes between two steps; only the steps know the scale of these codes."""
     return tensor_type("int16", shape, QuantParams((1.0,), (zero,)))
 
 
@@ -94,7 +94,7 @@ def _image(site: Site, values: SSAValue) -> SSAValue:
 
 
 def _mean(site: Site, squares: SSAValue, factor: normalization.Factor) -> SSAValue:
-    """Return the scaled sums of rows: one by one where they are few, else every code times a weight of one."""
+    """Return the scaled sums of rows: a reduction if there are few rows, else a product with weights of one."""
     _, _, rows, count = npu.shape_of(squares)
     kind = _codes(1, 1, rows, 1, zero=normalization.LOW)
     if rows <= _FEW:

@@ -1,7 +1,7 @@
 """Patterns that lower transposed convolutions by polyphase decomposition.
 
-Each component of rows and columns of the result is a convolution with the taps that meet there. A move interleaves the
-components.
+Each component of rows and columns of the result is a convolution with the taps that contribute to it. A move
+interleaves the components.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LowerTransposeConv(LowerToNpu):
 
 
 class _Channels(NamedTuple):
-    """Result channels with their weights ``[channel, ky, kx, input channel]`` and the zero point of these."""
+    """Result channels with their weights ``[channel, ky, kx, input channel]`` and the weights' zero point."""
 
     numbers: list[int]
     weights: NDArray[Any]
@@ -74,7 +74,7 @@ class _Channels(NamedTuple):
 
 
 def _interleave(site: Site, source: SSAValue, groups: Sequence[_Channels]) -> None:
-    """Replace the operator by convolutions of ``source`` per group of channels and component, and a move."""
+    """Replace the operator by one convolution of ``source`` per group of channels and component, and a move."""
     components = transposed_components(site.node)
     assert not isinstance(components, str), "the placement rules require components"
     batch, height, width, channels = site.result.static_shape

@@ -1,4 +1,4 @@
-"""Patterns that lower convolutions, matrix products and row sums to ``npu.conv``, and what all such patterns share."""
+"""Patterns that lower convolutions, matrix products and channel-wise MUL, and functions that such patterns share."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class LowerGroupedConv2D(LowerToNpu):
 
 
 class LowerDepthwiseConv2D(LowerToNpu):
-    """DEPTHWISE_CONV_2D, to a depthwise convolution; on one input channel to an ordinary one, weights transposed."""
+    """DEPTHWISE_CONV_2D, to a depthwise convolution; on one input channel, to a convolution with transposed weights."""
 
     operators = ("DEPTHWISE_CONV_2D",)
 
@@ -173,7 +173,7 @@ def dynamic_operands(node: Node) -> list[int]:
 
 
 def per_channel(values: NDArray[Any], count: int) -> npu.ChannelsAttr:
-    """Return ``count`` integers; a single one is repeated."""
+    """Return ``values`` as ``count`` integers; a single value is repeated."""
     return npu.ChannelsAttr(Blob(np.broadcast_to(values.reshape(-1), (count,)).astype("<i4").tobytes()))
 
 
@@ -196,9 +196,9 @@ def window_of(node: Node, kernel: Pair) -> dict[str, tuple[int, ...]]:
 
 
 def requantisation(site: Site, zero: int, *, operands: tuple[int, int] = (0, 2)) -> dict[str, Any]:
-    """Return the integers of a product: zero points, clamp, bias and multipliers per channel.
+    """Return the integer parameters of a product: zero points, clamp, bias and multipliers per channel.
 
-    ``zero``: zero point of the weights as stored; ``operands``: input and bias among the operator's operands.
+    ``zero``: zero point of the weights as stored; ``operands``: operand indices of input and bias.
     """
     source, filters, result = site.info(operands[0]), site.info(1), site.result
     channels = result.static_shape[-1]
@@ -232,7 +232,7 @@ def weight_zero(node: Node) -> int:
 
 
 def weight_codes(node: Node) -> tuple[NDArray[Any], int]:
-    """Return codes of the constant weights with one zero point, and that; codes move where zero points differ."""
+    """Return codes of the constant weights with a common zero point, and this zero point; shift codes if necessary."""
     filters, zero = node.operand(1), weight_zero(node)
     if len(set(quant_of(filters).zero_points)) == 1:
         return filters.array(), zero
@@ -240,9 +240,9 @@ def weight_codes(node: Node) -> tuple[NDArray[Any], int]:
 
 
 def stored_weights(site: Site) -> BlobAttr:
-    """Return the bytes of :func:`weight_codes`; the constant's own bytes if they are equal.
+    """Return the bytes of :func:`weight_codes`; share the constant's bytes if they are equal.
 
-    Codes of 4 bits take a byte each; the weight coder removes the rest.
+    Codes of 4 bits take a byte each; the weight coder removes the unused bits.
     """
     filters = site.info(1)
     same = len(set(quant_of(filters).zero_points)) == 1 and filters.dtype in CODE_TYPES
@@ -315,7 +315,7 @@ def _matrices(node: Node) -> Matrices:
 
 
 def _matrix(site: Site, found: Matrices, index: int, shape: tuple[int, int, int, int]) -> SSAValue:
-    """Return the left or right matrices, by ``index``, dense, of ``shape``: a view, a copy, or another constant."""
+    """Return the left (``index`` 0) or right matrices, dense, of ``shape``: a view, a move or a new constant."""
     operand, order = found.order[index], found.maps[index]
     value, info = site.operand(operand), site.info(operand)
     kind = with_shape(tensor_of(value), shape)

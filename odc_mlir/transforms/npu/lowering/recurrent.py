@@ -1,4 +1,4 @@
-"""The pattern that lowers LSTM cells on codes, with the integers of the host kernel."""
+"""The pattern that lowers LSTM cells on codes, with the integer parameters of the host kernel."""
 
 from __future__ import annotations
 

@@ -30,12 +30,12 @@ ONE = npu.ScaleAttr.of(*UNIT)
 
 
 class Benefit(IntEnum):
-    """Rank of a pattern among those that match an operator: the first is applied."""
+    """Rank of a pattern: among those that match an operator, the one with the highest rank is applied."""
 
-    GENERAL = 0  # a whole class of operators, where nothing better is known
+    GENERAL = 0  # a whole class of operators, if nothing better is known
     OWN = 1  # the lowering of an operator
     SPECIAL = 2  # an operator with certain operands, for which its own lowering is wrong or slower
-    TABLE = 3  # a table of 256 codes: one instruction, the fastest that takes no constants into account
+    TABLE = 3  # a table of 256 codes: one instruction, faster than any other that does not depend on constants
     SCALE = 4  # a function of codes that is faster, or takes fewer bytes, than its table
     ISLAND = 5  # several operators at once
 
@@ -43,14 +43,14 @@ class Benefit(IntEnum):
 class LowerToNpu(LoweringPattern[CircleOp]):
     """A pattern that replaces a ``circle`` operator by ``npu`` operations, and erases constants that it leaves unused.
 
-    The placement rules guarantee that some pattern matches every operator of a segment. Patterns of one benefit for
-    one operator are defined in one module, the special ones first.
+    The placement rules guarantee that some pattern matches every operator of a segment. Patterns of the same benefit
+    for one operator are defined in one module, special patterns first.
     """
 
     benefit: ClassVar[Benefit] = Benefit.OWN
 
     def matches(self, op: CircleOp, /) -> bool:
-        return not is_inside(op) and self.applies(node_of(op))  # what is inside an island goes with its last operator
+        return not is_inside(op) and self.applies(node_of(op))  # an island is lowered with its last operator
 
     def lower(self, op: CircleOp, rewriter: PatternRewriter, /) -> None:
         constants = dict.fromkeys(operand.owner for operand in op.operands)
@@ -88,7 +88,7 @@ class Site:
         return self.op.operands[index]
 
     def constant_or_operand(self, index: int) -> SSAValue:
-        """Operand ``index``, a constant one as an npu constant."""
+        """Return operand ``index``; a constant operand becomes an npu constant."""
         value = self.operand(index)
         return self.emit(npu.ConstantOp(self.blob(index), value.type)) if self.info(index).is_const else value
 
@@ -133,13 +133,13 @@ class Site:
     def negated(
         self, source: SSAValue, kind: Attribute, zeros: tuple[int, int, int], scale: Pair, clamp: Pair
     ) -> npu.ElementwiseOp:
-        """Return the codes of ``source`` times -1, scaled: negation before rounding."""
+        """Return the codes of ``source`` times -1, scaled. Negation comes before rounding."""
         ones = with_shape(tensor_of(source), (1,) * len(npu.shape_of(source)))
         minus_one = self.emit(npu.ConstantOp(blob_of(np.array([-1], "<i2")), ones))
         return product(source, minus_one, kind, zeros, scale, clamp)
 
     def clamp(self, activation: str | None = None) -> tuple[int, int]:
-        """The codes that the fused activation, or the given one, allows for the result."""
+        """Return the range of result codes that ``activation``, or else the fused activation, allows."""
         fused = activation or self.node.options.get("fused_activation_function", "none")
         quant = quant_of(self.result)
         return activation_range(fused, self.result.info.storage, quant.scale, quant.zero_point)
@@ -148,7 +148,7 @@ class Site:
 def product(
     a: SSAValue, b: SSAValue, kind: Attribute, zeros: tuple[int, int, int], scale: Pair, clamp: Pair
 ) -> npu.ElementwiseOp:
-    """Return the product of codes, of type ``kind``; ``zeros`` of both and of the result, ``scale`` of the product."""
+    """Return a product of codes with type ``kind``; ``zeros``: of ``a``, ``b``, result; ``scale``: of the product."""
     factor = npu.ScaleAttr.of(*scale)
     return npu.ElementwiseOp(npu.ElementwiseKind.MUL, a, b, kind, zeros=zeros, out_scale=factor, clamp=clamp)
 
@@ -156,7 +156,7 @@ def product(
 def exact_sum(
     kind: npu.ElementwiseKind, a: SSAValue, b: SSAValue, result_type: Attribute, zero: int, clamp: Pair
 ) -> npu.ElementwiseOp:
-    """Return the sum or difference of codes of one scale and zero point."""
+    """Return the sum or difference of codes with the same scale and zero point."""
     scales = dict.fromkeys(("a_scale", "b_scale", "out_scale"), ONE)
     return npu.ElementwiseOp(kind, a, b, result_type, zeros=(zero, zero, zero), clamp=clamp, **scales)
 

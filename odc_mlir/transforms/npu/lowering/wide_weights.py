@@ -1,15 +1,15 @@
-"""Patterns that lower products whose weights have nine bits without their zero points.
+"""Patterns that lower products whose weights take nine bits after subtraction of their zero points.
 
 The array subtracts one zero point from all weights of an instruction, but weights quantised by channel may have zero
-points too far apart for that. There are two remedies:
+points that are too far apart for a common one. There are two remedies:
 
-- Channel groups: result channels are divided into groups with one zero point each. Each group is a convolution, and
-  moves restore the order of the channels. Depthwise, the group's input channels are copied first.
+- Channel groups: result channels are divided into groups with one zero point each. Each group is a convolution, and a
+  move restores the order of the channels. For a depthwise convolution, the group's input channels are copied first.
 - Weight parts: every weight is the sum of two or three codes, ``sum(x * w) = sum(x * first) + sum(x * second)``. The
-  product has twice (three times) the taps, and its input holds everything twice: channels one after the other, or, for
-  depthwise convolutions, which do not add channels up, each row twice.
+  convolution has two or three times the taps, and its input is repeated as often: all channels one after the other, or
+  each row, for depthwise convolutions, which do not add channels up.
 
-Weight parts are chosen if channels cannot be divided, or only into many groups.
+Weight parts are chosen if the channels cannot be divided into few groups.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from odc_mlir.transforms.partition.rules import operator_checks
 class LowerConv2DInParts(LowerToNpu):
     """CONV_2D with weight parts, to a convolution over an input with repeated channels.
 
-    So is DEPTHWISE_CONV_2D on a single channel, which is an ordinary convolution.
+    Also lowers DEPTHWISE_CONV_2D on a single channel, which is an ordinary convolution.
     """
 
     benefit = Benefit.SPECIAL
@@ -145,7 +145,7 @@ def needs_channel_groups(node: Node) -> bool:
 
 
 def takes_parts(node: Node) -> bool:
-    """Return whether weight parts are better than channel groups: channels cannot be divided, or into many groups."""
+    """Return whether weight parts are better than channel groups: the channels cannot be divided into few groups."""
     if not needs_channel_groups(node) or not operator_checks.sums_of_codes(node):
         return False
     if not operator_checks.divides_by_channels(node):
@@ -177,7 +177,7 @@ def repeated_channels(site: Site, source: SSAValue, count: int) -> SSAValue:
 
 
 def repeated_weights(parts: operator_checks.WeightParts) -> NDArray[Any]:
-    """Return weights ``[O, ..., C]`` and after them, for the same channels again, the other codes."""
+    """Return weights ``[O, ..., parts * C]``: the first codes, then the other codes for the repeated channels."""
     shape = parts.first.shape
     others = [np.broadcast_to(codes.reshape(-1, *[1] * (len(shape) - 1)), shape) for codes in parts.others]
     return np.concatenate([parts.first, *others], axis=-1)
@@ -206,7 +206,7 @@ def _repeated(site: Site, source: SSAValue, shape: tuple[int, ...], run: int, co
 
 
 def _repeated_taps(parts: operator_checks.WeightParts) -> NDArray[Any]:
-    """Return depthwise weights ``[1, kh, kw, O]`` as ``[parts * kh, kw, O]``, other codes below each row of taps."""
+    """Return depthwise weights ``[parts * kh, kw, O]``; the other codes follow each row of first codes."""
     first = parts.first[0]
     rows = np.stack([first, *(np.broadcast_to(codes, first.shape) for codes in parts.others)], axis=1)
     return rows.reshape(-1, *first.shape[1:])

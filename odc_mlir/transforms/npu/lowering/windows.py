@@ -48,7 +48,7 @@ class LowerReduceMax(LowerToNpu):
 
 
 class LowerReduceMin(LowerToNpu):
-    """REDUCE_MIN, to the largest of reversed codes, reversed again."""
+    """REDUCE_MIN, to the maximum of reversed codes, which is reversed again."""
 
     operators = ("REDUCE_MIN",)
 
@@ -59,7 +59,7 @@ class LowerReduceMin(LowerToNpu):
 
 
 class LowerRowSum(LowerToNpu):
-    """MEAN and SUM along rows, to a 1x1 convolution: every code times a weight of one."""
+    """MEAN and SUM along rows, to a 1x1 convolution with weights of one."""
 
     operators = ("MEAN", "SUM")
 
@@ -153,14 +153,14 @@ def _reduced(node: Node) -> ReductionShape:
 
 
 def _largest(site: Site, source: SSAValue) -> npu.ReduceOp:
-    """Return the reduction of images ``[N, H, W, C]`` to ``[N, 1, 1, C]`` by their largest codes."""
+    """Return the reduction of images ``[N, H, W, C]`` to their largest codes ``[N, 1, 1, C]``."""
     images, _, _, channels = npu.shape_of(source)
     result = site.result_of_shape(images, 1, 1, channels)
     return npu.ReduceOp(npu.ReduceKind.MAX, source, result, clamp=site.clamp("none"))
 
 
 def _sum_scale(site: Site, run: ReductionShape) -> tuple[int, int]:
-    """Return multiplier and exponent of the sum of a MEAN or SUM."""
+    """Return the multiplier and exponent that scale the sum in a MEAN or SUM."""
     in_scale, out_scale = pair_of(site.info(0))[0], pair_of(site.result)[0]
     if site.node.spec.name == "MEAN":
         return mean_params(in_scale, out_scale, run.height * run.width)
@@ -188,8 +188,8 @@ def _in_order(site: Site, run: ReductionShape) -> SSAValue:
 class LowerArgMax(LowerToNpu):
     """ARG_MAX and ARG_MIN, to ``npu.arg_max`` along the last axis.
 
-    Another axis is moved there first, and for ARG_MIN codes are reversed. An image stays one, so that some of its rows
-    can be searched at a time.
+    Any other axis is first moved to the last place; for ARG_MIN, codes are reversed. An image keeps its shape, so that
+    it can be searched a few rows at a time.
     """
 
     operators = ("ARG_MAX", "ARG_MIN")
@@ -208,10 +208,10 @@ class LowerArgMax(LowerToNpu):
 
 
 def reversed_codes(site: Site, source: SSAValue) -> SSAValue:
-    """Reverse the order of codes: ``-1 - code`` if they are signed, else ``255 - code``."""
+    """Reverse the order of codes: ``-1 - code`` for signed codes, else ``255 - code``."""
     info = info_of(source)
     low, high = code_range(info.dtype)
-    quant = quant_of(info)  # of reals that change their sign
+    quant = quant_of(info)  # quantisation of reals that change their sign
     kind = tensor_type(info.dtype, info.shape, QuantParams(quant.scales, (low + high - quant.zero_point,)))
     if site.info(0).info.numpy.itemsize == 1:
         codes = codes_by_bits(site.info(0).info.numpy)
