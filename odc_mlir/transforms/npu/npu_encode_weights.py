@@ -10,10 +10,9 @@ After, if one of ``codings`` is shorter than the bytes themselves::
     %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 2710xi8>
     npu.isa.wload source %w coded_bytes 2710 coding "huffman" target %slot bytes 4096
 
-Every buffer is encoded once, in its own shortest form, even if several instructions read it. Buffers are left unchanged
-if they are encoded already, or if any instruction other than a raw ``wload`` of the whole buffer reads them. Option
-``codings`` limits the candidates, for ablations: ``npu-encode-weights{codings=raw}`` changes nothing. Rejects unknown
-codings.
+Every buffer is encoded once, in its own shortest form, even if several instructions read it. A buffer stays unchanged
+if it is encoded already, or if any instruction other than a raw ``wload`` of the whole buffer reads it. ``codings``
+limits the candidates, for ablations: ``{codings=raw}`` changes nothing. Rejects unknown codings.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class NpuSwapAxesPass(PatternPass):
 
 
 class SwapAxes(RewritePattern):
-    """Turn a window operation on images one pixel wide into the same operation on images one pixel high."""
+    """One window operation on images one pixel wide becomes the same operation on images one pixel high."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.ConvOp | npu.PoolOp, rewriter: PatternRewriter) -> None:

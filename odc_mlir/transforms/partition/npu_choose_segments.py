@@ -1,20 +1,20 @@
 """``npu-choose-segments``: choose the placement with the shortest modelled time.
 
-Before: every operator is marked with whether the target supports it (``npu-mark-supported``)::
+Before: every operator that the target supports is placed on the NPU (``npu-mark-supported``)::
 
     %1 = circle.relu %0 {odc.placed = "npu"} : …
 
 After: operators that would take longer on the NPU, transfers included, are on the host with the reason. The module
-records the chosen plan and the other ones with their estimated times, in nanoseconds::
+records the chosen plan and the other plans with their estimated times in nanoseconds::
 
     builtin.module attributes {odc.partition = {chosen = {name = "search", estimate_ns = 51200 : i64, …}, …}} {
       %1 = circle.relu %0 {odc.placed = "host", odc.reason = "cost: on the NPU an inference would take 0.003 ms longer"}
 
 Operators whose layers do not fit the local memories with any tiling go to the host, too. Groups stay together, and
 operators with ``odc.place = "npu"`` stay on the NPU. The preference ``memory`` of the target selects the plan with the
-fewest bytes among the nearly fastest ones; ``compile-time`` compares only two plans, everything on the NPU and nothing.
-The options of this pass become part of ``odc.target``, because the compiler runs it again if a segment does not
-compile.
+fewest bytes among the nearly fastest ones; ``compile-time`` compares two plans only, all supported operators on the NPU
+and none. The options of this pass become part of ``odc.target``, because the compiler runs the pass again if a segment
+does not compile.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class NpuChooseSegmentsPass(ModulePass):
     def problem(
         self, ctx: Context, module: ModuleOp, found: Sequence[CircleOp], choice: TargetChoice
     ) -> PlacementProblem:
-        """Return the graph with its costs; operators that cannot be lowered go to the host."""
+        """Return the graph with its costs; place operators that cannot be lowered on the host."""
         target = targets.load(choice.target)
         memory: MemoryMode = "flash" if choice.memory == "flash" else "sram"
         works = npu_works(ctx, module, target, memory)
@@ -119,7 +119,7 @@ def problem_of(
     segment_cycles: Callable[[Sequence[OperatorCost]], float],
     place: str = "the NPU",
 ) -> PlacementProblem:
-    """Describe the operators of ``module`` with their costs on an accelerator; None: it cannot run the operator."""
+    """Describe the operators of ``module``. ``works``: costs on an accelerator; None if it cannot run the operator."""
     tensors = _Tensors()
     items = [_item(op, work, tensors, host) for op, work in zip(found, works, strict=True)]
     last = placement.main_function(module).body.block.last_op
@@ -145,7 +145,7 @@ def apply_choice(module: ModuleOp, found: Sequence[CircleOp], result: PlacementC
 
 
 class _Tensors:
-    """Numbers and bytes of the values that are computed at run time."""
+    """Numbers and sizes in bytes of the values that are computed at run time."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -179,7 +179,7 @@ def _item(op: CircleOp, work: OperatorCost | None, tensors: _Tensors, host: Host
 
 
 def _units(found: Sequence[CircleOp]) -> list[tuple[int, ...]]:
-    """Return the groups, and every other operator alone, in program order."""
+    """Return the units of placement in program order: groups, and every other operator alone."""
     units: dict[object, list[int]] = {}
     for index, op in enumerate(found):
         group = op.attributes.get(placement.GROUP)

@@ -5,9 +5,9 @@ Before::
     %1 = circle.pad(%0, %p) attributes {odc.placed = "npu"} : …
     %2 = circle.conv_2d(%1, %w, %b) attributes {odc.placed = "npu"} : …
 
-After: both have ``odc.group = 0``. Groups are matches of the patterns in
-:mod:`odc_mlir.transforms.partition.plans.plans`, longest first, and islands. Operators that the NPU does not support
-are in no group. If one operator of an island is on the host, all are.
+After: both have ``odc.group = 0``. Groups are islands, and matches of the patterns in
+:mod:`odc_mlir.transforms.partition.plans.plans`, longest patterns first. Operators that the NPU does not support are in
+no group. If one operator of an island is on the host, all of its operators are.
 """
 
 from __future__ import annotations

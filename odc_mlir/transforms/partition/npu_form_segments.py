@@ -92,8 +92,8 @@ class NpuFormSegmentsPass(ModulePass):
 class _KnownResults:
     """Operators with known results (``odc.known``), placed beside their users.
 
-    Such an operator goes into a segment, where it costs nothing, if the segment has the tensors whose shapes it reads;
-    otherwise the host computes it. The first place gets the operator itself, others get copies.
+    If the segment of a user has the tensors whose shapes such an operator reads, the operator goes into the segment,
+    where it costs nothing. Otherwise the host computes it. The first place gets the operator itself, others get copies.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class _KnownResults:
         return order
 
     def of_segment(self, group: Sequence[CircleOp]) -> tuple[list[CircleOp], list[CircleOp]]:
-        """Return the operators that the host computes for ``group``, and ``group`` with those of the segment."""
+        """Return the known operators that the host computes for ``group``, and ``group`` with those that go into it."""
         results = {value for op in group for value in op.results}
         inside = results.union(value for op in group for value in op.operands)
         own: dict[CircleOp, CircleOp] = {}
@@ -129,7 +129,7 @@ class _KnownResults:
     def _give(
         self, op: Operation, index: int, value: SSAValue, made: dict[CircleOp, CircleOp], order: list[CircleOp]
     ) -> None:
-        """Use a copy from ``made`` as operand ``index`` of ``op`` if it is known; add new copies to ``order``."""
+        """Let operand ``index`` of ``op``, if known, come from a copy in ``made``; add new copies to ``order``."""
         owner = value.owner
         if not isinstance(owner, CircleOp) or not is_known(owner):
             return

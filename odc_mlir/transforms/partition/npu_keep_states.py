@@ -11,10 +11,10 @@ After::
     }
 
 Each pair of numbers is an operand and the result that replaces it in the next run. If a result has other users, the
-segment returns it twice: once for them, once as the state. Variables of recurrent operators, for which the segment
-returns the argument, are states, too. States are passed in and out as before in three cases: the model has several
-segments, which take turns with the SRAM; an operator outside of the segment reads or computes a state; or states need
-more than half of the SRAM.
+segment returns it twice: once for the other users, once as the state. Variables of recurrent operators, for which the
+segment returns the argument, are also states. States are passed in and out as before in three cases: the model has
+several segments, which take turns with the SRAM; an operator outside of the segment reads or computes a state; or
+states need more than half of the SRAM.
 """
 
 from __future__ import annotations

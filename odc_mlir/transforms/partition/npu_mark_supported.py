@@ -10,8 +10,8 @@ After::
 
 The rules are in :mod:`odc_mlir.transforms.partition.rules.table`. Operators that the user places on the host
 (``odc.place = "host"``) stay there. Only the main function is divided into segments; operators in functions called by
-control flow stay on the host. Element-wise float or boolean operators between 8-bit codes are supported together, as
-an island that gets its own DEQUANTIZE.
+control flow stay on the host. A group of element-wise float or boolean operators between 8-bit codes is supported as a
+whole, as an island that gets its own DEQUANTIZE.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class NpuMarkSupportedPass(PatternPass):
         if choice is None:
             raise CompileError("no target is chosen", hint="run odc-set-target first")
         target = targets.load(choice.target)
-        # Without the host, stripes are computed, or an error is raised.
+        # Without ``allow_host``, a later pass cuts stripes or raises an error.
         limit = choice.sram_limit if choice.allow_host else None
         limits = PlacementLimits(target, limit or target.sram.capacity_bytes, choice.numerics)
         candidates = list(placement.operators(placement.main_function(op)))

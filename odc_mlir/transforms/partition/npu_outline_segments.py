@@ -16,10 +16,10 @@ After::
     }
     %2 = circle.floor(%1) …
 
-A segment's results are the values used outside, and the contents of variables that its operators write, for which it
-yields the argument (see :mod:`odc_mlir.dialects.odc`). Constants move in with their users; a constant with other users
-is copied (the bytes are shared). The host runs two kinds of views, which cost nothing there either: views of a value
-that leaves the segment in more than one shape, and of a value that only passes through.
+A segment's results are the values used outside, and the contents of variables that its operators write. For such a
+variable, it yields the argument (see :mod:`odc_mlir.dialects.odc`). Constants move in with their users; a constant with
+other users is copied (the bytes are shared). The host runs two kinds of views, which cost nothing on the host either:
+views of a value that leaves the segment in more than one shape, and of a value that only passes through.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _used_outside(value: SSAValue, group: set[Operation]) -> bool:
 
 
 def _without_outer_views(members: list[CircleOp]) -> list[CircleOp]:
-    """Return ``members`` without the views that the host should run; these stay behind as host operators.
+    """Return ``members`` without the views that the host should run; these views become host operators.
 
     Users outside of the segment get copies of views after the group; a view without other users is removed.
     """
@@ -115,7 +115,7 @@ def _without_outer_views(members: list[CircleOp]) -> list[CircleOp]:
 
 
 def _view_behind(last: Operation, root: SSAValue, value: OpResult, group: set[Operation]) -> None:
-    """Give outside users of ``value`` copies of the views that lead from ``root`` to it, placed after ``last``."""
+    """Give outside users of ``value`` copies of the views between ``root`` and ``value``, placed after ``last``."""
     chain: list[Operation] = []
     seen: SSAValue = value
     while seen is not root:
@@ -183,7 +183,7 @@ def _is_written(variable: SSAValue, group: set[Operation]) -> bool:
 
 
 def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs: Sequence[SSAValue]) -> None:
-    """Move ``members`` into ``block``, which yields ``outputs``; constants that only they read move, too."""
+    """Move ``members``, and constants that only they read, into ``block``, which yields ``outputs``."""
     inside: dict[SSAValue, SSAValue] = {}
     for argument, value in zip(block.args, inputs, strict=True):
         argument.name_hint, argument.location = value.name_hint, _location_of([value])

@@ -10,8 +10,8 @@ After ``odc-apply-annotations{host=conv npu=RELU}``::
     %1 = circle.conv_2d … {odc.place = "host"} loc("conv")
     %2 = circle.relu %1 … {odc.place = "npu"} loc("act")
 
-``npu-mark-supported`` and ``npu-choose-segments`` follow these attributes. An operator marked ``host`` stays there; one
-marked ``npu`` runs on the NPU whatever it costs, if the NPU supports it. A model may have the attributes already.
+``npu-mark-supported`` and ``npu-choose-segments`` follow these attributes. An operator marked ``host`` stays on the
+host. An operator marked ``npu`` runs on the NPU at any cost if the NPU supports it. A model may have the attributes.
 Later sources take precedence: the attribute, then the partition file (backends ``host`` or ``cpu``, and ``npu`` or the
 target's name), then ``host``, then ``npu``; within each, a name takes precedence over an opcode.
 

@@ -10,11 +10,11 @@ After: the first dimension is 1, and the declared types are kept as attributes::
     func.func @main(%x: tensor<1x8xi8>) -> tensor<1x4xi8> attributes {odc.declared_inputs = [tensor<?x8xi8>]} {
       %0 = circle.fully_connected(%x, %w) attributes {odc.declared = [tensor<?x4xi8>]} : … -> tensor<1x4xi8>
 
-An operator that computes shapes may now have a known result, which it keeps as ``odc.known``. For the target this is a
-constant, but not for the model.
+An operator that computes shapes may now have a known result, which it keeps as ``odc.known``. This result is a constant
+for the target, but not for the model.
 
 ``restore_batch`` restores the declared types when the model is written, so that the package's model accepts any batch
-size: segments run the batch size that they were compiled for, host kernels all others.
+size: segments run the batch size that they were compiled for, and host kernels run all others.
 
 Only the first dimension of inputs is fixed. Operators with other unknown dimensions stay on the host.
 """
@@ -51,7 +51,7 @@ class OdcFixBatchPass(ModulePass):
     name = "odc-fix-batch"
 
     batch: int = 1
-    """Samples that segments process per run; 1 is what files store beside an open dimension."""
+    """Samples that segments process per run; files store 1 beside an open dimension."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.batch < 1:

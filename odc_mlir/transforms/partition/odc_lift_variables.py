@@ -99,9 +99,9 @@ def _variables(function: FuncOp) -> list[_Variable]:
 
 
 def _lift(module: ModuleOp, main: FuncOp, variable: _Variable) -> bytes | None:
-    """Replace ``variable`` by an argument, and return its last value from the function; return its initial bytes.
+    """Replace ``variable`` by an argument and an additional result, its last value; return its initial bytes.
 
-    Return None, without a change, if that is not possible.
+    If that is not possible, change nothing and return None.
     """
     reads = [op for op in variable.uses if _is(op, _READ)]
     writes = [op for op in variable.uses if _is(op, _ASSIGN) and op.operands[0].owner in variable.handles]
@@ -137,9 +137,9 @@ def _lift(module: ModuleOp, main: FuncOp, variable: _Variable) -> bytes | None:
 
 
 def _initial(module: ModuleOp, main: FuncOp, variable: _Variable) -> tuple[Operation, ConstOp] | None:
-    """Return the assignment of a constant by a function that is called once and first, and the constant.
+    """Return the assignment of a constant in a function that is called once, before all uses, and the constant.
 
-    None if there is no such function, or if another function uses the variable, too.
+    Return None if there is no such function, or if another function also uses the variable.
     """
     found: list[tuple[Operation, ConstOp]] = []
     once = {_called(op) for op in main.body.block.ops if _is(op, _ONCE)}
@@ -164,7 +164,7 @@ def _called(op: Operation) -> str:
 
 
 def _drop_if_idle(module: ModuleOp, once: Operation) -> None:
-    """Erase a call of a function without effects, and the function if nothing else refers to it."""
+    """Erase a call if its function has no effects, and also the function if nothing else refers to it."""
     name = _called(once)
     callee = next(item for item in functions(module) if item.sym_name.data == name)
     if any(isinstance(op, CircleOp) for op in callee.walk()):

@@ -37,7 +37,7 @@ class OdcSetTargetPass(ModulePass):
     """Limit on SRAM for activations and prefetched constants, in bytes; default: the capacity."""
 
     allow_host: bool = False
-    """Move operators that do not fit in the SRAM limit to the host; default: an error."""
+    """Move operators that do not fit in the SRAM limit to the host; by default, they are an error."""
 
     numerics: str = "fixed"
     """Requantisation of fully connected layers: fixed (multipliers, as TFLite up to 2.19) or litert (host only)."""

@@ -1,9 +1,9 @@
 """``odc-verify-boundaries``: check that tensors have the same meaning on both sides of a segment boundary.
 
 Host kernels and the NPU exchange raw integers. If a pass changed the type of a tensor on one side of a boundary only,
-results would be wrong without any error. So the pass compares element type, scale, zero point and shape of a segment's
-operand with those of the argument of its circle body, and of the values that this body yields with those of the
-segment's results. If they differ and the values can be converted, a host operator converts them.
+results would be wrong without any error. This pass therefore compares the operands of a segment with the arguments of
+its circle body, and the values that the body yields with the results of the segment, by element type, scale, zero point
+and shape. If two of them differ and the value can be converted, a host operator converts it.
 
 Before (the segment's body has another scale than the host)::
 
@@ -103,7 +103,7 @@ def _cast(value: SSAValue, wanted: Attribute, segment: SegmentOp) -> CircleOp:
 
 
 def _cast_behind(segment: SegmentOp, result: SSAValue, inside: Attribute) -> None:
-    """Give ``result`` the type that the body yields, and its users a conversion to the previous type."""
+    """Give ``result`` the type of the yielded value, and let its users read a conversion to the previous type."""
     outside, uses = result.type, list(result.uses)
     changed = Rewriter.replace_value_with_new_type(result, inside)
     made = _cast(changed, outside, segment)

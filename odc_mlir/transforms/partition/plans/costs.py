@@ -43,19 +43,19 @@ from odc_mlir.transforms.npu.schedule.window_tiling import step_kinds, tile_chan
 from odc_mlir.transforms.partition.plans.plans import OperatorCost
 from odc_mlir.transforms.partition.rules.islands import is_inside
 
-FIRST_BYTES = 64  # bytes of a program beside its layers: header, end, instructions without a similar one before
-ISSUED_BYTES = 8  # bytes of a compact program that leave the fetch buffer in a cycle
-GROWTH = 1.25  # factor of program bytes over the estimates of tilings, due to order and prefetching
-LEADING_SHARE = 0.5  # share of its program, and of constants without a tiling, that a layer waits for
+FIRST_BYTES = 64  # bytes of a program beside its layers: header, end, first instructions of each kind
+ISSUED_BYTES = 8  # bytes of a compact program that leave the fetch buffer per cycle
+GROWTH = 1.25  # program bytes relative to the estimates of tilings, due to reordering and prefetching
+LEADING_SHARE = 0.5  # share of its program, and of its constants if it has no tiling, that a layer waits for
 _REWRITES = (NpuFusePaddingPass, NpuSwapAxesPass)  # passes of stage ``npu`` that change costs
 CROWDING = 0.5  # share of the cycles of prefetching in which other transfers need the SRAM port
 
 
 def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[OperatorCost]], float]:
-    """Return a function that gives the cycles of a segment from the works of its operators in order.
+    """Return a function that computes the cycles of a segment from the costs of its operators in order.
 
     Program and constants pass their port one after the other. Each layer runs when its data have arrived and the layer
-    before has ended. If constants are behind the SRAM port, the cycles of a layer include this port.
+    before has ended. If constants are behind the SRAM port, the cycles of a layer include their transfer.
     """
     port, sram = ports(target, memory).constants, target.sram
     staged, width = port is not sram, port.bytes_per_cycle
@@ -94,12 +94,12 @@ def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Ope
 
 
 def _in_bursts(size: float, burst: int) -> float:
-    """Return the bytes that a copy of ``size`` transfers: whole bursts, or less than a chunk, which shares a burst."""
+    """Return the bytes that a copy of ``size`` transfers: whole bursts, unless it is small enough to share a chunk."""
     return size if size < SMALLEST_CHUNK else -(-size // burst) * burst
 
 
 class _Copies:
-    """Copies through the port of constants, in order, as early as possible; ``left`` bytes from cycle ``start`` on."""
+    """Copies of ``left`` bytes through the port of constants, in order and as early as possible from ``start`` on."""
 
     def __init__(self, width: int, start: float, left: float) -> None:
         self.width, self.copied, self.left = width, start, left
@@ -111,7 +111,7 @@ class _Copies:
         self.left -= size
 
     def arrived(self) -> float:
-        """Return the cycle when everything added has arrived."""
+        """Return the cycle at which all added bytes have arrived."""
         return self.copied + sum(min(most, max(0.0, self.copied - since)) for since, most in self.delays)
 
     def beside(self, size: float, now: float) -> float:
@@ -124,7 +124,7 @@ class _Copies:
 def npu_works(
     ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode
 ) -> list[OperatorCost | str | Defect | None]:
-    """Return the work of each operator in a segment, the reason why it cannot be lowered, or None for the host."""
+    """Return each operator's cost in a segment, the reason why it cannot be lowered, or None if it is on the host."""
     scratch = clone_module(module)
     freeze_known(main_function(scratch).body.block)
     found: list[OperatorCost | str | Defect | None] = []
@@ -133,7 +133,7 @@ def npu_works(
     for index, op in enumerate(list(operators(main_function(scratch)))):
         found.append(None)
         labels.append((op.SPEC.name, op_name(op)))
-        if placed(op) == NPU and is_inside(op):  # its work is in the last operator of its island
+        if placed(op) == NPU and is_inside(op):  # the last operator of its island has the cost
             found[index] = OperatorCost()
         elif placed(op) == NPU:
             found[index] = _guarded(*labels[index], partial(_lower, op, index, patterns))
@@ -154,7 +154,7 @@ def npu_works(
 
 
 def _runs(ops: Iterable[Operation]) -> Iterator[list[npu.NpuTensorOp]]:
-    """Split layers, in order, at operators of the host."""
+    """Split layers, in order, into runs between operators of the host."""
     run: list[npu.NpuTensorOp] = []
     for op in ops:
         if isinstance(op, npu.NpuTensorOp):
@@ -167,7 +167,7 @@ def _runs(ops: Iterable[Operation]) -> Iterator[list[npu.NpuTensorOp]]:
 
 
 def _guarded(op: str, tensor: str, call: Callable[[], OperatorCost]) -> OperatorCost | str | Defect:
-    """Return ``call()``, or the reason for its failure, also for a defect, because operators have host kernels."""
+    """Return ``call()``, or the reason why it fails. A defect is also a reason, because operators have host kernels."""
     try:
         return call()
     except OdcError as error:
@@ -194,11 +194,11 @@ class _LayerCosts:
         self.port = ports(tilings.target, memory).constants
 
     def planned(self, run: Sequence[npu.NpuTensorOp]) -> dict[npu.NpuTensorOp, TilingChoice]:
-        """Return the tiling of each layer of a program of ``run``; empty if a layer has no tiling that fits."""
+        """Return the tiling of each layer in ``run``, planned as one program; empty if a layer has none that fits."""
         try:
             _, plan = planned_layers(run, self.tilings, self.memory, self.check, quick=self.quick)
             return dict(zip(run, plan.choices, strict=True))
-        except Exception:  # the layers are tried one by one later, to find the one that fails
+        except Exception:  # `added` tries each layer alone later and finds the one that fails
             self.check()
             return {}
 
@@ -233,10 +233,10 @@ class _LayerCosts:
         )
 
     def _shares(self, layer: npu.ConvOp, tiling: Tiling) -> tuple[float, float, float]:
-        """Return the times at which ``layer`` needs its constants.
+        """Return when ``layer`` needs its constants.
 
-        These are the share of constants before the first instruction, the cycles for loading the input, and the share
-        of the cycles until the last constants are needed.
+        The values are the share of constants before the first instruction, the cycles for loading the input, and the
+        share of the cycles until the last constants are needed.
         """
         sram = self.tilings.target.sram
         window = window_of(layer, source_resident=not tiling.in_slots, result_resident=not tiling.out_slots)
@@ -252,9 +252,9 @@ class _LayerCosts:
         return 1 / steps, ahead, (1 - 1 / steps) / tiles
 
     def _coded_cycles(self, layer: npu.ConvOp, choice: TilingChoice, stored: float) -> float:
-        """Return the cycles by which ``choice`` overestimates the wait for weights, whose values it does not know.
+        """Return the cycles by which ``choice`` overestimates the wait for weights, because it assumes raw weights.
 
-        In coded form they take ``stored`` bytes with their records.
+        In coded form, the weights and their records take ``stored`` bytes.
         """
         size, target = layer.weights.data.size, self.tilings.target
         decoded = size / target.decoder.symbols_per_cycle
@@ -265,9 +265,9 @@ class _LayerCosts:
 
 
 def _constant_bytes(layer: npu.NpuTensorOp, port: MemoryPort) -> tuple[int, int]:
-    """Return the bytes of constant operands that are copied, and of rows read through ``port`` from other tables.
+    """Return the bytes of constant operands that are copied, and of table rows that are read through ``port`` instead.
 
-    A table is copied as a whole if that takes no more bytes.
+    A table is copied as a whole if that takes no more bytes than reading its rows.
     """
     sizes = {
         value: npu.size_bytes(value) for value in layer.operands if isinstance(viewed(value).owner, npu.ConstantOp)

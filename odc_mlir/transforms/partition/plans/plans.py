@@ -3,11 +3,11 @@
 A plan places units: single operators, or pattern groups, whose operators become one operation of the NPU and stay
 together. Longer patterns are tried first, and an operator belongs to at most one group.
 
-The time of a plan is the sum of its segments and its host operators, one after another. A segment takes the time of its
-own work, of the switch to the NPU and back, and of the transfer of its boundary tensors. The search starts with all
-supported operators on the NPU. It moves segments, and units at their edges, to the other side as long as the time gets
-shorter. The chosen plan is never slower than everything on the host, or all supported operators on the NPU. This module
-uses indices and numbers only, no IR.
+Segments and host operators run one after another, so the time of a plan is the sum of their times. A segment takes the
+time of its own work, of the switch to the NPU and back, and of the transfer of its boundary tensors. The search starts
+with all supported operators on the NPU. It moves segments, and units at their edges, to the other side as long as the
+time gets shorter. The chosen plan is never slower than everything on the host, or all supported operators on the NPU.
+This module uses indices and numbers only, no IR.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odc_mlir.targets.costs import HostCosts
 
 
 def groups(operators: Sequence[CircleOp]) -> Iterator[tuple[Pattern, list[CircleOp]]]:
-    """Return the groups among ``operators``, each with its pattern, longest patterns first."""
+    """Yield the groups among ``operators``, each with its pattern, longest patterns first."""
     taken: set[CircleOp] = set()
     known = set(operators)
     for pattern in PATTERNS:
@@ -50,7 +50,7 @@ def _match(pattern: Pattern, last: CircleOp) -> list[CircleOp] | None:
 
 
 Round = tuple[bool, list[int]]
-"""Whether it runs on the NPU, and its operators in order."""
+"""Whether the round runs on the NPU, and its operators in order."""
 
 
 def alternate(needs: Sequence[set[int]], on_npu: Sequence[bool]) -> list[Round]:
@@ -94,7 +94,7 @@ VIEW = "VIEW"  # in a pattern: any operator that only changes the shape
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern. ``chain``: names of operators, producers first; ``text``: the reason for grouping."""
+    """A chain of operators to group. ``chain``: operator names, producers first; ``text``: reason for grouping."""
 
     name: str
     chain: tuple[str, ...]
@@ -122,10 +122,10 @@ LARGEST_SEARCH = 200_000  # limit on the operators in all examined plans, to bou
 class OperatorCost(NamedTuple):
     """Cost of an operator in a segment: cycles of its layers, and bytes of program and constants.
 
-    ``lead``: cycles until its first weights have arrived; the operator waits for them unless an earlier one hides the
-    time. ``weight_bytes``: their bytes in the weight buffer. ``first_bytes`` of the constants are needed together,
-    after ``ahead`` of the cycles. ``left``: share of the cycles after the last constants have arrived.
-    ``picked_bytes``: rows of tables that are not copied; they pass the port of constants while the operator runs.
+    ``lead``: cycles until the first weights have arrived; the operator waits for them unless an earlier operator hides
+    the time. ``weight_bytes``: bytes in the weight buffer. ``first_bytes``: constants that are needed together, after
+    ``ahead`` of the cycles. ``left``: cycles that remain after the last constants have arrived. ``picked_bytes``: rows
+    of tables that are not copied; they pass the port of constants while the operator runs.
     """
 
     cycles: float = 0.0
@@ -141,10 +141,10 @@ class OperatorCost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An operator of the graph. ``work`` None: it cannot run on the NPU. ``pinned``: the user places it there.
+    """An operator of the graph. ``work``: None if the NPU cannot run it. ``pinned``: the user places it on the NPU.
 
-    ``reads`` and ``writes``: numbers of tensors that are computed at run time; ``updates``: those that it reads and
-    writes and that outlive the inference.
+    ``reads`` and ``writes``: numbers of tensors that are computed at run time; ``updates``: tensors that it both reads
+    and writes, and that outlive the inference.
     """
 
     host_ns: float
@@ -252,8 +252,8 @@ def choose(
 ) -> PlacementChoice:
     """Return the best plan within ``bounds``; ``prefer``: see the compiler (``compile-time`` compares two plans only).
 
-    ``check`` is called for every plan and may raise. ``strategy`` ``supported`` chooses all supported operators,
-    whatever they cost; the other plans are then for comparison only.
+    ``check`` is called for every plan and may raise. ``strategy`` ``supported`` chooses all supported operators at any
+    cost; other plans are only for comparison in this case.
     """
     return _PlacementSearch(problem, bounds, prefer, check).run(strategy)
 
@@ -293,7 +293,7 @@ class _PlacementSearch:
         return PlacementChoice(chosen, runner_up, reasons, all_host, all_supported)
 
     def placement(self, units: Sequence[bool], name: str = SEARCH) -> CostedPlacement:
-        """Return the plan with these units on the NPU, evaluated once; segments with views only go to the host."""
+        """Return the plan with ``units`` on the NPU, cached; segments that have only views go to the host."""
         self.check()
         on_npu = [False] * len(self.problem.items)
         for unit, chosen in zip(self.problem.units, units, strict=True):
@@ -351,7 +351,7 @@ class _PlacementSearch:
         return all(self._too_small(segment) is None for segment in plan.segments)
 
     def _within_bounds(self, units: list[bool]) -> list[bool]:
-        """Return ``units`` without segments that are too small, or too many: those that save least go first."""
+        """Return ``units`` without segments that are too small, or, if there are too many, without the least useful."""
         while not self._allowed(plan := self.placement(units)):
             small = [(s, reason) for s in plan.segments if (reason := self._too_small(s)) is not None]
             if not small:
@@ -368,7 +368,7 @@ class _PlacementSearch:
         return units
 
     def _improve(self, units: list[bool]) -> None:
-        """Make single moves that improve the plan, until none does."""
+        """Make moves that improve the plan, one at a time, until no move does."""
         best = self.placement(units)
         most = max(LARGEST_SEARCH // max(1, len(self.problem.items)), LEAST_PLANS)
         again = self.prefer != "compile-time"
@@ -385,7 +385,7 @@ class _PlacementSearch:
                     units, best, again = moved, plan, True
 
     def _moves(self, plan: CostedPlacement) -> list[tuple[int, ...]]:
-        """Yield variants of ``plan``: a whole segment moves to the host, or a unit at an edge to the other side."""
+        """Return moves: a whole segment of ``plan`` to the host, or a unit at an edge to the other side."""
         whole = [tuple(self._units_of(segment)) for segment in plan.segments]
         edges = [(n,) for n in self._edge_units(plan) if self.able[n] and not self.pinned[n]]
         return [numbers for numbers in whole if len(numbers) > 1] + edges

@@ -1,7 +1,7 @@
 """Placement rules: each checks one property of an operator and returns the offending value.
 
-A check gets the operator as :class:`odc_mlir.ops.spec.Node` and returns None if its condition holds. It runs after the
-checks before it in the operator's list have passed, so it may rely on them (static shapes, known types).
+A check gets the operator as :class:`odc_mlir.ops.spec.Node` and returns None if its condition holds. It runs only if
+all earlier checks in the operator's list have passed, so it may rely on their conditions (static shapes, known types).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from odc_mlir.targets import ELEMENT_TYPES, NUMBER_TYPES, Target
 from odc_mlir.transforms.npu.lowering.decompositions import resize_lines, result_copies, transposed_components
 
 CODES = ELEMENT_TYPES
-POSITIONS = {"DYNAMIC_UPDATE_SLICE": 2, "GATHER": 1}  # operands that are computed and no codes, by operator
-MOST_DIMENSIONS = 6  # of element-wise operands
-MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
-SCALE_TOLERANCE = 1e-3  # of a scale that an operator of 16-bit codes fixes, relative
+POSITIONS = {"DYNAMIC_UPDATE_SLICE": 2, "GATHER": 1}  # operator -> its computed operand that is not a code
+MOST_DIMENSIONS = 6  # limit for element-wise operands
+MOST_GROUPS = 32  # limit for a convolution, because each group takes separate transfers
+SCALE_TOLERANCE = 1e-3  # relative tolerance of a scale that an operator on 16-bit codes fixes
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
 
 # Operators that can compute some rows of one image alone. Element-wise operators can, too.
@@ -59,7 +59,7 @@ class Rule:
 
 
 def rule(name: str, text: str | None = None) -> Callable[[Check], Rule]:
-    """Make a rule of a check; its text is ``text``, else the docstring."""
+    """Make a rule from a check; the text of the rule is ``text`` or else the check's docstring."""
 
     def made(check: Check) -> Rule:
         said = " ".join((check.__doc__ or "").split()).removesuffix(".")
@@ -229,7 +229,7 @@ def _second_type(tensors: Iterable[TensorInfo]) -> str | None:
 
 
 def quant_text(quant: QuantParams | None) -> str:
-    """Return the text of a scale and zero point, or of their difference from those of a tensor."""
+    """Return a scale and zero point as text, or the reason why there is no single pair."""
     if quant is None:
         return "no scale"
     if not quant.per_tensor:
@@ -266,7 +266,7 @@ def constant(index: int) -> Check:
 
 
 def option_in_field(instruction: str, **fields: str) -> Check:
-    """Check that options (by keyword) fit the instruction fields given for them, and are at least 1."""
+    """Check that each option (keyword) fits the instruction field given for it, and is at least 1."""
 
     def check(node: Node, _: PlacementLimits) -> str | None:
         for option, field in fields.items():
@@ -440,7 +440,7 @@ def image_padding(node: Node, _: PlacementLimits | None = None) -> str | None:
     if len(source.static_shape) != 4:
         return f"{source.name!r} has {shape_text(source)}"
     if source.dtype == "int16" and source.quant is not None and source.quant.zero_point:
-        return f"{source.name!r} has zero point {source.quant.zero_point}"  # loads pad with equal bytes
+        return f"{source.name!r} has zero point {source.quant.zero_point}"  # a load pads with bytes that are all equal
     return padding(node)
 
 

@@ -17,7 +17,7 @@ def edge_bytes(op: CircleOp) -> int:
 
 
 def interface_reason(op: CircleOp) -> str | None:
-    """Return the reason for the host if ``op`` converts a float input or output; None for other operators."""
+    """Return why ``op`` runs on the host if it converts a float input or output; None for other operators."""
     if op.SPEC.name == "QUANTIZE" and isinstance(op.operands[0].owner, Block):
         info, way = info_of(op.operands[0]), "takes"
     elif op.SPEC.name == "DEQUANTIZE" and _leaving(op):

@@ -1,6 +1,6 @@
 """Islands: groups of element-wise float or boolean operators between 8-bit codes.
 
-The result is a function of one code, so the NPU computes it by a table of the host kernels' results.
+Each result code is a function of one operand code, so the NPU computes it by a table of the host kernels' results.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.transforms.common import rewriting
 
 CODES = ("int8", "uint8")
-LARGEST = 64  # operators
+LARGEST = 64  # limit on the operators of an island
 
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """Operators of an island: ``members`` in order, from readers of ``source`` to the operator that makes codes."""
+    """An island: its ``members`` in order, from the readers of ``source`` to the operator that makes codes."""
 
     source: SSAValue
     members: tuple[CircleOp, ...]

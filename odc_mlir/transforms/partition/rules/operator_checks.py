@@ -1,8 +1,8 @@
 """Checks of placement rules for weights, sums, searches, reductions and LSTM cells.
 
 The array subtracts one zero point from all weights of an instruction. Weights that are quantised by channel may have
-many zero points; differences of code and zero point then have nine bits. There are three ways to use eight bits: shift
-the codes, if their range allows that; divide the result channels into groups; or make every weight a sum of codes.
+many zero points, so that differences of code and zero point take nine bits. There are three ways to use eight bits:
+shift the codes, if their range allows it; divide the result channels into groups; make each weight a sum of codes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from odc_mlir.transforms.partition.rules.checks import (
 WEIGHT_TYPES = {"int8": ("int8", "int4"), "uint8": ("uint8",), "int16": CODES}  # by the input's type
 PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
 MOST_RUNS = 256  # limit on the runs of channels that moves put together
-FEW_GROUPS = 2  # fewer groups take less time than twice the taps
+FEW_GROUPS = 2  # up to so many groups take less time than twice the taps
 MOST_PARTS = 3  # limit on the codes whose sum is a weight
 
 
@@ -99,7 +99,7 @@ def channel_groups(filters: TensorInfo, axis: int) -> list[list[int]]:
 
 
 def divides_by_channels(node: Node) -> bool:
-    """Return whether a layer can be computed in groups of result channels that a few moves put together."""
+    """Return whether a layer can be computed in groups of result channels that few copies put together."""
     filters = node.operand(1)
     if filters.dtype != "uint8" or node.spec.name not in PRODUCTS:
         return False
@@ -210,7 +210,7 @@ LARGEST_BIAS = (1 << 31) - 1
 
 
 def bias_codes(node: Node, source: TensorInfo, filters: TensorInfo, bias: TensorInfo) -> NDArray[Any]:
-    """Return a constant bias in units of sums."""
+    """Return a constant bias in units of the accumulated sums."""
     assert source.quant is not None, "asked of quantised products"
     assert filters.quant is not None, "asked of quantised products"
     codes, scales = bias.array(), filters.quant.scales
@@ -329,7 +329,7 @@ def searched_row(node: Node, limits: PlacementLimits) -> str | None:
 def updated_axis(node: Node) -> int | None:
     """Return the only axis along which a DYNAMIC_UPDATE_SLICE changes a part; 0 if it changes all.
 
-    None if there are several such axes, or no axes.
+    Return None if there are several such axes, or no axes.
     """
     pairs = zip(node.operand(0).static_shape, node.operand(1).static_shape, strict=True)
     axes = [axis for axis, (whole, part) in enumerate(pairs) if part != whole]
@@ -360,7 +360,7 @@ def updated_slice(node: Node, _: PlacementLimits) -> str | None:
 
 
 def _beyond_fields(mnemonic: str, **values: tuple[str, int]) -> str | None:
-    """Return which value, by field of the instruction and with its meaning, the field does not hold."""
+    """Return the first value that does not fit its field. ``values``: (meaning, value) by instruction field."""
     for field, (what, value) in values.items():
         if value > (highest := field_range(mnemonic, field)[1]):
             return f"{value} {what}, at most {highest}"
@@ -368,9 +368,9 @@ def _beyond_fields(mnemonic: str, **values: tuple[str, int]) -> str | None:
 
 
 class GatherShape(NamedTuple):
-    """Access of a GATHER: it takes ``taken`` of the ``rows``, of ``inner`` elements, of ``batches`` x ``outer`` tables.
+    """Access of a GATHER: ``taken`` of ``rows`` rows of ``inner`` elements, from each of ``batches x outer`` tables.
 
-    All tables of a batch have the same list of row numbers.
+    All tables of a batch use the same list of row numbers.
     """
 
     batches: int
@@ -411,7 +411,7 @@ def gathered_rows(node: Node, _: PlacementLimits) -> str | None:
 
 
 def moves_where_constant(index: int) -> Check:
-    """Check that codes move to positions known at compile time, which operand ``index`` gives."""
+    """Check the moves of codes if operand ``index``, which gives their positions, is constant."""
 
     def check(node: Node, limits: PlacementLimits) -> str | None:
         return moves(node, limits) if node.operand(index).is_const else None
@@ -442,9 +442,9 @@ class ReductionShape:
 
 
 def reduced(node: Node) -> ReductionShape | None:
-    """Return the shape of a reduction; None without axes, or if two sides cannot hold the pixels.
+    """Return the shape of a reduction; None if it has no axes, or if no image with valid sides has all pixels.
 
-    Axes that stay between reduced axes are moved to the front.
+    Axes that are not reduced but lie between reduced axes are moved to the front.
     """
     shape = node.operand(0).static_shape
     axes = sorted({int(axis) % len(shape) for axis in node.const(1).reshape(-1)}) if shape else []
@@ -460,7 +460,7 @@ def reduced(node: Node) -> ReductionShape | None:
 
 
 def sides(sizes: list[int]) -> tuple[int, int] | None:
-    """Return height and width of an image with as many pixels as axes of these ``sizes`` have."""
+    """Return height and width of an image whose pixels are all elements of axes with these ``sizes``, or None."""
     height, width = math.prod(sizes[:-1]), sizes[-1] if sizes else 1
     if max(height, width) <= _HIGHEST:
         return height, width

@@ -1,7 +1,7 @@
 """The table of placement rules of the NPU.
 
-Each rule checks one property of an operator, and returns the value that it found if this value keeps the operator from
-the NPU. ``npu-mark-supported`` calls :func:`verdict` for every operator; compile reports and the generated
+Each rule checks one property of an operator. If the NPU cannot run the operator because of this property, the rule
+returns its value. ``npu-mark-supported`` calls :func:`verdict` for every operator; compile reports and the generated
 documentation read the same table. Rules take an :class:`odc_mlir.ops.spec.Node`, so the table needs no IR.
 """
 
@@ -53,7 +53,7 @@ def verdict(node: Node, limits: PlacementLimits) -> Verdict:
 
 
 def rules_text() -> Iterator[str]:
-    """Yield the table and the pattern groups as text; operators without a line are not supported."""
+    """Yield the table and the pattern groups as lines of text; operators without a line are not supported."""
     yield "every operator"
     yield from _lines((*GENERIC, *GENERIC_LAST))
     for name, rules in OPERATORS.items():
