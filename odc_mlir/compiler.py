@@ -331,7 +331,7 @@ def compile_segments(
         found = backends.segment_binaries(context, module, backend, guarded=not strict)
         if isinstance(found, backends.Compiled):
             return found
-        if strict:
+        if strict or _added_passes_fail(context, base, backend):
             raise found.error
         attempt += 1
         for op, reason in backend.evicted(context, base, found, attempt).items():
@@ -344,6 +344,15 @@ def compile_segments(
             _inline(segment)
         pipelines.run_passes(context, base, pipelines.forming_passes(backend.partitioned, backend.passes()))
         module = clone_module(base)
+
+
+def _added_passes_fail(context: Context, base: ModuleOp, backend: backends.CompilerBackend) -> bool:
+    """Return whether binaries can be made of a copy of ``base`` without the passes that the user inserted."""
+    if not (isinstance(context, OdcContext) and context.before):
+        return False
+    plain = context.clone()
+    plain.before = {}
+    return isinstance(backends.segment_binaries(plain, clone_module(base), backend, guarded=True), backends.Compiled)
 
 
 def _inline(segment: SegmentOp) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.ir import Operation
 
-from odc_mlir.dialects.native_attributes import ARENA_BYTES, KERNEL, PART
+from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.native_attributes import ARENA_BYTES, CONSTANTS, KERNEL, PART
 from odc_mlir.dialects.npu import TENSOR_OPS, PadOp
 from odc_mlir.dialects.npu_isa import ADDRESS_HINT, BufferOp, is_instruction
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, ProgramOp
@@ -87,6 +88,25 @@ def an_arena(module: ModuleOp) -> Iterator[Breach]:
         yield Breach(module, f"has no {ARENA_BYTES}", "native-allocate-memory gives it")
 
 
+def places_inside(module: ModuleOp) -> Iterator[Breach]:
+    """Buffers and constants whose address is a number begin inside the arena and inside the constants."""
+    from xdsl.dialects import llvm  # only native code needs it
+
+    arena, constants = (module.attributes.get(name) for name in (ARENA_BYTES, CONSTANTS))
+    entry = next(
+        (op for op in module.body.block.ops if isinstance(op, llvm.FuncOp) and op.sym_name == module.sym_name), None
+    )
+    if entry is None or not (isinstance(arena, IntegerAttr) and isinstance(constants, BlobAttr)):
+        return
+    sizes = {ARENA_BYTES: arena.value.data, CONSTANTS: len(constants.data.data)}
+    for value, (name, size) in zip(entry.body.block.args[-2:], sizes.items(), strict=True):
+        for op in (use.operation for use in value.uses):
+            index = op.operands[-1].owner
+            number = index.value if isinstance(index, llvm.ConstantOp) else None
+            if isinstance(number, IntegerAttr) and not 0 <= number.value.data <= size:
+                yield Breach(op, f"is at byte {number.value.data} of {size}", f"take 0 to {size}, or change {name}")
+
+
 def no_kernels(module: ModuleOp) -> Iterator[Breach]:
     """Every kernel is written as loops."""
     for op in module.body.block.ops:
@@ -144,7 +164,7 @@ LEVELS = {
     "native-alloc": StageLegality(_BUFFERS, laws=(an_arena, _absent(PART, "native-divide"))),
     "native-divide": StageLegality((*_BUFFERS, "scf."), laws=(an_arena,)),
     "native-loops": StageLegality(_LOOPS, laws=(an_arena, no_kernels)),
-    "native-llvm": StageLegality((*_SEGMENTS, "llvm."), laws=(an_arena, no_kernels)),
+    "native-llvm": StageLegality((*_SEGMENTS, "llvm."), laws=(an_arena, places_inside, no_kernels)),
 }
 """Stage -> what is legal at its end."""
 
@@ -157,7 +177,7 @@ def check_stage(module: ModuleOp, stage: str) -> None:
             f"illegal at the end of stage {stage}: {op.name} {problem}",
             op=op.name,
             tensor=op_name(op) or None,
-            hint=hint,
+            hint=hint or "insert a pass that lowers it in the same stage",
         )
 
 

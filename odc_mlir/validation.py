@@ -46,7 +46,7 @@ from odc_mlir.universe import make_context
 
 LOG = logging.getLogger(__name__)
 TOLERANCE = 1e-4  # of the largest output, for reals; codes and integers are equal
-SAMPLES = 6  # of each segment, for tensor operations
+SAMPLES = 8  # of each segment, for tensor operations
 BINARY_SAMPLES = 3  # of them, for simulated instructions and machine code, which take longer to run
 _GIVEN = "given"
 _QUANTIZING = "quant"  # the stage that changes values where a scheme is chosen
@@ -117,6 +117,7 @@ class Validator(pipelines.Validation):
     def of_binaries(self, segments: Sequence[SegmentOp]) -> Iterator[None]:
         self.segments = {segment.sym_name.data: segment for segment in segments}
         self._deferred, self._live = True, None
+        self._samples |= {segment: _samples_of(segment) for segment in segments}  # before passes change bodies
         try:
             yield
         finally:
@@ -234,8 +235,8 @@ def _disagreeing(found: Array, expected: Array) -> int:
 def _drawn_inputs(segment: SegmentOp, count: int) -> list[Inputs]:
     """Draw ``count`` sets of inputs of a segment, with indices in range.
 
-    Codes alternate between their whole range, half of it around the zero point, and a quarter, because saturated
-    results of large numbers may hide differences.
+    Codes alternate between their whole range, half and a quarter of it around the zero point, because saturated
+    results hide differences, and their least and largest values alone, which reach the limits of activations.
     """
     infos = [info_of(value) for value in segment.circle_block.args]
     limits: Sequence[int | None] = ()
@@ -246,8 +247,10 @@ def _drawn_inputs(segment: SegmentOp, count: int) -> list[Inputs]:
         inputs = random_inputs([(info.info.numpy, info.static_shape) for info in infos], seed, limits)
         for place, (array, info) in enumerate(zip(inputs, infos, strict=True)):
             if info.quant is not None and array.dtype.itemsize <= 2:
-                zero = info.quant.zero_point
-                inputs[place] = (zero + (array.astype(np.int32) - zero) // (1 << seed % 3)).astype(array.dtype)
+                zero, codes = info.quant.zero_point, np.iinfo(array.dtype)
+                extremes = np.where(array > (codes.min + codes.max) // 2, codes.max, codes.min)
+                nearer = zero + (array.astype(np.int32) - zero) // (1 << seed % 4)
+                inputs[place] = (extremes if seed % 4 == 3 else nearer).astype(array.dtype)
         found.append(inputs)
     return found
 

@@ -136,7 +136,7 @@ class TilingAttr(Data[Tiling]):
             if getattr(tiling, name) < 0:
                 raise VerifyException(f"{self.name}: {name} is {getattr(tiling, name)}, at least 0 is needed")
         if tiling.block > tiling.group:
-            raise VerifyException(f"{self.name}: a block of {tiling.block} channels in a group of {tiling.group}")
+            raise VerifyException(f"{self.name}: block is {tiling.block}, allowed: 1 to group, {tiling.group}")
         if tiling.operand_slots not in (0, tiling.out_slots):
             raise VerifyException(
                 f"{self.name}: operand_slots is {tiling.operand_slots}, allowed: 0 or out_slots, {tiling.out_slots}"

@@ -52,7 +52,7 @@ def attribute_errors(module: ModuleOp) -> Generator[None]:
     """Raise a VerifyException where a verifier fails because the IR holds a plain Python object."""
     try:
         yield
-    except (AttributeError, TypeError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         for op in module.walk():
             for name, value in (*op.properties.items(), *op.attributes.items()):
                 if not isinstance(value, Attribute):

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from xdsl.context import Context
+from xdsl.dialects import test
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i32
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 import odc_mlir
 from helpers.data import REPOSITORY
@@ -22,6 +23,7 @@ from helpers.operator_cases import module_of
 from odc_mlir import pipelines
 from odc_mlir.dialects.circle import BlobAttr
 from odc_mlir.dialects.circle_types import tensor_facts, tensor_type
+from odc_mlir.dialects.native_attributes import ARENA_BYTES
 from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
 from odc_mlir.errors import CompileError, ForeignPassError, ModelError, TranslationError
 from odc_mlir.ops.spec import QuantParams
@@ -205,6 +207,45 @@ def test_a_wrong_bit_that_outputs_do_not_show_is_noticed_before_tensors_become_i
     before = {"npu-choose-tiles": [Planting(lambda module: wrong_weight(module, np.random.default_rng(8)))]}
     with pytest.raises(TranslationError, match=r"^the IR after npu-sched .* values of 'conv3' in \d+ of 512 elements"):
         odc_mlir.compile(DIGITS, before=before, verify="run")
+
+
+def test_a_wrong_clamp_is_noticed() -> None:
+    noticed = 0
+    for layer, limit in [(0, 60), (0, 80), (1, 0), (1, 40), (2, 20), (2, 40), (3, 0), (3, 40)]:
+        module = lowered("npu", "npu-256").clone()
+        find(module, "npu.conv", which=layer).properties["act_max"] = IntegerAttr(limit, i32)
+        try:
+            odc_mlir.run_passes(module, "", verify="run")
+        except TranslationError:
+            noticed += 1
+    assert noticed >= 7
+
+
+def test_a_circle_body_that_a_pass_changes_after_partitioning_is_noticed() -> None:
+    """Native code is made of the body, so both would agree."""
+    before = {"convert-circle-to-kernels": [Planting(wrong_constant)]}
+    with pytest.raises(TranslationError, match="^the IR after native means something else"):
+        odc_mlir.compile(DIGITS, target="cpu", before=before, verify="run")
+
+
+def left_over(module: ModuleOp) -> None:
+    """Add an operation that no stage lowers."""
+    conv = find(module, "npu.conv")
+    Rewriter.insert_op(test.TestOp.create(result_types=[i32]), InsertPoint.before(conv))
+
+
+def test_a_pass_that_breaks_a_segment_ends_compiling() -> None:
+    """Instead of moving operators to the host."""
+    with pytest.raises(CompileError, match=r"test.op is of another level .*; insert a pass that lowers it"):
+        odc_mlir.compile(DIGITS, before={"npu-elide-reshapes": [Planting(left_over)]})
+
+
+def test_addresses_of_machine_code_are_inside_the_arena() -> None:
+    module = lowered("native-llvm", "cpu").clone()
+    inner = next(op for op in module.body.block.ops if ARENA_BYTES in op.attributes)
+    inner.attributes[ARENA_BYTES] = IntegerAttr(1792, 64)
+    with pytest.raises(CompileError, match=r"llvm.getelementptr is at byte 1856 of 1792 .*; take 0 to 1792, or change"):
+        odc_mlir.run_passes(module, "", verify="run")
 
 
 def test_of_operations_with_the_name_of_a_tensor_the_last_gives_it() -> None:

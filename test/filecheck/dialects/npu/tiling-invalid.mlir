@@ -26,7 +26,7 @@
 // -----
 
 "test.op"() {a = #npu.tiling<rows = 1, cols = 1, group = 1, block = 2, k_slice = 1>} : () -> ()
-// CHECK: a block of 2 channels in a group of 1
+// CHECK: block is 2, allowed: 1 to group, 1
 
 // -----
 
