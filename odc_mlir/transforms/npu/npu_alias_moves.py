@@ -88,7 +88,7 @@ class AliasSlice(RewritePattern):
 
 
 class AliasConcatenation(RewritePattern):
-    """Mark a move that joins whole results as a view if they have no other place: they are computed inside of it."""
+    """Mark a move that joins whole results as a view if these have no other place: they are computed in its result."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:
@@ -97,7 +97,7 @@ class AliasConcatenation(RewritePattern):
 
 
 class LoadParts(RewritePattern):
-    """Mark a move that joins rows for matrix products only: they load the joined tensors instead of its result."""
+    """Mark a move if only matrix products read the rows that it joins: they load the joined tensors instead."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:

@@ -50,7 +50,7 @@ class DropReshape(RewritePattern):
 
 
 class ShareMatrices(RewritePattern):
-    """Let a product read each matrix once if moves repeat each several times in a row; what else they move stays.
+    """Let a product read each matrix once if moves repeat it several times in a row; other effects of moves stay.
 
     Left matrices that share a right matrix become the rows of one left matrix.
     """
@@ -94,9 +94,9 @@ def _reshaped(op: npu.MatmulOp, value: SSAValue, shape: Sequence[int]) -> Reshap
 
 
 def _distinct(value: SSAValue, images: int) -> tuple[SSAValue, NDArray[np.int64]] | None:
-    """Return a tensor, and the number of its element for each element of the distinct matrices of ``value``.
+    """Return the source of the distinct matrices in ``value``: a tensor, and its element number for each element.
 
-    Return None if moves do not repeat the matrices, all equally often in a row; ``images``: matrices with repetitions.
+    Return None unless moves repeat all matrices equally often in a row. ``images``: matrices, repetitions included.
     """
     order = np.arange(math.prod(npu.shape_of(value)))
     while isinstance(value, OpResult) and isinstance(value.op, ReshapeOp | npu.MoveOp):

@@ -113,7 +113,7 @@ class Emission:
         return self.layer(behind)
 
     def enter(self, op: npu.NpuTensorOp) -> None:
-        """Begin the layer of ``op``: slots are taken for it from now on."""
+        """Begin the layer of ``op``, to which all slots taken from now on belong."""
         next(self._progress, None)
         self._follower, layer = None, self.layer(op)
         self.memories.enter(slot_bytes(op, self.target))

@@ -66,7 +66,7 @@ LIMITS = 6  # number of these limits
 MEMORY_STEP = 0.85  # factor between the memory sizes of plans that are tried at any limit
 SLOWDOWN = 1.05  # cycles allowed relative to the fastest program, if memory is preferred
 MACHINES = (("lanes", 50), ("sram", 50), ("sram", 200), ("array", 50), ("room", 0))
-"""Other machines (percent of a resource) to choose tiles for: no target gets a slower program than a poorer one."""
+"""Other machines, by percent of a resource, to choose tiles for: a better target never gets a slower program."""
 
 
 class TrialPlan(NamedTuple):

@@ -128,7 +128,7 @@ class LowerFullyConnected(LowerToNpu):
 
 
 class LowerMulByChannels(LowerToNpu):
-    """MUL by one constant per channel, to a depthwise 1x1 convolution with the same integers."""
+    """MUL by one constant per channel, to a depthwise 1x1 convolution with the same integer parameters."""
 
     benefit = Benefit.SPECIAL
     operators = ("MUL",)
@@ -250,7 +250,7 @@ def stored_weights(site: Site) -> BlobAttr:
 
 
 def _finish_convolution(site: Site, kernel: Pair, weights: BlobAttr, *, depthwise: bool) -> None:
-    """Replace the operator by one convolution with its window and integers."""
+    """Replace the operator by one convolution with its window and integer parameters."""
     window, integers = window_of(site.node, kernel), requantisation(site, weight_zero(site.node))
     source = site.operand(0)
     site.finish(npu.ConvOp(source, site.result_type, depthwise=depthwise, weights=weights, **window, **integers))

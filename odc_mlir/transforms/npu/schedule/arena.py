@@ -20,8 +20,8 @@ OwnerT = TypeVar("OwnerT")
 class Interval(Generic[OwnerT]):
     """Live range of a buffer of ``used`` bytes, from command ``first`` to command ``last``, and its address.
 
-    ``owner``: the caller's object for the buffer. ``alignment``: a burst in SRAM, so that no transfer touches an extra
-    burst. ``size``: ``used`` rounded up to the alignment. ``address``: None before allocation.
+    ``owner``: the caller's object for the buffer. ``alignment``: the bytes of a burst in SRAM, so that no transfer
+    touches an extra burst. ``size``: ``used`` rounded up to the alignment. ``address``: None before allocation.
     """
 
     owner: OwnerT
@@ -41,7 +41,7 @@ class Interval(Generic[OwnerT]):
         return self.address or 0
 
     def meets(self, other: AnyInterval) -> bool:
-        """Return whether both are in use at some time."""
+        """Return whether the two live ranges overlap."""
         return self.first <= other.last and other.first <= self.last
 
 

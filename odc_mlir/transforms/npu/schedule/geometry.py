@@ -82,7 +82,7 @@ class WindowGeometry:
 
     @property
     def passes(self) -> int:
-        """Steps of the array per multiplication: one for each byte of the element times each byte of the weight."""
+        """Steps of the array per multiplication; one step multiplies a byte of the element by a byte of the weight."""
         return self.item_bytes * self.weight_item_bytes
 
     @property

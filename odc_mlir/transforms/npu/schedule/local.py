@@ -186,9 +186,9 @@ def transfer_tile(
 def transfer(
     mnemonic: str, memory: Place, tile: Place, sizes: tuple[int, int, int], strides: tuple[int, int] = (0, 0)
 ) -> Command:
-    """Return the load or store of data that is dense in the tile buffer; ``sizes``: bytes, runs and groups.
+    """Return the load or store of groups of runs of bytes, dense in the tile buffer.
 
-    ``strides``: bytes from run to run and from group to group in ``memory``.
+    ``sizes``: bytes of a run, runs of a group, groups. ``strides``: bytes from run to run and group to group in memory.
     """
     places = {"source": memory, "target": tile} if mnemonic == "load" else {"target": memory, "source": tile}
     return placed(_dense_runs(mnemonic, sizes, strides), places)

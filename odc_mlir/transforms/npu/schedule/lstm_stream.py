@@ -140,7 +140,7 @@ class _LstmEmitter:
             )
 
     def _load_weights(self, slot: Buffer, offset: int, rows: NDArray[np.int8], shape: int) -> Command:
-        """Return the load of the weights ``rows``, in the order of the array shape ``shape``."""
+        """Return the load of the weights ``rows``, packed for the array shape ``shape``."""
         packed = packed_channels(rows.reshape(len(rows), 1, 1, -1), self.shapes[shape][1])
         data = self.pool.get("weights", packed)
         size = len(packed)

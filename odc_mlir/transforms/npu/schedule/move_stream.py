@@ -260,7 +260,7 @@ def gather_choice(op: npu.GatherOp, target: Target) -> TilingChoice:
 
 
 def update_commands(layer: Layer[npu.UpdateOp], memories: LocalMemories) -> Iterator[Command]:
-    """Yield a copy of all tables, removed later if the result can take their place, and the update of rows."""
+    """Yield a copy of all tables and the update of rows. A later pass removes the copy if it is not needed."""
     tables, rows, position = layer.sources
     count, size, _ = tables.shape
     for start, part in parts(npu.size_bytes(layer.op.output), _LARGEST_COPY):

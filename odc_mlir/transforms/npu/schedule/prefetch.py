@@ -55,7 +55,7 @@ class PrefetchedConstant(NamedTuple):
 class Chunk:
     """One or more constants that one transfer copies.
 
-    Its SRAM at ``address`` is free for it from program position ``earliest`` to ``held_until``.
+    From program position ``earliest`` to ``held_until``, the SRAM at ``address`` is reserved for the chunk.
     """
 
     items: list[PrefetchedConstant]
@@ -425,7 +425,7 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
         return cost.transfer_bytes(area.runs or Runs(area.size), burst) / width
     size = read_bytes(immediates, burst)
     if mnemonic in ("gather", "scatter"):
-        size += v["count"] * v.get("taken", 1) * v["row_bytes"]  # rows go to SRAM; other transfers, to a local memory
+        size += v["count"] * v.get("taken", 1) * v["row_bytes"]  # rows are also written to SRAM, not to a local memory
     if mnemonic not in ("wload", "mload"):
         return cost.transfer_bytes(Runs(size), burst) / width
     runs = reads[0].runs  # not None for a matrix of computed codes

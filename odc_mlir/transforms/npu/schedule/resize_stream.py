@@ -1,4 +1,4 @@
-"""Plan and commands of image resizing: tiles of rows and columns, whose source pixels one load brings."""
+"""Plan and commands of image resizing by tiles of rows and columns; one load brings the source pixels of a tile."""
 
 from __future__ import annotations
 

@@ -334,8 +334,7 @@ class RowSource:
     """An operand, computed by ``layer`` (None for an input) and stored in ``root``.
 
     Row ``row`` of the result needs ``span`` rows of the operand from ``row * stride - before`` on; rows outside of the
-    image are padding. With ``stride`` 0, it needs all rows. If ``resized`` is set, this axis tells which rows it needs
-    instead.
+    image are padding. With ``stride`` 0, it needs all rows. If ``resized`` is set, this axis gives the needed rows.
     """
 
     value: SSAValue

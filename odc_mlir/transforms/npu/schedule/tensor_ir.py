@@ -280,9 +280,9 @@ def row_slice(op: npu.MoveOp) -> range | None:
 
 
 def row_copy(source: int, sizes: tuple[int, int, int], read: int, written: int, first: int, to: int) -> StridedCopy:
-    """Return the copy of rows of each image, from row ``first`` of ``read`` rows to row ``to`` of ``written`` rows.
+    """Return the copy of rows of each image, from row ``first`` of the source to row ``to`` of the result.
 
-    ``sizes``: images, copied rows per image, and elements of a row.
+    ``sizes``: images, copied rows, elements of a row. ``read``, ``written``: rows of a source and of a result image.
     """
     images, rows, row = sizes
     run = rows * row

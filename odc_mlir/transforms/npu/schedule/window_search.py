@@ -145,7 +145,7 @@ def too_large(window: WindowGeometry, target: Target) -> CompileError:
 
 
 class _Cut(NamedTuple):
-    """Sizes of tiles in result pixels, kept outside of the tiling until it is chosen, because most are not."""
+    """Sizes of tiles in result pixels, added to a tiling only when it is chosen, because most tilings are not."""
 
     rows: int
     cols: int
