@@ -69,7 +69,7 @@ def hard_swish_codes(x: Array, p: HardSwishParams) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class PreluParams:
-    """Integers of PRELU: one scale for numbers from zero up, one for products with slopes."""
+    """Integers of PRELU and LEAKY_RELU: one scale for numbers from zero up, one for products with slopes."""
 
     in_zero: int
     alpha_zero: int

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odc_mlir.numerics.activation import PreluParams
 from odc_mlir.numerics.fixed import code_range, multiply, quantize_multiplier, requantizer, round_half_away
 from odc_mlir.numerics.lut import TABLE_16_THRESHOLD, apply, codes_by_bits
 from odc_mlir.numerics.pieces import clamp, in_pairs, in_pieces
@@ -216,30 +217,17 @@ def joined_codes(x: Quant, out: Quant) -> NDArray[np.uint8]:
     return codes
 
 
-@dataclass(frozen=True, slots=True)
-class LeakyParams:
-    """Integers of LEAKY_RELU: one scale for numbers from zero up, one with alpha for negative numbers."""
-
-    in_zero: int
-    out_zero: int
-    multiplier: int
-    exponent: int
-    alpha_multiplier: int
-    alpha_exponent: int
-    dtype: str = "int8"
-
-
-def leaky_params(x: Quant, alpha: float, out: Quant, dtype: str) -> LeakyParams:
+def leaky_params(x: Quant, alpha: float, out: Quant, dtype: str) -> PreluParams:
     """Return parameters of LEAKY_RELU, formed in float32. A negative alpha has a negative multiplier."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         plain = float(np.float32(x[0]) / np.float32(out[0]))
         below = float(np.float32(np.float32(x[0]) * np.float32(alpha)) / np.float32(out[0]))
     q, e = quantize_multiplier(plain)
     qa, ea = quantize_multiplier(abs(below))
-    return LeakyParams(x[1], out[1], q, e, -qa if below < 0 else qa, ea, dtype)
+    return PreluParams(x[1], 0, out[1], q, e, -qa if below < 0 else qa, ea, dtype)
 
 
-def leaky_quantized(x: NDArray[Any], p: LeakyParams) -> NDArray[Any]:
+def leaky_quantized(x: NDArray[Any], p: PreluParams) -> NDArray[Any]:
     """Return codes of ``x`` where it is positive, else of ``alpha * x``."""
     low, high = code_range(p.dtype)
 

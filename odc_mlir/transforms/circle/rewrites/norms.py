@@ -106,12 +106,14 @@ def _root_of_square(value: SSAValue | None) -> SSAValue | None:
 
 def _with_gamma(inverse: SSAValue) -> tuple[SSAValue, rewriting.Reals | None]:
     """Return ``inverse``, or its only product with a constant, and the constant."""
-    product = rewriting.only_reader(inverse, "MUL")
-    for value in product.operands if product is not None else ():
-        if (gamma := rewriting.real_constant(value)) is not None:
-            assert product is not None
-            return product.results[0], gamma
-    return inverse, None
+    return _by_constant(rewriting.only_reader(inverse, "MUL")) or (inverse, None)
+
+
+def _by_constant(op: CircleOp | None) -> tuple[SSAValue, rewriting.Reals] | None:
+    """Return the result of ``op`` and its constant operand; None without one."""
+    constants = [] if op is None else [rewriting.real_constant(operand) for operand in op.operands]
+    found = next((array for array in constants if array is not None), None)
+    return None if op is None or found is None else (op.results[0], found)
 
 
 def _scaled(
@@ -133,11 +135,7 @@ def _constant_step(value: SSAValue, name: str) -> tuple[SSAValue, rewriting.Real
     """Return the result and constant of operator ``name`` if only it reads ``value``, maybe through one view."""
     view = rewriting.only_reader(value, *rewriting.VIEWS)
     op = rewriting.only_reader(value if view is None else view.results[0], name, fused=name == "ADD")
-    for other in op.operands if op is not None else ():
-        if (array := rewriting.real_constant(other)) is not None:
-            assert op is not None
-            return op.results[0], array
-    return value, None
+    return _by_constant(op) or (value, None)
 
 
 def _apart(spread: Spread, scale: SSAValue, gamma: rewriting.Reals | None) -> Normalisation | None:

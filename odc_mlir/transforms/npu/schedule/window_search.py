@@ -12,7 +12,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import resources
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -183,7 +183,7 @@ class _TilingSearch:
         self.window, self.target, self.room, self.weighted = window, target, room, weighted
         shapes = range(len(target.array.shapes))
         self.shapes = shapes if weighted and not window.depthwise else range(1)
-        self._tiles: dict[tuple[int, bool, bool], list[_AxisTile]] = {}
+        self._axis = cache(partial(_axis_tiles, window))
         self._steps: dict[tuple[int, int, int], list[tuple[StepKind, int]]] = {}
         self._traffics: dict[tuple[Hashable, int, float], _Traffic] = {}
         self._computes: dict[tuple[int, ...], float] = {}
@@ -266,13 +266,6 @@ class _TilingSearch:
             else:
                 high = middle - 1
         return low
-
-    def _axis(self, step: int, *, vertical: bool, ring: bool) -> list[_AxisTile]:
-        """Return the tiles along one axis, most frequent first."""
-        key = (step, vertical, ring)
-        if key not in self._tiles:
-            self._tiles[key] = _axis_tiles(self.window, step, vertical=vertical, ring=ring)
-        return self._tiles[key]
 
     def _traffic(self, tiling: Tiling, cut: _Cut) -> _Traffic:
         """Return totals over all tiles and result channels."""
@@ -508,6 +501,7 @@ class _TilingSearch:
 
 
 def _axis_tiles(window: WindowGeometry, step: int, *, vertical: bool, ring: bool) -> list[_AxisTile]:
+    """Return the tiles along one axis, most frequent first."""
     if vertical:
         total, size, pad = window.out_height, window.in_height, window.pad_top
         stride, span = window.stride_y, window.span_y
