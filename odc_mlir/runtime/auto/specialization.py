@@ -184,12 +184,6 @@ BUSY = (Opening, Working, Verifying)
 """States with work in the background."""
 
 
-def diagram() -> str:
-    """Return the transitions as a Mermaid diagram."""
-    lines = [f"    {source.__name__} --> {target.__name__}: {', '.join(events)}" for source, target, events in _ARROWS]
-    return "\n".join(["stateDiagram-v2", "    [*] --> New", *lines])
-
-
 class Track:
     """The way to one kind of result: its state, and counts that outlive states.
 
