@@ -66,10 +66,7 @@ class NpuAllocateMemoryPass(ProgramPass):
 
 
 def _set_address(op: BufferOp | MemoryOp, buffer: Buffer, address: int) -> None:
-    """Set the address of a buffer, and erase its lifetime, which no later pass needs.
-
-    Raise CompileError for a buffer with another address.
-    """
+    """Set the address and erase the lifetime, which no later pass needs; raise CompileError for another address."""
     if buffer.address not in (None, address):
         raise CompileError(
             f"buffer {buffer.name!r} in memory {buffer.space} has the address {buffer.address}, its place is {address}",

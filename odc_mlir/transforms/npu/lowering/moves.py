@@ -85,10 +85,7 @@ class LowerDynamicUpdateSlice(LowerToNpu):
 
 
 class LowerMove(LowerToNpu):
-    """Any operator that only moves codes, to an ``npu.move`` per used result.
-
-    :mod:`.decompositions` finds the copies.
-    """
+    """Any operator that only moves codes, to an ``npu.move`` per used result; see :mod:`.decompositions`."""
 
     benefit = Benefit.GENERAL
     operators = ("TRANSPOSE", "PAD", "GATHER", "DYNAMIC_UPDATE_SLICE", *MOVERS)

@@ -173,10 +173,7 @@ def arena_too_small(intervals: Sequence[Interval[Buffer]], used: int, limit: int
 
 
 def _chunks(items: Sequence[PrefetchedConstant], largest: int) -> list[Chunk]:
-    """Merge constants in order; a merged chunk exceeds its limit by at most one item.
-
-    ``largest``: the highest limit, in bytes.
-    """
+    """Merge constants in order; a merged chunk exceeds its limit, at most ``largest`` bytes, by at most one item."""
     groups: list[list[PrefetchedConstant]] = []
     total, left, size = 0, sum(item.buffer.size for item in items), 0
     for item in items:

@@ -85,10 +85,7 @@ def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 def resident_image(op: Operation) -> tuple[Layout, int | None] | None:
-    """Return layout and fill code of the result of ``op`` in the tile buffer, or None if it is no resident.
-
-    Raise CompileError for several images.
-    """
+    """Return (layout, fill code) of a resident result, or None; raise CompileError if the result has several images."""
     attribute = op.attributes.get(RESIDENT)
     if attribute is None:
         return None
