@@ -70,7 +70,7 @@ class Layouts:
 
 @dataclass(frozen=True)
 class CircleAssignLayoutsPass(ModulePass):
-    """Choose orders of dimensions with the fewest TRANSPOSEs; see the module's text."""
+    """Choose orders of dimensions with the fewest TRANSPOSEs; see the module's docstring."""
 
     name = "circle-assign-layouts"
 

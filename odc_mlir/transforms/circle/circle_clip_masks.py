@@ -46,7 +46,7 @@ from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
 
 @dataclass(frozen=True)
 class CircleClipMasksPass(PatternPass):
-    """Make large negative masks before SOFTMAX smaller; see the module's text."""
+    """Make large negative masks before SOFTMAX smaller; see the module's docstring."""
 
     name = "circle-clip-masks"
 

@@ -73,7 +73,7 @@ _MOST_VISITS = 100  # iterations over all pairs
 
 @dataclass(frozen=True)
 class CircleEqualizeChannelsPass(ModulePass):
-    """Move scales of channels from layer to layer; see the module's text."""
+    """Move scales of channels from layer to layer; see the module's docstring."""
 
     name = "circle-equalize-channels"
 

@@ -43,7 +43,7 @@ SHAPE_READERS = frozenset({"SHAPE", "RANK"})
 
 @dataclass(frozen=True)
 class CircleFoldConstantsPass(PatternPass):
-    """Replace operators on constants by constants; see the module's text."""
+    """Replace operators on constants by constants; see the module's docstring."""
 
     name = "circle-fold-constants"
 

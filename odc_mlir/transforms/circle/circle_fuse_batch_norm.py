@@ -56,7 +56,7 @@ AFFINE = frozenset({"ADD", "SUB", "MUL", "DIV"})
 
 @dataclass(frozen=True)
 class CircleFuseBatchNormPass(PatternPass):
-    """Fold channel-wise sums and products into layers; see the module's text."""
+    """Fold channel-wise sums and products into layers; see the module's docstring."""
 
     name = "circle-fuse-batch-norm"
 

@@ -76,7 +76,7 @@ _LAST = ("CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")  # layers whose channel
 
 
 class CircleFuseChannelShufflePass(PatternPass):
-    """Reorder channels of layers so that shuffles are not needed; see the module's text."""
+    """Reorder channels of layers so that shuffles are not needed; see the module's docstring."""
 
     name = "circle-fuse-channel-shuffle"
 

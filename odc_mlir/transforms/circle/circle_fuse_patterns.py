@@ -60,7 +60,7 @@ _ERF = frozenset({"Erf", "FlexErf"})
 
 @dataclass(frozen=True)
 class CircleFusePatternsPass(PatternPass):
-    """Replace groups of operators by one operator; see the module's text."""
+    """Replace groups of operators by one operator; see the module's docstring."""
 
     name = "circle-fuse-patterns"
 

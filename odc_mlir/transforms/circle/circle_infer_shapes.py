@@ -38,7 +38,7 @@ SHAPE_BYTES = 512  # largest value that is evaluated as a shape, at eight bytes 
 
 
 class CircleInferShapesPass(PatternPass):
-    """Refine result types in every function; see the module's text."""
+    """Refine result types in every function; see the module's docstring."""
 
     name = "circle-infer-shapes"
 

@@ -38,7 +38,7 @@ _ROUNDS = 8  # of layouts and patterns; two do for every network seen
 
 @dataclass(frozen=True)
 class CircleOptimizePass(PatternPass):
-    """Apply rewrites by name; see the module's text."""
+    """Apply rewrites by name; see the module's docstring."""
 
     name = "circle-optimize"
 

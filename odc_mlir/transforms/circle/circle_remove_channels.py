@@ -55,7 +55,7 @@ from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 
 @dataclass(frozen=True)
 class CircleRemoveChannelsPass(PatternPass):
-    """Remove channels that are constant or unused; see the module's text."""
+    """Remove channels that are constant or unused; see the module's docstring."""
 
     name = "circle-remove-channels"
 

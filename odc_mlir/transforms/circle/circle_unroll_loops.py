@@ -40,7 +40,7 @@ Row = tuple[SSAValue, int]  # a value and an index of its first dimension
 
 @dataclass(frozen=True)
 class CircleUnrollLoopsPass(ModulePass):
-    """Replace loops by the operators of all trips; see the module's text."""
+    """Replace loops by the operators of all trips; see the module's docstring."""
 
     name = "circle-unroll-loops"
 

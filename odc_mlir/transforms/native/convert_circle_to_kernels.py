@@ -5,8 +5,8 @@ Before, in a segment::
     %1 = circle.conv_2d(%0, %w, %b) … -> tensor<1x8x8x8x!quant.uniform<i8:f32, …>>
     odc.yield %1
 
-After: a module of the segment's name with its function and declarations of the kernels that it calls. One attribute
-holds the bytes of all constants, with weights packed as their kernel reads them::
+After: a module named after the segment contains the segment's function and declarations of the kernels that the
+function calls. One attribute holds the bytes of all constants; weights are packed in the order that kernels read::
 
     builtin.module @segment_0 attributes {native.constants = #circle.blob<…>} {
       func.func @segment_0(%in0: memref<?xi8>, %out0: memref<?xi8>, %arena: memref<?xi8>, %constants: …) -> i32 {
@@ -60,7 +60,7 @@ _LEGAL = ("func.", "memref.", "arith.", *(kind.name for kind in _SOURCES))
 
 
 class LowerYield(LoweringPattern[YieldOp]):
-    """``odc.yield`` to copies of the outputs that are not in place, and a return of the status."""
+    """Lower ``odc.yield`` to copies of the outputs that are not in their buffers yet, and a return of the status."""
 
     def __init__(self, segment: SegmentFunction) -> None:
         self.segment = segment
@@ -78,7 +78,7 @@ class LowerYield(LoweringPattern[YieldOp]):
 
 
 class ConvertCircleToKernelsPass(PatternPass):
-    """Lower a copy of every segment; see the module's text."""
+    """Lower a copy of every segment; see the module's docstring."""
 
     name = "convert-circle-to-kernels"
 
@@ -90,7 +90,7 @@ class ConvertCircleToKernelsPass(PatternPass):
         machine = machine_of(op)
         for segment in [item for item in main_function(op).body.block.ops if isinstance(item, SegmentOp)]:
             name = segment.sym_name.data
-            if (other := lowered_symbols(op).get(name)) is not None:  # for another target
+            if (other := lowered_symbols(op).get(name)) is not None:  # it was lowered for another target
                 Rewriter.erase_op(other)
             body = segment.circle.clone()
             freeze_known(body.block, segment.operands)
@@ -98,7 +98,7 @@ class ConvertCircleToKernelsPass(PatternPass):
 
 
 def _convert(ctx: Context, name: str, block: Block, machine: CpuTarget) -> ModuleOp:
-    """Return the module of a segment with the operators in ``block``."""
+    """Return the module of the segment whose operators are in ``block``."""
     last = block.last_op
     assert isinstance(last, YieldOp)
     inputs = [info_of(value) for value in block.args]
@@ -127,7 +127,7 @@ def _convert(ctx: Context, name: str, block: Block, machine: CpuTarget) -> Modul
 
 
 def _reserve_outputs(segment: SegmentFunction, outputs: list[TensorInfo]) -> None:
-    """Let operators write results to the outputs of the segment if their stored form is the same."""
+    """Let operators write results directly to outputs of the segment that have the same stored form."""
     last = segment.loops.entry.last_op
     assert last is not None
     for index, (value, info) in enumerate(zip(last.operands, outputs, strict=True)):

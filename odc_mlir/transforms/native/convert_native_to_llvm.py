@@ -86,7 +86,7 @@ _CASTS: dict[type[Operation], Callable[[SSAValue, Attribute], Operation]] = {
     vector.BitcastOp: llvm.BitcastOp,
     arith.BitcastOp: llvm.BitcastOp,
 }
-# Operations without a counterpart that xDSL translates to LLVM IR, by the name of an LLVM intrinsic.
+# LLVM intrinsics for operations without a counterpart that xDSL can translate to LLVM IR.
 _INTRINSICS: dict[type[Operation], str] = {
     arith.MinSIOp: "smin",
     arith.MaxSIOp: "smax",
@@ -117,7 +117,7 @@ def converted_type(type: Attribute) -> Attribute:
 
 
 class LowerFunction(LoweringPattern[func.FuncOp]):
-    """``func.func`` to ``llvm.func``, with converted types of parameters, block arguments and results."""
+    """Lower ``func.func`` to ``llvm.func``, and convert the types of parameters, block arguments and results."""
 
     def lower(self, op: func.FuncOp, rewriter: PatternRewriter, /) -> None:
         name_inside(op, op.sym_name.data)
@@ -139,7 +139,7 @@ class LowerFunction(LoweringPattern[func.FuncOp]):
 
 
 class LowerCall(LoweringPattern[func.CallOp]):
-    """``func.call`` to ``llvm.call``."""
+    """Lower ``func.call`` to ``llvm.call``."""
 
     def lower(self, op: func.CallOp, rewriter: PatternRewriter, /) -> None:
         type = converted_type(op.results[0].type) if op.results else None
@@ -147,14 +147,14 @@ class LowerCall(LoweringPattern[func.CallOp]):
 
 
 class LowerBranch(LoweringPattern[cf.BranchOp]):
-    """``cf.br`` to ``llvm.br``."""
+    """Lower ``cf.br`` to ``llvm.br``."""
 
     def lower(self, op: cf.BranchOp, rewriter: PatternRewriter, /) -> None:
         rewriter.replace(op, llvm.BrOp(op.successor, *op.arguments))
 
 
 class LowerConditionalBranch(LoweringPattern[cf.ConditionalBranchOp]):
-    """``cf.cond_br`` to ``llvm.cond_br``."""
+    """Lower ``cf.cond_br`` to ``llvm.cond_br``."""
 
     def lower(self, op: cf.ConditionalBranchOp, rewriter: PatternRewriter, /) -> None:
         then, other = (op.then_block, op.then_arguments), (op.else_block, op.else_arguments)
@@ -162,7 +162,7 @@ class LowerConditionalBranch(LoweringPattern[cf.ConditionalBranchOp]):
 
 
 class LowerConstant(LoweringPattern[arith.ConstantOp]):
-    """``arith.constant`` of one number to ``llvm.mlir.constant``; an index becomes a number of 64 bits."""
+    """Lower ``arith.constant`` of one number to ``llvm.mlir.constant``; an index becomes a number of 64 bits."""
 
     def lower(self, op: arith.ConstantOp, rewriter: PatternRewriter, /) -> None:
         type, value = converted_type(op.result.type), op.value
@@ -175,7 +175,7 @@ class LowerConstant(LoweringPattern[arith.ConstantOp]):
 
 
 class LowerToCounterpart(LoweringPattern[Operation]):
-    """An operation to the one with the same operands: ``arith.addi`` to ``llvm.add``."""
+    """Lower an operation to its counterpart with the same operands, such as ``arith.addi`` to ``llvm.add``."""
 
     def handles(self, kind: type[Operation], /) -> bool:
         return kind in _COUNTERPARTS
@@ -185,7 +185,7 @@ class LowerToCounterpart(LoweringPattern[Operation]):
 
 
 class LowerCast(LoweringPattern[Operation]):
-    """A conversion of element types to its counterpart: ``arith.extsi`` to ``llvm.sext``."""
+    """Lower a conversion of element types to its counterpart, such as ``arith.extsi`` to ``llvm.sext``."""
 
     def handles(self, kind: type[Operation], /) -> bool:
         return kind in _CASTS
@@ -195,7 +195,7 @@ class LowerCast(LoweringPattern[Operation]):
 
 
 class LowerToIntrinsic(LoweringPattern[Operation]):
-    """An operation to a call of the LLVM intrinsic for its type: ``arith.minsi`` to ``llvm.smin.v16i32``."""
+    """Lower an operation to the LLVM intrinsic for its type, such as ``arith.minsi`` to ``llvm.smin.v16i32``."""
 
     def handles(self, kind: type[Operation], /) -> bool:
         return kind in _INTRINSICS
@@ -207,7 +207,7 @@ class LowerToIntrinsic(LoweringPattern[Operation]):
 
 
 class LowerIndexCast(LoweringPattern[arith.IndexCastOp]):
-    """``arith.index_cast`` to a sign extension, a truncation, or nothing between types of the same width."""
+    """Lower ``arith.index_cast`` to a sign extension or a truncation; erase it between types of the same width."""
 
     def lower(self, op: arith.IndexCastOp, rewriter: PatternRewriter, /) -> None:
         value, wanted = op.input, converted_type(op.result.type)
@@ -221,7 +221,7 @@ class LowerIndexCast(LoweringPattern[arith.IndexCastOp]):
 
 
 class LowerComparison(LoweringPattern[arith.CmpiOp | arith.CmpfOp]):
-    """``arith.cmpi`` to ``llvm.icmp`` and ``arith.cmpf`` to ``llvm.fcmp``, with the same predicate."""
+    """Lower ``arith.cmpi`` to ``llvm.icmp`` and ``arith.cmpf`` to ``llvm.fcmp``, with the same predicate."""
 
     def lower(self, op: arith.CmpiOp | arith.CmpfOp, rewriter: PatternRewriter, /) -> None:
         kind = llvm.ICmpOp if isinstance(op, arith.CmpiOp) else llvm.FCmpOp
@@ -229,7 +229,7 @@ class LowerComparison(LoweringPattern[arith.CmpiOp | arith.CmpfOp]):
 
 
 class LowerLoad(LoweringPattern[memref.LoadOp | vector.LoadOp]):
-    """``memref.load`` and ``vector.load`` to ``llvm.load`` at the address of the first element."""
+    """Lower ``memref.load`` and ``vector.load`` to ``llvm.load`` at the address of the first element."""
 
     def lower(self, op: memref.LoadOp | vector.LoadOp, rewriter: PatternRewriter, /) -> None:
         source, *indices = op.operands
@@ -239,7 +239,7 @@ class LowerLoad(LoweringPattern[memref.LoadOp | vector.LoadOp]):
 
 
 class LowerStore(LoweringPattern[memref.StoreOp | vector.StoreOp]):
-    """``memref.store`` and ``vector.store`` to ``llvm.store`` at the address of the first element."""
+    """Lower ``memref.store`` and ``vector.store`` to ``llvm.store`` at the address of the first element."""
 
     def lower(self, op: memref.StoreOp | vector.StoreOp, rewriter: PatternRewriter, /) -> None:
         value, target, *indices = op.operands
@@ -248,7 +248,7 @@ class LowerStore(LoweringPattern[memref.StoreOp | vector.StoreOp]):
 
 
 class LowerView(LoweringPattern[memref.ViewOp]):
-    """``memref.view`` to the address of its first byte."""
+    """Lower ``memref.view`` to the address of its first byte."""
 
     def lower(self, op: memref.ViewOp, rewriter: PatternRewriter, /) -> None:
         rewriter.replace(op, _address(op, op.source, [op.byte_shift], i8))
@@ -270,7 +270,7 @@ def _alignment(type: Attribute) -> int:
 
 
 class LowerBroadcast(LoweringPattern[vector.BroadcastOp]):
-    """``vector.broadcast`` to ``llvm.shufflevector`` of a vector whose first element is the number."""
+    """Lower ``vector.broadcast`` to ``llvm.shufflevector`` of a vector whose first element is the number."""
 
     def lower(self, op: vector.BroadcastOp, rewriter: PatternRewriter, /) -> None:
         source, type = op.operands[0], op.results[0].type
@@ -284,7 +284,7 @@ class LowerBroadcast(LoweringPattern[vector.BroadcastOp]):
 
 
 class LowerShuffle(LoweringPattern[vector.ShuffleOp]):
-    """``vector.shuffle`` to ``llvm.shufflevector``."""
+    """Lower ``vector.shuffle`` to ``llvm.shufflevector``."""
 
     def lower(self, op: vector.ShuffleOp, rewriter: PatternRewriter, /) -> None:
         mask = DenseArrayBase.from_list(i32, list(op.mask.get_values()))
@@ -292,7 +292,7 @@ class LowerShuffle(LoweringPattern[vector.ShuffleOp]):
 
 
 class LowerReduction(LoweringPattern[vector.ReductionOp]):
-    """``vector.reduction`` to a call of the intrinsic ``llvm.vector.reduce``; sums of reals start with zero."""
+    """Lower ``vector.reduction`` to the intrinsic ``llvm.vector.reduce``; sums of floats start at zero."""
 
     def lower(self, op: vector.ReductionOp, rewriter: PatternRewriter, /) -> None:
         kind, type, operands = op.kind.data.value, op.dest.type, [op.vector]
@@ -307,7 +307,7 @@ class LowerReduction(LoweringPattern[vector.ReductionOp]):
 
 
 class ConvertNativeToLlvmPass(PatternPass):
-    """Lower every function; see the module's text."""
+    """Lower every function; see the module's docstring."""
 
     name = "convert-native-to-llvm"
 

@@ -4,8 +4,8 @@ Before::
 
     %1 = memref.alloc(%c512) : memref<?xi8>
 
-After: buffers that are in use at the same time do not overlap; the module records the size of the arena. Behind every
-buffer there is a gap that vectors may overrun into::
+After: buffers that are in use at the same time do not overlap, and the module records the size of the arena. Every
+buffer is followed by a gap into which vectors may overrun::
 
     builtin.module attributes {native.arena_bytes = 1216 : i64, …} {
       …
@@ -38,7 +38,7 @@ from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
 
 @dataclass
 class PlaceBuffer(LoweringPattern[memref.AllocOp]):
-    """``memref.alloc`` to a view of the arena at the offset of the buffer."""
+    """Replace ``memref.alloc`` by a view of the arena at the offset of the buffer."""
 
     arena: SSAValue
     offsets: Mapping[Operation, int]
@@ -50,7 +50,7 @@ class PlaceBuffer(LoweringPattern[memref.AllocOp]):
 
 
 class NativeAllocateMemoryPass(PatternPass):
-    """Assign offsets; see the module's text."""
+    """Assign offsets; see the module's docstring."""
 
     name = "native-allocate-memory"
 
@@ -68,7 +68,7 @@ class NativeAllocateMemoryPass(PatternPass):
 
 
 def segment_modules(module: ModuleOp) -> list[ModuleOp]:
-    """Return the modules that the segments of ``module`` are lowered to."""
+    """Return the modules to which the segments of ``module`` were lowered."""
     return [item for item in module.walk() if isinstance(item, ModuleOp) and item is not module]
 
 
@@ -113,7 +113,7 @@ def _uses(value: SSAValue, position: Mapping[Operation, int]) -> list[int]:
 def verify_arena(function: FuncOp) -> None:
     """Raise CompileError if two buffers of the arena that are in use at the same time share bytes.
 
-    Uses are collected by following the operations in order, which knows nothing of the intervals of allocation.
+    Uses are collected again from the operations in order, independently of the intervals used for the allocation.
     """
     arena, roots, places = function.args[-2], dict[SSAValue, SSAValue](), dict[SSAValue, tuple[int, int]]()
     lives: dict[SSAValue, tuple[int, int]] = {}  # first and last operation, in order of the first
@@ -140,7 +140,7 @@ def verify_arena(function: FuncOp) -> None:
 
 
 def known_number(value: SSAValue) -> int:
-    """Return the number that a constant operation gives."""
+    """Return the integer of a value that a constant operation defines."""
     assert isinstance(value.owner, arith.ConstantOp)
     assert isinstance(value.owner.value, IntegerAttr)
     return value.owner.value.value.data

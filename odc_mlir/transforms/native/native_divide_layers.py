@@ -1,4 +1,4 @@
-"""``native-divide-layers``: add a second function to a segment, which several threads run together.
+"""``native-divide-layers``: add to a segment a second function that several threads run together.
 
 Before, in a segment's module::
 
@@ -16,11 +16,11 @@ After, in addition::
       scf.if %busy {
         func.call @convolve_rows8_vectors2_offset0(%0, …, %pixels, …) : …
 
-``parts`` threads call it at the same time, each with a different ``part``. Layers with at least ``layer-products``
-products are divided by pixels, so that every result is computed as before; part 0 does the rest. A vector may write
-beyond the last channel of a pixel, into the next part's results, so each part computes its last pixels in a region of
-its own in ``scratch`` and copies them. Segments whose divided layers have fewer than ``segment-products`` products in
-total are left unchanged: waking a thread would take longer than it saves.
+``parts`` threads call the new function at the same time, each with a different ``part``. Layers with at least
+``layer-products`` multiplications are divided by pixels, so that every result is computed as before; part 0 makes the
+other calls. A vector may write beyond the last channel of a pixel, into the next part's results; each part therefore
+computes its last pixels in its own region of ``scratch`` and copies them. Segments whose divided layers have fewer than
+``segment-products`` multiplications in total are left unchanged: waking a thread would take longer than it saves.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ _EXTRA: dict[str, Attribute] = dict(zip(THREAD_PARAMETERS, (BYTES, BYTES, INDEX,
 
 @dataclass(frozen=True)
 class NativeDivideLayersPass(ModulePass):
-    """Add the functions; see the module's text."""
+    """Add the functions; see the module's docstring."""
 
     name = "native-divide-layers"
 
     layer_products: int = 1 << 20
-    """A layer with fewer products is not divided."""
+    """A layer with fewer multiplications is not divided."""
 
     segment_products: int = 1 << 25
-    """A segment whose divided layers have fewer products in total is not changed."""
+    """A segment whose divided layers have fewer multiplications in total is not changed."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for module in segment_modules(op):
@@ -87,36 +87,36 @@ class NativeDivideLayersPass(ModulePass):
 
 @dataclass(frozen=True)
 class _DivisibleCall:
-    """A call of a kernel that can be divided; ``places`` are its operands by the parameters of the kernel."""
+    """A call of a kernel that can be divided; ``places`` maps the kernel's parameters to indices of operands."""
 
     places: Mapping[str, int]
     rows: int
     pixels: int
     channels: int
     item_bytes: int
-    beyond: int  # elements that are written after the last channel of a pixel
+    beyond: int  # elements that a vector writes after the last channel of a pixel
     products: int
 
     @property
     def tail(self) -> int:
-        """The last pixels of a part, in whole tiles: elements written after the pixel before them stay within them."""
+        """The number of last pixels, in whole tiles, into which vectors of the preceding pixels may write."""
         reached = -(-self.beyond // self.channels)
         return -(-reached // self.rows) * self.rows
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts that have a tail and a tile before it."""
+        """The largest number of parts such that each has a tail, and at least one tile before the tail."""
         return self.pixels // self.rows // (self.tail // self.rows + 1)
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of the tail."""
+        """Size in bytes of a part's region for its tail."""
         size = self.tail * self.channels * self.item_bytes + SLACK
         return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES if self.tail else 0
 
 
 def _layer_of(module: ModuleOp, call: func.CallOp) -> _DivisibleCall | None:
-    """Return a call with its sizes; None if it cannot be divided."""
+    """Return the description of a call that can be divided; None for other calls."""
     declared = SymbolTable.lookup_symbol(module, call.callee.root_reference.data)
     assert isinstance(declared, func.FuncOp)
     kernel, options = declared_kernel(declared)
@@ -142,7 +142,7 @@ def _layer_of(module: ModuleOp, call: func.CallOp) -> _DivisibleCall | None:
 
 
 def _divide(module: ModuleOp, function: func.FuncOp, layers: Sequence[_DivisibleCall | None]) -> None:
-    """Add the function of one part; ``layers`` belong to the calls, None for calls that only the first part makes."""
+    """Add the function of one part; ``layers`` has an item per call, None if only the first part makes the call."""
     part = function.clone()
     part.sym_name = StringAttr(f"{function.sym_name.data}_part")
     block = part.body.block
@@ -167,7 +167,7 @@ class _Parts:
         self._scratch_bytes = scratch_bytes
 
     def rewrite(self, layers: Sequence[_DivisibleCall | None]) -> None:
-        """Let the first part make the calls that are not divided, and all parts wait for one another in between."""
+        """Let the first part make the calls that are not divided; add barriers between them and divided calls."""
         w, ops = self.w, list(self.w.entry.ops)
         calls = [op for op in ops if isinstance(op, func.CallOp)]
         end = next(op for op in ops if isinstance(op, memref.LoadOp | func.ReturnOp))
@@ -206,7 +206,7 @@ class _Parts:
         w.when(w.compare(w["part"], "eq", 0), body)
 
     def _by_all(self, call: func.CallOp, layer: _DivisibleCall) -> None:
-        """Make a call for some of the pixels in every part, as long as there are enough pixels."""
+        """Make the call for a share of the pixels in every part; parts beyond ``most_parts`` make no call."""
         w, part = self.w, self.w["part"]
         busy = w.least(w["parts"], layer.most_parts)
 
@@ -228,7 +228,7 @@ class _Parts:
         return self.w.mul(self.w.emit(arith.DivUIOp(share, parts)), layer.rows)
 
     def _aside(self, call: func.CallOp, layer: _DivisibleCall, first: SSAValue, end: SSAValue) -> None:
-        """Compute the pixels from ``first`` to ``end``, the last of them in ``scratch``, and copy these."""
+        """Compute the pixels from ``first`` to ``end``: write those of the tail to ``scratch``, then copy the tail."""
         w = self.w
         last = w.sub(end, layer.tail)
         self._call(call, layer, first, w.sub(last, first))
@@ -240,7 +240,7 @@ class _Parts:
         if _RESULT in layer.places:
             place = w.add(place, call.operands[layer.places[_RESULT]])
         target = self._from(call.operands[layer.places["output"]], w.mul(place, layer.item_bytes), row, BYTES)
-        # of copy_rows: input, output, rows, row_bytes, input_pitch, first, pitch
+        # operands of copy_rows: input, output, rows, row_bytes, input_pitch, first, pitch
         w.run(func.CallOp(_COPY, [source, target, w.constant(1), row, *[w.constant(0)] * 3], []))
 
     def _call(
@@ -251,7 +251,7 @@ class _Parts:
         pixels: SSAValue,
         output: tuple[SSAValue, SSAValue] | None = None,
     ) -> None:
-        """Make the call for ``pixels`` from ``first`` on; ``output``: other bytes for the results, and an offset."""
+        """Make the call for ``pixels`` from ``first`` on; ``output`` is another buffer for results, and an offset."""
         w, operands = self.w, list(call.operands)
         operands[layer.places["pixels"]] = pixels
         for name in BY_PIXEL:
@@ -269,7 +269,7 @@ class _Parts:
         w.run(func.CallOp(call.callee, operands, []))
 
     def _from(self, value: SSAValue, distance: SSAValue, size: SSAValue, type: Attribute | None = None) -> SSAValue:
-        """Return ``size`` elements of a buffer from ``distance`` bytes on, of its own type or another one."""
+        """Return a view of ``size`` elements that starts ``distance`` bytes after ``value``; ``type`` may differ."""
         source, shift = value, None
         if isinstance(value.owner, memref.ViewOp):
             source, shift = value.owner.source, value.owner.byte_shift

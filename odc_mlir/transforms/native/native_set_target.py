@@ -21,19 +21,19 @@ from odc_mlir.targets.cpu import CpuTarget
 
 @dataclass(frozen=True)
 class NativeSetTargetPass(ModulePass):
-    """Choose the processor; see the module's text."""
+    """Choose the processor; see the module's docstring."""
 
     name = "native-set-target"
 
     target: str = "x86-64-vnni"
-    """A shipped description of a processor."""
+    """Name of a shipped description of a processor."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         op.attributes[TARGET] = TargetAttr(TargetChoice(cpu.load(self.target).name))
 
 
 def machine_of(module: ModuleOp) -> CpuTarget:
-    """The processor that ``native-set-target`` chose; raises CompileError before that."""
+    """Return the processor that ``native-set-target`` recorded; raise CompileError if it recorded none."""
     choice = target_of(module)
     if choice is None:
         raise CompileError("no processor is chosen", hint="run native-set-target first")

@@ -36,7 +36,7 @@ from odc_mlir.transforms.native.native_set_target import machine_of
 
 @dataclass
 class WriteKernel(LoweringPattern[FuncOp]):
-    """A declared kernel to the function with its loops."""
+    """Replace the declaration of a kernel by the function with its loops."""
 
     helpers: Helpers
 
@@ -50,7 +50,7 @@ class WriteKernel(LoweringPattern[FuncOp]):
 
 
 class NativeWriteKernelsPass(PatternPass):
-    """Write the loops of every declared kernel; see the module's text."""
+    """Write the loops of every declared kernel; see the module's docstring."""
 
     name = "native-write-kernels"
 

@@ -71,7 +71,7 @@ from odc_mlir.transforms.quant.common.ir import (
 
 @dataclass(frozen=True)
 class ConvertCircleToQuantPass(PatternPass):
-    """Apply the assigned element types; see the module's text."""
+    """Apply the assigned element types; see the module's docstring."""
 
     name = "convert-circle-to-quant"
 

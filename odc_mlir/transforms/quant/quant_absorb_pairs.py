@@ -48,7 +48,7 @@ _TYPES = {8: "int8", 16: "int16"}
 
 
 class QuantAbsorbPairsPass(ModulePass):
-    """Take rounding out; see the module's text."""
+    """Take rounding out; see the module's docstring."""
 
     name = "quant-absorb-pairs"
 

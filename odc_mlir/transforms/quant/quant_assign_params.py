@@ -56,7 +56,7 @@ from odc_mlir.transforms.quant.common.operators import Ranges, Role, contents_of
 
 @dataclass(frozen=True)
 class QuantAssignParamsPass(ModulePass):
-    """Assign element types by ranges; see the module's text."""
+    """Assign element types by ranges; see the module's docstring."""
 
     name = "quant-assign-params"
 

@@ -50,7 +50,7 @@ HIDDEN_SHARE = 12.0  # exp(-12) is a fifth of a step of results with 16 bits
 
 @dataclass(frozen=True)
 class QuantAttachRangesPass(ModulePass):
-    """Write recorded ranges into types; see the module's text."""
+    """Write recorded ranges into types; see the module's docstring."""
 
     name = "quant-attach-ranges"
 

@@ -37,7 +37,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class QuantCorrectBiasesPass(PatternPass):
-    """Add corrections to biases; see the module's text."""
+    """Add corrections to biases; see the module's docstring."""
 
     name = "quant-correct-biases"
 

@@ -49,7 +49,7 @@ _CONVERTERS = ("QUANTIZE", "DEQUANTIZE")
 
 @dataclass(frozen=True)
 class QuantFlipSignPass(PatternPass):
-    """Move 8-bit codes by 128; see the module's text."""
+    """Move 8-bit codes by 128; see the module's docstring."""
 
     name = "quant-flip-sign"
 

@@ -45,7 +45,7 @@ from odc_mlir.transforms.quant.common.conversion import conversion
 
 
 class QuantInsertRequantizePass(PatternPass):
-    """Replace casts by operators; see the module's text."""
+    """Replace casts by operators; see the module's docstring."""
 
     name = "quant-insert-requantize"
 

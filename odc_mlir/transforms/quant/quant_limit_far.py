@@ -48,7 +48,7 @@ Limit = tuple[str, str, float]  # an operator, the end of the codes, and the num
 
 @dataclass(frozen=True)
 class QuantLimitFarPass(ModulePass):
-    """Limit reals before QUANTIZE; see the module's text."""
+    """Limit reals before QUANTIZE; see the module's docstring."""
 
     name = "quant-limit-far"
 

@@ -80,7 +80,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class QuantNormalizeInputsPass(ModulePass):
-    """Centre and scale the channels of inputs; see the module's text."""
+    """Centre and scale the channels of inputs; see the module's docstring."""
 
     name = "quant-normalize-inputs"
 

@@ -83,7 +83,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class QuantNormalizeOutputsPass(ModulePass):
-    """Scale and move the columns of outputs after the last layer; see the module's text."""
+    """Scale and move the columns of outputs after the last layer; see the module's docstring."""
 
     name = "quant-normalize-outputs"
 

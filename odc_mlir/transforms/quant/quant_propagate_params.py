@@ -73,7 +73,7 @@ _MOST_COARSER = 1.5  # a result may adopt a scale larger by this factor, which s
 
 
 class QuantPropagateParamsPass(ModulePass):
-    """Make the assigned element types consistent; see the module's text."""
+    """Make the assigned element types consistent; see the module's docstring."""
 
     name = "quant-propagate-params"
 

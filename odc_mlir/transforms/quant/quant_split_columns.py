@@ -56,7 +56,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class QuantSplitColumnsPass(ModulePass):
-    """Move large columns of inputs to a channel of their own; see the module's text."""
+    """Move large columns of inputs to a channel of their own; see the module's docstring."""
 
     name = "quant-split-columns"
 

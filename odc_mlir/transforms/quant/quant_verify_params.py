@@ -36,7 +36,7 @@ _TOLERANCE = 1e-6  # relative tolerance of scales, for products in float32
 
 @dataclass(frozen=True)
 class QuantVerifyParamsPass(ModulePass):
-    """Check parameters; see the module's text."""
+    """Check parameters; see the module's docstring."""
 
     name = "quant-verify-params"
 

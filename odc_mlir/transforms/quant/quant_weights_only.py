@@ -67,7 +67,7 @@ _OPERATOR_BYTES, _SCALE_BYTES = 256, 12
 
 @dataclass(frozen=True)
 class QuantWeightsOnlyPass(PatternPass):
-    """Turn weights into codes; see the module's text."""
+    """Turn weights into codes; see the module's docstring."""
 
     name = "quant-weights-only"
 

@@ -31,7 +31,7 @@ from odc_mlir.transforms.native.kernels.registry import (
 from odc_mlir.transforms.native.kernels.windows import limit
 
 OPERANDS = ("a", "b", "c")
-"""Names of operands; options of these names are the ways in which they are read."""
+"""Names of operands. The option with an operand's name says in which way the operand is read."""
 
 FULL, BY_COLUMN, BY_ROW, SINGLE = range(4)
 """Ways to read an operand at (row, column)."""
@@ -41,7 +41,7 @@ _OPERATIONS = tuple(OPERATIONS.values())
 
 
 def _each_element(w: Loops, ways: Mapping[str, int], body: Callable[..., SSAValue], count: int = LANES) -> None:
-    """Store ``body(*operands)`` for every ``count`` elements of ``rows`` by ``columns``: a vector, or one."""
+    """Store ``body(*operands)`` for ``rows`` by ``columns`` elements: vector by vector, or singly if ``count`` is 1."""
     zero = w.constant(0)
 
     def load(name: str, place: SSAValue) -> SSAValue:
@@ -90,7 +90,7 @@ def unary_reals(w: Loops, helpers: Helpers, *, operation: int) -> None:
 
 OPERAND_FIELDS = ("zero", "q", "round", "half", "shift")
 RESULT_FIELDS = ("q", "round", "half", "shift", "zero", "low", "high")
-"""Numbers in the table of ``combine_codes``: of either operand, then of the result."""
+"""Fields in the table of ``combine_codes``, which has those of either operand first, then those of the result."""
 
 SUM, DIFFERENCE, PRODUCT, SHIFTED_SUM, SHIFTED_DIFFERENCE = range(5)
 
@@ -102,10 +102,10 @@ def _combined(options: Options) -> Parameters:
 
 @kernel_by_options(_combined)
 def combine_codes(w: Loops, helpers: Helpers, *, operation: int, left: int, wide: int, a: int, b: int) -> None:
-    """Sums, differences and products of quantised values, 16-bit ones if ``wide``: see numerics.elementwise.
+    """Add, subtract or multiply quantised values as in numerics.elementwise; ``wide`` values have 16 bits.
 
-    Both parts of a sum are scaled, ``(value - zero) << left``, and the sum is requantised; of products only the product
-    is. Shifted operations shift either operand right, rounded, and saturate the result.
+    Sums and differences scale both operands, ``(value - zero) << left``, and requantise the result. Products requantise
+    only the result. Shifted operations shift either operand right with rounding, and saturate the result.
     """
     size = len(OPERAND_FIELDS)
     numbers = [w.broadcast(w.load(w["table"], w.constant(i)), LANES) for i in range(2 * size + len(RESULT_FIELDS))]
@@ -141,7 +141,7 @@ def _looked_up(options: Options) -> Parameters:
 
 @kernel_by_options(_looked_up)
 def look_up(w: Loops, helpers: Helpers, *, bits: int, result: int) -> None:
-    """Any function of one stored value: ``table[value]``, or of 16 bits ``table[value + 32768]``."""
+    """Any function of one stored value: ``table[value]``, or ``table[value + 32768]`` for 16-bit values."""
 
     def element(index: SSAValue) -> None:
         value = w.load(w["input"], index)
@@ -164,9 +164,9 @@ def look_up_pairs(w: Loops, helpers: Helpers, *, a: int, b: int) -> None:
 
 @kernel(input=REALS, output=BYTES, count=INDEX, scale=f32, least=f32, most=f32, zero=i32)
 def quantize_reals(w: Loops, helpers: Helpers) -> None:
-    """8-bit values of floats: a division, rounded with halves away from zero, plus the zero point.
+    """Quantise floats to 8 bits: divide by the scale, round halves away from zero, add the zero point.
 
-    ``least`` and ``most`` are the ends of the range less the zero point. NaN becomes the lowest value.
+    ``least`` and ``most`` are the ends of the range minus the zero point. NaN becomes the lowest value.
     """
     scale, least, most, zero = (w.broadcast(w[name], LANES) for name in ("scale", "least", "most", "zero"))
 
@@ -249,7 +249,7 @@ def _cast(source: str, target: str) -> EmitValue:
 _WHOLE = ("int16", "int32", "int64")
 _CAST = ("bool", *_WHOLE, "float32")
 
-# Kernels have the number of an operation in their names: put new ones at the end.
+# The name of a kernel contains the index of its operation in this table: append new operations at the end.
 ELEMENTS: tuple[Element, ...] = (
     *(Element(name, (kind, kind), "bool", write) for name, write in _COMPARISONS.items()
       for kind in ("float32", *_WHOLE)),

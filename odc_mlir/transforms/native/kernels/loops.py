@@ -1,7 +1,7 @@
 """A writer of functions with loops over flat buffers, in the upstream dialects func, scf, memref, vector and arith.
 
-Buffers are ``memref<?xT>``, indexed in elements. Numbers that are known become constants at the top of the function,
-each once.
+Buffers are ``memref<?xT>``, indexed in elements. Each number known at compile time becomes one constant at the top of
+the function.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BYTES, SHORTS, WORDS, REALS = buffer(i8), buffer(i16), buffer(i32), buffer(f32)
 STORED: dict[str, Attribute] = {
     "bool": i8, "int8": i8, "uint8": i8, "int16": i16, "int32": i32, "int64": i64, "float32": f32,
 }  # fmt: skip
-"""Types of stored elements."""
+"""Types of stored elements by dtype."""
 
 Number = SSAValue | int | float
 
@@ -65,12 +65,12 @@ def scalar_of(type: Attribute) -> Attribute:
 
 
 def suffix(type: Attribute) -> str:
-    """Return the name of a type in names of LLVM intrinsics: ``v16i32``."""
+    """Return the name of a type in the names of LLVM intrinsics, such as ``v16i32``."""
     return f"v{type.get_shape()[0]}{type.element_type}" if isinstance(type, VectorType) else str(type)
 
 
 class Loops:
-    """A function while it is written; ``arguments`` are its parameters by name."""
+    """A writer of one function; ``arguments`` maps the names of its parameters to their values."""
 
     def __init__(self, name: str, parameters: Mapping[str, Attribute], results: Sequence[Attribute] = ()) -> None:
         op = func.FuncOp(name, (list(parameters.values()), list(results)), visibility="private")
@@ -80,7 +80,7 @@ class Loops:
 
     @classmethod
     def of(cls, op: func.FuncOp, arguments: dict[str, SSAValue]) -> Loops:
-        """Return a writer that adds to an existing function; :meth:`insert_by` says where."""
+        """Return a writer that adds operations to an existing function, at the place set by :meth:`insert_by`."""
         found = cls.__new__(cls)
         found._begin(op, arguments)
         return found
@@ -142,7 +142,7 @@ class Loops:
         """Return a number as a constant, and a value unchanged."""
         return value if isinstance(value, SSAValue) else self.constant(value, type)
 
-    # Arithmetic on integers or floats, and on vectors of them; additions of 0 and products with 1 vanish.
+    # Arithmetic on integers, floats and vectors of either; adding 0 or multiplying by 1 emits no operation.
 
     def _combined(self, a: SSAValue, b: Number, whole: _Binary, real: _Binary) -> SSAValue:
         kind = real if scalar_of(a.type) in (f32, f64) else whole
@@ -179,7 +179,7 @@ class Loops:
         return self.emit(arith.XOrIOp(a, self.number(b, a.type)))
 
     def fused(self, a: SSAValue, b: Number, c: Number) -> SSAValue:
-        """Return ``a * b + c`` of vectors of floats, rounded once."""
+        """Return ``a * b + c`` for vectors of floats, rounded once."""
         return self.emit(vector.FMAOp(a, self.number(b, a.type), self.number(c, a.type)))
 
     def compare(self, a: SSAValue, predicate: str, b: Number) -> SSAValue:
@@ -189,7 +189,7 @@ class Loops:
     def select(self, condition: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
         return self.emit(arith.SelectOp(condition, a, b))
 
-    # Conversions. xDSL's arith casts of integers take no vectors, those of its llvm dialect do.
+    # Conversions. xDSL's integer casts in arith reject vectors; the casts in its llvm dialect accept them.
 
     def to_index(self, a: SSAValue) -> SSAValue:
         return self.emit(arith.IndexCastOp(a, INDEX))
@@ -200,7 +200,7 @@ class Loops:
         return self.emit(llvm.SIToFPOp(a, lanes(a.type.get_shape()[0], f32)))
 
     def widen(self, a: SSAValue, type: Attribute) -> SSAValue:
-        """Extend with the sign."""
+        """Extend by the sign."""
         return self._cast(a, type, llvm.SExtOp, arith.ExtSIOp)
 
     def widen_unsigned(self, a: SSAValue, type: Attribute) -> SSAValue:
@@ -285,7 +285,7 @@ class Loops:
         return op.results
 
     def when(self, condition: SSAValue, body: Callable[[], None]) -> None:
-        """Do what ``body`` adds only if ``condition`` holds."""
+        """Execute the operations that ``body`` adds only if ``condition`` holds."""
         block = Block()
         self.run(scf.IfOp(condition, [], Region(block)))
         outer, self._builder = self._builder, Builder(InsertPoint.at_end(block))
@@ -298,8 +298,8 @@ class Loops:
     ) -> SSAValue:
         """Add up floats: ``for i in range(first, end, step): sum = add(i, sum)``.
 
-        Every 64 of them are added up by themselves, as in numpy's pairwise sums: errors grow with the root of their
-        number, not with their number.
+        Blocks of 64 floats are added up separately, similar to numpy's pairwise summation, so that errors grow with the
+        square root of the number of floats and not with the number itself.
         """
 
         def block(begin: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:

@@ -15,19 +15,19 @@ EmitValue = Callable[..., SSAValue]
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # the first has few bits, so that products with integers are exact
-_ROUNDING = 12582912.0  # 1.5 * 2^23: what is added to it is rounded to an integer, in the low bits
+_ROUNDING = 12582912.0  # 1.5 * 2^23: adding it rounds a float to an integer, which is in the low bits
 _ROUNDING_BITS = 0x4B400000
 _INFINITY = float("inf")
-# Between them exponentials are normal numbers; from the first down they are 0, from the second up infinite.
+# For arguments between these limits, exponentials are normal numbers; below they are 0, above they are infinite.
 _LEAST, _MOST = -87.33655, 88.72284
 # e^r = 1 + r + r^2 * polynomial for |r| <= ln 2 / 2 (the coefficients of Cephes' expf).
 _POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 
 
 def choose(w: Loops, predicate: str, a: Number, b: Number, x: Number, y: Number) -> SSAValue:
-    """Return ``x`` where ``a`` and ``b`` compare as ``predicate`` (``eq``, ``gt``, ``ge``), else ``y``.
+    """Return ``x`` where the comparison ``predicate`` (``eq``, ``gt``, ``ge``) of ``a`` and ``b`` is true, else ``y``.
 
-    NaN never compares. Works on floats and vectors of floats; one operand at least is no plain number.
+    Comparisons with NaN are false. Operands are floats or vectors of floats; at least one of them is an SSA value.
     """
     type = next(value.type for value in (a, b, x, y) if isinstance(value, SSAValue))
     operands = [w.number(value, type) for value in (a, b, x, y)]
@@ -37,12 +37,12 @@ def choose(w: Loops, predicate: str, a: Number, b: Number, x: Number, y: Number)
 
 
 def larger(w: Loops, a: Number, b: Number) -> SSAValue:
-    """Return ``a`` where it is greater, else ``b``, also if either is NaN: one instruction on x86."""
+    """Return ``a`` where ``a > b``, else ``b``, also if either is NaN: one instruction on x86."""
     return choose(w, "gt", a, b, a, b)
 
 
 def smaller(w: Loops, a: Number, b: Number) -> SSAValue:
-    """Return ``a`` where it is less, else ``b``, also if either is NaN."""
+    """Return ``a`` where ``a < b``, else ``b``, also if either is NaN."""
     return choose(w, "gt", b, a, a, b)
 
 
@@ -78,7 +78,7 @@ def _polynomial(w: Loops, coefficients: Sequence[float], x: SSAValue) -> SSAValu
 
 
 def _reduced(w: Loops, x: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """Split ``e^x = 2^n * (1 + p)`` for limited ``x``: return the integers ``n``, moved to the exponent, and ``p``."""
+    """Split ``e^x = 2^n * (1 + p)`` for limited ``x``; return ``n``, shifted to the bits of the exponent, and ``p``."""
     shifted = w.fused(x, w.constant(_LOG2_E, x.type), _ROUNDING)
     whole = w.sub(shifted, _ROUNDING)
     rest = w.fused(whole, -_LN2_HIGH, x)
@@ -89,7 +89,7 @@ def _reduced(w: Loops, x: SSAValue) -> tuple[SSAValue, SSAValue]:
 
 
 def exponential(w: Loops, x: SSAValue) -> SSAValue:
-    """``e^x``, 0 if smaller than the normal numbers: products with subnormal numbers take many times as long."""
+    """``e^x``, with 0 in place of subnormal numbers: multiplying subnormal numbers takes many times as long."""
     exponent, value = _reduced(w, clamped(w, x, _LEAST, _MOST))
     found = w.bitcast(w.add(_bits(w, w.add(value, 1.0)), exponent), x.type)
     found = choose(w, "ge", x, _MOST, _INFINITY, found)
@@ -98,7 +98,7 @@ def exponential(w: Loops, x: SSAValue) -> SSAValue:
 
 
 def _minus_one(w: Loops, x: SSAValue) -> SSAValue:
-    """``e^x - 1`` for ``x`` up to 0, precise around 0."""
+    """``e^x - 1`` for ``x <= 0``, precise around 0."""
     exponent, value = _reduced(w, clamped(w, x, _LEAST, 0.0))
     one = w.constant(1.0, x.type)
     scale = w.bitcast(w.add(_bits(w, one), exponent), x.type)
@@ -106,7 +106,7 @@ def _minus_one(w: Loops, x: SSAValue) -> SSAValue:
 
 
 def small_integers(w: Loops, x: SSAValue) -> SSAValue:
-    """Return whole floats below 2^22 as integers, by the bits of their sum with a large number."""
+    """Convert whole floats below 2^22 to integers: add a large number, and take the low bits of the sum."""
     return w.sub(_bits(w, w.add(x, _ROUNDING)), _ROUNDING_BITS)
 
 
@@ -115,10 +115,10 @@ def _intrinsic(name: str) -> EmitValue:
 
 
 def rounded(w: Loops, x: SSAValue) -> SSAValue:
-    """Return the nearest integer, halves away from zero, of a float or a vector of floats."""
+    """Round a float or a vector of floats to the nearest integer, halves away from zero."""
     whole = w.function("trunc", x)
     rest = w.function("fabs", w.sub(x, whole))
-    # 1 where the rest is half and more: twice the rest is exact, the rest plus a half is not
+    # 1 where the rest is at least a half; doubling the rest is exact, adding a half to it is not
     up = w.function("trunc", w.add(rest, rest))
     return w.add(whole, w.function("copysign", up, x))
 
@@ -138,7 +138,7 @@ def _hard_swish(w: Loops, x: SSAValue) -> SSAValue:
 
 
 def _leaky(predicate: str) -> EmitValue:
-    """``x`` where it compares with zero as ``predicate``, else ``x * slope``."""
+    """``x`` where the comparison ``predicate`` of ``x`` with zero is true, else ``x * slope``."""
     return lambda w, x, slope: choose(w, predicate, x, 0.0, x, w.mul(x, slope))
 
 
@@ -220,16 +220,16 @@ def _within(low: float, high: float) -> EmitValue:
 
 
 def _root(w: Loops, x: SSAValue) -> SSAValue:
-    """``x`` to the power of 1/2, which for -0 and minus infinity is not the square root."""
+    """``x`` to the power of 1/2, which differs from the square root at -0 and minus infinity."""
     return choose(w, "eq", x, -_INFINITY, _INFINITY, w.add(w.function("sqrt", x), 0.0))
 
 
 def _sign(w: Loops, x: SSAValue) -> SSAValue:
-    large = 2.0**127  # twice, so that the smallest number is beyond 1 as well
-    return w.add(clamped(w, w.mul(w.mul(x, large), large), -1.0, 1.0), 0.0)  # of -0 it is 0
+    large = 2.0**127  # a factor that, applied twice, raises even the smallest number above 1
+    return w.add(clamped(w, w.mul(w.mul(x, large), large), -1.0, 1.0), 0.0)  # adding 0 turns -0 into 0
 
 
-# Kernels name operations by their place here: put new ones at the end.
+# Kernels refer to operations by their index in this table: append new operations at the end.
 OPERATIONS: dict[str, EmitValue] = {
     "ADD": Loops.add,
     "SUB": Loops.sub,

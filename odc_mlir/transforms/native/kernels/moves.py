@@ -1,7 +1,7 @@
 """Kernels that move elements: fills and copies of bytes, and moves by index maps.
 
-Fills, copies and paddings may write beyond an end: these bytes are written later, or are in the gap after a buffer.
-Moves by index maps write nothing beside their elements.
+Fills, copies and paddings may write beyond the end of their result: such bytes are overwritten later, or lie in the gap
+after a buffer. Moves by index maps write only their own elements.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _copy(w: Loops, source: SSAValue, target: SSAValue, count: SSAValue) -> None
 
 @kernel(input=BYTES, output=BYTES, count=INDEX)
 def flip_sign(w: Loops, helpers: Helpers) -> None:
-    """Signed bytes as unsigned ones with an offset of 128, or the reverse."""
+    """Convert signed bytes to unsigned bytes with an offset of 128, or the reverse."""
     sign = w.broadcast(w.constant(-128, i8), 64)
 
     def chunk(index: SSAValue) -> None:
@@ -65,13 +65,13 @@ _ROWS: dict[str, Attribute] = {
 
 @kernel(**_ROWS, first=INDEX)
 def copy_rows(w: Loops, helpers: Helpers) -> None:
-    """Copy rows of bytes into rows of another pitch, from byte ``first`` on, and write nothing beside them."""
+    """Copy rows of bytes into rows of another pitch, which start at byte ``first``; write no bytes between the rows."""
     _copy_rows(w, w["first"])
 
 
 @kernel(**_ROWS, places=WORDS, at=INDEX, room=INDEX, step=INDEX)
 def update_rows(w: Loops, helpers: Helpers) -> None:
-    """Copy rows from ``step`` times the number ``at`` of ``places`` on, which is limited to 0 to ``room``."""
+    """Copy rows as :func:`copy_rows` does, to byte ``step * places[at]``, with ``places[at]`` limited to [0, room]."""
     place = w.to_index(w.load(w["places"], w["at"]))
     _copy_rows(w, w.mul(w.least(w.most(place, 0), w["room"]), w["step"]))
 
@@ -93,14 +93,14 @@ _IMAGES: dict[str, Attribute] = {
 
 @kernel(**_IMAGES, fill=i32)
 def pad_image(w: Loops, helpers: Helpers) -> None:
-    """Copy images into a border of words ``fill``: ``first`` bytes, rows of ``pitch`` bytes, ``image_bytes`` in all."""
+    """Surround images by words ``fill``: results have ``image_bytes``, rows of ``pitch`` bytes begin at ``first``."""
     filling = w.bitcast(w.broadcast(w["fill"], CHUNK // 4), lanes(CHUNK, i8))
     _pad(w, lambda _: filling)
 
 
 @kernel(**_IMAGES, fills=WORDS)
 def pad_images(w: Loops, helpers: Helpers) -> None:
-    """Copy images into borders of one byte per image."""
+    """Surround each image by copies of its own byte in ``fills``."""
     _pad(w, lambda number: w.broadcast(w.narrow(w.load(w["fills"], number), i8), CHUNK))
 
 
@@ -137,7 +137,7 @@ def _buffers(options: Options) -> dict[str, Attribute]:
 
 
 def copy_run(w: Loops, source: SSAValue, target: SSAValue, count: SSAValue, size: int, *, single: bool) -> None:
-    """Copy ``count`` neighbours; ``single``: one by one, which is quicker for few."""
+    """Copy ``count`` neighbouring elements, one by one if ``single``, which is quicker for few elements."""
     lanes = CHUNK // size
 
     def chunk(k: SSAValue) -> None:
@@ -161,7 +161,7 @@ def _box(options: Options) -> Parameters:
 
 @kernel_by_options(_box)
 def copy_box(w: Loops, helpers: Helpers, *, size: int, single: int) -> None:
-    """Copy runs of ``run`` neighbours in a box whose dimensions have a step on either side."""
+    """Copy a box of runs of ``run`` neighbours; each dimension has a step in the input and one in the output."""
 
     def over(dimension: int, source: SSAValue, target: SSAValue) -> None:
         if dimension == DIMENSIONS:
@@ -186,7 +186,7 @@ def _runs(options: Options) -> Parameters:
 
 @kernel_by_options(_runs)
 def copy_runs(w: Loops, helpers: Helpers, *, size: int, single: int) -> None:
-    """Copy ``rows`` runs of ``run`` neighbours from the places in ``table``; leave out negative ones."""
+    """Copy ``rows`` runs of ``run`` neighbours from the places in ``table``; skip runs with a negative place."""
     none = w.constant(0)
 
     def row(index: SSAValue) -> None:
@@ -207,7 +207,7 @@ def _indexed(options: Options) -> Parameters:
 def gather(w: Loops, helpers: Helpers, *, size: int, index: int, single: int) -> None:
     """Copy runs of neighbours by computed indices: ``output[o, k] = input[o, indices[k]]``.
 
-    An index below zero or beyond ``axis`` sets ``status`` and counts as 0.
+    An index outside [0, axis) sets ``status`` and counts as 0.
     """
     first = w.constant(0)
 

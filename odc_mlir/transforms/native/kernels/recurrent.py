@@ -1,9 +1,9 @@
 """Kernels of LSTM cells over a sequence, on floats and on quantised values.
 
-Results are ``[outer, inner, channels]``, with time as the outer or the inner axis, and written in this order: elements
-that a vector writes beyond the last channel are written again by the next row. ``hidden`` has two rows of ``padded``
-elements per sequence: a step reads one and writes the other, and the last step writes the first. Numbers of the four
-gates lie side by side: input, forget, cell, output.
+Results are ``[outer, inner, channels]``, with time as the outer or the inner axis. Rows are written in this order: the
+next row overwrites the elements that a vector writes beyond the last channel. ``hidden`` has two rows of ``padded``
+elements per sequence. Each step reads one row and writes the other; the last step writes the first row. The values of
+the four gates are adjacent: input, forget, cell, output.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from odc_mlir.transforms.native.kernels.windows import FIELDS
 
 GATES = INPUT, FORGET, CELL, OUTPUT = range(4)
 CELL_FIELDS = ("added_half", "added_shift", "low", "high", "q", "round", "half", "shift", "zero")
-"""Numbers of a quantised cell."""
+"""Integer parameters of a quantised cell, in the order of the buffer ``fields``."""
 
 GATE_FIELDS = (*FIELDS, "left")
-"""Numbers by channel of all gates, which scale sums after a shift to the left by ``left``."""
+"""Rows of the tables that scale the sums of the gates by channel, after a shift to the left by ``left``."""
 
 _LARGEST = (1 << 15) - 1
 
@@ -32,10 +32,10 @@ _SEQUENCE: dict[str, Attribute] = {"outer": INDEX, "inner": INDEX, "channels": I
 
 @kernel(input=REALS, weights=REALS, hidden=REALS, cell=REALS, output=REALS, clip=f32, **_SEQUENCE)
 def lstm_reals(w: Loops, helpers: Helpers, *, time_outer: int, clip: int) -> None:
-    """A cell on floats. ``input`` is the share of inputs and biases in the gates, ``[outer, inner, gates, padded]``.
+    """An LSTM cell on floats. ``input`` has the gates' sums over inputs and biases, ``[outer, inner, gates, padded]``.
 
-    ``weights`` of the hidden values are ``[channel][gate][padded]``. The state of the cell stays in ``cell``, limited
-    by the parameter ``clip`` if the option is set.
+    The weights of the hidden values are ``[channel][gate][padded]``. The state of the cell stays in ``cell``. If the
+    option ``clip`` is set, the parameter ``clip`` limits the state.
     """
 
     def step(row: SSAValue, old: SSAValue, new: SSAValue, sequence: SSAValue) -> None:
@@ -76,7 +76,7 @@ def lstm_reals(w: Loops, helpers: Helpers, *, time_outer: int, clip: int) -> Non
 
 
 def _through_time(w: Loops, time_outer: int, step: Callable[[SSAValue, SSAValue, SSAValue, SSAValue], None]) -> None:
-    """Call ``step(row, old, new, sequence)`` for every row, with the places of old and new hidden values."""
+    """Call ``step(row, old, new, sequence)`` for every row; ``old`` and ``new`` are offsets of the hidden values."""
     steps, sequences = (w["outer"], w["inner"]) if time_outer else (w["inner"], w["outer"])
     half = w.mul(sequences, w["padded"])
 
@@ -112,11 +112,11 @@ def _through_time(w: Loops, time_outer: int, step: Callable[[SSAValue, SSAValue,
     **_SEQUENCE,
 )
 def lstm_codes(w: Loops, helpers: Helpers, *, time_outer: int) -> None:
-    """A cell on stored 8-bit values, in the integer arithmetic of numerics.lstm.
+    """An LSTM cell on stored 8-bit values, in the integer arithmetic of numerics.lstm.
 
-    ``input`` has ``features`` values per row; both weights are ``[block of channels][four inputs][channel][4]`` over
-    the channels of all gates, and both tables have ``GATE_FIELDS``. Functions of gates and cell are tables of all
-    16-bit values; ``gates`` has room for the sums of a step.
+    ``input`` has ``features`` values per row. Both weight buffers are ``[block of channels][four inputs][channel][4]``
+    over the channels of all gates, and both tables have the rows ``GATE_FIELDS``. The functions of gates and cell are
+    tables indexed by 16-bit values. ``gates`` is scratch memory for the sums of a step.
     """
     fields = [w.load(w["fields"], w.constant(index)) for index in range(len(CELL_FIELDS))]
     added_half, added_shift, low, high, *scaling = fields

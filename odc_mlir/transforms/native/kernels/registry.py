@@ -1,7 +1,7 @@
 """Registry of kernels, and the small functions that they call and LLVM inlines.
 
 A kernel is a function of loops over flat buffers. Sizes are parameters of the function, so that layers share it.
-Options select the code (the shape of a tile of registers) and are part of the function's name.
+Options, such as the shape of a tile of registers, select the code and are part of the function's name.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _MODULES = ("windows", "elementwise", "rows", "moves", "recurrent")
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel: ``write(loops, helpers, **options)`` writes the body of a function with ``parameters(options)``.
+    """A kernel: ``write(loops, helpers, **options)`` writes the body of its function.
 
-    ``depth`` is not empty for a kernel whose calls can be divided, see :func:`divisible`.
+    ``parameters(options)`` are the function's parameters; ``depth`` is empty unless its calls are :func:`divisible`.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Kernel:
 
 
 def kernel(**parameters: Attribute) -> Callable[[Write], Kernel]:
-    """Return a decorator that makes a kernel of the function that writes it."""
+    """Return a decorator that turns a function into the kernel whose body it writes."""
     return kernel_by_options(lambda _: parameters)
 
 
@@ -53,14 +53,14 @@ def kernel_by_options(parameters: Callable[[Options], Parameters]) -> Callable[[
 
 
 BY_PIXEL = ("starts", "owners")
-"""Parameters with one word per pixel."""
+"""Parameters that are buffers with one word per pixel."""
 
 
 def divisible(*depth: str) -> Callable[[Kernel], Kernel]:
-    """Return a decorator for a kernel whose call can be divided into calls for some of the pixels.
+    """Return a decorator for a kernel one call of which can be divided into calls for parts of the pixels.
 
-    Its result has ``channels`` elements for each of ``pixels``, computed in tiles of ``rows``, an option, and
-    ``blocks`` of channels. One element takes as many products as the product of the parameters ``depth``.
+    The result has ``channels`` elements for each of ``pixels``. It is computed in ``blocks`` of channels and tiles of
+    ``rows`` (an option) pixels. The product of the parameters ``depth`` is the number of multiplications per element.
     """
     return lambda found: replace(found, depth=depth)
 
@@ -99,20 +99,20 @@ def write_kernel(found: Kernel, options: Options, helpers: Helpers) -> FuncOp:
     return loops.finish()
 
 
-LANES = 16  # 32-bit elements of a vector; machines with shorter registers use several for one
+LANES = 16  # 32-bit elements of a vector; machines with shorter registers hold a vector in several registers
 
 SUMS = lanes(LANES, i32)
 CODES = lanes(LANES, i8)
 WEIGHTS = lanes(4 * LANES, i8)  # four weights for each of 16 channels
-_SHORTS = 16  # of 16 bits in an AVX2 register
-_REGISTER = 16  # bytes of a NEON register, four sums of four products each
+_SHORTS = 16  # 16-bit elements of an AVX2 register
+_REGISTER = 16  # bytes of a NEON register: the factors of four sums of four products
 
 
 def _scale(w: Loops) -> SSAValue:
     """Return ``multiply(sums, q, -shift)`` of numerics.fixed.
 
-    Where ``shift`` > 0, ``round`` has all bits set, so that 1 is subtracted from negative numbers: halves are rounded
-    away from zero. ``half`` is ``2^shift / 2``. The product plus ``half`` must stay below 2^31.
+    Where ``shift`` > 0, all bits of ``round`` are set. This mask subtracts 1 from negative numbers, so that halves are
+    rounded away from zero. ``half`` is ``2^shift / 2``. The product plus ``half`` must stay below 2^31.
     """
     scaled = _doubling_high(w, w["sums"], w["q"])
     sign = w.logical_and(w.shift_right(scaled, 31), w["round"])
@@ -120,7 +120,7 @@ def _scale(w: Loops) -> SSAValue:
 
 
 def _doubling_high(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
-    """Return ``(a*b + 2^30) >> 31`` for vectors of 16 numbers, by 64-bit products of even and of odd elements."""
+    """Return ``(a*b + 2^30) >> 31`` for vectors of 16 numbers: multiply even and odd elements in 64 bits."""
     wide = lanes(LANES // 2, i64)
     halves = []
     for even in (True, False):
@@ -135,19 +135,19 @@ def _doubling_high(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
 
 
 def within(w: Loops, scaled: SSAValue, limits: Sequence[SSAValue], element: Attribute) -> SSAValue:
-    """Return scaled sums plus a zero point, within a range, as elements of a quantised type."""
+    """Add a zero point to scaled sums, clamp and narrow them to ``element``; ``limits`` are zero point, low, high."""
     zero, low, high = limits
     return w.narrow(w.least(w.most(w.add(scaled, zero), low), high), lanes(LANES, element))
 
 
 def _vnni(w: Loops, name: str) -> SSAValue:
-    """Return ``sums[c] + Σ x[k] * weights[c, k]`` for four unsigned bytes ``x``, or two of 16 bits, by AVX-512 VNNI."""
+    """Return ``sums[c] + Σ x[k] * weights[c, k]`` by AVX-512 VNNI, for four unsigned bytes or two 16-bit ``x``."""
     spread = w.bitcast(w.broadcast(w.bitcast(w["x"], lanes(1, i32)), LANES), w["weights"].type)
     return w.intrinsic(f"llvm.x86.avx512.{name}.512", [w["sums"], spread, w["weights"]], SUMS)
 
 
 def _portable(w: Loops, count: int, x: SSAValue) -> SSAValue:
-    """The same in portable arithmetic, for ``count`` inputs ``x`` in 32 bits."""
+    """Return ``sums[c] + Σ x[k] * weights[c, k]`` in portable arithmetic, for ``count`` inputs ``x`` in 32 bits."""
     sums = w["sums"]
     for k in range(count):
         column = w.shuffle(w["weights"], w["weights"], range(k, count * LANES, count))
@@ -157,7 +157,7 @@ def _portable(w: Loops, count: int, x: SSAValue) -> SSAValue:
 
 
 def _shifted(w: Loops, count: int, x: SSAValue) -> SSAValue:
-    """The same where vectors cannot be permuted: shifts extract the weights from words."""
+    """Return the result of :func:`_portable` without permuting vectors: shifts extract the weights from words."""
     sums, words, bits = w["sums"], w.bitcast(w["weights"], SUMS), 32 // count
     for k in range(count):
         column = w.shift_right(w.shift_left(words, 32 - bits * (k + 1)), 32 - bits)
@@ -166,7 +166,7 @@ def _shifted(w: Loops, count: int, x: SSAValue) -> SSAValue:
 
 
 def _madd(w: Loops, sums: SSAValue, x: SSAValue, weights: SSAValue) -> SSAValue:
-    """``sums[c] + x[0] * weights[2c] + x[1] * weights[2c + 1]`` of 16 bits, by AVX2's products of pairs."""
+    """Return ``sums[c] + x[0] * weights[2c] + x[1] * weights[2c + 1]`` for 16-bit values by AVX2's ``pmaddwd``."""
     spread = w.bitcast(w.broadcast(w.bitcast(x, lanes(1, i32)), _SHORTS // 2), lanes(_SHORTS, i16))
     parts = [
         w.intrinsic(
@@ -180,7 +180,7 @@ def _madd(w: Loops, sums: SSAValue, x: SSAValue, weights: SSAValue) -> SSAValue:
 
 
 def _madd_bytes(w: Loops) -> SSAValue:
-    """The same for four unsigned bytes ``x``; weights are widened once per tile."""
+    """Return ``sums[c] + Σ x[k] * weights[c, k]`` for four unsigned bytes ``x`` by AVX2, after widening to 16 bits."""
     sums, x = w["sums"], w.widen_unsigned(w["x"], lanes(4, i16))
     for first in (0, 2):
         own = [4 * channel + first + k for channel in range(LANES) for k in range(2)]
@@ -192,7 +192,7 @@ def _madd_bytes(w: Loops) -> SSAValue:
 def _by_registers(
     w: Loops, sums: SSAValue, x: SSAValue, multiply: Callable[[SSAValue, SSAValue, SSAValue], SSAValue]
 ) -> SSAValue:
-    """Return ``multiply(sums, x, weights)``, four sums at a time; ``x`` is one register."""
+    """Return ``multiply(sums, x, weights)``, computed for four sums at a time; ``x`` is one register."""
     found = []
     for part in range(LANES // 4):
         own = w.shuffle(sums, sums, range(4 * part, 4 * part + 4))
@@ -208,15 +208,15 @@ def _neon(w: Loops, name: str) -> Callable[[SSAValue, SSAValue, SSAValue], SSAVa
 
 
 def _spread(w: Loops) -> SSAValue:
-    """Return the four inputs in every quarter of a register."""
+    """Return a register with the four inputs in each of its quarters."""
     return w.bitcast(w.broadcast(w.bitcast(w["x"], lanes(1, i32)), 4), lanes(_REGISTER, i8))
 
 
 def _sdot(w: Loops) -> SSAValue:
-    """Multiply by Arm's products of signed bytes (the feature dotprod).
+    """Multiply by Arm's dot product of signed bytes (the feature dotprod).
 
-    Inputs are lowered by 128. The missing 128 times the sum of the weights is the same for all pixels of a tile, so
-    that it is computed once.
+    Unsigned inputs become signed by subtracting 128. The difference, 128 times the sum of the weights, is added again.
+    It is the same for all pixels of a tile and therefore computed once.
     """
     sdot, register = _neon(w, "sdot"), lanes(_REGISTER, i8)
     lowered = w.xor(_spread(w), w.constant(-128, register))
@@ -242,7 +242,7 @@ HELPERS: dict[str, tuple[Parameters, Callable[[Loops], SSAValue]]] = {
     "dot_shifts": (_BYTES, lambda w: _shifted(w, 4, w.widen_unsigned(w["x"], lanes(4, i32)))),
     "dot_pairs_vnni": (_PAIRS, lambda w: _vnni(w, "vpdpwssd")),
     "dot_pairs_madd": (_PAIRS, lambda w: _madd(w, w["sums"], w["x"], w["weights"])),
-    # NEON has smlal for it
+    # LLVM selects NEON's smlal for the portable code
     **dict.fromkeys(("dot_pairs_usdot", "dot_pairs_sdot", "dot_pairs_portable"), (_PAIRS, _portable_pairs)),
     "dot_pairs_shifts": (_PAIRS, lambda w: _shifted(w, 2, w.widen(w["x"], lanes(2, i32)))),
 }

@@ -1,4 +1,4 @@
-"""Kernels of reductions along the middle of ``[outer, count, inner]``, and on rows: softmax, normalisation, sums."""
+"""Kernels that reduce the middle axis of ``[outer, count, inner]``, and on rows: softmax, normalisation, sums."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Step = Callable[[SSAValue, int, SSAValue], SSAValue]
 
 
 class _Row:
-    """One row of ``length`` floats from ``begin`` on: whole vectors, then the elements that are left."""
+    """One row of ``length`` floats, starting at ``begin``: whole vectors, then single elements."""
 
     def __init__(self, w: Loops, begin: SSAValue, length: SSAValue) -> None:
         self.w, self.begin, self.length = w, begin, length
@@ -61,13 +61,13 @@ class _Row:
         self.w.store_lanes(value, self.w["output"], self.w.add(self.begin, k))
 
     def over(self, step: Step, start: float, join: Callable[[SSAValue], SSAValue]) -> SSAValue:
-        """Return the state after ``step(k, count, state)``; ``join`` makes one element of a vector."""
+        """Return the state after all calls of ``step(k, count, state)``; ``join`` reduces a vector to one element."""
         w, whole = self.w, self._whole()
         many = w.loop(0, whole, LANES, lambda k, state: [step(k, LANES, state[0])], [w.constant(start, _VECTOR)])[0]
         return w.loop(whole, self.length, 1, lambda k, state: [step(k, 1, state[0])], [join(many)])[0]
 
     def sum(self, term: Callable[[SSAValue, SSAValue], SSAValue], type: Attribute = f32) -> SSAValue:
-        """Return the last state of ``term(x, state)``, which begins with 0, over the elements one by one."""
+        """Return the last state of ``state = term(x, state)`` over the elements one by one; the first state is 0."""
         w, zero = self.w, self.w.constant(0.0, lanes(1, type))
         return w.loop(0, self.length, 1, lambda k, state: [term(self.load(k, 1), state[0])], [zero])[0]
 
@@ -79,7 +79,7 @@ class _Row:
         )
 
     def each(self, body: Callable[[SSAValue, int], SSAValue]) -> None:
-        """Store ``body(k, count)``."""
+        """Store ``body(k, count)`` for every ``count`` elements from ``k`` on."""
         whole = self._whole()
         self.w.each(0, whole, LANES, lambda k: self.store(body(k, LANES), k))
         self.w.each(whole, self.length, 1, lambda k: self.store(body(k, 1), k))
@@ -134,7 +134,7 @@ def log_softmax_reals(w: Loops, helpers: Helpers) -> None:
 
 @kernel(input=REALS, output=REALS, rows=INDEX, depth=INDEX, least=f32)
 def l2_normalize_reals(w: Loops, helpers: Helpers) -> None:
-    """Rows of floats divided by the root of the sum of their squares, which is at least ``least``."""
+    """Divide each row of floats by its L2 norm, or by ``least`` if the norm is smaller."""
 
     def body(row: _Row) -> None:
         total = row.sum(lambda x, state: w.fused(x, x, state))
@@ -146,7 +146,7 @@ def l2_normalize_reals(w: Loops, helpers: Helpers) -> None:
 
 @kernel(input=REALS, gamma=REALS, output=REALS, rows=INDEX, depth=INDEX, share=f64, epsilon=f64)
 def rms_normalize_reals(w: Loops, helpers: Helpers) -> None:
-    """Rows divided by the root of ``share`` of their sum of squares plus ``epsilon``, times ``gamma``, in double."""
+    """Compute ``x / sqrt(share * sum(x^2) + epsilon) * gamma`` for every row, in double precision."""
 
     def wide(value: SSAValue, count: int) -> SSAValue:
         return w.emit(arith.ExtFOp(value, lanes(count, f64)))
@@ -174,8 +174,8 @@ def _code_softmax(
 ) -> None:
     """Write a softmax of quantised values.
 
-    ``term(distance)`` is the exponential at a distance below the largest value of the row, ``shares(total)`` gives the
-    function from a distance to the result.
+    The distance of a value is the largest value of the row minus the value. ``term(distance)`` is the exponential, and
+    ``shares(total)`` returns the function that maps distances to results.
     """
 
     def row(number: SSAValue) -> None:
@@ -203,23 +203,23 @@ def _code_softmax(
     w.each(0, w["rows"], 1, row)
 
 
-# numerics.transcendental: 48/17 and -32/17 in Q2.
+# 48/17 and -32/17 in Q2, as in numerics.transcendental.
 _48_OVER_17, _MINUS_32_OVER_17 = 1515870810, -1010580540
 _SUM_BITS = 12
 
 
 def _product(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
-    """Return ``srdhm`` of 32-bit numbers in 64 bits, where it cannot saturate."""
+    """Return ``srdhm``, the rounding doubling high product, of 32-bit numbers in 64 bits, where it cannot saturate."""
     return w.shift_right(w.add(w.mul(a, b), 1 << 30), 31)
 
 
 def _leading_zeros(w: Loops, total: SSAValue) -> SSAValue:
-    """Return the leading zeros of a number as one of 32 bits."""
+    """Return the number of leading zeros of ``total``, taken as a 32-bit number."""
     return w.sub(w.intrinsic("llvm.ctlz.i64", [total, w.constant(0, i1)], i64), 32)
 
 
 def _reciprocal(w: Loops, total: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """Return numerics.transcendental.reciprocal of a sum in Q12, ``(r, leading zeros)``, in 64 bits."""
+    """Return ``(r, leading zeros)`` of a sum in Q12 in 64 bits, as numerics.transcendental.reciprocal does."""
     zeros = _leading_zeros(w, total)
     normal = w.sub(w.shift_left(total, zeros), 1 << 31)
     half = w.shift_right(w.add(normal, 1 << 31), 1)
@@ -235,9 +235,9 @@ _SOFTMAX: dict[str, Attribute] = {"rows": INDEX, "classes": INDEX}
 
 @kernel(input=BYTES, values=WORDS, terms=WORDS, output=BYTES, **_SOFTMAX)
 def softmax_codes(w: Loops, helpers: Helpers) -> None:
-    """Softmax of 8-bit values to a scale of 1/256, exactly numerics.softmax.
+    """Softmax of 8-bit values with a result scale of 1/256, equal to numerics.softmax.
 
-    ``values`` and ``terms`` are tables by distance: exponentials, and their terms in the sum.
+    ``values`` and ``terms`` are tables indexed by distance: exponentials, and the terms that they add to the sum.
     """
 
     def shares(total: SSAValue) -> Callable[[SSAValue], SSAValue]:
@@ -262,9 +262,9 @@ def softmax_codes(w: Loops, helpers: Helpers) -> None:
 
 @kernel(input=SHORTS, terms=SHORTS, inverses=WORDS, output=SHORTS, **_SOFTMAX)
 def softmax_wide(w: Loops, helpers: Helpers) -> None:
-    """Softmax of 16-bit values to a scale of 1/32768: numerics.int16.
+    """Softmax of 16-bit values with a result scale of 1/32768, equal to numerics.int16.
 
-    ``terms`` is a table by distance, ``inverses`` one that is interpolated in steps of 128.
+    ``terms`` is a table of exponentials by distance; ``inverses`` has reciprocals, interpolated in steps of 128.
     """
 
     def term(below: SSAValue) -> SSAValue:
@@ -293,13 +293,13 @@ def softmax_wide(w: Loops, helpers: Helpers) -> None:
 
 
 _LOW, _HIGH = -128, 127
-_OFFSET = 128  # of stored values
+_OFFSET = 128  # is added to values when they are stored
 
 _Scaling = tuple[SSAValue, SSAValue, SSAValue]  # scale, its inverse, zero point as a float
 
 
 def _extreme(w: Loops, row: _Row, combine: Callable[[SSAValue, SSAValue], SSAValue], kind: str) -> SSAValue:
-    """Return an extreme of the elements of a row and zero; ``combine(state, x)``."""
+    """Return the extreme of zero and the elements of a row, by ``combine(state, x)`` and the reduction ``kind``."""
     found = row.over(
         lambda k, count, state: combine(state, row.load(k, count)),
         0.0,
@@ -347,7 +347,7 @@ def _within(w: Loops, value: SSAValue, low: Number, high: Number) -> SSAValue:
 
 @kernel(input=REALS, output=BYTES, scales=REALS, zeros=WORDS, rows=INDEX, depth=INDEX)
 def quantize_rows(w: Loops, helpers: Helpers, *, asymmetric: int) -> None:
-    """8-bit values of every row by its own range, and its scale and zero point; values have an offset of 128."""
+    """Quantise every row to 8 bits by its own scale and zero point; values are stored with an offset of 128."""
 
     def row(number: SSAValue) -> None:
         begin = w.mul(number, w["depth"])
@@ -376,11 +376,11 @@ Combine = Callable[[SSAValue, SSAValue], SSAValue]
 
 _INDICES = dict.fromkeys(("outer", "count", "inner"), INDEX)
 NAMES = ("SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN")
-TYPES = ("float32", "int16", "int32", "int64", "uint8")  # the last one also stands for truth values and raised codes
+TYPES = ("float32", "int16", "int32", "int64", "uint8")  # uint8 also holds booleans, and int8 with an offset of 128
 
 
 def _combination(w: Loops, name: str, dtype: str) -> tuple[Combine, float]:
-    """Return how elements are combined, and the first value. Maxima and minima of floats ignore NaN."""
+    """Return the function that combines elements, and its initial value. Extremes of floats ignore NaN."""
     if name == "SUM":
         return w.add, 0
     if name == "REDUCE_PROD":
@@ -397,7 +397,7 @@ def _combination(w: Loops, name: str, dtype: str) -> tuple[Combine, float]:
 
 
 def _each_column(w: Loops, body: Callable[[SSAValue, SSAValue], None], step: int = 1) -> None:
-    """Call ``body(first element, place of the result)`` for every ``step`` elements of ``outer`` and ``inner``."""
+    """Call ``body(index of the first element, index of the result)`` for every ``step`` columns of the middle axis."""
 
     def outer(number: SSAValue) -> None:
         begin, target = w.mul(w.mul(number, w["count"]), w["inner"]), w.mul(number, w["inner"])
@@ -413,7 +413,7 @@ def _parameters(options: Options) -> Parameters:
 
 @kernel_by_options(_parameters)
 def reduce(w: Loops, helpers: Helpers, *, name: int, kind: int, wide: int) -> None:
-    """Combine all elements along the middle, 16 neighbours of ``inner`` at a time if ``wide``."""
+    """Combine all elements along the middle axis, for 16 neighbours of ``inner`` at a time if ``wide``."""
     dtype = TYPES[kind]
     combine, start = _combination(w, NAMES[name], dtype)
     first = w.constant(start, lanes(LANES, STORED[dtype]) if wide else STORED[dtype])
@@ -434,7 +434,7 @@ def reduce(w: Loops, helpers: Helpers, *, name: int, kind: int, wide: int) -> No
 
 @kernel(input=REALS, output=REALS, outer=INDEX, count=INDEX, scale=f32)
 def sum_rows(w: Loops, helpers: Helpers) -> None:
-    """Sum of every row of floats times ``scale``, 16 elements at a time."""
+    """The sum of every row of floats, multiplied by ``scale``; 16 elements are added at a time."""
     whole = w.sub(w["count"], w.logical_and(w["count"], LANES - 1))
 
     def row(number: SSAValue) -> None:
@@ -453,7 +453,7 @@ def sum_rows(w: Loops, helpers: Helpers) -> None:
 
 @kernel_by_options(lambda options: {**_parameters(options), "output": buffer(i64 if options["long"] else i32)})
 def place_of_extreme(w: Loops, helpers: Helpers, *, largest: int, kind: int, long: int) -> None:
-    """Return the index of the first of the largest (or smallest) elements; NaN is ignored."""
+    """The index of the first largest (or smallest) element along the middle axis; NaN is ignored."""
     dtype, order = TYPES[kind], "gt" if largest else "lt"
 
     def better(value: SSAValue, best: SSAValue) -> SSAValue:
@@ -475,7 +475,7 @@ def place_of_extreme(w: Loops, helpers: Helpers, *, largest: int, kind: int, lon
 
 @kernel_by_options(_parameters)
 def running_sum(w: Loops, helpers: Helpers, *, kind: int, exclusive: int, reverse: int) -> None:
-    """Running sums along the middle."""
+    """Running sums along the middle axis."""
     zero = w.constant(0, STORED[TYPES[kind]])
 
     def column(begin: SSAValue, _: SSAValue) -> None:

@@ -1,10 +1,10 @@
-"""Kernels of windows over images: products (whole windows, or each channel by itself), pools, and interpolation.
+"""Kernels on windows of images: weighted sums (over whole windows or per channel), pools, and interpolation.
 
-Sums stay in registers, a tile of pixels by channels at a time. The last tile of pixels is moved back so that it is
-full. Blocks of channels go from the last to the first and pixels upwards: elements that a vector writes beyond the last
-channel are written again by their own pixel.
+Sums of one tile, pixels by channels, stay in registers. The last tile of pixels starts earlier so that it is full.
+Blocks of channels are computed from the last to the first, and pixels in ascending order: elements that a vector writes
+beyond the last channel are overwritten by the pixel to which they belong.
 
-Float sums are added up in another order than on the host, with fused multiplications; results differ by roundings.
+Floats are added up in another order than on the host, with fused multiply-adds, so that results differ by rounding.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from odc_mlir.transforms.native.kernels.registry import (
 )
 
 FIELDS = ("bias", "q", "round", "half", "shift")
-"""Numbers by result channel that requantise 32-bit sums."""
+"""Rows of the table that requantises 32-bit sums; a row has one number per result channel."""
 
 WIDE_FIELDS = ("bias", "reduced", "half", "shift")
-"""Numbers by result channel that requantise 64-bit sums."""
+"""Rows of the table that requantises 64-bit sums; a row has one number per result channel."""
 
 _HALF = LANES // 2
 _LONG = lanes(_HALF, i64)
@@ -79,10 +79,10 @@ Values = Sequence[SSAValue]
 
 @dataclass(frozen=True)
 class Accumulator:
-    """The sums of a kernel for 16 neighbouring channels, from their first values to stored results.
+    """Initial values and final results of a kernel's sums for 16 neighbouring channels.
 
-    Sums begin with ``start(channel)``. They become ``result(sums, of_channels(channel), of_pixel(pixel))``, where
-    ``sums`` are a vector or, of 64-bit sums, its halves.
+    Sums start at ``start(channel)``. ``result(sums, of_channels(channel), of_pixel(pixel))`` is the stored result;
+    ``sums`` is one vector of 32-bit sums, or both halves of a vector of 64-bit sums.
     """
 
     start: Callable[[SSAValue], SSAValue]
@@ -93,7 +93,7 @@ class Accumulator:
 
 @dataclass(frozen=True)
 class Multiplication:
-    """The products of a kernel: ``multiply(sums, inputs(place), weights)`` for ``unit`` inputs of a pixel."""
+    """The multiply-add of a kernel: ``multiply(sums, inputs(place), weights)`` adds ``unit`` products to each sum."""
 
     unit: int
     inputs: Callable[[SSAValue], SSAValue]
@@ -103,7 +103,7 @@ class Multiplication:
 def _store(
     w: Loops, a: Accumulator, sums: Sequence[Sequence[Values]], pixel: SSAValue, place: SSAValue, channel: SSAValue
 ) -> None:
-    """Store the results of a tile of sums, by pixel and vector of channels, from ``place`` of a pixel on."""
+    """Store the results of a tile, ``sums[pixel][vector of channels]``, from element ``place`` of each pixel on."""
     fields = [a.of_channels(w.add(channel, v * LANES)) for v in range(len(sums[0]))]
     for i, own in enumerate(sums):
         number = w.add(pixel, i)
@@ -126,16 +126,16 @@ def _each_tile(
 ) -> None:
     """Add up whole windows for ``rows`` pixels by ``16 * vectors`` channels at a time.
 
-    ``starts`` has the offset of the first input of each pixel, ``runs`` the offset of each run of neighbouring inputs
-    from there on: a row of the window. Weights are packed ``[block of channels][run][unit inputs][channel][unit]``, and
-    zero where a window is shorter than whole units. ``strided``: they have distances of their own instead, between
-    inputs and between blocks: also a matrix as it is.
+    ``starts`` has the offset of each pixel's first input. A row of a window is a run of neighbouring inputs; ``runs``
+    has the distance of each run from the first input. Weights are packed as
+    ``[block of channels][run][unit inputs][channel][unit]``, padded with zeros to whole units. If ``strided``, weights
+    are read with the steps ``weight_step`` between inputs and ``block_step`` between blocks of channels.
 
-    ``offset``: weights lack a common number, the parameter. It is multiplied by the sum of the inputs of a pixel, which
-    are added up by a run of weights of ``ones``. ``split``: sums of one run fit into 32 bits, sums of all runs do not.
+    If ``offset``, the parameter ``offset`` was subtracted from all weights. The offset is multiplied by the sum of a
+    pixel's inputs, which the weights ``ones`` compute. If ``split``, only sums of single runs fit into 32 bits.
     """
     width, unit = LANES * vectors, product.unit
-    columns = 2 * vectors if split else vectors + offset  # sums of a pixel
+    columns = 2 * vectors if split else vectors + offset  # vectors of sums per pixel
     missing = [w.broadcast(w["offset"], LANES)] if offset else []
     last = w.sub(w["pixels"], rows)
     block_size = w["block_step"] if strided else w.mul(w.mul(w["run_count"], w["run_length"]), width)
@@ -196,7 +196,7 @@ def _each_tile(
 
 
 def _completed(w: Loops, sums: Values, missing: Values) -> Values:
-    """Return the sums of a pixel with the share of the number ``missing``, if any, in all weights."""
+    """Add the weights' offset, if there is one in ``missing``, times the sum of the inputs to the sums of a pixel."""
     if not missing:
         return sums
     share = w.mul(sums[-1], missing[0])
@@ -212,11 +212,11 @@ def each_window(
     weights: Callable[[SSAValue], SSAValue] | None = None,
     in_blocks: bool = False,
 ) -> None:
-    """Combine the taps of ``rows`` windows at a time, each of 16 channels by itself.
+    """Combine the taps of ``rows`` windows at a time, separately for each of 16 channels.
 
-    ``starts`` has the offset of the first input of each pixel, ``taps`` the offset of each tap from there on.
-    ``combine(sums, inputs, weights)``; ``weights`` loads them from ``[tap][channel]``, padded to whole blocks.
-    ``in_blocks``: float sums are added up in blocks, see :meth:`Loops.sum_in_blocks`.
+    ``starts`` has the offset of each pixel's first input, ``taps`` the distance of each tap from the first input.
+    ``combine(sums, inputs, weights)`` adds one tap; ``weights`` loads from ``[tap][channel]``, padded to whole blocks.
+    If ``in_blocks``, float sums are added up in blocks, see :meth:`Loops.sum_in_blocks`.
     """
     last = w.sub(w["pixels"], rows)
     padded = w.mul(w["blocks"], LANES)
@@ -250,12 +250,12 @@ def each_window(
 
 
 def _lengthened(w: Loops, sums: SSAValue) -> Values:
-    """Return the halves of a vector in 64 bits."""
+    """Return the halves of a vector, widened to 64 bits."""
     return [w.widen(w.shuffle(sums, sums, range(first, first + _HALF)), _LONG) for first in (0, _HALF)]
 
 
 def requantisation(w: Loops, helpers: Helpers, width: int) -> Accumulator:
-    """Return the accumulator of sums that are requantised by ``table``, whose rows have whole blocks of ``width``."""
+    """Return the accumulator that requantises sums by ``table``, whose rows are padded to whole blocks of ``width``."""
     limits = [w.broadcast(w[name], LANES) for name in ("zero", "low", "high")]
     padded = w.mul(w["blocks"], width)
     element = i8 if w["output"].type == BYTES else i16
@@ -290,10 +290,10 @@ def requantisation(w: Loops, helpers: Helpers, width: int) -> Accumulator:
 
 
 def _scaling(w: Loops) -> Accumulator:
-    """Return the accumulator of products of float activations that were quantised at run time: see numerics.hybrid.
+    """Return the accumulator for float activations that were quantised at run time, see numerics.hybrid.
 
-    ``owners`` has the image of a pixel, which has a scale and a zero point. The share of the zero point in a sum is its
-    product with ``totals``, the sums of weights. Then come ``scale * factor``, the bias, and the fused activation.
+    ``owners`` has the image of each pixel; each image has a scale and a zero point. ``zero * totals``, where ``totals``
+    are sums of weights, is subtracted from a sum. ``scale * factor``, the bias and the fused activation follow.
     """
     low, high = w.broadcast(w["low"], LANES), w.broadcast(w["high"], LANES)
 
@@ -323,13 +323,13 @@ def limit(w: Loops, clamp: int) -> Callable[[SSAValue], SSAValue]:
 
 
 def _floats(w: Loops, clamp: int) -> Accumulator:
-    """Return the accumulator of float sums, which begin with ``bias``, padded to whole blocks."""
+    """Return the accumulator of float sums, which start at ``bias``, a buffer padded to whole blocks."""
     limited = limit(w, clamp)
     return Accumulator(lambda channel: w.load_lanes(w["bias"], channel, LANES), lambda sums, *_: limited(sums[0]))
 
 
 def _dots(w: Loops, helpers: Helpers, helper: str, unit: int) -> Multiplication:
-    """Return the products of ``unit`` neighbours by a helper function."""
+    """Return the multiply-add of ``unit`` neighbouring inputs by a helper function."""
     return Multiplication(
         unit, lambda place: w.load_lanes(w["input"], place, unit), lambda *operands: w.call(helpers[helper], *operands)
     )
@@ -375,7 +375,7 @@ def convolve_reals(w: Loops, helpers: Helpers, *, rows: int, vectors: int, clamp
 
 
 def _depthwise(w: Loops, a: Accumulator, rows: int, widen: Callable[[SSAValue, Attribute], SSAValue]) -> None:
-    """Add up products of integers, which ``widen`` and an extension of weights with the sign make 32-bit numbers."""
+    """Add up products of integers in 32 bits: ``widen`` extends inputs, and weights are extended by their sign."""
     each_window(
         w,
         a,
@@ -402,7 +402,7 @@ def depthwise_hybrid(w: Loops, helpers: Helpers, *, rows: int) -> None:
 @divisible("tap_count")
 @kernel_by_options(lambda options: {"input": SHORTS, "weights": SHORTS, **WINDOWS, **_requantising(options)})
 def depthwise_wide(w: Loops, helpers: Helpers, *, rows: int, long: int) -> None:
-    """Sums over each channel of 16-bit values, which fit into 32 bits, requantised to 16 bits."""
+    """Sums over each channel of 16-bit values, requantised to 16 bits; the sums must fit into 32 bits."""
     _depthwise(w, requantisation(w, helpers, LANES), rows, w.widen)
 
 
@@ -420,9 +420,9 @@ def depthwise_reals(w: Loops, helpers: Helpers, *, rows: int, clamp: int) -> Non
 
 
 KINDS = ("float32", "uint8", "int16")
-"""Element types in their stored form; ``uint8`` is also the one of ``int8``."""
+"""Element types as stored; ``int8`` is stored as ``uint8``."""
 
-MAX, AVERAGE, ROOT = range(3)  # the last one: the root of the mean of squares
+MAX, AVERAGE, ROOT = range(3)  # ROOT is the root of the mean of squares
 
 _REAL = lanes(LANES, f32)
 _SIZES = dict.fromkeys(("images", "height", "width", "channels", "rows", "columns"), INDEX)
@@ -437,7 +437,7 @@ def _images(options: Options) -> Parameters:
 
 @dataclass(frozen=True)
 class _Pooling:
-    """The combination of a window: ``finish(state, taps)`` for as many elements as the vector ``taps`` says."""
+    """The combination of a window; ``finish(state, taps)`` is the result of ``taps`` elements, a vector of counts."""
 
     start: SSAValue
     combine: Callable[[SSAValue, SSAValue], SSAValue]
@@ -464,7 +464,7 @@ def _float_pooling(w: Loops, how: int, clamp: int) -> _Pooling:
 def _code_pooling(w: Loops, how: int, element: Attribute, zero: int) -> _Pooling:
     """Return the combination of quantised values, stored with an offset of ``zero``.
 
-    A mean is rounded to nearest before the offset is added, halves away from zero.
+    A mean is rounded to nearest, halves away from zero, before the offset is added.
     """
     low, high = w["low"], w["high"]
     stored = lanes(LANES, element)
@@ -476,7 +476,7 @@ def _code_pooling(w: Loops, how: int, element: Attribute, zero: int) -> _Pooling
 
     def mean(state: SSAValue, taps: SSAValue) -> SSAValue:
         state = w.sub(state, w.mul(taps, zero)) if zero else state
-        sign = w.shift_right(state, 31)  # all bits set below zero: there, half is taken off
+        sign = w.shift_right(state, 31)  # has all bits set for negative sums, which become lower by half
         half = w.sub(w.xor(w.shift_right(taps, 1), sign), sign)
         whole = w.add(w.div(w.add(state, half), taps), w.constant(zero, SUMS))
         return w.narrow(w.least(w.most(whole, least), most), stored)
@@ -530,7 +530,7 @@ def _pair(w: Loops, table: str, index: SSAValue) -> tuple[SSAValue, SSAValue]:
 
 @kernel_by_options(lambda options: {**_images(options), "ys": WORDS, "xs": WORDS, **_SIZES})
 def pool_inside(w: Loops, helpers: Helpers, *, how: int, kind: int, zero: int) -> None:
-    """Pools of the parts of windows inside the image: ``ys`` and ``xs`` have the ends of each row and column."""
+    """Pools of windows clipped to the image: ``ys`` and ``xs`` have the first and end index of each row and column."""
     pooling = _pooling(w, how, kind, zero, 1)
 
     def pixel(first: SSAValue, y: SSAValue, x: SSAValue, place: SSAValue) -> None:
@@ -577,7 +577,7 @@ def _term(w: Loops, value: SSAValue, weights: Values, fixed: int) -> SSAValue:
 
 
 def _interpolated(w: Loops, total: SSAValue, element: Attribute, fixed: int) -> SSAValue:
-    """Return a sum of neighbours as stored."""
+    """Convert the weighted sum of neighbours to the stored element type."""
     if element == f32:
         return total
     if fixed:
@@ -593,8 +593,8 @@ def _interpolated(w: Loops, total: SSAValue, element: Attribute, fixed: int) -> 
 def interpolate(w: Loops, helpers: Helpers, *, kind: int, fixed: int) -> None:
     """Interpolation between four neighbours, in the order and precision of numerics.resize.
 
-    ``ys`` and ``xs`` have both neighbours of every row and column, ``wy`` and ``wx`` the weight of the first and of the
-    second. ``fixed``: integers, weights in units of 1/1024.
+    ``ys`` and ``xs`` have both neighbours of every row and column; ``wy`` and ``wx`` have the weights of the first and
+    the second neighbour. If ``fixed``, arithmetic is on integers and weights are in units of 1/1024.
     """
     element = STORED[KINDS[kind]]
 

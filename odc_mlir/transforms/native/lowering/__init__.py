@@ -1,1 +1,1 @@
-"""Lowerings of operators to kernels on buffers, and kernels to loops."""
+"""Lowerings of operators to calls of kernels on buffers."""

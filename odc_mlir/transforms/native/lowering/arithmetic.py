@@ -1,6 +1,6 @@
-"""Arithmetics of products: how the operands of each type are packed, multiplied, added up and turned into results.
+"""Arithmetic of convolutions by element type: packing weights, multiplying, adding up, and finishing results.
 
-Every record belongs to a family of kernels with the suffix ``kernels``: ``convolve_wide`` multiplies 16-bit values.
+Each class uses the kernels whose names end in its ``kernels``: ``convolve_wide``, for example, for 16-bit values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SUM_BITS = 31
 _LARGEST_SUM = 1 << _SUM_BITS
 _LARGEST_CODE = 255
 _LARGEST_WIDE = 1 << 15
-_LARGEST_ROW = 8  # vectors of one pixel: sums of more would not stay in registers
+_LARGEST_ROW = 8  # vectors per pixel; the sums of more vectors would not stay in registers
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class Tiles:
 
     @staticmethod
     def of(pixels: int, channels: int, machine: CpuTarget) -> Tiles:
-        """Return the tiles of a product.
+        """Return the tiles of a convolution or product of matrices.
 
-        A tile of one pixel has enough vectors to hide the latency of a product, because sums must not wait for each
-        other. Of the larger half of these numbers, the one with the fewest unused vectors is taken.
+        A tile of one pixel needs several independent vectors of sums to hide the latency of multiplications. Of the
+        upper half of the possible numbers of vectors, the one with the fewest unused vectors is taken.
         """
         rows = tile_rows(pixels, machine)
         wanted = -(-channels // LANES)
@@ -73,22 +73,22 @@ class Tiles:
 
     @property
     def blocks(self) -> int:
-        """Tiles side by side."""
+        """Number of tiles that cover all channels."""
         return -(-self.channels // self.width)
 
     @property
     def padded(self) -> int:
-        """Channels of all tiles side by side."""
+        """Channels of all blocks, including padding."""
         return self.blocks * self.width
 
     @property
     def arguments(self) -> dict[str, int]:
-        """Arguments of kernels."""
+        """Sizes as arguments of kernels."""
         return {"pixels": self.pixels, "channels": self.channels, "blocks": self.blocks}
 
 
 def tile_rows(pixels: int, machine: CpuTarget) -> int:
-    """Return the largest power of two up to the rows of a tile that ``pixels`` fill."""
+    """Return the rows of a tile: the machine's maximum, halved until ``pixels`` fill a tile."""
     rows = machine.tile_rows
     while rows > pixels:
         rows //= 2
@@ -113,7 +113,7 @@ def pack(matrix: Array, runs: int, unit: int, width: int) -> Array:
 
 
 def split_weights(weights: Array, low: int, high: int) -> list[Array]:
-    """Split weights into a sum of weights within limits; usually there is one term."""
+    """Split weights into terms within limits whose sum is ``weights``; usually there is one term."""
     parts: list[Array] = []
     rest = weights
     while rest.any() or not parts:
@@ -129,7 +129,7 @@ def scaling_fields(q: Any, e: Any) -> Sequence[Array]:
 
 
 def check_sums(node: Node, matrix: Array, bias: Array, finish: Requantizer, largest: int = _LARGEST_CODE) -> None:
-    """Refuse sums of inputs up to ``largest`` with ``matrix [O, K]`` that could exceed 32 bits, rounding included."""
+    """Refuse weights ``matrix [O, K]`` whose sums over inputs up to ``largest``, rounded, could exceed 32 bits."""
     most = np.abs(matrix.astype(np.int64)).sum(axis=1) * largest + np.abs(bias)
     scaled = most.astype(np.float64) * np.abs(finish.q) / 2.0**31
     half = 2.0 ** np.maximum(-finish.e, 0) / 2
@@ -144,13 +144,13 @@ def too_large(node: Node) -> Exception:
 
 @dataclass(frozen=True)
 class Packing:
-    """Weights ``[O, runs * length]`` of a product in the order of its kernel, and the offsets of the runs."""
+    """Weights ``[O, runs * length]`` in the order of their kernel, and the offsets of the runs."""
 
     matrix: Array
     runs: Array
     options: Mapping[str, int] = field(default_factory=dict)
     arguments: Arguments = field(default_factory=dict)
-    narrow: bool = False  # sums take twice as many registers
+    narrow: bool = False  # halves the rows of a tile, because sums take twice as many registers
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Arithmetic(ABC):
 
     kernels: ClassVar[str]  # suffix of the names of kernels
     unit: ClassVar[int]  # inputs that one instruction multiplies
-    packed: ClassVar[type[np.generic]]  # element types of packed weights, and of those of depthwise kernels
+    packed: ClassVar[type[np.generic]]  # element type of packed weights; ``taps`` is that of depthwise weights
     taps: ClassVar[type[np.generic]] = np.int16
 
     def packing(self, matrix: Array, runs: Array, length: int) -> Packing:
@@ -173,7 +173,7 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def tap_options(self, matrix: Array) -> Mapping[str, int]:
-        """Return the options of depthwise kernels; raise OdcError if sums with ``matrix [O, K]`` do not fit."""
+        """Return the options of depthwise kernels; raise OdcError if sums over weights ``[O, K]`` do not fit."""
 
     @abstractmethod
     def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Argument]:
@@ -181,7 +181,7 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def finish(self, totals: Array, padded: int) -> Arguments:
-        """Return the arguments that turn sums into results; ``totals`` are sums of weights by channel."""
+        """Return the arguments that turn sums into results; ``totals`` has the sum of weights per channel."""
 
     def convolve(self, windows: Windows, matrix: Array) -> EmitCalls:
         """Plan sums over whole windows with weights ``[O, K]``."""
@@ -212,7 +212,7 @@ class Arithmetic(ABC):
         return emit
 
     def by_channel(self, windows: Windows, matrix: Array, times: int = 1) -> EmitCalls:
-        """Plan sums over each channel of the windows by itself, with weights ``[taps, channels]``."""
+        """Plan separate sums over each channel of the windows, with weights ``[taps, channels]``."""
         options, channels = self.tap_options(matrix.T), matrix.shape[1]
 
         def emit(segment: SegmentFunction) -> None:
@@ -235,7 +235,7 @@ class Arithmetic(ABC):
 
 @dataclass(frozen=True)
 class Codes(Arithmetic):
-    """Quantised values: integer sums, requantised. Inputs are centred by the bias: it takes off ``zero * totals``."""
+    """Requantised integer sums. The bias includes ``-zero * totals``; ``zero`` is not subtracted from the inputs."""
 
     zero: int  # the zero point of the input as stored
     requantizer: Requantizer | WideRequantizer
@@ -245,7 +245,7 @@ class Codes(Arithmetic):
 
     @staticmethod
     def of(node: Node, outputs: int, axis: int) -> Codes:
-        """Return the arithmetic of a product; raise OdcError with the reason if it has no kernel."""
+        """Return the arithmetic of a convolution; raise OdcError with the reason if it has no kernel."""
         x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
         if x.dtype not in CODE_DTYPES:
             raise refusal(node, f"an input of {x.dtype} has no native kernel")
@@ -310,12 +310,12 @@ class Codes(Arithmetic):
 
 
 class WideCodes(Codes):
-    """16-bit values: sums of a run have 32 bits, sums of all runs 64 if the sums of the operator have."""
+    """Arithmetic of 16-bit values. Sums of a run have 32 bits; sums of all runs have 64 bits if the operator's have."""
 
     kernels, unit, packed = "_wide", 2, np.int16
 
     def _fit(self, matrix: Array) -> bool:
-        """Return whether 32 bits hold all sums; refuse sums that do not fit and have no 64 bits."""
+        """Return whether 32 bits hold all sums; refuse larger sums if the operator adds up in 32 bits."""
         finish = self.requantizer
         if isinstance(finish, Requantizer):
             check_sums(self.node, matrix, self.bias - self.zero * matrix.sum(axis=1), finish, _LARGEST_WIDE)
@@ -349,7 +349,7 @@ def _divided(columns: Array, taken: int) -> Array:
 
 
 def _inputs_of_a_sum(columns: Array) -> int:
-    """Return how many inputs of a run may be added up in 32 bits: an even part of the run, or one."""
+    """Return how many inputs of a run can be added up in 32 bits: an even number that divides the run, or one."""
     length = int(columns.shape[2])
     for parts in range(1, -(-length // 2) + 1):
         taken = -(-length // (2 * parts)) * 2
@@ -361,7 +361,7 @@ def _inputs_of_a_sum(columns: Array) -> int:
 def signed_bytes(matrix: Array, runs: Array, length: int) -> Packing:
     """Pack weights ``[O, runs * length]`` as signed bytes plus an offset, or as several runs over the same inputs.
 
-    An offset is multiplied by the sum of the inputs: weights of one, zero beyond a run, add them up.
+    The kernel multiplies the offset by the sum of the inputs, a sum with the weights ``ones`` (0 after a run's end).
     """
     low, high = int(matrix.min()), int(matrix.max())
     ones = np.zeros(-(-length // 4) * 4, np.int8)
@@ -377,7 +377,7 @@ def signed_bytes(matrix: Array, runs: Array, length: int) -> Packing:
 
 @dataclass(frozen=True)
 class Floats(Arithmetic):
-    """float32 values, limited by the fused activation."""
+    """Arithmetic of float32 values, limited by the fused activation."""
 
     low: float
     high: float
@@ -444,10 +444,10 @@ def multiply_floats(
     bounds: tuple[float, float] | None = None,
     first: tuple[int, int, int] = (0, 0, 0),
 ) -> None:
-    """Emit a product of windows over ``source`` (default: the first operand) with ``outputs`` columns of weights.
+    """Emit the product of windows over ``source`` (default: the first operand) and ``outputs`` columns of weights.
 
-    ``weights`` are a constant ``[O, K]``, which is packed, or a buffer ``[K, O]``. ``first``: the first elements of the
-    input, the weights and the result.
+    ``weights`` is a constant ``[O, K]``, which is packed, or a buffer ``[K, O]``. ``first`` has the index of the first
+    element of the input, the weights and the result.
     """
     tiles = Tiles.of(windows.pixels, outputs, segment.machine)
     runs, length = windows.runs()
@@ -476,13 +476,13 @@ def multiply_floats(
 
 
 def float_bias(node: Node, outputs: int) -> Array:
-    """Return the constant bias by output channel, zeros if there is none."""
+    """Return the constant bias per output channel; zeros if there is none."""
     info = node.optional(2)
     return np.zeros(outputs, np.float32) if info is None else info.array().reshape(-1)
 
 
 def bounds_of(node: Node) -> tuple[float, float]:
-    """Return the limits of results in their stored form; refuse fused activations that are no limits."""
+    """Return the limits of results in their stored form; refuse fused activations that do not clamp."""
     out = node.results[0]
     if out.dtype != "float32":
         low, high = activation_codes(node, out)
@@ -494,7 +494,7 @@ def bounds_of(node: Node) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class HybridCodes(Arithmetic):
-    """float32 activations, quantised to 8 bits at run time, one range per image, and integer weights."""
+    """Arithmetic of integer weights and float32 activations, quantised to 8 bits per image at run time."""
 
     hybrid: Hybrid
     low: float
@@ -504,7 +504,7 @@ class HybridCodes(Arithmetic):
 
     @property
     def asymmetric(self) -> bool:
-        """Return whether activations have a zero point; convolutions with one weight scale use none."""
+        """Whether activations have a zero point; convolutions with one weight scale use none."""
         if self.node.spec.name == "FULLY_CONNECTED":
             return bool(self.node.options.get("asymmetric_quantize_inputs", False))
         return self.node.spec.name == "DEPTHWISE_CONV_2D" or self.hybrid.per_channel

@@ -48,10 +48,10 @@ def broadcasting(
     sources: Sequence[int | Array] | None = None,
     **arguments: Argument,
 ) -> EmitCalls:
-    """Plan an element-wise kernel on ``sources``: numbers of operands, by default all of them, or constants.
+    """Plan an element-wise kernel on ``sources``: indices of operands (default: all operands), or constants.
 
-    It takes buffers ``a``, ``b``, ``c``, options of these names (how operands are read), ``output``, ``rows`` and
-    ``columns``. The result is split into rows and columns such that the fewest operands have to be repeated.
+    The kernel has the buffers ``a``, ``b``, ``c`` and ``output``, the options ``a``, ``b``, ``c`` (how an operand is
+    read), and the sizes ``rows`` and ``columns``, chosen such that the fewest operands must be expanded.
     """
     shape = out.static_shape
     shapes = [(1,) * (len(shape) - len(info.static_shape)) + info.static_shape for info in infos]
@@ -77,7 +77,7 @@ def broadcasting(
 
 
 def _way(own: tuple[int, ...], shape: tuple[int, ...], split: int) -> int | None:
-    """Return how an operand is read if dimensions before ``split`` are rows; None if that is not possible."""
+    """Return how an operand is read if dimensions before ``split`` are rows; None if it must be expanded."""
     if own == shape:
         return elementwise.FULL
     if all(size == 1 for size in own):
@@ -90,7 +90,7 @@ def _way(own: tuple[int, ...], shape: tuple[int, ...], split: int) -> int | None
 
 
 class LowerFloatBinaryToKernels(KernelPattern):
-    """Arithmetic of two float32 operands; of LEAKY_RELU and the slope, of SQUARE twice the operand."""
+    """Lower arithmetic of two float32 operands; LEAKY_RELU's second is the slope, and SQUARE's is the first again."""
 
     operators: ClassVar[Sequence[str]] = (
         "ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "LEAKY_RELU", "PRELU", "SQUARE"
@@ -115,7 +115,7 @@ class LowerFloatBinaryToKernels(KernelPattern):
 
 
 class LowerPowToKernels(LowerFloatBinaryToKernels):
-    """POW of float32; constant powers with a quicker function become that function."""
+    """Lower POW of float32; a constant power for which a quicker function exists becomes that function."""
 
     operators = ("POW",)
 
@@ -130,7 +130,7 @@ class LowerPowToKernels(LowerFloatBinaryToKernels):
 
 
 class LowerFloatUnaryToKernels(KernelPattern):
-    """A function of every element of float32."""
+    """Lower a function of every float32 element."""
 
     operators = ("NEG", "ABS", "SQRT", "RSQRT", "LOGISTIC", "RELU", "RELU6", "HARD_SWISH", "EXP", "TANH", "LOG",
                  "FLOOR", "CEIL", "ROUND", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "SIGN", "SIN", "COS", "GELU",
@@ -145,7 +145,7 @@ class LowerFloatUnaryToKernels(KernelPattern):
 
 
 class LowerAddNToKernels(KernelPattern):
-    """ADD_N of float32 tensors of one shape to a sum of two after the other."""
+    """Lower ADD_N of float32 tensors of one shape to a chain of sums of two buffers."""
 
     operators = ("ADD_N",)
 
@@ -173,7 +173,7 @@ class LowerAddNToKernels(KernelPattern):
 
 
 class LowerCodesArithmeticToKernels(KernelPattern):
-    """ADD, SUB and MUL of quantised values. 16-bit values have no zero points, and sums by shifts if scales allow."""
+    """Lower ADD, SUB and MUL of quantised values. 16-bit values must have zero point 0; their sums may use shifts."""
 
     operators = ("ADD", "SUB", "MUL")
 
@@ -199,7 +199,7 @@ class LowerCodesArithmeticToKernels(KernelPattern):
 def _combination(
     node: Node, operation: int, quants: tuple[tuple[float, int], ...], act: tuple[int, int], *, wide: bool
 ) -> tuple[int, int, Array]:
-    """Return the operation of the kernel, the shift of its operands to the left, and its table of numbers."""
+    """Return the kernel's operation, the left shift of its operands, and its table of fields."""
     a, b, out = quants
     up, unused = sign_offset(node.results[0]), [0] * (len(elementwise.OPERAND_FIELDS) - 1)
     dtype = node.results[0].dtype
@@ -235,7 +235,7 @@ _ANY_TYPES = (*_COMPARISONS, *_CHOICES, "LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NO
 
 
 class LowerElementsToKernels(KernelPattern):
-    """An operation on the stored elements of any types; of 8-bit quantised values a look-up by all their pairs."""
+    """Lower an operation on stored elements of any type; on 8-bit quantised values, to a look-up by pairs of values."""
 
     operators = (*_ANY_TYPES, "ADD", "SUB", "MUL", "NEG", "ABS", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "PRELU",
                  "DIV")  # fmt: skip
@@ -269,7 +269,7 @@ class LowerElementsToKernels(KernelPattern):
 
 
 def _beside(condition: TensorInfo, other: TensorInfo, out: TensorInfo) -> TensorInfo:
-    """Return the condition of SELECT by its rank beside ``other``: it may have one element per row."""
+    """Return the condition of SELECT; if it has one element per row of ``other``, give it the rank of the result."""
     shape, rank = condition.static_shape, len(out.static_shape)
     if len(shape) == 1 and rank > 1 and len(other.static_shape) == rank and shape[0] == out.static_shape[0]:
         return replace(condition, shape=(*shape, *(1,) * (rank - 1)))
@@ -291,14 +291,14 @@ def _by_pairs(node: Node) -> EmitCalls:
 
 
 def _stored_codes(info: TensorInfo) -> Array:
-    """Return all values of a quantised type in the order of their stored form, 16-bit ones from the lowest on."""
+    """Return all values of a quantised type: 16-bit ones ascending, 8-bit ones in the order of their stored form."""
     if info.dtype == "int16":
         return np.arange(-_LARGEST_WIDE - 1, _LARGEST_WIDE + 1).astype(np.int16)
     return (np.arange(256) - sign_offset(info)).astype(info.info.numpy)
 
 
 def _table(node: Node, shape: tuple[int, ...], given: Sequence[Array]) -> Array:
-    """Return the result of the host kernel for the first operands ``given``, all of ``shape``, in its stored form."""
+    """Return the stored form of the host kernel's result for the first operands ``given``, all of ``shape``."""
     own, out = tuple(replace(node.operand(i), shape=shape, data=None) for i in range(len(given))), node.results[0]
     one = replace(node, operands=(*own, *node.operands[len(own) :]), results=(replace(out, shape=shape),))
     with np.errstate(all="ignore"):
@@ -307,7 +307,7 @@ def _table(node: Node, shape: tuple[int, ...], given: Sequence[Array]) -> Array:
 
 
 class LowerByTableToKernels(KernelPattern):
-    """A function of one quantised value to a look-up in a table that the host kernel computes."""
+    """Lower a function of one quantised value to a look-up in a table that the host kernel computes."""
 
     operators = ("LOGISTIC", "TANH", "HARD_SWISH", "ELU", "GELU", "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1",
                  "LEAKY_RELU", "ABS", "EXP", "LOG", "RSQRT", "NEG", "QUANTIZE")  # fmt: skip
@@ -334,7 +334,7 @@ def _look_up(node: Node) -> EmitCalls:
 
 
 class LowerQuantizeToKernels(KernelPattern):
-    """QUANTIZE of float32 to 8 bits."""
+    """Lower QUANTIZE of float32 to 8 bits."""
 
     operators = ("QUANTIZE",)
 
@@ -352,7 +352,7 @@ class LowerQuantizeToKernels(KernelPattern):
 
 
 class LowerDequantizeToKernels(KernelPattern):
-    """DEQUANTIZE to float32: a look-up for 8-bit values, arithmetic for 16-bit ones."""
+    """Lower DEQUANTIZE to a look-up for 8-bit values, and to arithmetic for 16-bit values."""
 
     operators = ("DEQUANTIZE",)
 

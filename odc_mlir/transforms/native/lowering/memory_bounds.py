@@ -1,8 +1,8 @@
 """Verifier of the memory that native code uses: views and accesses lie inside their buffers.
 
-Functions are followed from the segment's into the kernels that they call, with the numbers that calls pass. Of a loop
-only the last iteration is followed, where the indices of our kernels are largest. Numbers that depend on data or on the
-thread are unknown; what depends on them is not checked.
+The verifier evaluates the segment's function, and kernels with the numbers that calls pass. It evaluates only the last
+iteration of a loop, in which the indices of our kernels are largest. Numbers that depend on data or on the thread are
+unknown; accesses that depend on unknown numbers are not checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odc_mlir.transforms.native.native_allocate_memory import item_bytes
 
 @dataclass(frozen=True)
 class Extent:
-    """Memory of ``size`` bytes; ``in_arena``: a gap follows that vectors may overrun into."""
+    """Memory of ``size`` bytes. If ``in_arena``, a gap follows into which vectors may overrun."""
 
     name: str
     size: int
@@ -54,14 +54,14 @@ def verify_bounds(module: ModuleOp) -> None:
 
 
 class _Follower:
-    """Follows functions; ``call`` is the call of the segment's function that is followed."""
+    """The evaluation of functions; ``call`` is the call in the segment's function whose kernel is evaluated."""
 
     def __init__(self, functions: Mapping[str, func.FuncOp]):
         self.functions = functions
         self.call: func.CallOp | None = None
 
     def follow(self, function: func.FuncOp, values: Values) -> None:
-        """Check a function for the known ``values`` of its parameters."""
+        """Check a function with the known ``values`` of its parameters."""
         self._block(list(function.body.block.ops) if function.body.blocks else (), values)
 
     def _block(self, operations: Sequence[Operation], values: Values) -> None:
@@ -83,7 +83,7 @@ class _Follower:
                 self._access(op, op.base, op.indices, values)
 
     def _loop(self, op: scf.ForOp, values: Values) -> None:
-        """Follow the last iteration; all of a loop with unknown bounds, without its index."""
+        """Evaluate the last iteration; with unknown bounds, evaluate the body with an unknown index."""
         start, end, step = (values.get(value) for value in (op.lb, op.ub, op.step))
         if isinstance(start, int) and isinstance(end, int) and isinstance(step, int) and step > 0:
             if start >= end:
@@ -92,7 +92,7 @@ class _Follower:
         self._block(list(op.body.block.ops), values)
 
     def _branch(self, op: scf.IfOp, values: Values) -> None:
-        """Follow the branch that is taken; none if that is unknown, as conditions guard accesses."""
+        """Evaluate the branch that is taken, and neither if the condition is unknown, because it may guard accesses."""
         taken = values.get(op.cond)
         region = op.true_region if taken else op.false_region
         if taken is not None and region.blocks:
@@ -145,7 +145,7 @@ class _Follower:
 
 
 def _vector_bytes(type: Attribute) -> int:
-    """Return the size of a vector in bytes, 0 for another type."""
+    """Return the size of a vector in bytes; 0 for other types."""
     if not isinstance(type, VectorType) or not isinstance(type.element_type, FixedBitwidthType):
         return 0
     return type.element_count() * type.element_type.size
@@ -155,7 +155,7 @@ _COMPARISONS: Sequence[Callable[[int, int], bool]] = (
     *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
     *(operator.lt, operator.le, operator.gt, operator.ge),
 )
-"""By the number of the predicate of ``arith.cmpi``; numbers of indices are not negative."""
+"""Comparisons, indexed by the predicate of ``arith.cmpi``; unsigned ones are like signed ones, as indices are >= 0."""
 
 _NUMBERS: Mapping[type[Operation], Callable[..., int] | None] = {
     arith.ConstantOp: None,
@@ -179,7 +179,7 @@ _NUMBERS: Mapping[type[Operation], Callable[..., int] | None] = {
 
 
 def _compute(op: Operation, values: Values) -> None:
-    """Set the number that ``op`` gives, if it is an index or a condition and its operands are known."""
+    """Record the result of ``op`` in ``values`` if it is an index or a condition, and all operands are known."""
     if isinstance(op, arith.ConstantOp):
         values[op.result] = op.value.value.data if isinstance(op.value, IntegerAttr) else None
         return
@@ -193,4 +193,4 @@ def _compute(op: Operation, values: Values) -> None:
     try:
         values[op.results[0]] = function(*operands)
     except (ZeroDivisionError, ValueError):
-        return  # a division that is not performed
+        return  # a division by zero or a negative shift has no known result

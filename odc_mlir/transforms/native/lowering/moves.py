@@ -1,6 +1,7 @@
-"""Lowering of operators that move elements, by maps from places of the result, and windows over images.
+"""Lowering of operators that move elements, and windows over images.
 
-A map that is affine becomes nested loops, any other one a table.
+A move is a map from positions of the result to positions of the source. An affine map becomes nested loops; any other
+map becomes a table.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _FEW_BYTES = 32  # runs shorter than this are moved element by element
 
 @dataclass(frozen=True)
 class AffineCopy:
-    """An affine map of runs of neighbours, with their distances in every dimension of the source and of the result."""
+    """An affine map of runs of neighbours: steps of the source and of the result in every dimension, in elements."""
 
     sizes: tuple[int, ...]
     steps: tuple[int, ...]
@@ -48,7 +49,7 @@ class AffineCopy:
 
 @dataclass(frozen=True)
 class RunTable:
-    """A map by a table: the first source element of each run of neighbours, -1 for runs that keep their contents."""
+    """A table of the first source element of each run of neighbours; -1 leaves the run of the result unchanged."""
 
     starts: Array
     run: int
@@ -69,7 +70,7 @@ def box(
     start: int = 0,
     output_start: int = 0,
 ) -> AffineCopy | None:
-    """Return the affine copy with these dimensions, merged where possible; None if there are too many for a kernel."""
+    """Return the affine copy with merged dimensions; None if more are left than the kernel has."""
     kept: list[tuple[int, int, int]] = []
     for size, step, output in zip(sizes, steps, output_steps or strides(sizes), strict=True):
         if size == 1:
@@ -86,7 +87,7 @@ def box(
 
 
 def move_of(places: Array) -> Move:
-    """Return the move of the source elements at ``places``, in the order of the result; negative ones are left out."""
+    """Return the move that copies source element ``places[i]`` to result element ``i``; negative places are skipped."""
     flat = places.reshape(-1)
     if flat.size and int(flat.min()) >= 0:
         steps = [
@@ -110,9 +111,9 @@ def move_of(places: Array) -> Move:
 
 
 def places_of(node: Node, data: int) -> list[Array]:
-    """Return the source places in operand ``data`` for the elements of every result, -1 for elements without a source.
+    """Return for every result the places of its elements in operand ``data``; -1 for elements without a source.
 
-    The host kernel computes them, run on the numbers of all places: it is the only definition of masks and modes.
+    The host kernel, the only definition of masks and modes, moves an input whose elements are their own places.
     """
     x = node.operand(data)
     numbers = np.arange(1, math.prod(x.static_shape) + 1, dtype=np.int32).reshape(x.static_shape)
@@ -127,7 +128,7 @@ def places_of(node: Node, data: int) -> list[Array]:
 
 
 def move(segment: SegmentFunction, plan: Move, source: SSAValue, target: SSAValue, item_bytes: int) -> None:
-    """Emit a move."""
+    """Emit the kernel call that performs ``plan``."""
     options = {"size": item_bytes, "single": int(plan.run * item_bytes < _FEW_BYTES)}
     buffers = {"input": source, "output": target}
     if isinstance(plan, RunTable):
@@ -165,7 +166,7 @@ def transposed(segment: SegmentFunction, source: SSAValue, info: TensorInfo, ord
 
 
 def fill_bits(info: TensorInfo, value: Any) -> int:
-    """Return an element for :meth:`SegmentFunction.fill`: the bits of a real, or a stored quantised value."""
+    """Return an element for :meth:`SegmentFunction.fill`: the bits of a float, or a stored quantised value."""
     array = np.asarray(value)
     return int(array.astype(np.float32).view(np.int32)) if info.info.kind == "float" else int(array) + sign_offset(info)
 
@@ -179,7 +180,7 @@ def _held(node: Node, info: TensorInfo) -> TensorInfo:
 
 
 class LowerViewToKernels(KernelPattern):
-    """RESHAPE, SQUEEZE and EXPAND_DIMS to the same buffer."""
+    """Lower RESHAPE, SQUEEZE and EXPAND_DIMS to the buffer of their operand."""
 
     operators = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 
@@ -191,7 +192,7 @@ class LowerViewToKernels(KernelPattern):
 
 
 class LowerConcatenationToKernels(KernelPattern):
-    """CONCATENATION and PACK to a copy of rows per operand."""
+    """Lower CONCATENATION and PACK to a copy of rows per operand."""
 
     operators = ("CONCATENATION", "PACK")
 
@@ -203,7 +204,7 @@ class LowerConcatenationToKernels(KernelPattern):
         require_same_codes(node, *infos, out)
         if node.options.get("fused_activation_function", "none") not in ("none", None):
             raise refusal(node, "a fused activation has no native kernel")
-        axis = int(node.options["axis"]) % len(out.static_shape)  # of PACK the new one
+        axis = int(node.options["axis"]) % len(out.static_shape)  # PACK's axis is the new dimension
         rows = math.prod(out.static_shape[:axis])
         sizes = [size_bytes(info) // rows for info in infos]
 
@@ -226,7 +227,7 @@ class LowerConcatenationToKernels(KernelPattern):
 
 
 class LowerMoveToKernels(KernelPattern):
-    """An operator that only moves elements of its first operand to one copy per result."""
+    """Lower an operator that only moves elements of its first operand: one copy per result."""
 
     operators: ClassVar[Sequence[str]] = (
         "TRANSPOSE", "STRIDED_SLICE", "SLICE", "SPLIT_V", "UNPACK", "TILE", "BROADCAST_TO", "SPACE_TO_DEPTH",
@@ -234,7 +235,7 @@ class LowerMoveToKernels(KernelPattern):
         "RESIZE_NEAREST_NEIGHBOR",
     )  # fmt: skip
     data: ClassVar[int] = 0  # the operand whose elements are moved
-    fills: ClassVar[bool] = False  # the result has zeros beside them
+    fills: ClassVar[bool] = False  # the other elements of the result are zeros
 
     @classmethod
     def plan(cls, node: Node) -> EmitCalls:
@@ -256,21 +257,21 @@ class LowerMoveToKernels(KernelPattern):
 
 
 class LowerSplitToKernels(LowerMoveToKernels):
-    """SPLIT, whose first operand is the axis."""
+    """Lower SPLIT, whose first operand is the axis."""
 
     operators = ("SPLIT",)
     data = 1
 
 
 class LowerMoveIntoZerosToKernels(LowerMoveToKernels):
-    """SPACE_TO_BATCH_ND and MATRIX_DIAG to a fill and a copy."""
+    """Lower SPACE_TO_BATCH_ND and MATRIX_DIAG to a fill and a copy."""
 
     operators = ("SPACE_TO_BATCH_ND", "MATRIX_DIAG")
     fills = True
 
 
 class LowerPadToKernels(KernelPattern):
-    """PAD and PADV2 to a fill and a copy."""
+    """Lower PAD and PADV2 to a fill and a copy."""
 
     operators = ("PAD", "PADV2")
 
@@ -301,7 +302,7 @@ class LowerPadToKernels(KernelPattern):
 
 
 class LowerGatherToKernels(KernelPattern):
-    """GATHER to a copy by a table for constant indices, else to a kernel that reads and checks the indices."""
+    """Lower GATHER with constant indices to a copy by a table, else to a kernel that reads and checks the indices."""
 
     operators = ("GATHER",)
 
@@ -331,7 +332,7 @@ class LowerGatherToKernels(KernelPattern):
 
 
 class LowerDynamicUpdateSliceToKernels(KernelPattern):
-    """DYNAMIC_UPDATE_SLICE along one axis to a copy of the whole and a copy of the rows to the clamped position."""
+    """Lower DYNAMIC_UPDATE_SLICE along one axis: copy the operand, then copy the update to the clamped position."""
 
     operators = ("DYNAMIC_UPDATE_SLICE",)
 
@@ -361,7 +362,7 @@ class LowerDynamicUpdateSliceToKernels(KernelPattern):
 
 
 class LowerFillToKernels(KernelPattern):
-    """FILL and ZEROS_LIKE to equal elements."""
+    """Lower FILL and ZEROS_LIKE to a fill with one value."""
 
     operators = ("FILL", "ZEROS_LIKE")
 
@@ -376,7 +377,7 @@ class LowerFillToKernels(KernelPattern):
 
 @dataclass(frozen=True)
 class Windows:
-    """A window that slides over ``[N, H, W, C]`` after a padding of (top, bottom) rows and (left, right) columns."""
+    """A window that slides over ``[N, H, W, C]``, padded by (top, bottom) rows and (left, right) columns."""
 
     shape: tuple[int, int, int, int]
     kernel: tuple[int, int]
@@ -451,7 +452,7 @@ class Windows:
 def repeated_channels(
     segment: SegmentFunction, source: SSAValue, shape: tuple[int, ...], times: int, item_bytes: int
 ) -> SSAValue:
-    """Return a buffer of ``shape`` (with the repeated channels) that holds every channel of ``source`` ``times``."""
+    """Return a buffer with every channel of ``source`` repeated ``times``; ``shape`` includes the repeated channels."""
     if times == 1:
         return source
     channels = shape[3] // times
@@ -466,7 +467,7 @@ def repeated_channels(
 def padded_input(
     segment: SegmentFunction, source: SSAValue, windows: Windows, zero: int | SSAValue, item_bytes: int
 ) -> SSAValue:
-    """Return a buffer with the padding of ``windows``, filled with a stored number or with one per image."""
+    """Return a buffer of ``source`` with the padding of ``windows``, filled with one stored value, or one per image."""
     if not windows.is_padded:
         return source
     images, rows, columns, channels = windows.shape
@@ -493,6 +494,6 @@ def padded_input(
 
 
 def _word(value: int, item_bytes: int) -> int:
-    """Return the signed 32-bit number that holds copies of ``value``."""
+    """Return the signed 32-bit number whose bytes repeat ``value``."""
     copies = np.repeat(np.array(value).astype(f"u{item_bytes}"), 4 // item_bytes)
     return int(copies.view(np.int32)[0])

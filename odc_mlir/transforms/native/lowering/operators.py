@@ -43,7 +43,7 @@ PATTERNS: tuple[type[KernelPattern], ...] = (
     moves.LowerDynamicUpdateSliceToKernels,
     moves.LowerFillToKernels,
 )
-"""For an operator with several patterns, the first one that matches is used."""
+"""All patterns; of several patterns for one operator, the first that matches is used."""
 
 
 def kernel_reason(node: Node) -> str | None:

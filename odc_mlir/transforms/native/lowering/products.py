@@ -31,7 +31,7 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
 )
 
 _MOST_GROUPS = 8  # more would multiply by too many zeros
-_MOST_MATRICES = 256  # each is a call
+_MOST_MATRICES = 256  # each matrix is one call of the kernel
 _WHOLE_BYTES = ("int8", "uint8", "int16", "float32")
 
 
@@ -75,9 +75,9 @@ def _computed(node: Node, windows: Windows) -> EmitCalls:
 
 
 class LowerConv2DToKernels(KernelPattern):
-    """CONV_2D to a product of windows ``[N, H, W, C]`` with a filter ``[O, kh, kw, C]``.
+    """Lower CONV_2D to a product of windows of ``[N, H, W, C]`` with a filter ``[O, kh, kw, C]``.
 
-    A filter of integers for groups of channels gets zeros for the other groups.
+    The integer filter of a grouped convolution is extended by zeros for the channels of other groups.
     """
 
     operators = ("CONV_2D",)
@@ -134,7 +134,7 @@ def _one_by_one(node: Node, groups: int) -> EmitCalls:
 
 
 def _dense(weights: TensorInfo, groups: int) -> Array:
-    """Return a filter ``[O, kh, kw, C / groups]`` as ``[O, kh, kw, C]``, with the zero point for other groups."""
+    """Return a filter ``[O, kh, kw, C / groups]`` as ``[O, kh, kw, C]``: zero points for channels of other groups."""
     array = weights.array()
     outputs, height, width, channels = array.shape
     result = np.zeros((outputs, height, width, groups, channels), array.dtype)
@@ -151,9 +151,9 @@ def _with_data(info: TensorInfo, array: Array) -> TensorInfo:
 
 
 class LowerTransposeConvToKernels(KernelPattern):
-    """TRANSPOSE_CONV (result shape, filter ``[O, kh, kw, C]``, ``x [N, H, W, C]``) to a convolution.
+    """Lower TRANSPOSE_CONV (result shape, filter ``[O, kh, kw, C]``, ``x [N, H, W, C]``) to a convolution.
 
-    Its filter is turned around, and its input is ``x`` with zeros between the elements and around them.
+    The convolution's filter is reversed in both dimensions. Its input is ``x`` with zeros between and around elements.
     """
 
     operators = ("TRANSPOSE_CONV",)
@@ -201,9 +201,9 @@ class LowerTransposeConvToKernels(KernelPattern):
 
 
 class LowerDepthwiseConv2DToKernels(KernelPattern):
-    """DEPTHWISE_CONV_2D of ``[N, H, W, C]`` with a filter ``[1, kh, kw, C * multiplier]``.
+    """Lower DEPTHWISE_CONV_2D of ``[N, H, W, C]`` with a filter ``[1, kh, kw, C * multiplier]``.
 
-    With one input channel it is a product of whole windows.
+    With one input channel, the operator is a product of whole windows.
     """
 
     operators = ("DEPTHWISE_CONV_2D",)
@@ -222,7 +222,7 @@ class LowerDepthwiseConv2DToKernels(KernelPattern):
 
 
 class LowerFullyConnectedToKernels(KernelPattern):
-    """FULLY_CONNECTED of ``x [..., K]`` with weights ``[O, K]`` to a product of rows."""
+    """Lower FULLY_CONNECTED of ``x [..., K]`` with weights ``[O, K]`` to a product of rows."""
 
     operators = ("FULLY_CONNECTED",)
 
@@ -237,7 +237,7 @@ class LowerFullyConnectedToKernels(KernelPattern):
 
 
 class LowerBatchMatMulToKernels(KernelPattern):
-    """BATCH_MATMUL of float32 ``a [..., M, K]`` and ``b [..., K, N]``, either transposed, to a product per matrix."""
+    """Lower BATCH_MATMUL of float32 ``a [..., M, K]`` and ``b [..., K, N]`` (or transposed): one call per matrix."""
 
     operators = ("BATCH_MATMUL",)
 

@@ -37,7 +37,7 @@ _CODES = 1 << 16
 
 
 class LowerSequenceLstmToKernels(KernelPattern):
-    """UNIDIRECTIONAL_SEQUENCE_LSTM of ``[T, N, I]`` or ``[N, T, I]`` with four gates and nothing else."""
+    """Lower UNIDIRECTIONAL_SEQUENCE_LSTM of ``[T, N, I]`` or ``[N, T, I]`` with four gates and no other features."""
 
     operators = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
 
@@ -77,14 +77,14 @@ class _SequenceSizes:
         self.arguments = {"outer": self.outer, "inner": self.inner, "channels": self.channels, "padded": self.padded}
 
     def by_gate(self, parts: list[NDArray[Any]]) -> NDArray[Any]:
-        """Return arrays of the gates by channel, their first axis, side by side and padded by zeros."""
+        """Concatenate one array per gate along the first axis, the channels, each padded with zeros to ``padded``."""
         found = np.zeros((len(GATES), self.padded, *parts[0].shape[1:]), parts[0].dtype)
         for place, part in zip(found, parts, strict=True):
             place[: self.channels] = part
         return found.reshape(len(GATES) * self.padded, *parts[0].shape[1:])
 
     def begin(self, segment: SegmentFunction, place: int, info: TensorInfo, places: int) -> SSAValue:
-        """Return a buffer of padded rows, ``places`` per sequence; the first step reads the state of ``place``."""
+        """Return a buffer with ``places`` padded rows per sequence; copy operand ``place`` to the row read first."""
         size = info.info.numpy.itemsize
         row, padded = self.channels * size, self.padded * size
         target = segment.allocate(places * self.sequences * padded)
@@ -93,7 +93,7 @@ class _SequenceSizes:
         return target
 
     def end(self, segment: SegmentFunction, held: SSAValue, place: int, info: TensorInfo) -> None:
-        """Give the state of operand ``place`` the contents of the first rows, written by the last step."""
+        """Update the state in operand ``place`` with the first rows, which the last step has written."""
         result, size = segment.allocate(size_bytes(info)), info.info.numpy.itemsize
         self._copy(segment, held, result, self.padded * size, self.channels * size, 0)
         segment.update(place, result)
@@ -101,7 +101,7 @@ class _SequenceSizes:
     def _copy(
         self, segment: SegmentFunction, source: SSAValue, target: SSAValue, input_pitch: int, pitch: int, first: int
     ) -> None:
-        """Copy a row for every sequence between rows of these sizes in bytes, from byte ``first`` of the target on."""
+        """Copy one row per sequence to byte ``first`` of the target onwards; pitches are in bytes."""
         sizes = {"rows": self.sequences, "row_bytes": min(input_pitch, pitch), "input_pitch": input_pitch}
         segment.call("copy_rows", {}, input=source, output=target, **sizes, first=first, pitch=pitch)
 
@@ -109,7 +109,7 @@ class _SequenceSizes:
 def _with_states(
     node: Node, sizes: _SequenceSizes, emit_cell: Callable[[SegmentFunction, SSAValue, SSAValue], None]
 ) -> EmitCalls:
-    """Plan a cell whose ``emit_cell`` takes buffers of the hidden and of the cell state."""
+    """Plan a cell and the updates of its states; ``emit_cell`` takes buffers of the hidden state and the cell state."""
     (hidden_place, hidden_info), (cell_place, cell_info) = (
         (place, node.operand(place)) for place in (position(node, name) for name in _STATES)
     )
@@ -205,7 +205,7 @@ def _packed(sizes: _SequenceSizes, parts: list[NDArray[Any]]) -> NDArray[np.int8
 def _table(
     node: Node, sizes: _SequenceSizes, parts: list[tuple[NDArray[Any], NDArray[Any], Factor]]
 ) -> NDArray[np.int32]:
-    """Return the fields of every channel of all gates; biases take off the offset of stored values."""
+    """Return the fields of every channel of all gates; biases compensate for the offset of stored values."""
     biases, scaled = [], []
     for weights, given, factor in parts:
         wide = weights.astype(np.int64)

@@ -45,9 +45,9 @@ _HOWS = {"MAX_POOL_2D": MAX, "AVERAGE_POOL_2D": AVERAGE, "L2_POOL_2D": ROOT}
 
 
 class LowerPool2DToKernels(KernelPattern):
-    """MAX_POOL_2D, AVERAGE_POOL_2D and L2_POOL_2D.
+    """Lower MAX_POOL_2D, AVERAGE_POOL_2D and L2_POOL_2D.
 
-    A kernel for whole windows reads a table of offsets; another one clips windows at the border.
+    There is one kernel for whole windows, which reads a table of offsets, and one that clips windows at the border.
     """
 
     operators = ("MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D")
@@ -63,7 +63,7 @@ class LowerPool2DToKernels(KernelPattern):
         limits: dict[str, Number] = dict(zip(("low", "high"), bounds_of(node), strict=True))
         how = _HOWS[node.spec.name]
         options = {"how": how, "kind": KINDS.index(kind), "zero": 0 if how == MAX else sign_offset(x)}
-        filled = kind == "uint8" and how == MAX  # no code is below the one that fills the border
+        filled = kind == "uint8" and how == MAX  # the border's fill is the least stored value
         if how != ROOT and kind != "int16" and (filled or not windows.is_padded):
             options["clamp"] = 1
             return _pool(node, windows, options, lambda w: padded_input(w, w.operand(0), windows, 0, 1), **limits)
@@ -82,14 +82,14 @@ def _pool(
 ) -> EmitCalls:
     """Plan a pool of whole windows over the buffer that ``source`` emits."""
     taps, channels = windows.taps(), windows.shape[3]
-    options = {**options, "taps": 0 if options["how"] == MAX else len(taps)}  # maxima share their code
+    options = {**options, "taps": 0 if options["how"] == MAX else len(taps)}  # one kernel for maxima of any window size
     sizes = {"pixels": windows.pixels, "channels": channels, "blocks": -(-channels // LANES), "tap_count": len(taps)}
     tables = {"starts": windows.starts(), "taps": taps}
     return planned(node, "pool", options, source, output=node.results[0], **tables, **sizes, **limits)
 
 
 def _inside(windows: Windows, axis: int) -> Array:
-    """Return the first element of each window inside the image and the one after its last."""
+    """Return ``[first, end)`` along ``axis`` of the part of each window inside the image."""
     before = (windows.rows, windows.columns)[axis][0]
     first = np.arange(windows.output[axis]) * windows.stride[axis] - before
     size = windows.shape[1 + axis]
@@ -97,7 +97,7 @@ def _inside(windows: Windows, axis: int) -> Array:
 
 
 class LowerResizeBilinearToKernels(KernelPattern):
-    """RESIZE_BILINEAR of ``[N, H, W, C]``; an unchanged size is a copy."""
+    """Lower RESIZE_BILINEAR of ``[N, H, W, C]``; an unchanged size is a copy."""
 
     operators = ("RESIZE_BILINEAR",)
 
@@ -137,7 +137,7 @@ _TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Middle:
-    """A tensor as ``[outer, count, inner]``, with its axes in ``order`` if the reduced ones are not adjacent."""
+    """A tensor as ``[outer, count, inner]``, transposed to ``order`` if the reduced axes are not adjacent."""
 
     info: TensorInfo
     order: tuple[int, ...]
@@ -178,12 +178,12 @@ class Middle:
         return {"outer": self.outer, "count": self.count, "inner": self.inner}
 
     def source(self, segment: SegmentFunction) -> SSAValue:
-        """Return the first operand in that order."""
+        """Return the first operand, transposed to ``order`` if needed."""
         return transposed(segment, segment.operand(0), self.info, self.order)
 
 
 class LowerReductionToKernels(KernelPattern):
-    """Sum, product, minimum, maximum, any and all; sums of 8-bit and 16-bit quantised values are requantised."""
+    """Lower sum, product, minimum, maximum, any and all; sums of 8-bit and 16-bit quantised values are requantised."""
 
     operators = ("SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_ANY", "REDUCE_ALL")
 
@@ -211,7 +211,7 @@ def _sum_rows(node: Node, middle: Middle, scale: float) -> EmitCalls:
 
 
 class LowerMeanToKernels(KernelPattern):
-    """MEAN, and SUM of quantised values: depthwise convolutions with weights of one; of floats, sums of rows."""
+    """Lower MEAN, and SUM of quantised values, to depthwise convolutions with weights of one or to sums of rows."""
 
     operators = ("MEAN",)
 
@@ -229,7 +229,7 @@ class LowerMeanToKernels(KernelPattern):
 
 
 class LowerPlaceOfExtremeToKernels(KernelPattern):
-    """ARG_MAX and ARG_MIN."""
+    """Lower ARG_MAX and ARG_MIN."""
 
     operators = ("ARG_MAX", "ARG_MIN")
 
@@ -246,7 +246,7 @@ class LowerPlaceOfExtremeToKernels(KernelPattern):
 
 
 class LowerCumsumToKernels(KernelPattern):
-    """CUMSUM of float32 and plain integers."""
+    """Lower CUMSUM of float32 and plain integers."""
 
     operators = ("CUMSUM",)
 
@@ -262,7 +262,7 @@ class LowerCumsumToKernels(KernelPattern):
 
 
 class LowerSoftmaxToKernels(KernelPattern):
-    """SOFTMAX along the last axis: float32, or quantised values with TensorFlow Lite's scale of the result."""
+    """Lower SOFTMAX along the last axis, of float32 or of quantised values with TensorFlow Lite's result scale."""
 
     operators = ("SOFTMAX",)
 
@@ -286,7 +286,7 @@ class LowerSoftmaxToKernels(KernelPattern):
 
 
 class LowerLogSoftmaxToKernels(KernelPattern):
-    """LOG_SOFTMAX of float32 along the last axis."""
+    """Lower LOG_SOFTMAX of float32 along the last axis."""
 
     operators = ("LOG_SOFTMAX",)
 
@@ -298,7 +298,7 @@ class LowerLogSoftmaxToKernels(KernelPattern):
 
 
 class LowerL2NormalizationToKernels(KernelPattern):
-    """L2_NORMALIZATION of float32 along the last axis."""
+    """Lower L2_NORMALIZATION of float32 along the last axis."""
 
     operators = ("L2_NORMALIZATION",)
 
@@ -310,7 +310,7 @@ class LowerL2NormalizationToKernels(KernelPattern):
 
 
 class LowerRmsNormToKernels(KernelPattern):
-    """RMS_NORM of float32 along the last axis, with a constant gamma."""
+    """Lower RMS_NORM of float32 along the last axis, with a constant gamma."""
 
     operators = ("RMS_NORM",)
 
@@ -326,7 +326,7 @@ class LowerRmsNormToKernels(KernelPattern):
 
 
 def _by_rows(node: Node, kernel: str, size: str, **arguments: Argument) -> EmitCalls:
-    """Plan a kernel on rows along the last axis; ``size``: name of its parameter for their length."""
+    """Plan a kernel on rows along the last axis; its parameter named ``size`` takes the length of a row."""
     x = node.operand(0)
     if has_float_result(node) and (x.dtype != "float32" or fused_activation(node) != "none"):
         raise refusal(node, f"an input of {x.dtype} or a fused activation has no native kernel")

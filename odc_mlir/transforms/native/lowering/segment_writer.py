@@ -1,8 +1,7 @@
 """Lowering of circle operators to calls of kernels: the function of a segment, and the base of the patterns.
 
-Tensors are flat buffers of bytes. From the inputs of a segment to its outputs, signed 8-bit values are stored as
-unsigned ones with an offset of 128: a product of unsigned inputs with signed weights is one instruction, and one kernel
-serves both types.
+Tensors are flat buffers of bytes. Inside a segment, signed 8-bit values are stored as unsigned values with an offset of
+128: one instruction multiplies unsigned inputs by signed weights, and one kernel serves both types.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def size_bytes(info: TensorInfo) -> int:
 
 
 def sign_offset(info: TensorInfo) -> int:
-    """Return the offset added to the elements of a tensor, which are stored unsigned."""
+    """Return the offset that is added to the elements of a tensor when they are stored; 0 for most types."""
     return BIAS if info.dtype == "int8" else 0
 
 
@@ -90,11 +89,11 @@ class SegmentFunction:
         self.loops = Loops(name, parameters, [i32])
         self._status: SSAValue | None = None
         self.loops.op.properties.pop("sym_visibility")
-        self.constants = bytearray()  # one after the other; equal ones share their bytes
+        self.constants = bytearray()  # all constants; equal constants share their bytes
         self._places: dict[bytes, int] = {}
         self.declared: dict[str, func.FuncOp] = {}
         self.reserved: dict[SSAValue, SSAValue] = {}  # output buffers of circle values that the segment returns
-        self.operands: Sequence[SSAValue] = ()  # tensors, or buffers
+        self.operands: Sequence[SSAValue] = ()  # of the operator being lowered: tensors or buffers
         self._results: list[SSAValue | None] = []
         self._bytes = {
             self.loops[name]: size_bytes(info) for name, info in zip(names, (*inputs, *outputs), strict=True)
@@ -110,7 +109,7 @@ class SegmentFunction:
     def emit_for(
         self, emit: EmitCalls, operands: Sequence[SSAValue], results: Sequence[SSAValue | None] | None = None
     ) -> Sequence[SSAValue | None]:
-        """Emit the calls of ``emit`` for other operands and, if they are given, for other buffers of results."""
+        """Run ``emit`` with these operands and, if given, these buffers of results, in place of the operator's own."""
         outer = self.operands, self._results
         self.operands = operands
         if results is not None:
@@ -141,7 +140,7 @@ class SegmentFunction:
         self._results[0] = source
 
     def update(self, index: int, contents: SSAValue) -> None:
-        """Give the operand ``index``, a variable, new contents: operators that follow read them."""
+        """Replace the contents of operand ``index``, a variable, for the operators that follow."""
         value = self.operands[index]
         found = UnrealizedConversionCastOp.get([contents], [value.type])
         self.loops.run(found)
@@ -154,7 +153,7 @@ class SegmentFunction:
         return found
 
     def _view(self, value: SSAValue, type: Attribute) -> SSAValue:
-        """Return a buffer of bytes as one with other elements."""
+        """Return a view of a buffer of bytes with the type ``type``."""
         if value.type == type or not isinstance(type, MemRefType) or value not in self._bytes:
             return value
         assert isinstance(type.element_type, FixedBitwidthType)
@@ -177,7 +176,7 @@ class SegmentFunction:
         return found
 
     def stored(self, arguments: Mapping[str, Argument]) -> dict[str, Number]:
-        """Return arguments with arrays as constants of the segment, and the only result as its buffer."""
+        """Return arguments in which arrays became constants of the segment, and the only result became its buffer."""
         found: dict[str, Number] = {}
         for name, item in arguments.items():
             if isinstance(item, TensorInfo):
@@ -188,21 +187,21 @@ class SegmentFunction:
 
     @property
     def status(self) -> SSAValue:
-        """A word that kernels set for a value that is not allowed; the function returns it."""
+        """The word that kernels set if a value is not allowed; the segment's function returns it."""
         if self._status is None:
             self._status = self.allocate(4)
             self.call("fill_words", {}, output=self._status, count=1, value=0)
         return self._status
 
     def finish(self) -> None:
-        """End the function, which returns 0 unless a kernel met a value that is not allowed."""
+        """End the function. It returns 0 unless a kernel read a value that is not allowed."""
         loops = self.loops
         zero = loops.constant(0)
         found = loops.constant(0, i32) if self._status is None else loops.load(self._view(self._status, WORDS), zero)
         loops.finish(found)
 
     def fill(self, target: SSAValue, info: TensorInfo, value: int) -> None:
-        """Fill a buffer with equal elements, given by their bits as a signed number."""
+        """Fill a buffer with one element, whose bits ``value`` holds as a signed number."""
         size = info.info.numpy.itemsize
         if size == 1:
             self.call("fill_bytes", {}, output=target, count=count(info), value=value - 256 if value > 127 else value)
@@ -212,7 +211,7 @@ class SegmentFunction:
         self.call("fill_words", {}, output=target, count=-(-size_bytes(info) // 4), value=word)
 
     def call(self, kernel: str, options: Mapping[str, int], **given: Argument) -> None:
-        """Call a kernel; see :meth:`stored`. Numbers become constants of the parameter's type."""
+        """Call a kernel with arguments as :meth:`stored` takes; numbers become constants of the parameter's type."""
         arguments = self.stored(given)
         found = find_kernel(kernel)
         symbol, parameters = found.symbol(options), found.parameters(options)
@@ -229,14 +228,14 @@ class SegmentFunction:
 
 
 def buffer_of(value: SSAValue) -> SSAValue:
-    """Return the buffer of a tensor that is lowered already."""
+    """Return the buffer of a tensor whose operator has already been lowered."""
     if isinstance(value, OpResult) and isinstance(value.op, UnrealizedConversionCastOp):
         return value.op.inputs[value.index]
     return value
 
 
 def declaration(symbol: str, kernel: str, options: Mapping[str, int]) -> func.FuncOp:
-    """Return the function of a kernel without its loops."""
+    """Return the declaration of a kernel's function."""
     op = func.FuncOp.external(symbol, list(find_kernel(kernel).parameters(options).values()), [])
     op.attributes[KERNEL] = StringAttr(kernel)
     op.attributes[OPTIONS] = DictionaryAttr({name: IntegerAttr(value, i64) for name, value in options.items()})
@@ -244,7 +243,7 @@ def declaration(symbol: str, kernel: str, options: Mapping[str, int]) -> func.Fu
 
 
 def declared_kernel(op: func.FuncOp) -> tuple[Kernel, dict[str, int]]:
-    """Return the kernel of a declaration, and its options."""
+    """Return the kernel and the options that ``op`` declares."""
     name, options = op.attributes[KERNEL], op.attributes[OPTIONS]
     assert isinstance(name, StringAttr)
     assert isinstance(options, DictionaryAttr)
@@ -253,14 +252,14 @@ def declared_kernel(op: func.FuncOp) -> tuple[Kernel, dict[str, int]]:
 
 
 EmitCalls = Callable[[SegmentFunction], object]
-"""Emits the calls that compute an operator."""
+"""A function that emits the calls for one operator."""
 
 
 class KernelPattern(LoweringPattern[CircleOp]):
     """A pattern that lowers circle operators to calls of kernels.
 
-    ``operators`` are names of the operator table; custom operators have their code in it: ``CUSTOM(Erf)``. Several
-    patterns of one operator differ by element types: the first one that matches lowers it.
+    ``operators`` are names in the operator table; a custom operator's name contains its code, such as ``CUSTOM(Erf)``.
+    Patterns for the same operator differ by element types; the first pattern that matches lowers the operator.
     """
 
     def __init__(self, segment: SegmentFunction) -> None:
@@ -282,7 +281,7 @@ class KernelPattern(LoweringPattern[CircleOp]):
 
     @classmethod
     def checked(cls, node: Node) -> EmitCalls:
-        """Return :meth:`plan`; raise OdcError also for tensors that no kernel supports."""
+        """Return the result of :meth:`plan`; raise OdcError as it does, and for tensors that no kernel supports."""
         for index, info in enumerate((*node.operands, *node.results)):
             if info is not None and (info.shape is None or None in info.shape):
                 raise refusal(node, f"the shape of {info.name!r} is not fully known")
@@ -311,7 +310,7 @@ def planned(
     /,
     **arguments: Argument,
 ) -> EmitCalls:
-    """Plan one call of a kernel, from the buffer that ``source`` emits to the only result."""
+    """Plan one call of a kernel that reads the buffer emitted by ``source`` and writes the only result."""
     out = node.results[0]
     return lambda segment: segment.call(kernel, options, **{"input": source(segment), **arguments, "output": out})
 
