@@ -224,7 +224,7 @@ def test_a_wrong_clamp_is_noticed() -> None:
 def test_a_circle_body_that_a_pass_changes_after_partitioning_is_noticed() -> None:
     """Native code is made of the body, so both would agree."""
     before = {"convert-circle-to-kernels": [Planting(wrong_constant)]}
-    with pytest.raises(TranslationError, match="^the IR after native means something else"):
+    with pytest.raises(TranslationError, match=r"^the IR after native means something else"):
         odc_mlir.compile(DIGITS, target="cpu", before=before, verify="run")
 
 
