@@ -56,9 +56,8 @@ def copy(w: Loops, helpers: Helpers) -> None:
     _copy(w, w.constant(0), w.constant(0), w["count"])
 
 
-_ROWS: dict[str, Attribute] = {
-    "input": BYTES,
-    "output": BYTES,
+_ROWS = {
+    **dict.fromkeys(("input", "output"), BYTES),
     **dict.fromkeys(("rows", "row_bytes", "input_pitch", "pitch"), INDEX),
 }
 
