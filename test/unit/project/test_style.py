@@ -25,7 +25,7 @@ LINE_BUDGETS = {
     "transforms/npu": 11_740,
     "quantizer": 10_825,
     "transforms/circle": 6_771,
-    "transforms/native": 6_560,
+    "transforms/native": 6_510,
     "runtime/kernels": 5_885,
     "ops": 5_920,
     "numerics": 5_550,

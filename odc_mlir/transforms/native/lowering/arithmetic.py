@@ -452,27 +452,19 @@ def multiply_floats(
     tiles = Tiles.of(windows.pixels, outputs, segment.machine)
     runs, length = windows.runs()
     depth = len(runs) * length
-    packed = isinstance(weights, np.ndarray)
     low, high = bounds or (0.0, 0.0)
-    segment.call(
-        "convolve_reals",
-        {"rows": tiles.rows, "vectors": tiles.vectors, "clamp": int(bounds is not None)},
-        input=padded_input(segment, segment.operand(0) if source is None else source, windows, 0, 4),
-        weights=pack(weights, 1, 1, tiles.width) if isinstance(weights, np.ndarray) else weights,
-        bias=padded_columns(bias, tiles.padded) if isinstance(bias, np.ndarray) else bias,
-        starts=windows.starts() + np.int32(first[0]),
-        runs=runs,
-        output=output,
-        **tiles.arguments,
-        run_count=len(runs),
-        run_length=length,
-        weight_step=tiles.width if packed else outputs,
-        block_step=depth * tiles.width if packed else tiles.width,
-        first_weight=first[1],
-        first_result=first[2],
-        low=low,
-        high=high,
-    )
+    if isinstance(weights, np.ndarray):
+        weights, steps = pack(weights, 1, 1, tiles.width), (tiles.width, depth * tiles.width)
+    else:
+        steps = outputs, tiles.width
+    source = padded_input(segment, segment.operand(0) if source is None else source, windows, 0, 4)
+    bias = padded_columns(bias, tiles.padded) if isinstance(bias, np.ndarray) else bias
+    buffers = {"input": source, "weights": weights, "bias": bias, "output": output}
+    numbers = {"run_count": len(runs), "run_length": length, "weight_step": steps[0], "block_step": steps[1]}
+    numbers |= {"first_weight": first[1], "first_result": first[2], **tiles.arguments}
+    options = {"rows": tiles.rows, "vectors": tiles.vectors, "clamp": int(bounds is not None)}
+    starts = windows.starts() + np.int32(first[0])
+    segment.call("convolve_reals", options, **buffers, starts=starts, runs=runs, low=low, high=high, **numbers)
 
 
 def float_bias(node: Node, outputs: int) -> Array:
@@ -517,24 +509,13 @@ class HybridCodes(Arithmetic):
     def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Argument]:
         x, images = self.node.operand(0), windows.shape[0]
         codes, scales, zeros = segment.allocate(count(x)), segment.allocate(4 * images), segment.allocate(4 * images)
-        segment.call(
-            "quantize_rows",
-            {"asymmetric": int(self.asymmetric)},
-            input=segment.operand(0),
-            output=codes,
-            scales=scales,
-            zeros=zeros,
-            rows=images,
-            depth=count(x) // images,
-        )
+        buffers = {"input": segment.operand(0), "output": codes, "scales": scales, "zeros": zeros}
+        options = {"asymmetric": int(self.asymmetric)}
+        segment.call("quantize_rows", options, **buffers, rows=images, depth=count(x) // images)
         repeated = repeated_channels(segment, codes, windows.shape, times, 1)
         owners = np.repeat(np.arange(images, dtype=np.int32), windows.pixels // images)
-        return {
-            "input": padded_input(segment, repeated, windows, zeros, 1),
-            "scales": scales,
-            "zeros": zeros,
-            "owners": owners,
-        }
+        padded = padded_input(segment, repeated, windows, zeros, 1)
+        return {"input": padded, "scales": scales, "zeros": zeros, "owners": owners}
 
     def finish(self, totals: Array, padded: int) -> Arguments:
         factors = np.broadcast_to(self.hybrid.scales, totals.shape).astype(np.float32)

@@ -211,17 +211,8 @@ class LowerConcatenationToKernels(KernelPattern):
         def emit(segment: SegmentFunction) -> None:
             target = segment.result(out)
             for index, size in enumerate(sizes):
-                segment.call(
-                    "copy_rows",
-                    {},
-                    input=segment.operand(index),
-                    output=target,
-                    rows=rows,
-                    row_bytes=size,
-                    input_pitch=size,
-                    first=sum(sizes[:index]),
-                    pitch=sum(sizes),
-                )
+                numbers = {"row_bytes": size, "input_pitch": size, "first": sum(sizes[:index]), "pitch": sum(sizes)}
+                segment.call("copy_rows", {}, input=segment.operand(index), output=target, rows=rows, **numbers)
 
         return emit
 
@@ -354,9 +345,8 @@ class LowerDynamicUpdateSliceToKernels(KernelPattern):
         def emit(segment: SegmentFunction) -> None:
             target = segment.result(out)
             segment.call("copy", {}, input=segment.operand(0), output=target, count=size_bytes(out))
-            segment.call(
-                "update_rows", {}, input=segment.operand(1), output=target, places=segment.operand(2), **numbers
-            )
+            buffers = {"input": segment.operand(1), "places": segment.operand(2), "output": target}
+            segment.call("update_rows", {}, **buffers, **numbers)
 
         return emit
 
@@ -474,22 +464,13 @@ def padded_input(
     channels *= item_bytes
     height, width = windows.padded
     target = segment.allocate(images * height * width * channels)
-    filling: dict[str, SSAValue | int] = (
-        {"fills": zero} if isinstance(zero, SSAValue) else {"fill": _word(zero, item_bytes)}
-    )
-    segment.call(
-        "pad_images" if "fills" in filling else "pad_image",
-        {},
-        input=source,
-        output=target,
-        images=images,
-        rows=rows,
-        row_bytes=columns * channels,
-        first=(windows.rows[0] * width + windows.columns[0]) * channels,
-        pitch=width * channels,
-        image_bytes=height * width * channels,
-        **filling,
-    )
+    first, pitch = (windows.rows[0] * width + windows.columns[0]) * channels, width * channels
+    sizes = {"images": images, "rows": rows, "row_bytes": columns * channels, "image_bytes": height * pitch}
+    numbers = {"first": first, "pitch": pitch, **sizes}
+    if isinstance(zero, SSAValue):
+        segment.call("pad_images", {}, input=source, output=target, fills=zero, **numbers)
+    else:
+        segment.call("pad_image", {}, input=source, output=target, fill=_word(zero, item_bytes), **numbers)
     return target
 
 

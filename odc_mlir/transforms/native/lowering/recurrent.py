@@ -140,17 +140,10 @@ def _on_reals(node: Node, sizes: _SequenceSizes) -> EmitCalls:
     def emit(segment: SegmentFunction, hidden: SSAValue, cell: SSAValue) -> None:
         ahead = segment.allocate(4 * rows.pixels * len(bias))
         multiply_floats(segment, rows, len(bias), weights=inputs, bias=bias, output=ahead)
-        segment.call(
-            "lstm_reals",
-            {"time_outer": int(sizes.time_outer), "clip": int(clip > 0)},
-            input=ahead,
-            weights=recurrent.T,
-            hidden=hidden,
-            cell=cell,
-            output=node.results[0],
-            clip=clip,
-            **sizes.arguments,
-        )
+        options = {"time_outer": int(sizes.time_outer), "clip": int(clip > 0)}
+        buffers = {"input": ahead, "hidden": hidden, "cell": cell}
+        numbers = {"clip": clip, **sizes.arguments}
+        segment.call("lstm_reals", options, **buffers, weights=recurrent.T, output=node.results[0], **numbers)
 
     return _with_states(node, sizes, emit)
 
