@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -52,9 +52,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-# Numbers of models in cross-validation: for choices, and for verdicts, where each model knows more of what the result
-# knows. The held-out samples are divided into halves.
-FOLDS, JUDGES, HALVES = 4, 8, 2
+# Number of models in cross-validation, and of parts of the held-out samples.
+JUDGES, HALVES = 8, 2
 _MOST_JUDGING_MACS = 1 << 30  # of all samples: cross-validation of larger models takes minutes
 
 
@@ -63,59 +62,37 @@ class Folds:
     """Cross-validation over the samples of ``reference``, calibration samples included.
 
     Each model lacks the samples that it is measured on. This tells more than the held-out samples, and takes longer.
-    Statistics of the last float model without each fold are kept, and refined codes by the number of folds.
+    Statistics without each fold of the last float model are kept, and its refined codes.
     """
 
     reference: Reference
     options: Options
     _model: FloatModel | None = field(default=None, init=False, repr=False)
     _statistics: list[Statistics] = field(default_factory=list, init=False, repr=False)
-    _known: dict[int, list[RefinementCache]] = field(default_factory=dict, init=False, repr=False)
-
-    def count(self, most: int) -> int:
-        """Return the number of folds if ``most`` are wanted: at most one for each sample."""
-        return min(most, len(self.reference.samples))
-
-    def measure(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Measurement:
-        """Measure :data:`FOLDS` models with ranges by ``statistics`` that refine codes without the samples of a fold.
-
-        Raises OdcError where one cannot be built.
-        """
-        return self.reference.measure(*self._without(model, recipe, [statistics] * self.count(FOLDS)))
+    _known: list[RefinementCache] = field(default_factory=list, init=False, repr=False)
 
     def judge(self, model: FloatModel, recipe: Recipe) -> Measurement:
-        """Measure :data:`JUDGES` models that do not know the samples of a fold at all; outputs are kept."""
-        if self._model is not model or not self._statistics:
-            executor, count, rollout = HostExecutor(model.graph), self.count(JUDGES), self.reference.rollout
-            parts = [self.reference.samples[fold::count] for fold in range(count)]
-            shown = parts if rollout is None else map(rollout.with_given, parts)
+        """Measure models that each lack the samples of a fold; outputs are kept. Raise OdcError for impossible ones."""
+        samples, rollout = self.reference.samples, self.reference.rollout
+        count = min(JUDGES, len(samples))
+        if self._model is not model:
+            parts = [samples[fold::count] for fold in range(count)]
+            shown, executor = parts if rollout is None else map(rollout.with_given, parts), HostExecutor(model.graph)
             records = [record(executor, part).without_histograms() for part in shown]
             others = (joined([*records[:fold], *records[fold + 1 :]]) for fold in range(count))
-            self._look_at(model).extend(found.statistics() for found in others)
-        return self.reference.measure(*self._without(model, recipe, self._statistics), keep=True)
-
-    def _without(self, model: FloatModel, recipe: Recipe, statistics: Sequence[Statistics]) -> list[Graph]:
-        """Return models with ranges by ``statistics``, each without the samples of one fold."""
-        samples, count = self.reference.samples, len(statistics)
+            self._statistics = [found.statistics() for found in others]
+            self._model, self._known = model, [RefinementCache() for _ in parts]
         runs = [[run for run in range(len(samples)) if run % count != fold][:MOST_REFINING] for fold in range(count)]
-        # Codes refined by all samples are not for these.
-        self._look_at(model)
-        known = self._known.setdefault(count, [RefinementCache() for _ in runs])
         builders = [CandidateBuilder(self.options, [samples[run] for run in own]) for own in runs]
-        parts = list(zip(builders, statistics, known, strict=True))
+        folds = list(zip(builders, self._statistics, self._known, strict=True))
         if recipe.rounding or recipe.correction:
-            plain = [builder.unrefined(model, recipe, found).graph for builder, found, _ in parts]
+            plain = [builder.unrefined(model, recipe, found).graph for builder, found, _ in folds]
             pairs = [layer_pairs(model.graph, graph) for graph in plain]
-            learners = [Learner(*part, recipe.rounding) for part in zip(pairs, runs, known, strict=True)]
+            learners = [Learner(*fold, recipe.rounding) for fold in zip(pairs, runs, self._known, strict=True)]
             with suppress(UnsupportedError):  # logged where codes are refined
                 learn(model.graph, learners, samples[: 1 + max(map(max, runs))])
-        return [builder.build(model, recipe, found, shown).graph for builder, found, shown in parts]
-
-    def _look_at(self, model: FloatModel) -> list[Statistics]:
-        """Forget what was kept of another model; return the statistics of this one."""
-        if self._model is not model:
-            self._model, self._statistics, self._known = model, [], {}
-        return self._statistics
+        graphs = [builder.build(model, recipe, found, known).graph for builder, found, known in folds]
+        return self.reference.measure(*graphs, keep=True)
 
 
 class Evaluator:
@@ -299,13 +276,8 @@ class Evaluator:
     @cached_property
     def folds(self) -> Folds | None:
         """Cross-validation over all samples; None where that says no more, or the model is too large."""
-        data, reference = self.data, self.judging
-        few = data.held is data.fit
-        if self.is_large or (data.separate and not few) or data.known < 2:
-            return None
-        if not few and reference is self.reference:
-            reference = Reference(self._original, [*data.fit, *data.held], like=reference)
-        return Folds(reference, self.options)
+        has_own = self.data.separate and self.data.held is not self.data.fit
+        return None if self.is_large or has_own or self.data.known < 2 else Folds(self.judging, self.options)
 
     @property
     def _has_judges(self) -> bool:
@@ -487,10 +459,14 @@ def intervals_of(
     if min(len(measured.reals), reference.measurable) < _FEWEST:
         return {}
     judged = measured if judged is None else judged
-    count = reference.measurable
-    result = _ends(reference, judged.reals, count, ends, reference.unsettled(judged))
+    numbers = [number for number, outputs in enumerate(reference.outputs) if is_measurable(outputs)]
+    blocks = [[number] for number in numbers]
+    if reference.rollout is not None:
+        blocks = reference.rollout.blocks(reference.samples, numbers)
+    count = len(blocks)
+    result = _ends(reference, judged.reals, blocks, ends, reference.unsettled(judged))
     if itself is not None:
-        better = _ends(reference, itself.reals, count)
+        better = _ends(reference, itself.reals, blocks)
         for metric in result.keys() & better.keys():
             (low, high), (least, most) = result[metric], better[metric]
             result[metric] = (low, max(high, most)) if HIGHER_IS_BETTER[metric] else (min(low, least), high)
@@ -511,34 +487,28 @@ def intervals_of(
 def _ends(
     reference: Reference,
     reals: Outputs,
-    count: int,
+    blocks: Sequence[Sequence[int]],
     ranges: Sequence[Interval | None] = (),
     unsettled: Mapping[int, float] | None = None,
 ) -> dict[str, Interval]:
-    """Return the interval of each measure for ``count`` samples, of the output for which it is worst.
+    """Return the interval of each measure for independent ``blocks`` of samples, of the output for which it is worst.
 
     ``reals``: outputs of the model; ``ranges``: limits of its outputs; ``unsettled``: see :meth:`Reference.unsettled`.
     """
-    draws = _Draws(count)
-    measurable = [number for number, outputs in enumerate(reference.outputs) if is_measurable(outputs)]
+    draws = _Draws(len(blocks))
     ends: dict[str, list[Interval]] = {}
     values = enumerate(reference.outputs[0])
     for place in (i for i, value in values if value.dtype.kind in "iuf" and i not in reference.places):
-        pairs = []
-        for number in measurable:
-            expected, found = reference.outputs[number][place], reals[number][place]
-            finite = np.isfinite(expected) & np.isfinite(found)
-            a, b = (expected, found) if finite.all() else (expected[finite], found[finite])
-            pairs.append((a.astype(np.float64), b))
+        pairs = [[_finite(reference.outputs[i][place], reals[i][place]) for i in block] for block in blocks]
+        rows = [np.concatenate([a.ravel() for a, _ in block]) for block in pairs]
         span = reference.spans[place]
         spans = None if span is None else np.full(_DRAWS, span)
         if spans is not None and not reference.is_bounded(place):
-            spans = draws.spans([a for a, _ in pairs], len(reference.samples), spans)
-        cut = draws.cut_off([a for a, _ in pairs], ranges[place]) if place < len(ranges) else None
+            spans = draws.spans(rows, len(blocks), spans)
+        cut = draws.cut_off(rows, ranges[place]) if place < len(ranges) else None
         half = 0.0 if unsettled is None else unsettled.get(place, 0.0)
-        for metric, interval in _of_output(
-            pairs, spans, reference.variation[place][measurable], draws, cut, half
-        ).items():
+        varies = np.array([reference.variation[place][block].sum() for block in blocks])
+        for metric, interval in _of_output(pairs, spans, varies, draws, cut, half).items():
             ends.setdefault(metric, []).append(interval)
     result: dict[str, Interval] = {}
     for metric, every in ends.items():
@@ -547,6 +517,13 @@ def _ends(
         if np.isfinite((low, high)).all():
             result[metric] = low, high
     return result
+
+
+def _finite(expected: Array, found: Array) -> tuple[Array, Array]:
+    """Return the elements that are finite in both, expected ones as float64."""
+    finite = np.isfinite(expected) & np.isfinite(found)
+    a, b = (expected, found) if finite.all() else (expected[finite], found[finite])
+    return a.astype(np.float64), b
 
 
 class _Draws:
@@ -621,7 +598,7 @@ class _Draws:
 
 
 def _of_output(
-    pairs: Sequence[tuple[Array, Array]],
+    blocks: Sequence[Sequence[tuple[Array, Array]]],
     spans: Reals | None,
     variation: Reals,
     draws: _Draws,
@@ -634,31 +611,30 @@ def _of_output(
     error in scores of a half, which two scores share.
     """
 
-    def by_sample(values: Iterable[float]) -> Reals:
-        return np.resize(np.array(list(values), np.float64), draws.count)
+    errors = [[np.abs(a - b) for a, b in block] for block in blocks]
 
-    errors = [np.abs(a - b) for a, b in pairs]
-    sizes = by_sample(max(1, error.size) for error in errors)
-    noise = by_sample(np.square(error).sum() for error in errors)
-    total = by_sample(error.sum() for error in errors)
-    signal = by_sample(np.square(a).sum() for a, _ in pairs)
-    magnitude = max(float(np.abs(a).sum()) for a, _ in pairs)
+    def summed(every: Sequence[Sequence[Array]], value: Callable[[Array], float]) -> Reals:
+        return np.array([math.fsum(map(value, block)) for block in every])
+
+    values = [[a for a, _ in block] for block in blocks]
+    sizes, total = summed(errors, lambda error: max(1, error.size)), summed(errors, np.sum)
+    noise, signal = (summed(every, lambda array: np.square(array).sum()) for every in (errors, values))
+    magnitude = summed(values, lambda value: np.abs(value).sum()).max()
     odd = draws.unseen(noise, float(signal.max()), unsettled=unsettled)
     result = {
         "mae": draws.ends(total, sizes, draws.unseen(total, magnitude, 0.5, 2.0 * unsettled)),
         "mse": draws.ends(noise, sizes, odd),
     }
     if spans is not None:
-        largest = by_sample(error.max(initial=0.0) for error in errors)
-        result["mpeir"] = draws.ends(
-            largest, np.ones(draws.count), draws.unseen(largest, float(np.median(spans)), 0.5, unsettled), spans
-        )
+        largest, counts = summed(errors, lambda error: error.max(initial=0.0)), np.array([*map(len, blocks)])
+        most = float(np.median(spans)) * counts.max()
+        result["mpeir"] = draws.ends(largest, counts, draws.unseen(largest, most, 0.5, unsettled), spans)
     if noise.any() and signal.any():
         low, high = draws.ends(noise, signal, odd, cut=cut)
         if low > 0.0:
             result["sqnr_db"] = (-10.0 * math.log10(high), -10.0 * math.log10(low))
     if variation.any():
-        low, high = draws.ends(noise, by_sample(variation), odd, cut=cut)
+        low, high = draws.ends(noise, variation, odd, cut=cut)
         result["r2"] = (1.0 - high, 1.0 - low)
     return result
 

@@ -47,9 +47,8 @@ _IMPLIED = (
 )
 NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # names of steps
 
-# Samples that a row is judged on: those held back; all, by models that refine codes without a part of them; all, by
-# models that do not know a part of them at all.
-HELD_BACK, ALL, UNSEEN = "held back", "all", "unseen"
+# Samples that a row is judged on: those held back, or all, by models that do not know a part of them.
+HELD_BACK, UNSEEN = "held back", "unseen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,26 +162,12 @@ class HelpSearch:
             least = LEAST_COVERAGE if self.options.min_coverage is None else self.options.min_coverage
             ours, theirs = (self.evaluator.coverage(each).share() or 0.0 for each in (found, best))
             return (gains and not self.loses_layers(found, best)) or theirs < least <= ours
-        judge = self._gains_on_all if judged_on == ALL else self._gains_on_unseen
-        return judge(change, found, best) and not self.loses_layers(found, best)
+        return self._gains_on_unseen(change, found, best) and not self.loses_layers(found, best)
 
     def is_worse_unseen(self, found: Candidate, best: Candidate) -> bool:
         """Return whether ``found`` is worse, beyond chance, on held-out samples that did not choose its ranges."""
         theirs, ours = (self.evaluator.measured_by_halves(each) for each in (best, found))
         return theirs.better_than(ours, LEAST_GAIN_DB)
-
-    def _gains_on_all(self, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
-        """Return whether models that refine codes without a part of the samples are better on that part."""
-        evaluator = self.evaluator
-        if self.measured(found).better_than(self.measured(best), LEAST_GAIN_DB):
-            return True
-        if evaluator.folds is None or not evaluator.in_time():
-            return False
-        evaluator.say("judging on all samples")
-        statistics = evaluator.statistics_of(best.model)
-        ours, theirs = (evaluator.folds.measure(best.model, each.recipe, statistics) for each in (found, best))
-        gains = ours.better_than(theirs, LEAST_GAIN_DB)
-        return gains or (change.is_presumed and not theirs.better_than(ours, LEAST_GAIN_DB))
 
     def _gains_on_unseen(self, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
         """Return whether models without a part of the samples are better on that part, or lose little if presumed."""
@@ -378,10 +363,11 @@ def _is_refined(search: HelpSearch) -> bool:
     return (best.rounding, best.correction) != (first.rounding, first.correction)
 
 
-def _has_folds(search: HelpSearch) -> bool:
-    """Return whether the user chose neither rounding nor correction, and all samples can judge both."""
-    open_ones = (search.options.switched(value) for value in (search.options.rounding, search.options.correction))
-    return bool(search.data.fit) and all(len(states) > 1 for states in open_ones) and search.evaluator.folds is not None
+def _may_refine(search: HelpSearch) -> bool:
+    """Return whether the user chose neither rounding nor correction, and one of them is still off."""
+    options, recipe = search.options, search.best.recipe
+    is_open = all(len(options.switched(value)) > 1 for value in (options.rounding, options.correction))
+    return bool(search.data.fit) and is_open and not (recipe.rounding and recipe.correction)
 
 
 def _has_unseen(search: HelpSearch) -> bool:
@@ -431,17 +417,6 @@ OF_WEIGHTS = (
     Help("scales", lambda search: len(search.options.fits_scales) > 1, partial(_switched, fitted=True)),
     ROUNDING,
     CORRECTION,
-    Help(
-        "rounding, correction",
-        lambda search: _has_folds(search) and not (search.best.recipe.rounding and search.best.recipe.correction),
-        # All samples judge codes of weights: the part that is held back refines them less than all will.
-        partial(_switched, is_presumed=True, rounding=True, correction=True),
-        ALL,
-    ),
-    Help(
-        "scales, rounding, correction",
-        lambda search: _has_folds(search) and search.best.recipe.fitted != search.options.fits_scales[-1],
-        lambda search: _switched(search, rounding=True, correction=True, fitted=search.options.fits_scales[-1]),
-        ALL,
-    ),
+    # Few held-out samples leave a gain in doubt.
+    Help("rounding, correction", _may_refine, partial(_switched, is_presumed=True, rounding=True, correction=True)),
 )

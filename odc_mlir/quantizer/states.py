@@ -243,6 +243,15 @@ class Rollout:
         blocks = np.array_split(ordered, min(count, len(samples)))
         return np.array([block[i] for i in range(len(blocks[0])) for block in blocks if i < len(block)])
 
+    def blocks(self, samples: Sequence[Sequence[Array]], places: Sequence[int]) -> list[list[int]]:
+        """Return ``places`` of samples as blocks of consecutive frames of a sequence, as independent as samples are."""
+        length, found = -(-len(self._frames) // self.independent), dict[tuple[int, int], list[int]]()
+        for place in places:
+            number = self._numbers[id(samples[place])]
+            step = self.steps[number]
+            found.setdefault((number - step, step // length), []).append(place)
+        return list(found.values())
+
     def doubts(self, steps: Sequence[Mapping[str, Any]], whole_db: float | None) -> dict[str, str]:
         """Return why the roll-out does not show errors in use, each reason with its remedy; ``steps``: of `by_step`."""
         longest, last = max(self.steps) + 1, steps[-1]["sqnr_db"]

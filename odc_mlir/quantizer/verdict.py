@@ -6,6 +6,7 @@ of inputs that make quantising pointless raise errors before the search and are 
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -264,7 +265,14 @@ class JudgedCandidate:
         """Reasons why samples do not show how states err in use, each with what to do."""
         if self.states is not None:
             assert self.data.rollout is not None
-            return self.data.rollout.doubts(self.states["steps"], self.metrics["sqnr_db"])
+            # The share of equal answers is known to its limit only from hundreds of samples.
+            open_ones = [limit for limit in self.evaluator.limits if limit.metric not in rules.OF_ANSWERS]
+            return self.data.rollout.doubts(self.states["steps"], self.metrics["sqnr_db"]) | {
+                f"{limit.name} over other sequences may miss its limit": "give longer sequences, or more"
+                for limit in open_ones
+                if limit.key in self.intervals and limit.holds(self.metrics)
+                if not limit.is_certain(self.metrics, self.intervals)
+            }
         if self.data.made_up or self.options.states is not None:
             return {}
         reference = self.reference
@@ -274,6 +282,13 @@ class JudgedCandidate:
             )
             for pair in like_states(reference.graph, reference.samples, reference.outputs)
         }
+
+    @property
+    def worse_over_sequences_db(self) -> float | None:
+        """Lower end of the SQNR over other sequences if it is far below the measured one; None without states."""
+        most_db = 3.0  # half a bit
+        low, seen = self.intervals.get("sqnr_db", (math.inf, 0.0))[0], self.metrics["sqnr_db"] or 0.0
+        return low if self.states is not None and low < seen - most_db else None
 
     @property
     def counted_lost(self) -> list[str]:
@@ -555,6 +570,7 @@ def _samples(outcome: JudgedCandidate) -> dict[str, Any]:
         "telling": outcome.are_informative,
         "layers_examined_on": outcome.examination.samples,
         **({"doubts_of_states": list(outcome.doubts_of_states)} if outcome.doubts_of_states else {}),
+        "worse_over_sequences_db": outcome.worse_over_sequences_db,
     }
 
 

@@ -171,7 +171,7 @@ def averager(seed: int = 6, features: int = 8) -> Streaming:
     return net.made([x, mean], [net.dense(state, 4, "y"), state], features)
 
 
-MODELS: Mapping[str, Callable[[], Streaming]] = {
+MODELS: Mapping[str, Callable[..., Streaming]] = {
     "gru": gru,
     "lstm": lstm,
     "elman": elman,

@@ -438,6 +438,8 @@ def unshown(samples: Mapping[str, Any] | None) -> list[str]:
     if others := samples.get("other_units"):
         found.append(f"{_inputs_were(others)} in another unit in the calibration samples")
     found += samples.get("doubts_of_states", ())
+    if (least_db := samples.get("worse_over_sequences_db")) is not None:
+        found.append(f"over other sequences the SQNR may be {least_db:.1f} dB")
     if samples.get("labels_tell") is False:
         found.append("labels fit the float model no better than chance")
     return [*found, KEPT_BY_CONSTANTS] if samples.get("outputs_vary") is False else found

@@ -171,7 +171,7 @@ def _powers(count: int, noise: float = 0.0) -> list[Powers]:
 def _sqnr(noise: np.ndarray) -> tuple[float, float]:
     """The interval of the SQNR of samples of power 1 with this noise each."""
     values = np.ones((len(noise), 1))
-    pairs = [(a, a + np.sqrt(power)) for a, power in zip(values, noise, strict=True)]
+    pairs = [[(a, a + np.sqrt(power))] for a, power in zip(values, noise, strict=True)]
     return evaluator._of_output(pairs, None, np.zeros(len(noise)), evaluator._Draws(len(noise)))["sqnr_db"]
 
 
@@ -317,11 +317,8 @@ def test_verdicts_are_by_models_that_lack_few_samples_and_choices_by_two() -> No
         measure(built).results.noise[0]
         for measure in (judge.measured, judge.measured_itself, judge.measured_unseen, judge.measured_by_halves)
     )
-    assert judge.folds is not None
-    known = judge.folds.measure(model, Recipe(), judge.statistics_of(model)).results.noise[0]
     place = next(i for i, sample in enumerate(judge.judging.samples) if sample[0] is data.held[3][0])
     assert found[place] > 10 * of_all[place]
-    assert known[place] < found[place] / 10, "ranges that all samples choose clip nothing"
     knowing = np.arange(len(found)) % JUDGES != place % JUDGES
     assert (len(found), knowing.sum()) == (16, 14)
     assert np.all(found[knowing] > of_all[knowing] / 2)
