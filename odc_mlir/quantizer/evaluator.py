@@ -319,7 +319,7 @@ class Evaluator:
             limit=options.limit,
             max_drop=options.max_drop,
             score=reference.metric,
-            is_telling=reference.misfit is None and samples >= FEWEST_TO_TRUST,
+            is_telling=reference.misfit is None and samples >= FEWEST_TO_SPLIT,
             answering=[replace(found, count=samples * found.count) for found in reference.answers_of_one],
             has_values=reference.has_values,
             has_unscored=len(reference.graph.outputs) > 1 or (scorer is not None and bool(scorer.unscored)),
@@ -413,16 +413,16 @@ class Evaluator:
         metrics = self.measures(candidate)
         if self.measured_unseen(candidate).lacking or not all(limit.holds(metrics) for limit in self.limits):
             return False
-        if self.judging.measurable >= FEWEST_TO_TRUST:
+        if self.judging.measurable >= FEWEST_TO_SPLIT:
             return True
         return not self.doubtful(candidate, metrics)
 
     def doubtful(self, candidate: Candidate, measures: Mapping[str, float | None]) -> list[Limit]:
         """Return the limits that ``measures`` keep, but that too few samples confirm; not of shares of samples."""
-        if not 1 < self.judging.measurable < FEWEST_TO_TRUST or self.data.made_up:
+        if not 1 < self.judging.measurable < FEWEST_TO_SPLIT or self.data.made_up:
             return []
         found = self.intervals(candidate)
-        limits = (limit for limit in self.limits if limit.key in found and limit.metric not in _OF_ANSWERS)
+        limits = (limit for limit in self.limits if limit.key in found and limit.metric not in rules.OF_ANSWERS)
         return [limit for limit in limits if limit.holds(measures) and not limit.is_certain(measures, found)]
 
 
@@ -430,10 +430,6 @@ class Evaluator:
 
 _DRAWS = 1000
 _FEWEST = 2  # samples that differ
-SHARES = frozenset({"top1_match", "top1_decided"})  # of samples
-_OF_ANSWERS = SHARES | {"drop"}
-# Of fewer samples than this measures count with what they may be by chance.
-FEWEST_TO_TRUST = FEWEST_TO_SPLIT
 _NORMAL = 1.96  # standard errors of 95 %
 # Fewer samples than this know too little of their tail: errors are taken to be larger by this power of what is missing.
 _KNOWING, _FEW = 48, 1.5

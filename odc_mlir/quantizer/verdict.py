@@ -18,7 +18,7 @@ import numpy as np
 from odc_mlir.calibration.recorded import unreal_inputs
 from odc_mlir.formats.quantities import listed, quality_text
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.evaluator import FEWEST_TO_TRUST, wilson
+from odc_mlir.quantizer.evaluator import wilson
 from odc_mlir.quantizer.execution import float_names, same_inputs
 from odc_mlir.quantizer.layers import UNIT_NAMES, leaked
 from odc_mlir.quantizer.measurement import Measurement, lost_places
@@ -31,6 +31,7 @@ from odc_mlir.quantizer.policy.schemes import FLOAT, NARROW, NARROWER, with_wide
 from odc_mlir.quantizer.policy.verdict import DOUBT, NOTE, OPEN, PROBLEM, R2_LIMIT, Limit
 from odc_mlir.quantizer.precisions import PrecisionSearch, Tried
 from odc_mlir.quantizer.reference import Reference
+from odc_mlir.quantizer.samples import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.states import DECLARED, like_states
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.scores import never_answered, recall_findings
@@ -38,7 +39,6 @@ from odc_mlir.transforms.quant.quant_normalize_outputs import NORMALISED
 
 # The part of the samples for which the float model must give finite outputs: measures over fewer describe a minority.
 LEAST_MEASURED = 0.5
-SHARES_OF_ANSWERS = frozenset({"top1_percent"})  # scores that are shares of samples
 
 
 class JudgedCandidate:
@@ -312,7 +312,7 @@ def _few_samples(o: JudgedCandidate) -> Iterator[str]:
         low, high = (quality_text(limit.metric, end) for end in o.intervals[limit.key])
         yield (
             f"{o.reference.measurable} samples are too few: {limit.name} is within its limit on them, but its 95 % "
-            f"confidence interval is {low} to {high}; give {FEWEST_TO_TRUST} or more"
+            f"confidence interval is {low} to {high}; give {FEWEST_TO_SPLIT} or more"
         )
 
 
@@ -450,7 +450,7 @@ def _classes(o: JudgedCandidate) -> Iterator[str]:
             scores = [outputs[place] for outputs in reference.outputs]
             missing = never_answered(name, scores, reference.classes(place) or scores[0].size)
             yield from [] if missing is None else [missing]
-    if reference.metric in SHARES_OF_ANSWERS and all(limit.metric in rules.OF_LABELS for limit in o.evaluator.limits):
+    if reference.metric == "top1_percent" and all(limit.metric in rules.OF_LABELS for limit in o.evaluator.limits):
         for name, r2 in zip(o.measured.names, o.measured.r2, strict=True):
             if r2 is not None and not R2_LIMIT.allows(r2):
                 yield (
@@ -570,7 +570,7 @@ def _samples(outcome: JudgedCandidate) -> dict[str, Any]:
         "telling": outcome.are_informative,
         "layers_examined_on": outcome.examination.samples,
         **({"doubts_of_states": list(outcome.doubts_of_states)} if outcome.doubts_of_states else {}),
-        "worse_over_sequences_db": outcome.worse_over_sequences_db,
+        **({} if (worse := outcome.worse_over_sequences_db) is None else {"worse_over_sequences_db": worse}),
     }
 
 
@@ -598,7 +598,7 @@ def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:
     before, after = (all_before, scored.after) if worst is None else (worst.before, worst.after)
     metric = next(iter(before))
     result: dict[str, Any] = {"metric": metric, "float": before[metric], "quantized": after[metric]}
-    if metric in SHARES_OF_ANSWERS:
+    if metric == "top1_percent":  # a share of the samples
         count = len(driver.reference.samples)
         result["intervals"] = {
             side: [100.0 * end for end in wilson(result[side] / 100.0, count)] for side in ("float", "quantized")

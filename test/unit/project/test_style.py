@@ -23,7 +23,7 @@ TOP_LEVEL = "top level"
 # Lines of Python by area of the package. Raise a number only with a reason, in the change that needs it.
 LINE_BUDGETS = {
     "transforms/npu": 11_740,
-    "quantizer": 10_825,
+    "quantizer": 10_780,
     "transforms/circle": 6_771,
     "transforms/native": 6_510,
     "runtime/kernels": 5_885,
