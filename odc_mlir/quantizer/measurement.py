@@ -120,11 +120,18 @@ class Measurement:
     def better_than(self, other: Measurement, least_db: float) -> bool:
         """Return whether the decisive tensors or the outputs gain ``least_db`` beyond chance, and neither loses.
 
-        Both count because a squashing function may hide the noise of many values.
+        Both count because a squashing function may hide the noise of many values. Recovered columns may cost others
+        more than other gains may.
         """
+        most_paid_db = 3.0  # half a bit, for columns that were lost completely
+        most = most_paid_db if self.tells_more(other) else _MOST_LOST_DB
         pairs = [(self.decisive, other.decisive), (self.results, other.results)]
-        better = any(ours.better_than(theirs, least_db) for ours, theirs in pairs)
+        better = any(ours.better_than(theirs, least_db, most) for ours, theirs in pairs)
         return better and not any(ours.worse_than(theirs, least_db) for ours, theirs in pairs)
+
+    def tells_more(self, other: Measurement) -> bool:
+        """Return whether columns that ``other`` loses are kept, and none is lost for them."""
+        return _places(self.lost) < _places(other.lost)
 
     def worst(self) -> dict[str, float | None]:
         """Each measure of the output for which it is worst; none where an output has no finite value to measure."""
@@ -138,6 +145,10 @@ class Measurement:
             values = [value for e in self.outputs if (value := getattr(e, metric)) is not None]
             result[metric] = (min(values) if higher else max(values)) if values else None
         return result
+
+
+def _places(every: list[list[Lost]]) -> set[tuple[int, int, int]]:
+    return {(at, lost.axis, place) for at, found in enumerate(every) for lost in found for place in lost.places}
 
 
 def lost_places(measured: Measurement) -> list[int]:
@@ -185,16 +196,17 @@ class Powers:
         won, lost = int((gains > 0).sum()), int((gains < 0).sum())
         return won + lost > 0 and (won - lost) / 2 > self._doubts() * math.sqrt(won + lost) / 2
 
-    def better_than(self, other: Powers, least_db: float) -> bool:
+    def better_than(self, other: Powers, least_db: float, most_lost_db: float | None = None) -> bool:
         """Return whether this gains ``least_db`` over ``other``, beyond chance by its size or by the number of samples.
 
-        No tensor may lose half a dB beyond chance.
+        No tensor may lose ``most_lost_db``, by default half a dB, beyond chance.
         """
         gain, error = self.gain_db(other)
         if not gain > least_db or not (gain > self._doubts() * error or self.gains_nearly_always(other)):
             return False
         gains, errors = self._totals_db - other._totals_db, _standard_error(self._differences_db(other))
-        return not bool((gains < -np.maximum(_MOST_LOST_DB, self._doubts(len(gains)) * errors)).any())
+        most = _MOST_LOST_DB if most_lost_db is None else most_lost_db
+        return not bool((gains < -np.maximum(most, self._doubts(len(gains)) * errors)).any())
 
     def worse_than(self, other: Powers, least_db: float) -> bool:
         """Return whether this is worse by ``least_db`` and beyond chance."""
