@@ -77,6 +77,7 @@ def test_what_is_made_becomes_part_of_the_package(package: Path, made: Made, tmp
     levels, status = use(package, made, 1)
     assert levels == [Level.COMPILED] * 2
     assert (status.phase, status.reason) == (Phase.ACTIVE, "the package is compiled already")
+    assert status.target == "npu-256"
     roll_back(package)
     assert sorted(names(package)) == sorted([MANIFEST_PATH, "metadata/config.cfg", "model.circle"])
     assert use(package, made, 1)[0][0] is Level.ORIGINAL

@@ -156,6 +156,10 @@ ODD_COSTS: list[tuple[Any, str]] = [
 ]
 
 
+def test_an_operator_may_take_no_time() -> None:
+    assert "cost: " not in " ".join(reasons(compiled(network(2), costs=Costs(lambda _: 0, HOST))))
+
+
 @pytest.mark.parametrize(("costs", "message"), ODD_COSTS, ids=[message for _, message in ODD_COSTS])
 def test_costs_that_are_no_times_are_refused(costs: Costs, message: str) -> None:
     with pytest.raises(TargetError, match=message + ".*in target mya, .*op FULLY_CONNECTED"):

@@ -17,6 +17,7 @@ import pytest
 import odc_mlir
 from helpers.float_models import rescaled_mobilenet, squeeze_excite
 from odc_mlir.errors import OptionError
+from odc_mlir.formats.calibration import Pictures
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
@@ -425,3 +426,19 @@ def test_a_terminal_is_shown_how_long_the_rest_takes(
         "odc-quantize: recording ranges, 2.0 s",
         "odc-quantize: rounding, 3 of 12 models, 6.0 s, about 18 s left",
     ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], None),
+        (["--mean", "127.5"], Pictures(mean=(127.5,))),
+        (["--scale", "0.5,0.25,1"], Pictures(scale=(0.5, 0.25, 1.0))),
+        (["--mean", "1", "--scale", "2"], Pictures(mean=(1.0,), scale=(2.0,))),
+    ],
+)
+def test_mean_and_scale_have_defaults_of_their_own(flags: list[str], expected: Pictures | None) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mean")
+    parser.add_argument("--scale")
+    assert quantizing.pictures(parser.parse_args(flags)) == expected
