@@ -1,0 +1,66 @@
+"""Programs whose changed buffers are states of the NPU: a streaming recurrent cell, and a decoder with a cache."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import odc_mlir
+from odc_mlir.compiler import model_bytes
+from odc_mlir.runtime import Session
+
+POSITIONS, WIDTH, HEADS = 16, 32, 4
+
+
+class StreamingGru(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.out = nn.GRUCell(WIDTH, 16), nn.Linear(16, 4)
+        self.register_buffer("hidden", torch.zeros(1, 16))
+
+    def forward(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        self.hidden.copy_(self.cell(x[:, 0], self.hidden))
+        return self.out(self.hidden)
+
+
+class Decoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        for name in ("keys", "values"):
+            self.register_buffer(name, torch.zeros(1, POSITIONS, WIDTH))
+
+    def forward(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.qkv(x).chunk(3, -1)
+        self.keys.index_copy_(1, place, key)
+        self.values.index_copy_(1, place, value)
+        parts = [item.view(1, -1, HEADS, WIDTH // HEADS).transpose(1, 2) for item in (query, self.keys, self.values)]
+        mask = torch.arange(POSITIONS) <= place
+        y = F.scaled_dot_product_attention(*parts, attn_mask=mask[None, None, None])
+        return x + self.out(y.transpose(1, 2).reshape(1, 1, WIDTH))
+
+
+@pytest.mark.parametrize(("make", "states"), [(StreamingGru, 1), (Decoder, 2)])
+def test_changed_buffers_stay_on_the_npu(make: type[nn.Module], states: int) -> None:
+    torch.manual_seed(0)
+    module, random = make().eval(), np.random.default_rng(0)
+    samples = [
+        [random.standard_normal((1, 1, WIDTH)).astype(np.float32), np.array([i], np.int32)] for i in range(POSITIONS)
+    ]
+    converted = odc_mlir.from_torch(module, (torch.zeros(1, 1, WIDTH), torch.tensor([0])))
+    quantised = odc_mlir.quantize(
+        converted, scheme="int8", calibration=samples, target="npu-256", io="quantized", help=False
+    ).model
+    package = odc_mlir.compile(quantised, target="npu-256")
+    report = package.report
+    assert sum(layer["macs"] for layer in report["layers"] if layer["placed"] == "host") == 0
+    assert package.plan is not None
+    (segment,) = package.plan.segments
+    assert len(segment.states) == states
+    with Session(model_bytes(quantised)) as on_host, Session(package, strict=True) as on_npu:
+        for x, place in samples:
+            codes = [np.clip(np.round(x * 40), -128, 127).astype(np.int8), place]
+            np.testing.assert_array_equal(on_npu.infer(codes)[0], on_host.infer(codes)[0])
