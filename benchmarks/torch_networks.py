@@ -94,7 +94,7 @@ def networks() -> dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]]:
         import transformers
 
         kind = getattr(transformers, name)
-        module = kind(kind.config_class(**sizes, return_dict=False))
+        module = kind(kind.config_class(**sizes))
         return module, torch.randn(1, 3, 32, 32) if name.startswith("ViT") else torch.randint(0, 99, (1, 16))
 
     found: dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {}

@@ -26,6 +26,7 @@ from odc_mlir.dialects.circle import CircleOp, VariableOp, info_of, node_of
 from odc_mlir.dialects.odc import SegmentOp, kept_states, lowered_symbols, set_states, state_places, states_of
 from odc_mlir.emitter.program import plain_data
 from odc_mlir.errors import CompileError, OptionError, UnsupportedError
+from odc_mlir.formats import source_lines
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import MODEL_NAME, ModelSource, PackageFiles, build_package
@@ -191,10 +192,11 @@ def compile_with(
         return _package_lowered(context, module, strict=strict, run=True)
     _check_added(context, backend.last)
     declare_states(module, states)
-    pipelines.run(context, module, backend.partitioned, options=options)
-    if strict:
-        refuse_host_operators(module)
-    return package_of(context, module, backend, strict=strict)
+    with source_lines.located(export_circle.source_lines_of(module)):
+        pipelines.run(context, module, backend.partitioned, options=options)
+        if strict:
+            refuse_host_operators(module)
+        return package_of(context, module, backend, strict=strict)
 
 
 def _check_added(context: Context, last: str, after: str | None = None) -> None:
@@ -414,7 +416,9 @@ def refuse_host_operators(
     left = [op for op in left if not (views and places.is_view(op))]
     if not left:
         return
-    listed = [f"{op.SPEC.name} {op_name(op)!r} ({places.reason_of(op)})" for op in left[:_LISTED_OPERATORS]]
+    lines = export_circle.source_lines_of(module)
+    at = {op: f" at {line}" if (line := source_lines.line_of(lines, op_name(op))) else "" for op in left}
+    listed = [f"{op.SPEC.name} {op_name(op)!r}{at[op]} ({places.reason_of(op)})" for op in left[:_LISTED_OPERATORS]]
     more = f" and {len(left) - len(listed)} more" if len(left) > len(listed) else ""
     count = "1 operator stays" if len(left) == 1 else f"{len(left)} operators stay"
     raise UnsupportedError(f"{count} on the host: {', '.join(listed)}{more}", hint=hint)

@@ -30,7 +30,7 @@ from odc_mlir.dialects.circle_options import RECORD_NAMES, ListOption, SymbolOpt
 from odc_mlir.dialects.circle_types import TensorFacts, sparsity_record
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols, state_places
 from odc_mlir.errors import ModelError, UnsupportedError
-from odc_mlir.formats import states
+from odc_mlir.formats import source_lines, states
 from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, Quantization, Signature, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.formats.circle.writer import write_model, write_tflite
@@ -71,6 +71,13 @@ def export_with_operators(module: ModuleOp) -> tuple[Model, OperatorIndices]:
             what = _items(unknown, "circle.unknown", StringAttr)
             raise UnsupportedError(f"the model uses a newer schema: {', '.join(item.data for item in what)}")
         return _Exporter(module).model()
+
+
+def source_lines_of(module: ModuleOp) -> dict[str, str]:
+    """Return the lines of source code by tensor name that ``module`` declares, empty if none."""
+    entries = _items(module.attributes.get("circle.metadata", NO_ITEMS), "circle.metadata", DictionaryAttr)
+    found = [entry for entry in entries if _field(entry, "name", StringAttr).data == source_lines.NAME]
+    return source_lines.decode(_field(found[0], "data", circle.BlobAttr).data.data) if found else {}
 
 
 def subgraph_name(function: FuncOp) -> str | None:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import odc_mlir
+from odc_mlir.compiler import model_bytes
 from odc_mlir.dialects.odc import states_of
 from odc_mlir.errors import ModelError, OptionError, UnsupportedError
 from odc_mlir.runtime import Session
@@ -231,3 +232,16 @@ def test_a_quantised_residual_block_runs_on_the_npu_with_its_own_scales() -> Non
     assert package.report["segment_count"] == 1
     difference = (odc_mlir.run(package, [x.numpy()])[0] - module(x).detach().numpy()) / 0.06
     assert np.abs(difference).max() < 1.01
+
+
+def test_reports_and_errors_of_the_compiler_name_lines_of_the_model() -> None:
+    module = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), Fn(lambda m, x: torch.atan(x)))
+    converted = odc_mlir.from_torch(module, torch.zeros(1, 4, 8, 8))
+    samples = [[np.random.default_rng(seed).standard_normal((1, 4, 8, 8)).astype(np.float32)] for seed in range(8)]
+    quantised = odc_mlir.quantize(converted, scheme="int8", calibration=samples, target="npu-256", help=False).model
+    package = odc_mlir.compile(odc_mlir.load(model_bytes(quantised)), target="npu-256")
+    layers = {layer["op"]: layer.get("source", "") for layer in package.report["layers"]}
+    assert "test_import.py:" in layers["ATAN2"]
+    assert "torch/nn/modules/" in layers["CONV_2D"]
+    with pytest.raises(UnsupportedError, match=r"'atan\S*' at \S*test_import.py:\d+ \("):
+        odc_mlir.compile(quantised, target="npu-256", strict=True)

@@ -272,6 +272,5 @@ class Builder:
     def drop_unused(self) -> None:
         """Erase constants and operators that nothing reads."""
         for op in reversed(list(self.block.ops)):
-            is_dead = not any(result.uses for result in op.results)
-            if is_dead and isinstance(op, ConstOp | NoneOp | CircleOp):
+            if isinstance(op, ConstOp | NoneOp | CircleOp) and not any(result.uses for result in op.results):
                 Rewriter.erase_op(op)

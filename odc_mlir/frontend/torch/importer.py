@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, NameLoc, StringAttr, i32
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, NameLoc, StringAttr, i32
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, Region, SSAValue
 
-from odc_mlir.dialects.circle import tensor_type
+from odc_mlir.dialects.circle import BlobAttr, tensor_type
 from odc_mlir.dialects.odc import StatePlace, put_states
 from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError
+from odc_mlir.formats import source_lines
 from odc_mlir.frontend.torch.graph import Builder, dtype_of, narrowed, shape_of
 from odc_mlir.frontend.torch.table import ROWS, pattern_of, reason_for
+from odc_mlir.support.blob import Blob
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.diagnostics import verify_module
 from odc_mlir.support.locations import Positions, hint_of, name_loc
 
+_PACKAGES = os.path.join("site-packages", "")
+_FRAME = re.compile(r'^\s*File "([^"]*)", line (\d+)', re.MULTILINE)
 _ONLY_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # for PyTorch's reader of pickled objects
 
 
@@ -70,15 +75,13 @@ def read_program(path: str) -> Any:
     """
     torch = torch_module()
     with _explained("PyTorch cannot read the program", path):
-        before = os.environ.get(_ONLY_TENSORS)
+        before = {key: os.environ[key] for key in [_ONLY_TENSORS] if key in os.environ}
         os.environ[_ONLY_TENSORS] = "1"
         try:
             return torch.export.load(path)
         finally:
-            if before is None:
-                del os.environ[_ONLY_TENSORS]
-            else:
-                os.environ[_ONLY_TENSORS] = before
+            del os.environ[_ONLY_TENSORS]
+            os.environ |= before
 
 
 def convert_with_tico(program: Any) -> bytes:
@@ -112,14 +115,6 @@ def import_program(program: Any) -> ModuleOp:
     return module
 
 
-class _Problem(NamedTuple):
-    """An operator that cannot be converted, and why."""
-
-    operator: str
-    place: str
-    text: str
-
-
 class _Importer:
     """The conversion of one program."""
 
@@ -127,13 +122,14 @@ class _Importer:
         self.program = program
         self.g = Builder()
         self.values: dict[Any, Any] = {}
-        self.problems: list[_Problem] = []
+        self.problems: list[tuple[str, str, str]] = []  # operator, place and reason
         self.shared: dict[int, SSAValue] = {}
         signature = program.graph_signature
         self.updated: dict[str, str] = dict(signature.buffers_to_mutate)  # output: buffer
         tensors = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         self.tensors: dict[str, str] = {**tensors, **signature.inputs_to_lifted_tensor_constants}
         self.states: dict[str, int] = {}  # buffer: number of its input
+        self.lines: dict[str, str] = {}  # by name of a node
 
     def module(self) -> ModuleOp:
         nodes = list(self.program.graph.nodes)
@@ -153,6 +149,10 @@ class _Importer:
         function = FuncOp("main", (block.arg_types, list(last.operand_types)), Region(block))
         function.location = name_loc("main")
         module = ModuleOp(list[Operation]([function]), attributes={"circle.version": IntegerAttr(0, i32)})
+        if self.lines:
+            lines = BlobAttr(Blob(memoryview(source_lines.encode(self.lines))))
+            entry = DictionaryAttr({"name": StringAttr(source_lines.NAME), "data": lines})
+            module.attributes["circle.metadata"] = ArrayAttr([entry])
         module.location = name_loc("main")
         put_states(module, places)
         return module
@@ -190,12 +190,15 @@ class _Importer:
         if pattern is None:
             self._problem(node, "no equivalent", reason_for(node.target))
             return self._undefined(node)
-        self.g.begin(node, _name_of(node))
+        self.g.begin(node, name := _name_of(node))
+        if place := _place_of(node):
+            self.lines[name] = place
         try:
             options = {key: self._value(item) for key, item in node.kwargs.items()}
             made = pattern(self.g, *map(self._value, node.args), **options)
             is_tensor = isinstance(made, SSAValue) and hasattr(self.g.out, "shape")
-            self.values[node] = self.g.finish(made, _location(node)) if is_tensor else made
+            location = NameLoc(StringAttr(name), name_loc(place))
+            self.values[node] = self.g.finish(made, location) if is_tensor else made
         except Exception as error:  # also for a form of the operator that its pattern does not know
             text = error.message if isinstance(error, OdcError) else f"its conversion fails: {error}"
             self._problem(node, text, getattr(error, "hint", None) or reason_for(node.target))
@@ -246,28 +249,22 @@ class _Importer:
         return places
 
     def _problem(self, node: Any, text: str, hint: str) -> None:
-        file, line = _line_of(node)
-        place = f"{os.path.relpath(file) if os.path.exists(file) else file}:{line}" if file else ""
-        self.problems.append(_Problem(str(node.target), place, f"{text}; {hint}" if hint else text))
+        self.problems.append((str(node.target), _place_of(node), f"{text}; {hint}" if hint else text))
 
 
-def _location(node: Any) -> NameLoc:
-    return NameLoc(StringAttr(_name_of(node)), name_loc(":".join(_line_of(node))))
-
-
-def _refusal(problems: list[_Problem]) -> UnsupportedError:
+def _refusal(problems: list[tuple[str, str, str]]) -> UnsupportedError:
     """Return one error for all problems; an operator that occurs often is counted."""
     found: dict[tuple[str, str], list[str]] = {}
-    for problem in problems:
-        found.setdefault((problem.operator, problem.text), []).append(problem.place)
+    for operator, place, text in problems:
+        found.setdefault((operator, text), []).append(place)
     lines = []
     for (operator, text), places in found.items():
         distinct = sorted({place for place in places if place})
         more = f" and {len(distinct) - 3} more lines" if len(distinct) > 3 else ""
         where = f" at {', '.join(distinct[:3])}{more}" if distinct else ""
         lines.append(f"{operator}{where}: {text}")
-    count = f"{len(found)} operators of the program cannot be converted" if len(found) > 1 else "cannot be converted"
-    return UnsupportedError(f"{count}: " + "; ".join(lines) if len(found) > 1 else lines[0])
+    count = f"{len(found)} operators of the program cannot be converted: " if len(found) > 1 else ""
+    return UnsupportedError(count + "; ".join(lines))
 
 
 def _array(tensor: Any) -> Any:
@@ -286,16 +283,14 @@ def _name_of(node: Any) -> str:
     return f"{path}/{node.name}" if path and own and not path.startswith("_") else str(node.name)
 
 
-def _frames(node: Any) -> Iterator[tuple[str, str]]:
-    for line in (node.meta.get("stack_trace") or "").splitlines():
-        if line.lstrip().startswith('File "') and ", line " in line:
-            _, file, rest = line.split('"', 2)
-            yield file, rest.removeprefix(", line ").split(",")[0]
+def _place_of(node: Any) -> str:
+    """Return file and line of the innermost call outside PyTorch, empty where none is known.
 
-
-def _line_of(node: Any) -> tuple[str, str]:
-    """Return file and line of the innermost call outside PyTorch, empty where none is known."""
-    frames = list(_frames(node))
-    inside = os.path.join("site-packages", "torch", "")
+    Files of packages are relative to the packages' folder, others to the current one.
+    """
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    inside = os.path.join(_PACKAGES, "torch", "")
     own = [frame for frame in frames if inside not in frame[0] and not frame[0].startswith("torch/")]
-    return (own or frames or [("", "")])[-1]
+    file, line = (own or frames or [("", "")])[-1]
+    file = file.rpartition(_PACKAGES)[2]
+    return f"{os.path.relpath(file) if os.path.exists(file) else file}:{line}" if file else ""

@@ -21,8 +21,7 @@ def _numbers(g: Builder, item: Any, count: int) -> Sequence[Any]:
         return [item or 0] * count
     if (array := g.array(item)) is None:
         raise UnsupportedError("quantisation with computed scales", hint="use static quantisation")
-    found: list[Any] = array.reshape(-1).tolist()
-    return found
+    return list(array.reshape(-1).tolist())
 
 
 def _params(g: Builder, scale: Any, zero_point: Any, axis: int) -> QuantParams:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -310,10 +311,7 @@ def unfold(g: Builder, x: V, dim: int, size: int, step: int) -> Any:
 
 def elements(g: Builder, x: V) -> Any:
     """Return the number of elements of a tensor with extents that are known only in a run."""
-    total = g.number(1, "int32")
-    for size in g.dims(x):
-        total = g("MUL", total, size)
-    return total
+    return reduce(lambda total, size: g("MUL", total, size), g.dims(x), g.number(1, "int32"))
 
 
 def item(g: Builder, x: V) -> Any:

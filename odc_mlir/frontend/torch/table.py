@@ -6,11 +6,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from xdsl.ir import SSAValue
-
 from odc_mlir.frontend.torch import elementwise, layers, quantized, shapes
 from odc_mlir.frontend.torch.elementwise import Pattern
-from odc_mlir.frontend.torch.graph import Builder
 
 GROUPS: Mapping[str, Mapping[str, Pattern]] = {
     "elements, reductions, searches": elementwise.ROWS,
@@ -52,16 +49,11 @@ def pattern_of(target: Any) -> Pattern | None:
     if target is operator.getitem:
         return lambda g, parts, place: parts[place]
     if target in _SYMBOLIC:
-        return lambda g, a, b: _sized(g, _SYMBOLIC[target], a, b)
+        return lambda g, a, b: g(_SYMBOLIC[target], g.cast(a, "int32"), g.cast(b, "int32"))
     name = str(target)
     if name.startswith("quantized_decomposed."):
         return quantized.ROWS.get(name.removeprefix("quantized_decomposed."))
     return ROWS.get(name.removeprefix("aten."))
-
-
-def _sized(g: Builder, name: str, a: Any, b: Any) -> SSAValue:
-    """Compute with sizes that are known only in a run."""
-    return g(name, g.cast(a, "int32"), g.cast(b, "int32"))  # type: ignore[no-any-return]
 
 
 def reason_for(target: Any) -> str:

@@ -351,7 +351,7 @@ def _layers(
         spent_by = found[step.file].operator_times(inside, package.files.segment(step.file))
         times.update(zip(step.operators, spent_by, strict=True))
     segments = {segment.step.name: segment for segment in found.values()}
-    layers = placements(plan, work, "npu")
+    layers = placements(package, plan, work, "npu")
     for index, layer in enumerate(layers):
         own, segment = work.works[index], segments.get(layer["segment"])
         layer |= {"cycles": 0, "host_modelled_ns": round(own.host_ns)}

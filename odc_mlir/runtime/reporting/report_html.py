@@ -492,7 +492,7 @@ def _layers(layers: Sequence[Mapping[str, Any]], code: Mapping[int, OperatorCode
         Column("bound by", tight=True),
         Column("would help", tight=True, hint="twice as much of it makes the operator so many times as fast"),
         Column("host, modelled", number=True),
-        Column("reason"),
+        Column("reason", hint="and the line of the model's source, if it is known"),
     )
     rows = [
         (
@@ -509,7 +509,7 @@ def _layers(layers: Sequence[Mapping[str, Any]], code: Mapping[int, OperatorCode
             None
             if layer["placed"] == "npu"
             else TableCell(time_text(layer["host_modelled_ns"]), layer["host_modelled_ns"]),
-            layer["reason"] or "",
+            " at ".join(filter(None, (layer["reason"], layer.get("source")))),
         )
         for layer, entry in zip(layers, spent, strict=True)
     ]

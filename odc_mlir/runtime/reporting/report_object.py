@@ -207,7 +207,7 @@ def unmodelled_report(package: Package, plan: Plan) -> UnmodelledReport:
     """Return the report of ``package`` with this ``plan``: placement and bytes of files; raise PackageError."""
     work = graph_work(package.graph, host_of(plan))
     files = package.files
-    layers = placements(plan, work, plan.target)
+    layers = placements(package, plan, work, plan.target)
     compiled = sum(layer["segment"] is not None for layer in layers)
     segments = [_segment(files.segment(step.file), step, layers) for step in plan.segments]
     found = {

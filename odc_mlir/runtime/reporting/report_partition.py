@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odc_mlir import targets
 from odc_mlir.errors import shortened
+from odc_mlir.formats import source_lines
 from odc_mlir.formats.host_reasons import MemoryReason, TypeReason
 from odc_mlir.formats.plan import Plan, SegmentStep
 from odc_mlir.formats.quantities import count_text, counted, listed, share_text, size_text, time_text
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
 
 
-def placements(plan: Plan, work: Measured, target: str | None) -> list[dict[str, Any]]:
+def placements(package: Package, plan: Plan, work: Measured, target: str | None) -> list[dict[str, Any]]:
     """Return a record for each operator of the model, in its order; ``placed`` is ``target`` or the host."""
+    lines = source_lines.decode(package.graph.metadata.get(source_lines.NAME))
     segments = {index: step.name for step in plan.segments for index in step.operators}
     return [
         {
@@ -32,6 +34,7 @@ def placements(plan: Plan, work: Measured, target: str | None) -> list[dict[str,
             "reason": None if index in segments else plan.host_reasons.get(index, "not compiled"),
             "segment": segments.get(index),
             "macs": own.macs,
+            **({} if (line := source_lines.line_of(lines, node.name)) is None else {"source": line}),
         }
         for index, (node, own) in enumerate(zip(work.nodes, work.works, strict=True))
     ]
@@ -130,6 +133,7 @@ def plan_text(plan: Mapping[str, Any]) -> str:
 
 
 _KINDS_SHOWN = 6
+_LINES_SHOWN = 3
 _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")  # have to do with real numbers, whatever the rest of the model computes
 
 
@@ -140,14 +144,17 @@ class HostGroup(NamedTuple):
     remedy: str
     operators: Mapping[str, int]
     macs: int
+    lines: Sequence[str] = ()
 
     def line(self, total_macs: int) -> str:
         """Format the group in a line."""
         kinds = [f"{count} x {kind}" for kind, count in Counter(self.operators).most_common(_KINDS_SHOWN)]
         more = len(self.operators) - len(kinds)
         listed = ", ".join(kinds) + (f" and {counted(more, 'more kind')}" if more else "")
+        where = f" at {', '.join(self.lines[:_LINES_SHOWN])}" if self.lines else ""
+        where += f" and {counted(len(self.lines) - _LINES_SHOWN, 'more line')}" if self.lines[_LINES_SHOWN:] else ""
         share = f" ({share_text(self.macs / total_macs)} of the MACs)" if self.macs and total_macs else ""
-        return shortened(f"{listed}{share}: {self.cause}" + (f"; {self.remedy}" if self.remedy else ""))
+        return shortened(f"{listed}{share}{where}: {self.cause}" + (f"; {self.remedy}" if self.remedy else ""))
 
 
 def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quantized: bool) -> list[HostGroup]:
@@ -161,6 +168,7 @@ def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quan
     kinds: dict[Any, Counter[str]] = {}
     macs: Counter[Any] = Counter()
     needs: dict[Any, int] = {}
+    lines: dict[Any, dict[str | None, None]] = {}
     for layer in layers:
         if layer["placed"] == "npu":
             continue
@@ -170,7 +178,8 @@ def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quan
             needs[key], causes[key] = need, _explained(key, reason, target, of_reals, need)
         kinds.setdefault(key, Counter())[layer["op"]] += 1
         macs[key] += layer["macs"]
-    groups = [HostGroup(*causes[key], kinds[key], macs[key]) for key in causes]
+        lines.setdefault(key, {})[layer.get("source")] = None
+    groups = [HostGroup(*causes[key], kinds[key], macs[key], [*filter(None, lines[key])]) for key in causes]
     return sorted(groups, key=lambda group: (-group.macs, -sum(group.operators.values())))
 
 
@@ -231,7 +240,7 @@ def host_warning(package: Package) -> str | None:
     if plan is None:
         return None
     work = graph_work(package.graph, host_of(plan))
-    layers = placements(plan, work, "npu")
+    layers = placements(package, plan, work, "npu")
     total = sum(own.macs for own in work.works)
     groups = host_groups(layers, plan.target, quantized=package.verdict is not None)
     stay = sum(group.macs for group in groups)

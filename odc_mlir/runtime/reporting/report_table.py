@@ -161,6 +161,7 @@ _LAYER = (
     ("last_cycle", "last_cycle"),
     ("Name", "name"),
     ("reason", "reason"),
+    ("source", "source"),
 )
 
 

@@ -30,7 +30,7 @@ LINE_BUDGETS = {
     "ops": 5_920,
     "numerics": 5_550,
     "tools": 6_270,
-    "formats": 5_790,
+    "formats": 5_835,
     "runtime/auto": 4_565,
     "transforms/quant": 4_280,
     "dialects": 4_575,
