@@ -177,7 +177,10 @@ def compare(name: str, module: torch.nn.Module, x: torch.Tensor, target: str) ->
     texts = []
     for via in ("export", "tico"):
         try:
-            ways[via] = found = compiled(odc_mlir.from_torch(module, x, via=via), samples, target)
+            given = (
+                samples if via == "export" else [[item.astype(x.numpy().dtype) for item in each] for each in samples]
+            )
+            ways[via] = found = compiled(odc_mlir.from_torch(module, x, via=via), given, target)
             texts.append(f"{found['host']:5d} {found['segments']:5d} {found['cycles']:11d}")
         except OdcError as error:
             if via == "export":
