@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from odc_mlir._version import __version__
 
-TYPE_CHECKING = False  # importing typing for it takes longer than all else here
+TYPE_CHECKING = False  # importing this name from typing takes longer than the rest of this module
 if TYPE_CHECKING:
     from typing import Any
 

@@ -81,7 +81,7 @@ class DefectError(errors.CompileError):
 class CompilerBackend(ABC):
     """Stages, binaries and evictions for one kind of target.
 
-    ``partitioned``: the stage that forms segments; :meth:`passes` configures passes of it and of earlier stages.
+    ``partitioned``: the stage that forms segments; :meth:`passes` configures passes of this stage and earlier ones.
     ``last``: the stage before binaries are emitted. ``lowered``: the last stage that runs on the whole module; None if
     segments are lowered one by one.
     """
@@ -160,7 +160,7 @@ class NpuBackend(CompilerBackend):
             if error.needed_bytes > capacity:
                 error.hint = f"all of the SRAM of {choice.target} is {capacity} bytes; take a target with more"
             raise
-        take_apart(program.block)  # otherwise the IR of all segments would need most of the memory
+        take_apart(program.block)  # frees memory: most of it would hold the IR of all segments
         return made
 
     def emit(self, module: ModuleOp, segment: SegmentOp) -> bytes:
@@ -173,7 +173,7 @@ class NpuBackend(CompilerBackend):
         if isinstance(error, errors.AllocationError) and self.sram_limit is not None and not self.allow_host:
             raise self._least_limit(context, module, error)
         ops = _culprits(segments(module)[failed.segment], error, single=attempt <= SINGLE_EVICTIONS)
-        if isinstance(error, errors.AllocationError) and error.needed_bytes:  # the text of the placement rule
+        if isinstance(error, errors.AllocationError) and error.needed_bytes:  # same text as the placement rule's
             return {op: memory_reason(op, error.needed_bytes, error.allowed_bytes) for op in ops}
         return dict.fromkeys(ops, f"compile: {error}")
 
@@ -187,7 +187,7 @@ class NpuBackend(CompilerBackend):
         return targets.load(self.target).host
 
     def _least_limit(self, context: Context, module: ModuleOp, error: errors.AllocationError) -> errors.AllocationError:
-        """Schedule with larger SRAM limits, and return an error that names one at which all segments fit."""
+        """Schedule with larger SRAM limits, and return an error that names a limit at which all segments fit."""
         choice = target_of(module)
         assert choice is not None, "a partitioned module has a target"
         limit, needed = choice.sram_limit or 0, error.needed_bytes
@@ -228,14 +228,14 @@ class NativeBackend(CompilerBackend):
         return [NativeSetTargetPass(self.target)]
 
     def binary(self, context: Context, module: ModuleOp, segment: SegmentOp) -> bytes:
-        from odc_mlir.emitter.native_segment import emit_native_segment  # xDSL's llvm dialect
+        from odc_mlir.emitter.native_segment import emit_native_segment  # imports xDSL's llvm dialect
 
         return emit_native_segment(segment, self.processor)
 
 
 @dataclass(frozen=True)
 class ExternalBackend(CompilerBackend):
-    """Backend for the target of a plugin, which gives rules, costs and a compiler of segments.
+    """Backend for the target of a plugin. The plugin gives placement rules, costs and a compiler of segments.
 
     A segment that cannot be compiled goes to the host as a whole.
     """
@@ -263,7 +263,7 @@ class ExternalBackend(CompilerBackend):
 
 @dataclass(frozen=True)
 class _MarkSupported(ModulePass):
-    """Place operators on an external target if its rules allow that."""
+    """Place operators on an external target if its rules allow this."""
 
     name = "target-mark-supported"
     backend: ExternalBackend
@@ -275,7 +275,7 @@ class _MarkSupported(ModulePass):
 
 @dataclass
 class _MarkByRules(PlacePattern):
-    """Place an operator on the target if the rules allow that, otherwise on the host with the reason."""
+    """Place an operator on the target if the rules allow this, otherwise on the host with the reason."""
 
     place = EXTERNAL
     backend: ExternalBackend
@@ -288,9 +288,9 @@ class _MarkByRules(PlacePattern):
 
 @dataclass(frozen=True)
 class _ChooseSegments(ModulePass):
-    """Move operators to the host if that makes an inference faster, transfers included.
+    """Move operators to the host if an inference becomes faster, transfers included.
 
-    The search is the one for NPUs, with costs in nanoseconds.
+    The search is the same as for NPUs, with costs in nanoseconds.
     """
 
     name = "target-choose-segments"
@@ -405,7 +405,7 @@ def _emit(segment: SegmentOp, program: ProgramOp, choice: TargetChoice) -> bytes
 
 
 def _culprits(segment: SegmentOp, error: errors.OdcError, *, single: bool) -> list[CircleOp]:
-    """Choose operators to evict: all; if ``single``, the one that ``error`` names, or the largest if SRAM is short."""
+    """Choose operators to evict: all, or if ``single`` the operator named by ``error`` (largest if SRAM is short)."""
     members = list(operators(segment))
     if single:
         known = zip(members, distinct_names(segment.circle_block), strict=True)

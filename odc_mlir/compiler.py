@@ -53,7 +53,7 @@ from odc_mlir.universe import OdcContext, make_context
 
 LOG = logging.getLogger(__name__)
 
-# Records of passes on the module, for reports: key in the plan, name of the attribute.
+# Attributes in which passes leave records for reports: key in the plan -> name of the module's attribute.
 _RECORDS = {"partition": places.PARTITION, "defects": places.DEFECTS}
 
 PACKAGED = "package"
@@ -134,7 +134,7 @@ def compile(
     ``target``: name or file of an NPU, name of a processor, or ``cpu`` for this machine. ``memory``, ``prefer``,
     ``sram_limit``, ``allow_host`` and ``placement`` apply to NPUs. Three kinds of operators stay on the host, each with
     a reason: operators that the target cannot run, that cost less on the host, or that cannot be scheduled. With
-    ``strict`` they are an error. If ``sram_limit`` is too small, the error names a sufficient limit; with
+    ``strict``, such operators are an error. If ``sram_limit`` is too small, the error names a sufficient limit; with
     ``allow_host``, operators go to the host instead.
 
     Keys of ``placement``: ``host``, ``npu`` (lists of opcodes and result names), ``file`` (a partition file),
@@ -143,7 +143,7 @@ def compile(
 
     ``progress`` is called with the current activity, the number of finished steps, and the total or None. ``verify``:
     "stages" verifies the IR after every stage except ``npu-sched`` and ``npu-alloc``, "passes" after every pass; "run"
-    also runs it and raises TranslationError if results change. ``remember``: use the user's cache of tilings, which
+    also runs the IR and raises TranslationError if results change. ``remember``: use the user's cache of tilings, which
     affects only compile time. ``states``: a dictionary from output to input, or texts OUT=IN: the output is the input
     of the next run (default: the pairs that the model declares; empty: no states). ``before``: passes, or names of
     passes, to insert; the key is the name of the pass that follows them.
@@ -183,7 +183,7 @@ def compile_with(
 ) -> PackageFiles:
     """Compile ``model`` with ``backend``: partition, make binaries, make the plan; see :func:`compile`.
 
-    For IR with segments, continue from its stage, with its target and options; see :func:`package`.
+    IR with segments is compiled from its present stage, with the target and options in the IR; see :func:`package`.
     """
     options = backend.passes()
     tell(context, "reading the model")
@@ -208,10 +208,10 @@ def _check_added(context: Context, last: str, after: str | None = None) -> None:
 
 
 def declare_states(module: ModuleOp, states: States | None) -> None:
-    """Declare ``states`` in ``module``; if None, check its own declarations. Raise OptionError if they do not fit.
+    """Declare ``states`` in ``module``; if None, check the module's own. Raise OptionError for states that do not fit.
 
-    An output may be shorter than its input, such as the new keys of a cache: the last rows of the input are put in
-    front of it.
+    An output, such as the new keys of a cache, may be shorter than its input. The next input then consists of the last
+    rows of the present input, followed by this output.
     """
     if states is not None:
         set_states(module, append_rows(module, pairs_of(states)))
@@ -225,7 +225,7 @@ def declare_states(module: ModuleOp, states: States | None) -> None:
 def package_of(
     context: Context, module: ModuleOp, backend: backends.CompilerBackend, *, strict: bool = False
 ) -> PackageFiles:
-    """Return the package of a partitioned module; destroys the module."""
+    """Return the package of a partitioned module; destroy the module."""
     return _write(compile_segments(context, module, backend, strict=strict), backend)
 
 
@@ -233,8 +233,8 @@ def package(module: ModuleOp, *, time_limit: float | None = None, run: bool = Fa
     """Lower a copy of ``module`` from its present stage to the end, and return its package.
 
     The IR gives the target; a module before stage ``partition`` is compiled with default options. Passes that have run
-    are not run again. Raises CompileError for IR between stages and, with ``run``, if an NPU program of ``module``
-    fails in the simulator.
+    are not run again. Raises CompileError for IR between stages and, with ``run``, for an NPU program of ``module``
+    that fails in the simulator.
     """
     if pipelines.first_segment(module) is None:
         return compile(module, time_limit=time_limit)
@@ -250,7 +250,7 @@ def _verified_copy(module: ModuleOp) -> ModuleOp:
 
 
 def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = False, run: bool = False) -> PackageFiles:
-    """Return the package of a module with segments; destroys the module.
+    """Return the package of a module with segments; destroy the module.
 
     ``strict``: raise if an operator stays on the host. ``run``: raise if an NPU program fails in the simulator.
     """
@@ -273,7 +273,7 @@ def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = Fals
         for segment, binary in binaries.items():
             validation.check_binary(segment, backend.suffix, binary)
             if run and isinstance(backend, backends.NpuBackend):
-                from odc_mlir.validation import check_runs  # only this needs the simulator
+                from odc_mlir.validation import check_runs  # only this check needs the simulator
 
                 check_runs(segment, backend.suffix, binary)
     return _write(backends.Compiled(lowered, binaries), backend)
@@ -303,7 +303,7 @@ def _context(verify: Verify, **options: Any) -> OdcContext:
         raise OptionError(f"verify is {verify!r}", hint=f"use one of {', '.join(VERIFICATIONS)}")
     context = make_context(verify_each=verify == "passes", **options)
     if verify == "run":
-        from odc_mlir.validation import Validator  # only this needs devices
+        from odc_mlir.validation import Validator  # only validation needs devices
 
         context.validator = Validator()
     return context
@@ -323,7 +323,7 @@ def _write(compiled: backends.Compiled, backend: backends.CompilerBackend) -> Pa
 def compile_segments(
     context: Context, module: ModuleOp, backend: backends.CompilerBackend, *, strict: bool
 ) -> backends.Compiled:
-    """Make the binaries of all segments of a partitioned module; destroys the module.
+    """Make the binaries of all segments of a partitioned module; destroy the module.
 
     After a failure, the backend chooses operators for the host, and segments are formed again; with ``strict``, the
     error is raised.
@@ -349,7 +349,7 @@ def compile_segments(
 
 
 def _added_passes_fail(context: Context, base: ModuleOp, backend: backends.CompilerBackend) -> bool:
-    """Return whether binaries can be made of a copy of ``base`` without the passes that the user inserted."""
+    """Return whether a copy of ``base`` compiles to binaries without the passes that the user inserted."""
     if not (isinstance(context, OdcContext) and context.before):
         return False
     plain = context.clone()
@@ -389,13 +389,13 @@ def compile_object(
     found = backends.segments(module)
     if len(found) != 1:
         raise UnsupportedError("the model has no compute operator", hint="run it on the host")
-    from odc_mlir.emitter.native_segment import native_object  # xDSL's llvm dialect
+    from odc_mlir.emitter.native_segment import native_object  # imports xDSL's llvm dialect
 
     return native_object(found[0], processor, name)
 
 
 def check_c_name(name: str) -> None:
-    """Raise OptionError for a text that is no name in C."""
+    """Raise OptionError if ``name`` is not an identifier of C."""
     if not (name.isascii() and name.isidentifier()):
         raise OptionError(f"{name!r} is not a name in C", hint="use letters, digits and underscores")
 
@@ -476,7 +476,7 @@ def _partition_record(module: ModuleOp, host: HostCosts) -> dict[str, Any]:
 
 
 class _TensorIndices:
-    """Indices, in the model's first subgraph, of the tensors of values in the main function."""
+    """Map from values of the main function to indices of their tensors in the model's first subgraph."""
 
     def __init__(self, model: Model, indices: OperatorIndices) -> None:
         self.graph = model.subgraphs[0]

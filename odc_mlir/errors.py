@@ -31,14 +31,14 @@ def shortened(text: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return ``name`` without its middle if it has more than 120 characters, as names that converters join have."""
+    """Return ``name`` without its middle if it has more than 120 characters; some converters join many names."""
     return name if len(name) <= _LONGEST_NAME else f"{name[:48]}…{name[-48:]}"
 
 
 def bounded(line: str) -> str:
-    """Return ``line`` without its middle if it has more than 400 characters, because files may repeat anything.
+    """Return ``line`` without its middle if it has more than 400 characters, because text of files may be endless.
 
-    The start has the problem, the end the remedy. Words stay whole, unless one is very long.
+    The start has the problem, the end the remedy. Words stay whole, except for very long ones.
     """
     if len(line) <= _LONGEST_LINE:
         return line
@@ -60,8 +60,8 @@ def _escaped(character: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``did you mean 'npu-alloc'? ``, the start of a hint, if one of ``known`` is like ``name``; else ""."""
-    from difflib import get_close_matches  # only on the way to an error
+    """Return the hint ``did you mean 'npu-alloc'? `` if one of ``known`` is similar to ``name``, else ""."""
+    from difflib import get_close_matches  # only errors need it
 
     names = {item.casefold(): item for item in known}
     return "".join(f"did you mean {names[near]!r}? " for near in get_close_matches(name.casefold(), names, 1))
@@ -72,8 +72,8 @@ class OdcError(Exception):
 
     ``op``: operator kind (``CONV_2D``), ``tensor``: tensor name, ``location``: file, file:line or segment name,
     ``stage``: compiler stage or runtime phase, ``pass_name``: the pass, if known, ``hint``: a remedy. ``passing``: a
-    later attempt may succeed, because memory, disk space, a lock or a process was missing. ``source``: for an error
-    about text, the line and a caret below it, which commands print after the message.
+    later attempt may succeed, because memory, disk space, a lock or a process was missing. ``source``: the wrong line
+    of a text with a caret below it, which commands print after the message.
     """
 
     source: str | None = None
@@ -88,7 +88,7 @@ class OdcError(Exception):
         stage: str | None = None,
         pass_name: str | None = None,
         hint: str | None = None,
-        passing: object = False,  # callers spread dicts of text over these parameters
+        passing: object = False,  # not bool: callers pass dictionaries of strings as keyword arguments
     ) -> None:
         message = printable(message)
         super().__init__(message)
@@ -122,10 +122,10 @@ class OdcError(Exception):
 def parsing(
     failure: str, kind: type[OdcError], *, location: str | None = None, hint: str | None = None
 ) -> Iterator[None]:
-    """Parse untrusted bytes by a library: every exception becomes a ``kind`` that says ``failure``.
+    """Convert every exception of a library that parses untrusted bytes into a ``kind`` that says ``failure``.
 
-    Use it for parsers of others (zip, NPY, HDF5, JSON, TOML, SQLite, pictures): their exceptions for damaged input are
-    not documented and change with versions.
+    Use this for third-party parsers (zip, NPY, HDF5, JSON, TOML, SQLite, pictures): their exceptions for damaged input
+    are not documented and change with versions.
     """
     try:
         yield
@@ -141,7 +141,7 @@ def parsing(
 
 @contextmanager
 def located(location: str) -> Iterator[None]:
-    """Name ``location`` in errors of this block that name none."""
+    """Add ``location`` to errors of this block that have no location."""
     try:
         yield
     except OdcError as error:
@@ -182,7 +182,7 @@ class CompileError(OdcError):
 
 
 class TimeLimitError(CompileError):
-    """Compiling took longer than it was allowed to."""
+    """Compiling took longer than its time limit."""
 
 
 class TranslationError(CompileError):
@@ -190,22 +190,22 @@ class TranslationError(CompileError):
 
 
 class ForeignPassError(CompileError):
-    """A pass that is not ours raised an unexpected exception."""
+    """A pass of another package raised an unexpected exception."""
 
 
 class MemoryLimitError(CompileError):
-    """Compiling needed more memory than it was allowed to take."""
+    """Compiling needed more memory than its limit."""
 
 
 class AllocationError(CompileError):
-    """A memory limit cannot be met: ``needed_bytes`` exceed ``allowed_bytes``; 0 if unknown."""
+    """A memory limit cannot be met: ``needed_bytes`` exceed ``allowed_bytes`` (each 0 if unknown)."""
 
     needed_bytes = 0
     allowed_bytes = 0
 
 
 class AccuracyError(OdcError):
-    """A quantised model is further from the float model than its limits allow."""
+    """A quantised model differs from the float model by more than its limits allow."""
 
 
 class SimulationError(OdcError):
@@ -213,7 +213,7 @@ class SimulationError(OdcError):
 
 
 class RecordsError(OdcError):
-    """A file of recorded ranges cannot be used: it is of a newer version, or cannot be read or written."""
+    """A file of recorded ranges has a newer version, or cannot be read or written."""
 
 
 class RecordsDamagedError(RecordsError):
@@ -229,11 +229,11 @@ class SessionError(OdcError):
 
 
 class InvalidStateError(SessionError):
-    """A call that the state of the session does not allow."""
+    """The state of the session does not allow a call."""
 
 
 class UnexpectedNullError(SessionError):
-    """None where a session needs a value, or a session that is closed."""
+    """A session got None where it needs a value, or is already closed."""
 
 
 class OutOfMemoryError(SessionError):
@@ -256,5 +256,5 @@ _PASSING = frozenset(
 
 
 def is_passing(error: OSError) -> bool:
-    """Return whether the same call may work another time: the system was short of something."""
+    """Return whether the same call may succeed later, because the system lacked a resource."""
     return error.errno in _PASSING

@@ -1,8 +1,8 @@
 """Firmware of a package: C sources and objects that run its plan with the NPU's driver (``driver/``).
 
 The files for the name ``net``: ``net.h`` and ``net.c`` run the plan, with all buffers in one arena; ``net_programs.c``
-holds the .npu files; ``net_host0.o``, … are the host operators of one step each; ``main.c`` is an example for a host
-with the simulator (``driver/host.h``). Their texts are templates in ``emitter/c_templates``.
+holds the .npu files; each of ``net_host0.o``, … holds the host operators of one step; ``main.c`` is an example for a
+host with the simulator (``driver/host.h``). Templates of the C files are in ``emitter/c_templates``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from odc_mlir.transforms.common.placement import is_view, main_function
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
 
 _HINT = "move these operators to the NPU, or run the package with odc-mlir's runtime"
-_ROW_BYTES = 24  # of an array in C, on one line
+_ROW_BYTES = 24  # bytes of a C array on one line
 
 
 def emit_firmware(package: Package, *, name: str, triple: str | None = None, cpu: str = "") -> dict[str, bytes]:
@@ -59,14 +59,14 @@ def emit_firmware(package: Package, *, name: str, triple: str | None = None, cpu
 class _Firmware:
     """Steps, tensors and files of one package.
 
-    In lines of C, ``@7@`` is the place of tensor 7 in the arena, and ``@-1@`` of the memory of the first step. A step
-    is its tensors and its lines.
+    In lines of C, ``@7@`` is the place of tensor 7 in the arena, and ``@-1@`` the place of the first step's scratch
+    memory. A step is stored as its tensors and its lines of C.
     """
 
     def __init__(self, package: Package, plan: Plan, name: str, processor: CpuTarget) -> None:
         self._package, self._plan, self._name, self._processor = package, plan, name, processor
         self._graph, self._module = package.graph, load(package)
-        self._infos: dict[int, TensorInfo] = {}  # tensors between steps, with the shapes that the steps have
+        self._infos: dict[int, TensorInfo] = {}  # tensors between steps, with the shapes that the steps use
         self._sizes: dict[int, int] = {}  # bytes at each place
         self._programs: list[bytes] = []
         self._objects: dict[str, bytes] = {}
@@ -87,7 +87,7 @@ class _Firmware:
         self._kept |= {t: initial_contents(info).tobytes() for t, info in self._infos.items() if info.is_variable}
 
     def _note(self, tensor: int, shape: tuple[int, ...]) -> None:
-        """Note a tensor of a step with its shape there."""
+        """Record a tensor of a step with its shape in this step; raise UnsupportedError if it cannot be passed."""
         info = self._infos.setdefault(tensor, replace(self._graph.tensors[tensor], shape=shape))
         if info.is_const or info.static_shape != shape:
             raise UnsupportedError("firmware passes no constants, nor other shapes", tensor=info.name, hint=_HINT)
@@ -168,7 +168,7 @@ class _Firmware:
         return files | {f"{function}.o": code for function, code in objects.items()}
 
     def _plan_texts(self) -> dict[str, str]:
-        """Return the texts of the plan: size of the arena, declarations, the start of states, and the steps."""
+        """Return the C texts of the plan: arena size, declarations, initialisation of states, and steps."""
         graph, (places, arena_bytes) = self._graph, self._allocate()
         lines = [self._copy(_place(tensor), f"inputs[{i}]", tensor) for i, tensor in enumerate(graph.inputs)]
         lines += [line for _, lines in self._steps for line in lines]

@@ -1,4 +1,4 @@
-"""Flows: commands that make a package from a model, declared in our files or in ONE's.
+"""Flows: commands that make a package from a model, declared in our own file format or in ONE's.
 
 Steps with unchanged inputs are skipped.
 
@@ -36,7 +36,7 @@ def option_words(option: str, value: str) -> list[str]:
 
 @dataclass(frozen=True)
 class FlowStep:
-    """One command: ``command`` with ``arguments`` reads ``reads`` and writes ``writes`` (files or folders)."""
+    """One command line. ``reads`` and ``writes``: the files or folders that the command reads and writes."""
 
     name: str
     command: str
@@ -58,7 +58,7 @@ class FlowStep:
 
 @dataclass(frozen=True)
 class Flow:
-    """``steps`` in order; ``notes`` name parts of the file without an equivalent."""
+    """Steps of a flow in order. ``notes`` name parts of the file that have no equivalent."""
 
     steps: tuple[FlowStep, ...]
     notes: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ def run(
 
 
 class _StepCommand(NamedTuple):
-    """Execution of a step: the command, words before the input, the option and the default suffix of the output."""
+    """Command of a step: its name, the words before the input, and option and default suffix of the output."""
 
     command: str
     words: tuple[str, ...]
@@ -167,9 +167,9 @@ _STEPS = {
 
 
 class StepOption(NamedTuple):
-    """An option of a command: its flag, and if its value is a file. ``suffix``: of files, if it takes other words too.
+    """An option of a command: its flag, and whether its value names a file that the command reads or writes.
 
-    ``is_prefix``: the value is the beginning of file names, before a dot and a number.
+    ``suffix``: suffix that tells files from other values. ``is_prefix``: file names are the value, a dot and a number.
     """
 
     flag: str
@@ -191,7 +191,7 @@ StepOptions = Callable[[str, Sequence[str]], Mapping[str, StepOption]]
 def read_toml(path: str, options_of: StepOptions) -> Flow:
     """Read the flow in a TOML file; raise OptionError for an invalid flow.
 
-    ``options_of`` returns the options of a command with certain first words, by their names with hyphens.
+    ``options_of``: function from a command and its first words to its options, by their names with hyphens.
     """
     with parsing("not a flow", OptionError, location=path):
         document = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -292,7 +292,7 @@ class _Notes:
 
 
 def read_cfg(path: str, *, target: str = "npu-256") -> Flow:
-    """Read a configuration as a flow; ``target``: used where ``one-codegen`` names a backend that is not supported.
+    """Read a configuration as a flow; ``target`` replaces a backend of ``one-codegen`` that is not supported.
 
     Raises OptionError for an invalid configuration, and UnsupportedError for steps without an equivalent.
     """
@@ -319,13 +319,13 @@ def _of_cfg(path: str, notes: _Notes) -> list[FlowStep]:
         notes.add(f"[backend] asks for the target {target!r}; compiling for {notes.target}")
     if "Environment" in parser:
         notes.add("[Environment] applies to the commands of onecc and is ignored here")
-    # As in ONE, an empty value is none.
+    # As in ONE, an option with an empty value counts as absent.
     given = {name: {key: value for key, value in parser[name].items() if value.strip()} for name in wanted}
     return [_one_step(name, given[name], notes, includes) for name in _ORDER if name in wanted]
 
 
 def read_workflow(path: str, *, target: str = "npu-256") -> Flow:
-    """Read a workflow file: its workflows, each after its dependencies. Raises as :func:`read_cfg`."""
+    """Read the workflows of a file as a flow, each after its dependencies; raise the errors of :func:`read_cfg`."""
     with parsing("not a workflow", OptionError, location=path):
         document = json.loads(Path(path).read_bytes())
     names = document.get("workflows") if isinstance(document, dict) else None
@@ -435,7 +435,7 @@ def _optimize(name: str, options: Options, notes: _Notes, includes: list[str]) -
     return FlowStep(name, "odc-optimize", (source, "-o", output, *flags), (source,), (output,))
 
 
-# Values of one-quantize's keys, and the options of ours that take the others.
+# Values of one-quantize's keys that need no option, and our options for the other values.
 _SCHEMES = ("uint8", "int16")
 _VALUES = {
     "input_dtype": ("float32",),

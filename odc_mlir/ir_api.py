@@ -1,6 +1,6 @@
-"""Functions of the Python API on IR: make a package of a module of any stage, or simulate it.
+"""Python API for IR: make a package from a module at any stage, or simulate the module.
 
-A module can be lowered to a stage with ``odc_mlir.lower``, changed by passes or by hand, and then be given to these.
+A caller can lower a module with ``odc_mlir.lower``, change it by passes or by hand, and then call these functions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def package(module: ModuleOp, *, time_limit: float | None = None) -> Package:
 
 @dataclass(frozen=True)
 class Simulation:
-    """One simulated inference: cycles of all segments, counters of each, and outputs if there were inputs."""
+    """One simulated inference: cycles of all segments, counters per segment, and outputs if inputs were given."""
 
     cycles: int
     segments: tuple[Counters, ...]

@@ -1,7 +1,7 @@
-"""Legality: the operations and laws of every stage in one table, and the operations that a conversion leaves.
+"""Legality: one table of legal operations and constraints for every stage, and targets of conversions.
 
-The verifier of an operation checks it regardless of its stage. This table adds the rules of stages: no buffer has an
-address before ``npu-alloc``, no operation of an earlier level is left, and so on.
+Verifiers of operations do not depend on the stage. This table adds the rules of stages: for example, no buffer has an
+address before ``npu-alloc``, and no operation of an earlier level is left.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Breach(NamedTuple):
 
 
 Law = Callable[[Any], Iterator[Breach]]
-"""A law of programs, or on the way to native code of the modules of segments."""
+"""Constraint on a program; at stages of native code, on the module of a segment."""
 
 OFFSETS = (INPUT_OFFSETS, OUTPUT_OFFSETS)
 
 
 def no_tilings(program: ProgramOp) -> Iterator[Breach]:
-    """Nothing is decided about the tile buffer; tilings may be given."""
+    """No operation has decisions about the tile buffer; operations may have tilings."""
     for op in program.block.ops:
         for name in (VIEW, PARTS, RESIDENT, SLOT_BYTES):
             if name in op.attributes:
@@ -66,7 +66,7 @@ def all_addresses(program: ProgramOp) -> Iterator[Breach]:
 
 
 def no_semaphores(program: ProgramOp) -> Iterator[Breach]:
-    """Nothing waits or posts."""
+    """No instruction waits for or posts semaphores."""
     for op in program.block.ops:
         if ("waits" in op.properties or "posts" in op.properties) and is_instruction(op):
             yield Breach(op, "has semaphores already")
@@ -89,8 +89,8 @@ def an_arena(module: ModuleOp) -> Iterator[Breach]:
 
 
 def places_inside(module: ModuleOp) -> Iterator[Breach]:
-    """Buffers and constants whose address is a number begin inside the arena and inside the constants."""
-    from xdsl.dialects import llvm  # only native code needs it
+    """Buffers with a numeric address begin inside the arena, constants with one inside the block of constants."""
+    from xdsl.dialects import llvm  # only native code needs this dialect
 
     arena, constants = (module.attributes.get(name) for name in (ARENA_BYTES, CONSTANTS))
     entry = next(
@@ -118,7 +118,7 @@ def no_kernels(module: ModuleOp) -> Iterator[Breach]:
 
 @dataclass(frozen=True)
 class ConversionTarget:
-    """Legal operations after a conversion: prefixes of their names, with conditions for some."""
+    """Legal operations after a conversion: prefixes of their names, and conditions on some operations."""
 
     conversion: str  # the name of the pass
     names: tuple[str, ...]
@@ -133,7 +133,7 @@ class StageLegality(NamedTuple):
     """Legal contents of a module.
 
     ``around``: prefixes of the names of operations outside of programs; ``inside``: of operations in programs;
-    ``laws``: constraints on every program, or on the module of every segment. Without laws, there are neither.
+    ``laws``: constraints on every program, or on the module of every segment. Without laws, neither may exist.
     """
 
     around: tuple[str, ...]
@@ -143,7 +143,7 @@ class StageLegality(NamedTuple):
 
 _MODEL = ("builtin.", "func.", "circle.")
 _SEGMENTS = (*_MODEL, "odc.")
-_TENSORS = (*(kind.name for kind in TENSOR_OPS if kind is not PadOp), "odc.yield")  # padding has become part of others
+_TENSORS = (*(kind.name for kind in TENSOR_OPS if kind is not PadOp), "odc.yield")  # PadOps are part of others
 NPU_TENSORS = ConversionTarget("convert-circle-to-npu", (*_TENSORS, PadOp.name))
 _INSTRUCTIONS = ("npu.buffer", "npu.isa.")
 NPU_INSTRUCTIONS = ConversionTarget("npu-lower-to-tiles", _INSTRUCTIONS)

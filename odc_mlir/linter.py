@@ -74,14 +74,14 @@ class LintTarget:
 
     @classmethod
     def named(cls, name: str) -> LintTarget:
-        """Return the target, or machine of one, with this name; raise OptionError and TargetError."""
+        """Return the target, or the target's machine, with this name; raise OptionError and TargetError."""
         chosen = choose(name)
         found = chosen.description()
         rules = chosen.ask(lambda: found.rules_of(chosen.machine))
         return cls(name, chosen, rules, found.takes_floats, found.name == "npu")
 
     def reason_against(self, node: Node) -> str | None:
-        """Return why the target does not run an operator, None if it does; raise TargetError."""
+        """Return the reason why the target does not run an operator, or None if it does; raise TargetError."""
         return self.chosen.ask(lambda: rules_reason(self.rules, node, self.name))
 
 
@@ -103,7 +103,7 @@ class LintedModel:
 
     @property
     def may_stay_real(self) -> bool:
-        """Return whether the hardware runs real numbers as well, so that nothing has to become codes."""
+        """Return whether the hardware also computes real numbers, so that no operator has to be quantised."""
         return self.chosen is not None and self.chosen.takes_floats
 
     @property
@@ -141,7 +141,7 @@ def lint(model: ModelSource | Package | ModuleOp, *, target: str | None = None) 
 def _about(
     kind: str, text: str, remedy: str, found: Sequence[CircleOp | SSAValue | str], *, count: int | None = None
 ) -> Iterator[Finding]:
-    """Yield one finding about the places ``found``, none without any; their number, or ``count``, ends the text."""
+    """Yield a finding about the places ``found``, if any; the text ends with ``count``, by default their number."""
     if found:
         yield Finding(kind, f"{text}: {len(found) if count is None else count}", remedy, _names(found))
 
@@ -179,7 +179,7 @@ def _rewritable(model: LintedModel) -> Iterator[Finding]:
         )
     if before:
         moved = [op for op in model.operators if op.SPEC.name == "TRANSPOSE"]
-        if after:  # what is left by then is little
+        if after:  # fast, because few rewrites are left
             CircleOptimizePass(io_layout="nhwc").optimize(make_context(), copy)
         left = _count(copy, "TRANSPOSE")
         known = [f"odc-optimize --O1 leaves {after}"] if after < before else []
@@ -351,7 +351,7 @@ def _without_target(model: LintedModel) -> Iterator[Finding]:
 
 
 def _reason(op: CircleOp, held: Sequence[LintTarget]) -> str | None:
-    """Return why no target runs ``op``; None if one does, also for real values of a kind that it runs as codes."""
+    """Return why no target runs ``op``; None if a target runs it, or would run it after quantisation."""
     if op.unverified is not None:
         return str(op.unverified)
     values = [value for value in (*op.operands, *op.results) if not isinstance(value.owner, NoneOp)]

@@ -21,20 +21,20 @@ from odc_mlir.support.text import module_text, parse_module
 from odc_mlir.transforms.common.tensor_names import tell_apart
 from odc_mlir.universe import make_context
 
-# Start of a line of IR text: a value, an operation, an alias or a comment.
+# Beginning of a line of IR text: a value, an operation, an alias or a comment.
 _IR = re.compile(rb"^\s*(%\S+|[a-z_]\w*\.[a-z]\w*|\"[a-z_]\w*\.[a-z]\w*\"\s*\(|module|[#!]\w+\s*=|//)", re.MULTILINE)
 
 
 def import_model(source: ModelSource | Package) -> ModuleOp:
-    """Read a model file or package into the circle dialect and verify it; raises OdcError on any problem."""
+    """Read a model file or package into the circle dialect and verify the module; raise OdcError for any problem."""
     return import_circle.import_model(read_model(model_of(source)))
 
 
 def load(model: ModelSource | Package) -> ModuleOp:
     """Load a model file, IR text, a package or a PyTorch program (``.pt2``), by its content; raise OdcError.
 
-    PyTorch evaluates expressions in a program: only a file with this suffix is read as one; it should be a trusted one.
-    Tensors without a name, and tensors with the name of another one in their function, get new names.
+    PyTorch evaluates expressions in programs, so load only trusted ones; only files with this suffix are read as
+    programs. Tensors without a name, and tensors with a name already used in their function, get new names.
     """
     if not isinstance(model, Package) and is_program(model):
         from odc_mlir.frontend.torch.importer import read_program

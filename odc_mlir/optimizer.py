@@ -35,20 +35,20 @@ from odc_mlir.transforms.common.placement import main_function
 from odc_mlir.transforms.common.tensor_names import keep_output_names, tell_apart
 from odc_mlir.universe import make_context
 
-TOLERANCE = 1e-5  # of the largest output, for real numbers; codes and integers are equal
-ROUNDINGS = 4  # times the model's own rounding may be the tolerance, up to MOST_TOLERANCE
+TOLERANCE = 1e-5  # of real outputs, relative to the largest output; codes and integers must be equal
+ROUNDINGS = 4  # largest tolerance as a multiple of the model's own rounding error, up to MOST_TOLERANCE
 MOST_TOLERANCE = 1e-3
-DYNAMIC = 2  # extent of dynamic dimensions when results are compared: 1 would hide their order
+DYNAMIC = 2  # extent of dynamic dimensions in comparisons of results: 1 would hide their order
 _SAMPLES = 3
 _STAGE = "optimize"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Largest differences of outputs before and after, over ``samples`` inputs.
+    """Largest differences between outputs before and after optimisation, over ``samples`` inputs.
 
-    ``relative`` is the largest difference over the largest value of a real output, ``codes`` the largest difference of
-    integers. ``tolerance`` limits ``relative``.
+    ``relative`` is the largest difference of a real output divided by its largest value, ``codes`` the largest
+    difference of integers. ``tolerance`` limits ``relative``.
     """
 
     samples: int
@@ -94,8 +94,8 @@ def optimize(
     """Rewrite a copy of ``model`` into an equivalent, cheaper one, until no rewrite applies.
 
     ``level``: ``O1``, all rewrites that preserve results, or None for those in ``rewrites`` only; ``without`` disables
-    some. ``io_layout``: ``keep``, or ``nhwc``: store image inputs and outputs channels last if that saves work.
-    ``max_rewrites`` stops after that many, to bisect a failure. ``verify`` compares both models on the inputs of
+    some. ``io_layout``: ``keep``, or ``nhwc`` to store image inputs and outputs channels last if that saves work.
+    ``max_rewrites``: stop after this number, to bisect a failure. ``verify`` compares both models on the inputs of
     ``load``, a file or lists of arrays, by default random ones; see ``Optimized.difference``. Raises OptionError for
     unknown names, and other OdcErrors.
     """
@@ -142,10 +142,10 @@ def difference(
 ) -> Difference:
     """Compare both models on the inputs of ``load``, a file or lists of arrays, or on ``samples`` random ones.
 
-    The inputs and outputs at the given positions are channels last in ``after``. Dimensions dynamic in both are
-    :data:`DYNAMIC`. If real outputs differ by more than :data:`TOLERANCE`, the tolerance is a multiple of what rounding
-    changes in ``before``. Raises OptionError for inputs of unknown rank or that one model rejects, and errors of
-    running.
+    The inputs and outputs at the given positions are channels last in ``after``. Dimensions dynamic in both models have
+    the extent :data:`DYNAMIC`. If real outputs differ by more than :data:`TOLERANCE`, the tolerance is a multiple of
+    the rounding error of ``before``. Raises OptionError for inputs of unknown rank and for inputs that a model rejects,
+    and any error of a run.
     """
     if isinstance(load, str | os.PathLike):
         ranks = [
@@ -160,7 +160,7 @@ def difference(
 
 
 def _rounded_otherwise(module: ModuleOp) -> ModuleOp:
-    """Return a copy whose float constants are the next larger or smaller numbers, at random."""
+    """Return a copy with each float constant replaced by the next larger or smaller number, at random."""
     copy, random = clone_module(module), np.random.default_rng(0)
     for op in copy.walk():
         array = rewriting.real_constant(op.result) if isinstance(op, ConstOp) else None
@@ -179,8 +179,8 @@ def _measured(
     samples: int,
     load: Sequence[Sequence[Array]] | None,
 ) -> Difference:
-    """Return the differences, without a tolerance of the model's own."""
-    # Variables of one may be states of the other.
+    """Return the differences, with the default tolerance."""
+    # Variables of one model may be states of the other.
     lifted = len(state_places(before)) != len(state_places(after))
     runs = [HostExecutor(build_graph(export_model(module), states=lifted)) for module in (before, after)]
     if load is None:
@@ -227,7 +227,7 @@ def _drawn(before: Graph, after: Graph, inputs: Collection[int]) -> list[tuple[n
 
 
 def transposed(arrays: Sequence[Array], numbers: Collection[int]) -> list[Array]:
-    """Return ``arrays`` with the ones at these positions transposed to channels last."""
+    """Return ``arrays`` with those at positions ``numbers`` transposed to channels last."""
     return [
         np.ascontiguousarray(array.transpose(NHWC)) if number in numbers else array
         for number, array in enumerate(arrays)

@@ -1,7 +1,7 @@
 """Named stages and the order of their passes, which only this module defines.
 
 ``odc-opt --stage``, ``odc-compile --stage``, ``odc_mlir.lower`` and the driver of the compiler use :data:`STAGES`. To
-run a stage means to run all stages before it, too.
+run a stage means to run it after all stages before it.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ _EXTERNAL_STAGE = Stage(
     "divided into host operators and segments for a target of a plugin",
 )
 
-# Stages that are verified only if every pass is. Their programs have tens of thousands of instructions, an error in
-# them would be a defect of the compiler, and the emitter rejects fields that cannot be encoded.
+# Stages that are verified only if every pass is verified. Their programs have tens of thousands of instructions, an
+# invalid one would be a defect of the compiler, and the emitter rejects fields that cannot be encoded.
 CHECKED_ON_REQUEST = frozenset({"npu-sched", "npu-alloc"})
 
 # Passes on a float model after stage ``circle-opt`` and before its ranges are recorded. Unlike stages, they preserve
@@ -210,7 +210,7 @@ class Validation:
     is_active: ClassVar[bool] = False
 
     def start(self, module: ModuleOp) -> None:
-        """Record ``module`` as the start of a pipeline, unless binaries are made of a recorded module."""
+        """Record ``module`` as the start of a pipeline, unless binaries of a recorded module are being made."""
 
     def before_pass(self, stage: str, item: ModulePass, module: ModuleOp) -> None:
         """Raise TranslationError if ``module``, which ``item`` is about to change, computes wrong values already."""
@@ -219,11 +219,11 @@ class Validation:
         """Record ``module`` as the result of ``stage``, or of a pass that belongs to no stage."""
 
     def check(self) -> None:
-        """Compare the results before and after the pipeline; raise TranslationError, which names the wrong stage."""
+        """Compare the results before and after the pipeline; raise a TranslationError that names the wrong stage."""
 
     @contextmanager
     def of_binaries(self, segments: Sequence[SegmentOp]) -> Iterator[None]:
-        """Within this context, skip :meth:`check`; :meth:`check_binary` runs the binaries of ``segments`` instead."""
+        """Disable :meth:`check` within this context, where :meth:`check_binary` runs the binaries of ``segments``."""
         yield
 
     def check_binary(self, segment: SegmentOp, suffix: str, binary: bytes) -> None:
@@ -231,7 +231,7 @@ class Validation:
 
 
 def validation_of(context: Context) -> Validation:
-    """Return the translation validation that ``context`` asks for."""
+    """Return the translation validation of ``context``."""
     found: Validation = getattr(context, _VALIDATOR, None) or Validation()
     return found
 
@@ -455,7 +455,7 @@ def refuse_lowered(module: ModuleOp) -> None:
 
 
 def apply_pass(item: ModulePass, context: Context, module: ModuleOp, *, verify: bool = False) -> None:
-    """Run a pass; raise ForeignPassError with the package if one of another package fails, or ``verify`` fails."""
+    """Run a pass; with ``verify``, verify the module. For another package's pass, failures raise ForeignPassError."""
     package, problem = owner_of(type(item)), "failed"
     try:
         with typed_errors():
@@ -475,7 +475,7 @@ def apply_pass(item: ModulePass, context: Context, module: ModuleOp, *, verify: 
 
 
 def with_added(before: Mapping[str, Sequence[ModulePass]], passes: Iterable[StagedPass]) -> Iterator[StagedPass]:
-    """Yield ``passes``; each follows the passes that ``before`` has for its name, in the same stage."""
+    """Yield ``passes``; before each pass, yield the passes that ``before`` has for its name, in the same stage."""
     for stage, item in passes:
         yield from ((stage, extra) for extra in before.get(item.name, ()))
         yield stage, item
@@ -493,8 +493,8 @@ def run_passes(
     """Run ``passes`` on ``module`` in place; verify it and check its legality after each stage.
 
     With a ``verifier``, or if ``context`` has ``verify_each``, verify the module after each pass. Stages of
-    :data:`CHECKED_ON_REQUEST` are verified only then, or with an active validation. Without ``verify``, the caller
-    verifies later. ``around`` makes a context manager in which a pass runs and is verified.
+    :data:`CHECKED_ON_REQUEST` are verified only in this case, or with an active validation. Without ``verify``, the
+    caller verifies later. ``around`` returns a context manager in which a pass runs and is verified.
     """
     verify_each, validation = verifier is not None or getattr(context, "verify_each", False), validation_of(context)
     verifier = verifier or ModuleOp.verify

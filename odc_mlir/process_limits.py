@@ -1,7 +1,7 @@
 """Limits on child processes: time, memory, threads.
 
-Background compilation and plugins set the limits of the system on themselves. Whoever started them ends the group of
-processes that they lead, so that nothing that they started is left behind.
+A process for background compilation or a plugin sets the system's limits on itself and leads a process group. The
+process that started it ends the whole group, so that no descendant is left behind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 ONE_BLAS_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
-"""Variables for a new process whose one thread leaves the other processors to the application."""
+"""Environment of a new process with one BLAS thread, which leaves the other processors to the application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Limits:
     memory_bytes: int | None = 4 << 30
 
     def hold_this_process(self) -> None:
-        """Set the limits on this process, if the system can.
+        """Set the limits on this process, if the system supports them.
 
-        The limit of processor time, multiplied by the number of processors, ends processes without a parent; otherwise
-        the parent ends them earlier. It works without the interpreter, whose lock compiled code may hold.
+        The limit of processor time is ``seconds`` times the number of processors. It matters if the parent has died;
+        a living parent ends the process earlier. It works even while compiled code holds the interpreter's lock.
         """
         try:
             import resource
@@ -57,7 +57,7 @@ def end_group(leader: int) -> None:
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    """Let BLAS compute on the calling thread: its time is counted, and small products need not wait."""
+    """Let BLAS compute on the calling thread, so that its time is counted and small products do not wait."""
     from threadpoolctl import threadpool_limits
 
     limited: AbstractContextManager[object] = threadpool_limits(limits=1, user_api="blas")

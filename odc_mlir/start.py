@@ -1,7 +1,7 @@
 """Entry points of the commands (``odc-opt`` is ``odc_mlir.start:opt``); SIGINT ends a command within two seconds.
 
-The exit code is then 130. While a command works the signal raises KeyboardInterrupt, so that it can remove temporary
-files; otherwise, or if that takes too long, the process ends at once.
+The exit code is then 130. While a command works, the signal raises KeyboardInterrupt, so that the command can remove
+temporary files. At other times, or if the clean-up takes too long, the process ends at once.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import signal
 import sys
 import time
 
-TYPE_CHECKING = False  # other modules are imported when the handler is in place
+TYPE_CHECKING = False  # modules such as typing are imported after the handler is installed
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
 EXIT_INTERRUPTED = 130
 _GRACE_SECONDS = 1.5  # from the signal to the end of the process
-# Between two garbage collections; with Python's 700, a short command spends a tenth of its time on them.
+# Allocations between two garbage collections. With Python's 700, collections take a tenth of a short command's time.
 _ALLOCATIONS = 20_000
 
 
@@ -52,7 +52,7 @@ class Interrupts:
         self.prog = prog
         self.happened = False
         self.is_told = False
-        self._depth = 0  # of blocks that KeyboardInterrupt is raised in
+        self._depth = 0  # nesting depth of blocks in which the handler raises KeyboardInterrupt
 
     def __call__(self, number: int, frame: object) -> None:
         if self.happened or not self._depth:
@@ -61,18 +61,18 @@ class Interrupts:
         raise KeyboardInterrupt
 
     def __enter__(self) -> None:
-        """From here to the end of the block the handler raises KeyboardInterrupt; elsewhere it ends the process."""
+        """Enter a block in which the handler raises KeyboardInterrupt; outside of blocks it ends the process."""
         self._depth += 1
 
     def __exit__(self, *error: object) -> None:
         self._depth -= 1
 
     def watch(self) -> None:
-        """Begin to watch for the signal in a thread, which gets it even where Python code does not run."""
+        """Start a thread that watches for the signal, even while the main thread runs no Python code."""
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the last that runs; the work is done by then
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # runs after all other exit functions
         sys.unraisablehook = self._report_lost
         _thread.start_new_thread(self._end_late, (reader,))
 

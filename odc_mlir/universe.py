@@ -55,12 +55,12 @@ UNIVERSE = Universe(
 
 
 class OdcContext(Context):
-    """Context that makes the classes of circle operators one by one, when text names them.
+    """Context that makes the class of a circle operator when text first names the operator.
 
-    ``deadline``: end of the time for passes, or None. ``progress`` is called with the progress of passes.
+    ``deadline``: time at which passes have to end, or None. ``progress`` is called with the progress of passes.
     ``verify_each``: verify modules after every pass, not only after every stage. ``tilings``: tilings found so far,
-    which ``remember`` keeps in the cache. ``before``: inserted passes, by the pass that follows. ``validator``:
-    validation of pipelines.
+    which ``remember`` keeps in the cache. ``before``: inserted passes, by the name of the pass that follows them.
+    ``validator``: validation of pipelines.
     """
 
     deadline: Deadline | None = None
@@ -108,7 +108,7 @@ class OdcContext(Context):
         return super().get_optional_attr(name)
 
     def _look_up(self, name: str) -> None:
-        """Register dialects of other Python packages, unless the dialect in ``name`` is registered."""
+        """Register dialects of other Python packages, unless the dialect of ``name`` is registered already."""
         if name.partition(".")[0] not in self._registered_dialects:
             for other, added in additions("dialects").items():
                 if other not in self._registered_dialects:
@@ -134,11 +134,11 @@ def make_context(
     remember: bool = False,
     before: Mapping[str, Sequence[ModulePass]] | None = None,
 ) -> OdcContext:
-    """Make a context with our dialects and the upstream dialects in our text, all loaded on first use.
+    """Make a context with our dialects and the xDSL dialects that our IR uses, all loaded on first use.
 
     ``time_limit``: seconds from now after which passes raise TimeLimitError. ``progress`` is called with activity,
     steps done, and total or None. ``verify_each``: verify after every pass, as with the variable ODC_VERIFY_EACH=1.
-    ``remember``: use the user's cache of tilings. ``before``: additional passes, by the pass that they run before.
+    ``remember``: use the user's cache of tilings. ``before``: inserted passes, by the name of the pass that follows.
     """
     context = OdcContext(allow_unregistered=allow_unregistered)
     context.deadline = None if time_limit is None else Deadline(time_limit)

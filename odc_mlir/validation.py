@@ -1,9 +1,9 @@
-"""Translation validation: the results of a module after a pipeline are compared with those before it.
+"""Translation validation: comparison of a module's results before and after a pipeline.
 
 Host kernels run the module itself. A program is compared with the circle body of its segment: an interpreter runs
 tensor operations; other programs are emitted and run on their device. A program runs at the end of a pipeline, and
-before tensor operations become instructions, because inner values can be compared only then. If values differ, copies
-from the ends of stages show the first stage with a difference.
+before tensor operations become instructions, because later its intermediate values cannot be compared. If values
+differ, copies of the module from the ends of stages show the first stage with a difference.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from odc_mlir.transforms.quant.common.ir import SCHEME
 from odc_mlir.universe import make_context
 
 LOG = logging.getLogger(__name__)
-TOLERANCE = 1e-4  # of the largest output, for reals; codes and integers are equal
-SAMPLES = 8  # of each segment, for tensor operations
-BINARY_SAMPLES = 3  # of them, for simulated instructions and machine code, which take longer to run
+TOLERANCE = 1e-4  # of real outputs, relative to the largest output; codes and integers must be equal
+SAMPLES = 8  # samples of each segment, for tensor operations
+BINARY_SAMPLES = 3  # number of these samples for simulated instructions and machine code, which take longer to run
 _GIVEN = "given"
-_QUANTIZING = "quant"  # the stage that changes values where a scheme is chosen
+_QUANTIZING = "quant"  # the stage that changes values if a scheme is chosen
 
 Inputs = Sequence[Array]
 _Inner = Mapping[str, list[tuple[Attribute, Array]]]
-"""Element types and elements of the values with a name, in the order of their operations."""
+"""Element type and elements of every value with a given name, in the order of operations."""
 
 
 class _Answer(NamedTuple):
-    """Outputs of a segment and inner values; instructions have none."""
+    """Outputs of a segment, and its intermediate values; instructions have no intermediate values."""
 
     outputs: Sequence[Array]
     inner: _Inner = MappingProxyType({})
@@ -81,7 +81,7 @@ class Validator(pipelines.Validation):
 
     is_active = True
 
-    segments: dict[str, SegmentOp] = field(default_factory=dict)  # stages whose programs may be alone in a module
+    segments: dict[str, SegmentOp] = field(default_factory=dict)  # segments of programs that stand alone in a module
     _kept: list[tuple[str, ModuleOp]] = field(default_factory=list)
     _samples: dict[SegmentOp, tuple[Sequence[Inputs], Sequence[_Answer]]] = field(default_factory=dict)
     _live: ModuleOp | None = None
@@ -150,7 +150,7 @@ class Validator(pipelines.Validation):
         segments = self.segments | {op.sym_name.data: op for op in inside}
         stage = pipelines.stage_of(module)
         for name, lowered in lowered_symbols(module).items():
-            if name not in segments:  # a program alone, as in lit files: there is nothing to compare it with
+            if name not in segments:  # a program without segment, as in lit files, has no circle body to compare with
                 continue
             if stage is None and not _is_of_tensors(lowered):
                 if warn:
@@ -193,7 +193,7 @@ class Validator(pipelines.Validation):
                 answers = run(drawn)
         except (InputError, PackageError, SimulationError) as error:
             return f"{where} fails: {error.message}"
-        for answer, wanted in zip(answers, expected_answers, strict=False):  # binaries run on some of the inputs
+        for answer, wanted in zip(answers, expected_answers, strict=False):  # binaries run on fewer inputs
             outputs = zip(names, answer.outputs, wanted.outputs, strict=True)
             for name, found, expected in (*_common(answer.inner, wanted.inner), *outputs):
                 if wrong := _disagreeing(found, expected):
@@ -202,9 +202,9 @@ class Validator(pipelines.Validation):
 
 
 def _common(found: _Inner, expected: _Inner) -> Iterator[tuple[str, Array, Array]]:
-    """Yield name, found and expected elements of the inner values that both have, of one element type and number.
+    """Yield name, found and expected elements of intermediate values that both have, with equal type and count.
 
-    Of operations that replace one of the circle body and have its name, the last gives its value.
+    If several operations replace one operator of the circle body and have its name, the last one gives its value.
     """
     for name, values in found.items():
         kind, elements = values[-1]
@@ -214,7 +214,7 @@ def _common(found: _Inner, expected: _Inner) -> Iterator[tuple[str, Array, Array
 
 
 def _is_of_tensors(lowered: Operation) -> bool:
-    """Return whether ``lowered`` is a program of tensor operations of ours, which the interpreter runs."""
+    """Return whether ``lowered`` is a program of our tensor operations, which the interpreter can run."""
     return (
         isinstance(lowered, ProgramOp)
         and isinstance(lowered.block.last_op, YieldOp)
@@ -235,8 +235,8 @@ def _disagreeing(found: Array, expected: Array) -> int:
 def _drawn_inputs(segment: SegmentOp, count: int) -> list[Inputs]:
     """Draw ``count`` sets of inputs of a segment, with indices in range.
 
-    Codes alternate between their whole range, half and a quarter of it around the zero point, because saturated
-    results hide differences, and their least and largest values alone, which reach the limits of activations.
+    Successive sets draw codes from the whole range, and from half and a quarter of it around the zero point, because
+    saturated results hide differences; further sets have only extreme codes, which reach the limits of activations.
     """
     infos = [info_of(value) for value in segment.circle_block.args]
     limits: Sequence[int | None] = ()
@@ -263,7 +263,7 @@ def _samples_of(segment: SegmentOp) -> tuple[Sequence[Inputs], Sequence[_Answer]
 
 
 def _interpreted(module: ModuleOp, region: Region, drawn: Sequence[Inputs]) -> Sequence[_Answer]:
-    """Return the answers of the body of a segment, or of a program of tensor operations, to drawn inputs."""
+    """Interpret the body of a segment, or a program of tensor operations, on drawn inputs; return the answers."""
     recorder, answers = _Recorder(), []
     interpreter = make_interpreter(module, listeners=[recorder])
     for inputs in drawn:
@@ -274,7 +274,7 @@ def _interpreted(module: ModuleOp, region: Region, drawn: Sequence[Inputs]) -> S
 
 
 def _binary(backend: CompilerBackend, module: ModuleOp, segment: SegmentOp) -> bytes:
-    """Return the binary of ``segment``, which may be in another module than its lowered form."""
+    """Return the binary of ``segment``; its lowered form may be in another module."""
     lowered = lowered_symbols(module)[segment.sym_name.data]
     if not isinstance(lowered, ProgramOp):
         own = next(op for op in module.walk() if isinstance(op, SegmentOp) and op.sym_name == segment.sym_name)
@@ -294,7 +294,7 @@ def _run_binary(binary: bytes, suffix: str, drawn: Sequence[Inputs]) -> Sequence
 
 
 def check_runs(segment: SegmentOp, suffix: str, binary: bytes) -> None:
-    """Raise CompileError if the binary of ``segment`` fails on drawn inputs, whatever its outputs are."""
+    """Raise CompileError if running the binary of ``segment`` on drawn inputs fails; outputs are not compared."""
     try:
         _run_binary(binary, suffix, _drawn_inputs(segment, 1))
     except SimulationError as error:

@@ -30,9 +30,9 @@ from odc_mlir.transforms.common.describe import source_of
 from odc_mlir.transforms.common.rewriting import observed, unwrapped
 
 MOST_LINES, MOST_REWRITES, MOST_NODES = 4000, 200, 150
-MOST_PLAIN = 200_000  # characters about passes; more are compressed
+MOST_PLAIN = 200_000  # characters of text about passes; longer text is compressed
 _CONTEXT, _LONGEST_LINE = 2, 300
-_MOST_OF_REWRITE = 60  # lines: one that gives values without names new numbers changes all lines below it
+_MOST_OF_REWRITE = 60  # lines shown per rewrite: renumbering unnamed values changes all lines below the rewrite
 
 
 @dataclass
@@ -170,7 +170,7 @@ def _step(step: PassRun) -> Html:
 
 
 def _whole(step: PassRun) -> Html:
-    """Show the change of a whole pass, unfolded if no rewrite shows parts of it."""
+    """Show the change of a whole pass, unfolded if no rewrites of the pass are shown."""
     if max(len(step.before), len(step.after)) > MOST_LINES:
         return tag("p", f"{count_text(len(step.before))} lines became {count_text(len(step.after))}.")
     summary = tag("summary", "all that the pass changed")
