@@ -1,1 +1,1 @@
-"""Running IR after any stage, to compare it with the stage before; the reference, not the runtime."""
+"""Interpretation of IR after any stage, to compare stages with each other; a reference, not the runtime."""

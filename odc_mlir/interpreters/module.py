@@ -1,7 +1,7 @@
-"""Interpreter of modules at any stage, to compare it with the stage before; the reference, not the runtime.
+"""Interpreter of modules at any stage, to compare stages with each other; a reference, not the runtime.
 
-Values are numpy arrays of the tensors' storage types; a left-out operand is None. Run the ``npu`` stage with these
-functions and the ``circle`` stage with the host kernels: the results are equal, bit for bit.
+Values are numpy arrays of the tensors' storage types; an omitted operand is None. The ``npu`` stage, run with these
+functions, and the ``circle`` stage, run with the host kernels, have equal results, bit for bit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from odc_mlir.support.locations import op_name, value_name
 
 @register_impls
 class CircleFunctions(InterpreterFunctions):
-    """Constants and variables, and one implementation for all operators of a module.
+    """Implementations of constants and variables, and one for all operators of a module.
 
     Kernels are prepared once per operation; variables keep their contents from one run to the next.
     """
@@ -85,7 +85,7 @@ class CircleFunctions(InterpreterFunctions):
         return (self._variables[op],)
 
     def prepared(self, interpreter: Interpreter, op: CircleOp) -> tuple[Node, Execute]:
-        """An operation and its prepared kernel; raises UnsupportedError where the operator has none."""
+        """Return the node of an operator and its prepared kernel; raise UnsupportedError if it has no kernel."""
         if op not in self._prepared:
             if not op.SPEC.kernel:
                 raise UnsupportedError("this operator cannot be run", op=op.SPEC.name, tensor=op_name(op))
@@ -102,7 +102,7 @@ def _run_operator(
     functions: CircleFunctions, interpreter: Interpreter, op: CircleOp, args: PythonValues
 ) -> OpImplResult:
     node, kernel = functions.prepared(interpreter, op)
-    # As in the executor: only operators that write a variable see it itself, since results may be views of operands.
+    # As in the executor, only operators that write a variable get the variable itself; other operators get a copy.
     written = node.mutated
     operands = [
         value.copy() if (position in written) != _is_variable(op.operands[position]) else value
@@ -112,7 +112,7 @@ def _run_operator(
 
 
 def _is_variable(value: SSAValue) -> bool:
-    """Return whether ``value`` is a variable, in a segment too."""
+    """Return whether ``value`` is a variable, or the argument of a segment that stands for one."""
     if isinstance(value, BlockArgument) and isinstance(segment := value.block.parent_op(), SegmentOp):
         value = segment.operands[value.index]
     return isinstance(value.owner, VariableOp)
@@ -127,12 +127,12 @@ _DTYPE_OF_CODES = {code_type: dtype for dtype, code_type in CODE_TYPES.items()}
 
 
 def storage(value: SSAValue) -> np.dtype[Any]:
-    """Storage dtype of a tensor value."""
+    """Return the storage dtype of a tensor value."""
     return DTYPES[npu.dtype_of(value)].numpy
 
 
 def codes(blob: BlobAttr, dtype: str) -> Array:
-    """The codes that a blob holds, as a flat array."""
+    """Return the codes in a blob as a flat array."""
     return np.frombuffer(blob.bytes, DTYPES[dtype].numpy)
 
 
@@ -173,7 +173,7 @@ def _lstm_cell(op: npu.LstmOp) -> lstm.IntegerLstm:
 
 @register_impls
 class NpuFunctions(InterpreterFunctions):
-    """One function per operation."""
+    """Implementations of the operations on tensors in the ``npu`` dialect."""
 
     @impl(npu.ConstantOp)
     def run_constant(self, interpreter: Interpreter, op: npu.ConstantOp, args: PythonValues) -> PythonValues:
@@ -360,7 +360,7 @@ class NpuFunctions(InterpreterFunctions):
 
 @register_impls
 class StructureFunctions(InterpreterFunctions):
-    """Functions and segments. A segment runs its program while that consists of tensor operations."""
+    """Implementations of functions and segments. A segment runs its program if the program works on tensors."""
 
     def __init__(self, *, run_target: bool) -> None:
         self.run_target = run_target
@@ -382,7 +382,7 @@ class StructureFunctions(InterpreterFunctions):
             return interpreter.run_ssacfg_region(op.circle, args, op.sym_name.data)
         results = interpreter.run_ssacfg_region(program.body, args, op.sym_name.data)
         for value, result in zip(op.ending.operands, results, strict=True):
-            if isinstance(value, BlockArgument):  # what a variable holds now
+            if isinstance(value, BlockArgument):  # new contents of a variable
                 args[value.index][...] = result
         return results
 
@@ -396,9 +396,9 @@ class StructureFunctions(InterpreterFunctions):
 def make_interpreter(
     module: ModuleOp, *, run_target: bool = True, listeners: Sequence[Interpreter.Listener] = ()
 ) -> Interpreter:
-    """An interpreter of ``module``; state of variables lasts as long as it.
+    """Return an interpreter of ``module``, which keeps the contents of variables from run to run.
 
-    ``run_target``: run the programs of segments (as long as they work on tensors) instead of their circle bodies.
+    If ``run_target``, segments run their programs, provided these work on tensors, instead of their circle bodies.
     """
 
     interpreter = Interpreter(module, listeners=tuple(listeners))
@@ -415,9 +415,9 @@ def run_module(
     run_target: bool = True,
     listeners: Sequence[Interpreter.Listener] = (),
 ) -> list[Array]:
-    """Outputs of the module's first function for ``inputs``, both in graph order.
+    """Return the outputs of the module's first function for ``inputs``, both in graph order.
 
-    Raises InputError for a wrong number of inputs, and what kernels raise.
+    Raises InputError for a wrong number of inputs, and the errors of kernels.
     """
     function = next((op for op in module.body.block.ops if isinstance(op, FuncOp)), None)
     if function is None or len(function.args) != len(inputs):

@@ -1,4 +1,4 @@
-"""States whose output has only the rows that a run appends, such as the new keys of a cache."""
+"""Pairs of states whose output has only the rows that a run appends, such as the new keys of a cache."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from odc_mlir.transforms.common.placement import main_function
 from odc_mlir.transforms.common.retyping import set_function_type
 from odc_mlir.transforms.common.rewriting import make_constant, part
 
-_LEAST_RANK = 3  # of caches; two vectors of different lengths are more likely a mistake
+_LEAST_RANK = 3  # least rank of a cache; two vectors of different lengths are more likely a mistake
 
 
 def append_rows(module: ModuleOp, pairs: Iterable[StatePair]) -> list[StatePair]:
-    """Return ``pairs`` whose outputs are as large as their inputs: new rows are put after the input's last rows.
+    """Return ``pairs`` with outputs as large as their inputs: the input's last rows, followed by the new rows.
 
-    A pair changes if its output is shorter than its input along one axis, of three or more, and equal along all others.
+    A pair changes if it has three or more axes, and its output is shorter than its input along exactly one of them.
     """
     main = main_function(module)
     last = main.body.block.last_op
@@ -58,7 +58,7 @@ def _appended_axis(source: SSAValue, rows: SSAValue) -> int | None:
 def _joined(source: SSAValue, rows: SSAValue, axis: int, last: ReturnOp) -> SSAValue:
     """Return the last rows of ``source`` followed by ``rows``, with the shape of ``source``.
 
-    The model itself joins both if it reads all rows. The same operators are used here, so that this is done once.
+    A model that reads all rows joins both itself. The same operators are used here, so that equal ones can be merged.
     """
     shape, count = info_of(source).static_shape, info_of(rows).static_shape[axis]
     whole, begin = np.array(shape, np.int32), np.zeros(len(shape), np.int32)

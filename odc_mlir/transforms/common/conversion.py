@@ -52,7 +52,7 @@ class LoweringPattern(KindPattern, Generic[OpT]):
     circle operators are built on request: ``LoweringPattern[CircleOp]`` with ``operators = ("CONV_2D",)`` names them
     by the operator table.
 
-    Operations that :meth:`lower` inserts get the location of the lowered one and its name hint, unless they have some.
+    Operations that :meth:`lower` inserts without location or name hint get those of the lowered operation.
     """
 
     kinds: ClassVar[tuple[type[Operation], ...]]
@@ -110,7 +110,7 @@ class _Conversion(RewritePattern):
         try:
             checkpoint(self.ctx)
             self.patterns.match_and_rewrite(op, rewriter)
-        except OdcError as error:  # the walker would add a print of the whole module to it
+        except OdcError as error:  # the walker would add the printed module to the error
             error.op, error.tensor = error.op or kind_of(op), error.tensor or op_name(op)
             self.refusal = error
 

@@ -27,13 +27,13 @@ class Option(NamedTuple):
 
 
 def text_of(kind: type[ModulePass]) -> str:
-    """Return the docstring of a pass's module without the pass's name; of other passes, the class docstring."""
+    """Return the docstring of the pass's module without the pass's name if it begins with it, else of the class."""
     module = inspect.getdoc(sys.modules[kind.__module__]) or ""
     own = f"``{kind.name}``: "
     if module.startswith(own):
         return module.removeprefix(own)
     said = kind.__dict__.get("__doc__") or ""
-    return "" if said.startswith(f"{kind.__name__}(") else inspect.cleandoc(said)  # dataclasses make one up
+    return "" if said.startswith(f"{kind.__name__}(") else inspect.cleandoc(said)  # dataclasses generate one
 
 
 def summary_of(kind: type[ModulePass]) -> str:
@@ -69,7 +69,7 @@ def first_line_of(cls: type) -> str:
 
 
 def _field_docs(kind: type) -> dict[str, str]:
-    """The strings below the fields of a class, by field."""
+    """Return the docstrings below the fields of a class, by field."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     said: dict[str, str] = {}
     field = ""

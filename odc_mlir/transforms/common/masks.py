@@ -1,8 +1,8 @@
-"""Masks of SOFTMAX: numbers far below all others that hide entries, traced to their sources.
+"""Masks of SOFTMAX, traced to their sources. A mask adds numbers far below all scores to the entries that it hides.
 
 The operand of a SOFTMAX is a sum of terms. Terms are found through sums, factors, and operators that only move, select
-or limit values. Each term has a *bound* in its own unit. A value beyond it (below a negative bound or, for a subtracted
-term, above a positive one) gets no share of its row, so the bound can replace it.
+or limit values. Each term has a *bound* in its own unit. A value beyond its bound (below a negative bound or, for a
+subtracted term, above a positive bound) has a softmax weight of 0, so that the bound can replace the value.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from odc_mlir.transforms.common.rewriting import (
 )
 
 HIDDEN = -2048.0
-"""Of the argument of the exponential: float32 has no share for it beside scores that differ by less than 1900."""
+"""Bound of the exponential's argument: in float32 its weight is 0 beside visible scores that span less than 1900."""
 
 _NEARLY = 0.99  # relative tolerance of a bound, because products of clipped numbers are rounded
-_LARGEST_FACTOR = 64.0  # largest factor of scores; a value with a larger factor selects hidden entries, and is no term
+_LARGEST_FACTOR = 64.0  # largest factor of scores; a value with a larger factor selects hidden entries
 _DEEPEST = 64
 # These move codes, but combine several values or depend on their order.
 MIXING = frozenset({"AVERAGE_POOL_2D", "RESIZE_BILINEAR", "TOPK_V2", "UNIQUE"})
@@ -47,7 +47,7 @@ Interval = tuple[float, float]
 
 
 class TermSource(NamedTuple):
-    """A term that is no sum: a constant, ``whole`` multiples of a step, or another value."""
+    """A source of terms: a constant, integer multiples of a step (``whole``), or a value without terms."""
 
     value: SSAValue
     bound: float
@@ -88,7 +88,7 @@ def terms(value: SSAValue, bound: float) -> tuple[CircleOp, Bounds] | None:
 
 
 def _is_limited(op: CircleOp, bound: float) -> bool:
-    """Return whether ``op`` limits a value that is no sum of terms to the bound."""
+    """Return whether ``op`` limits a value without terms to the bound."""
     if op.SPEC.name != ("MAXIMUM" if bound < 0 else "MINIMUM"):
         return False
     for value, limit in pairs(op):
@@ -116,7 +116,7 @@ def sources(value: SSAValue, bound: float) -> Iterator[TermSource]:
 
 
 def is_beyond(source: TermSource) -> bool:
-    """Return whether a constant, or whole multiples of a step, exceed the bound."""
+    """Return whether the source is a constant, or integer multiples of a step, and exceeds its bound."""
     numbers = real_constant(source.value)
     if numbers is not None:
         return bool(np.any(_beyond(numbers, source.bound)))
@@ -131,7 +131,7 @@ def is_seen_beyond(source: TermSource, seen: Interval) -> bool:
 
 
 def may_be_limited(source: TermSource) -> bool:
-    """Return whether only samples can show the effect of a term: it is no constant, multiple, or product of a layer."""
+    """Return whether only samples can show if a term is a mask: not a constant, multiples of a step, or a product."""
     is_known = source.whole or real_constant(source.value) is not None
     return is_real(source.value) and not is_known and not is_product(source.value.owner)
 
@@ -150,7 +150,7 @@ def _is_hidden(numbers: NDArray[np.float32], bound: float) -> NDArray[np.bool_]:
 
 
 def _hides_rows(value: SSAValue, bound: float) -> bool:
-    """Return whether a constant hides all entries of a row of the last axis; such a constant alone is no mask."""
+    """Return whether a constant hides all entries of a row of the last axis; such a constant alone is not a mask."""
     numbers = real_constant(value)
     if numbers is None or not numbers.size:
         return False
@@ -162,11 +162,11 @@ def _hides_by_step(value: SSAValue, bound: float) -> bool:
     return step is not None and step >= _NEARLY * abs(bound)
 
 
-# Whole multiples of a step, from booleans and integers.
+# Integer multiples of a step, made from booleans and integers.
 
 
 def whole_step(value: SSAValue) -> float | None:
-    """Return a common divisor of the elements of ``value``, or None."""
+    """Return a number of which all elements of ``value`` are integer multiples, or None."""
     return _whole_step(value, {}, 0)
 
 
@@ -199,7 +199,7 @@ def _step_of(value: SSAValue, known: dict[SSAValue, float | None], depth: int) -
 
 
 def _linear_operands(op: CircleOp) -> tuple[int, ...]:
-    """Return the operands of ``op`` if multiples in them give multiples in the result; none for other operators."""
+    """Return the operands of ``op`` whose multiples of a step become multiples in the result; else no operands."""
     name = op.SPEC.name
     if name in ("ADD", "SUB", "MUL"):
         return (0, 1)
@@ -263,7 +263,7 @@ class Clipping:
         return self._limited(value, bound) if value in limited else value
 
     def _scaled(self, value: SSAValue, factor: float) -> SSAValue:
-        """Return whole multiples of a smaller step."""
+        """Return ``value``, integer multiples of a step, multiplied by ``factor``: a source gets a smaller step."""
         numbers = real_constant(value)
         if numbers is not None:
             return self._constant(value, numbers.astype(np.float64) * factor)
@@ -273,7 +273,7 @@ class Clipping:
         if op.SPEC.name == "MUL":
             steps = {place: whole_step(op.operands[place]) or 0.0 for place in places}
             places = (max(steps, key=steps.__getitem__),)
-        if not places:  # whole numbers as they come
+        if not places:  # integers, which are not scaled
             return value
         return self._copy(value, op, {place: self._scaled(op.operands[place], factor) for place in places})
 
@@ -307,7 +307,7 @@ class Clipping:
 
 
 class Shown(NamedTuple):
-    """Range of a term at the entries that it does not hide; None if it hides all."""
+    """Range of a term over the entries that it does not hide; ``range`` is None if it hides all entries."""
 
     range: Interval | None
     hides: bool
@@ -315,7 +315,7 @@ class Shown(NamedTuple):
 
 @dataclass
 class ShownRanges:
-    """Ranges of terms at entries that are not hidden, from the ranges of values in ``of_values``."""
+    """Ranges of terms over entries that are not hidden, computed from the ranges of values, ``of_values(value)``."""
 
     of_values: Callable[[SSAValue], Interval | None]
     _known: dict[tuple[SSAValue, float], Shown | None] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from odc_mlir.transforms.common.rewriting import apply_patterns_to
 PLACED = "odc.placed"  # "npu", "cpu" (native code), "external" (a target of a plugin) or "host"
 REASON = "odc.reason"  # reason for the host
 PLACE = "odc.place"  # "npu" or "host": placement by the user
-GROUP = "odc.group"  # number of the pattern group: operators that are placed together
+GROUP = "odc.group"  # number of the pattern group; operators of a group are placed together
 SEGMENT = "odc.segment"  # number of the segment to be made
 PARTITION = "odc.partition"  # on the module: the chosen plan and its alternatives, for reports
 DEFECTS = "odc.defects"  # on the module: operators that failed by a defect of the compiler, for reports
@@ -75,7 +75,7 @@ def reason_of(op: Operation) -> str:
 
 
 def is_view(op: CircleOp) -> bool:
-    """Return whether the result has the bytes of the operand, in another shape."""
+    """Return whether the result has the same bytes as the operand, in another shape."""
     return Trait.VIEW in op.SPEC.traits
 
 

@@ -1,4 +1,4 @@
-"""Changes of value types; the types of functions follow."""
+"""Changes of value types, with updates of function types."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from xdsl.rewriter import Rewriter
 
 
 def retype(value: SSAValue, type: Attribute) -> SSAValue:
-    """Replace ``value`` by one with another type, and the same name and location, for all users.
+    """Replace ``value``, for all users, by a value with another type and the same name and location.
 
-    The type of a function that takes or returns the value follows.
+    The type of a function that takes or returns the value is updated.
     """
     if value.type == type:
         return value

@@ -31,11 +31,11 @@ Reals = NDArray[np.float32]
 VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 
 STORED_WHOLE = frozenset({"float32", "int8", "uint8", "int16", "int32", "int64"})
-"""Element types of weights and biases that rewrites take apart."""
+"""Element types that are stored element by element, so that rewrites can reorder weights and biases."""
 
 
 class KindPattern(RewritePattern):
-    """Pattern on certain classes of operations; drivers give it no others."""
+    """Pattern on certain classes of operations; drivers call it for no other operations."""
 
     def handles(self, kind: type[Operation], /) -> bool:
         """Return whether the pattern accepts operations of class ``kind``."""
@@ -104,7 +104,7 @@ def observable(patterns: Sequence[RewritePattern]) -> Sequence[RewritePattern]:
 
 @dataclass(frozen=True)
 class Wrapped(RewritePattern):
-    """Pattern around another one, for the same classes of operations."""
+    """Pattern that wraps another pattern, for the same classes of operations."""
 
     pattern: RewritePattern
 
@@ -158,7 +158,7 @@ class PatternPass(ModulePass):
     def patterns(cls) -> Sequence[type[RewritePattern]]:
         """Return the classes of the patterns in order; the first that matches an operation is applied.
 
-        So special patterns precede general ones, which need not exclude their conditions.
+        Special patterns must precede general patterns, which need not exclude the special cases.
         """
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
@@ -178,7 +178,7 @@ def apply_once(function: FuncOp, *patterns: RewritePattern) -> None:
 
 
 def apply_patterns_to(patterns: Sequence[RewritePattern], ops: Iterable[Operation]) -> None:
-    """Try ``patterns`` once on each of ``ops`` only, because programs have ten thousands of operations."""
+    """Try ``patterns`` once on each of ``ops``; a program has tens of thousands of operations, too many to walk."""
     applied = ByKind(observable(patterns))
     for op in ops:
         applied.match_and_rewrite(op, PatternRewriter(op))
@@ -191,7 +191,7 @@ def behind(value: SSAValue) -> InsertPoint:
 
 
 def erase_unused(ops: Iterable[CircleOp], rewriter: PatternRewriter) -> None:
-    """Erase unused operations among ``ops`` at once, because later patterns count uses."""
+    """Erase unused operations among ``ops`` immediately, because later patterns count uses."""
     left = set(ops)
     while unused := [op for op in left if not any(result.uses for result in op.results)]:
         left -= set(unused)
@@ -295,7 +295,7 @@ def plain(value: SSAValue | None, *names: str) -> CircleOp | None:
 
 
 def only_reader(value: SSAValue, *names: str, fused: bool = False) -> CircleOp | None:
-    """Return the only reader of ``value``, if it has one of these names; ``fused``: a fused activation is allowed."""
+    """Return the only reader of ``value`` if it has one of these names, and, unless ``fused``, no fused activation."""
     op = value.get_user_of_unique_use()
     if not isinstance(op, CircleOp) or op.SPEC.name not in names or op.unverified is not None:
         return None
@@ -466,13 +466,13 @@ class WeightedLayer:
         return None if array is None or array.size != channels else array.reshape(-1)
 
     def per_output(self, vector: NDArray[Any], rank: int) -> NDArray[Any]:
-        """One number per output channel in the shape that broadcasts against the weights."""
+        """Return ``vector``, one number per output channel, in a shape that broadcasts against the weights."""
         shape = [1] * rank
         shape[self.axis] = -1
         return vector.reshape(shape)
 
     def set_constants(self, weights: NDArray[Any] | None, bias: NDArray[Any] | None) -> None:
-        """Give the operator other float32 constants in front of it; one that is None stays as it is."""
+        """Replace weights and bias by float32 constants inserted before the operator; None leaves them unchanged."""
         for place, role, array in ((self.weights, "weights", weights), (self.bias, "bias", bias)):
             if array is not None:
                 operands = list(self.op.operands)
@@ -485,9 +485,9 @@ LAYERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CON
 
 
 def stack_inputs(layer: WeightedLayer, weights: NDArray[Any], channels: int) -> NDArray[Any] | None:
-    """Number of the input channel that each weight multiplies, in a shape that broadcasts against ``weights``.
+    """Return the input channel that each weight multiplies, in a shape that broadcasts against ``weights``.
 
-    None where groups make that depend on the output channel.
+    Return None if, because of groups, the input channel depends on the output channel.
     """
     if layer.op.SPEC.name == "DEPTHWISE_CONV_2D":
         multiplier, rest = divmod(weights.shape[3], channels)

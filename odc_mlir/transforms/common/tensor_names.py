@@ -23,18 +23,18 @@ def values_of(function: FuncOp) -> Iterator[SSAValue]:
 
 
 def names_in(function: FuncOp) -> Names:
-    """The names that a function's values have, to add to."""
+    """Return the names of a function's values, to which new names can be added."""
     return Names(value_name(value) for value in values_of(function))
 
 
 def outputs_of(function: FuncOp) -> Sequence[SSAValue]:
-    """Return the outputs of ``function``; nothing without a body."""
+    """Return the outputs of ``function``; none if it has no body."""
     last = None if function.is_declaration else function.body.blocks[-1].last_op
     return last.operands if isinstance(last, ReturnOp) else ()
 
 
 def keep_output_names(function: FuncOp, names: Sequence[str]) -> None:
-    """Let what ``function`` returns be called ``names``; an input keeps its own, and one value the first of several."""
+    """Rename the values that ``function`` returns to ``names``, except inputs; of several names, the first counts."""
     named = set[SSAValue](function.args)
     for value, name in zip(outputs_of(function), names, strict=True):
         if value not in named:
@@ -43,10 +43,10 @@ def keep_output_names(function: FuncOp, names: Sequence[str]) -> None:
 
 
 def tell_apart(module: ModuleOp) -> None:
-    """Give the values of each function names where they have none, or one that another value has as well.
+    """Make the names of each function's values unique, and name values without a name.
 
-    Inputs and outputs keep theirs, which users know; then what is computed, in program order, and constants last. The
-    values of a segment and those that it takes and gives are the same tensors, and have the same names.
+    Inputs and outputs keep their names, which users know; computed values follow in program order, then constants.
+    Operands and results of a segment are the same tensors as the values inside the segment, and get the same names.
     """
     for function in module.body.block.ops:
         if isinstance(function, FuncOp):
@@ -67,7 +67,7 @@ def tell_apart(module: ModuleOp) -> None:
 
 
 def _passed_on(function: FuncOp) -> dict[SSAValue, SSAValue]:
-    """Return arguments and results of segments in ``function``, each with the value that is the same tensor."""
+    """Return block arguments and results of segments in ``function``, each with the value that is the same tensor."""
     found: dict[SSAValue, SSAValue] = {}
     for segment in function.walk():
         if isinstance(segment, SegmentOp):
@@ -80,7 +80,7 @@ def _passed_on(function: FuncOp) -> dict[SSAValue, SSAValue]:
 
 
 def rename(value: SSAValue, name: str) -> None:
-    """Let ``value`` be called ``name``; the other results of its operation keep theirs."""
+    """Rename ``value`` to ``name``; the other results of its operation keep their names."""
     value.name_hint = hint_of(name)
     if isinstance(value, BlockArgument):
         value.location = name_loc(name)
@@ -91,7 +91,7 @@ def rename(value: SSAValue, name: str) -> None:
 
 
 def named(op: Operation, name: str) -> Operation:
-    """``op``, a new operation of one result, with the name of that; an empty name says nothing."""
+    """Name the only result of ``op``, a new operation, and return ``op``; an empty name changes nothing."""
     if name:
         op.location = name_loc(name)
         op.results[0].name_hint = hint_of(name)

@@ -23,8 +23,8 @@ After, with ``io=float``::
 
 ``quant-insert-requantize`` turns the casts into operators. A bias gets the scale of input times weights, whatever the
 assignment says; a bias that overflows its type is clamped, with a warning. Constants are converted once for each
-required type. With ``io=quantized``, function arguments and results are quantised like the values. ``inputs`` and
-``outputs`` override this for single ones: float, or another quantised type for the same range.
+required type. With ``io=quantized``, function arguments and results are quantised like other values. ``inputs`` and
+``outputs`` override this for single inputs and outputs: float, or another quantised type for the same range.
 
 Functions without an assignment are left unchanged. Rejects a computed bias, a variable that an operator requires in a
 type other than its own, and types for inputs and outputs that do not exist or are not float.
@@ -82,7 +82,7 @@ class ConvertCircleToQuantPass(PatternPass):
     """Types of single inputs: ``NAME=float``, ``NAME=uint8`` and so on; ``TYPE`` alone for all others."""
 
     outputs: tuple[str, ...] = ()
-    """The same for outputs."""
+    """Types of single outputs, written like ``inputs``."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -110,7 +110,7 @@ class ConvertCircleToQuantPass(PatternPass):
 
 @dataclass
 class Casts:
-    """Casts of values to other element types, one for each type that users want."""
+    """Casts of values to other element types, one for each type that users require."""
 
     made: dict[tuple[SSAValue, Attribute], SSAValue] = field(default_factory=dict)
     last: dict[SSAValue, Operation] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Casts:
         if (value, wanted) not in self.made:
             cast = UnrealizedConversionCastOp.get([value], [wanted])
             named(cast, value_name(value))
-            # Behind earlier casts of the value, so that casts are in the order of their uses.
+            # Casts follow earlier casts of the same value, so that they are in the order of their uses.
             place = InsertPoint.after(self.last[value]) if value in self.last else behind(value)
             rewriter.insert(cast, place)
             self.last[value] = cast
@@ -133,7 +133,7 @@ class Casts:
 
 @dataclass
 class QuantizeConstants(RewritePattern):
-    """Replace real constants, biases included, by codes of the types that their users want."""
+    """Replace float constants, including biases, by quantised constants of the types that users require."""
 
     wanted: Mapping[Operation, Sequence[conversion.Demand]]
     constants: conversion.ConvertedConstants
@@ -147,7 +147,7 @@ class QuantizeConstants(RewritePattern):
 
 @dataclass
 class ConvertArguments(RewritePattern):
-    """Give arguments of the function their assigned types."""
+    """Change the arguments of the function to their assigned types."""
 
     types: BoundaryTypes
 
@@ -157,7 +157,7 @@ class ConvertArguments(RewritePattern):
 
 
 class ConvertResults(RewritePattern):
-    """Give results of operators and variables their assigned types."""
+    """Change the results of operators, and variables, to their assigned types."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         codes = conversion.result_codes(op) if isinstance(op, CircleOp | VariableOp) else [None] * len(op.results)
@@ -209,7 +209,7 @@ class UpdateCastOptions(OperatorPattern):
 def _retype(
     values: Sequence[SSAValue], codes: Sequence[conversion.QuantizedElement | None], rewriter: PatternRewriter
 ) -> None:
-    """Give ``values`` the types of ``codes``, and drop recorded ranges from all types."""
+    """Change ``values`` to the types ``codes``, and drop recorded ranges from all types."""
     for value, wanted in zip(tuple(values), codes, strict=True):
         type = without_range(value.type) if wanted is None else wanted.type_for(value)
         if type != value.type:
@@ -219,7 +219,7 @@ def _retype(
 
 @dataclass(frozen=True)
 class BoundaryTypes:
-    """Types of inputs or outputs. ``default``: float, quantized, or a type; ``named``: types of single ones."""
+    """Types of inputs or outputs: ``default`` is float, quantized or a type; ``named`` has types of single values."""
 
     default: str
     named: Mapping[str, str]
@@ -233,9 +233,9 @@ class BoundaryTypes:
     def codes(
         self, what: str, values: Sequence[SSAValue], assigned: Sequence[QuantizedElement | None]
     ) -> list[QuantizedElement | None]:
-        """Return the types of values at the function's boundary, None for float; ``assigned``: types inside.
+        """Return the types of values at the function's boundary, None for float; ``assigned`` has the types inside.
 
-        Raises OptionError for names that no value has, and for types that one cannot have.
+        Raises OptionError for names that no value has, and for types that a value cannot have.
         """
         names = [value_name(value) for value in values]
         if unknown := sorted(set(self.named) - set(names)):
@@ -268,7 +268,7 @@ def _crossing(
 
 
 def _same_range(codes: QuantizedElement, dtype: str) -> QuantParams:
-    """Return parameters of ``dtype`` for the same range, with equal codes if possible."""
+    """Return parameters of ``dtype`` for the range of ``codes``, such that codes stay equal if possible."""
     if (moved := moved_to(codes.dtype, codes.params, dtype)) is not None:
         return moved
     return activation_params(*represented_range(codes.params, codes.dtype), dtype, symmetric=dtype == "int16")

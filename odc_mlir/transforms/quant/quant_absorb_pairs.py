@@ -14,10 +14,10 @@ After::
                                               "w1" = !quant.uniform<i8:f32, 0.25>}} {
       %0 = circle.fully_connected(%x, %w1, %b) : … -> tensor<1x2xf32>                             // "y"
 
-Consecutive QUANTIZE and DEQUANTIZE are removed, as is FAKE_QUANT with 8 or 16 bits; the values that they rounded will
-be quantised with their parameters (``quant.given``). Of several in a row, the last counts. A constant before DEQUANTIZE
-passes on its parameters too, and is left to constant folding. A function result keeps the name that it had after the
-rounding. Values that only a move or a limit reads have the parameters of its result: layout changes remove moves.
+Consecutive QUANTIZE and DEQUANTIZE are removed, as is FAKE_QUANT with 8 or 16 bits; the values that these operators
+rounded will be quantised with their parameters (``quant.given``). Of several roundings in a row, the last counts. The
+parameters of a constant before DEQUANTIZE are kept as well; constant folding removes the DEQUANTIZE. A function result
+keeps its name after the rounding. A value that only a move or a clamp reads gets the parameters of their result.
 
 Modules without such rounding are left unchanged, as are quantised values with other users, roundings to other numbers
 of bits, and per-channel rounding of computed values.
@@ -48,7 +48,7 @@ _TYPES = {8: "int8", 16: "int16"}
 
 
 class QuantAbsorbPairsPass(ModulePass):
-    """Take rounding out; see the module's docstring."""
+    """Remove rounding; see the module's docstring."""
 
     name = "quant-absorb-pairs"
 
@@ -59,7 +59,7 @@ class QuantAbsorbPairsPass(ModulePass):
 
 
 def absorb(function: FuncOp) -> dict[str, Attribute]:
-    """Take rounding out of ``function``, in place; the types that it gave to values, by their names."""
+    """Remove rounding from ``function`` in place; return the types to which values were rounded, by name."""
     types: dict[SSAValue, Attribute] = {}
     for op in list(ir.all_ops(function)):
         type = _rounding(op)
@@ -72,7 +72,7 @@ def absorb(function: FuncOp) -> dict[str, Attribute]:
             _replace(last, value)
         if op.parent is not None and op.SPEC.name != "FAKE_QUANT":
             Rewriter.erase_op(op)
-        types.pop(value, None)  # the last one counts, and is last in the list
+        types.pop(value, None)  # the last rounding counts, and comes last in the result
         types[value] = type
     if types:
         types = _of_constants(function) | types
@@ -80,7 +80,7 @@ def absorb(function: FuncOp) -> dict[str, Attribute]:
 
 
 def _rounding(op: CircleOp) -> Attribute | None:
-    """Return the type that ``op`` and its successors round to, None for other operators."""
+    """Return the type to which ``op`` and its successors round, None for other operators."""
     if op.SPEC.name == "FAKE_QUANT":
         return _of_fake_quant(op) if op.unverified is None else None
     if op.SPEC.name != "QUANTIZE" or not ir.is_float32(op.operands[0]):
@@ -94,7 +94,7 @@ def _rounding(op: CircleOp) -> Attribute | None:
 
 
 def _of_fake_quant(op: CircleOp) -> Attribute | None:
-    """Return the codes of a grid, signed, as a type; None if no type has so many bits."""
+    """Return the signed quantised type of a FAKE_QUANT; None if no type has its number of bits."""
     bits, narrow = int(str(op.option("num_bits"))), bool(op.option("narrow_range"))
     dtype = _TYPES.get(bits)
     if dtype is None:

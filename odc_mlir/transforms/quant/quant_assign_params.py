@@ -15,9 +15,9 @@ samples gets the range of a neighbour: of another operand of its user, of the us
 producer. A factor of a product gets the range with which the product fits the result. Constants get types from their
 contents: weights have one scale per channel, or a single one. Weights that are multiples of a common step keep that
 step as their scale (:mod:`odc_mlir.quantizer.policy.schemes`). Biases are skipped, because their scales follow from
-input and weights. An operator whose precision is ``float``, or that needs a range that was not recorded, stays float,
-with the reason. The next pass (``quant-propagate-params``) handles constraints between operators. Does nothing if
-neither an option nor the configuration names a scheme.
+input and weights. An operator stays float, with a reason, if its precision is ``float`` or a range that it needs was
+not recorded. The next pass (``quant-propagate-params``) handles constraints between operators. Does nothing if neither
+an option nor the configuration names a scheme.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class QuantAssignParamsPass(ModulePass):
     """Precision of single operators by a result's name: ``name:int16,name:float``."""
 
     config: str | None = None
-    """JSON file with the same and more; options take precedence."""
+    """JSON file with these and further settings; options take precedence."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         plan = PrecisionPlan() if self.config is None else read_config(self.config)
@@ -101,14 +101,14 @@ class QuantAssignParamsPass(ModulePass):
         ir.write_word(op, ir.WEIGHTS, "symmetric" if chosen.symmetric_weights else "asymmetric")
 
 
-_INFINITE_AT_ZERO = {"RSQRT": 0, "LOG": 0, "DIV": 1}  # by operator: where that operand is 0
-_GUARDS = ("ADD", "MAXIMUM")  # with a constant operand, they keep a value away from 0
+_INFINITE_AT_ZERO = {"RSQRT": 0, "LOG": 0, "DIV": 1}  # results are infinite where this operand is 0
+_GUARDS = ("ADD", "MAXIMUM")  # operators that, with a constant operand, keep a value away from 0
 
 
 def _keep_from_zero(op: CircleOp) -> None:
-    """Keep the guard of ``op`` in float: the operator that keeps an operand of the float operator ``op`` away from 0.
+    """Keep the guard of the float operator ``op`` in float: the operator that keeps an operand of ``op`` away from 0.
 
-    A quantised guard could round to 0, where ``op`` gives infinity. LiteRT does not define the code of infinity.
+    A quantised guard could round to 0, for which ``op`` gives infinity. LiteRT does not define the code of infinity.
     """
     place = _INFINITE_AT_ZERO.get(op.SPEC.name)
     if place is None or ir.REAL not in (ir.operand_types(op) or ()):
@@ -121,13 +121,13 @@ def _keep_from_zero(op: CircleOp) -> None:
 
 
 class _StaysReal(Exception):
-    """Why an operator cannot be quantised."""
+    """The reason why an operator cannot be quantised."""
 
 
 class Assignment:
     """Assignment of types to the values of one function.
 
-    ``wide``: ranges, by name, for values that get more bits than ``default`` gives. More bits allow a wider range.
+    ``wide`` has ranges by name for values that get more bits than ``default`` has; more bits allow a wider range.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Assignment:
             ir.assign(op, ir.RESULTS, results)
 
     def _as_reader_takes(self, op: CircleOp, used: Scheme) -> Scheme:
-        """Return ``used``, for LiteRT with 8-bit weights if it rejects 4-bit weights of this operator.
+        """Return ``used``, with 8-bit weights if LiteRT is the reader and rejects 4-bit weights of this operator.
 
         Raise _StaysReal if LiteRT rejects both.
         """
@@ -196,7 +196,7 @@ class Assignment:
         return next((choice for choice in found if choice is not None), None)
 
     def _scheme(self, choice: PrecisionChoice | None) -> Scheme:
-        """Return the scheme of an operator: another precision keeps granularity and form if possible."""
+        """Return the scheme of an operator; a chosen precision keeps the default's granularity and form if possible."""
         if choice is None:
             return self._default
         if choice.precision == self._default.name:
@@ -254,7 +254,7 @@ class Assignment:
         return found
 
     def _by_range(self, value: SSAValue, used: Scheme, *, as_weights: bool = False) -> Attribute:
-        """Return the type of a value by its range; computed weights of a signed type are symmetric, like all."""
+        """Return the type of a value by its range; weights of a signed type, here computed ones, are symmetric."""
         assert used.activations is not None
         symmetric = used.symmetric_activations or (as_weights and DTYPES[used.activations].kind == "int")
         if not as_weights and (given := given_type(self._given, value, used.activations)) is not None:
@@ -269,7 +269,7 @@ class Assignment:
         return ir.quantised(used.activations, params)
 
     def _argument(self, value: SSAValue) -> Attribute:
-        """Assign an argument the type that all its users want, or the default if they differ."""
+        """Return the type that all users of an argument require, or the default if they differ."""
         if not ir.is_float32(value):
             return ir.LEFT_ALONE
         demands = ((ir.operand_types(use.operation), use.index) for use in value.uses)
@@ -287,7 +287,7 @@ class Assignment:
 
 
 def _type_of_weights(operand: SSAValue, axis: int | None, dtype: str, used: Scheme) -> Attribute:
-    """Return the type of constant weights by their contents, with scales along ``axis``; raise OdcError without one."""
+    """Return the type of constant weights by their contents, with scales along ``axis``, or raise OdcError."""
     contents = contents_of(operand)
     params = weight_params(
         contents,

@@ -8,8 +8,8 @@ After, where the values of ``relu`` were between 0 and 3.5::
 
     %0 = circle.relu(%x) : … -> tensor<1x4xf32, #circle.qparams<min = [0.0], max = [3.5]>> loc("relu")
 
-Values are matched by name, in the main function only. A value that was never recorded keeps the range that its type
-has, if any: files from other recorders contain them. The file holds recorded statistics, or JSON such as ``{"relu":
+Values are matched by name, in the main function only. A value that was never recorded keeps the range in its type, if
+any; files from other recorders contain such ranges. The file holds recorded statistics, or JSON such as ``{"relu":
 [0.0, 3.5]}``. Does nothing without ``records``.
 
 Masked scores do not widen the range of a SOFTMAX's operand, which ends slightly below the smallest unmasked score. The
@@ -67,7 +67,7 @@ class QuantAttachRangesPass(ModulePass):
     """Upper percentile."""
 
     batch: int | None = None
-    """Runs in a batch of the moving average."""
+    """Number of runs in a batch of the moving average."""
 
     constant: float | None = None
     """Weight of a new batch in the moving average."""
@@ -135,7 +135,7 @@ def attach_ranges(function: FuncOp, ranges: Mapping[str, Range]) -> frozenset[st
 def _spare_hidden(function: FuncOp) -> frozenset[str]:
     """Limit the ranges of masked scores and masks to slightly more than the visible scores.
 
-    Masked entries then have the lowest code, whose share of a row is below half a step of any result.
+    Masked entries then have the lowest code, whose softmax weight is below half a step of any result.
     """
     softmaxes = [op for op in function.walk() if isinstance(op, CircleOp) and argument_of(op) is not None]
     ends: dict[SSAValue, Range] = {}
@@ -159,7 +159,7 @@ def _spare_hidden(function: FuncOp) -> frozenset[str]:
 
 
 def _seen_ranges(softmax: CircleOp) -> Iterator[tuple[SSAValue, Range]]:
-    """Return masks on the way to a SOFTMAX, each with the difference that its codes must resolve."""
+    """Yield masks on the way to a SOFTMAX, each with the range that its codes must represent."""
     argument = argument_of(softmax)
     assert argument is not None
     root, bound = argument
@@ -183,7 +183,7 @@ def _seen_ranges(softmax: CircleOp) -> Iterator[tuple[SSAValue, Range]]:
         next_terms = None if constant_of(value) is not None else terms(value, its_bound)
         if next_terms is not None:
             op, bounds = next_terms
-            # Other terms of a sum may compensate a mask.
+            # Other terms of a sum may compensate a part of the mask, so the margin includes their spread.
             margin = margin if op.SPEC.quant.kind is QuantKind.SAME or len(bounds) == 1 else spread + far
             left += [(op.operands[index], bounds[index], margin) for index in bounds]
 

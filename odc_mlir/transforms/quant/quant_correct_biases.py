@@ -7,8 +7,8 @@ Before, with a file that says ``{"conv": [3, -2]}``::
 
 After: ``%b`` is ``[103, 198]``.
 
-Layers are named by their results. Corrections are integers in units of the bias's own scale, float for a float bias;
-results that overflow the bias type are clamped, with a warning. Does nothing without ``corrections``. Rejects unknown
+Layers are named by their results. Corrections are integers in units of the bias's scale, or floats for a float bias.
+Results that overflow the bias type are clamped, with a warning. Does nothing without ``corrections``. Rejects unknown
 names, layers without a constant bias, and corrections of the wrong length or kind.
 """
 

@@ -42,7 +42,7 @@ from odc_mlir.transforms.common.rewriting import PatternPass, apply_once
 from odc_mlir.transforms.quant.common.ir import SCHEME
 
 _MIDDLE = 128
-_SHIFT = {"int8": -_MIDDLE, "uint8": _MIDDLE}  # of codes that become this type
+_SHIFT = {"int8": -_MIDDLE, "uint8": _MIDDLE}  # added to codes that become this type
 _OTHER = {"int8": "uint8", "uint8": "int8"}
 _CONVERTERS = ("QUANTIZE", "DEQUANTIZE")
 
@@ -125,7 +125,7 @@ class FlipValues(RewritePattern):
 
 
 def _refusal(op: CircleOp, to: str) -> str | None:
-    """Return why ``op`` computes something else on codes of type ``to``; None if it does not."""
+    """Return why ``op`` would compute other numbers on codes of type ``to``; None if it would not."""
     rule, name = op.SPEC.quant, op.SPEC.name
     if Trait.CONTROL_FLOW in op.SPEC.traits or name in _CONVERTERS:
         return None

@@ -17,8 +17,8 @@ After::
       func.return %2 : tensor<1x4xf32>
 
 QUANTIZE also converts between quantised types. A converted value is called ``<tensor>_quantized`` or
-``<tensor>_dequantized``, numbered if the name is taken. A function result keeps the name that users know; the quantised
-value after it gets the other one. A cast back to the type before the previous cast is removed together with it.
+``<tensor>_dequantized``, numbered if the name is taken. A function result keeps the name that users know; the value
+before the conversion is renamed. Two casts in a row are removed if the second one restores the original type.
 
 Rejects casts between types that no operator converts.
 """
@@ -61,7 +61,7 @@ class QuantInsertRequantizePass(PatternPass):
 
 @dataclass
 class ReplaceCast(RewritePattern):
-    """Replace a cast by QUANTIZE or DEQUANTIZE, or remove it with the cast before that it undoes."""
+    """Replace a cast by QUANTIZE or DEQUANTIZE, or remove it together with a preceding cast that it undoes."""
 
     names: Names
 
@@ -88,7 +88,7 @@ class ReplaceCast(RewritePattern):
 
 
 def _same_before(source: SSAValue, result: SSAValue) -> SSAValue | None:
-    """Return a value of the result's type: ``source``, or the operand of the cast that made it; None if neither is."""
+    """Return ``source`` or the operand of the cast that defines it, whichever has the result's type; else None."""
     if source.type == result.type:
         return source
     before = source.owner
@@ -104,7 +104,7 @@ def _is_returned(value: SSAValue) -> bool:
 
 
 def _operator(source: SSAValue, result: SSAValue) -> tuple[str, str]:
-    """Return the operator that converts one type to the other, and its suffix of tensor names."""
+    """Return the operator that converts one type to the other, and its suffix for tensor names."""
     have, want = tensor_facts(source.type), tensor_facts(result.type)
     if want.quant is not None and (have.quant is not None or have.dtype == "float32"):
         return "QUANTIZE", "_quantized"

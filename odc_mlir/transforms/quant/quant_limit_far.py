@@ -10,12 +10,12 @@ After::
     %m = circle.maximum(%x, %l) : (tensor<4xf32>, tensor<1xf32>) -> tensor<4xf32>
     %0 = circle.quantize(%m) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f32, 0.5:-8>>
 
-Masks hide scores by such numbers. Readers divide by the scale, round to 32 bits and then add the zero point. A number
-beyond 32 bits may become the code of the other end of the range. Clamped to the range of the codes, it gets the right
-code, so no result changes where QUANTIZE is exact.
+Masks hide scores by such numbers. Runtimes divide by the scale, round to 32 bits and then add the zero point. A number
+beyond 32 bits may become the code at the other end of the range. A number that is first clamped to the range of the
+codes gets the right code; results do not change where QUANTIZE is exact.
 
-Numbers that are too large are limited by MINIMUM in the same way. Applies to values that were seen beyond 2**30 steps
-of the scale; does nothing without ``ranges``.
+Numbers that are too large are limited by MINIMUM in the same way. Applies to values whose recorded range exceeds 2**30
+steps of the scale. Does nothing without ``ranges``.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
 if TYPE_CHECKING:
     from odc_mlir.calibration.statistics import TensorStatistics
 
-MOST_STEPS = 2.0**30  # with any zero point added these are within 32 bits
+MOST_STEPS = 2.0**30  # with any zero point added, such numbers fit into 32 bits
 _LARGEST = float(np.finfo(np.float32).max)
 
-Limit = tuple[str, str, float]  # an operator, the end of the codes, and the number there
+Limit = tuple[str, str, float]  # the operator that limits, the end of the codes, and the number that it represents
 
 
 @dataclass(frozen=True)
 class QuantLimitFarPass(ModulePass):
-    """Limit reals before QUANTIZE; see the module's docstring."""
+    """Limit floats before QUANTIZE; see the module's docstring."""
 
     name = "quant-limit-far"
 
     ranges: str = ""
-    """A JSON file with [least, largest] by tensor name: of all values, also of those that no range is made for."""
+    """A JSON file with [least, largest] of all recorded values by tensor name, including values left out of ranges."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = quantized_function(op)
@@ -62,7 +62,7 @@ class QuantLimitFarPass(ModulePass):
 
 
 def limit_far(function: FuncOp, seen: Mapping[str, Range]) -> None:
-    """Put MAXIMUM and MINIMUM before each QUANTIZE of a real value that was ``seen``, by name, too far out."""
+    """Insert MAXIMUM and MINIMUM before each QUANTIZE of a float value whose range in ``seen`` is too large."""
     for op, limits in list(_limited(function, seen)):
         first = value = op.operands[0]
         for kind, end, number in limits:

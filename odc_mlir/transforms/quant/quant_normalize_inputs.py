@@ -15,22 +15,22 @@ After: each column is 0 ± 1; the layer compensates for it::
     %b = circle.const … : …
     %0 = circle.fully_connected(%2, %w, %b) : …
 
-With one scale for the columns of raw tables, or for channels of raw sensors, small ones have no resolution at all. Both
-operators stay float, so that quantised computation begins after them. Standard deviations are used instead of range
-limits: a value beyond its own column's limit is rarely clipped. For a convolution with padding, channels are only
-scaled, by their root mean squares, because padding must stay zero.
+If the columns of raw tables, or the channels of raw sensors, share one scale, small columns have no resolution at all.
+The inserted SUB and MUL stay float; quantised computation begins after them. Standard deviations are used instead of
+range limits, because a value beyond the limit of its own column is then rarely clipped. Before a convolution with
+padding, channels are only scaled, by their root mean squares, because padding must stay zero.
 
 Applies only to inputs that are read by layers with constant weights alone, and whose channels differ in magnitude by at
-least a factor of four. Before a layer they may be joined with other values along the channels: then they become as
-large as the largest channel of these. Does nothing without ``moments``.
+least a factor of four. If an input is joined with other values along the channels before a layer, its channels become
+as large as the largest channel of the other values. Does nothing without ``moments``.
 
-Operators that only prepare inputs (functions of single elements, slices, other shapes, joins of several inputs) count
-as inputs if such layers read them. They stay float if they are normalised, or if they change or cut channels of
-different sizes.
+Results of operators that only prepare inputs (functions of single elements, slices, other shapes, joins of several
+inputs) count as inputs if such layers read them. These operators stay float if their results are normalised, or if they
+change or cut channels of different sizes.
 
-With ``sizes=weights`` no samples are needed. If a normalisation was folded into the first layer, the weights of each
-channel show its size, which is about the inverse of their root mean square. Channels are then only scaled, if they
-differ by a factor of sixteen, more than weights of equal channels do.
+With ``sizes=weights`` no samples are needed. If a normalisation was folded into the first layer, the size of a channel
+is about the inverse of the root mean square of its weights. Channels are then only scaled, and only if they differ by a
+factor of sixteen, which is more than the weights of equal channels differ.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from odc_mlir.transforms.common.rewriting import (
 from odc_mlir.transforms.quant.common.ir import all_ops, constant_of, quantized_function, stay_float
 from odc_mlir.transforms.quant.common.layers import load_reals
 
-LEAST_RATIO = 4.0  # of sizes: two bits
+LEAST_RATIO = 4.0  # least ratio of sizes: two bits
 _LEAST_IMPLIED_RATIO = 16.0
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -88,7 +88,7 @@ class QuantNormalizeInputsPass(ModulePass):
     """An .npz file with arrays [2, channels] of means and standard deviations, by the names of inputs and values."""
 
     sizes: Literal["moments", "weights"] = "moments"
-    """What tells the sizes of channels."""
+    """Source of the sizes of channels."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.moments or self.sizes == "weights":
@@ -97,7 +97,7 @@ class QuantNormalizeInputsPass(ModulePass):
 
 
 def normalize_inputs(module: ModuleOp, moments: Mapping[str, Floats], *, by_weights: bool = False) -> None:
-    """Centre and scale the channels of inputs by ``moments``, [2, channels] by name, or by their first weights."""
+    """Centre and scale the channels of inputs by ``moments``, [2, channels] by name, or scale them ``by_weights``."""
     function = quantized_function(module)
     if function is None:
         return
@@ -132,9 +132,9 @@ def measured_values(function: FuncOp) -> list[str]:
 
 
 def _keep_real(ops: Sequence[CircleOp], moments: Mapping[str, Floats]) -> set[CircleOp]:
-    """Keep operators of ``ops`` in float that change or cut input channels of different sizes.
+    """Keep those of ``ops`` in float that change or cut input channels of different sizes; return them.
 
-    Also those that are on the way from inputs to these, and after them.
+    Operators between inputs and these operators, and operators after them, stay float as well.
     """
     kept = set[CircleOp]()
     for op in ops:
@@ -151,7 +151,7 @@ def _keep_real(ops: Sequence[CircleOp], moments: Mapping[str, Floats]) -> set[Ci
 
 
 def _is_of_use(op: CircleOp) -> bool:
-    """Return whether codes after ``op`` may be more precise than before it; moves of all channels do not matter."""
+    """Return whether quantising after ``op`` may be more precise than before it; not for moves of all channels."""
     name = op.SPEC.name
     if name in ("CAST", "CONCATENATION", "TRANSPOSE") or Trait.VIEW in op.SPEC.traits:
         return False
@@ -159,7 +159,7 @@ def _is_of_use(op: CircleOp) -> bool:
 
 
 def _moments_of(value: SSAValue, moments: Mapping[str, Floats]) -> Floats | None:
-    """Return the moments of a value, or of the values that it joins."""
+    """Return the moments of a value, or of the values whose concatenation it is."""
     found = moments.get(value_name(value))
     if found is not None or not isinstance(value.owner, CircleOp) or not joins_channels(value.owner):
         return found
@@ -170,9 +170,9 @@ def _moments_of(value: SSAValue, moments: Mapping[str, Floats]) -> Floats | None
 
 @dataclass(frozen=True)
 class _InputLayer:
-    """A layer that reads an input. ``places``: the channel of each weight, of all channels it reads, to broadcast.
+    """A layer that reads an input; ``places`` has the input channel of each weight, and broadcasts against the weights.
 
-    The input may be operand ``place`` of a ``join`` with other values; its own channels start at ``first``.
+    The input may be operand ``place`` of a concatenation ``join`` with other values, in which it starts at ``first``.
     """
 
     layer: WeightedLayer
@@ -185,14 +185,14 @@ class _InputLayer:
 
     @property
     def pads(self) -> bool:
-        """Return whether zeros are padded to the input."""
+        """Whether the layer may pad its input with zeros."""
         op = self.layer.op
         return op.SPEC.name != "FULLY_CONNECTED" and (
             op.SPEC.name == "TRANSPOSE_CONV" or op.option("padding") != "valid"
         )
 
     def of_all(self, array: Floats, other: float) -> Floats:
-        """Map the layer's operand channels to channels of the input; ``other`` for channels of other values."""
+        """Extend ``array`` from the input's channels to all channels that the layer reads; the rest is ``other``."""
         if self.join is None:
             return array
         found = np.full(int((shape_of(self.join.results[0]) or (0,))[-1] or 0), other)
@@ -201,9 +201,9 @@ class _InputLayer:
 
 
 def _readers(value: SSAValue, kept: Set[CircleOp], preparing_ops: Sequence[CircleOp]) -> list[_InputLayer]:
-    """Return the layers that read ``value``, without those that stay float; empty if another operator reads it.
+    """Return the layers that read ``value``, except operators in ``kept``; empty if another operator reads it.
 
-    Inputs that are concatenated only with inputs are normalised after the concatenation.
+    Inputs that are concatenated only with other inputs are normalised after the concatenation.
     """
     if not is_real(value) or not (shape_of(value) or (None,))[-1]:
         return []
@@ -219,7 +219,7 @@ def _readers(value: SSAValue, kept: Set[CircleOp], preparing_ops: Sequence[Circl
 
 
 def _reading(use: Use) -> list[_InputLayer]:
-    """Return the layers that read a value, perhaps joined with others; none if another operator reads it."""
+    """Return the layers that read a value, directly or joined with others; none if another operator reads it."""
     op = use.operation
     if not isinstance(op, CircleOp) or not joins_channels(op):
         layer = _layer(use)
@@ -246,7 +246,7 @@ def _layer(use: Use) -> _InputLayer | None:
 
 
 def _others(readers: Sequence[_InputLayer], moments: Mapping[str, Floats], kept: Set[CircleOp]) -> float | None:
-    """Return the size of the largest channel of other values that the input is joined with; None if unknown."""
+    """Return the size of the largest channel of the values with which the input is joined; None if unknown."""
     values = {value for reader in readers if reader.join is not None for value in reader.join.operands}
     others = (value for value in values if isinstance(value.owner, CircleOp) and value.owner not in kept)
     known = (_moments_of(value, moments) for value in others)
@@ -273,9 +273,9 @@ def _implied(readers: Sequence[_InputLayer], channels: int) -> Floats | None:
 def _normalisation(
     value: SSAValue, readers: Sequence[_InputLayer], moments: Floats, others: float | None
 ) -> tuple[Floats, Floats] | None:
-    """Return the numbers to subtract from and to divide each channel by; None if that changes little.
+    """Return the centre to subtract from each channel and the size to divide it by; None if that changes little.
 
-    ``others``: size of channels that the input is joined with.
+    ``others`` is the size of the channels with which the input is joined.
     """
     channels = (shape_of(value) or (None,))[-1]
     if moments.shape[1] != channels:
@@ -290,9 +290,9 @@ def _normalisation(
 
 
 def _worthwhile(centres: Floats, sizes: Floats, others: float | None = None) -> tuple[Floats, Floats] | None:
-    """Return both, with size 1 for channels that never change; None if one scale suits all.
+    """Return centres and divisors, with size 1 for channels that never change; None if one scale suits all.
 
-    Channels beside ``others`` become as large as these.
+    If ``others`` is given, channels become as large as ``others``.
     """
     if not np.isfinite([centres, sizes]).all() or (sizes < 0).any():
         return None
@@ -337,14 +337,14 @@ def _absorbed(reader: _InputLayer, centres: Floats, factors: Floats) -> tuple[Fl
 
 
 _MOVES_INPUTS = frozenset({"GATHER", "SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "TRANSPOSE", "UNPACK"})
-_OTHERS = frozenset({"CUSTOM", "DEQUANTIZE", "QUANTIZE"})  # elementwise, but nothing that prepares real numbers
+_OTHERS = frozenset({"CUSTOM", "DEQUANTIZE", "QUANTIZE"})  # element-wise, but they do not prepare floats
 
 
 def preparing(function: FuncOp) -> list[CircleOp]:
     """Return the operators of ``function`` that only prepare inputs, in order.
 
-    Their float results depend on inputs and constants alone, element by element except for moves and conversions, and
-    other operators read them in the end.
+    Their float results depend only on inputs and constants, element by element except for moves and conversions, and
+    eventually reach other operators.
     """
     known, found = set[SSAValue](function.args), dict[CircleOp, bool]()
     for op in all_ops(function):
@@ -358,7 +358,7 @@ def preparing(function: FuncOp) -> list[CircleOp]:
 
 
 def _prepares(op: CircleOp, known: Set[SSAValue]) -> bool:
-    """Return whether ``op`` prepares an input: float results of ``known`` values and constants, element by element."""
+    """Return whether ``op`` computes floats from ``known`` values and constants, by elements, moves or conversions."""
     varying = [operand for operand in op.operands if constant_of(operand) is None]
     if (
         op.unverified is not None
@@ -370,12 +370,12 @@ def _prepares(op: CircleOp, known: Set[SSAValue]) -> bool:
     name, traits = op.SPEC.name, op.SPEC.traits
     if joins_channels(op):
         return True
-    if name in _MOVES_INPUTS:  # a table that inputs choose of is no input
+    if name in _MOVES_INPUTS:  # a table is not an input, even if its indices are
         return op.operands[op.SPEC.quant.source or 0] in known
     return name == "CAST" or Trait.VIEW in traits or (Trait.ELEMENTWISE in traits and name not in _OTHERS)
 
 
 def joins_channels(op: CircleOp) -> bool:
-    """Return whether ``op`` does no more than join values along their last axis."""
+    """Return whether ``op`` only joins values along their last axis."""
     rank = len(shape_of(op.results[0]) or ()) if op.SPEC.name == "CONCATENATION" and op.unverified is None else 0
     return rank > 0 and op.option("axis") in (rank - 1, -1) and activation(op) == "none"

@@ -1,4 +1,4 @@
-"""``quant-normalize-outputs``: give the columns of an output their units after they were codes.
+"""``quant-normalize-outputs``: normalise the columns of an output before quantisation; restore their units afterwards.
 
 Before, with ``ranges`` of 0.1 to 0.3 and -1500 to 2500 for the columns::
 
@@ -16,19 +16,19 @@ After: the layer gives columns from -1 to 1, which share a scale well::
     %m = circle.const [0.2, 500.0] : tensor<2xf32>
     %2 = circle.add(%1, %m) attributes {quant.precision = "float"} : …
 
-An output may have several quantities, each in its own unit. With one scale for all columns, the small ones would be
-lost. Operators that give results their units were folded into the last layer before, so this pass separates them
-again. Both new operators stay float. The last one gets the output's name, the layer gets the name with ``/normalised``.
-Columns after RELU get a factor only.
+An output may have several quantities, each in its own unit. With one scale for all columns, small columns would be
+lost. Earlier passes folded the operators that give results their units into the last layer; this pass separates them
+again. The inserted MUL and ADD stay float. The last of them gets the output's name; the layer gets the same name with
+the suffix ``/normalised``. Columns after RELU get only a factor.
 
 Applies only to outputs of layers with constant weights, no other activation and no other reader. Columns must differ in
-size by more than a factor of sixteen, or one column by as much from its range with zero. Columns may be along any axis
-of the output: TRANSPOSE, RESHAPE, SQUEEZE, EXPAND_DIMS, PACK and CONCATENATION after the layers stay float, if each
-column of a layer is in one column of the output.
+size by more than a factor of sixteen, or a column's range must be that much smaller than the range extended to zero.
+Columns may be along any axis of the output: TRANSPOSE, RESHAPE, SQUEEZE, EXPAND_DIMS, PACK and CONCATENATION after the
+layers stay float, provided that each column of a layer is in one column of the output.
 
-With ``layers``, a layer that is no output is normalised, too, by ranges of its own columns, if some of them are only
-moved to an output: by SPLIT, UNPACK, slices and similar operators, which stay float. Other readers of its columns get
-them in their units. Does nothing without either file.
+With ``layers``, layers whose results are not outputs are normalised as well, by ranges of their own columns, if SPLIT,
+UNPACK, slices and similar operators move some of the columns to an output. These operators stay float. Other readers
+get the columns in their original units. Does nothing without either file.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _MOVING = frozenset(
 # Suffix of the layer's name; the operator that restores the units has the output's name.
 NORMALISED = "/normalised"
 
-# Why these operators stay float.
+# Reasons why operators stay float.
 _SCALES = "it gives columns of normalised outputs their units back (--normalize outputs)"
 _MOVES = "it moves normalised outputs, which have their units in float (--normalize outputs)"
 
@@ -88,11 +88,11 @@ class QuantNormalizeOutputsPass(ModulePass):
     name = "quant-normalize-outputs"
 
     ranges: str = ""
-    """An .npz file with arrays of the least and the largest values by output name: [2, columns] where these are along
-    the last axis, [2, columns, 1] for the last but one, and so on. Wider ones leave room for what samples lack."""
+    """An .npz file with arrays of the least and the largest values by output name: [2, columns] if columns are along
+    the last axis, [2, columns, 1] for the last but one, and so on. Wider ranges leave room for unseen values."""
 
     layers: str = ""
-    """An .npz file with such arrays [2, columns] by the name of a layer's result."""
+    """An .npz file with arrays [2, columns] of the least and the largest values by the name of a layer's result."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         normalize_outputs(op, *(load_reals(file, "column ranges", _pairs) for file in (self.ranges, self.layers)))
@@ -147,7 +147,7 @@ def moved_to_outputs(value: SSAValue) -> tuple[list[CircleOp], set[str]]:
 
 
 def _normalise_moved(value: SSAValue, low: Floats, high: Floats) -> None:
-    """Normalise a layer whose columns are moved to outputs, by ranges of these columns."""
+    """Normalise a layer whose columns are moved to outputs, by the ranges of the columns."""
     moving, _ = moved_to_outputs(value)
     columns = info_of(value).shape or (None,)
     if not moving or columns[-1] != len(low):
@@ -158,9 +158,9 @@ def _normalise_moved(value: SSAValue, low: Floats, high: Floats) -> None:
 
 
 def _columns_of(value: SSAValue, ranges: tuple[int, ...]) -> Indices | None:
-    """Return the column of each element of an output, for ``ranges`` of this shape; None if it is unknown.
+    """Return the column of each element of an output, for ranges of shape ``ranges``; None if columns are unknown.
 
-    Other unknown dimensions count as one.
+    Other unknown dimensions count as 1.
     """
     shape = info_of(value).shape or ()
     places = np.arange(math.prod(ranges)).reshape(ranges)
@@ -181,9 +181,9 @@ def _known_shape(value: SSAValue) -> tuple[int, ...]:
 
 
 def _normalise(value: SSAValue, columns: Indices, low: Floats, high: Floats) -> bool:
-    """Return whether the layers after ``value`` were normalised; operators that join or move their results stay float.
+    """Normalise the layers that compute ``value``; return whether any was. Operators after them stay float.
 
-    ``columns``: for each element of ``value``, its column in ``low`` and ``high``.
+    ``columns`` has, for each element of ``value``, its column in ``low`` and ``high``.
     """
     if not is_used_once(value):
         return False
@@ -195,7 +195,7 @@ def _normalise(value: SSAValue, columns: Indices, low: Floats, high: Floats) -> 
 
 
 def _sources(value: SSAValue, columns: Indices) -> Iterator[tuple[SSAValue, Indices]]:
-    """Return the operands that an operator moves to make ``value``, with their columns; nothing for other operators."""
+    """Yield the operands that an operator only moves to compute ``value``, each with its columns."""
     if (op := producer(value, *VIEWS)) is not None:
         shape = _known_shape(op.operands[0])
         if math.prod(shape) == columns.size:

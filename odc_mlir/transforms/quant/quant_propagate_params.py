@@ -2,8 +2,8 @@
 
 ``quant-assign-params`` considers one value at a time. This pass applies the constraints of operators:
 
-1. Results whose operator fixes their parameters (softmax, logistic, tanh …) get those. Parameters in the module's
-   ``quant.given`` are kept, and propagate from results of data movement to their operands.
+1. Results whose operator fixes their parameters (softmax, logistic, tanh …) get these parameters. Parameters in the
+   module's ``quant.given`` are kept, and propagate from results of data movement to operands.
 2. Operators that move data (reshape, pooling, slices …) pass their operand's parameters on to their results.
 3. Operators that combine several values (concatenation, padding with a value, maximum …) pass the result's parameters
    back to operands without other users, except to averages that would be clipped. If all other operands agree, the
@@ -13,7 +13,7 @@
 5. Each operator requires its operands in the resulting types, or in its own precision if that differs.
 6. Operators whose kernel does not support these types stay float, and so do operators that only move values between
    float operators. ``quant.reason`` says why.
-7. Scales of weights are increased if a bias would overflow its type, or a sum the accumulator of the file's reader.
+7. Scales of weights are increased if a bias would overflow its type, or a sum would overflow the reader's accumulator.
 
 Before (scales of ``%1`` and ``%2`` from their own ranges)::
 
@@ -69,7 +69,7 @@ from odc_mlir.transforms.quant.common.operators import (
 )
 
 _LEAST_KEPT = 3 / 4  # share of an average's range that shared parameters must cover: clipping costs less than rounding
-_MOST_COARSER = 1.5  # a result may adopt a scale larger by this factor, which saves another rounding
+_MOST_COARSER = 1.5  # a result may adopt a scale up to this many times larger, because that saves a rounding
 
 
 class QuantPropagateParamsPass(ModulePass):
@@ -86,7 +86,7 @@ class QuantPropagateParamsPass(ModulePass):
 
 
 class Propagation:
-    """Types of the values of one function."""
+    """Propagation of types among the values of one function."""
 
     def __init__(self, function: FuncOp, default: schemes.Scheme, *, symmetric_weights: bool) -> None:
         self._function, self._default, self._symmetric_weights = function, default, symmetric_weights
@@ -123,7 +123,7 @@ class Propagation:
             if op.SPEC.quant.joins:
                 self._join(op)
         while any(self._make_result_coarser(op) for op in self._ops):
-            pass  # results share their scales with others, which operators before these may read
+            pass  # repeat, because a result may share its scale with operands of earlier operators
 
     def _scheme(self, op: CircleOp) -> schemes.Scheme:
         name = ir.read_word(op, ir.PRECISION)
@@ -159,7 +159,7 @@ class Propagation:
         types = {group.type for group in others}
         if len(types) == 1 and not own.settled and not own.fixed:
             found = types.pop()
-            # Where only this operator clips the operand, the result's own scale may be far finer.
+            # If the operand has no other users and this operator clips it, the result's own scale may be far finer.
             alone = not others[0].fixed and self._only_feeds(others[0], op)
             is_fine = not alone or _scale(found) <= _MOST_COARSER * _scale(own.type)
             if is_fine and all(self._covers(found, value) for value in met):
@@ -167,7 +167,7 @@ class Propagation:
         own.settled = True
 
     def _only_feeds(self, group: Group, op: CircleOp) -> bool:
-        """Return whether only ``op`` uses values of ``group``, directly or moved; ``Role.LEFT`` does not count."""
+        """Return whether only ``op`` uses values of ``group``, directly or moved, apart from uses as ``Role.LEFT``."""
         for value in group.values:
             for use in value.uses:
                 user = use.operation
@@ -242,7 +242,7 @@ class Propagation:
             ir.keep_float(op, "all operators before and after it stay float", op.SPEC.quant.left)
 
     def _type_states(self, op: CircleOp) -> None:
-        """Assign variables the type of their operator's state."""
+        """Assign to variables the type of their operator's state."""
         needs = _needs(op)
         for index in op.SPEC.quant.states:
             variable = op.operands[index].owner if index < len(op.operands) else None
@@ -281,7 +281,7 @@ class Propagation:
             if x is None or weights is None or role_of(op, bias.weights) is not Role.WEIGHTS:
                 continue
             largest = used.largest_bias
-            if used.bias == "int32":  # sums of products with the bias have 32 bits, too
+            if used.bias == "int32":  # then sums of products and bias have 32 bits as well
                 largest = largest_beside_products(op, x, weights, largest)
             least = schemes.least_weight_scales(contents_of_bias(op, index), x[1].scale, largest)
             if used.largest_sum is not None:
@@ -361,8 +361,8 @@ def _takes_float(user: Operation, index: int) -> bool:
 class Group:
     """Values of one element type.
 
-    ``fixed``: an operator fixes the type, or it was given. ``settled``: a later operator chose the type, which does not
-    change any more.
+    ``fixed``: an operator fixes the type, or the type was given. ``settled``: a later operator has chosen the type, and
+    no other operator changes it.
     """
 
     type: Attribute
@@ -379,13 +379,13 @@ class Group:
 
 
 class Groups:
-    """Quantised values by group; others are in none."""
+    """Groups of quantised values; other values are in no group."""
 
     def __init__(self) -> None:
         self._of: dict[SSAValue, Group] = {}
 
     def add(self, value: SSAValue, type: Attribute, *, fixed: bool = False) -> None:
-        """Put ``value`` into a group of its own, unless ``type`` is not quantised."""
+        """Put ``value`` into a group of its own if ``type`` is quantised."""
         if params_of(type) is not None:
             self._of[value] = Group(type, [value], fixed)
 
@@ -409,7 +409,7 @@ class Groups:
             self._of[value] = into
 
     def join_results(self, group: Group | None, results: Sequence[SSAValue], otherwise: Attribute) -> None:
-        """Put ``results`` into ``group``, or into one of their own of type ``otherwise`` without a ``group``."""
+        """Put ``results`` into ``group``, or, if it is None, into a new group each, of type ``otherwise``."""
         for result in results:
             own = self._of.get(result)
             if own is None:

@@ -7,11 +7,11 @@ Before, with a file that says ``{"dense": [[13, -7], [0, 127]]}``::
 
 After: ``%w`` is ``[13, -7, 0, 127]`` of the same type.
 
-Only the rounding of weights changes, to what calibration data shows to be best, and with ``scales`` the scales of
-weights read through a DEQUANTIZE; scales that operators compute with stay. Layers are named by their results, one of
-several matrices of a recurrent operator by ``RESULT:OPERAND``. Weights that operators share stay shared if all of these
-are named with the same codes. Does nothing without ``codes``. Rejects unknown names, layers without constant weights,
-arrays of another shape, values outside the type; scales that are not positive, are given without codes, or belong to
+Only the rounding of weights changes, to the rounding that is best for calibration data. With ``scales``, scales change
+too, but only for weights read through a DEQUANTIZE. Layers are named by their results, one of several matrices of a
+recurrent operator by ``RESULT:OPERAND``. Weights that operators share stay shared if the file has the same codes for
+all of them. Does nothing without ``codes``. Rejects unknown names, layers without constant weights, arrays of another
+shape, and values outside the type, as well as scales that are not positive, are given without codes, or belong to
 weights that operators read quantised.
 """
 
@@ -42,7 +42,7 @@ class QuantRoundWeightsPass(ModulePass):
     """An .npz file with the quantised weights of each layer, by the name of its result."""
 
     scales: str = ""
-    """An .npz file with new scales of weights read through a DEQUANTIZE, one for each of the old, by the same names."""
+    """An .npz file with as many new scales as before for weights read through a DEQUANTIZE, by the same names."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.codes:
@@ -51,7 +51,7 @@ class QuantRoundWeightsPass(ModulePass):
 
 
 def round_weights(module: ModuleOp, codes: Mapping[str, Array], scales: Mapping[str, Array] | None = None) -> None:
-    """Make ``codes``, by result name, the weights of layers of ``module`` in place, with ``scales`` if given.
+    """Replace in ``module`` the weights of layers by ``codes``, by result name, and their scales by ``scales``.
 
     Raises ModelError.
     """
@@ -75,7 +75,7 @@ def round_weights(module: ModuleOp, codes: Mapping[str, Array], scales: Mapping[
 
 @dataclass(frozen=True)
 class _NewWeights:
-    """Codes for ``weights``, and parameters if they change."""
+    """New codes for ``weights``, and new parameters if they change."""
 
     weights: LayerConstant
     codes: Array

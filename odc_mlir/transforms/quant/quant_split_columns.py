@@ -1,6 +1,6 @@
-"""``quant-split-columns``: give the large columns of an image of one channel a channel of their own.
+"""``quant-split-columns``: move the large columns of an image of one channel to a second channel.
 
-Before, where the first of ten columns reaches 120 and the others 12, as the coefficients of a spectrum of sounds do::
+Before, where the first of ten columns reaches 120 and the others reach 12, as with coefficients of a sound's spectrum::
 
     %0 = circle.conv_2d(%x, %w, %b) {padding = same, …} : (tensor<1x49x10x1xf32>, tensor<64x10x4x1xf32>, …) -> …
 
@@ -10,17 +10,17 @@ After::
     %1 = circle.mul(%x, %m) attributes {quant.precision = "float"} : … -> tensor<1x49x10x2xf32>
     %0 = circle.conv_2d(%1, %w2, %b) {padding = same, …} : (tensor<1x49x10x2xf32>, tensor<64x10x4x2xf32>, …) -> …
 
-``%w2`` is ``%w`` for the large columns, and a quarter of it for the others. A convolution reads all columns by the same
-weights, so that these cannot absorb factors of columns, as they do those of channels (``quant-normalize-inputs``). With
-one scale for all, small columns have few codes. The product stays float; quantised computation begins after it. The
-layer has twice the products.
+``%w2`` is ``%w`` for the channel of large columns, and ``%w / 4`` for the other channel. With a single scale, small
+columns would have few codes. A convolution applies the same weights to all columns, so that its weights cannot absorb
+factors of columns as they absorb factors of channels (``quant-normalize-inputs``). The inserted MUL stays float;
+quantised computation begins after it. The layer has twice as many multiplications.
 
-The factor is a power of two, at most half of what columns differ by: results stay the same but for the order of sums,
-values that are larger than those seen have room, and the weights of small columns keep more bits.
+The factor is a power of two, and at most half of the ratio of columns: results differ only by the order of sums, values
+larger than those recorded have room, and the weights of small columns keep more bits.
 
-Applies to inputs [N, height, width, 1], also after a RESHAPE, that CONV_2D with constant weights read alone, with
-columns, or else rows, of which a minority is larger than all others by a factor of four or more. Does nothing without
-``sizes``.
+Applies to inputs [N, height, width, 1], directly or after a RESHAPE, whose only readers are CONV_2D with constant
+weights, if a minority of columns, or else of rows, is larger than all others by a factor of four or more. Does nothing
+without ``sizes``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from odc_mlir.transforms.common.rewriting import WeightedLayer, behind, constant
 from odc_mlir.transforms.quant.common.ir import quantized_function, stay_float
 from odc_mlir.transforms.quant.common.layers import load_reals
 
-LEAST_RATIO = 4.0  # of sizes: one bit that is gained, and one of room
+LEAST_RATIO = 4.0  # least ratio of sizes: one bit of resolution gained, and one bit of room
 
 _IMAGE = 4  # dimensions
 _REASON = "it splits columns of inputs, which are real (--normalize inputs)"
@@ -69,7 +69,7 @@ class QuantSplitColumnsPass(ModulePass):
 
 
 def split_columns(module: ModuleOp, sizes: Mapping[str, Floats]) -> None:
-    """Move large columns of inputs to a channel of their own; ``sizes``: largest magnitude of elements by name."""
+    """Move large columns of inputs to a channel of their own; ``sizes`` has magnitudes of elements by input name."""
     function = quantized_function(module)
     for value, name in () if function is None else _images(function):
         if name in sizes and (layers := _readers(value)):
@@ -103,7 +103,7 @@ def _readers(value: SSAValue) -> list[tuple[WeightedLayer, Floats]]:
 
 
 def _real_weights(layer: WeightedLayer) -> Floats | None:
-    """Return the weights in float; they may be codes beside float activations."""
+    """Return the weights as floats; they may be quantised although activations are float."""
     weights, stored = layer.real_weights(), layer.op.operands[layer.weights]
     if weights is None and constant(stored) is not None:
         info = info_of(stored)
@@ -113,7 +113,7 @@ def _real_weights(layer: WeightedLayer) -> Floats | None:
 
 
 def _factors(value: SSAValue, name: str, sizes: Floats) -> Floats | None:
-    """Return broadcastable factors of small columns or rows, 0 for large ones; None without small ones."""
+    """Return broadcastable factors of small columns or rows, 0 for large ones; None if nothing is to be split."""
     height, width = (shape_of(value) or ())[1:3]
     if height is None or width is None:
         return None
@@ -131,9 +131,9 @@ def _factors(value: SSAValue, name: str, sizes: Floats) -> Floats | None:
 
 
 def _factors_of(sizes: Floats) -> Floats | None:
-    """Return the factors for columns of these sizes, divided at the widest gap between two of them."""
+    """Return the factors for columns of these sizes; the widest gap between sizes separates large columns."""
     order = np.sort(sizes)[::-1]
-    most = (len(sizes) - 1) // 2  # may be large
+    most = (len(sizes) - 1) // 2  # at most this many columns may be large
     if not np.isfinite(sizes).all() or not most or not order[most] > 0:
         return None
     gaps = order[:most] / order[1 : most + 1]

@@ -13,18 +13,18 @@ After::
 
 Quantisation is symmetric, with one scale for each result channel. DEQUANTIZE of a constant runs once, when a model is
 loaded, and every runtime computes with the dequantised weights. ``form=direct`` passes quantised weights to the
-operator itself, which is smaller; but for int8 and int4 weights, runtimes then round activations to 8 bits as well.
-A channel's scale is that of its range, or of the grid that its weights lie on if there is one; with ``scales=fitted``
-the one that minimises the error of results (:mod:`odc_mlir.quantizer.policy.schemes`).
+operator itself, which makes the file smaller; but for int8 and int4 weights, runtimes then round activations to 8 bits
+as well. A channel's scale follows from its range, or is the step of its weights if they are multiples of one. With
+``scales=fitted`` it is the scale that minimises the error of results (:mod:`odc_mlir.quantizer.policy.schemes`).
 
-Lookup tables stay quantised, and the rows found are converted to float. EMBEDDING_LOOKUP, whose tables have one scale
-per row, converts rows itself; other lookups find codes of one scale, and a DEQUANTIZE follows. Tables with short rows
-get int16, which takes fewer bytes than a scale for each row.
+Lookup tables stay quantised, and only the rows found are converted to float. EMBEDDING_LOOKUP, whose tables have one
+scale per row, converts rows itself; other lookups read codes of a single scale, and a DEQUANTIZE follows. Tables with
+short rows become int16 with one scale, which takes fewer bytes than a scale for each row.
 
-The pass quantises the constants that are weights or stored by the operator table: of layers, recurrent cells,
+The pass quantises the constants that the operator table calls weights or stored: those of layers, recurrent cells,
 BATCH_MATMUL, GATHER and lookups. Shared constants stay shared. An operator with another scheme in ``quant.precision``
-gets codes of that scheme, or none for ``float``. Unchanged: weights in other layouts, vectors, computed weights,
-codes, constants with elements that are not finite and, except weights of layers, constants that would save no bytes.
+gets codes of that scheme, or stays unchanged for ``float``. Also unchanged: weights in other layouts, vectors, computed
+or quantised weights, constants with infinity or NaN and, except weights of layers, constants that would save no bytes.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ from odc_mlir.transforms.quant.common.ir import PRECISION, all_ops, constant_of,
 _WIDE = "int16"
 DIRECT = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
-# Bytes that a file has for one more operator with its tensor, and for each scale with its zero point.
+# Bytes in a file for one operator with its tensor, and for one scale with its zero point.
 _OPERATOR_BYTES, _SCALE_BYTES = 256, 12
 
 
 @dataclass(frozen=True)
 class QuantWeightsOnlyPass(PatternPass):
-    """Turn weights into codes; see the module's docstring."""
+    """Quantise weights; see the module's docstring."""
 
     name = "quant-weights-only"
 
@@ -98,7 +98,7 @@ class QuantWeightsOnlyPass(PatternPass):
 class QuantizeWeights(RewritePattern):
     """Replace constant weights of an operator by codes, with a DEQUANTIZE unless the operator reads codes.
 
-    Each constant is converted once for each axis of channels (None: one scale) and element type.
+    Each constant is converted once per pair of channel axis (None for a single scale) and element type.
     """
 
     def __init__(self, uses: Sequence[_Use], direct: bool, fitted: bool, names: Names) -> None:
@@ -157,7 +157,7 @@ class QuantizeWeights(RewritePattern):
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """Operand ``index`` of ``op``, ``constant``, with the type and channel axis (None: one scale) of its codes."""
+    """A ``constant``, operand ``index`` of ``op``, with the type and channel axis (None: one scale) of its codes."""
 
     op: CircleOp
     index: int
@@ -190,16 +190,13 @@ def _weights(function: FuncOp, default: str) -> Iterator[_Use]:
 
 
 def _is_smaller_wide(table: ConstOp, axis: int | None, dtype: str) -> bool:
-    """Return whether a lookup table takes fewer bytes in 16 bits with one scale than with a scale per row.
-
-    It then loses less, too.
-    """
+    """Return whether a table takes fewer bytes in 16 bits with one scale (and is more precise) than with row scales."""
     shape = info_of(table.result).static_shape
     return _bytes(shape, None, _WIDE) < _bytes(shape, axis, dtype) and is_moved_only(table.result)
 
 
 def _is_coded_by_layers(constant: ConstOp) -> bool:
-    """Return whether a layer has the constant as weights, which get codes anyway; other readers share them."""
+    """Return whether a layer has the constant as weights, which are quantised anyway; other readers share the codes."""
     return any(
         isinstance(op := use.operation, CircleOp)
         and use.index in op.SPEC.quant.weights
@@ -216,9 +213,9 @@ def _bytes(shape: tuple[int, ...], axis: int | None, dtype: str) -> int:
 
 
 _ROWS = "EMBEDDING_LOOKUP"
-_ROW_CODES = ("int8", "int4")  # that it makes real
+_ROW_CODES = ("int8", "int4")  # types of the codes that EMBEDDING_LOOKUP dequantises
 _MOVED = ("int8", "int16")
-_IDS = ("int32", "int64")  # other runtimes look up by int32; no table has rows beyond
+_IDS = ("int32", "int64")  # int64 indices are converted to the int32 of other runtimes, which suffices for all tables
 
 
 def takes_codes(op: CircleOp, index: int, dtype: str) -> bool:
@@ -250,7 +247,7 @@ def is_moved_only(table: SSAValue) -> bool:
 
 
 def look_up(op: CircleOp, codes: SSAValue, names: Names) -> None:
-    """Let ``op`` look up ``codes``, with one scale or one for each row, instead of reals."""
+    """Let ``op`` look up ``codes``, which have one scale or one for each row, instead of floats."""
     if not takes_rows(op, tensor_facts(codes.type).dtype):
         _look_up_codes(op, codes, names)
     elif op.SPEC.name == _ROWS:

@@ -31,7 +31,7 @@ from odc_mlir.transforms.quant.common import ir
 LOG = logging.getLogger(__name__)
 
 _CHANNELS_NAMED = 8  # limit on the names in a warning
-_BIAS_OF = {"int16": "int64"}  # by the type of the activations; int32 with all others
+_BIAS_OF = {"int16": "int64"}  # bias type by activation type; int32 for all other activations
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class QuantizedElement:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Requirement that operand ``index`` of ``op`` has codes of this type, or is float if None.
+    """Requirement that operand ``index`` of ``op`` has the type ``codes``, or is float if ``codes`` is None.
 
-    ``bias``: for a bias, the products that it is added to.
+    For a bias, ``bias`` describes the products to which the bias is added.
     """
 
     op: Operation
@@ -76,19 +76,19 @@ def clear_assignment(function: FuncOp) -> None:
 
 
 def argument_codes(function: FuncOp) -> list[QuantizedElement | None]:
-    """Return the assigned codes for each argument of ``function``; None: it stays unchanged."""
+    """Return the assigned codes for each argument of ``function``; None if the argument stays unchanged."""
     types = ir.argument_types(function)
     return [None] * len(function.args) if types is None else [_codes_of(type, function) for type in types]
 
 
 def result_codes(op: Operation) -> list[QuantizedElement | None]:
-    """Return the assigned codes for each result of ``op``; None: it stays unchanged."""
+    """Return the assigned codes for each result of ``op``; None if the result stays unchanged."""
     types = ir.result_types(op)
     return [None] * len(op.results) if types is None else [_codes_of(type, op) for type in types]
 
 
 def assigned_codes(value: SSAValue) -> QuantizedElement | None:
-    """Return the assigned codes of ``value``; None: it stays unchanged."""
+    """Return the assigned codes of ``value``; None if the value stays unchanged."""
     found = ir.params_of(ir.assigned_type(value))
     return None if found is None else QuantizedElement(*found)
 
@@ -106,7 +106,7 @@ def demands(function: FuncOp) -> list[Demand]:
     """Return the requirements of operations on their operands, in program order, without returned values.
 
     Unchanged operands are omitted. Operators without an assignment require floats. The type of a bias follows from the
-    types of the products that it is added to. Raises CompileError for a bias or variable that cannot have the type.
+    types of input and weights. Raises CompileError for a bias or variable that cannot have the required type.
     """
     found: list[Demand] = []
     for op in function.walk():
@@ -157,7 +157,7 @@ def _bias_demands(op: circle.CircleOp, wanted: dict[int, Demand]) -> Iterator[De
 
 
 def bias_dtype(activations: str) -> str:
-    """Return the element type of a bias that is added to products of activations of this type."""
+    """Return the element type of the bias of a layer with activations of this type."""
     return _BIAS_OF.get(activations, "int32")
 
 
@@ -174,7 +174,7 @@ def _label(op: Operation) -> str:
 
 
 def coded(demand: Demand) -> circle.BlobAttr:
-    """Return the bytes of :func:`encoded`; models with the same constant share them, except for biases."""
+    """Return the bytes of :func:`encoded`; models with the same constant share the bytes, except those of biases."""
     codes, constant = demand.codes, ir.constant_of(demand.value)
     assert codes is not None
     assert constant is not None
@@ -190,7 +190,7 @@ def coded(demand: Demand) -> circle.BlobAttr:
 
 
 def encoded(demand: Demand) -> Array:
-    """Return the float constant of ``demand`` in its codes, in storage dtype.
+    """Return the codes that ``demand`` requires of a float constant, as an array of the storage dtype.
 
     A bias that does not fit its type is clamped, with a warning that names the tensor and the channels.
     """
@@ -217,17 +217,17 @@ def encoded(demand: Demand) -> Array:
 
 
 class ConvertedConstants:
-    """Codes of the real constants of one function, one constant for each type that its users want."""
+    """Quantised copies of the float constants of one function: one copy for each type that users require."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self._made: dict[circle.ConstOp, dict[QuantizedElement, circle.ConstOp]] = {}
 
     def of(self, demand: Demand) -> SSAValue | None:
-        """Return the codes of the real constant that ``demand`` reads; None for a demand of something else.
+        """Return the quantised copy of the float constant that ``demand`` reads; None if it reads another value.
 
-        The first copy is inserted before the real constant, which :meth:`clean_up` removes. Further copies are inserted
-        before their first user, as in imported models, so demands must come in program order.
+        The first copy is inserted before the float constant, which :meth:`clean_up` removes. Further copies are placed
+        before their first user, as in imported models; demands must therefore come in program order.
         """
         constant = ir.constant_of(demand.value) if ir.is_float32(demand.value) else None
         if constant is None or demand.codes is None:
@@ -244,7 +244,7 @@ class ConvertedConstants:
         return siblings[demand.codes].result
 
     def clean_up(self) -> None:
-        """Drop constants that nothing uses any more; of one that stays, the first copy gets a name of its own."""
+        """Erase unused float constants; if a float constant is still used, give its first copy a name of its own."""
         for constant, made in self._made.items():
             if constant.result.first_use is None:
                 Rewriter.erase_op(constant)

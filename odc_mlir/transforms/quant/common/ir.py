@@ -32,9 +32,9 @@ PRECISION = "quant.precision"
 REASON = "quant.reason"
 SCHEME = "quant.scheme"
 GRANULARITY = "quant.granularity"  # on the module: granularity of weights
-WEIGHTS = "quant.weights"  # of the module: "symmetric" or "asymmetric"
+WEIGHTS = "quant.weights"  # on the module: "symmetric" or "asymmetric"
 IO = "quant.io"
-READER = "quant.reader"  # on the module: the reader of the file, if it is not only this project
+READER = "quant.reader"  # on the module: the program or machine that reads the file, if not only this project does
 
 REAL = Float32Type()
 LEFT_ALONE = UnitAttr()
@@ -57,12 +57,12 @@ def is_float32(value: SSAValue) -> bool:
 
 
 def constant_of(value: SSAValue) -> ConstOp | None:
-    """Return the constant ``value``; None for another value."""
+    """Return the constant that defines ``value``; None for other values."""
     return value.op if isinstance(value, OpResult) and isinstance(value.op, ConstOp) else None
 
 
 def coded_weights(value: SSAValue) -> Attribute | None:
-    """Return the quantised element type that a constant already has, as in models with float activations only."""
+    """Return the quantised element type of a constant that is already quantised, as in weight-only models."""
     element = getattr(value.type, "element_type", None)
     return element if isinstance(element, UniformQuantizedType) and constant_of(value) is not None else None
 
@@ -169,7 +169,7 @@ def _entries(op: Operation, name: str, count: int) -> list[Attribute] | None:
 _PLAIN = frozenset(ELEMENT_TYPES.values())
 
 
-# Words.
+# Strings.
 
 
 def read_word(op: Operation, name: str) -> str | None:

@@ -21,14 +21,14 @@ from odc_mlir.transforms.quant.common.ir import all_ops, constant_of, quantized_
 
 
 def load_arrays(path: str, option: str) -> dict[str, Array]:
-    """Return the arrays of an .npz file by name; raise OptionError, naming ``option``, for another file."""
+    """Return the arrays of an .npz file by name; raise OptionError, naming ``option``, for other kinds of files."""
     return read_npz(path, what=option, kind=OptionError, hint="use an .npz file")
 
 
 def load_reals(path: str, what: str, form: Callable[[Array], Array]) -> Mapping[str, Array]:
-    """Return the arrays of an .npz file by name as floats in a certain ``form``; none without a file.
+    """Return the arrays of an .npz file by name, as floats converted by ``form``; none if ``path`` is empty.
 
-    Raises OptionError, naming ``what``, for another file, and if ``form`` raises ValueError.
+    Raises OptionError, naming ``what``, if the file is of another kind, and if ``form`` raises ValueError.
     """
     arrays = load_arrays(path, what) if path else {}
     with parsing(f"cannot read {what}", OptionError, location=path):
@@ -37,7 +37,7 @@ def load_reals(path: str, what: str, form: Callable[[Array], Array]) -> Mapping[
 
 @dataclass(frozen=True)
 class LayerConstant:
-    """Operand ``index`` of ``op``: a constant, perhaps through a DEQUANTIZE."""
+    """Operand ``index`` of ``op``: a constant, or the DEQUANTIZE of a constant."""
 
     op: CircleOp
     index: int
@@ -56,9 +56,9 @@ class LayerConstant:
         return len(uses) - len(behind) + sum(len(list(op.results[0].uses)) for op in behind)
 
     def replace(self, array: Array, params: QuantParams | None = None) -> None:
-        """Replace the operand by a constant of the same type except ``params``; other users keep the old one.
+        """Replace the operand by a constant of the same type except ``params``; other users keep the old constant.
 
-        Raises ModelError where these read the same DEQUANTIZE.
+        Raises ModelError if other users read the same DEQUANTIZE.
         """
         alone = self.constant.result.has_one_use()
         if self.between is not None and not self.between.results[0].has_one_use():
@@ -74,7 +74,7 @@ class LayerConstant:
             Rewriter.erase_op(self.constant)
 
     def replace_for_all(self, array: Array, params: QuantParams | None = None) -> None:
-        """Give all that read the constant other contents, of the same type but for ``params``."""
+        """Replace the constant for all its readers by one of the same type except ``params``."""
         self.constant.result.replace_all_uses_with(self._made(array, params, "", self.constant).result)
         Rewriter.erase_op(self.constant)
 

@@ -1,7 +1,7 @@
 """Operators to quantise: roles and ranges of operands, the largest sums, and supported types.
 
-Kernels scale sums to 32 bits before they clamp them to codes of the result. Larger sums would wrap around, so the
-bounds hold for sums of any codes, not only for those of samples. Our kernels, and a table of LiteRT's, answer whether
+Kernels scale sums to 32 bits before clamping them to codes of the result. Larger sums would wrap around, so the bounds
+hold for sums of any codes, not only of codes in samples. Our kernels, and a table of LiteRT's kernels, decide whether
 types are supported.
 """
 
@@ -45,7 +45,7 @@ _TABLES_BY = "int8"  # the element type whose fixed parameters give the bounds o
 
 
 class Role(StrEnum):
-    LEFT = "left"  # not float, left out, or without influence on results: does not change
+    LEFT = "left"  # unchanged, because it is not float, omitted, or without influence on results
     BIAS = "bias"
     WEIGHTS = "weights"  # constants with their own element type and channels
     STATE = "state"  # kept from run to run
@@ -70,15 +70,15 @@ def contents_of(value: SSAValue) -> Array:
 
 
 def contents_of_bias(op: CircleOp, index: int) -> Array:
-    """Return the float values of bias ``index`` of ``op``, a zero without one; raise ModelError as above."""
+    """Return the float values of bias ``index`` of ``op``, a zero if it has none; raise ModelError as contents_of."""
     has_bias = index < len(op.operands) and role_of(op, index) is Role.BIAS
     return contents_of(op.operands[index]) if has_bias else np.zeros(1)
 
 
 class Ranges:
-    """Ranges of float values: recorded, of constants, and derived.
+    """Ranges of float values: recorded, computed from constants, or derived.
 
-    Operators that only move values need no record of their own.
+    The ranges of results of operators that only move values are derived from the operands' ranges.
     """
 
     def __init__(self) -> None:
@@ -94,10 +94,10 @@ class Ranges:
         return self._known[value]
 
     def beside(self, value: SSAValue) -> tuple[float, float] | None:
-        """Return a range for ``value``, which is zero in all samples; None if no neighbour has one.
+        """Return a range for ``value``, which is zero in all samples; None if no neighbour has a range.
 
-        It is the range of the nearest value in the same unit; for a factor, the range with which its product fits the
-        result; otherwise the range of any value nearby.
+        The first choice is the range of the nearest value in the same unit; the second, for a factor of a product, the
+        range with which the product fits the result; the last, the range of any value nearby.
         """
         return (
             self._nearest(value, across_products=False)
@@ -106,7 +106,7 @@ class Ranges:
         )
 
     def _nearest(self, value: SSAValue, *, across_products: bool) -> tuple[float, float] | None:
-        """Return the range of the nearest value that is not always zero, searched through values that are."""
+        """Return the range of the nearest value that is not always zero; the search passes only through zero values."""
         zeros, seen = [value], {value}
         for zero in zeros:
             for other in _neighbours(zero, across_products=across_products):
@@ -119,7 +119,7 @@ class Ranges:
         return None
 
     def _as_factor(self, value: SSAValue) -> tuple[float, float] | None:
-        """Return a range for ``value`` with which its product fits the unit of the result; None if it is no factor."""
+        """Return a range for ``value`` with which its product fits the range of the result; None if it is no factor."""
         for use in value.uses:
             op = use.operation
             factors = FACTORS.get(op.SPEC.name, ()) if isinstance(op, CircleOp) else ()
@@ -158,9 +158,9 @@ def _tells_unit(found: tuple[float, float] | None) -> bool:
 
 
 def _neighbours(value: SSAValue, *, across_products: bool) -> Iterator[SSAValue]:
-    """Return ``value`` with the operands beside it, its users' results, and its own operands.
+    """Return the other operands of the users of ``value``, the users' results, and the operands of its producer.
 
-    Products and their factors have different units: they count only ``across_products``.
+    Products and their factors have different units; they are neighbours only if ``across_products``.
     """
     ops = [use.operation for use in value.uses]
     if isinstance(value, OpResult):
@@ -184,7 +184,7 @@ def _within_activation(op: CircleOp, found: tuple[float, float]) -> tuple[float,
 
 
 def _range_of_constant(value: SSAValue) -> tuple[float, float] | None:
-    """Return the smallest and largest element, without substitutes for infinity, which any type clips."""
+    """Return the smallest and largest finite element; the largest float32, which stands for infinity, is left out."""
     if constant_of(value) is None or not is_float32(value):
         return None
     array = contents_of(value).astype(np.float64)
@@ -192,10 +192,10 @@ def _range_of_constant(value: SSAValue) -> tuple[float, float] | None:
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
 
 
-_LARGEST = 1 << 30  # that a sum may be scaled to: shifts to the left, before multipliers, may double it
+_LARGEST = 1 << 30  # bound of a scaled sum; a left shift before the multiplication may double it
 _WIDE = 1 << 15  # the largest magnitude of 16-bit codes
 _BOUNDED = frozenset({"RELU6", "RELU_N1_TO_1", "RELU_0_TO_1"})
-# How large a result without limits can be, by the largest magnitudes of operands; products have more to them.
+# Largest magnitude of a result before clamping, from the largest magnitudes of operands; sums of products are not here.
 _REACH: Mapping[str, Callable[[Sequence[float]], float]] = {
     **dict.fromkeys(("ADD", "SUB"), sum),
     **dict.fromkeys(("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LEAKY_RELU", "ABS", "MEAN"), max),
@@ -212,10 +212,11 @@ def is_scaled(op: CircleOp) -> bool:
 def coarse_enough(
     op: CircleOp, needs: Sequence[Attribute], element: tuple[str, QuantParams], most_steps: int | None
 ) -> QuantParams | None:
-    """Return parameters of the result, an ``element``, to which kernels can scale all results of ``op`` for ``needs``.
+    """Return parameters for the result of ``op`` with a scale so large that kernels can scale all its sums.
 
-    ``most_steps``: largest step of a sum of products, in steps of the result. If the scale has to grow, the end of the
-    range keeps its own code, because an activation may clamp there. None if it would have none.
+    ``element`` is the result's present type, ``needs`` has the operands' types, and ``most_steps`` is the largest step
+    of a sum of products, in steps of the result. The end of the range keeps its own code, because an activation may
+    clamp there; return None if a larger scale leaves no code for it.
     """
     own, end = element[1], min(_end(*element), _cut_off(op))
     least = float(np.float32(_least_scale(op, needs, own.scale, most_steps)))
@@ -227,14 +228,14 @@ def coarse_enough(
 
 
 def _cut_off(op: CircleOp) -> float:
-    """Return the magnitude at which the activation of ``op``, fused or alone, cuts off; infinite without one."""
+    """Return the magnitude at which the activation of ``op`` (fused, or ``op`` itself) clamps; infinity without one."""
     alone = op.SPEC.name in _BOUNDED
     bounds = activation_bounds(op.SPEC.name.lower() if alone else str(node_of(op).options.get(_ACTIVATION, "none")))
     return max((abs(bound) for bound in bounds if bound), default=math.inf)
 
 
 def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_steps: int | None) -> float:
-    """Return the least scale of the result; ``scale`` itself if it suffices."""
+    """Return the least scale of the result that is at least ``scale`` and with which sums cannot overflow."""
     reach = _REACH.get(op.SPEC.name)
     if reach is not None:
         ends = [_end(*element) for element in map(params_of, needs) if element is not None]
@@ -253,7 +254,7 @@ def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_st
     for place, (_, params), end in zip(places, elements, ends, strict=True):
         axis = op.SPEC.quant.weights.get(place)
         if axis is not None and role_of(op, place) is Role.WEIGHTS:
-            rounded = depth * np.asarray(params.scales)  # no code is farther from its weight
+            rounded = depth * np.asarray(params.scales)  # no quantised weight differs by more than one step
             total = float((_magnitudes(op.operands[place], axis) + rounded).max()) * math.prod(ends) / end
     return max(scale, (total + bias) / _LARGEST)
 
@@ -263,18 +264,18 @@ def largest_beside_products(
 ) -> int:
     """Return the largest bias code whose sum with products of ``x`` and ``weights`` stays below ``largest``.
 
-    It is at least half of ``largest``, because of many products not all are as large as possible.
+    The result is at least half of ``largest``, because among many products not all have the largest magnitude.
     """
     products = (_depth(op) or 0) * _largest_code(*x) * _largest_code(*weights)
     return largest - min(products, largest // 2)
 
 
 def least_scales_of_weights(op: CircleOp, place: int, largest: int) -> NDArray[Any]:
-    """Return the least scales with which sums of 16-bit codes and constant weights stay below ``largest``; 0: all."""
+    """Return the least weight scales with which sums over 16-bit inputs stay below ``largest``; 0 if all scales do."""
     axis, depth = op.SPEC.quant.weights[place], _depth(op)
     if axis is None or depth is None or depth * _WIDE * _WIDE < largest:
         return np.zeros(1)
-    # However codes are rounded, none moves by more than a step.
+    # Rounding changes no code by more than one step.
     return np.asarray(_magnitudes(op.operands[place], axis) / max(largest / _WIDE - depth, 1.0))
 
 
@@ -293,7 +294,7 @@ def _magnitudes(weights: SSAValue, axis: int) -> NDArray[np.float64]:
 
 
 def _end(dtype: str, params: QuantParams) -> float:
-    """Return the largest magnitude that has a code."""
+    """Return the largest magnitude that a code can represent."""
     return max(params.scales) * _largest_code(dtype, params)
 
 
@@ -327,7 +328,7 @@ def _depth(op: CircleOp) -> int | None:
 def refusal(
     op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme, ranges: Ranges
 ) -> str | None:
-    """Return why ``op`` cannot run with these element types, None if it can."""
+    """Return the reason why ``op`` cannot run with these element types; None if it can."""
     seen = _unfit_values(op, operands, ranges) or _vanishing_product(op, operands)
     if seen := seen or _shared_state(op) or _linear_cell(op):
         return seen
@@ -344,7 +345,7 @@ def refusal(
 
 
 def _refused_by_processors(node: Node, real: Node) -> str | None:
-    """Return why object code has no kernel for ``node`` on codes, if it has one for the ``real`` operator."""
+    """Return why native code lacks a kernel for the quantised ``node``; None if it lacks one for ``real`` as well."""
     from odc_mlir.transforms.native.lowering.operators import kernel_reason
 
     seen = kernel_reason(node)
@@ -352,7 +353,7 @@ def _refused_by_processors(node: Node, real: Node) -> str | None:
 
 
 def _linear_cell(op: CircleOp) -> str | None:
-    """Return why codes cannot compute an LSTM, or None; their kernels always use TANH in the cell."""
+    """Return why an LSTM cannot be quantised, or None; quantised kernels always use TANH in the cell."""
     if StateParameters.CELL not in op.SPEC.quant.states.values():
         return None
     activation = str(node_of(op).options[_ACTIVATION]).lower()
@@ -360,7 +361,7 @@ def _linear_cell(op: CircleOp) -> str | None:
 
 
 def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -> str | None:
-    """Return the problem of constant operands' values for any element type, or None."""
+    """Return why the values of constant operands cannot be quantised with any element type, or None."""
     rule = op.SPEC.quant
     for index in rule.not_negative:
         found = ranges.of(op.operands[index])
@@ -379,7 +380,7 @@ def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -
 
 
 def _vanishing_product(op: CircleOp, operands: Sequence[Attribute]) -> str | None:
-    """Return whether the product of its scales underflows float32, which kernels and readers use."""
+    """Return an error text if the product of the scales underflows float32, in which kernels compute it, else None."""
     found = 1.0
     for index in FACTORS.get(op.SPEC.name, ()):
         element = params_of(operands[index])
@@ -391,7 +392,7 @@ def _vanishing_product(op: CircleOp, operands: Sequence[Attribute]) -> str | Non
 
 
 def _shared_state(op: CircleOp) -> str | None:
-    """Return whether other operators see state that is to become codes."""
+    """Return an error text if other operators read or write state that is to be quantised, else None."""
     for index in op.SPEC.quant.states:
         if index < len(op.operands) and len(list(op.operands[index].uses)) > 1 and is_float32(op.operands[index]):
             return f"its state {op.SPEC.operand_name(index)} is used by other operators"
@@ -399,7 +400,7 @@ def _shared_state(op: CircleOp) -> str | None:
 
 
 def _node(op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme) -> Node:
-    """Describe ``op`` on codes; constants that would be quantised are zeros here, to save time."""
+    """Return the node of ``op`` with these types; constants to be quantised become zeros, to save time."""
     real = node_of(op)
     infos = [
         None if info is None else _as_codes(info, element)
