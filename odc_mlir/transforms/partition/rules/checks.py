@@ -22,7 +22,7 @@ from odc_mlir.transforms.npu.lowering.decompositions import resize_lines, result
 CODES = ELEMENT_TYPES
 POSITIONS = {"DYNAMIC_UPDATE_SLICE": 2, "GATHER": 1}  # operator -> its computed operand that is not a code
 MOST_DIMENSIONS = 6  # limit for element-wise operands
-MOST_GROUPS = 32  # limit for a convolution, because each group takes separate transfers
+MOST_GROUPS = 64  # limit for a convolution, because each group takes separate transfers
 SCALE_TOLERANCE = 1e-3  # relative tolerance of a scale that an operator on 16-bit codes fixes
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
 
