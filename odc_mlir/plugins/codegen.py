@@ -1,4 +1,4 @@
-"""Compilation of a model by a plugin in a process of its own: find, run, check the result and put it in place."""
+"""Compilation of a model by a plugin in a separate process: find and run the plugin, check and rename its output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from odc_mlir.process_limits import Limits
 __all__ = ["Description", "Limits", "Preference", "default_output", "describe", "generate"]
 
 OUTPUT = ZIP._replace(name="a compiled model")
-"""Kind of a plugin's output. Only our own packages can be told from files of others."""
+"""Kind of a plugin's output. Only our own packages can be distinguished from other files."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,12 +36,12 @@ _MODEL_EXTENSIONS = ("circle", "tflite")
 
 
 def default_output(model: str | os.PathLike[str], target: str) -> Path:
-    """Return the model's path with the target's extension, or a path in the cache if that is taken or not writable."""
+    """Return the model's path with the target's extension; if it is taken or not writable, a path in the cache."""
     return beside_or_in_cache(model, Path(model).with_suffix(f".{registry.extension_of(target)}"), OUTPUT)
 
 
 def describe(target: str, *, directory: str | os.PathLike[str] | None = None) -> Description:
-    """Return the description of the plugin for ``target``; errors as :func:`generate`."""
+    """Return the description of the plugin for ``target``; raise the errors of :func:`generate`."""
     (found,) = describe_all([registry.find(target, directory)])
     return _usable(found)
 
@@ -81,7 +81,7 @@ def generate(
 
     ``output`` defaults to :func:`default_output`; the plugin is searched in ``directory`` first. The file gets its name
     only after it is complete and checked, so a failure keeps an older file. Raises OptionError if there is no such
-    plugin (with the places searched), or if a file of the user exists, unless ``overwrite``; UnsupportedError if the
+    plugin (with the places searched) or, without ``overwrite``, if a file of the user exists; UnsupportedError if the
     plugin rejects the model; CompileError if the plugin fails, ends, hangs, exceeds ``limits`` or writes no readable
     file.
     """
@@ -127,7 +127,7 @@ def _has_codes(model: Path) -> bool:
     try:
         records = read_package(model).model if is_package(model) else model
         found = read_model(records)
-    except OdcError:  # a form that only the plugin knows
+    except OdcError:  # a format that only the plugin knows
         return True
     return any(
         graph.tensors[index].quantization is not None and graph.tensors[index].dtype not in ("float32", "float16")
@@ -200,7 +200,7 @@ def _put_in_place(temporary: Path, final: Path) -> None:
 
 
 def not_for_plugins(target: str, **options: Any) -> None:
-    """Raise OptionError for the first of ``options`` that is set: plugins know none of them."""
+    """Raise OptionError for the first of ``options`` that is set, because plugins support none of these options."""
     for name, value in options.items():
         if value:
             raise OptionError(f"{name} does not apply to {target!r}, a plugin", hint="omit it")
@@ -214,7 +214,7 @@ def compile_by(
     time_limit: float | None,
     progress: Callable[[str, int, int | None], None] | None,
 ) -> PackageFiles:
-    """Compile a Circle file with a codegen plugin, in a process of its own, and return the package; raise OdcError."""
+    """Compile a Circle file with a codegen plugin in a separate process, and return the package; raise OdcError."""
     if progress is not None:
         progress(f"compiling with {plugin.codegen}", 0, None)
     with tempfile.TemporaryDirectory(prefix="odc-plugin-") as folder:

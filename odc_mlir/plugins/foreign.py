@@ -1,4 +1,4 @@
-"""Digests of plugins, and calls of their code that can neither end nor delay the application.
+"""Digests of plugins, and calls of plugins' code that can neither end nor delay the application.
 
 :func:`probe` loads plugins in isolated processes; :func:`load` and :func:`call` run in this process, in a thread with a
 deadline. Whatever a plugin raises, SystemExit included, becomes an OptionError that names the plugin.
@@ -30,7 +30,7 @@ from odc_mlir.plugins.registry import DEVICES, FACTORY, PluginSource
 from odc_mlir.process_limits import Limits
 
 _PASSED_OVER = frozenset({"__pycache__", ".git"})
-# For larger files, and for this package, size and time of change replace the content, because sessions wait.
+# Digests of larger files, and of this package, use size and modification time, because sessions wait for the digest.
 _MAX_CONTENT_BYTES = 32 << 20
 _MAX_FILES = 5000
 
@@ -67,7 +67,7 @@ def _digest(source: PluginSource, room: int) -> str:
 
 def _files(source: PluginSource) -> Iterator[tuple[str, str]]:
     """Yield the plugin's files, each with its name relative to the plugin, and its path."""
-    if source.file is not None:  # it may import its neighbours
+    if source.file is not None:  # a plugin file may import other files of its folder
         yield from _beside(os.path.dirname(source.file))
         return
     spec = _spec(_module(source), source.folder)
@@ -173,14 +173,14 @@ def import_plugin(file: str | None, reference: str | None, folder: str | None, *
 
 def load(source: PluginSource) -> Any:
     """Import an entry in this process and return the result of its function; raise OptionError with its name."""
-    # At the end of the path: its modules hide no others.
+    # The folder comes last on Python's path, so that its modules hide no other modules.
     return call(lambda: import_plugin(**job_of(source), position=len(sys.path)), source)
 
 
 def call(function: Callable[[], T], source: PluginSource) -> T:
     """Return ``function()``, which runs code of ``source``; raise OptionError if it fails or exceeds the deadline.
 
-    A function that exceeds it continues in its daemon thread, as do threads that the plugin starts there.
+    After the deadline, the function continues in its daemon thread, as do threads that the plugin has started.
     """
     if source.is_ours:
         return function()
@@ -189,7 +189,7 @@ def call(function: Callable[[], T], source: PluginSource) -> T:
     def work() -> None:
         try:
             outcome.append((function(), None))
-        except BaseException as error:  # reported by the caller
+        except BaseException as error:  # the calling thread reports it
             outcome.append((None, error))
 
     seconds = deadline_seconds()
@@ -221,11 +221,11 @@ def unusable(source: PluginSource, text: str, *, passing: object = False) -> Opt
 def probe(
     kind: type[T], sources: Sequence[PluginSource], ask: str, question: Answer | None = None
 ) -> list[T | OdcError]:
-    """Load each plugin in a process of its own and return its answer, a ``kind``, or an error that names the plugin.
+    """Load each plugin in a separate process; return the answers, each a ``kind`` or an error that names the plugin.
 
-    ``ask`` is ``module:function`` of ours, called there with the plugin and ``question``; it returns the fields of the
-    dataclass ``kind``. Our own plugins answer in this process. Answers, errors too, are kept until the plugin's files
-    change or this process ends.
+    ``ask`` names a function of ours as ``module:function``. It is called in that process with the plugin and
+    ``question``, and returns the fields of the dataclass ``kind``. Our own plugins answer in this process. Answers and
+    errors are cached until the plugin's files change or this process ends.
     """
     seconds = deadline_seconds()
     asked = json.dumps([ask, question], sort_keys=True)
@@ -240,12 +240,12 @@ def probe(
             if key in known:
                 outcomes[source] = known[key]
                 continue
-            is_device = source.group == DEVICES  # it will run in this process, with its environment
+            is_device = source.group == DEVICES  # devices later run in this process, with its environment
             limits = Limits(seconds, None) if is_device else Limits(seconds)
             job = {**job_of(source), "ask": ask, "question": question}
             try:
                 running[key] = stack.enter_context(started(WORKER, job, limits, whole_environment=is_device))
-            except CompileError as error:  # not kept: the system was short of something
+            except CompileError as error:  # not cached: the system lacked a resource
                 outcomes[source] = _failure(error, seconds)
         for key, result in running.items():
             while len(known) >= _MOST_OUTCOMES:
@@ -258,7 +258,7 @@ def probe(
 
 
 def answer(plugin: object, ask: str, question: Answer | None) -> Answer:
-    """Return the answer of ``ask`` for a plugin that is loaded."""
+    """Return the answer of the function that ``ask`` names for a loaded plugin."""
     where, _, name = ask.partition(":")
     found: Answer = getattr(importlib.import_module(where), name)(plugin, question)
     return found
@@ -292,5 +292,5 @@ _Key = tuple[PluginSource, str, str]
 
 @lru_cache(maxsize=1)
 def _known_outcomes() -> dict[_Key, Answer]:
-    """Return the answers, and failures, of plugins in this process, by plugin and question."""
+    """Return this process's cache of answers and failures, by plugin and question."""
     return {}

@@ -1,8 +1,8 @@
-"""Jobs in an isolated process of their own, with limits of time and memory.
+"""Jobs in separate isolated processes, with limits on time and memory.
 
 The process is a fresh Python that reads JSON from standard input and writes its answer to a file. It works in a
-temporary folder and leads a process group that is ended as a whole. It gets the environment variables below, those that
-begin with ``ODC_``, and those that ``ODC_PASS_ENV`` names, separated by semicolons.
+temporary folder and leads a process group that is ended as a whole. It gets the environment variables listed below, all
+variables that begin with ``ODC_``, and those named by ``ODC_PASS_ENV``, separated by semicolons.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from odc_mlir.process_limits import Limits, end_group, signal_name
 STAGE = "codegen"
 PASS_VARIABLE = "ODC_PASS_ENV"
 _MAX_ANSWER_BYTES = 1 << 20
-_TAIL_BYTES = 2000  # of the printed text, for the message
+_TAIL_BYTES = 2000  # end of the printed text that messages are taken from
 _PREFIXES = ("ODC_", "LC_")
 _PASSED = frozenset(
     {"HOME", "LANG", "LANGUAGE", "PATH", "TMPDIR", "TZ", "USER", "LOGNAME", "XDG_CACHE_HOME"}
@@ -35,8 +35,8 @@ _PASSED = frozenset(
     | {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}
     | {"SYSTEMROOT", "TEMP", "TMP", "USERPROFILE", "LOCALAPPDATA"}
 )
-# Our own folder comes before installed packages, among which may be another version of this one. It comes after the
-# folders of Python's own modules, as do all others, so that nothing hides one of these.
+# The folder of this package comes before installed packages, which may include another version of this package. All
+# added folders come after those of Python's own modules, so that no added module hides one of Python's.
 _BOOT = (
     "import sys; module, ours, *folders = sys.argv[1:]; del sys.argv[1:]; "
     "installed = (i for i, path in enumerate(sys.path) if path.endswith(('site-packages', 'dist-packages'))); "
@@ -47,16 +47,16 @@ _BOOT = (
 
 
 def isolated_command(module: str) -> list[str]:
-    """Return the command that runs ``module`` of this package, wherever that was imported from."""
+    """Return the command that runs ``module`` of this package from the folder that the package was imported from."""
     folders = [str(Path(__file__).resolve().parents[2])]
-    if site.ENABLE_USER_SITE:  # an isolated Python leaves it out
+    if site.ENABLE_USER_SITE:  # an isolated Python omits this folder
         folders.append(site.getusersitepackages())
     folders += [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(entry)]
     return [sys.executable, "-I", "-c", _BOOT, module, *folders]
 
 
 def isolated_environment(**more: str) -> dict[str, str]:
-    """Return the environment variables of such a process, and ``more``."""
+    """Return the environment variables of an isolated process, and ``more``."""
     named = {name.strip() for name in os.environ.get(PASS_VARIABLE, "").split(";")}
     found = {
         name: value
@@ -73,7 +73,7 @@ def isolated_environment(**more: str) -> dict[str, str]:
 def started(
     module: str, job: Mapping[str, Any], limits: Limits, *, whole_environment: bool = False
 ) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Start ``module`` on ``job`` and provide a function that waits for the answer; end the process on leaving.
+    """Start ``module`` on ``job`` and yield a function that waits for the answer; end the process on leaving.
 
     ``module`` reads the job, extended by the keys ``answer`` (path of the file to write), ``seconds`` and
     ``memory_bytes``. Raises CompileError if the process cannot be started. The function raises CompileError if there is
@@ -137,7 +137,7 @@ def _result(
 
 
 def _answer(path: Path) -> dict[str, Any] | None:
-    """Return the answer, None for a document that the worker does not write: a plugin shares its process."""
+    """Return the answer in a file, None unless the worker wrote the file; a plugin in its process may write it too."""
     try:
         found = json.loads(read_file(path, max_bytes=_MAX_ANSWER_BYTES))
         failure = found["error"]

@@ -1,6 +1,6 @@
 """Our own targets and codegen plugins, ``npu`` and ``cpu``, registered like plugins of other packages.
 
-LLVM runs in the process of ``cpu-gen``, so that a defect of it cannot affect an application.
+LLVM runs in the process of ``cpu-gen``, so that a defect of LLVM cannot affect an application.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _NpuRules:
 
 @dataclass(frozen=True)
 class _CpuRules:
-    """Existence of a native kernel, the same for all processors."""
+    """Rule for processors: a native kernel exists. It is the same for all processors."""
 
     def reason_against(self, node: Node) -> str | None:
         from odc_mlir.transforms.native.lowering.operators import kernel_reason
@@ -117,7 +117,7 @@ class CpuCodegen(PackageCodegen):
     takes_floats = True
 
     def supports(self, model: str) -> str | None:
-        """Return the reason why nothing can be compiled without LLVM, None with it."""
+        """Return the reason why models cannot be compiled if LLVM is not installed, else None."""
         return None if has_code_generator() else f"native code needs the package {EXTRA}; {HINT}"
 
     def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:

@@ -31,7 +31,7 @@ class PackageCodegen(ABC):
         return 0
 
     def validate(self, output: str) -> None:
-        """Raise PackageError for a file that is no compiled package."""
+        """Raise PackageError if the file is not a compiled package."""
         if read_package(output).plan is None:
             raise PackageError("there is no plan in the package", location=output)
 
@@ -72,7 +72,7 @@ class PartitionedCodegen(PackageCodegen):
 
 
 def _with_shapes(model: str | bytes, shapes: Sequence[tuple[int, ...] | None]) -> bytes:
-    """Return the model with these input shapes, None as in the model; raise OdcError."""
+    """Return the model with these input shapes, where None keeps the model's shape; raise OdcError."""
     from odc_mlir.formats.circle.reader import read_model
     from odc_mlir.runtime.auto.build import with_shapes
 

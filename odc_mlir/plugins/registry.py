@@ -44,10 +44,10 @@ OWN_ENTRIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class PluginSource:
-    """Location of a plugin of one ``group``; ``target`` is its name there.
+    """Location of a plugin. ``target`` is its name in ``group``.
 
-    ``file``: the Python file that holds ``create_codegen``, or None for an entry point. Then ``reference`` is its
-    ``module:function`` and ``folder`` the folder of its package (for an editable package, of its metadata).
+    ``file``: the Python file that holds ``create_codegen``, or None for an entry point. For an entry point,
+    ``reference`` is its ``module:function`` and ``folder`` the folder of its package (if editable, of its metadata).
     """
 
     target: str
@@ -72,7 +72,7 @@ class PluginSource:
 
 
 def extension_of(target: str) -> str:
-    """Return ``tvn`` for ``tvn-gen``; raise OptionError for a string of another form."""
+    """Return ``tvn`` for ``tvn-gen``; raise OptionError for a string that does not end in ``-gen``."""
     if not _TARGET.fullmatch(target):
         raise OptionError(
             f"the codegen target is {target!r}, expected <extension>{SUFFIX}, such as npu{SUFFIX}",
@@ -108,7 +108,7 @@ def available(directory: str | os.PathLike[str] | None = None) -> list[PluginSou
 def entries(group: str) -> list[PluginSource]:
     """Return the entries of DEVICES or TARGETS, sorted by name.
 
-    A device of another package replaces ours of the same name, as a driver replaces a simulator; a target does not.
+    A device of another package replaces our device of the same name, as a driver replaces a simulator; targets do not.
     """
     others = [entry for folder in _variable_folders() for entry in _in_packages(folder, group, _NAME)]
     others += _installed(group, _NAME)
@@ -140,12 +140,12 @@ def unreadable_metadata() -> Iterator[tuple[Path, str, bool]]:
                 found = metadata.Distribution.at(info)
                 if not (found.entry_points is not None and found.metadata["Name"] and found.version):
                     yield info, "it states no name or no version", concerns_us
-            except Exception as error:  # depends on the line that the parser stumbles over
+            except Exception as error:  # its type depends on the malformed line
                 yield info, f"its metadata cannot be parsed ({type(error).__name__}: {error})", concerns_us
 
 
 def ignored_entries() -> Iterator[tuple[PluginSource, str]]:
-    """Yield entries of other packages that no search finds, with the reason: names that are malformed or ours."""
+    """Yield other packages' entries that no search finds, each with the reason: a malformed name, or one of ours."""
     for folder in (*_variable_folders(), *sys.path):
         for group, own in OWN_ENTRIES.items():
             form = _TARGET if group == GROUP else _NAME
@@ -181,7 +181,7 @@ def _in_folder(folder: Path) -> list[PluginSource]:
         files = sorted(path for path in folder.iterdir() if path.suffix == ".py" and _TARGET.fullmatch(path.stem))
     except OSError:
         return []
-    # A plugin is loaded by a process that works elsewhere.
+    # Paths are absolute, because a process in another folder loads the plugin.
     plugins = [PluginSource(path.stem, str(path), file=os.path.abspath(path)) for path in files]
     return plugins + _in_packages(str(folder), GROUP, _TARGET)
 
@@ -203,7 +203,7 @@ def _in_packages(folder: str, group: str, form: re.Pattern[str]) -> list[PluginS
 
 @lru_cache(maxsize=64)
 def _declared_in(folder: str, _changed: int) -> tuple[PluginSource, ...]:
-    """Return entries of our groups in ``folder``: hundreds of files, read again only after a change."""
+    """Return entries of our groups in ``folder``; cached until a change, because it may hold hundreds of files."""
     return tuple(entry for info in _metadata_folders(folder) for entry in _declared(folder, info))
 
 
@@ -236,7 +236,7 @@ def _declared(folder: str, info: str) -> Iterator[PluginSource]:
 
 
 def _read(path: str | Path) -> bytes | None:
-    """Return the content of a metadata file, None without one; raise ValueError for a file of another kind or size."""
+    """Return a metadata file's content, None if it is missing; raise ValueError unless it is regular and small."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

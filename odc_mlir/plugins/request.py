@@ -95,7 +95,7 @@ class Description:
 
 
 def describe_plugin(plugin: object, _question: object = None) -> dict[str, Any]:
-    """Return the fields of a plugin's Description; raise CompileError for an object that is no plugin."""
+    """Return the fields of a plugin's Description; raise CompileError if ``plugin`` is not a plugin."""
     if not isinstance(plugin, CodegenPlugin):
         raise CompileError(f"{type(plugin).__name__} lacks name, extension or compile")
     scheme = getattr(plugin, "quantization", None)

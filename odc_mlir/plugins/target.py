@@ -1,7 +1,7 @@
-"""Targets: descriptions of hardware, as entries of the group ``odc_mlir.targets`` return them.
+"""Targets: descriptions of hardware, returned by entry points of the group ``odc_mlir.targets``.
 
-Sessions and commands need only :class:`TargetFacts`, which :func:`choose` gets from a process of their own if the
-target is not ours. A description is loaded into this process only if the user named the target.
+Sessions and commands need only :class:`TargetFacts`. If the target is not ours, :func:`choose` gets the facts from a
+separate process. A description is loaded into this process only if the user named the target.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odc_mlir.targets.costs import HostCosts, parse_host
 
 FLOAT = "float"
 """The scheme of float models."""
-LONGEST_NS = 1e15  # of one operator, eleven days: 64 bits hold the sum over a model
+LONGEST_NS = 1e15  # limit on the time of one operator, eleven days, so that 64 bits hold the sum over a model
 T = TypeVar("T")
 
 
@@ -55,7 +55,7 @@ class RuleTable:
     operators: Mapping[str, tuple[Rule, ...]]
 
     def reason_against(self, node: Node) -> str | None:
-        """Return the first rule that does not hold, with the value seen; raise TargetError for a check that fails."""
+        """Return the first violated rule with the value seen; raise TargetError if a check raises an exception."""
         own = self.operators.get(node.spec.name)
         if own is None:
             return f"operator: the target has no {node.spec.name}"
@@ -67,7 +67,7 @@ class RuleTable:
         return None
 
     def lines(self) -> Iterator[str]:
-        """Yield a line per operator, each followed by a line per rule."""
+        """Yield a line per operator, each followed by a line for each of its rules."""
         for name, rules in (("every operator", self.generic), *sorted(self.operators.items())):
             yield name
             yield from (f"  {rule.name}: {rule.text}" for rule in rules)
@@ -75,9 +75,9 @@ class RuleTable:
 
 @dataclass(frozen=True)
 class Costs:
-    """Cost model: ``operator_ns`` estimates an operator on the target, ``host`` everything else.
+    """Cost model: ``operator_ns`` estimates an operator on the target, ``host`` all other times.
 
-    The cost of a segment is the sum of its operators, the switch there and back, and the transfer of its tensors.
+    The cost of a segment is the time of its operators, of the switch to the target and back, and of its transfers.
     """
 
     operator_ns: Callable[[Node], float]
@@ -93,7 +93,7 @@ class SegmentModel:
 
 
 def operator_model(node: Node) -> Model:
-    """Return a model of one operator, for tools that judge models; its inputs are the operands that are not constant.
+    """Return a model of one operator, for tools that judge models; its inputs are the operator's dynamic operands.
 
     Raises ModelError for unknown dimensions, UnsupportedError for control flow and constants in blocks.
     """
@@ -122,13 +122,13 @@ def operator_model(node: Node) -> Model:
 
 
 def rules_reason(rules: Rules, node: Node, target: str) -> str | None:
-    """Return the answer of ``rules`` for an operator; raise TargetError if it is neither None nor text."""
+    """Return the answer of ``rules`` for an operator; raise TargetError if the answer is neither None nor text."""
     with _asking("its rules", node, target):
         return _reason(rules.reason_against(node))
 
 
 def operator_ns(costs: Costs, node: Node, target: str) -> float:
-    """Return the estimated time of an operator on ``target``; raise TargetError for an invalid one."""
+    """Return the estimated time of an operator on ``target``; raise TargetError for an invalid time."""
     with _asking("operator_ns", node, target):
         found: object = costs.operator_ns(node)
         if (
@@ -141,7 +141,7 @@ def operator_ns(costs: Costs, node: Node, target: str) -> float:
 
 
 def check_costs(costs: object, target: str) -> Costs | None:
-    """Return the cost model of ``target``, None if it has none; raise TargetError for an invalid one."""
+    """Return the cost model of ``target``, or None if ``costs`` is None; raise TargetError for an invalid model."""
     if costs is None:
         return None
     location = f"target {target}"
@@ -190,7 +190,7 @@ def _asking(part: str, node: Node | None, target: str | None = None) -> Iterator
 
 @dataclass(frozen=True)
 class _Hardware:
-    """The part of a target that its description and its facts share."""
+    """Common fields of the description and of the facts of a target."""
 
     name: str
     extension: str
@@ -216,7 +216,7 @@ class _Hardware:
 class TargetFacts(_Hardware):
     """The data of a :class:`TargetDescription`.
 
-    ``machine``: the machine with the requested name, if any; ``identity``: its facts that compiled code depends on.
+    ``machine``: the machine with the requested name, if any; ``identity``: facts that compiled code depends on.
     """
 
     machines: tuple[str, ...]
@@ -304,19 +304,19 @@ def describe_target(found: object, question: Answer) -> Answer:
 def described(name: str = "") -> Iterator[tuple[PluginSource, TargetFacts | OdcError]]:
     """Yield the facts, or an error, of every target for ``name``: ours, the target with this name, then all others."""
     sources = registry.entries(TARGETS)
-    place = os.path.abspath(name) if os.path.isfile(name) else name  # others answer in another folder
+    place = os.path.abspath(name) if os.path.isfile(name) else name  # others answer in another working folder
     ours = [source for source in sources if source.is_ours]
     named = [source for source in sources if not source.is_ours and source.target == name.removesuffix(SUFFIX)]
     others = [source for source in sources if source not in (*ours, *named)]
-    for group, asked in ((ours, name), (named, place), (others, place)):  # each only if the caller has not found enough
+    for group, asked in ((ours, name), (named, place), (others, place)):  # a group is asked only if the caller goes on
         answers = probe(TargetFacts, group, "odc_mlir.plugins.target:describe_target", {"name": asked})
         yield from zip(group, answers, strict=True)
 
 
 def choose(name: str) -> Chosen:
-    """Return the meaning of ``name``: a target, one of its machines, a file of one, or a codegen plugin.
+    """Resolve ``name``: a target, a machine of a target, a file that describes a machine, or a codegen plugin.
 
-    Raises OptionError: for the named target if it fails, else with a list of the known names.
+    Raises OptionError if the named target fails, or if the name is unknown; the error then lists the known names.
     """
     if name.endswith(SUFFIX):
         registry.extension_of(name)

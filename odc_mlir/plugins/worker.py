@@ -1,7 +1,7 @@
-"""The process that a plugin runs in, started by isolation.py with a job on standard input.
+"""Main program of the process that runs a plugin, started by isolation.py with a job on standard input.
 
-The answer is an object with ``error`` (text and kind of the failure, or null) and ``said``, the plugin's answer. A job
-that names a function to ``ask`` calls it with the plugin and a question; any other job runs a codegen plugin.
+The answer is an object with ``error`` (text and kind of the failure, or null) and ``said``, the plugin's answer. If the
+job has ``ask``, the name of a function, call it with the plugin and a question; otherwise run a codegen plugin.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ def main() -> int:
     Limits(job["seconds"], job["memory_bytes"]).hold_this_process()
     _work(job)
     if job["ask"]:
-        os._exit(0)  # threads that the plugin started do not hold up the answer
+        os._exit(0)  # ends at once, without waiting for threads that the plugin started
     return 0
 
 
 def _guard(child: int, folder: Path) -> int:
-    """Wait for the plugin's process. If the process that started this one is gone, end all and delete the job's folder.
+    """Wait for the plugin's process. If this process's parent is gone, end all and delete the job's folder.
 
-    The plugin's own process could not do that: a plugin may hold the interpreter's lock for ever.
+    The plugin's own process could not do this, because a plugin may hold the interpreter's lock for ever.
     """
     parent = os.getppid()
     Thread(target=_end_with, args=(parent, folder), daemon=True).start()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if os.getppid() != parent:
         shutil.rmtree(folder, ignore_errors=True)
-    if code < 0:  # end in the same way as the plugin, to show how it ended
+    if code < 0:  # end by the signal that ended the plugin, to report it
         signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
         os.kill(os.getpid(), -code)
     return code
 
 
 def _end_with_parent(parent: int) -> None:
-    """Arrange to be killed together with the guard, if the system can do that."""
+    """Arrange that the system kills this process when the guard ends, if the system supports this."""
     if sys.platform != "linux":
         return
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was killed before
+    if os.getppid() != parent:  # the guard ended before the call above
         os._exit(1)
 
 
@@ -105,7 +105,7 @@ def _failure(kind: str, text: str) -> dict[str, Any]:
 
 
 def _load(job: Mapping[str, Any]) -> Any:
-    """Load the plugin, if any; its folders come before installed packages, but after Python's own modules."""
+    """Load the plugin, if any; its folders precede installed packages and follow Python's own modules on the path."""
     if job["file"] is None and job["reference"] is None:
         return None
     installed = (i for i, place in enumerate(sys.path) if Path(place).name in ("site-packages", "dist-packages"))

@@ -27,7 +27,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def commands() -> dict[str, str]:
-    """Return ``compile`` -> the module of ``odc-compile``, and so on."""
+    """Return modules by command name without ``odc-``: ``compile`` gives the module of ``odc-compile``."""
     files = sorted(Path(__file__).parent.glob("odc_*.py"))
     return {path.stem.removeprefix("odc_"): f"odc_mlir.tools.{path.stem}" for path in files}
 
@@ -63,7 +63,7 @@ def _print_commands() -> None:
 
 
 def _summary(module: str) -> str:
-    """Return the first line of a command's module, without its name."""
+    """Return the first line of the docstring of a command's module, without the command's name."""
     with (Path(__file__).parent / f"{module.rpartition('.')[2]}.py").open(encoding="utf-8") as source:
         return source.readline().strip().strip('"').partition(": ")[2]
 

@@ -1,7 +1,7 @@
 """Shared parts of all commands: common flags, log output, and conversion of exceptions to one line and an exit code.
 
-Exit codes: 0 success; 1 an error of the user's (any OdcError or OSError) or a negative result; 2 wrong usage; 3 a
-defect of ours, with a reproducer file; 130 an interrupt. Imports stay light: ``--help`` has to be immediate.
+Exit codes: 0 success; 1 a user error (any OdcError or OSError) or a negative result; 2 wrong usage; 3 a defect of
+odc-mlir, with a reproducer file; 130 an interrupt. This module imports little, because ``--help`` has to be immediate.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Body = Callable[[argparse.Namespace], int | None]
 
 
 Renamed = Mapping[str, tuple[str, Callable[[str], bool]]]
-"""Old spellings of options: the new one, and for which values it replaces the old one (``bool``: for any)."""
+"""Old spelling of an option -> its new spelling, and a test of the values that it holds for (``bool``: all)."""
 
 
 def base_parser(
@@ -63,7 +63,7 @@ def base_parser(
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of commands and subcommands; without defaults, so that they hold before and after a subcommand."""
+    """Add the output flags, which users may give before or after a subcommand because they have no defaults."""
     absent = argparse.SUPPRESS
     text = "print more to stderr (repeat for debug output)"
     parser.add_argument("-v", "--verbose", action="count", default=absent, help=text)
@@ -73,7 +73,7 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argument parser whose help begins with examples and whose errors are a line with the nearest valid name."""
+    """Argument parser whose help begins with examples. An error is one line with the nearest valid name."""
 
     renamed: Renamed = MappingProxyType({})
 
@@ -87,20 +87,20 @@ class _Parser(argparse.ArgumentParser):
 
 
 def nearest(parser: argparse.ArgumentParser, message: str, others: Iterable[str] = ()) -> str:
-    """Return ``; did you mean --overwrite?`` for a message about options similar to ours or to ``others``; else ""."""
+    """Return ``; did you mean --overwrite?`` if ``message`` has an option like one of ours or ``others``, else ""."""
     from difflib import get_close_matches
 
     known = [option for action in parser._actions for option in action.option_strings] + list(others)
-    words = re.findall(r"(?<!\S)--[\w-]+", message)  # without values or commas after them
+    words = re.findall(r"(?<!\S)--[\w-]+", message)  # options without values or commas after them
     close = (match for word in words if word not in known for match in get_close_matches(word, known, n=1))
     found = [match for match in dict.fromkeys(close) if match not in words]
     return f"; did you mean {', '.join(found)}?" if found else ""
 
 
 def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | None = None) -> int:
-    """Parse ``argv`` (default: the command line), check its files, run ``body`` and return the exit code.
+    """Parse ``argv`` (default: the command line), check the files in it, run ``body`` and return the exit code.
 
-    Never raises for anything that a user can cause, wrong usage and ``--help`` included.
+    Nothing that a user can cause raises an exception, wrong usage and ``--help`` included.
     """
     try:
         with _printable_output():
@@ -126,9 +126,9 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
 
 
 def current_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[str]:
-    """Yield the words with today's names of options, with a note on stderr for each old one.
+    """Yield the words with current names of options, and print a note on stderr for each old name.
 
-    ``_`` and ``-`` are the same in names of options.
+    Names of options may have ``_`` in place of ``-``.
     """
     known = set(options_below(parser))
     dashed = {option.replace("_", "-"): option for option in known if option.startswith("--")}
@@ -144,7 +144,7 @@ def current_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iter
             notes[flag] = new
             yield f"{new}{equals}{value}"
         elif word == "--json" and os.path.exists(following) and not following.endswith(".json"):
-            yield "--json=-"  # argparse would take the model for the output
+            yield "--json=-"  # without "=-", argparse would take the model as the output file
         else:
             yield word if flag in known else f"{dashed.get(flag.replace('_', '-'), flag)}{equals}{value}"
     for old, new in notes.items() if not {"-q", "--quiet"} & set(words) else ():
@@ -170,11 +170,11 @@ def options_below(parser: argparse.ArgumentParser) -> Iterator[str]:
 def _seldom_collected(*, ends_process: bool) -> Iterator[None]:
     """Raise the threshold of the garbage collector in this block.
 
-    ``ends_process``: the process ends right after the block, so garbage is not collected at its end either.
+    ``ends_process``: the process ends right after the block, so skip the garbage collection at the block's end.
     """
     from odc_mlir.support.collection import seldom_collected
 
-    atexit.unregister(gc.freeze)  # once, however many commands a process runs
+    atexit.unregister(gc.freeze)  # keeps a single registration if a process runs several commands
     atexit.register(gc.freeze)
     with seldom_collected():
         yield
@@ -183,7 +183,7 @@ def _seldom_collected(*, ends_process: bool) -> Iterator[None]:
 
 
 class UsageError(Exception):
-    """Contradicting options. ``others``: options that the parser does not know itself, for :func:`nearest`."""
+    """Contradicting options. ``others``: options unknown to the parser that :func:`nearest` may suggest."""
 
     def __init__(self, message: str, others: Iterable[str] = ()) -> None:
         super().__init__(message)
@@ -197,7 +197,7 @@ def tool(
 ) -> Callable[[Sequence[str] | None], int]:
     """Return the ``main`` of a command.
 
-    ``body``: default that of the subcommand. ``spelled`` changes the words of the command line before they are parsed.
+    ``body`` runs the command (default: the subcommand's body). ``spelled`` rewrites the command line before parsing.
     """
 
     def main(argv: Sequence[str] | None = None) -> int:
@@ -222,7 +222,7 @@ _EVERYWHERE = frozenset({"verbose", "quiet", "debug", "overwrite"})  # arguments
 
 
 def idle_option(arguments: argparse.Namespace, used: Collection[str]) -> str | None:
-    """Return the first option given that is not in ``used`` (argument names); explicit default values do not count."""
+    """Return the first given option whose argument is not in ``used``; ignore options with their default value."""
     for action in arguments.parser._actions:
         is_known = action.dest in used or action.dest in _EVERYWHERE or not hasattr(arguments, action.dest)
         if not is_known and getattr(arguments, action.dest) != action.default:
@@ -239,8 +239,8 @@ def guarded(
     debug: bool = False,
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Return the exit code of ``call()``; every exception becomes one line on stderr (see the module's text)."""
-    # numpy reads it when it loads, later. For models of this size more threads do not pay.
+    """Return the exit code of ``call()``; print every exception as one line on stderr (see the module's docstring)."""
+    # numpy reads this variable when it is imported later. More threads do not pay for models of this size.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     interrupts = current_handler()
     try:
@@ -258,14 +258,14 @@ def guarded(
 def _outcome(
     prog: str, call: Callable[[], int | None], verbose: int, quiet: bool, debug: bool, argv: Sequence[str] | None
 ) -> int:
-    """Return the exit code of ``call()``; raises KeyboardInterrupt only."""
+    """Return the exit code of ``call()``; raise KeyboardInterrupt only."""
     try:
         with _printable_output(), _logging_to_stderr(prog, verbose, quiet):
             code = call()
             sys.stdout.flush()
         return EXIT_OK if code is None else code
     except BrokenPipeError:
-        discard(sys.stdout)  # the reader of a pipe has seen enough
+        discard(sys.stdout)  # the reader of the pipe has closed it
         return EXIT_OK
     except OdcError as error:
         code = _fail(prog, _with_notes(f"error: {error}", error), EXIT_USER, debug)
@@ -290,7 +290,7 @@ def _outcome(
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
 
 
-# Flags whose value is optional: argparse would take the next word for it.
+# Flags with an optional value. Without "=value", argparse would take the next word as the value.
 _BARE = {"--verify-each": "--verify-each=passes"}
 
 
@@ -310,7 +310,7 @@ def add_before(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> Non
 
 
 def passes_before(arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """Return the pipelines of ``--before`` by pass, the argument ``before`` of ``odc_mlir.compile``."""
+    """Return the pipelines of ``--before`` by pass, for the argument ``before`` of ``odc_mlir.compile``."""
     found: dict[str, list[str]] = {}
     for text in arguments.before:
         name, _, pipeline = text.partition("=")
@@ -339,7 +339,7 @@ def limited_time(seconds: float | None) -> Iterator[None]:
         raise TimeLimitError(f"this takes longer than the time limit of {seconds:g} s", hint="raise the time limit")
 
     handler = signal.signal(signal.SIGALRM, end)
-    # An exception can get lost, in a destructor for example, so the signal comes again.
+    # The exception can get lost, for example in a destructor, so the timer repeats the signal.
     before = signal.setitimer(signal.ITIMER_REAL, min(seconds, _LONGEST_SECONDS), _AGAIN_SECONDS)
     try:
         yield
@@ -360,7 +360,7 @@ def size(text: str) -> int:
 
 
 def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
-    """Write the current exception, the command line and the versions to a new file; return its path, if it has one."""
+    """Write the current exception, command line and versions to a new file; return its path, None on failure."""
     import platform
     import traceback
 
@@ -397,15 +397,15 @@ def _fail(prog: str, text: str, code: int, debug: bool) -> int:
         import traceback
 
         sys.stderr.write(printable(traceback.format_exc()))
-    with suppress(OSError):  # the exit code reports it too
+    with suppress(OSError):  # the exit code reports the failure too
         print(printable(shown(f"{prog}: {text}")), file=sys.stderr)
     return code
 
 
 class PrintableStream:
-    """Text stream that escapes control characters and drops output to a closed pipe, since files and exit code count.
+    """Text stream that escapes control characters. It drops output to a closed pipe: files and exit code still matter.
 
-    ``stream`` is the stream behind it, for progress that moves the cursor; ``name`` is its name in system errors.
+    ``stream`` is the underlying stream, for progress that moves the cursor; ``name`` is its name in system errors.
     """
 
     def __init__(self, stream: TextIO, name: str = STDOUT_NAME) -> None:
@@ -457,7 +457,7 @@ def _logging_to_stderr(prog: str, verbose: int, quiet: bool) -> Iterator[None]:
     class LineFormatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             origin = f"{record.name}: " if verbose > 1 else ""
-            line = " ".join(shown(record.getMessage()).split())  # one line, or a name could forge another
+            line = " ".join(shown(record.getMessage()).split())  # on one line, so that a name cannot forge a line
             return f"{prog}: {record.levelname.lower()}: {origin}{bounded(shortened(line))}"
 
     logger = logging.getLogger("odc_mlir")

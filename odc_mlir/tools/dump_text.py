@@ -254,7 +254,7 @@ def _indices(indices: Sequence[Any]) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Format aligned columns below their heads, numbers to the right; without rows return nothing."""
+    """Format aligned columns below their heads, with numbers aligned right; yield nothing if there are no rows."""
     content = list(rows)
     if not content:
         return

@@ -45,7 +45,7 @@ class Output(NamedTuple):
 
 
 class Input(NamedTuple):
-    """Declaration of an input argument. ``stdin``: ``-`` is standard input; ``own``: the command reads it itself."""
+    """Declaration of an input argument. ``stdin``: ``-`` is standard input; ``own``: the command itself reads it."""
 
     stdin: bool = True
     own: bool = False
@@ -54,7 +54,7 @@ class Input(NamedTuple):
 def add_output(
     container: Container, *flags: str, kind: OutputKind | KindOf, paths: PathsOf | None = None, **keywords: Any
 ) -> None:
-    """Add an output argument; ``kind`` and ``paths`` that depend on other arguments are functions of them."""
+    """Add an output argument; if ``kind`` or ``paths`` depends on other arguments, it is a function of them."""
     vars(container.add_argument(*flags, **keywords))[_ROLE] = Output(kind, paths)
 
 
@@ -106,23 +106,23 @@ def role_of(action: argparse.Action) -> Output | Input | None:
 
 
 class Files:
-    """Outputs of one call; ``kinds`` by argument name, ``uses_stdout``: one goes to standard output.
+    """Outputs of one call. ``kinds``: by argument name; ``uses_stdout``: an output goes to standard output.
 
-    A failure to write one output never loses the others: the command goes on, and fails in the end.
+    If an output cannot be written, the command still writes the other outputs, and then fails.
     """
 
     def __init__(self, *, overwrite: bool, quiet: bool) -> None:
         self.overwrite, self.quiet = overwrite, quiet
         self.kinds: dict[str, OutputKind] = {}
-        self.paths: dict[str, str] = {}  # by argument, the first of several
+        self.paths: dict[str, str] = {}  # argument name -> its first path
         self.uses_stdout = False
         self._written: list[str] = []
         self._failed: list[OdcError | OSError] = []
 
     def write(self, name: str, make: Callable[[], bytes | str], default: str | None = None) -> bool:
-        """Write what ``make`` returns to the file of the argument ``name``, if given; return True for success.
+        """Write the result of ``make`` to the file of the argument ``name``, if given; return True for success.
 
-        ``default``: the file without the argument.
+        ``default``: the file if the argument is missing.
         """
         path = self.paths.get(name, default)
         if path is None:
@@ -167,7 +167,7 @@ class Files:
         return [error_text(error) for error in failed if not isinstance(error, BrokenPipeError)]
 
     def write_json(self, name: str, make: Callable[[], object]) -> bool:
-        """Write what ``make`` returns as JSON text, see :meth:`write`."""
+        """Write the result of ``make`` as JSON text; see :meth:`write`."""
         from dataclasses import asdict
 
         return self.write(name, lambda: json.dumps(make(), indent=1, default=asdict) + "\n")
@@ -191,7 +191,7 @@ def _write_to_stdout(data: bytes) -> None:
     try:
         with naming(STDOUT_NAME):
             sys.stdout.flush()
-            if sys.stdout.isatty():  # files and pipes get the exact bytes
+            if sys.stdout.isatty():  # only terminals: files and pipes get the exact bytes
                 data = printable(data.decode(errors="backslashreplace")).encode()
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
@@ -280,12 +280,12 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
         elif not kind.is_text:
             raise OptionError(f"{name} is -, but {kind.name} cannot be written to standard output", hint="name a file")
     files.uses_stdout = STANDARD in taken
-    if files.uses_stdout and isinstance(getattr(sys.stdout, "name", None), int):  # as replaced streams have it
+    if files.uses_stdout and isinstance(getattr(sys.stdout, "name", None), int):  # int: a replaced stream
         raise OptionError(f"{taken[STANDARD][0]} is -, but standard output is closed", hint="name a file")
     with _standard_input(arguments, inputs):
         try:
             yield
-        except BrokenPipeError:  # of text for people
+        except BrokenPipeError:  # while printing messages
             files.finish()
             raise
         except Exception as error:
@@ -306,7 +306,7 @@ def _check_any_reader(arguments: argparse.Namespace) -> None:
 
 
 def _checked_inputs(arguments: argparse.Namespace, action: argparse.Action, role: Input) -> list[str]:
-    """Return the existing files of an argument, without standard input under any name; raise OptionError."""
+    """Return the existing files of an argument except for standard input; raise OptionError."""
     value = getattr(arguments, action.dest, None)
     if role.stdin and value is not None:
         named = [STANDARD if item in _STDIN_PATHS else item for item in (value if isinstance(value, list) else [value])]

@@ -1,4 +1,4 @@
-"""Text generation of ``odc-run``: flags, tokens as they come, and the cost of each."""
+"""Text generation of ``odc-run``: flags, output of tokens as they are generated, and the cost of each token."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add_generation_flags(group: argparse._ArgumentGroup) -> None:
 
 
 class Printer:
-    """Prints the text from the first new token on; characters wait until all of their tokens have come."""
+    """Printer of the generated text. A character of several tokens is printed after its last token."""
 
     def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int]) -> None:
         self._tokenizer, self._ids, self._shown = tokenizer, list(prompt_ids), ""
@@ -38,7 +38,7 @@ class Printer:
         self.seconds: list[float] = []
 
     def __call__(self, token: int) -> None:
-        """Print what ``token`` adds to the text, and keep its time."""
+        """Print the text that ``token`` adds, and record the time."""
         self.seconds.append(time.perf_counter() - self._start)
         self._ids.append(token)
         self._show()
@@ -93,7 +93,7 @@ def _package(arguments: argparse.Namespace, model: str) -> Package | None:
 
 
 def _summary(package: Package | None, read: int, seconds: Sequence[float]) -> Iterator[str]:
-    """Return the lines about the cost of a token: modelled on the target, and measured here."""
+    """Return lines about the cost of a token: modelled for the target, and measured on this machine."""
     from odc_mlir.runtime.reporting.report_object import is_modelled
     from odc_mlir.runtime.reporting.report_table import energy_line
 

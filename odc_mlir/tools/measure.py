@@ -58,7 +58,7 @@ def _resident_kb() -> dict[str, int]:
 
 
 class Run:
-    """One call of ``odc-run``: a model and its samples, with measured times and memory, and the reports of both."""
+    """One call of ``odc-run``: a model, its samples, measured times and memory, and the reports."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Run:
     def modelled(self) -> Modelled | None:
         """Return the modelled time of one inference.
 
-        None if nothing is compiled, for targets without a model, and for other shapes than compiled.
+        Return None if nothing is compiled, for targets without a cost model, and for shapes not compiled for.
         """
         from odc_mlir.runtime.execution.plan import PlanExecutor
         from odc_mlir.runtime.reporting.report import modelled_inference
@@ -105,7 +105,7 @@ class Run:
         return "Simulate" if self.is_modelled else "Execute"
 
     def summary(self, *, each_run: bool) -> Iterator[str]:
-        """Return the lines of the summary: times of either clock, memory, and fallbacks."""
+        """Return the lines of the summary: modelled and measured times, memory, and fallbacks."""
         yield from (_RULE, *self._modelled_lines(), *self._measured_lines(each_run=each_run))
         yield f"ACTIVATIONS  need {self.executor.prepare(self.shapes).peak_bytes} bytes at once"
         parts = getattr(self.executor, "parts", None)

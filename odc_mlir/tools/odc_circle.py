@@ -104,7 +104,7 @@ def _output(parser: argparse.ArgumentParser, kind: OutputKind, help: str, metava
 
 
 def _editor(commands: Any, name: str, help: str, edit: Edit) -> argparse.ArgumentParser:
-    """Add a subcommand that writes the model that ``edit`` returns."""
+    """Add a subcommand that writes the model returned by ``edit``."""
     parser = _command(commands, name, help, lambda arguments: _edit(arguments, edit))
     _output(parser, MODEL_BY_NAME, "model: .circle or .tflite")
     add_any_reader(parser)

@@ -139,7 +139,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
 
 
 def _check_stage(name: str) -> None:
-    """Raise OptionError for a value of ``--stage`` that is none."""
+    """Raise OptionError if ``name``, a value of ``--stage``, is not a stage."""
     from odc_mlir.pipelines import stage_names
 
     if name not in (names := tuple(stage_names())):
@@ -218,7 +218,7 @@ def _emit(arguments: argparse.Namespace) -> None:
             made.require_passed()
     module = made.model if chosen else api.load(arguments.model)
     module = compiler.lower(module, arguments.stage, **_options(arguments))
-    # Files contain all constants; terminals get them elided.
+    # Files contain all constants; terminals get IR without their bytes.
     if arguments.output:
         arguments.files.write("output", lambda: module_text(module))
     else:
@@ -245,7 +245,7 @@ def _compile(arguments: argparse.Namespace) -> None:
             )
     finally:
         quantizing.end_progress(arguments.quiet)
-    is_modelled = package.plan is None or report_object.is_modelled(package.plan)  # IR has a target of its own
+    is_modelled = package.plan is None or report_object.is_modelled(package.plan)  # IR names its own target
     if not is_modelled and package.plan is not None:
         _refuse_page(arguments, package.plan.target or arguments.target)
     if arguments.output:
@@ -268,7 +268,7 @@ def _compile(arguments: argparse.Namespace) -> None:
 
 
 def _refuse_page(arguments: argparse.Namespace, target: str) -> None:
-    """Raise OptionError if a page is wanted, for a target without modelled times."""
+    """Raise OptionError if a page is requested for a target without modelled times."""
     if arguments.report_html:
         raise OptionError(
             f"there is no page to write to {arguments.report_html!r}: there is no model of code for {target}",

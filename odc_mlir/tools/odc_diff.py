@@ -158,7 +158,7 @@ def _records(arguments: argparse.Namespace, executors: Sequence[Executor]) -> li
 
 
 def _records_of_b(arguments: argparse.Namespace, executor: Executor) -> list[list[Array]] | None:
-    """Return the inputs loaded for B alone, None if it has the inputs of A."""
+    """Return the inputs loaded for B alone, or None if B gets the inputs of A."""
     if not arguments.load_b:
         return None
     if not arguments.load:
@@ -183,7 +183,7 @@ def _made_up(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo], limits: S
 
 
 def document(found: Comparison, sides: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return all results as JSON data. Undefined measures are null, and so is an infinite SQNR."""
+    """Return all results as JSON data. Undefined measures and an infinite SQNR are null."""
     from dataclasses import asdict
 
     first = found.first_diverging
@@ -200,7 +200,7 @@ def document(found: Comparison, sides: Sequence[tuple[str, str]]) -> dict[str, A
 
 
 def report(found: Comparison, *, every: bool) -> Iterator[str]:
-    """Return a table of outputs and diverging tensors, or of ``every`` tensor, and the verdict."""
+    """Return a table of outputs and diverging tensors (if ``every``, of all tensors), and the verdict."""
     shown = [tensor for tensor in found.tensors if every or tensor.diverges or tensor.kind == "output"]
     head = ("", "tensor", "op", "type", "differ", "max abs", "MAE", "MAPE %", "MPEIR", "MSE", "SQNR dB", "cosine")
     yield from aligned((*head, "top-1", "top-5"), list(map(_row, shown)))

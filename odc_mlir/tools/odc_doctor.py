@@ -81,7 +81,7 @@ Status = Literal["good", "note", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class SystemFact:
-    """One fact; ``hint`` is the remedy for a problem."""
+    """One fact about the installation; ``hint`` is the remedy for a problem."""
 
     area: str
     name: str
@@ -97,7 +97,7 @@ def diagnose() -> Iterator[SystemFact]:
     yield SystemFact("versions", "system", platform.platform())
     yield from _libraries()
     yield from _metadata()
-    with ThreadPoolExecutor() as pool:  # a plugin that hangs delays them only once
+    with ThreadPoolExecutor() as pool:  # hanging plugins reach their deadlines at the same time
         parts = [pool.submit(list, part) for part in (_targets(), _plugins(), _devices())]
     for part in parts:
         yield from part.result()
@@ -105,7 +105,7 @@ def diagnose() -> Iterator[SystemFact]:
 
 
 def _libraries() -> Iterator[SystemFact]:
-    """Yield the libraries that our metadata declares, with the extra of each."""
+    """Yield the libraries that our metadata declares, each with the extra that needs it."""
     try:
         declared = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -152,7 +152,7 @@ def _targets() -> Iterator[SystemFact]:
 
 
 def _devices() -> Iterator[SystemFact]:
-    """Yield the devices, the hardware that they report, and the target of sessions that name none."""
+    """Yield the devices, the hardware that they report, and the target of sessions that do not name one."""
     from odc_mlir.plugins import registry
     from odc_mlir.plugins.registry import DEVICES
     from odc_mlir.runtime.auto.aim import AUTO, aim_at
@@ -185,7 +185,7 @@ def _plugins() -> Iterator[SystemFact]:
 
 
 def _metadata() -> Iterator[SystemFact]:
-    """Yield packages whose metadata cannot be read; if it mentions our groups, the package is a broken plugin."""
+    """Yield packages with unreadable metadata; a package whose metadata mentions our groups is a broken plugin."""
     from odc_mlir.plugins.registry import ignored_entries, unreadable_metadata
 
     for entry, reason in ignored_entries():

@@ -110,7 +110,7 @@ def _segment(data: bytes, location: str) -> Document:
 
 
 def _compiled(files: PackageFiles, file: str, path: str) -> Document:
-    """Describe a segment of a package; a foreign format has only a name."""
+    """Describe a segment of a package; of a foreign format, only the file name."""
     extension = "" if files.plan is None else files.plan.extension
     if extension not in ("npu", "cpu"):
         return {"format": extension}

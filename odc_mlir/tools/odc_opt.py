@@ -53,7 +53,7 @@ def _is_format(value: str) -> bool:
     return value.partition("{")[0] in _format_names()
 
 
-# Stock xdsl-opt has --target FORMAT.
+# The stock xdsl-opt has the option --target FORMAT.
 RENAMED: Renamed = {"--npu": ("--target", bool), "--target": ("--emit", _is_format)}
 
 
@@ -73,7 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
         parser,
         "-o",
         "--output",
-        "--output-file",  # of xdsl-opt
+        "--output-file",  # the name in xdsl-opt
         metavar="OUT",
         kind=_kind_of_output,
         help="write to this file instead of standard output",
@@ -221,7 +221,7 @@ def _body(arguments: argparse.Namespace) -> int | None:
 
 
 def _wrong_usage(arguments: argparse.Namespace) -> str | None:
-    """Return the text of a usage error that the parser cannot find: unknown names of passes and targets."""
+    """Return the text of a usage error that the parser cannot detect: an unknown name of a pass or target."""
     from odc_mlir import targets
 
     flags = [text.partition("=")[0] for kind, text in arguments.steps if kind == "pass"]
@@ -309,10 +309,10 @@ class _Run:
             errors: list[OdcError] = []
             try:
                 outputs.append(self.process(content, first_line, positions))
-            except ExceptionGroup as found:  # of verification
+            except ExceptionGroup as found:  # errors of verification
                 errors = [error for error in found.exceptions if isinstance(error, OdcError)]
             except OdcError as error:
-                if not self.arguments.print_diagnostics:  # which prints what the library says, for files of any name
+                if not self.arguments.print_diagnostics:  # its text does not depend on the file's name
                     positions.place(error)
                 errors = [error]
             if self.arguments.verify_diagnostics:
@@ -412,7 +412,7 @@ class _Run:
 def _reproducer(
     context: Context, read: Callable[[], ModuleOp], done: Sequence[ModulePass], left: Sequence[ModulePass]
 ) -> str | None:
-    """Write a reproducer: passes ``left`` and the IR before them, rebuilt because the first one stopped half-way."""
+    """Write a reproducer: the passes ``left`` and the IR before them, rebuilt because a pass failed half-way."""
     import traceback
 
     trace = traceback.format_exc()
@@ -420,7 +420,7 @@ def _reproducer(
     try:
         for item in done:
             item.apply(context, module)
-    except Exception:  # it did not fail the first time: give what came in
+    except Exception:  # a pass in ``done`` fails only now: write the original input and all passes
         module, left = read(), [*done, *left]
     return opt_passes.write_ir_reproducer(module, ",".join(map(opt_passes.text_of, left)), trace)
 

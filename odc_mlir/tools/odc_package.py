@@ -127,13 +127,13 @@ def _inspect(arguments: argparse.Namespace) -> None:
 
 
 def _step(package: Package) -> dict[str, object]:
-    """Return the interface of a language model's step, as far as the package holds one."""
+    """Return the interface of a language model's step, or no fields if the package holds no language model."""
     from odc_mlir.runtime.session.generation import find_interface
 
     inputs, outputs = package.graph.input_infos(), package.graph.output_infos()
     with suppress(OdcError):
         found = find_interface(inputs, outputs)
-        if found.context is not None:  # an index alone makes no language model
+        if found.context is not None:  # a position index alone does not make a language model
             return {"step": found.to_dict(inputs, outputs)}
     return {}
 

@@ -44,7 +44,7 @@ _LAYERS_SHOWN = 5
 _SIDES, _SIDE_NAMES = ("float", "quantized"), ("float", "quantised")
 _FINDINGS_SHOWN = 8
 
-# What recording ranges alone has a use for; all other arguments are for quantising.
+# Arguments used for recording ranges only; all other arguments are for quantising.
 RECORDING = frozenset(
     {"model", "output", "min_max_only", "calibration", "max_samples", "mean", "scale", "save_records"}
     | {"ranges", "range_options"}
@@ -174,7 +174,7 @@ def _precisions_file(arguments: argparse.Namespace) -> str | None:
 
 
 def _summary(arguments: argparse.Namespace, verdict: Mapping[str, Any], accepted: bool) -> Iterator[str]:
-    """Return the summary of a quantisation, with ``-v`` also its measures and choices in full."""
+    """Return the summary of a quantisation; with ``-v``, add all measures and choices."""
     from odc_mlir.quantizer.summary import next_target, summary
 
     yield from summary(model_name(shown(arguments.model)), verdict)
@@ -215,7 +215,7 @@ def details(verdict: Mapping[str, Any], precisions: str | None = None) -> Iterat
 
 
 def _frames(step: Mapping[str, Any]) -> str:
-    """Format the SQNR of some frames of sequences, by their numbers."""
+    """Format the SQNR of some frames of sequences, by frame number."""
     numbers = f"{step['first']} to {step['last']}" if step["first"] < step["last"] else f"{step['first']}"
     return f"{numbers}: {'exact' if step['sqnr_db'] is None else decibel_text(step['sqnr_db'])}"
 
@@ -250,7 +250,7 @@ def _measured(
 
 
 def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
-    """Return lines about the precisions of layers, weights and products."""
+    """Return lines about the precisions of layers, weights and multiplications."""
     from odc_mlir.quantizer.layers import UNIT_NAMES
 
     units = ("layers", "weights", "macs")
@@ -261,9 +261,9 @@ def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _front(points: Sequence[Mapping[str, Any]], least: float) -> Iterator[str]:
-    """Return the Pareto front of accuracy over time or bytes, a line for each measured model.
+    """Return lines about measured models on the Pareto front of accuracy over time or bytes.
 
-    ``least``: the minimum share of quantised products; without a target, models below it are marked.
+    ``least``: the minimum share of quantised multiplications; without a target, models below this share are marked.
     """
     from odc_mlir.quantizer.policy.verdict import cost_text
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SEED = 1
 _log = logging.getLogger(__name__)
 
-_MOST_DIGITS = 9  # of a number of runs
+_MOST_DIGITS = 9  # limit on the digits of a number of runs
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -187,7 +187,7 @@ def _body(arguments: argparse.Namespace) -> None:
     memory.sample("MODEL_LOAD")
     samples = _samples(arguments, executor, shapes)
     start = time.perf_counter()
-    # Check shapes here; an operator inside the model would get the blame.
+    # Check shapes here: a later error would name an operator inside the model.
     bound = bind_inputs(executor.graph.input_infos(), samples.records[0], resize=shapes is not None)
     executor.prepare([array.shape for array in bound])
     measurement.prepare_seconds = time.perf_counter() - start
@@ -208,7 +208,7 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def _check_prompt(arguments: argparse.Namespace) -> None:
-    """Raise OptionError for a flag about a text without --prompt, and with it for one about arrays and runs."""
+    """Raise OptionError for a text flag without --prompt, and for a flag about arrays or runs with --prompt."""
     group = argparse.ArgumentParser(add_help=False).add_argument_group()
     if arguments.prompt is None:
         add_generation_flags(group)
@@ -226,7 +226,7 @@ def _check_prompt(arguments: argparse.Namespace) -> None:
 
 
 def _parse_shapes(text: str) -> dict[int, tuple[int, ...]] | None:
-    """Parse ``'[0,[1,2],2,[]]'`` as {0: (1, 2), 2: ()}; return an empty mapping for ``h5``, None for no text."""
+    """Parse ``'[0,[1,2],2,[]]'`` as {0: (1, 2), 2: ()}; return an empty mapping for ``h5``, or None for empty text."""
     import json
 
     if not text:

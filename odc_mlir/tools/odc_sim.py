@@ -93,7 +93,7 @@ def _binary(path: Path) -> bytes:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return data  # neither: the loader reports the error
+        return data  # neither a program nor a listing: the loader reports the error
     return write(read_listing(text))
 
 

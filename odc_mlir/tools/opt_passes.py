@@ -1,7 +1,7 @@
 """Parts of ``odc-opt``: the passes to run, their help, printed IR, timing, and ``--verify-diagnostics``.
 
-A comment such as ``// expected-error @below {{scale is inf}}`` in the input expects an error whose text contains that
-in braces. The error's line is given by ``@below``, ``@above``, ``@+2`` or ``@-1``; default: the comment's line.
+A comment such as ``// expected-error @below {{scale is inf}}`` in the input expects an error whose text contains the
+text in braces. The error's line is given by ``@below``, ``@above``, ``@+2`` or ``@-1``; default: the comment's line.
 ``@unknown`` expects an error without a line.
 """
 
@@ -82,7 +82,7 @@ def _entry(name: str, kind: type[ModulePass]) -> Iterator[str]:
 def pattern_list(counts: Mapping[str, RewriteCounts] | None) -> Iterator[str]:
     """Return a line for each pass, and one for each of its patterns: name, source, summary.
 
-    ``counts``: numbers of rewrites by pass; only these passes are listed, with the numbers.
+    ``counts``: numbers of rewrites by pass; if given, list only these passes, with the numbers.
     """
     from odc_mlir import pipelines
     from odc_mlir.support.universes import additions
@@ -228,7 +228,7 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
         )
         watch.add_argument(f"--print-ir-{when}-all", action="store_true", help=f"print the IR {when} each pass")
     add_switch(watch, "--print-ir-after-change", "print changed IR after the passes of --print-ir-after, or after all")
-    # xDSL's name of after-all.
+    # xDSL's name for --print-ir-after-all.
     watch.add_argument("--print-between-passes", action="store_true", help=argparse.SUPPRESS)
     text = "print CPU time as a tree, longest first"
     watch.add_argument(*("--timing", "--time-passes"), dest="timing", action="store_true", help=text)
@@ -245,7 +245,7 @@ class Timing:
 
     @contextmanager
     def part(self, name: str) -> Generator[None]:
-        """Time a part, within the part that is running; one with the same name as the previous one continues it."""
+        """Time a part within the running part; a part with the same name as the previous part continues it."""
         parts = (self.running[-1] if self.running else self).parts
         if not parts or parts[-1].name != name:
             parts.append(Timing(name))
@@ -257,7 +257,7 @@ class Timing:
             self.running.pop().seconds += time.process_time() - start
 
     def lines(self, whole: float | None = None, indent: int = 0) -> Iterator[str]:
-        """Return a line for this and each part, longest first, with percent of the whole."""
+        """Return a line for this part and one for each inner part, longest first, with percent of the whole."""
         whole = self.seconds if whole is None else whole
         percent = 100 * self.seconds / whole if whole else 0.0
         yield f"{self.seconds:10.4f} s {percent:5.1f} %  {'  ' * indent}{self.name}"
@@ -299,7 +299,7 @@ class IrPrinter:
                 self._show(title, text)
 
     def _texts(self, item: ModulePass, module: ModuleOp) -> dict[str, str]:
-        """Return the texts to print, by suffix of the title: each program for a pass on programs, else the module."""
+        """Return the texts to print by suffix of the title: for a pass on programs each program, else the module."""
         from odc_mlir.dialects.npu_program import programs
         from odc_mlir.support.text import module_text
         from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass

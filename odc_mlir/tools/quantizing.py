@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array
 
 _SHOWN_EVERY_SECONDS = 0.05
-_MOST_OVERRIDES, _LONGEST_OVERRIDES = 4, 240  # layers, and characters, that are printed
+_MOST_OVERRIDES, _LONGEST_OVERRIDES = 4, 240  # limits on printed layers and characters
 RANDOM = "random"
 _RANDOM_SAMPLES = 3
 COMMON_FLAGS = frozenset({"--calibration", "--labels", "--allow-accuracy-loss", *map(flag_of, in_group(COMMON))})
@@ -49,7 +49,7 @@ def add_options(container: argparse.ArgumentParser | argparse._ArgumentGroup, na
             continue
         if kind.startswith("Mapping"):
             more |= {"action": "append", "default": None if default is None else []}
-        elif default == AUTO:  # other defaults would hide whether an option is given
+        elif default == AUTO:  # with another default, nobody could tell whether the option is given
             more["default"] = default
         if kind.startswith(("float", "int")):
             more["type"] = size if name == "max_bytes" else float
@@ -64,7 +64,7 @@ def add_options(container: argparse.ArgumentParser | argparse._ArgumentGroup, na
 
 
 def _argument(name: str) -> str:
-    """Return the name of an option among parsed arguments, where ``help`` is the parser's own."""
+    """Return the name of an option among parsed arguments, in which ``help`` is reserved for the parser's help."""
     return "improve" if name == "help" else name
 
 
@@ -134,7 +134,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 def in_flags(flags: frozenset[str] | None = None) -> Iterator[None]:
     """Rename options in errors of this block to flags.
 
-    ``flags``: the flags of a command without some of ``odc-quantize``; advice about a missing one says so.
+    ``flags``: the flags of a command that lacks some flags of ``odc-quantize``; advice about a missing flag says so.
     """
     try:
         yield
@@ -155,9 +155,9 @@ def _in_flags(text: str) -> str:
 
 
 def flags_of(choices: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the flags that ask for the choices of a verdict."""
+    """Yield the flags that request the choices of a verdict."""
     for name, declared in OPTIONS.items():
-        if not declared.is_chosen or name not in choices:  # schemes of weights only have no ranges, others no scales
+        if not declared.is_chosen or name not in choices:  # weight-only schemes have no ranges, other schemes no scales
             continue
         value = choices[name]
         text = ("off", "on")[value] if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else value
@@ -167,9 +167,9 @@ def flags_of(choices: Mapping[str, Any]) -> Iterator[str]:
 
 
 def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
-    """Return the flags for per-layer precisions: by the ``file`` that holds them, or as text.
+    """Return the flags for per-layer precisions: the ``file`` that holds the precisions, or the precisions as text.
 
-    Empty if there are none, if they are too many for a line, or if only a search can set them.
+    Return no flags if no layer has its own precision, if there are too many, or if only a search can set them.
     """
     from odc_mlir.flow import option_words
     from odc_mlir.quantizer.policy.options import overrides_text
@@ -187,7 +187,7 @@ def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
 
 
 def _target_of_environment() -> str | None:
-    """Return the machine that ``$ODC_TARGET`` names, None if it names none; raise OptionError."""
+    """Return the machine that ``$ODC_TARGET`` names, or None if the variable names no machine; raise OptionError."""
     from odc_mlir import targets
     from odc_mlir.runtime.auto.aim import AUTO
     from odc_mlir.targets.cpu import is_cpu
@@ -229,7 +229,7 @@ def _numbers(flag: str, text: str | None) -> tuple[float, ...]:
 def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None], None] | None:
     """Return a function that shows progress in one line of the terminal; None if ``quiet``, or without a terminal.
 
-    The remaining time is estimated from the number of models made and still to make. ``-v`` logs progress anywhere.
+    The remaining time is estimated from the numbers of finished and remaining models. ``-v`` logs progress anywhere.
     """
     if quiet or not sys.stderr.isatty():
         return None

@@ -98,7 +98,7 @@ def _say_where(arguments: argparse.Namespace, kind: str, path: str) -> None:
 
 
 def quantized_path(model: str, scheme: str) -> str:
-    """Return onert_run's name beside a model file or inside a package, or a path in the cache if that name is taken."""
+    """Return onert_run's path beside a model file or inside a package, or a path in the cache if that path is taken."""
     from odc_mlir.formats.outputs import beside_or_in_cache
     from odc_mlir.formats.package import is_package
 
@@ -128,7 +128,7 @@ def backend_of_settings(package: Package | None) -> Backend:
         first = usable_backends(names, package.plan if package is not None else None)[0] if names else NPU
     except SessionError as error:
         others = settings.without_backends(error.message)
-        if others is None or others.get("BACKENDS"):  # settings are environment variables
+        if others is None or others.get("BACKENDS"):  # None: settings come from environment variables
             raise
         _log.warning("%s", others.ignored[-1])
         return "auto"
