@@ -15,10 +15,10 @@ After, with ``gamma`` permuted accordingly::
 
 Element-wise operators, reductions, concatenation, splits, slices, padding, gathering, batched products and RESHAPE work
 in any order that keeps the dimensions they depend on in place; softmax keeps the last dimension. The chosen orders
-leave the fewest TRANSPOSEs and, among those, move the fewest bytes: integers before DEQUANTIZE or after QUANTIZE, not
-real numbers on the other side. A TRANSPOSE between layers counts 4 MiB more than one at the model's interface. The
-search is exact, by variable elimination, unless a graph is so dense that some variables have to be fixed first. A
-TRANSPOSE that moves only dimensions of extent 1 counts as a RESHAPE.
+leave the fewest TRANSPOSEs and, among such choices, move the fewest bytes: a TRANSPOSE moves integers before DEQUANTIZE
+or after QUANTIZE, for example, instead of floats. A TRANSPOSE between layers counts 4 MiB more than one at the model's
+interface. The search, by variable elimination, is exact unless a graph is so dense that some variables have to be fixed
+first. A TRANSPOSE that moves only dimensions of extent 1 counts as a RESHAPE.
 
 Unchanged: tensors that are quantised along an axis, sparse, or of unknown rank. Quantised results are bit-exact; float
 sums may be added in another order.
@@ -61,7 +61,7 @@ _KEEP, _NHWC = "keep", "nhwc"
 
 @dataclass(frozen=True)
 class Layouts:
-    """Result of the pass: number of TRANSPOSEs removed, and inputs and outputs that are channels last now."""
+    """Result of the pass: the number of TRANSPOSEs removed, and which inputs and outputs have become channels last."""
 
     saved: int = 0
     inputs: tuple[int, ...] = ()
@@ -125,7 +125,7 @@ class _Rewrite:
         self.nodes = {node.op: node for node in graph.nodes if not isinstance(node.op, ReturnOp)}
         self.returned = [node for node in graph.nodes if isinstance(node.op, ReturnOp)]
         self.chosen = chosen
-        self.stored: dict[SSAValue, dict[Order, SSAValue]] = {}  # by the model's value: the first is as it was made
+        self.stored: dict[SSAValue, dict[Order, SSAValue]] = {}  # by value; the producer's order is first
         self.replaced: list[Operation] = []
 
     def run(self) -> None:
@@ -138,7 +138,7 @@ class _Rewrite:
         for op in reversed(self.replaced):
             if not any(result.uses for result in op.results):
                 Rewriter.erase_op(op)
-        for argument in self.block.args:  # last: until now shapes are as the model wrote them
+        for argument in self.block.args:  # at the end, because the steps before need the model's shapes
             retype(argument, _type_in(argument.type, self._order_of(argument)))
         set_function_type(self.function)
 

@@ -8,19 +8,19 @@ Before::
 
 After: ``%m = circle.const [0.0, -2048.0, 0.0, 0.0]``, so that the quantised range has resolution left for the scores.
 
-Entries below -2048 become -2048 (divided by beta, if below 1). Results are bit-exact if no masked score exceeds the
-largest visible one of its row by 1900 (divided likewise), because exponentials of numbers below -104 are zero in
-float32. Masks are found through ADD, SUB, NEG, products with a constant of at most 64, and operators that only move,
-select or limit values, such as SELECT, RESHAPE, BROADCAST_TO, GATHER and MINIMUM, in any order. A mask is
+Entries below -2048 become -2048 (-2048 / beta if beta < 1). Results are bit-exact if no masked score exceeds the
+largest visible score of its row by 1900 (or 1900 / beta), because exponentials of numbers below -104 are 0 in float32.
+Masks are found through ADD, SUB, NEG, products with a constant of at most 64, and operators that only move, select or
+limit values, such as SELECT, RESHAPE, BROADCAST_TO, GATHER and MINIMUM, in any order. A mask is
 
 * a constant;
-* whole multiples of a large number: booleans or integers, cast to float and multiplied, as in ``(1 - m) * -1e9``. The
+* integer multiples of a large number: booleans or integers, cast to float and multiplied, as in ``(1 - m) * -1e9``. The
   constant gets smaller;
-* with ``seen``, any other value that was seen below -2048. A MAXIMUM limits it. Operators that compute it stay float,
-  up to layers and to values with other users, because large factors amplify small errors. The MAXIMUM stays float,
-  too, if other operators read the value, whose range must be larger.
+* with ``seen``, any other value that was recorded below -2048. A MAXIMUM limits the value. Operators that compute the
+  value stay float, up to layers and to values with other users, because large factors amplify small errors. If other
+  operators read the unlimited value, whose range is larger, the MAXIMUM stays float as well.
 
-A row that a computed mask hides completely then keeps the shares of its scores.
+If a computed mask hides a row completely, the row then has the softmax weights of its unmasked scores.
 
 Unchanged: constants that hide a whole row (its probabilities would change), and values for operators other than
 SOFTMAX.
@@ -80,7 +80,7 @@ class ClipMask(OperatorPattern):
 
     @property
     def limits(self) -> Sequence[CircleOp]:
-        """Return the operators inserted so far that limit values."""
+        """Return the operators that were inserted to limit values."""
         return self._clipping.limits
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
@@ -107,7 +107,7 @@ class ClipMask(OperatorPattern):
 
 
 def _keep_real(ops: set[CircleOp]) -> None:
-    """Keep ``ops`` real, and operators that only they use, up to layers: large factors amplify small errors."""
+    """Keep ``ops`` float, and the operators whose only users they are, up to layers: large factors amplify errors."""
     if not ops:
         return
     block = next(iter(ops)).parent

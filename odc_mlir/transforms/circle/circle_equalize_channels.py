@@ -15,13 +15,13 @@ layer are multiplied by it, so that both ranges become ``sqrt(range1[c] * range2
 
 The function stays the same, because the operators in between commute with positive factors per channel: RELU and leaky
 variants, PRELU, pools, PAD with zeros, means and sums within a channel, MUL with any other operand, and data movement.
-So factors of attention values reach the following projection. Pairs of layers are visited until the factors converge.
-Unchanged: channels that are almost zero in one of the two layers, or have other users; weights that operators share. No
-bias grows beyond the layer's largest, which would widen the range of its activations. Recorded ranges of changed values
-are dropped; the model's metadata keep the factors (``odc.channel_factors``) for comparisons with the original.
+Factors of attention values therefore reach the following projection. Pairs of layers are visited until the factors
+converge. Unchanged: channels that are almost zero in one of the two layers, or have other users; weights that operators
+share. No bias grows beyond the largest bias of its layer, because that would widen the range of activations. Recorded
+ranges of changed values are dropped. The model's metadata keep the factors (``odc.channel_factors``) for comparisons.
 
 The first layer may also be a normalisation: the gamma and beta of RMS_NORM or INSTANCE_NORM, or a MUL with a
-per-channel constant, optionally followed by such an ADD, as PyTorch exports them::
+per-channel constant, optionally followed by an ADD of a per-channel constant, as PyTorch exports normalisations::
 
     %1 = circle.mul(%normal, %gamma) : (tensor<1x37x48xf32>, tensor<48xf32>) -> tensor<1x37x48xf32>
     %q = circle.fully_connected(%1, %wq, %bq) …
@@ -29,17 +29,17 @@ per-channel constant, optionally followed by such an ADD, as PyTorch exports the
 
 After: ``gamma / s``, and the weights of all its users times ``s``.
 
-With ``ranges``, the first range is the activation's instead of the weights': the right choice if weights have
-per-channel scales. If several tensors lie between the layers, a channel's range is that of the tensor of whose range it
-takes the largest part. In general ``s = range1[c] ** alpha / range2[c] ** (1 - alpha)``.
+With ``ranges``, the first range is that of the activation instead of the weights; this is the right choice if weights
+have per-channel scales. If several tensors lie between the layers, the tensor in which a channel takes the largest part
+of the tensor's range counts. In general ``s = range1[c] ** alpha / range2[c] ** (1 - alpha)``.
 
-With ``patterns``, a file of ONE's fm-equalize, the pairs are those in the file, and a pair with ``act_scale``
-uses these factors and is not repeated::
+With ``patterns``, a file of ONE's fm-equalize, only the pairs in the file are equalised. The factors of a pair with
+``act_scale`` are applied once::
 
     [{"front": "conv1", "back": "conv2", "type": "ScaleOnly", "act_scale": [2.0, …]}, …]
 
-RELU6 does not commute. Its layers are left unchanged, unless ``relu6=recorded`` and a recorded range shows that it
-never clips: it is then replaced by RELU.
+RELU6 does not commute with factors. Layers with RELU6 are left unchanged, unless ``relu6=recorded`` is set and a
+recorded range shows that RELU6 never clips; RELU then replaces it.
 
 Sources: Nagel et al., "Data-free quantization through weight equalization and bias correction", 2019, section 4.1; Xiao
 et al., "SmoothQuant: accurate and efficient post-training quantization for large language models", 2023, section 4.
@@ -87,10 +87,10 @@ class CircleEqualizeChannelsPass(ModulePass):
     """A JSON file to write, with the moved factors in the format of ``patterns``."""
 
     alpha: float = 0.5
-    """Share of the channels' ranges that moves to the weights after them: 1 equalises the channels, 0 the weights."""
+    """Share of the channels' ranges that moves to the following weights: 1 equalises the channels, 0 the weights."""
 
     relu6: str = "keep"
-    """``keep`` skips layers with RELU6; ``recorded`` makes it RELU if a recorded range ends below 6."""
+    """``keep`` skips layers with RELU6; ``recorded`` replaces RELU6 by RELU if a recorded range ends below 6."""
 
     powers_of_two: bool = False
     """Round factors to powers of two, which makes results bit-exact."""
@@ -146,7 +146,7 @@ class CircleEqualizeChannelsPass(ModulePass):
 
 @dataclass(frozen=True, slots=True)
 class EqualizedPair:
-    """Two layers, named by their results, and the divisor of each channel between them, if known."""
+    """Two layers, named by their results, and the divisors of the channels between the layers, if known."""
 
     front: str
     back: str
@@ -201,9 +201,9 @@ def write_patterns(path: str, pairs: Sequence[Pair]) -> None:
 
 
 def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[EqualizedPair], balance: Balance) -> list[Pair]:
-    """Return the pairs that ``patterns`` name, and move known factors; raise OptionError for unusable ones.
+    """Return the pairs that ``patterns`` name, and move known factors; raise OptionError for unusable patterns.
 
-    If several layers read a front, a pattern may name any of them.
+    If several layers read a front, a pattern may name any of these layers.
     """
     known = {(pair.front.name, back.name): pair for pair in pairs for back, _ in pair.backs}
     found = []
@@ -239,7 +239,7 @@ def drop_factors(module: ModuleOp) -> None:
 
 
 def note_factors(module: ModuleOp, factors: Mapping[str, Floats]) -> None:
-    """Multiply the factors in the model's metadata by these factors of tensors."""
+    """Multiply the factors in the model's metadata by ``factors``, by tensor name."""
     if not factors:
         return
     entries = module.attributes.get(METADATA)

@@ -8,10 +8,10 @@ Before::
 After: ``%1`` is ``circle.const [1] : tensor<i32>``, as is everything computed from such values.
 
 Not folded: operators with side effects, operands of a function's or region's terminator (an output stays the result of
-an operator), results over the size limit, element types without whole bytes, and anything the kernel rejects. Results
-of more than 4096 bytes are not folded either if they are more than four times as large as their operands, or those of
-DEQUANTIZE unless ``decode`` is set: the quantised constant is smaller, and is decoded only once when the model runs.
-Operators with ``odc.known``, a result that holds for the fixed shapes only, are kept, and so are their users.
+an operator), results over the size limit, element types without whole bytes, and anything that the kernel rejects.
+Results of more than 4096 bytes are not folded either if they are more than four times as large as their operands.
+DEQUANTIZE of such a size is folded only if ``decode`` is set: the quantised constant is smaller, and is decoded once
+when the model runs. Operators with ``odc.known``, a result for the fixed shapes only, are kept, as are their users.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class FoldConstants(OperatorPattern):
         """Return the results if they can be computed now and are worth storing, else None."""
         if not is_candidate(op) or any(map(is_returned, op.results)):
             return None
-        if is_known(op) or any(is_known(operand.owner) for operand in op.operands):  # for the fixed shapes only
+        if is_known(op) or any(is_known(operand.owner) for operand in op.operands):  # for fixed shapes only
             return None
         node = node_of(op)
         arrays = operand_arrays(node)

@@ -64,7 +64,7 @@ class CircleFuseActivationPass(PatternPass):
 
 @dataclass(frozen=True)
 class FuseActivation(OperatorPattern):
-    """An activation, one of ``names``, after an operator that can apply it itself."""
+    """Fuse an activation, one of ``names``, into the operator before it, if that operator can apply it."""
 
     names: frozenset[str]
 
@@ -89,7 +89,7 @@ def together(first: str, second: str) -> str | None:
 
 
 def _keeps_codes(op: CircleOp) -> bool:
-    """Return whether the activation does not requantise: it is float, or clamps codes of one scale and zero point."""
+    """Return whether the activation does not requantise: it is float, or scale and zero point stay the same."""
     if is_real(op.operands[0]):
         return is_real(op.results[0])
     source, result = (tensor_facts(value.type) for value in (op.operands[0], op.results[0]))

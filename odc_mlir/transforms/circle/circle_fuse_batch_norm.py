@@ -10,12 +10,12 @@ After: ``%2 = circle.conv_2d(%x, %w2, %b2) {…, activation = relu6}`` with ``w2
 ``b2 = b * gamma + beta``.
 
 A layer is a convolution (also depthwise or transposed) or fully connected. ADD, SUB, MUL and DIV with a scalar or
-per-channel constant are folded into the layer before them. MUL and DIV are also folded into the layer after them; so
-are ADD and SUB if every output sees the constant with all weights (no padding). The folded result must have a single
-user and be float: quantised products cannot be merged without another rounding.
+per-channel constant are folded into the preceding layer. MUL and DIV are also folded into the following layer, as are
+ADD and SUB if that layer has no padding, so that all weights multiply the constant for every output. The folded result
+must have a single user and be float: quantised products cannot be merged without another rounding.
 
-With ``most_ratio``, a factor that varies by more than that among the inputs of one output stays before its layer:
-folded, it would leave no resolution for the small weights, which share a scale, whereas float activations need none.
+With ``most_ratio``, factors that vary by more than this ratio among the inputs of one output stay before their layer:
+folded factors would leave no resolution for the small weights, which share a scale with the large ones.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ScaleAndShift(NamedTuple):
 
 
 def affine_of(op: CircleOp) -> ScaleAndShift | None:
-    """Return the effect of ADD, SUB, MUL or DIV on its computed operand; None if both or neither are constant."""
+    """Return the effect of ADD, SUB, MUL or DIV on its only computed operand; None if there is no such operand."""
     left, right = (real_constant(operand) for operand in op.operands)
     if (left is None) == (right is None):
         return None
@@ -196,7 +196,7 @@ def _ratio(layer: WeightedLayer, factor: NDArray[Any], weights: NDArray[Any]) ->
 
 
 def _sees_everything(layer: WeightedLayer) -> bool:
-    """Return whether every output is a sum over all weights: without padding and cropped taps."""
+    """Return whether every output is a sum over all weights: no taps are in the padding or cropped."""
     if layer.op.SPEC.name == "TRANSPOSE_CONV":
         return False
     return layer.op.SPEC.name == "FULLY_CONNECTED" or layer.op.option("padding") == "valid"
@@ -210,7 +210,7 @@ def replace_layer(
     rewriter: PatternRewriter,
     source: SSAValue | None = None,
 ) -> bool:
-    """Replace ``op`` by ``layer`` with these weights and bias, maybe another input, and the activation of ``op``.
+    """Replace ``op`` by ``layer`` with these weights and bias, the activation of ``op``, and maybe another ``source``.
 
     Return False if the constants exceed float32.
     """

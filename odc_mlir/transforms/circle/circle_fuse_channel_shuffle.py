@@ -21,8 +21,8 @@ All operators that only move channels, around one or more shuffles, are consider
 channels directly from where they are computed. Orders propagate through padding, pooling, depthwise convolutions and
 unary functions. Float sums are added in another order.
 
-Unchanged: shuffles that are cheaper than the result, by the NPU's cost for moving runs of channels and single ones;
-quantised tensors.
+Unchanged: quantised tensors, and shuffles that are cheaper than their replacement, by the NPU's cost of moving runs of
+channels and single channels.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ from odc_mlir.transforms.common.rewriting import (
     static_shape_of,
 )
 
-_DEEPEST = 8  # most operators between a layer and the moves of its channels
+_DEEPEST = 8  # largest number of operators between a layer and the moves of its channels
 # Costs of moves on NPUs, in channels of a CONCATENATION: measured on npu-256, for images of 4 to 16 pixels a side.
-_SHUFFLED = 3  # a channel, one by one
-_FEWEST = 10  # of a slice: fewer cost the same
+_SHUFFLED = 3  # cost of one channel that is moved by itself
+_FEWEST = 10  # least cost of a slice: fewer channels cost the same
 _PADS = ("PAD", "PADV2", "MIRROR_PAD")
 _DEPTHWISE = "DEPTHWISE_CONV_2D"
 _POOLS = ("MAX_POOL_2D", "AVERAGE_POOL_2D")
 _MOVING = frozenset({"CONCATENATION", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE", "GATHER"})
-_MOST_LABELS = 1 << 24  # that float32 tells apart
+_MOST_LABELS = 1 << 24  # integers up to this are exact in float32
 _LAST = ("CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")  # layers whose channels are the last dimension
 
 
@@ -110,7 +110,7 @@ Labels = NDArray[np.int64]  # a number for every element
 
 
 def _channels(result: Labels, labels: Mapping[SSAValue, Labels], axis: int) -> list[Channel] | None:
-    """Return the channels along ``axis`` of ``result``, by labels of operands; None if channels are not kept whole."""
+    """Return the channels along ``axis`` of ``result``, found by the operands' labels; None if a channel is split."""
     rows = {
         int(row[0]): (Channel(value, number), row)
         for value, array in labels.items()
@@ -155,7 +155,7 @@ def shuffle_of(op: CircleOp) -> Shuffle | None:
 def channels_of(op: CircleOp, axis: int) -> list[list[Channel]] | None:
     """Return the channels in each result if ``op`` only moves channels along ``axis``, else None.
 
-    The operator's kernel moves labels.
+    To find out, the operator's kernel is run on labels in place of elements.
     """
     if op.unverified is not None or op.SPEC.name not in _MOVING or activation(op) != "none":
         return None
@@ -180,8 +180,8 @@ def channels_of(op: CircleOp, axis: int) -> list[list[Channel]] | None:
 class ShuffleRegion:
     """Operators around a channel shuffle that only move channels.
 
-    ``channels``: the channels of the ``sources`` in each result of an operator, in program order.
-    ``inner``: the view and the TRANSPOSE of each shuffle.
+    ``channels`` lists, for each result of an operator in program order, the channels of ``sources`` that it holds.
+    ``inner`` has the view and the TRANSPOSE of each shuffle.
     """
 
     axis: int
@@ -206,7 +206,7 @@ class ShuffleRegion:
         return made if op in made.movers else None
 
     def uses_outside(self, value: SSAValue) -> list[tuple[Operation, int]]:
-        """Return uses of ``value`` by operators that do more than move its channels."""
+        """Return uses of ``value`` by operators outside of the region, which do more than move channels."""
         inside = {*self.movers, *(op for pair in self.inner.values() for op in pair)}
         return [(use.operation, use.index) for use in value.uses if use.operation not in inside]
 
@@ -245,7 +245,7 @@ class ShuffleRegion:
 
 
 def _movers_behind(value: SSAValue) -> Iterator[CircleOp]:
-    """Return the readers of ``value`` that may move channels; for a shuffle its last operator."""
+    """Yield the readers of ``value`` that may move channels; a shuffle is represented by its last operator."""
     for use in value.uses:
         op: Operation = use.operation
         for name in ("RESHAPE", "TRANSPOSE"):
@@ -343,7 +343,7 @@ def _runs(channels: Iterable[Channel]) -> list[ChannelRun]:
 
 
 def _layer(op: Operation, axis: int) -> WeightedLayer | None:
-    """Return ``op`` as a float layer with constants that sums over all channels of ``axis``, its last one."""
+    """Return ``op`` if it is a float layer with constants that sums over all channels along its last axis, ``axis``."""
     found = WeightedLayer.with_reals(op)
     if found is None or found[0].op.SPEC.name not in _LAST:
         return None

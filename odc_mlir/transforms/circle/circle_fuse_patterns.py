@@ -13,8 +13,8 @@ After: ``%3 = circle.hard_swish(%x)``, with one range to quantise instead of fou
 * RELU, RELU6 and RELU_N1_TO_1 from MAXIMUM and MINIMUM with constants;
 * LEAKY_RELU from ``max(x, a * x)``, PRELU from ``relu(x) + a * (x - |x|) / 2`` or ``relu(x) - a * relu(-x)``;
 * ``x / sqrt(y)`` becomes ``x * rsqrt(y)``, ``1 / sqrt(y)`` becomes ``rsqrt(y)``;
-* with ``circle``, RMS_NORM from a product with the root of a mean square, and a factor for each channel after it, and
-  INSTANCE_NORM of images in parts.
+* with ``circle``, RMS_NORM from a product with the inverse root of a mean square, followed by a factor per channel;
+  INSTANCE_NORM of images is split into simpler operators.
 
 Float only; results agree to float32 accuracy. Intermediate values with other users are kept.
 """
@@ -53,8 +53,8 @@ from odc_mlir.transforms.common.rewriting import (
     shape_of,
 )
 
-_CUBIC = 0.044715  # of GELU's approximation
-_CLOSE = 1e-4  # relative: converters round these constants in many ways
+_CUBIC = 0.044715  # coefficient in GELU's approximation
+_CLOSE = 1e-4  # relative tolerance, because converters round these constants differently
 _ERF = frozenset({"Erf", "FlexErf"})
 
 
@@ -65,7 +65,7 @@ class CircleFusePatternsPass(PatternPass):
     name = "circle-fuse-patterns"
 
     circle: bool = False
-    """Write normalisations that exist only in Circle in the form that the NPU runs."""
+    """Rewrite normalisations that exist only in Circle to the form that the NPU runs."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -113,7 +113,7 @@ def is_close(found: float | None, wanted: float) -> bool:
 
 
 def _with_scalar(op: CircleOp | None) -> tuple[SSAValue, float] | None:
-    """Return the operand beside a constant of one number, and the number."""
+    """Return the other operand and the number if one operand of ``op`` is a constant of one number, else None."""
     if op is None or activation(op) != "none":
         return None
     for value, other in pairs(op):

@@ -7,10 +7,10 @@ Before::
 
 After ``circle-optimize{rewrites=fuse_mul_with_conv}``: one ``circle.conv_2d`` with scaled weights.
 
-The rewrites and those of level ``O1`` are listed in :mod:`odc_mlir.transforms.circle.rewrites.table`. Shapes are
-inferred and constants folded first; then dimension orders are chosen and patterns applied, and both repeated until
-nothing changes. Equal constants and equal computations are merged. ``limit`` stops after that many rewrites, to bisect
-for the one that breaks a model.
+:mod:`odc_mlir.transforms.circle.rewrites.table` lists the rewrites and those of level ``O1``. First, shapes are
+inferred and constants folded. Then dimension orders are chosen and patterns applied, repeatedly until nothing changes.
+Equal constants and equal computations are merged. ``limit`` stops after that many rewrites, so that bisection can find
+the rewrite that breaks a model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from odc_mlir.transforms.circle.rewrites.table import LAYOUTS, O1, ONE_SAMPLE, R
 from odc_mlir.transforms.common.rewriting import PatternPass, Wrapped, apply_patterns
 from odc_mlir.transforms.partition.odc_fix_batch import fix_batch
 
-_ROUNDS = 8  # of layouts and patterns; two do for every network seen
+_ROUNDS = 8  # largest number of rounds of layouts and patterns; every network seen needs two
 
 
 @dataclass(frozen=True)

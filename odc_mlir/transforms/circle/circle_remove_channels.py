@@ -14,14 +14,14 @@ accordingly::
     %2 = circle.conv_2d(%1, %u_2, %d_2) {…} : … -> tensor<1x8x8x8x!quant.uniform<i8, 0.1, 3>>
 
 Training leaves channels whose weights are practically 0. Their sums vary so little that, requantised and clamped, they
-are one code. What they contribute to the sums of the next layer is added to its bias: nothing if the code represents 0;
-otherwise the layer must not have padding, which would contribute 0 instead. A channel is also removed if all weights
-that multiply it are 0, or all results that depend on it are removed themselves.
+are a single code. The constant that such a channel contributes to the sums of the next layer is added to the layer's
+bias. If the code does not represent 0, that layer must not have padding, which would contribute 0 instead. A channel is
+also removed if all weights that multiply it are 0, or all results that depend on it are removed themselves.
 
-Channels are tracked through depthwise layers and views. Inputs and function results keep all channels, as
-do values that other operators read. Every value keeps at least one. A layer that would lose fewer than one in 16 keeps
-all: a row of 144 codes takes no longer than one of 143, and is better aligned in memory. Applies to 8-bit and 16-bit
-codes with one scale per tensor. Results are bit-exact.
+Channels are tracked through depthwise layers and views. Inputs and function results keep all channels, as do values
+that other operators read. Every value keeps at least one channel. A layer that would lose fewer than one in 16 channels
+keeps all: a row of 144 codes takes no longer than a row of 143 codes, and is better aligned in memory. Applies to 8-bit
+and 16-bit codes with one scale per tensor. Results are bit-exact.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def jobs_of(intervals: FunctionIntervals, share: int) -> dict[Operation, Channel
 
 @dataclass(frozen=True)
 class NarrowOperator(RewritePattern):
-    """Remove channels of an operator; earlier operators have lost theirs already."""
+    """Remove channels of an operator, after those of the operators before it."""
 
     jobs: Mapping[Operation, ChannelRemoval]
 
@@ -109,7 +109,7 @@ class NarrowOperator(RewritePattern):
 
 @dataclass(frozen=True)
 class FunctionIntervals:
-    """Intervals of every channel in a function; ``kinds``: its operators except for barriers, in program order."""
+    """Intervals of every channel in a function; ``kinds`` has its operators except barriers, in program order."""
 
     kinds: Mapping[Operation, ChannelKind]
     of_values: dict[SSAValue, ChannelIntervals] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class FunctionIntervals:
         return known
 
     def __call__(self, value: SSAValue) -> ChannelIntervals:
-        """Return the intervals of ``value``, a tensor that has channels: of all codes if nothing is known."""
+        """Return the intervals of ``value``, a tensor that has channels; they contain all codes if nothing is known."""
         found = self.of_values.get(value)
         if found is None:
             channels = channels_of(value)
@@ -199,7 +199,7 @@ class _Classes:
             labels = labels[labels]
 
     def kept(self, share: int) -> Mask:
-        """Return a mask of needed classes; every value keeps at least one channel, and all if too few would go."""
+        """Return a mask of kept classes; a value keeps at least one channel, and all if too few would be removed."""
         needed = np.zeros(len(self.labels), np.bool_)
         known = self.intervals.kinds
         results = [kind.result for kind in known.values() if isinstance(kind, ProductKind)]
@@ -228,5 +228,5 @@ class _Classes:
 
 
 def _is_little(kept: Mask, share: int) -> bool:
-    """Return whether some channels go, but fewer than one in ``share``."""
+    """Return whether some channels would be removed, but fewer than one in ``share``."""
     return 0 < share * int((~kept).sum()) < len(kept)

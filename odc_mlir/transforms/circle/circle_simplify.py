@@ -18,9 +18,9 @@ The canonicalization patterns of operators, which ``canonicalize`` applies as we
 * chains: RESHAPE of a view, TRANSPOSE of a TRANSPOSE;
 * TRANSPOSE that moves only dimensions of extent 1 becomes a RESHAPE, which costs nothing.
 
-In addition: the order of images that are transposed to channels first and flattened for a fully connected layer is
-folded into its weights. Sums over rows in another order may round differently in floating point; quantised results are
-bit-exact. A function result stays the result of its operator.
+In addition, if an image is transposed to channels first and flattened for a fully connected layer, the order of its
+elements is folded into the layer's weights. Sums over rows in another order may round differently in floating point;
+quantised results are bit-exact. A function result stays the result of its operator.
 """
 
 from __future__ import annotations

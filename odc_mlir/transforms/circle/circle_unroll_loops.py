@@ -6,10 +6,10 @@ Before::
 
 After, if ``@more`` holds twice: the operators of ``@step`` on ``%x``, and again on their results.
 
-Converters write recurrent layers as loops; written out, their steps are ordinary operators. Counters and other values
-that depend on constants alone become constants. Rows that a loop writes into a list become one CONCATENATION, and the
-row that a constant names is a SLICE. Loops stay that depend on data, contain operators with effects, would become more
-than ``limit`` operators, or return a value that no operator computes. Unused functions of such loops are removed.
+Converters write recurrent layers as loops; the unrolled steps are ordinary operators. Counters and other values that
+depend only on constants become constants. Rows that a loop writes into a list become one CONCATENATION, and reading a
+row with a constant index becomes a SLICE. Loops stay if they depend on data, contain operators with effects, would
+become more than ``limit`` operators, or return a value that no operator computes. Functions without users are removed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CircleUnrollLoopsPass(ModulePass):
     name = "circle-unroll-loops"
 
     limit: int = LIMIT
-    """Most operators that the loops of a function may become."""
+    """Largest number of operators that the loops of a function may become."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         bodies = {function.sym_name.data: function for function in functions(op)}
@@ -98,7 +98,7 @@ def _fit(values: Sequence[SSAValue], others: Sequence[SSAValue]) -> bool:
 
 
 class _Trips:
-    """Copies of the operators of a loop's trips; constants, and operators on constants, are written once."""
+    """Copies of the operators of a loop's iterations; constants, and operators on constants, are copied once."""
 
     def __init__(self, limit: int) -> None:
         self.made: list[Operation] = []
@@ -155,7 +155,7 @@ class _Trips:
 
 
 def _follow_rows(function: FuncOp) -> None:
-    """Let readers of lists, which trips wrote and read row by row, read the rows themselves."""
+    """Let readers of lists, which iterations write and read row by row, read the rows themselves."""
     rows: dict[SSAValue, list[Row]] = {}
     for op in list(function.body.block.ops):
         if not isinstance(op, CircleOp) or op.unverified is not None or len(op.results) != 1:

@@ -1,7 +1,7 @@
 """Canonicalization patterns of circle operators, which preserve results.
 
 Operators without effect are dropped, and pairs of operators that only move values are merged. Quantised results are
-bit-exact. In floating point ``x + 0`` would turn a negative zero into a positive one. A function result stays the
+bit-exact. Float results are equal except for the sign of zero, which ``x + 0`` can change. A function result stays the
 result of its operator. xDSL's ``canonicalize`` finds the patterns by a trait of the operations.
 """
 
@@ -87,7 +87,7 @@ class TransposeToReshape(rewriting.OperatorPattern):
 
 
 def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | None]:
-    """Return a rule: the operand beside a constant of all ``number``; only the left one unless ``either``."""
+    """Return a rule for the operand beside a constant of all ``number``; only the left operand unless ``either``."""
 
     def rule(op: CircleOp) -> SSAValue | None:
         left, right = op.operands
@@ -115,7 +115,7 @@ def _end_of_codes(op: CircleOp) -> SSAValue | None:
 
 
 def _same_size(place: int = 0) -> Callable[[CircleOp], SSAValue | None]:
-    """Return a rule: operand ``place`` if its shape is static; the caller compares it with the result's."""
+    """Return a rule for operand ``place`` if its shape is static; the caller compares it with the result's shape."""
 
     def rule(op: CircleOp) -> SSAValue | None:
         return op.operands[place] if rewriting.static_shape_of(op.operands[place]) is not None else None

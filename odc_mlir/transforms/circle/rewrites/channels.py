@@ -1,9 +1,9 @@
 """Channels of quantised tensors: intervals of their codes, and kinds of operators by their effect on channels.
 
 A channel is an index of the last dimension. The interval of its codes holds for all inputs of the model. Intervals of
-results are computed with the arithmetic of the kernels, at both ends where that is monotone. Each kind of operator has
-a class, and each operator an entry of :data:`KINDS`. Operators without an entry are barriers: they read all channels of
-their operands, and their results may have any code.
+results are computed with the arithmetic of the kernels, at both ends if the arithmetic is monotone. Each kind of
+operator has a class, and each operator an entry of :data:`KINDS`. Operators without an entry are barriers: they read
+all channels of their operands, and their results may have any code.
 """
 
 from __future__ import annotations
@@ -79,19 +79,19 @@ def channels_of(value: SSAValue) -> int | None:
 
 @dataclass(frozen=True)
 class ChannelWeights:
-    """A layer's constant weights: ``codes [O, taps, I]`` without zero point, or ``[taps, O]`` of a depthwise layer."""
+    """A layer's constant weights minus their zero point: ``codes [O, taps, I]``, or ``[taps, O]`` if depthwise."""
 
     layer: rewriting.WeightedLayer
     node: Node
     how: Accumulation
     codes: Array
     bias: Ints  # [O], in units of sums
-    is_padded: bool  # whether taps may lie outside of the input
+    is_padded: bool  # True if taps may lie outside of the input
 
     def sums(self, source: Floats, sizes: Floats) -> Floats:
         """Return sums of weights times ``source`` and of magnitudes of weights times ``sizes``, ``[2, O]``.
 
-        ``source``, ``sizes``: one number per input channel, ``[I]``; for a depthwise layer per result channel, ``[O]``.
+        ``source`` and ``sizes`` have one number per input channel, ``[I]``, or per result channel ``[O]`` if depthwise.
         """
         codes = self.codes
         if codes.ndim == 2:
@@ -113,12 +113,12 @@ class ChannelWeights:
 
     @cached_property
     def is_used(self) -> NDArray[np.bool_]:
-        """Return a mask of weights with a tap other than 0, ``[O, I]``; ``[O]`` of a depthwise layer."""
+        """Return a mask of channel pairs ``[O, I]``, or, if depthwise, channels ``[O]``, with a nonzero weight."""
         return np.asarray(self.codes.any(axis=self.codes.ndim - 2))
 
     @cached_property
     def used_columns(self) -> NDArray[np.bool_]:
-        """Return a mask of columns of ``[O, taps, I]`` that hold a weight other than 0."""
+        """Return a mask of columns of ``[O, taps, I]`` with a nonzero weight."""
         return np.asarray(self.is_used.any(axis=0))
 
     def results(self, source: ChannelIntervals) -> ChannelIntervals:
@@ -138,8 +138,8 @@ class ChannelWeights:
     def _ends(self, low: Ints, high: Ints) -> Ints:
         """Return the smallest and largest sums without bias, ``[2, O]``, from the intervals of the input.
 
-        Sums are computed doubled and are exact up to 2^46, as float64 represents these integers. Larger ones do not
-        matter: :meth:`_without_overflow` discards their intervals.
+        Twice the sums are computed in float64, which is exact for sums up to 2^46. Larger sums do not matter, because
+        :meth:`_without_overflow` discards their intervals.
         """
         if self.codes.ndim == 2:
             low, high = (np.repeat(end, self.codes.shape[1] // len(low)) for end in (low, high))
@@ -170,7 +170,7 @@ def _how(layer: rewriting.WeightedLayer, node: Node) -> Accumulation:
 
 
 def weights_of(layer: rewriting.WeightedLayer, node: Node, is_padded: bool) -> ChannelWeights | None:
-    """Return the weights of a layer on codes; None if they or the bias are not constant, or sums are not supported."""
+    """Return the weights of a quantised layer; None if weights or bias are not constant, or sums are not supported."""
     operands = layer.op.operands
     stored = rewriting.constant(operands[layer.weights])
     bias = rewriting.constant(layer.bias_value)
@@ -191,7 +191,7 @@ def weights_of(layer: rewriting.WeightedLayer, node: Node, is_padded: bool) -> C
 
 
 def _is_in_units(layer: rewriting.WeightedLayer, node: Node) -> bool:
-    """Return whether the scale of the bias, if it has one, is the scale of the sums."""
+    """Return whether the bias has no scale, or the scale of the sums."""
     x, bias = node.operand(layer.input), node.optional(layer.bias)
     if bias is None or bias.quant is None:
         return True
@@ -208,7 +208,7 @@ Places = NDArray[np.int64]
 
 
 class Tie(NamedTuple):
-    """Channels of an operand and of the result that stay or go together, pair by pair."""
+    """Pairs of a channel of an operand and a channel of the result that can only be removed together."""
 
     value: SSAValue
     of_value: Places
@@ -216,7 +216,7 @@ class Tie(NamedTuple):
 
 
 class ChannelKind:
-    """An operator and its effect on channels. It has one result, a tensor of codes with one scale."""
+    """An operator and its effect on channels. The operator has one result, a quantised tensor with one scale."""
 
     def __init__(self, op: CircleOp) -> None:
         self.op = op
@@ -240,13 +240,13 @@ class ChannelKind:
         raise NotImplementedError
 
     def ties(self) -> Iterator[Tie]:
-        """Return the correspondence of operands' channels, without constants, to the result's."""
+        """Yield the correspondence of channels of each operand, except constants, to channels of the result."""
         return iter(())
 
     def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelIntervals | None) -> None:
-        """Reduce the operator to the result channels ``kept``; its operands are reduced already.
+        """Reduce the operator to the result channels ``kept``, after its operands have been reduced.
 
-        ``inputs``: the remaining channels of a layer's input, None for all; ``source``: the intervals of all of them.
+        ``inputs`` has the remaining channels of a layer's input, None for all; ``source`` has the input's intervals.
         """
         shape = rewriting.shape_of(self.result)
         assert shape is not None
@@ -261,7 +261,7 @@ def count_channels(value: SSAValue) -> int:
 
 
 def replace_constant(op: CircleOp, index: int, array: NDArray[np.generic], role: str, kept: Mask | None = None) -> None:
-    """Replace the elements of the constant operand ``index``; ``kept``: the remaining scales, if it has several."""
+    """Replace the elements of the constant operand ``index``; ``kept`` selects its remaining scales, if several."""
     old = op.operands[index]
     facts = tensor_facts(old.type)
     quant = facts.quant
@@ -326,7 +326,7 @@ class ProductKind(ChannelKind):
 
     @property
     def is_dense(self) -> bool:
-        """Return whether the weights lie ``[O, taps, I]``."""
+        """Return whether the layout of the weights is ``[O, taps, I]``."""
         return self.weights.codes.ndim == 3
 
     def intervals(self, intervals_of: IntervalsOf) -> ChannelIntervals | None:
@@ -334,7 +334,7 @@ class ProductKind(ChannelKind):
         return self.weights.results(source.tiled(self._repeats(source)) if self.is_dense else source)
 
     def _repeats(self, source: ChannelIntervals) -> int:
-        """Return how many times a row of dense weights repeats over the input's channels."""
+        """Return how many times the input's channels repeat in a row of dense weights."""
         return int(self.weights.codes.shape[2]) // len(source.low)
 
     def may_shrink(self, source: ChannelIntervals) -> bool:
@@ -343,7 +343,7 @@ class ProductKind(ChannelKind):
         return bool((~used | self._absorbed(source)).any())
 
     def needs(self, kept: Mask, source: ChannelIntervals) -> Mask:
-        """Return a mask of input channels that the results ``kept`` need: with a nonzero weight, and not absorbed."""
+        """Return a mask of the input channels that results ``kept`` need: nonzero weights, not replaced by the bias."""
         used = self.weights.used_columns if kept.all() else self.weights.is_used[kept].any(axis=0)
         needed: Mask = used.reshape(-1, len(source.low)).any(axis=0) & ~self._absorbed(source)
         return needed
@@ -376,7 +376,7 @@ class ProductKind(ChannelKind):
 
 
 def _is_padded(node: Node) -> bool:
-    """Return whether the window reaches out of the input, as far as is known."""
+    """Return whether the window may reach out of the input."""
     if node.spec.name == "FULLY_CONNECTED":
         return False
     try:

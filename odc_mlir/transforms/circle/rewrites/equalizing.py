@@ -1,11 +1,11 @@
-"""Sources of channels that can be scaled, their tracing to layers, and pairs for equalisation.
+"""Sources of channels that can be scaled (fronts), their tracing to layers, and pairs for equalisation.
 
-Each holds its numbers in double precision until :meth:`Front.write` gives them to the operations.
+Fronts hold their numbers in double precision until :meth:`Front.write` writes them to the operations.
 
-Factors commute with much on the way: with moves of elements, products with anything else, positively homogeneous
-functions such as RELU, and sums over elements of one channel, as attention makes of its values. So each element of a
-tensor has a label, 1 + its channel, or 0 where no factor belongs to it, and every operator says what it makes of
-labels; moves by its own host kernel.
+Factors commute with many operators between layers: with moves of elements, products with any other value, positively
+homogeneous functions such as RELU, and sums over elements of one channel, such as attention's sums of values. For the
+tracing, each element of a tensor has a label: 1 + its channel, or 0 if no factor applies to it. A rule per operator
+maps the labels of operands to labels of results; for moves, the operator's host kernel does.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Front(ABC):
     """Factors and summands of the channels along a result's last axis."""
 
     weights: Floats
-    axis: int  # of the weights: channels
+    axis: int  # axis of the channels in the weights
     bias: Floats
     record: Floats | None = field(default=None, init=False)  # largest magnitude of each channel
-    factors: Floats = field(init=False)  # divisors of channels so far
+    factors: Floats = field(init=False)  # product of the divisors of each channel
     is_changed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class Front(ABC):
     @property
     @abstractmethod
     def ops(self) -> Sequence[CircleOp]:
-        """Operators with divided results; the last one defines the result of the front."""
+        """The operators whose results are divided; the last operator defines the result of the front."""
 
     @property
     def result(self) -> OpResult:
@@ -78,7 +78,7 @@ class Front(ABC):
         self.record = record
 
     def output_ranges(self) -> Floats:
-        """Ranges to equalise, per channel: of recorded results if known, else of weights."""
+        """Ranges per channel to equalise: recorded ranges of results if known, else ranges of weights."""
         if self.record is not None:
             return self.record
         others = tuple(axis for axis in range(self.weights.ndim) if axis != self.axis)
@@ -155,9 +155,9 @@ class ConstantOperand:
 
 @dataclass(eq=False)
 class Affine(Front):
-    """A product with a constant per channel, maybe with a sum after it: ``gamma`` and ``beta`` of normalisations.
+    """A product with a constant per channel, optionally followed by a sum: ``gamma`` and ``beta`` of normalisations.
 
-    They are operands of RMS_NORM and INSTANCE_NORM, or of MUL and ADD.
+    The constants are operands of RMS_NORM or INSTANCE_NORM, or of MUL and ADD.
     """
 
     gamma: ConstantOperand
@@ -200,14 +200,14 @@ class Affine(Front):
 def _slots_of_norm(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | None] | None:
     names = [operand.name for operand in op.SPEC.operands]
     if op.SPEC.name == "INSTANCE_NORM" and len(rewriting.shape_of(op.results[0]) or ()) != 4:
-        return None  # its channels are along another axis
+        return None  # the channels are along another axis
     return ConstantOperand(op, names.index("gamma")), ConstantOperand(
         op, names.index("beta")
     ) if "beta" in names else None
 
 
 def _slots_of_products(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | None] | None:
-    """Return the constants of MUL, or of ADD with the MUL before it that only it reads."""
+    """Return the constants of a MUL, or of an ADD and the MUL before it whose only reader is the ADD."""
     if op.SPEC.name == "ADD":
         beta = _constant_slot(op)
         product = None if beta is None else rewriting.plain(op.operands[1 - beta.index], "MUL")
@@ -226,7 +226,7 @@ def _constant_slot(op: CircleOp) -> ConstantOperand | None:
 
 
 def _has_channels(array: NDArray[np.float32] | None, channels: int) -> bool:
-    """Return whether it has one number for each channel along the last axis."""
+    """Return whether ``array`` has one number for each channel along the last axis."""
     return array is not None and array.ndim > 0 and array.shape[-1] == array.size == channels > 1
 
 
@@ -244,8 +244,8 @@ def _erase_unread(values: Sequence[SSAValue]) -> None:
 
 
 RELU6_CLIP = 6.0
-_MOST_CROSSED = 12  # operators between two layers
-_MOST_ELEMENTS = 1 << 24  # of a tensor: labels are float32, which represents integers exactly up to this
+_MOST_CROSSED = 12  # largest number of operators between two layers
+_MOST_ELEMENTS = 1 << 24  # largest tensor: labels are float32, which represents integers exactly up to this
 
 Labels = NDArray[np.float32]
 Places = NDArray[np.int64]
@@ -256,9 +256,9 @@ Traced = Sequence[Labels | None]  # by operand
 class ChannelTrace:
     """Trace of the channels of one result.
 
-    ``labels``: channel numbers by tensor on the way, in its shape; an unknown first extent counts as 1. ``readers``:
-    the layers at the end, with the label that each weight along their last axis multiplies. ``bound``: by channel,
-    whether an operator reads it that does not commute with factors.
+    ``labels`` has the labels of each tensor on the way, in the tensor's shape; an unknown first extent counts as 1.
+    ``readers`` has the layers at the end, each with the label that every weight along the last axis multiplies.
+    ``bound`` tells for each channel whether an operator that does not commute with factors reads it.
     """
 
     bound: NDArray[np.bool_]
@@ -317,7 +317,7 @@ class Tracer:
                 heapq.heappush(queue, (self.order[use.operation], use.operation))
 
     def _places(self, back: LayerFront, trace: ChannelTrace) -> Places | None:
-        """Return the label that each weight along the last axis multiplies; None if there are several."""
+        """Return the label that each weight along the last axis multiplies; None if a weight multiplies several."""
         op, layer = back.layer.op, back.layer
         if any(value in trace.labels for index, value in enumerate(op.operands) if index != layer.input):
             return None
@@ -346,7 +346,7 @@ class Tracer:
 
 
 def sized(value: SSAValue) -> tuple[int, ...] | None:
-    """Return the shape with 1 for an unknown first extent; None if more is unknown, or for too many elements."""
+    """Return the shape with 1 for an unknown first extent; None if more extents are unknown, or elements too many."""
     shape = rewriting.shape_of(value)
     if shape is None or None in shape[1:]:
         return None
@@ -362,7 +362,7 @@ def commutes(op: CircleOp, relu6: str) -> bool:
 
 
 def _keeps_unknown(op: CircleOp, trace: ChannelTrace) -> bool:
-    """Return whether an unknown first extent stays the first one, by the labels of one row."""
+    """Return whether an unknown first extent stays the first extent, judged by the labels of one row."""
     unknown = any((rewriting.shape_of(value) or (0,))[0] is None for value in op.operands if value in trace.labels)
     return not unknown or all((rewriting.shape_of(result) or (0,))[0] is None for result in op.results)
 
@@ -383,13 +383,13 @@ def _along(labels: Labels, axis: int) -> Labels | None:
     return first if np.array_equal(np.broadcast_to(first, labels.shape), labels) else None
 
 
-# Labels of results by operator: one array for each result, None if factors do not commute.
+# Rules: they return the labels of each result, or None if factors do not commute with the operator.
 Shapes = Sequence[tuple[int, ...]]
 TraceRule = Callable[[CircleOp, Traced, Shapes], list[Labels] | None]
 
 
 def _first(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Elements of the first operand times factors that do not depend on their magnitude."""
+    """Rule of operators that multiply elements of operand 0 by factors independent of the elements' magnitude."""
     labels = traced[0]
     if labels is None or any(other is not None for other in traced[1:]):
         return None
@@ -397,13 +397,13 @@ def _first(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
 
 
 def _product(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """A product: one operand has labels, the other one is arbitrary."""
+    """Rule of products: one operand has labels, the other operand is arbitrary."""
     found = [labels for labels in traced if labels is not None]
     return [np.broadcast_to(found[0], shapes[0])] if len(found) == 1 else None
 
 
 def _moved(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Elements are moved or left out; labels move with them."""
+    """Rule of operators that move or omit elements; labels move with the elements."""
     arrays: list[NDArray[np.generic] | None] = []
     for value, labels in zip(op.operands, traced, strict=True):
         if labels is not None:
@@ -425,18 +425,18 @@ def _moved(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
 
 
 def _pooled(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Windows over elements of one channel."""
+    """Rule of windows over elements of one channel."""
     row = None if traced[0] is None else _row(traced[0])
     return None if row is None or len(row) != shapes[0][-1] else [np.broadcast_to(row, shapes[0])]
 
 
 def _padded(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Padding zeros get the label of their neighbour, because factors do not change them."""
+    """Rule of padding: zeros get the label of their neighbour, because factors do not change zeros."""
     return _pooled(op, traced, shapes) or _moved(op, traced, shapes)
 
 
 def _reduced(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Sums, means and extremes over elements of one channel."""
+    """Rule of sums, means and extremes over elements of one channel."""
     labels, axes = traced[0], rewriting.constant(op.operands[1])
     if labels is None or axes is None:
         return None
@@ -448,7 +448,7 @@ def _reduced(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | Non
 
 
 def _matrix_product(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Rows of the left operand, or columns of the right one, with one label each."""
+    """Rule of matrix products: each row of the left operand, or each column of the right operand, has one label."""
     place = 0 if traced[1] is None else 1
     labels = traced[place]
     if labels is None or (place and traced[0] is not None) or not rewriting.is_real(op.operands[1 - place]):
@@ -477,12 +477,12 @@ _CROSSING: Mapping[str, TraceRule] = {
 }
 
 
-NEARLY_NOTHING = 1e-6  # of the largest range: channels below this are not balanced
+NEARLY_NOTHING = 1e-6  # channels with a smaller part of the largest range are not balanced
 
 
 @dataclass(frozen=True)
 class Balance:
-    """Choice of factors: share of the equalisation, and restriction to powers of two."""
+    """How factors are chosen: the exponent ``alpha``, and whether they are powers of two."""
 
     alpha: float
     powers_of_two: bool
@@ -497,8 +497,8 @@ class Balance:
 class Pair:
     """A front and the layers that read its channels.
 
-    ``backs``: each with the label that every weight along its last axis multiplies; ``labels``: of the tensors on
-    the way, the front's result among them; ``bound``: channels that keep their scale.
+    ``backs`` has the layers, each with the label that every weight along its last axis multiplies. ``labels`` has the
+    labels of the tensors on the way, including the front's result. ``bound`` marks channels that keep their scale.
     """
 
     front: Front
@@ -520,14 +520,14 @@ class Pair:
 
     @cached_property
     def has_company(self) -> bool:
-        """True if channels that are not scaled share a tensor, and so the scale of its codes, with scaled ones.
+        """True if unscaled channels share a tensor, and therefore a quantisation scale, with scaled channels.
 
-        Then the largest scaled channel must stay the largest of all, or the others lose resolution.
+        The largest scaled channel must then stay the largest of all; otherwise the other channels lose resolution.
         """
         return bool(self.bound.any()) or any((labels == 0).any() for labels in self.labels.values())
 
     def add_records(self, records: Mapping[str, Floats]) -> None:
-        """Raise each channel's recorded range to its largest share of any recorded range on the way."""
+        """Raise each channel's recorded range to the largest share that it has in a recorded range on the way."""
         own = self.front.record
         if own is None:
             return
@@ -542,7 +542,7 @@ class Pair:
         self.front.record = shares * own.max(initial=0.0)
 
     def equalize(self, balance: Balance) -> bool:
-        """Move factors once, unless all are nearly 1; return whether it did."""
+        """Move factors once, unless all are nearly 1; return whether factors were moved."""
         ranges = self.front.output_ranges()
         factors = channel_factors(ranges, self.input_ranges(), balance.alpha)
         if self.has_company:
@@ -589,7 +589,7 @@ class Pair:
                 op.properties["fused_activation_function"] = op.OPTIONS["fused_activation_function"].encode("relu")
 
     def moved_factors(self) -> dict[str, Floats]:
-        """Divisors of tensors by name: one number per element along the relevant axes."""
+        """Return the divisors of tensors by name: one number per element along the axes on which divisors differ."""
         if not self.is_moved:
             return {}
         found = {value: self._by_element(labels) for value, labels in self.labels.items()}
@@ -602,7 +602,7 @@ class Pair:
 
 
 def _narrowed(labels: Labels) -> Labels:
-    """Return the labels with extent 1 for axes but the last along which they are equal, without leading ones."""
+    """Return the labels with extent 1 for axes, except the last, along which they are equal; drop leading ones."""
     for axis in range(labels.ndim - 1):
         first = labels.take([0], axis)
         if np.array_equal(np.broadcast_to(first, labels.shape), labels):
@@ -615,7 +615,7 @@ def _narrowed(labels: Labels) -> Labels:
 def channel_factors(front: Floats, back: Floats, alpha: float = 0.5) -> Floats:
     """Return ``front ** alpha / back ** (1 - alpha)`` for each channel, 1 where ranges are nearly 0.
 
-    A range that is nearly 0 is balanced if the other one is large enough.
+    A range that is nearly 0 is balanced if the other range is large enough.
     """
     lowest = [NEARLY_NOTHING * ranges.max(initial=0.0) for ranges in (front, back, front * back)]
     lives = ((front > lowest[0]) & (back > lowest[1])) | (front * back > lowest[2])

@@ -1,4 +1,4 @@
-"""Rewrites of layers: merged with each other, made of channel-wise products, or with pixels in channels."""
+"""Rewrites of layers: merging layers, making layers of channel-wise products, and moving channels to pixels."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SumOfLayers(rewriting.OperatorPattern):
 class CutTransposedConvolution(rewriting.OperatorPattern):
     """Replace SLICE of rows and columns of a TRANSPOSE_CONV by a TRANSPOSE_CONV with a smaller result.
 
-    The part cut off before must equal the padding of a result of that size, in every reader.
+    The part cut off at the begin must equal the padding that every runtime derives from the smaller result's size.
     """
 
     names = frozenset({"SLICE"})
@@ -123,9 +123,9 @@ class ChannelsToDepthwise(rewriting.OperatorPattern):
 class PreActivation(rewriting.OperatorPattern):
     """Fold batch normalisation and RELU before convolutions whose input has other readers.
 
-    ``relu(x * gamma + beta)`` with ``gamma > 0`` is ``relu(x + beta / gamma) * gamma``. The factor goes into
-    the convolutions that read it, the shift into the layer that makes ``x``; layers whose results are added to ``x``
-    subtract it again.
+    ``relu(x * gamma + beta)`` with ``gamma > 0`` is ``relu(x + beta / gamma) * gamma``. The factor is folded into the
+    convolutions that read the result, and the shift into the layer that computes ``x``. The other readers of ``x`` add
+    it to results of layers; the biases of these layers subtract the shift again.
     """
 
     names = frozenset({"ADD"})
@@ -201,9 +201,9 @@ def _plain_layer(value: SSAValue) -> tuple[rewriting.WeightedLayer, rewriting.Re
 class DepthToSpace(rewriting.OperatorPattern):
     """Replace TRANSPOSE from blocks of channels to pixels by DEPTH_TO_SPACE.
 
-    That is ``[N, H, W, C, r, r]`` turned to ``[N, H, r, W, r, C]``, and ``[N, C, r, r, H, W]`` turned to
-    ``[N, C, H, r, W, r]`` if a convolution's result was transposed to channels first, as it is after the rewrite.
-    With several channels the convolution's weights are reordered to the operator's order of channels.
+    The TRANSPOSE turns ``[N, H, W, C, r, r]`` to ``[N, H, r, W, r, C]``, or ``[N, C, r, r, H, W]`` to
+    ``[N, C, H, r, W, r]`` if the result of a convolution was transposed to channels first; the new result is transposed
+    likewise. With several channels, the convolution's weights are reordered to the channel order of DEPTH_TO_SPACE.
     """
 
     names = frozenset({"TRANSPOSE"})
@@ -253,9 +253,9 @@ class DepthToSpace(rewriting.OperatorPattern):
 
 
 class _Form(NamedTuple):
-    """``image``: which dimensions of an image are batch, height, width and channels; ``parts``: how the channels are
-    shown, by batch (0), height (1), width (2), channels (3) and the block's rows (4) and columns (5); ``turned``: how
-    these are turned.
+    """A layout of images and its orders of dimensions, in which 0 to 5 are batch, height, width, channels, and the rows
+    and columns of the block. ``image`` has the positions of batch, height, width and channels in an image, ``parts``
+    the dimensions before the TRANSPOSE, and ``turned`` the dimensions after it.
     """
 
     image: tuple[int, int, int, int]

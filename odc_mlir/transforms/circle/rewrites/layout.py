@@ -4,11 +4,11 @@ An *order* is a permutation: a tensor in order ``p`` has the layout of ``TRANSPO
 model's own order. :func:`rule_of` returns the :class:`LayoutRule` of an operator: the *choices* that the operator has,
 mostly the orders of its main operand. An operator without a rule has all tensors in the model's order.
 
-Every operator is a node with choices. A TRANSPOSE costs nothing as an operator; a tensor costs something wherever its
+Every operator is a node with choices. A TRANSPOSE of the model costs nothing; a tensor costs something wherever its
 producer and its user choose different orders. Choices spread from operator to operator, beginning at operators without
-a rule. Bucket elimination finds the cheapest ones: a factor is a table of costs over a few variables; the total is the
-sum of all factors. Variables are eliminated one by one, the one with the smallest table first. A table that would be
-too large is avoided by fixing a variable first; otherwise the result is exact (R. Dechter, "Bucket elimination: a
+a rule. Bucket elimination finds the cheapest choices: a factor is a table of costs over a few variables, and the total
+cost is the sum of all factors. Variables are eliminated one by one, those with the smallest tables first. If a table
+would be too large, a variable is fixed first; otherwise the result is exact (R. Dechter, "Bucket elimination: a
 unifying framework for reasoning", 1999).
 """
 
@@ -103,9 +103,9 @@ def blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int],
 
 
 def through_reshape(order: Order, groups: Sequence[tuple[list[int], list[int]]], side: int) -> Order | None:
-    """Return the order after a RESHAPE (``side`` 0) or before it (1) that moves no data, for ``order`` on that side.
+    """Return the order after a RESHAPE that moves no data, for ``order`` before it; with ``side`` 1 the reverse.
 
-    None if ``order`` separates or reorders the dimensions of a group.
+    Return None if ``order`` separates or reorders the dimensions of a group.
     """
     whole = {group[side][0]: group for group in groups if group[side]}
     found: list[int] = []
@@ -131,15 +131,15 @@ class Change:
 
     constants: Mapping[int, NDArray[Any]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    reshape_to: tuple[int, ...] | None = None  # it becomes a RESHAPE to this shape
+    reshape_to: tuple[int, ...] | None = None  # the operator becomes a RESHAPE to this shape
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutRule:
-    """``wants`` and ``gives`` tell the orders of operands (None: as it is) and of results for a choice.
+    """Orders of an operator: ``wants`` and ``gives`` map a choice to orders of operands (None: unchanged) and results.
 
-    ``from_operand`` and ``from_result`` are their inverses: the choices that take operand i, or give result i, in an
-    order. Other operands may rule out some of these choices.
+    ``from_operand`` and ``from_result`` are the inverses: they return the choices for which operand i or result i has
+    an order. Other operands may rule out some of these choices.
     """
 
     natural: LayoutChoice
@@ -155,7 +155,7 @@ _REDUCTIONS = ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE
 
 
 def rule_of(op: CircleOp) -> LayoutRule | None:
-    """Return the rule of ``op`` in other orders; None if it works only in the model's order."""
+    """Return the rule of ``op``; None if ``op`` works only in the model's order."""
     if op.unverified is not None or Trait.PURE not in op.SPEC.traits:
         return None
     values = [*(v for v in op.operands if not isinstance(v.owner, NoneOp | ConstOp)), *op.results]
@@ -166,7 +166,7 @@ def rule_of(op: CircleOp) -> LayoutRule | None:
 
 
 def is_constant(value: SSAValue) -> bool:
-    """Return whether ``value`` is a constant, whose contents may be known or not."""
+    """Return whether ``value`` is a constant, with known or unknown contents."""
     return isinstance(value, OpResult) and isinstance(value.op, ConstOp)
 
 
@@ -192,7 +192,7 @@ def _same_order(
     removed: frozenset[int] = frozenset(),
     allows: Callable[[Order], bool] = lambda order: True,
 ) -> LayoutRule:
-    """One choice of order for all ``moved`` operands, and for the results without the ``removed`` dimensions."""
+    """Return the rule with one order for all ``moved`` operands and for results, which lack ``removed`` dimensions."""
     places = frozenset(moved)
     rank = _rank(op.operands[min(places)])
 
@@ -238,7 +238,7 @@ def _elementwise(op: CircleOp) -> LayoutRule | None:
 
 
 def _broadcast_in(array: NDArray[Any], order: Order) -> NDArray[Any]:
-    """Adapt a constant that broadcasts against a tensor to the tensor's ``order``; leading dimensions of 1 go."""
+    """Adapt a constant that broadcasts against a tensor to the tensor's ``order``; drop leading dimensions of 1."""
     whole = array.reshape((1,) * (len(order) - array.ndim) + array.shape).transpose(order)
     extra = len(order) - array.ndim
     while extra and whole.shape[0] == 1:
@@ -247,7 +247,7 @@ def _broadcast_in(array: NDArray[Any], order: Order) -> NDArray[Any]:
 
 
 def _along_axes(data: int, axes: int, removes: Callable[[CircleOp], bool] = lambda op: False) -> Builder:
-    """Operators whose operand ``axes`` is a constant with dimensions of operand ``data``, which they may remove."""
+    """Rules of operators whose constant operand ``axes`` lists dimensions of operand ``data``, which may be removed."""
 
     def rule(op: CircleOp) -> LayoutRule | None:
         rank, given = _rank(op.operands[data]), constant(op.operands[axes])
@@ -280,7 +280,7 @@ def _concatenation(op: CircleOp) -> LayoutRule | None:
 
 
 def _along(*places: int) -> Builder:
-    """Operators whose operands ``places`` are constants with one entry, or row, for each dimension."""
+    """Rules of operators whose operands ``places`` are constants with one entry, or row, for each dimension."""
 
     def rule(op: CircleOp) -> LayoutRule | None:
         arrays = {place: constant(op.operands[place]) for place in places}
@@ -327,7 +327,7 @@ def _gather(op: CircleOp) -> LayoutRule | None:
 
 
 def _last_axis(op: CircleOp) -> LayoutRule | None:
-    """Operators that work along the last dimension, which stays the last one."""
+    """Rule of operators along the last dimension, which stays the last dimension."""
     rank = _rank(op.operands[0])
     if rank < 2 or is_constant(op.operands[0]) or _rank(op.results[0]) != rank:
         return None
@@ -365,7 +365,7 @@ def _reshape(op: CircleOp) -> LayoutRule | None:
 
 
 def _transpose(op: CircleOp) -> LayoutRule | None:
-    """TRANSPOSE, whose result is its operand in another order: it costs nothing in any layout."""
+    """Rule of TRANSPOSE, whose result is its operand in another order: it costs nothing in any layout."""
     array = constant(op.operands[1])
     if array is None or is_constant(op.operands[0]):
         return None
@@ -382,7 +382,7 @@ def _transpose(op: CircleOp) -> LayoutRule | None:
 
 
 def _batch_matmul(op: CircleOp) -> LayoutRule | None:
-    """The choice is whether the last two dimensions of each operand are swapped, and the batches' order."""
+    """Rule of matrix products; a choice is the order of batches, and whether an operand's last two dimensions swap."""
     rank = _rank(op.results[0])
     if rank < 2 or any(_rank(value) != rank or is_constant(value) for value in op.operands):
         return None
@@ -439,7 +439,7 @@ LARGEST_TABLE = 1 << 16  # entries
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """Costs by the values of distinct ``variables``; ``table`` has an axis for each, in order."""
+    """Costs by the values of distinct ``variables``; ``table`` has one axis per variable, in order."""
 
     variables: tuple[int, ...]
     table: Costs
@@ -469,7 +469,7 @@ class _Buckets:
         return [factor for _, factor in taken]
 
     def neighbours(self, variable: int) -> tuple[int, ...]:
-        """Return the other variables of its factors, in order."""
+        """Return the other variables in the factors of ``variable``, in order."""
         found = {other for factor in self.touching[variable].values() for other in factor.variables}
         return tuple(sorted(found - {variable}))
 
@@ -486,7 +486,7 @@ class _Buckets:
 
 
 def cheapest(sizes: Sequence[int], factors: Sequence[CostTable]) -> list[int]:
-    """Return values of all variables with the least sum of factors; ``sizes``: numbers of values."""
+    """Return values of all variables with the least sum of factors; ``sizes`` has each variable's number of values."""
     buckets = _Buckets(sizes, factors)
     queue = [(buckets.size(variable), variable) for variable in range(len(sizes))]
     heapq.heapify(queue)
@@ -539,10 +539,10 @@ def _alone(buckets: _Buckets, variable: int) -> int:
     return int(total.argmin())
 
 
-ONE_TRANSPOSE = 1 << 42  # one TRANSPOSE less is worth more than any number of bytes moved
-_BETWEEN_LAYERS = 1 << 22  # extra bytes for a TRANSPOSE between layers: one at the interface separates none
+ONE_TRANSPOSE = 1 << 42  # cost of a TRANSPOSE, more than that of any number of bytes moved
+_BETWEEN_LAYERS = 1 << 22  # extra bytes for a TRANSPOSE between layers; one at the interface separates no layers
 _PASSING = ("QUANTIZE", "DEQUANTIZE", "TRANSPOSE")  # operators between the interface and the layers
-_MOST_CHOICES = 8  # of one operator
+_MOST_CHOICES = 8  # largest number of choices of one operator
 NHWC: Order = (0, 2, 3, 1)  # of an image with channels first in the model
 
 
@@ -670,7 +670,7 @@ class LayoutGraph:
                 queue.extend(_offer(edge.source, order, edge.place, is_result=True))
 
     def solve(self) -> Mapping[LayoutNode, int]:
-        """Return the number of the cheapest choice of every node that has several."""
+        """Return the index of the cheapest choice of every node that has several choices."""
         free = [node for node in self.nodes if len(node.choices) > 1]
         variables = {node: number for number, node in enumerate(free)}
         sizes = [len(node.choices) for node in free]
@@ -727,7 +727,7 @@ def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) ->
         return
     orders = {edge.wanted(use, u) for use in edge.uses for u in range(max(1, len(use.node.choices)))}
     for order in sorted(orders):
-        made = len(sizes)  # a variable: whether the tensor exists in this order
+        made = len(sizes)  # the variable that tells whether the tensor exists in this order
         sizes.append(2)
         table = [[0, edge.cost(edge.given(d), order)] for d in givers]
         yield from _factor(np.array(table, np.int64), (source,), variables, made)
@@ -740,7 +740,7 @@ def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) ->
 def _factor(
     table: Costs, nodes: Sequence[LayoutNode], variables: Mapping[LayoutNode, int], *more: int
 ) -> Iterator[CostTable]:
-    """Make a factor over ``nodes`` with a choice and the variables ``more``; none without cost."""
+    """Yield a factor over those of ``nodes`` that have a choice and the variables ``more``, unless it costs nothing."""
     fixed = tuple(axis for axis, node in enumerate(nodes) if node not in variables)
     kept = (*(variables[node] for node in nodes if node in variables), *more)
     if kept and np.any(table):

@@ -1,8 +1,8 @@
 """Normalisations written as several operators: distances from a mean, divided by the root of their mean square.
 
 Recognised are ``(x - mean) * rsqrt(variance + epsilon)``, divisions by the square root, and the form that multiplies
-``x`` and the mean apart (``x * k + (beta - mean * k)``), each with or without constants after it; without the mean it
-is RMSNorm.
+``x`` and the mean separately (``x * k + (beta - mean * k)``), each with or without gamma and beta. A normalisation
+without a mean is RMSNorm.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROOTS = frozenset({"RSQRT", "SQRT", "POW"})
 
 
 class Spread(NamedTuple):
-    """``mean((x - mean)²) + epsilon`` along ``axes``; ``distances`` are all ``x - mean``, or ``x`` without a mean."""
+    """``mean((x - mean)²) + epsilon`` along ``axes``; ``distances`` are all values ``x - mean``, or ``x``."""
 
     x: SSAValue
     axes: frozenset[int]
@@ -36,7 +36,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Normalisation:
-    """``result = normal * gamma + beta`` with ``normal = (x - mean) / sqrt(spread)``, None where it is no value."""
+    """``result = normal * gamma + beta``; ``normal`` is ``(x - mean) / sqrt(spread)``, None if nothing computes it."""
 
     spread: Spread
     normal: SSAValue | None
@@ -46,7 +46,7 @@ class Normalisation:
 
 
 def _normalisation(op: CircleOp) -> Normalisation | None:
-    """Return the normalisation with the root of a mean square ``op``, if it is one."""
+    """Return the normalisation that divides by the root ``op`` of a mean square, if there is one."""
     exponent = {"RSQRT": -0.5, "SQRT": 0.5}.get(op.SPEC.name, rewriting.real_scalar(op.operands[-1]))
     spread = _with_epsilon(op.operands[0]) if exponent in (0.5, -0.5) else None
     if spread is None:
@@ -59,7 +59,7 @@ def _normalisation(op: CircleOp) -> Normalisation | None:
 
 
 def _with_epsilon(value: SSAValue) -> Spread | None:
-    """Return a mean square, and the number that is added to it."""
+    """Return the mean square that is a summand of ``value``, with epsilon, the other summand."""
     total = rewriting.plain(value, "ADD")
     for variance, other in rewriting.pairs(total) if total is not None else ():
         epsilon, spread = rewriting.real_scalar(other), _spread(variance)
@@ -69,7 +69,7 @@ def _with_epsilon(value: SSAValue) -> Spread | None:
 
 
 def _mean_of(value: SSAValue) -> tuple[SSAValue, frozenset[int]] | None:
-    """Return the value whose mean ``value`` is, and the axes; one MEAN, or several in a row."""
+    """Return the value whose mean is ``value``, and the axes, through one MEAN or several in a row."""
     mean = rewriting.plain(value, "MEAN")
     axes = None if mean is None else rewriting.axes_of(mean)
     if mean is None or axes is None or not mean.option("keep_dims"):
@@ -154,7 +154,7 @@ def _apart(spread: Spread, scale: SSAValue, gamma: rewriting.Reals | None) -> No
 
 
 def _vector(array: rewriting.Reals | None, channels: int, neutral: float) -> rewriting.Reals | None:
-    """Return one number per channel of the last dimension; ``neutral`` without a constant."""
+    """Return one number per channel of the last dimension: ``neutral`` if ``array`` is None."""
     return np.full(channels, neutral, np.float32) if array is None else per_channel(array, channels)
 
 
@@ -252,9 +252,9 @@ class InstanceNormParts(rewriting.OperatorPattern):
 
 
 class GroupsAsDimension(rewriting.OperatorPattern):
-    """Make groups of channels a dimension, instead of rows ``[N * groups, …]`` of images ``[N, C, H, W]``.
+    """Normalise groups of channels of images ``[N, C, H, W]`` as a dimension, instead of as rows ``[N * groups, …]``.
 
-    ``[N, groups, C / groups, H * W]`` can be stored channels last, rows cannot: images need no TRANSPOSE then.
+    ``[N, groups, C / groups, H * W]`` can be stored channels last, unlike rows; images then need no TRANSPOSE.
     """
 
     names = _ROOTS
@@ -285,7 +285,7 @@ _OF_EACH = frozenset({"SUB", "MUL", "ADD", "DIV", "RSQRT", "SQRT", "SQUARE", "SQ
 
 
 def _works_on_rows(op: CircleOp, spread: Spread, members: Set[CircleOp]) -> bool:
-    """Return whether ``op`` is a mean of rows, or works on rows or on one number for each in any shape."""
+    """Return whether ``op`` is a mean of rows, or works on rows, or on one number per row in any shape."""
     if op.SPEC.name == "MEAN":
         return frozenset(rewriting.axes_of(op) or ()) == spread.axes
     loose = (value for value in op.operands if value is not spread.x and value.owner not in members)
@@ -295,7 +295,7 @@ def _works_on_rows(op: CircleOp, spread: Spread, members: Set[CircleOp]) -> bool
 def _on_groups(
     found: Normalisation, members: Set[CircleOp], image: SSAValue, shape: tuple[int, int, int, int]
 ) -> list[CircleOp | ConstOp]:
-    """Return copies of ``members`` on ``image`` in ``shape``, in order; the last one gives the normalised groups."""
+    """Return copies of ``members`` on ``image`` in ``shape``, in order; the last one computes the normalised groups."""
     name, rows = value_name(found.result), rewriting.shape_of(found.spread.x)
     wanted = rewriting.indices(shape, f"{name}/groups")
     view = rewriting.part("RESHAPE", [image, wanted.result], found.spread.x, "groups", shape, new_shape=list(shape))

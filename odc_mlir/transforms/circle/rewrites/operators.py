@@ -32,7 +32,7 @@ class MeanOfMean(rewriting.OperatorPattern):
         left = [axis for axis in range(len(shape)) if keeps or axis not in first]
         joined = sorted({*first, *(left[axis] for axis in second)})
         if keeps and joined != list(range(joined[0], joined[-1] + 1)):
-            return  # two runs of dimensions: machines reduce neighbours
+            return  # the axes would not be adjacent, but NPUs reduce adjacent axes only
         axes = rewriting.indices(joined, f"{value_name(op.results[0])}/axes")
         merged = rewriting.copy_of(op, [inner.operands[0], axes.result], op.results[0])
         rewriter.replace(op, [axes, merged])
@@ -74,7 +74,7 @@ class MeanOfTranspose(rewriting.OperatorPattern):
             return
         moved = sorted(int(order[axis]) for axis in axes)
         left = [int(axis) for axis in order if int(axis) not in moved]
-        # Kept dimensions of extent 1 stand where the permutation put them.
+        # With keep_dims, the reduced dimensions stay where the permutation put them.
         if left != sorted(left) or (op.option("keep_dims") and moved != sorted(axes)):
             return
         made = rewriting.indices(moved, f"{value_name(op.results[0])}/axes")
@@ -120,7 +120,7 @@ class DifferenceToSum(rewriting.OperatorPattern):
 
 @dataclass(frozen=True)
 class ToReshape(rewriting.OperatorPattern):
-    """Replace operators, of ``names``, that keep all elements in order by RESHAPE: SQUEEZE, PACK of one operand …"""
+    """Replace operators, of ``names``, that keep all elements in order (SQUEEZE, PACK of one operand …) by RESHAPE."""
 
     names: frozenset[str]
 
@@ -140,7 +140,7 @@ class ToReshape(rewriting.OperatorPattern):
 
 
 class ReshapeLater(rewriting.OperatorPattern):
-    """Move RESHAPE after an element-wise function that alone reads it."""
+    """Move RESHAPE behind an element-wise function that is its only reader."""
 
     names = frozenset(
         ("NEG", "ABS", "SQRT", "RSQRT", "EXP", "SQUARE", "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH",
@@ -313,7 +313,7 @@ class SoftmaxParts(rewriting.OperatorPattern):
 
 
 class QuantizeAgain(rewriting.OperatorPattern):
-    """Make QUANTIZE of a QUANTIZE read the first operand: one rounding instead of two."""
+    """Make QUANTIZE of a QUANTIZE read the first QUANTIZE's operand, which saves a rounding."""
 
     names = frozenset({"QUANTIZE"})
 
@@ -358,7 +358,7 @@ class DropFakeQuant(rewriting.OperatorPattern):
 
 
 class GatherGuard(rewriting.OperatorPattern):
-    """Make GATHER by ``floor_mod(index + n, n)`` read ``index``; the user asserts that none is negative."""
+    """Make GATHER by ``floor_mod(index + n, n)`` read ``index``; the user asserts that no index is negative."""
 
     names = frozenset({"GATHER"})
 

@@ -1,8 +1,8 @@
 """Fusion of unrolled LSTM and GRU steps to operators for sequences, and of rotary position embeddings.
 
-Products with all inputs are one FULLY_CONNECTED over the sequence, of which every step takes its row. A step of LSTM::
+One FULLY_CONNECTED over the sequence computes the products with all inputs; every step reads its row. A step of LSTM::
 
-    pre = row + FULLY_CONNECTED(h)              # four gates side by side
+    pre = row + FULLY_CONNECTED(h)              # four adjacent gates
     c'  = logistic(f) * c + logistic(i) * tanh(g)
     h'  = logistic(o) * tanh(c')
 
@@ -11,7 +11,7 @@ A step of GRU, where ``x*`` are parts of the row and ``h*`` parts of ``FULLY_CON
     n  = tanh(xn + logistic(xr + hr) * hn)
     h' = (h - n) * logistic(xz + hz) + n
 
-In the first step what the state contributes may be folded: the layer's bias alone.
+In the first step, FULLY_CONNECTED of the zero state may be folded to the layer's bias.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from odc_mlir.transforms.common import rewriting
 
 
 class GateColumns(NamedTuple):
-    """Sum of columns of two values; ``places``: columns by gate, None for all of a constant."""
+    """Sum of columns of two values; ``places`` has the block of columns in either, None for all of a constant."""
 
     parts: tuple[SSAValue, SSAValue]
     places: tuple[int | None, int | None]
 
 
 class RecurrentStep(NamedTuple):
-    """One step. ``before``: the old state (for LSTM the cell state), ``after``: the new one.
+    """One step. ``before`` is the old state (for LSTM the cell state), ``after`` the new state, ``state`` the output.
 
-    ``state``: the step's output; ``gates`` in the order of the operator that replaces the steps.
+    ``gates`` are in the order of the operator that replaces the steps.
     """
 
     before: SSAValue
@@ -51,10 +51,10 @@ class RecurrentStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Unrolled:
-    """A sequence: ``inputs`` multiplies all inputs at once, ``recurrent`` the state of one step.
+    """A sequence: the layer ``inputs`` multiplies all inputs at once, ``recurrent`` multiplies the state of one step.
 
-    ``rows`` are, by gate in the operator's order, the places of its rows in both matrices; ``states`` the results of
-    the steps, ``first`` the state before them.
+    ``rows`` has the position of each gate's rows in both matrices, in the operator's order of gates. ``states`` are the
+    results of the steps, ``first`` is the state before the steps.
     """
 
     inputs: rewriting.WeightedLayer
@@ -74,7 +74,7 @@ class Unrolled:
         return int(weights.shape[1])
 
     def members(self) -> tuple[CircleOp, ...]:
-        """Return the operators of all steps, and those that take their rows."""
+        """Return the operators of all steps, including those that read rows."""
         found: dict[CircleOp, None] = {}
         for state in self.states:
             stops = [self.inputs.result, *(step.state for step in self.steps if step.state is not state)]
@@ -144,7 +144,7 @@ def _lstm_step(op: CircleOp) -> RecurrentStep | None:
 
 
 def _logistic_and(product: CircleOp, *names: str) -> tuple[SSAValue, SSAValue] | None:
-    """Return the operand of the logistic factor of ``product``, and the other factor, made by one of ``names``."""
+    """Return the operand of the logistic factor of ``product``, and the other factor, computed by one of ``names``."""
     for gate, other in rewriting.pairs(product):
         inner = rewriting.producer(gate, "LOGISTIC")
         if inner is not None and (not names or rewriting.producer(other, *names) is not None):
@@ -163,7 +163,7 @@ def _output_of(cell: SSAValue) -> tuple[SSAValue, SSAValue] | None:
 
 
 def _side_by_side(value: SSAValue) -> GateColumns | None:
-    """Return columns of a sum."""
+    """Return the operands of a sum as columns."""
     found = _columns(value)
     total = None if found is None else rewriting.plain(rewriting.viewed(found[0]), "ADD")
     if found is None or total is None:
@@ -205,7 +205,7 @@ def _gate(left: SSAValue, right: SSAValue) -> GateColumns | None:
 
 
 def _columns(value: SSAValue) -> tuple[SSAValue, int] | None:
-    """Return the source of ``value`` if this is one of its equal blocks of columns, and the block's number."""
+    """Return the source and the block's number if ``value`` is one of several equal blocks of columns."""
     if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or value.op.unverified is not None:
         return None
     op, shape = value.op, rewriting.static_shape_of(value)
@@ -251,7 +251,7 @@ def _layer_of(step: RecurrentStep, state: SSAValue) -> rewriting.WeightedLayer |
 
 
 def _rows(steps: Sequence[RecurrentStep], recurrent: rewriting.WeightedLayer) -> tuple[int, ...] | None:
-    """Return the place of each gate's rows if every step multiplies the state by the same weights; else None."""
+    """Return the position of each gate's rows if every step multiplies the state by the same weights; else None."""
     weights = recurrent.real_weights()
     if weights is None or weights.shape[0] != len(steps[0].gates) * weights.shape[1]:
         return None
@@ -338,7 +338,7 @@ def _is_of_state(value: SSAValue, before: SSAValue | None, recurrent: rewriting.
 
 
 def _row(value: SSAValue) -> tuple[SSAValue, int] | None:
-    """Return the value that ``value`` is one row of along the first dimension, and the row."""
+    """Return the source and the row's index if ``value`` is one row of a source along the first dimension."""
     value = rewriting.viewed(value)
     if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or value.op.unverified is not None:
         return None
@@ -449,7 +449,7 @@ def _blocks(found: Unrolled, which: str) -> list[tuple[rewriting.Reals, rewritin
 
 
 def _whole(name: str, operands: list[SSAValue], found: Unrolled, batch: int, options: dict[str, object]) -> CircleOp:
-    """Return the operator for all steps, like their CONCATENATION if there is one."""
+    """Return the operator for all steps, with type and name of their CONCATENATION if there is one."""
     shape = (len(found.steps), batch, found.units)
     joined = _joined(found, shape)
     if joined is not None:
@@ -458,7 +458,7 @@ def _whole(name: str, operands: list[SSAValue], found: Unrolled, batch: int, opt
 
 
 def _give_states(found: Unrolled, whole: SSAValue, members: set[CircleOp], rewriter: PatternRewriter) -> None:
-    """Make readers of the steps' results read the sequence: all of it if they join all steps, else a row of it."""
+    """Make readers of the steps' results read the sequence: the whole if they join all steps, else one row."""
     joined = _joined(found, rewriting.static_shape_of(whole))
     if joined is not None:
         rewriter.replace(joined, [], [whole])
@@ -474,7 +474,7 @@ def _give_states(found: Unrolled, whole: SSAValue, members: set[CircleOp], rewri
 
 
 def _joined(found: Unrolled, shape: tuple[int, ...] | None) -> CircleOp | None:
-    """Return the CONCATENATION of all steps, in order, of this shape."""
+    """Return the CONCATENATION of all steps in order, if it has this shape."""
     for use in found.states[0].uses:
         op = use.operation
         if not isinstance(op, CircleOp) or op.SPEC.name != "CONCATENATION" or op.option("axis") != 0:

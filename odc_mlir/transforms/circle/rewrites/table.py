@@ -1,7 +1,7 @@
 """Table of the named rewrites of Circle models, for the pass ``circle-optimize``, the command and the docs.
 
-Names follow ONE's ``circle2circle`` where it has an equivalent, with ``_`` for ``-``. Level ``O1`` holds the rewrites
-that preserve results: codes bit for bit, real numbers up to the order of sums and the rounding of folded constants.
+Names follow ONE's ``circle2circle`` if it has an equivalent, with ``_`` for ``-``. Level ``O1`` has the rewrites that
+preserve results: codes bit for bit, floats except for the order of sums and the rounding of folded constants.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ON_REQUEST = "on request"
 class RewriteRule:
     """Named rewrite; ``summary`` is its line in lists, ``level`` is ``O1`` or ``on request``.
 
-    ``pattern``: ``module:class`` in ``transforms.circle`` for modules named ``circle_…``, else in its ``rewrites``; ""
-    for a rewrite that the pass ``circle-optimize`` performs itself. ``arguments``: values of the pattern's fields.
-    ``undoes`` names rewrites with the opposite effect: with both, rewriting would never end. ``is_early``: also applied
-    before dimension orders are chosen, because it allows more orders. ``is_late``: applied once no other rewrite
-    applies, because it needs layers with everything else fused into them.
+    ``pattern`` is ``module:class`` in ``transforms.circle`` for modules named ``circle_…``, else in ``rewrites``; it is
+    "" if the pass ``circle-optimize`` performs the rewrite itself. ``arguments`` has values of the pattern's fields.
+    ``undoes`` names rewrites with the opposite effect; rewriting with both would never end. ``is_early`` rewrites are
+    also applied before dimension orders are chosen, because they allow more orders. ``is_late`` rewrites are applied
+    when no other rewrite applies, because they need layers into which everything else is fused.
     """
 
     name: str
