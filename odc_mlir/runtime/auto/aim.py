@@ -26,9 +26,9 @@ _CUSTOM = "CUSTOM"
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """Options of all executors of a session: a new context for each, a memory limit, threads of native code.
+    """Options of all executors of a session: a maker of contexts, a memory limit, the threads of native code.
 
-    ``cache`` is the folder of the session's cache, None for the user's.
+    ``cache`` is the folder of the session's cache, or None for the user's cache.
     """
 
     context: Callable[[], Context]
@@ -41,7 +41,7 @@ class ExecutorOptions:
 class Original:
     """The loaded model: its executor, its bytes and its digest.
 
-    ``path``: a file with exactly the bytes of ``digest``, or None; ``package``: the nnpackage of the model.
+    ``path``: a file whose content has ``digest``, or None; ``package``: the nnpackage of the model.
     """
 
     executor: Executor
@@ -56,7 +56,7 @@ class Original:
         return self.executor.graph
 
     def another(self, options: ExecutorOptions) -> Callable[[], Executor] | None:
-        """Return a maker of executors for other threads; None if the application has operators of its own."""
+        """Return a maker of executors for other threads; None if the application has registered operators."""
         graph = self.graph
         if any(item.node.spec.name == _CUSTOM for item in graph.nodes):
             return None
@@ -70,9 +70,9 @@ class Original:
         private.make_folder(path.parent, within=folder)
         try:
             if private.digest_file(path) == self.digest:
-                os.utime(path)  # a process uses it
+                os.utime(path)  # marks the file as used
                 return path
-        except (CacheError, OSError):  # an existing file is replaced
+        except (CacheError, OSError):  # the file is written again below
             pass
         private.write_file(path, self.read())
         return path
@@ -98,31 +98,31 @@ def why_not(graph: Graph) -> str | None:
             return "the model keeps state from run to run, which an exchange would lose"
         for item in called.nodes:
             node = item.node
-            if item.calls and node.spec.name != "CALL_ONCE":  # keeps the state of its subgraphs
+            if item.calls and node.spec.name != "CALL_ONCE":  # CALL_ONCE is itself stateful
                 work += item.calls.values()
             elif Trait.STATEFUL in node.spec.traits:
                 return f"{node.spec.name} {node.name!r} keeps state from run to run, which an exchange would lose"
     return None
 
 
-_MOST_REASONS = 3  # in a note
+_MOST_REASONS = 3  # limit on the reasons in a note
 AUTO = "auto"
-"""The setting that leaves the target to us."""
+"""The setting that lets the session choose the target."""
 
 ModelFile = Callable[[], Path]
-"""Returns a file of the session's model; raises OdcError."""
+"""Function that returns a file of the session's model; raises OdcError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A target to compile for, by ``name``; ``plugin`` compiles for it, or for its variant ``machine``.
+    """A target called ``name``; ``plugin`` compiles for it, or for its variant ``machine``.
 
-    ``takes_floats``: the target runs float models; ``takes_codes``: it runs quantised ones. ``is_measured``: compiled
-    code must be faster than host kernels, which cannot be measured for simulated or absent hardware. ``facts``
-    distinguish targets in the cache: the plugin, its version and files, and the machine. ``twin``: the facts of the
-    native code that answers instead of a simulator; empty without a simulator or code generator. ``competitor``: those
-    of the native code that the target's code of a float model must beat, since the user chose neither. ``passed_over``:
-    problems with better hardware, for the status. ``others``: further targets, if nothing can be built for this one.
+    ``takes_floats``: it runs float models; ``takes_codes``: it runs quantised models. ``is_measured``: compiled code
+    must be faster than host kernels; False for simulated or absent hardware. ``facts`` distinguish targets in the
+    cache: the plugin, its version and files, and the machine. ``twin``: facts of the native code that answers instead
+    of a simulator; empty without a simulator or code generator. ``competitor``: facts of the native code that the
+    target's code of a float model must beat, if the user chose no target. ``passed_over``: problems with better
+    hardware, for the status. ``others``: further targets to try if nothing can be built for this one.
     """
 
     name: str
@@ -144,10 +144,10 @@ class Aim:
 
 
 def aim_at(name: str, model: ModelFile | None = None) -> Aim:
-    """Return the target with this name; raise OdcError, and UnsupportedError if there is no hardware.
+    """Return the target with this name. Raise UnsupportedError if there is no hardware, OdcError for other problems.
 
-    For AUTO, hardware that runs no part of ``model`` is passed over if there is other hardware. This probes plugins of
-    other packages, which may take as long as their deadline: never call it where an application waits.
+    AUTO skips hardware that runs no part of ``model``, if there is other hardware. It probes plugins of other packages,
+    which may take as long as their deadline, so never call it where an application waits.
     """
     if name != AUTO:
         return _aim(name, choose(name))
@@ -161,9 +161,9 @@ def aim_at(name: str, model: ModelFile | None = None) -> Aim:
 
 
 def aim_at_best(names: Sequence[str], model: ModelFile | None) -> Aim:
-    """Return the first of these targets that runs a part of the model, else the first; errors as :func:`aim_at`.
+    """Return the first of these targets that is usable and runs a part of the model, else the first usable one.
 
-    A target that cannot be used is passed over too.
+    Raises the errors of :func:`aim_at`.
     """
     if not names:
         raise UnsupportedError("no device was found, and there is no code generator for the processor", hint=HINT)
@@ -212,7 +212,7 @@ def _facts(chosen: Chosen) -> tuple[str, ...]:
 
 
 def _why_nothing_runs(chosen: Chosen, model: ModelFile | None) -> str | None:
-    """Return why the target runs no operator of the model; None if it may, or if that is unknown."""
+    """Return why the target runs no operator of the model; None if it may run one, or if that is unknown."""
     source = chosen.source
     if source is None or source.is_ours or model is None:
         return None
@@ -225,15 +225,15 @@ def _why_nothing_runs(chosen: Chosen, model: ModelFile | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """Reason why a target runs no operator of a model, None if it may run one."""
+    """Reason why a target runs no operator of a model, or None if it may run one."""
 
     reason: str | None
 
 
 def judge_model(target: TargetDescription, question: Answer) -> Answer:
-    """Return why a target runs no operator of ``question["model"]``, a file; runs in the process of the plugin.
+    """Return why a target runs no operator of the file ``question["model"]``. Called in the process of the plugin.
 
-    The reason is None if the target may run one, or if types or shapes will be known only later.
+    The reason is None if the target may run an operator, or if types or shapes are not known yet.
     """
     rules = target.rules_of(question["machine"])
     try:
@@ -251,12 +251,12 @@ def judge_model(target: TargetDescription, question: Answer) -> Answer:
     found: list[str] = []
     for node in nodes:
         if (reason := rules_reason(rules, node, target.name)) is None:
-            return {"reason": None}  # rules may be slow: they may ask tools of the vendor
+            return {"reason": None}  # asking more operators may be slow: rules may call tools of the vendor
         found.append(f"{node.spec.name}: {reason}")
     return {"reason": f"it runs none of the model's operators: {'; '.join(found[:_MOST_REASONS])}"}
 
 
 def target_facts(plugin: str, identity: Sequence[str]) -> list[str]:
-    """Return the plugin, its version and files, and the machine's identity; raise OdcError without the plugin."""
+    """Return the plugin, its version and files, and the machine's identity; raise OdcError if the plugin is missing."""
     source = registry.find(plugin)
     return [plugin, source.origin, fingerprint(source), *identity]

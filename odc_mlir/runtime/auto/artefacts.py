@@ -1,7 +1,7 @@
 """Cache of results of compile jobs: compiled models, reasons for refusals, and locks between processes.
 
-Each result is a folder named after its key, a digest of everything that determines it. It appears as a whole, has the
-digests of its files, and is deleted if they do not match. Only its owner may read it.
+Each result is a folder named after its key, a digest of everything that determines the result. The folder appears in
+one step and stores the digests of its files. It is deleted if they do not match. Only its owner may read it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _POLL_SECONDS = 0.05
 
 @contextmanager
 def file_lock(path: Path, *, seconds: float) -> Iterator[None]:
-    """Hold the lock file at ``path``, waiting at most ``seconds`` for it; raises CompileError if that is too short.
+    """Hold the lock file at ``path``; raises CompileError if it is still locked after ``seconds``.
 
-    The empty file stays; its holder may delete it.
+    The empty file stays afterwards, but the lock's holder may delete it.
     """
     deadline = time.monotonic() + seconds
     while (descriptor := try_lock(path)) is None:
@@ -57,9 +57,9 @@ def file_lock(path: Path, *, seconds: float) -> Iterator[None]:
 
 
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
-    """Lock the file at ``path`` and return its descriptor, None if another holder is in the way; raises CompileError.
+    """Lock the file at ``path``. Return its descriptor, or None if a conflicting lock is held. Raises CompileError.
 
-    ``shared`` locks are in the way of others only.
+    ``shared`` locks do not conflict with each other.
     """
     import fcntl
 
@@ -84,11 +84,11 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
         except BaseException:
             os.close(descriptor)
             raise
-        unlock(descriptor)  # its holder has just deleted the file; another process may hold a new one of this name
+        unlock(descriptor)  # its holder has just deleted the file; another process may have locked a new file here
 
 
 def unlock(descriptor: int) -> None:
-    """Release a lock, also for a child that was forked meanwhile."""
+    """Release a lock, even if a forked child has a copy of ``descriptor``."""
     import fcntl
 
     with suppress(OSError):
@@ -119,19 +119,19 @@ _MAX_RECORD_BYTES = 1 << 20
 
 PASSING, COVERAGE, WATCH, SLOWER = "passing", "coverage", "watch", "slower"
 KINDS = ("accuracy", "unsupported", "time", "memory", "failed", PASSING, COVERAGE, WATCH, SLOWER)
-_WITHDRAWAL_SECONDS = 10.0  # for the lock
+_WITHDRAWAL_SECONDS = 10.0  # limit on waiting for the lock
 # Writers rename their files within moments, so older ones are leftovers of killed processes.
 _STALE_SECONDS = 24 * 3600.0
 _OLD = ".old"  # suffix of results that are being replaced
 _DAMAGED = "the cached result is damaged"
-_WAITS, _WAIT_SECONDS = 20, 0.005  # for systems that cannot replace a folder in one step
-_Identity = tuple[int, int, int]  # device and number of a folder, and the time of its last change
+_WAITS, _WAIT_SECONDS = 20, 0.005  # waits for a replacement, which some systems cannot do in one step
+_Identity = tuple[int, int, int]  # device, inode number and modification time of a folder
 # Pauses before another try, by the number of temporary failures in a row.
 _RETRY_SECONDS = (0.0, 0.0, 60.0, 600.0, 3600.0)
 
 
 def make_key(facts: Mapping[str, Any]) -> str:
-    """Return the key of the result that ``facts``, plain JSON data, determine."""
+    """Return the key of a result: a digest of ``facts``, plain JSON data that determine the result."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **facts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]
 
@@ -140,10 +140,10 @@ def make_key(facts: Mapping[str, Any]) -> str:
 class JobResult:
     """Result of a compile job: the level reached, or None and the reason for the refusal.
 
-    ``kind``, one of KINDS, classifies the reason; with a level, the reason explains why no better one was reached.
-    ``budget``: the limits of the process, and the number of ``runs`` whose records were not enough. ``attempts``:
-    consecutive temporary failures, the last one at ``failed_at``, in seconds since the epoch. ``latency_us``: time of
-    a run by level or plugin. ``twin``: name of a file of native code that may answer instead of a simulator.
+    ``kind``, one of KINDS, classifies the reason. With a level, the reason explains why no better level was reached.
+    ``budget``: limits of the process, and the number ``runs`` of recorded runs if they were too few. ``attempts``:
+    consecutive temporary failures; ``failed_at``: time of the last one in seconds since the epoch. ``latency_us``: time
+    of a run by level or plugin. ``twin``: name of a file of native code that may answer instead of a simulator.
     """
 
     level: str | None
@@ -174,7 +174,7 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A result in its ``folder``, with unchanged ``files``; ``identity`` distinguishes it from its successors."""
+    """A result in its ``folder`` with verified ``files``; ``identity`` distinguishes it from later results."""
 
     folder: Path
     result: JobResult
@@ -207,7 +207,7 @@ class Artefact:
 
 
 class Artefacts:
-    """The results in ``folder``, which need not exist."""
+    """The cache of results in ``folder``, which need not exist."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
@@ -229,7 +229,7 @@ class Artefacts:
             if seen != _identity(place):
                 continue
             if seen is not None or not waits or not any(self.folder.glob(f".{key}.*{_OLD}")):
-                break  # else a process has moved a result away, perhaps to put a new one there
+                break  # otherwise a process has moved the result away and may put a new one in its place
             waits -= 1
             time.sleep(_WAIT_SECONDS)
         if problem is not None and problem.startswith(_DAMAGED):
@@ -237,7 +237,7 @@ class Artefacts:
         return found if found is None else replace(found, identity=seen), problem
 
     def is_there(self, found: Artefact) -> bool:
-        """Return whether ``found`` is still in its place, where another process may have put another result."""
+        """Return whether ``found`` is still in the cache: another process may have replaced it."""
         return found.identity is not None and _identity(found.folder) == found.identity
 
     def touch(self, key: str) -> None:
@@ -250,7 +250,7 @@ class Artefacts:
         remove(self._move_aside(key))
 
     def _move_aside(self, key: str, only: _Identity | None = None) -> Path:
-        """Move the result for ``key`` (``only`` this one) away, if it is ours and movable; return its path."""
+        """Move this user's result for ``key`` away and return its path; ``only``: the required identity, if any."""
         place, aside = self.folder / key, self.folder / f".{key}.{secrets.token_hex(4)}{_OLD}"
         with suppress(OSError):
             if private.is_ours(place.lstat()) and only in (None, _identity(place)):
@@ -260,7 +260,7 @@ class Artefacts:
         return aside
 
     def new_folder(self, key: str) -> Path:
-        """Make a folder for a new result, and remove unfinished ones. The lock must be held."""
+        """Make a folder for a new result, and remove unfinished folders. The lock must be held."""
         self.sweep(key)
         place = self.folder / f".{key}.{secrets.token_hex(4)}.new"
         try:
@@ -278,7 +278,7 @@ class Artefacts:
                 remove(entry)
 
     def commit(self, key: str, work: Path, result: JobResult) -> Artefact:
-        """Store the contents of ``work`` as the result for ``key``; raises OdcError and leaves nothing on failure."""
+        """Store the contents of ``work`` as the result for ``key``; on failure, raises OdcError and stores nothing."""
         try:
             files = {file.name: private.digest_file(file) for file in sorted(work.iterdir()) if file.is_file()}
             document = {"schema_version": SCHEMA_VERSION, "key": key, "files": files, "result": asdict(result)}
@@ -299,7 +299,7 @@ class Artefacts:
         return Artefact(self.folder / key, result, frozenset(files), _identity(self.folder / key))
 
     def _put(self, work: Path, place: Path) -> None:
-        """Move ``work`` to ``place`` and delete the previous result, if it is ours; raise OSError."""
+        """Move ``work`` to ``place`` and delete the previous result if it is this user's; raise OSError on failure."""
         with suppress(FileNotFoundError):
             if private.is_ours(place.lstat()) and exchange(work, place):
                 remove(work)
@@ -314,9 +314,9 @@ class Artefacts:
             self.commit(key, self.new_folder(key), result)
 
     def clean(self, key: str, refusal: JobResult | None, before: JobResult | None = None) -> None:
-        """Remove leftovers of a failed process, unless another one works, and store ``refusal``.
+        """Remove leftovers of a failed process, unless another process works, and store ``refusal``.
 
-        The refusal replaces the result ``before``, but no newer result of another process.
+        ``refusal`` replaces the result ``before``, but no newer result of another process.
         """
         try:
             with file_lock(self.lock_path(key), seconds=0):
@@ -329,14 +329,14 @@ class Artefacts:
 
 
 def retry_seconds(attempts: int) -> float:
-    """Return the pause before another try, after so many temporary failures."""
+    """Return the pause before another try after ``attempts`` temporary failures in a row."""
     return _RETRY_SECONDS[min(attempts, len(_RETRY_SECONDS) - 1)]
 
 
 def is_final(result: JobResult, budget: Mapping[str, float], now_seconds: float) -> bool:
     """Return whether another try under ``budget`` would give the same result; ``now_seconds``: since the epoch.
 
-    It may succeed under larger limits, with more records, or after a temporary failure.
+    Another try may succeed under larger limits, with more records, or after a temporary failure.
     """
     if result.kind == PASSING:
         return 0 <= now_seconds - result.failed_at < retry_seconds(result.attempts)
@@ -345,7 +345,7 @@ def is_final(result: JobResult, budget: Mapping[str, float], now_seconds: float)
 
 
 def seconds_left(result: JobResult, budget: Mapping[str, float], now_seconds: float) -> float | None:
-    """Return the seconds until another try may do better; 0: at once, None: never."""
+    """Return the seconds until another try may succeed: 0 if it may now, None if it never will."""
     if not is_final(result, budget, now_seconds):
         return 0.0
     return retry_seconds(result.attempts) - (now_seconds - result.failed_at) if result.kind == PASSING else None
@@ -365,7 +365,7 @@ def _identity(place: Path) -> _Identity | None:
         found = place.lstat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns  # a later folder may get the same number
+    return found.st_dev, found.st_ino, found.st_mtime_ns  # a later folder may get the same inode number
 
 
 def _look(place: Path) -> tuple[Artefact | None, str | None]:
@@ -424,7 +424,7 @@ _SCHEMA: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
         "latency_us": _are_numbers,
     }
 )
-"""Checks of the fields of a stored result; it has these fields and no others."""
+"""Checks of a stored result by field name. A stored result has exactly these fields."""
 
 
 def _checked(place: Path, document: Any) -> Artefact:
@@ -476,9 +476,9 @@ def _check_trust(found: Artefact) -> None:
 
 
 def withdraw(artefacts: Artefacts, package: Path | None, key: str, result: JobResult, refusal: JobResult) -> None:
-    """Replace a ``result`` whose answers have left the limits by a ``refusal``; log failures.
+    """Replace a ``result`` whose answers have left the accuracy limits by a ``refusal``; log failures.
 
-    It is removed from the cache, and from ``package`` if it was installed there.
+    The result is removed from the cache, and from ``package`` if it was installed there.
     """
     try:
         with file_lock(artefacts.lock_path(key), seconds=_WITHDRAWAL_SECONDS):
@@ -547,7 +547,7 @@ def _sweep(root: Path) -> list[CacheEntry]:
                 artefacts.lock_path(key).unlink(missing_ok=True)
     for place in _listed(root / "jobs"):
         with suppress(OdcError):
-            is_locked(place)  # which deletes it if no process holds it
+            is_locked(place)  # deletes the lock if no process holds it
     files = _listed(root / "models") + [file for place in _listed(root / "records") for file in _listed(place)]
     for file in files:
         entry = _entry(file, "")
@@ -588,7 +588,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _entry(path: Path, mark: str) -> CacheEntry:
-    """Return the entry at ``path``, used last when its file ``mark`` was changed."""
+    """Return the entry at ``path``; the modification time of its file ``mark`` is the time of its last use."""
     nbytes, used = 0, 0.0
     with suppress(OSError):
         used = (path / mark).lstat().st_mtime

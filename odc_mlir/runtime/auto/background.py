@@ -19,7 +19,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class Background:
-    """A queue of at most ``most`` tasks, done one after another by a thread that ends with the last of them."""
+    """A queue of at most ``most`` tasks. One thread does them in order, and ends when the queue is empty."""
 
     def __init__(self, name: str, most: int = 64) -> None:
         self.name = name
@@ -28,18 +28,18 @@ class Background:
         mend_after_fork(self)
 
     def after_fork(self) -> None:
-        """Start empty in a child process: the tasks are the parent's."""
+        """Empty the queue in a forked child process: the tasks belong to the parent."""
         self.begin()
 
     def begin(self) -> None:
-        """Start with no tasks and no thread, also in a child process."""
+        """Start without tasks and thread, at creation and in a forked child process."""
         self._tasks: deque[Task] = deque()
         self._changed = Condition()
-        self.hurry = Event()  # set: tasks that can be dropped or put off are in the way
+        self.hurry = Event()  # if set, tasks should be dropped or postponed where possible
         self._thread: Thread | None = None
 
     def submit(self, task: Task, *, always: bool = False) -> bool:
-        """Queue ``task``; return False if the queue is full, which ``always`` ignores."""
+        """Queue ``task``; return False if the queue is full. ``always`` ignores the limit."""
         with self._changed:
             if len(self._tasks) >= self.most and not always:
                 return False
@@ -83,7 +83,7 @@ class Background:
 
 
 def weakly(method: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
-    """Return ``method`` without a reference to its object; once that is gone, calls do nothing and return None."""
+    """Return ``method`` with a weak reference to its object; without the object, calls do nothing and return None."""
     found = weakref.WeakMethod(method)
 
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Any:
@@ -110,5 +110,5 @@ def poll(more: Callable[[], bool | None], seconds: float, name: str) -> Thread:
 def _do(task: Task) -> None:
     try:
         task()
-    except BaseException:  # a plugin may raise SystemExit, which would be lost otherwise
+    except BaseException:  # a plugin may raise SystemExit, which threads ignore
         _log.exception("a background task has failed")

@@ -1,7 +1,7 @@
-"""Steps of a compile process: quantise by records, check their coverage, compare speeds.
+"""Steps of a compile process: quantise by records, check the coverage of records, compare speeds.
 
 This is the only part of on-device compilation that needs the quantiser. Its steps take long and need much memory, so
-sessions call them only when their user asks for it, and otherwise leave them to a compile process (worker.py).
+they run in a compile process (worker.py). A session calls them itself only if its user asks for that.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.execution.units import SpecializedGraph, is_static
 from odc_mlir.runtime.package import Package
 
-# With fewer raw inputs than this, ranges of more runs are taken instead of them.
+# With fewer raw inputs than this, quantised ranges come from recorded statistics of more runs.
 _FEW_SAMPLES = 8
-# A channel has moved if its values lie this far apart, as a share of the largest one. On frames of one still scene most
-# channels stay where their biases put them.
+# A channel has moved if its values differ by this share of the largest one. On frames of one still scene, most channels
+# stay where their biases put them.
 _MOVED = 0.1
-# Trained networks have channels that never move. Of the models that we measured, less than a twentieth did not move on
-# ten pictures of different things, and a third to a half on ten dark ones.
+# Trained networks have channels that never move. In the models that we measured, less than 5 % of the channels did not
+# move on ten pictures of different things; on ten dark pictures, a third to a half did not.
 _FEWEST_MOVED = 0.75
 _SAMPLES = 16
-# Enough rounds to tell a gain from chance, which takes six of six, and no more time than a device has for it.
+# The sign test needs at least six rounds to tell a gain from chance. The other limits bound the time of a measurement.
 _MOST_ROUNDS, _FEWEST_ROUNDS, _SECONDS = 200, 6, 2.0
-_RUN_SECONDS = 0.0002  # at least, for each executor in a round: the resolution of the clock is limited
+_RUN_SECONDS = 0.0002  # least time of each executor in a round, because the clock's resolution is limited
 _STANDARD_ERRORS = 1.96
 
 LEAST_GAIN = 0.02
-"""The least share of the time that a result must save: for less, it is not worth other answers than the model's."""
+"""The least share of the time that a result must save: a smaller gain does not justify a change of answers."""
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -72,7 +72,7 @@ class QuantizedModel(NamedTuple):
 def recorded_inputs(records: Path | None, shapes: Shapes | None = None) -> list[list[Array]]:
     """Return the finite raw inputs of ``shapes`` (None: any) in the store, oldest first; raises RecordsError.
 
-    Without a store there are none.
+    Without a store, the list is empty.
     """
     if records is None or not records.is_file():
         return []
@@ -95,8 +95,8 @@ def quantize(
     """Quantise ``model`` by ``samples`` of its inputs for ``target``; raises OdcError.
 
     With few samples, ranges come from ``records``, a store of more runs, and the samples only check the result. Schemes
-    that quantise weights alone need no samples. All samples have the same shapes; a model with other input shapes is
-    quantised in these, and then gets its own shapes back.
+    that quantise weights alone need no samples. All samples have the same shapes. A model with other input shapes is
+    quantised with the samples' shapes, and then gets its own shapes back.
     """
     if not samples and not scheme_of(scheme).weights_only:
         raise SessionError(
@@ -129,7 +129,7 @@ def quantize(
 
 @contextmanager
 def _fitted(model: Path, samples: Sequence[Sequence[Array]]) -> Iterator[tuple[Path, Shapes | None]]:
-    """Provide a file of ``model`` that accepts ``samples``, and the input shapes to restore if it is another file."""
+    """Provide a file of the model that accepts ``samples``. If it is not ``model``, also give the shapes to restore."""
     shapes = shapes_of(samples[0]) if samples else ()
     declared = [info.shape for info in build_graph(read_model(model)).input_infos()] if samples else []
     if len(declared) != len(shapes) or all(map(fits, declared, shapes)):
@@ -143,9 +143,9 @@ def _fitted(model: Path, samples: Sequence[Sequence[Array]]) -> Iterator[tuple[P
 
 
 def with_shapes(model: Path | bytes, shapes: Sequence[Sequence[int]]) -> bytes:
-    """Return the model file with inputs of ``shapes``, and the shapes that follow in its first subgraph.
+    """Return the model file with inputs of ``shapes``, and with inferred shapes in its first subgraph.
 
-    Raises OdcError if the model does not take them.
+    Raises OdcError if the model does not accept ``shapes``.
     """
     records = read_model(model)
     shaped = SpecializedGraph(build_graph(records), [tuple(shape) for shape in shapes])
@@ -165,7 +165,7 @@ class CoverageError(AccuracyError):
 def check_samples(samples: Sequence[Sequence[Array]], wanted: int) -> None:
     """Raise CoverageError if less than half of the ``wanted`` raw inputs differ by more than noise.
 
-    Several processes that run the same inputs record many, but not more distinct ones than a single process.
+    Several processes that run the same inputs record more inputs than one process, but not more distinct inputs.
     """
     if len(samples) < 2:
         return
@@ -222,9 +222,9 @@ class _ChannelRanges:
 
 
 def check_coverage(model: Path, samples: Sequence[Sequence[Array]], *, wanted: int, channels: bool) -> None:
-    """Raise CoverageError if ``samples`` vary too little; so many were ``wanted``.
+    """Raise CoverageError if ``samples`` vary too little; ``wanted`` is the intended number of samples.
 
-    With ``channels``, values inside the model must vary, too.
+    With ``channels``, values inside the model must also vary.
     """
     check_samples(samples, wanted)
     if channels:
@@ -233,7 +233,7 @@ def check_coverage(model: Path, samples: Sequence[Sequence[Array]], *, wanted: i
 
 
 def normal_saturation(model: bytes, samples: Sequence[Sequence[Array]]) -> dict[str, list[float]]:
-    """Return the shares of codes at both ends by tensor name, on ``samples``; none if the model cannot run."""
+    """Return the shares of codes at both ends of the range by tensor name; {} if the model cannot run ``samples``."""
     try:
         return normal_shares(HostExecutor(build_graph(read_model(model)), resize=True), samples)
     except OdcError:
@@ -247,7 +247,7 @@ def normal_saturation(model: bytes, samples: Sequence[Sequence[Array]]) -> dict[
 class Gain:
     """Times of a run ``before`` and ``after``, in microseconds.
 
-    ``least``: lower bound of the share of the time that is saved; negative if the run may be slower.
+    ``least``: lower bound of the share of the time that is saved, negative if the run may have become slower.
     """
 
     before: float
@@ -261,7 +261,7 @@ class Gain:
 
 
 def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
-    """Return the gain, by times of both measured in the same rounds.
+    """Return the gain from times before and after; equal positions hold times from the same round.
 
     Its lower bound is the lower 95 % bound of the median gain (sign test), which outliers do not move.
     """
@@ -271,13 +271,13 @@ def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
 
 
 def side_by_side(executors: Sequence[Executor], inputs: Sequence[Array]) -> list[list[float]]:
-    """Return the times of one run of each executor by round, in microseconds; they take turns.
+    """Return the times of one run of each executor by round, in microseconds. The executors take turns.
 
-    It is the processor time of this thread, or the time of the clock if a driver runs a part: it may wait for hardware.
+    Times are processor times of this thread, or wall-clock times if a driver runs a part, as it may wait for hardware.
     """
     units = [unit for item in executors if isinstance(item, PlanExecutor) for unit in item.segments]
     is_driven = any(unit.program is not None and not isinstance(unit.program, DirectProgram) for unit in units)
-    # The processor time of a process has no resolution under a limit of processor time.
+    # Under a limit on processor time, the processor time of a process is too coarse.
     clock = time.perf_counter if is_driven else time.thread_time
     runs = [partial(executor.run, inputs) for executor in executors]
     with one_blas_thread():  # only this thread's time is counted
@@ -303,7 +303,7 @@ def _timed(run: Callable[[], object], count: int, clock: Callable[[], float]) ->
 
 
 def gained(models: Mapping[str, Path], shapes: Shapes, inputs: Sequence[Array] | None = None) -> Gain:
-    """Measure the time of a run on ``inputs`` (None: zeros) of two models or packages side by side."""
+    """Measure the times of a run of two models or packages side by side, on ``inputs`` (None: zeros)."""
     executors = [_opened(path) for path in models.values()]
     for executor in executors:
         executor.prepare(shapes)

@@ -1,4 +1,4 @@
-"""Candidate executors: opened from results, and verified against host kernels before they answer."""
+"""Candidate executors, which are opened from results and verified against host kernels before they answer."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from odc_mlir.runtime.package import Package
 
 @dataclass(slots=True, eq=False)
 class ExecutorCandidate:
-    """An executor that answers at ``level``; ``twin`` runs the same model on the host, where both must agree.
+    """An executor that answers at ``level``; ``twin`` runs the same model by host kernels and must agree with it.
 
-    ``tolerance``: difference of float values that is allowed, as a share of the largest one, because native code sums
-    in another order. Codes must be equal. A ``simulated`` candidate answers by its twin once both agree, so that no
-    application waits for a simulator: by ``native``, native code of the same model, if that gives equal bits, else by
-    host kernels. ``cycles``: of a run on the simulated machine; ``notes``: why native code does not answer.
+    ``tolerance``: allowed difference of float values, as a share of the largest one: native code sums in another order.
+    Codes must be equal. No application waits for a simulator: once a ``simulated`` candidate agrees with its twin,
+    ``native`` (native code of the same model) answers if it gives equal bits, else host kernels answer.
+    ``cycles``: cycles of a run on the simulated machine; ``notes``: why native code does not answer.
     """
 
     level: Level
@@ -67,7 +67,7 @@ class ExecutorCandidate:
         self.verified, self.twin, self.native = True, None, None
 
     def _verified_native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Executor | None:
-        """Return the native code if it gives the same bits."""
+        """Return the native code if it gives the same bits as ``outputs``, else None."""
         if self.native is None:
             return None
         try:
@@ -81,14 +81,14 @@ class ExecutorCandidate:
         return None
 
     def failures(self) -> list[Fallback]:
-        """Return the failures of segments, which host kernels run instead."""
+        """Return the failures of segments; host kernels run these segments instead."""
         executors = [item for item in (self.simulation, self.executor) if item is not None]
         failed = {name: reason for executor in executors for name, reason in executor.fallbacks.items()}
         return [*self.notes, *(Fallback(f"segment {name}", "run", reason) for name, reason in failed.items())]
 
 
 def _cycles(executor: Executor) -> int | None:
-    """Return the cycles of all segments of a run; they do not depend on its inputs."""
+    """Return the cycles of all segments of a run, which do not depend on the inputs."""
     segments = executor.segments if isinstance(executor, PlanExecutor) else ()
     found = [unit.cycles() for unit in segments if unit.failure is None]
     known = [cycles for cycles in found if cycles is not None]
@@ -122,10 +122,10 @@ class Opened:
 def open_artefact(
     artefact: Artefact, original: Graph, shapes: Shapes, options: ExecutorOptions, inputs: Sequence[Array] | None = None
 ) -> Opened:
-    """Return executors for a result, ready for inputs of ``shapes``; broken parts are noted, nothing is raised.
+    """Return executors for a result, ready for inputs of ``shapes``. Never raises: failures are part of the result.
 
-    They must have the inputs and outputs of the graph ``original``. They are verified by its ``inputs``, if given and
-    of the right types.
+    The executors must have the inputs and outputs of the graph ``original``. They are verified on ``inputs``, if these
+    are given and have the right types.
     """
     opened = Opened()
     makers = []

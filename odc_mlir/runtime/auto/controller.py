@@ -36,22 +36,22 @@ from odc_mlir.runtime.auto.watch import Terms, Watch
 
 _log = logging.getLogger(__name__)
 
-# Programs for this many sets of input shapes are kept in memory; another one replaces the longest unused.
+# Programs for this many sets of input shapes are kept in memory. A further set replaces the least recently used one.
 SHAPES_KEPT = 16
-# In one process, another try after a temporary failure waits so long at least.
+# Within one process, at least this time passes before another try after a temporary failure.
 RETRY_SECONDS = 30.0
 _IDLE_POLL_SECONDS = 0.1
-# Refusals that are not caused by the target.
+# Kinds of refusals that the target does not cause.
 _OF_RECORDS = (artefacts.PASSING, artefacts.COVERAGE, artefacts.WATCH)
 _WORK = (Phase.QUANTIZING, Phase.CHECKING, Phase.COMPILING)  # in this order
 
 
 class AutoCompiler:
-    """The compiler of one session. All of it may be called from several threads.
+    """The compiler of one session. Several threads may call all of its methods.
 
-    ``aim`` is the target, None if there is none; ``forbidden`` is the reason why nothing may be compiled. ``save_to``:
-    where the quantised model and the compiled one are copied to, if anywhere. ``problem``: the reason why the result
-    installed in the package cannot be used.
+    ``aim``: the target, or None; ``forbidden``: the reason why nothing may be compiled. ``save_to``: paths for copies
+    of the quantised and the compiled model, if wanted. ``problem``: the reason why the result installed in the package
+    cannot be used.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class AutoCompiler:
         self.recorder = recorder
         self.background = background
         self.artefacts = artefacts.Artefacts(settings.folder)
-        self.specializations: OrderedDict[Shapes, Specialization] = OrderedDict()  # longest unused first
+        self.specializations: OrderedDict[Shapes, Specialization] = OrderedDict()  # least recently used first
         self._original, self._options = original, options
         self._is_quantized = is_quantized(original.graph)
         self._aim = aim
@@ -82,7 +82,7 @@ class AutoCompiler:
         self._notes = list(notes)
         self._closed = False
         self._current: Specialization | None = None
-        self._base: Serving | None = None  # its quantised model serves other shapes too, on the host
+        self._base: Serving | None = None  # its quantised model serves all other shapes on the host
         self._last_run = time.monotonic()
         self._supervisors: list[Supervisor] = []
         weakref.finalize(self, jobs.release_all, self._supervisors)
@@ -90,10 +90,10 @@ class AutoCompiler:
         self._begin_process()
 
     def _begin_process(self) -> None:
-        """Create the objects of one process, at the start and in a forked child, which has no other thread."""
+        """Create the objects of this process, at the start and in a forked child, which has no other thread."""
         self._process = os.getpid()
         self._lock = RLock()  # guards specializations
-        self._changed = Condition(self._lock)  # notified whenever something has ended in the background
+        self._changed = Condition(self._lock)  # notified whenever background work has ended
         self._idler: Thread | None = None
         self._supervisors.clear()
 
@@ -109,14 +109,14 @@ class AutoCompiler:
     # Runs.
 
     def open(self, shapes: Shapes) -> None:
-        """Look for results for inputs of ``shapes`` in the background."""
+        """Look for stored results for inputs of ``shapes`` in the background."""
         self._check_process()
         self._specialization(shapes)
 
     def settled(self, inputs: Sequence[Array]) -> ExecutorCandidate | None:
-        """Return the executor for ``inputs`` if no decision is pending, so that :meth:`answered` can be omitted.
+        """Return the executor for ``inputs`` if no decision is pending; callers may then omit :meth:`answered`.
 
-        The caller must still consult its watch.
+        The caller must still consult the watch.
         """
         spec = self._current
         if spec is None or (found := spec.settled) is None or self._process != os.getpid():
@@ -131,8 +131,8 @@ class AutoCompiler:
     ) -> Iterator[ExecutorCandidate | None]:
         """Return executors that may answer for ``inputs``, best first, and None for the original model.
 
-        Native code of the model does not answer while runs still have to be recorded. ``admitted``: the decision of the
-        watch about these inputs, if it was consulted.
+        Native code of the float model does not answer while more runs have to be recorded. ``admitted``: the watch's
+        decision about these inputs, if the caller has already consulted it.
         """
         self._check_process()
         with self._lock:
@@ -156,7 +156,7 @@ class AutoCompiler:
         return None if self._current is None else self._current.watch
 
     def wants_records(self, shapes: Shapes) -> bool:
-        """Return whether runs of the original model are recorded; the number for all attempts is bounded."""
+        """Return whether to record runs of the original model; the number of recorded runs is bounded."""
         spec = self._specialization(shapes)
         if self._is_quantized or not spec.quantized.collects:
             return False
@@ -169,7 +169,7 @@ class AutoCompiler:
         failed: Sequence[tuple[ExecutorCandidate, OdcError]],
         inputs: Callable[[], Sequence[Array]] | None = None,
     ) -> None:
-        """Record that ``candidate`` (None: the original model) has answered ``inputs``, after others had failed."""
+        """Take note that ``candidate`` (None: the original model) has answered ``inputs`` after others ``failed``."""
         with self._lock:
             spec = self._specialization(shapes)
             if spec.sample is None and inputs is not None:
@@ -194,7 +194,7 @@ class AutoCompiler:
         spec.give_up(candidate, error.stage or "run", str(error))
 
     def verify(self, shapes: Shapes, candidate: ExecutorCandidate, inputs: Sequence[Array]) -> None:
-        """Verify ``candidate`` by these inputs in the background; until then it does not answer."""
+        """Verify ``candidate`` on these inputs in the background. It does not answer before it is verified."""
         with self._lock:
             spec = self._specialization(shapes)
             track = next((item for item in spec.tracks if candidate in item.state.serving.candidates), None)
@@ -207,11 +207,11 @@ class AutoCompiler:
         failure = None
         try:
             candidate.verify(inputs)
-        except Exception as error:  # whoever waits must hear of an end
+        except Exception as error:  # threads that wait must be notified in any case
             failure = error if isinstance(error, OdcError) else OdcError(f"{type(error).__name__}: {error}")
         with self._changed:
             state = track.state
-            # It may have left the limits meanwhile.
+            # The candidate's answers may have left the limits meanwhile.
             if isinstance(state, states.Verifying) and state.candidate is candidate:
                 if failure is not None:
                     self._give_up(spec, candidate, failure)
@@ -222,7 +222,7 @@ class AutoCompiler:
     # Calls of the user.
 
     def start(self) -> None:
-        """Start now for the shapes last run, if enough is recorded; errors are reasons in the status."""
+        """Start compiling for the shapes of the last run, if enough runs are recorded. The status reports errors."""
         self._check_process()
         with self._lock:
             if self._current is not None:
@@ -230,7 +230,7 @@ class AutoCompiler:
                 self._start_next(self._current)
 
     def retry(self) -> None:
-        """Forget the outcome for the last shapes and start again, unless a process works; the active result stays."""
+        """Drop the outcome for the last run's shapes and start again, unless a process works. Keep an active result."""
         self._check_process()
         with self._lock:
             spec = self._current
@@ -250,17 +250,17 @@ class AutoCompiler:
             self._begin(spec)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until nothing works in the background, at most ``seconds``; return whether that is so."""
+        """Wait at most ``seconds`` until no background work is left; return whether none is left."""
         self._check_process()
         with self._changed:
             watches = [spec.watch for spec in self.specializations.values() if spec.watch is not None]
-        shadows = [watch.join(seconds) for watch in watches]  # which may find that there is more to do
+        shadows = [watch.join(seconds) for watch in watches]  # a shadow run may cause more background work
         with self._changed:
             idle = self._changed.wait_for(lambda: not self._is_busy, seconds)
         return idle and all(shadows) and self.background.wait(seconds)
 
     def close(self) -> None:
-        """Store the records, and let a compile process end soon, unless other sessions want its result."""
+        """Store the records. Let compile processes end soon, unless other sessions want their results."""
         self._check_process()
         self._closed = True
         jobs.release_all(self._supervisors)
@@ -273,7 +273,7 @@ class AutoCompiler:
             supervisor.stop()
 
     def status(self) -> AutoStatus:
-        """Return the status for the shapes last run."""
+        """Return the status for the shapes of the last run."""
         self._check_process()
         with self._lock:
             spec = self._current
@@ -315,7 +315,7 @@ class AutoCompiler:
             return spec
 
     def _begin(self, spec: Specialization) -> None:
-        """Look for stored results in the background; until then, other shapes' quantised model serves."""
+        """Look for stored results in the background; meanwhile, the quantised model of other shapes serves."""
         aim, digest, track = self._aim, self._original.digest, spec.quantized
         if self._forbidden or aim is None:
             self._reject(spec, self._forbidden)
@@ -339,7 +339,7 @@ class AutoCompiler:
         self._later(partial(self._open_stored, spec, track))
 
     def _serving(self, spec: Specialization, track: Track) -> Serving:
-        """Return the active result, or else the quantised model of other shapes, which can run these on the host."""
+        """Return the active result, or else the quantised model of other shapes if the host can run it on these."""
         if track is spec.direct or track.state.serving.candidates:
             return track.state.serving
         base = states.NOTHING if self._base is None else self._base
@@ -358,7 +358,7 @@ class AutoCompiler:
 
     @property
     def _needs_no_records(self) -> bool:
-        """Return whether there is nothing to quantise."""
+        """Return whether no records are needed because a quantised model exists."""
         return self._is_quantized or self._base is not None
 
     def _later(self, task: Callable[[], None]) -> None:
@@ -389,7 +389,7 @@ class AutoCompiler:
         if any(isinstance(other.quantized.state, states.Working) for other in self.specializations.values()):
             return False
         if spec.is_direct_pending:
-            return False  # the result is compared with its code
+            return False  # the result must be compared with the direct track's code
         if self._base is not None and self.settings.preference is Preference.COMPILE_TIME_FIRST:
             return False  # the host serves other shapes well enough
         return self._needs_no_records or self.recorder.runs(spec.shapes) >= self._records_needed(spec)
@@ -405,7 +405,7 @@ class AutoCompiler:
             self._begin(spec)
 
     def start_if_idle(self) -> bool:
-        """Start processes if the application is idle; return whether more may have to be started later."""
+        """Start processes if the application is idle; return whether to check again later."""
         with self._lock:
             goals = (states.Collecting, *states.BUSY)
             specs = self.specializations.values()
@@ -421,7 +421,7 @@ class AutoCompiler:
     # Processes.
 
     def _start(self, spec: Specialization, track: Track, *, again: bool = False) -> None:
-        """Start a process for a track; ``again``: a better result than the active one may be possible."""
+        """Start a process for ``track``; ``again``: look for a better result than the active one."""
         is_direct = track is spec.direct
         records = not (again or is_direct or self._needs_no_records)
         base = None if again or is_direct or self._base is None else self._base.artefact
@@ -430,10 +430,10 @@ class AutoCompiler:
         if records:
             self.recorder.flush(then=partial(self._later, launch))
         else:
-            self._later(launch)  # queued after withdrawals, so that the process does not find a withdrawn result
+            self._later(launch)  # queued after withdrawals, so the process finds no withdrawn result
 
     def _launch(self, spec: Specialization, track: Track, base: Artefact | None, *, records: bool, again: bool) -> None:
-        """Start a process: in the background. It works on the quantised model of ``base``, if there is one."""
+        """Start a process that works on the quantised model of ``base``, if there is one. Runs in the background."""
         recorder = self.recorder
         try:
             if records and recorder.refused is not None:
@@ -446,7 +446,7 @@ class AutoCompiler:
                 self._supervise(spec, track, self._job(spec, track, base, again=again))
         except OdcError as error:
             self._fail(spec, track, str(error), passing=error.passing)
-        except Exception as error:  # there may be no thread and no file left
+        except Exception as error:  # for example, the system may have no threads or files left
             _log.exception("no process can be started")
             self._fail(spec, track, f"{type(error).__name__}: {error}", passing=True)
         self._go_on(spec)
@@ -468,7 +468,7 @@ class AutoCompiler:
             base, model, digest = None, original.file(settings.folder), original.digest
         shapes = [list(shape) for shape in spec.shapes]
         has_own_shapes = [info.shape for info in original.graph.input_infos()] == list(spec.shapes)
-        # A package with native code of the float model would look compiled, and never get a quantised one.
+        # A package with native code of the float model would look compiled, and would never get a quantised model.
         package = None if is_direct or not has_own_shapes else original.package
         return Job(
             key=track.key,
@@ -506,7 +506,7 @@ class AutoCompiler:
         found, _ = self.artefacts.find(job.key)
         before = None if found is None else found.result
         heard, ended = weakly(self._heard), weakly(self._ended)
-        with self._lock:  # which the callbacks need too
+        with self._lock:  # callbacks need this lock, so they wait
             assert isinstance(track.state, states.Working)
             track.on(TrackEvent.PROGRESS, replace(track.state, runs=job.runs))
             self._supervisors[:] = [item for item in self._supervisors if not item.is_over]
@@ -515,7 +515,7 @@ class AutoCompiler:
             )
 
     def _heard(self, spec: Specialization, track: Track, facts: dict[str, Any]) -> None:
-        """Take note of a step of the process: in a thread of its supervisor."""
+        """Take note of a step of the process. Runs in a thread of its supervisor."""
         with self._lock:
             state, step = track.state, facts["step"]
             if step == "not installed":
@@ -523,21 +523,21 @@ class AutoCompiler:
             if isinstance(state, states.Working):
                 phase = jobs.PHASES.get(step, state.phase)
                 if track is spec.direct or _WORK.index(phase) < _WORK.index(state.phase):
-                    phase = state.phase  # a model that was to be compiled only may have to be quantised again
+                    phase = state.phase  # phases do not go back, even if the model is quantised again
                 scheme = str(facts["scheme"]) if step == jobs.Milestone.TARGET_ASKED else state.scheme
                 track.on(TrackEvent.PROGRESS, replace(state, is_queued=step == jobs.QUEUED, scheme=scheme, phase=phase))
 
     def _ended(self, spec: Specialization, track: Track, ending: jobs.Ending, before: JobResult | None) -> None:
-        """Handle the end of a process, in a thread of its supervisor. ``before``: the stored result at its start."""
+        """Handle the end of a process, in a thread of its supervisor. ``before``: the result stored at its start."""
         with self._lock:
             track.end()
         self._in_background(spec, track, partial(self._conclude, spec, track, ending, before))
 
     def _in_background(self, spec: Specialization, track: Track, work: Callable[[], None]) -> None:
-        """Do ``work`` on a track that is Opening; whatever happens, it ends in another state."""
+        """Do ``work`` on a track in state Opening; even after an exception, the track leaves this state."""
         try:
             work()
-        except Exception as error:  # the exception would be lost otherwise
+        except Exception as error:  # nobody would see it otherwise
             _log.exception("a result cannot be used")
             with self._lock:
                 if isinstance(track.state, states.Opening):
@@ -553,12 +553,12 @@ class AutoCompiler:
             or (found.result.level is None and found.result == before)
         )
         if found is not None and (ending.problem is None or not is_old):
-            self._take(spec, track, found)  # a process that failed may have done its work before
+            self._take(spec, track, found)  # a process may have stored its result before it failed
             found.copy_to(*self._save_to) if track is spec.quantized else None
             return
         reason = ending.problem or problem or "nothing was made"
         if track is spec.direct and ending.problem is None and problem is None:
-            self._collect(spec, track)  # another process has deleted it
+            self._collect(spec, track)  # another process has deleted the result
             return
         refusal = JobResult(None, reason, ending.kind, budget=self.settings.budget)
         if ending.kind == artefacts.PASSING:
@@ -568,7 +568,7 @@ class AutoCompiler:
         self._fail(spec, track, reason, passing=ending.kind == artefacts.PASSING or ending.problem is None)
 
     def _fail(self, spec: Specialization, track: Track, reason: str, *, passing: bool) -> None:
-        """Handle a process that could not be started (state Working) or has made no result (state Opening)."""
+        """Handle a process that could not be started (state Working) or made no result (state Opening)."""
         if track is spec.direct:
             self._refuse_direct(spec, track, reason, artefacts.PASSING if passing else None)
             return
@@ -588,7 +588,7 @@ class AutoCompiler:
                 track.on(TrackEvent.REFUSE, states.Rejected(reason=reason, serving=state.serving, retry_at=retry_at))
 
     def _lose(self, spec: Specialization, model: Path) -> None:
-        """Handle the loss of the quantised model of other shapes: record these shapes as the first ones."""
+        """Handle the loss of the quantised model of other shapes: record runs of ``spec.shapes`` to quantise again."""
         with self._lock:
             self._base, state = None, spec.quantized.state
             if isinstance(state, states.Working) and state.leaving is not None:
@@ -598,14 +598,14 @@ class AutoCompiler:
                 spec.quantized.on(TrackEvent.WAIT, states.Collecting(reason=reason, serving=state.serving))
             for other in self.specializations.values():
                 state = other.quantized.state
-                # The shared model would answer, unrecorded.
+                # Otherwise the shared model would answer, and no runs would be recorded.
                 if isinstance(state, states.Collecting) and not other.is_busy:
                     other.quantized.on(TrackEvent.WAIT, replace(state, serving=states.NOTHING))
 
     # Results.
 
     def _open_stored(self, spec: Specialization, track: Track) -> None:
-        """Use a stored result, else begin to collect: in the background."""
+        """Use a stored result, or else begin to collect records. Runs in the background."""
         if not track.is_busy or track not in spec.tracks:
             return  # another target has been chosen meanwhile
         self._in_background(spec, track, lambda: self._find(spec, track))
@@ -633,7 +633,7 @@ class AutoCompiler:
         self._take(spec, track, found, None if seconds is None else time.monotonic() + seconds)
 
     def _collect(self, spec: Specialization, track: Track, reason: str | None = None, **facts: Any) -> None:
-        """Handle that no result can be opened: begin to collect, or wait for the turn of the direct track."""
+        """Handle that no result can be opened: collect records, or let the direct track wait for its turn."""
         with self._lock:
             reason, serving = reason or track.state.reason, self._serving(spec, track)
             track.on(TrackEvent.WAIT, states.Collecting(reason=reason, serving=serving, **facts))
@@ -641,13 +641,13 @@ class AutoCompiler:
                 self._idler = poll(weakly(self.start_if_idle), _IDLE_POLL_SECONDS, "odc-idle")
 
     def _wait_for_records(self, spec: Specialization, track: Track, result: JobResult) -> None:
-        """Record more, as ``result`` asks for."""
+        """Record more runs, as the refusal ``result`` asks for."""
         track.records_needed = result.records_needed
         spec.fallbacks.append(Fallback(str(Level.QUANTIZED), result.stage or "check", result.reason or ""))
         self._collect(spec, track, f"{result.reason}; more is recorded first", result=result)
 
     def _take(self, spec: Specialization, track: Track, found: Artefact, retry_at: float | None = None) -> None:
-        """Let a result serve: opened and, if inputs are known, verified, before anyone can see it."""
+        """Open a result, verify it if inputs are known, and then let it serve."""
         result, is_direct = found.result, track is spec.direct
         if is_direct:
             if result.level is None or found.compiled is None:
@@ -667,7 +667,7 @@ class AutoCompiler:
         self.artefacts.touch(track.key)
         inputs = spec.sample or self.recorder.sample(spec.shapes)
         opened = open_artefact(found, self._original.graph, spec.shapes, self._options, inputs)
-        if not self.artefacts.is_there(found):  # parts of two results may have been opened, or none
+        if not self.artefacts.is_there(found):  # it was replaced while it was opened
             newer, _ = self.artefacts.find(track.key)
             if newer is not None:
                 self._take(spec, track, newer)
@@ -706,10 +706,10 @@ class AutoCompiler:
             self._refuse_direct(spec, track, reason or "nothing was made", None, artefact.result)
 
     def _take_refusal(self, spec: Specialization, track: Track, result: JobResult, retry_at: float | None) -> None:
-        """Wait for more records if that can help, and if our process did not already have the maximum.
+        """Wait for more records if that can help, and if our process did not already use the maximum number.
 
         A refusal by another session may be based on fewer records than there are now. A withdrawal by a watch does not
-        depend on their number.
+        depend on the number of records.
         """
         with self._lock:
             state = track.state
@@ -729,7 +729,7 @@ class AutoCompiler:
     def _refuse_direct(
         self, spec: Specialization, track: Track, reason: str, kind: str | None, result: JobResult | None = None
     ) -> None:
-        """Handle missing native code of the float model: try the next target if this one runs nothing else."""
+        """Handle missing native code of the float model: if the target runs only float models, try the next target."""
         with self._lock:
             track.on(TrackEvent.REFUSE, states.Rejected(reason=reason, result=result))
             if result is None or result.level is None:
@@ -739,7 +739,7 @@ class AutoCompiler:
             self._aim_at_next(spec, reason, kind)
 
     def _aim_at_next(self, spec: Specialization, reason: str, kind: str | None) -> bool:
-        """Try the next target from the next run on, if the user chose none and nothing can be built for this one.
+        """Use the next target from the next run on, if the user chose no target and nothing can be built for this one.
 
         Do nothing if the records caused the refusal, or if compiled code for the target is active.
         """
@@ -770,7 +770,7 @@ class AutoCompiler:
         return Watch(terms, self._original.another(self._options), weakly(self.leave))
 
     def leave(self, reason: str) -> None:
-        """Return to the original model for all shapes, because answers have left the limits, and record more runs."""
+        """Return to the original model for all shapes and record more runs, because answers have left the limits."""
         with self._lock:
             _log.warning("back to the original model: %s", reason)
             self._base = None
@@ -779,7 +779,7 @@ class AutoCompiler:
                     self._leave(spec, reason)
 
     def _leave(self, spec: Specialization, reason: str, result: JobResult | None = None) -> None:
-        """Collect more runs than before, and withdraw the active result, or the one made meanwhile."""
+        """Withdraw the active result, or the result made meanwhile, and record more runs than before."""
         track = spec.quantized
         if result is None and track.state.serving.artefact is not None:
             result = track.state.serving.artefact.result

@@ -28,17 +28,17 @@ from odc_mlir.runtime.auto.artefacts import PASSING, Artefacts, is_final, make_k
 from odc_mlir.runtime.auto.settings import AutoSettings, Phase
 from odc_mlir.runtime.forks import mend_after_fork
 
-# A worker ends when its time is over, unless it hangs in compiled code.
+# A worker ends itself at its deadline, unless it hangs in compiled code. After these seconds, it is killed.
 _GRACE_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 16
 _POLL_SECONDS = 0.1
-_LOOK_SECONDS = 0.5  # between two looks whether a silent process has ended, or its time is over
+_LOOK_SECONDS = 0.5  # interval of checks whether a silent process has ended or is past its deadline
 _TAIL_LINES = 3
 _WORKER = "odc_mlir.runtime.auto.worker"
 
 
 class Milestone(StrEnum):
-    """Steps that the process announces, in this order; some may be omitted."""
+    """Steps that the process announces in this order; it may omit some."""
 
     STARTED = "started"
     LOCKED = "locked"
@@ -59,12 +59,12 @@ class Milestone(StrEnum):
 
 
 QUEUED = "queued"
-"""The step before a process starts, if others are at work."""
+"""The step of a job that waits until other compile processes have ended."""
 
 PHASES: Mapping[Milestone, Phase] = MappingProxyType(
     {Milestone.QUANTIZING: Phase.QUANTIZING, Milestone.QUANTIZED: Phase.CHECKING, Milestone.COMPILING: Phase.COMPILING}
 )
-"""Phases by the step that begins them."""
+"""The phase that each step begins."""
 
 
 TIMES_ENOUGH = 4
@@ -73,15 +73,15 @@ TIMES_ENOUGH = 4
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A compile job. ``model``: a file whose content must have ``digest``; ``quantized``: it is quantised already.
+    """A compile job. ``model``: a file whose content must have ``digest``; ``quantized``: the model is quantised.
 
-    ``shapes``: the input shapes; ``fixed_shapes``: the same, if the model has others, or None. ``package``: the
-    nnpackage to install the result in. ``again``: the stored result is not good enough. ``target``: facts of the
+    ``shapes``: the input shapes; ``fixed_shapes``: the same if the model's own shapes differ, else None. ``package``:
+    the nnpackage to install the result in. ``again``: the stored result is not good enough. ``target``: facts of the
     target. ``runs``: number of recorded runs; from ``patience_runs`` runs on, records that hardly vary are accepted (0:
-    always). ``verdict``: of a model that is quantised already. ``direct``: compile the float model. ``rival``: the
-    active package (None: host kernels run the model); with ``must_be_faster``, the result must be faster here.
+    always). ``verdict``: the verdict of a quantised ``model``. ``direct``: compile the float model. ``rival``: the
+    active package (None: host kernels run the model); with ``must_be_faster``, the result must be faster than it.
     ``twin``: plugin for native code of the same model, which answers instead of a simulator, or None. ``competitor``:
-    plugin whose code of the same model must be slower, or None. ``processes``: limit on compile processes at once.
+    plugin whose code of the same model must be slower, or None. ``processes``: limit on simultaneous processes.
     """
 
     key: str
@@ -116,17 +116,17 @@ class Job:
 
     @property
     def places(self) -> list[Path]:
-        """Lock files of the places for compile processes: all jobs of the user share them."""
+        """Lock files of the places for compile processes. All jobs of the user share the places."""
         return [Path(self.folder, "jobs", f"place-{number}") for number in range(self.processes)]
 
     @property
     def interest_path(self) -> Path:
-        """Lock file that each session holds, shared, while it wants the result."""
+        """Lock file on which each session holds a shared lock while it wants the result."""
         return Path(self.folder, "jobs", self.key)
 
     @property
     def budget(self) -> dict[str, float]:
-        """The limits, as a result remembers them."""
+        """The limits, in the form that a result stores."""
         return {"seconds": self.seconds, "bytes": float(self.memory_bytes), "runs": float(self.runs)}
 
     def to_json(self) -> str:
@@ -144,7 +144,7 @@ def key_of(
 ) -> str:
     """Return the key of the result for the model with ``digest`` and inputs of ``shapes``.
 
-    ``direct``: the result is native code of the float model, so settings of the quantiser do not count.
+    ``direct``: the result is native code of the float model, so the key does not depend on the quantiser's settings.
     """
     choices = {"scheme": settings.scheme, "metric": settings.metric, "limit": settings.limit}
     facts: dict[str, Any] = {
@@ -159,7 +159,7 @@ def key_of(
 
 
 def progress_line(step: str, **facts: Any) -> bytes:
-    """Return a line that announces a step."""
+    """Return the line that announces a step and its facts."""
     return json.dumps({"step": step, **facts}).encode() + b"\n"
 
 
@@ -174,7 +174,7 @@ def read_progress(line: bytes) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """End of a compile process: ``problem`` is None if it has put a result into the cache. ``kind``: see JobResult."""
+    """End of a compile process: ``problem`` is None if the cache has its result. ``kind``: see JobResult."""
 
     problem: str | None
     kind: str = "failed"
@@ -184,11 +184,11 @@ class Supervisor:
     """Supervision of a compile process by a thread. It calls ``tell`` for each step, and ``ended`` at the end.
 
     The process starts when a place for compile processes is free; all sessions of the user share the places. A place is
-    a file lock. The process holds it too, so the place is free when the process has ended, whatever happens to its
-    parent.
+    a file lock. The process also holds the lock, so the place stays taken until the process ends, even if its parent
+    ends earlier.
     """
 
-    command: tuple[str, ...] = ()  # replaces the worker
+    command: tuple[str, ...] = ()  # command to run instead of the worker, if any
 
     def __init__(self, job: Job, tell: Callable[[dict[str, Any]], None], ended: Callable[[Ending], None]) -> None:
         self.job = job
@@ -203,12 +203,12 @@ class Supervisor:
         self._passing = False
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         mend_after_fork(self)
-        # The callbacks belong to the thread alone: as attributes they would keep a session in a reference cycle.
+        # Only the thread refers to the callbacks: as attributes, they would keep a session in a reference cycle.
         self._thread = Thread(target=self._supervise, args=(tell, ended), name="odc-auto-compilation", daemon=True)
         self._thread.start()
 
     def after_fork(self) -> None:
-        """In a child process, close the copies of descriptors, which would keep the locks."""
+        """In a forked child, close the copies of lock descriptors: they would keep the locks."""
         for descriptor in (self._place, self._interest):
             if descriptor is not None:
                 os.close(descriptor)
@@ -253,14 +253,14 @@ class Supervisor:
         ended(ending)
 
     def _drop(self, name: str) -> None:
-        """Release a lock, once."""
+        """Release the lock in attribute ``name``, if it is held."""
         descriptor: int | None = getattr(self, name)
-        setattr(self, name, None)  # before, as a child that is forked now must not close another file of this number
+        setattr(self, name, None)  # before closing: a child forked later must not close a reused descriptor
         if descriptor is not None:
             unlock(descriptor)
 
     def _wait_for_place(self, tell: Callable[[dict[str, Any]], None]) -> Ending | None:
-        """Take a free place for a compile process; return the ending if no process is needed any more."""
+        """Wait for a free place for a compile process; return an ending if no process is needed any more."""
         job, has_waited = self.job, False
         while self._place is None:
             self._interest = self._interest or try_lock(job.interest_path, shared=True)
@@ -274,7 +274,7 @@ class Supervisor:
         if has_waited and not job.again:
             found, _ = Artefacts(Path(job.folder)).find(job.key)
             if found is not None and is_final(found.result, job.budget, time.time()):
-                return Ending(None)  # the awaited process has made it
+                return Ending(None)  # the process that was waited for has made the result
         return None
 
     def _watch(self, tell: Callable[[dict[str, Any]], None]) -> Ending:
@@ -284,7 +284,7 @@ class Supervisor:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=isolated_environment(**ONE_BLAS_THREAD),
-            cwd=os.path.abspath(os.sep),  # until it has created its own folder
+            cwd=os.path.abspath(os.sep),  # until the process has created its own folder
             start_new_session=True,
             pass_fds=() if self._place is None else (self._place,),
         )
@@ -308,9 +308,9 @@ class Supervisor:
         return self._ending(process.returncode)
 
     def _say_released(self) -> None:
-        """Tell the worker that its session is closed; closing the pipe would not do, as forked children have it too."""
+        """Tell the worker that its session is closed. Closing the pipe is not enough: forked children may keep it."""
         if self._process is not None and self._process.stdin is not None:
-            with suppress(OSError, ValueError):  # it has just ended
+            with suppress(OSError, ValueError):  # the worker has just ended
                 os.write(self._process.stdin.fileno(), b"\n")
 
     def _lines(self, process: subprocess.Popen[bytes], stream: IO[bytes]) -> Iterator[bytes]:
@@ -323,7 +323,7 @@ class Supervisor:
                 data = os.read(stream.fileno(), _CHUNK_BYTES)
                 *lines, rest = (rest + data).split(b"\n")
                 yield from lines
-            elif process.poll() is not None:  # a child that was forked meanwhile may keep the pipe open
+            elif process.poll() is not None:  # a forked child may keep the pipe open
                 data = b""
             elif time.monotonic() > self._deadline:
                 self._timed_out, self._deadline = True, math.inf
@@ -341,7 +341,7 @@ class Supervisor:
             return
         self._last_step = found["step"]
         if self._last_step == Milestone.STARTED:
-            self._extend_deadline()  # starting Python takes time of its own
+            self._extend_deadline()  # the start of Python does not count
         tell(found)
 
     def _extend_deadline(self) -> None:

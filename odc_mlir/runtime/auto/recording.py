@@ -31,29 +31,29 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A batch is the most that a killed process loses. Larger batches make runs wait less for statistics.
+# A killed process loses at most one batch of runs. With larger batches, runs wait less for statistics.
 _RUNS_PER_APPEND = 32
 _SECONDS_PER_APPEND = 1.0
 _INPUTS_KEPT = 32
-# Sets of input shapes with a recorder of their own; another one takes over the recorder of the longest unused.
+# Number of sets of input shapes that have a recorder. A further set takes over the least recently used recorder.
 _SHAPES_KEPT = 8
 # Limit on batches that wait for a locked store; further batches are dropped and counted.
 _BATCHES_WAITING = 32
-# Limit on the bytes of values without statistics. Beyond it, the run that adds a batch computes the statistics.
+# Limit on bytes of recorded values without statistics. Beyond it, the run that adds a batch computes the statistics.
 _MOST_UNSEEN_BYTES = 64 << 20
 _STORE_WAIT_SECONDS = 0.2
-_RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # then the batch is dropped
+_RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # waits between attempts; then the batch is dropped
 _LOCK_SECONDS = 1.0
-_INPUT_BYTES = 64 << 20  # raw inputs that wait
+_INPUT_BYTES = 64 << 20  # limit on raw inputs that are not stored yet
 LOCK_FILE = "lock"
 FINISH_SECONDS = 2.0
 
 
 class RecordsPlace(NamedTuple):
-    """Location of the records of the model with ``digest``: ``path``, in the cache ``root``.
+    """Location ``path`` of the records of the model with ``digest``, in the cache ``root``.
 
-    With ``cache_bytes`` the first stored batch reduces the cache to that size. ``max_inputs`` raw inputs are
-    kept; None is the default of the store.
+    With ``cache_bytes``, storing the first batch reduces the cache to that size. ``max_inputs``: number of raw inputs
+    that the store keeps; None is the default.
     """
 
     digest: str
@@ -65,7 +65,7 @@ class RecordsPlace(NamedTuple):
 
 @dataclass(slots=True)
 class _Gathering:
-    """Runs on inputs of one set of shapes that are in no batch yet; ``inputs``: the last inputs."""
+    """Runs with one set of input shapes that are not in a batch yet; ``inputs``: the raw inputs of the last runs."""
 
     recorder: Recorder
     runs: int = 0
@@ -88,10 +88,10 @@ class _Batch:
 
 
 class RunRecorder:
-    """Records runs of ``graph`` into the store that ``find_place`` names; that is called in the background.
+    """Recorder of runs of ``graph``. It stores records in the background, at the place that ``find_place`` returns.
 
-    No run waits for the store or fails because of it. ``refused`` is the reason why nothing is recorded any more;
-    ``failure`` also tells of temporary problems. A store that is damaged or belongs to another model is moved aside.
+    No run waits for the store or fails because of it. ``refused``: the reason why recording has ended; ``failure`` also
+    reports temporary problems. A store that is damaged or belongs to another model is moved aside.
     """
 
     def __init__(self, graph: Graph, find_place: Callable[[], RecordsPlace]) -> None:
@@ -105,7 +105,7 @@ class RunRecorder:
         self._has_pruned = False
         self._background = Background("odc-records", _BATCHES_WAITING)
         self._begin()
-        # When Python ends, pending batches are still stored, or given up soon.
+        # When Python ends, wait a short time for pending batches to be stored.
         weakref.finalize(self, _end, self._background)
 
     @property
@@ -116,13 +116,13 @@ class RunRecorder:
         return self._place
 
     def _begin(self) -> None:
-        """Start without runs, also in a child process, because the parent keeps its records."""
+        """Start without runs. A forked child also does this, because the parent keeps its records."""
         self._process = os.getpid()
         self._lock = RLock()  # guards the gathered runs
         self._counts = RLock()  # guards counters; never held while anything else is done
         self._background.begin()
         self._gatherings: OrderedDict[Shapes, _Gathering] = OrderedDict()
-        self._pending: Counter[Shapes] = Counter()  # gathered, or on the way into the store
+        self._pending: Counter[Shapes] = Counter()  # runs gathered or in batches, but not stored yet
         self._stored: dict[Shapes, int] = {}
         self._waiting: list[_Batch] = []
         self._has_looked = False
@@ -207,24 +207,24 @@ class RunRecorder:
 
     @property
     def failure(self) -> str | None:
-        """The reason why recorded runs are missing in the store; None while all are stored or on their way."""
+        """The reason why recorded runs are missing in the store; None if all are stored or will be."""
         reason = self.refused or self._problem
         if not self.dropped_runs:
             return reason
         return f"runs that were not recorded: {self.dropped_runs}, as {reason or 'the store was too slow'}"
 
     def runs(self, shapes: Shapes) -> int:
-        """Return how often inputs of ``shapes`` were recorded by any process, as far as :meth:`look` has found out."""
+        """Return the number of recorded runs on ``shapes``: this process's, and others' that :meth:`look` has found."""
         self._check_process()
         with self._counts:
             return self._stored.get(shapes, 0) + self._pending[shapes]
 
     def _peek(self) -> RecordStore | None:
-        """Return the store without waiting for it, None if there is none; raise OdcError."""
+        """Return the store without waiting for its lock, or None if there is no store; raises OdcError."""
         return self._store(create=False, wait_seconds=0) if os.path.lexists(self.place.path) else None
 
     def look(self) -> None:
-        """Read the records of other processes from the store: now if possible, otherwise in the background."""
+        """Read counts of other processes' records from the store, in the background if the store is locked."""
         self._check_process()
         if self._has_looked:
             return
@@ -238,7 +238,7 @@ class RunRecorder:
             self._background.submit(lambda: self._persist(None))
 
     def sample(self, shapes: Shapes) -> list[Array] | None:
-        """Return inputs of ``shapes`` that some process has run, None if none are at hand."""
+        """Return inputs of ``shapes`` from a run of any process, or None if none are known."""
         if self.last_inputs is not None and shapes_of(self.last_inputs) == shapes:
             return self.last_inputs
         with suppress(OdcError):
@@ -247,7 +247,7 @@ class RunRecorder:
         return None
 
     def forget(self, shapes: Shapes) -> None:
-        """Drop the records gathered for ``shapes`` if they turn out to be of no use."""
+        """Drop the records gathered for ``shapes``, because nothing will use them."""
         with self._lock:
             gathering = None if self.keeps_all else self._gatherings.pop(shapes, None)
             if gathering is not None:
@@ -257,7 +257,7 @@ class RunRecorder:
     def flush(self, seconds: float = FINISH_SECONDS, then: Callable[[], None] | None = None) -> bool:
         """Store everything recorded, waiting at most ``seconds``; return whether that succeeded.
 
-        With ``then`` it does not wait, but calls ``then`` in the background after the attempt.
+        If ``then`` is given, return at once, and call ``then`` in the background after the attempt.
         """
         self.hand_over()
         if then is not None:
@@ -271,17 +271,17 @@ class RunRecorder:
             self._hand_over_all()
 
     def finish(self) -> None:
-        """Store all records; drop records whose storage takes too long."""
+        """Store all records; drop the rest when storing takes too long."""
         self.hand_over()
         _end(self._background)
 
     # In the background.
 
     def _persist(self, batch: _Batch | None) -> None:
-        """Merge ``batch`` into the store, or only read its counts. Temporary problems are waited for, for a while."""
+        """Merge ``batch`` into the store, or only read the store's counts. Retry for a while on temporary problems."""
         records = None
         if batch is not None and self.refused is None:
-            # Runs must not wait for this thread to let go of the interpreter.
+            # Release the interpreter's lock often, so that runs do not wait for this thread.
             records = batch.gathered.records(between=lambda: time.sleep(0))
         for pause in (*_RETRY_SECONDS, None):
             if self.refused is not None:
@@ -326,7 +326,7 @@ class RunRecorder:
             prune(self.place.root, self.place.cache_bytes, keep=frozenset({self.place.digest}))
 
     def _opened(self) -> RecordStore:
-        """Return the store, created if missing. A damaged store is moved aside first."""
+        """Return the store; create it if missing, and move a damaged one aside first."""
         from odc_mlir.calibration.records import RecordStore
         from odc_mlir.formats import private
         from odc_mlir.runtime.auto.artefacts import file_lock
@@ -339,7 +339,7 @@ class RunRecorder:
             pass
         with file_lock(path.with_name(LOCK_FILE), seconds=_LOCK_SECONDS):
             try:
-                return self._checked_store()  # another process may have replaced it
+                return self._checked_store()  # another process may have replaced the store
             except RecordsDamagedError as error:
                 aside = RecordStore.move_aside(path)
                 _log.warning("%s; recording starts over, the old file is kept as %s", error, aside.name)
@@ -359,7 +359,7 @@ class RunRecorder:
 
 
 def _end(background: Background) -> None:
-    """Wait a moment for the store, then drop the rest."""
+    """Wait a short time for tasks that store batches, then drop the rest."""
     if not background.wait(FINISH_SECONDS / 2):
         background.hurry.set()
         background.wait(FINISH_SECONDS / 2)

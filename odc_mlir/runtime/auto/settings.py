@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 
 
 class Phase(StrEnum):
-    """The phase for one set of input shapes."""
+    """The phase of on-device compilation for one set of input shapes."""
 
     FLOAT = "float"  # the session has not looked for results yet; the original model answers
     COLLECTING = "collecting"
@@ -29,7 +29,7 @@ class Phase(StrEnum):
     CHECKING = "checking"
     COMPILING = "compiling"
     ACTIVE = "active"  # an executor other than the original model answers
-    REJECTED = "rejected"  # nothing does, for a reason
+    REJECTED = "rejected"  # only the original model answers, for a reason
 
 
 class Level(StrEnum):
@@ -43,7 +43,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """A failure: ``level`` was given up at ``stage``, for ``reason``."""
+    """A failure: ``level`` failed at ``stage`` because of ``reason``."""
 
     level: str
     stage: str
@@ -54,10 +54,10 @@ class Fallback:
 class AutoStatus:
     """Status of on-device compilation; :meth:`to_json` has stable keys.
 
-    ``serving`` computed the last answer, or will compute the first. ``progress`` is from 0 to 1. ``reason`` explains
-    the phase, if necessary. ``shapes``: input shapes of this status. ``notes``: other facts, such as ignored settings.
-    ``watch``: facts of the watch of an active result; see watch.py. ``latency_us``: time of a run by level or plugin,
-    measured here side by side. ``cycles``: cycles of a run on simulated hardware that does not answer.
+    ``serving``: level of the last answer, or of the first if nothing has run. ``progress``: 0 to 1. ``reason``: why
+    this phase, if necessary. ``shapes``: input shapes of this status. ``notes``: other facts, such as ignored settings.
+    ``watch``: facts from the watch of an active result; see watch.py. ``latency_us``: times of a run by level or
+    plugin, measured side by side here. ``cycles``: cycles of a run on simulated hardware that does not answer.
     """
 
     enabled: bool = False
@@ -96,34 +96,34 @@ IDLE_SECONDS = 1.0
 
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
-        "ODC_TARGET": AUTO,  # a device that is here, else the processor
-        "ODC_QUANT_TYPE": "",  # the target's choice
+        "ODC_TARGET": AUTO,  # an attached device, else the processor
+        "ODC_QUANT_TYPE": "",  # the target's default
         # Ten runs are the default of ONE, and the smallest number that leaves two held-out runs for the check.
         "ODC_RECORDS": "10",
-        "ODC_ACC_METRIC": "",  # the quantiser's choice, which depends on the model
+        "ODC_ACC_METRIC": "",  # the quantiser's default, which depends on the model
         "ODC_ACC_LIMIT": "",
         "ODC_TRIGGER": "after-records",
         "ODC_PREF": "default",
         "ODC_TIMEOUT_S": "600",  # a longer background job would not help an application
         "ODC_MEM_LIMIT_MB": "4096",  # of address space; numpy and BLAS reserve much more than they use
-        PROCESSES_VARIABLE: "1",  # compile processes of the user at once, whatever number of sessions and models
+        PROCESSES_VARIABLE: "1",  # simultaneous compile processes of the user, over all sessions and models
         CACHE_VARIABLE: "",
         LIMIT_VARIABLE: str(DEFAULT_LIMIT_MB),
         "ODC_UPDATE_PACKAGE": "0",
         "ODC_WATCH": "1",
-        # Share of the time for answers: too small to notice, and enough to find a lasting problem within minutes.
+        # Percentage of the time of answers: too small to notice, but enough to find a lasting problem within minutes.
         "ODC_WATCH_PERCENT": "2",
     }
 )
-"""All keys with their defaults, without the switch that enables the feature."""
+"""Defaults of all settings by key, except the switch that enables the feature."""
 
 
 class Trigger(StrEnum):
     """The time at which compiling starts."""
 
-    FIRST_RUN = "first-run"  # before the first run, which waits, where the model needs no records
-    AFTER_RECORDS = "after-records"  # in the background, as soon as enough is recorded
-    IDLE = "idle"  # the same, but when nothing has been run for a while
+    FIRST_RUN = "first-run"  # before the first run, which waits for the result, if the model needs no records
+    AFTER_RECORDS = "after-records"  # in the background, as soon as enough runs are recorded
+    IDLE = "idle"  # as after-records, but not before the application has paused its runs for a while
     EXPLICIT = "explicit"  # when the application asks for it
 
 
@@ -139,10 +139,10 @@ _TRIGGERS = {str(item): item for item in Trigger} | {
 class AutoSettings:
     """Settings of on-device compilation.
 
-    ``target``: AUTO, a target or a machine of one (``cpu``, ``npu-256``, a TOML file), or a plugin (``tvn-gen``);
-    ``scheme`` None: the target's choice. ``timeout_seconds`` and ``memory_bytes`` limit a compile process,
-    ``processes`` the number of these, ``cache_bytes`` the contents of ``folder``. ``watch``: check the variation of
-    records, and watch answers; ``shadow_share``: share of the time of answers for computing some of them twice.
+    ``target``: AUTO, a target or a machine of a target (``cpu``, ``npu-256``, a TOML file), or a plugin (``tvn-gen``).
+    ``scheme`` None: the target's default. ``timeout_seconds`` and ``memory_bytes`` limit each compile process,
+    ``processes`` their number, ``cache_bytes`` the contents of ``folder``. ``watch``: check that records vary, and
+    watch answers; ``shadow_share``: time for shadow runs, as a share of the time of answers.
     """
 
     target: str
@@ -163,12 +163,12 @@ class AutoSettings:
 
     @property
     def budget(self) -> dict[str, float]:
-        """The limits of a compile process, as results remember them."""
+        """The limits of a compile process, in the form that results store."""
         return {"seconds": self.timeout_seconds, "bytes": float(self.memory_bytes)}
 
 
 def compiles_before_first_run(get: Callable[[str, str], str]) -> bool:
-    """Return whether the first run waits for a compile process, without reading the other settings."""
+    """Return whether the first run waits for a compile process. Reads no other setting."""
     return _TRIGGERS.get(get("ODC_TRIGGER", DEFAULTS["ODC_TRIGGER"]).strip().casefold()) is Trigger.FIRST_RUN
 
 
@@ -183,7 +183,7 @@ def read_cache(get: Callable[[str, str], str]) -> tuple[Path, int]:
 
 
 def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], bool]) -> AutoSettings:
-    """Return the settings that ``get(key, default)`` and ``flag(key, default)`` find; raises OptionError."""
+    """Read the settings by ``get(key, default)`` and ``flag(key, default)``; raises OptionError."""
 
     def value(key: str) -> str:
         return get(key, DEFAULTS[key]).strip()
@@ -210,7 +210,7 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
     target = value("ODC_TARGET")
     if target != AUTO:
         choose(target)  # raises an error for an unknown target, and for a file that cannot be read
-        # The compiler works in another folder.
+        # The compile process runs in another folder.
         target = str(Path(target).absolute()) if target.endswith(".toml") else target
     return AutoSettings(
         target=target,

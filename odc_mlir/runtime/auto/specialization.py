@@ -24,7 +24,7 @@ from odc_mlir.runtime.auto.watch import Watch
 _PROGRESS: Mapping[Phase, float] = MappingProxyType(
     {
         Phase.FLOAT: 0.0,
-        Phase.COLLECTING: 0.4,  # when enough is recorded
+        Phase.COLLECTING: 0.4,  # when enough runs are recorded
         Phase.QUANTIZING: 0.4,
         Phase.CHECKING: 0.6,
         Phase.COMPILING: 0.7,
@@ -36,7 +36,7 @@ _PROGRESS: Mapping[Phase, float] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Executors that answer in place of the model, best first. Without an ``artefact`` they belong to other shapes."""
+    """Executors that answer instead of the model, best first. Without an ``artefact``, they belong to other shapes."""
 
     candidates: tuple[ExecutorCandidate, ...] = ()
     watch: Watch | None = None
@@ -44,12 +44,12 @@ class Serving:
 
 
 NOTHING = Serving()
-"""No executors: the model itself answers."""
+"""No executors: the original model answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackState:
-    """Any state: ``reason`` explains it if necessary, ``serving`` answers meanwhile."""
+    """Base of all states: ``reason`` explains the state if necessary; executors of ``serving`` answer meanwhile."""
 
     PHASE: ClassVar[Phase] = Phase.FLOAT
     reason: str | None = None
@@ -63,15 +63,15 @@ class TrackState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class New(TrackState):
-    """Nothing is known yet; the next run begins."""
+    """Nothing is known yet. The next run begins the work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening(TrackState):
     """A result, stored or new, is read, opened and verified in the background.
 
-    ``runs``: number of records of the process. ``leaving``: answers have left the limits, so the result must not be
-    used.
+    ``runs``: number of recorded runs that the process used. ``leaving``: reason why the result must not be used, if
+    answers have left the limits.
     """
 
     phase: Phase = Phase.FLOAT
@@ -82,7 +82,7 @@ class Opening(TrackState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collecting(TrackState):
-    """Runs are recorded until there are enough, and until ``retry_at`` on the monotonic clock, if that is set.
+    """Runs are recorded until there are enough and, if ``retry_at`` is set, until this time (monotonic clock).
 
     ``result``: a refusal that asks for more records.
     """
@@ -120,7 +120,7 @@ class Verifying(Active):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected(TrackState):
-    """There is no result, for a reason that lasts, or is worth another try at ``retry_at``."""
+    """There is no result, for a lasting reason, or until another try at ``retry_at``."""
 
     PHASE: ClassVar[Phase] = Phase.REJECTED
     result: JobResult | None = None
@@ -130,19 +130,19 @@ class Rejected(TrackState):
 class TrackEvent(StrEnum):
     """Causes of a change of state."""
 
-    LOOK = "look"  # for a stored result
-    WAIT = "wait"  # nothing to open; records, or time, are needed first
-    START = "start"  # a process
+    LOOK = "look"  # look for a stored result
+    WAIT = "wait"  # no result can be opened; more records or time are needed first
+    START = "start"  # start a process
     PROGRESS = "progress"
-    END = "end"  # of the process
+    END = "end"  # the process has ended
     SERVE = "serve"  # executors are open and verified
     KEEP = "keep"  # no better result was made
-    VERIFY = "verify"  # an executor for which no input was known before
-    GIVE_UP = "give up"  # an executor that has failed; others remain
+    VERIFY = "verify"  # verify an executor for which no input was known before
+    GIVE_UP = "give up"  # an executor has failed; others remain
     EXHAUST = "exhaust"  # the last executor has failed
     REFUSE = "refuse"
-    LEAVE = "leave"  # the limits: answers are no longer accurate
-    RESTART = "restart"  # another target, another try, or the user's wish
+    LEAVE = "leave"  # answers have left the accuracy limits
+    RESTART = "restart"  # start again: another target, another try, or the user's request
 
 
 _ARROWS: tuple[tuple[type[TrackState], type[TrackState], tuple[TrackEvent, ...]], ...] = (
@@ -178,17 +178,17 @@ _ARROWS: tuple[tuple[type[TrackState], type[TrackState], tuple[TrackEvent, ...]]
 TRANSITIONS: Mapping[tuple[type[TrackState], TrackEvent], type[TrackState]] = MappingProxyType(
     {(source, event): target for source, target, events in _ARROWS for event in events}
 )
-"""The state that each event leads to; other events cannot happen in a state."""
+"""Next state by state and event. Events that are not listed for a state cannot happen in it."""
 
 BUSY = (Opening, Working, Verifying)
 """States with work in the background."""
 
 
 class Track:
-    """The way to one kind of result: its state, and counts that outlive states.
+    """The way to one kind of result: the current state, and counters that outlive states.
 
-    ``attempts``: temporary failures in a row. ``departures``: how often answers have left the limits, after which
-    ``records_needed`` runs must be recorded.
+    ``attempts``: temporary failures in a row. ``departures``: how often answers have left the limits. After each
+    departure, ``records_needed`` runs must be recorded.
     """
 
     __slots__ = ("attempts", "departures", "key", "records_needed", "state")
@@ -199,7 +199,7 @@ class Track:
         self.attempts = self.departures = self.records_needed = 0
 
     def on(self, event: TrackEvent, state: TrackState) -> None:
-        """Go on to ``state`` because of ``event``; raises RuntimeError unless TRANSITIONS allows that."""
+        """Go on to ``state`` because of ``event``; raises RuntimeError unless TRANSITIONS allows it."""
         before = type(self.state)
         if TRANSITIONS.get((before, event)) is not type(state):
             raise RuntimeError(f"{event!r} cannot lead from {before.__name__} to {type(state).__name__}")
@@ -212,7 +212,7 @@ class Track:
 
     @property
     def retry_at(self) -> float | None:
-        """The time of another try, on the monotonic clock; None: none."""
+        """The time of another try on the monotonic clock, or None if none is planned."""
         state = self.state
         return state.retry_at if isinstance(state, (Collecting, Active, Rejected)) else None
 
@@ -231,12 +231,12 @@ class Track:
 
     @property
     def collects(self) -> bool:
-        """Return whether runs of the original model are recorded, also during the first look for a stored result."""
+        """Return whether to record runs of the original model. The first look for a stored result records as well."""
         state = self.state
         return isinstance(state, Collecting) or (isinstance(state, Opening) and state.phase is Phase.FLOAT)
 
     def start(self, phase: Phase) -> None:
-        """Enter Working. The reason why records were not enough stays, because the original model still answers."""
+        """Enter Working. Keep the reason why records were not enough, because the original model still answers."""
         state = self.state
         reason = None if state.serving.candidates else state.reason
         self.on(TrackEvent.START, Working(phase=phase, reason=reason, serving=state.serving))
@@ -249,7 +249,7 @@ class Track:
         self.on(TrackEvent.END, Opening(**facts))
 
     def verify(self, candidate: ExecutorCandidate) -> bool:
-        """Let ``candidate`` be verified now; return whether that is to be done."""
+        """Enter Verifying if ``candidate`` has to be verified; return whether the caller has to verify it."""
         state = self.state
         if type(state) is not Active:
             return False
@@ -264,7 +264,7 @@ class Track:
         self.on(TrackEvent.SERVE, Active(reason=state.reason, serving=state.serving, retry_at=state.retry_at))
 
     def leave_at_end(self, reason: str) -> bool:
-        """Do not use the result in progress, if any: it is based on a result that has failed."""
+        """Discard the result in progress when it ends, as it is based on a failed one; return whether there is any."""
         state = self.state
         if not isinstance(state, (Opening, Working)):
             return False
@@ -285,7 +285,7 @@ class Track:
             self.on(TrackEvent.EXHAUST, Rejected(reason=reason, result=self.result))
 
     def abandon(self) -> None:
-        """In a forked child without workers, keep the active result, or collect records."""
+        """Leave a busy state in a forked child, which has no workers: keep the active result, or collect records."""
         state = self.state
         if isinstance(state, BUSY):
             is_served = state.serving.artefact is not None and state.serving.candidates
@@ -299,9 +299,9 @@ class Track:
 class Specialization:
     """State for inputs of ``shapes``: tracks, and facts about runs.
 
-    ``direct``: track to native code of the float model, for targets that run it. ``fallbacks``: log of failures.
-    ``sample``: inputs of a run. ``served``: executor of the last answer. ``asked``: the user has requested the next
-    step. ``settled``: the executor for these shapes, if no job, verification or record is pending.
+    ``direct``: track to native code of the float model, for targets that run float models. ``fallbacks``: log of
+    failures. ``sample``: inputs of a run. ``served``: level of the last answer. ``asked``: the user has requested the
+    next step. ``settled``: the executor for these shapes, if no job, verification or record is pending.
     """
 
     shapes: Shapes
@@ -325,7 +325,7 @@ class Specialization:
 
     @property
     def is_direct_pending(self) -> bool:
-        """Return whether the outcome of the direct track is open."""
+        """Return whether the direct track has no outcome yet."""
         return self.direct is not None and isinstance(self.direct.state, (New, Opening, Collecting, Working))
 
     @property
@@ -348,7 +348,7 @@ class Specialization:
 
     @property
     def first(self) -> ExecutorCandidate | None:
-        """The executor that answers if nothing is left to decide, else None."""
+        """The executor that answers if no decision is pending, else None."""
         state = self.quantized.state
         if isinstance(state, Active) and state.serving.candidates:
             return state.serving.candidates[0]
@@ -356,7 +356,7 @@ class Specialization:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the best possible executor serves, and nothing but its watch will change that."""
+        """Return whether the best possible executor serves, so that only its watch can change the executor."""
         over = self.first is not None and self.quantized.retry_at is None and self.sample is not None
         return over and not self.is_direct_pending and not self.is_busy
 
@@ -369,7 +369,7 @@ class Specialization:
         return Level.ORIGINAL if self.direct_candidate is None else Level.DIRECT
 
     def restart(self, reason: str | None) -> None:
-        """Let the next run begin without results; with a ``reason``, no result may answer until then."""
+        """Let the next run begin without results. With a ``reason``, no result may answer in the meantime."""
         serving = NOTHING if reason is not None else replace(self.quantized.state.serving, artefact=None)
         self.direct = None
         if not isinstance(self.quantized.state, New):
@@ -388,7 +388,7 @@ class Specialization:
     def phase(self) -> Phase:
         """The phase in the status."""
         phase = self.quantized.state.phase
-        if phase is Phase.REJECTED and self.best is Level.DIRECT:  # better than the model, and the reason why not more
+        if phase is Phase.REJECTED and self.best is Level.DIRECT:  # native code of the float model is active
             return Phase.ACTIVE
         return Phase.COMPILING if phase is Phase.REJECTED and self.is_direct_pending else phase
 
@@ -425,7 +425,7 @@ class Specialization:
             status.latency_us |= result.latency_us
             status.verdict = None if result.verdict is None else dict(result.verdict)
             if status.verdict is not None:
-                status.verdict.pop("saturation", None)  # a line for each tensor
+                status.verdict.pop("saturation", None)  # too long for a status: a line for each tensor
                 judged = "the quantised model was judged on recorded inputs"
                 status.notes += [f"{judged}: {text}" for text in unshown(status.verdict.get("samples"))]
             status.notes += result.notes

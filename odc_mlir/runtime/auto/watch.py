@@ -1,7 +1,7 @@
 """Detection of answers that leave the accuracy limits while a compiled model serves.
 
-Inputs outside the quantised ranges are answered by the float model. Shadow runs recompute some answers with it, in a
-thread of their own; saturated codes are counted now and then. No run waits for this, and nothing is raised.
+The float model answers inputs outside the quantised ranges. Shadow runs recompute some answers with the float model in
+a thread. Saturated codes are counted in some runs. No run waits for the watch, and the watch raises nothing.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _log = logging.getLogger(__name__)
 
 # A run with more than this share of its input elements outside of the ranges is answered by the float model.
 _OUTSIDE_SHARE = 0.05
-# This many runs out of range, among the last ones, mean a lasting change of inputs.
+# At least _MOST_OUTSIDE runs out of range among the last _RECENT_RUNS mean a lasting change of inputs.
 _RECENT_RUNS, _MOST_OUTSIDE = 32, 4
-# A single answer is no proof; so many, judged together, are.
+# Answers are judged only when this many shadow runs can be judged together: a single answer proves nothing.
 _FEWEST_SHADOWS = 4
-# After so many shadow runs within the limits the count starts again, so that old runs hide nothing.
+# After this many shadow runs within the limits, measuring starts again, so that old runs do not hide a change.
 _SHADOWS_TOGETHER = 64
-# Saturated codes are counted in one of so many runs, and compared after so many counts: in a tensor of ten elements, a
-# single one is a tenth.
+# Saturated codes are counted in one of _RUNS_PER_COUNT runs, and compared after _COUNTS_TOGETHER counts, because one
+# code in a tensor of ten elements is already a share of 10 %.
 _RUNS_PER_COUNT, _COUNTS_TOGETHER = 16, 8
 # Without shadow runs, this share of additional saturated codes is reason enough to leave.
 _ALONE_SHARE = 0.25
-# Credit is limited to this many shadow runs: a day of service is not followed by a day of shadow runs.
+# Limit on saved time, in shadow runs: a day without shadow runs must not be followed by a day full of them.
 _MOST_CREDIT = 4.0
-# Ranges are chosen to cut off a little where that makes codes finer; beyond this share of the range, inputs are not
-# what the ranges were made from.
+# Quantised ranges may cut off a few values to make codes finer. Inputs that exceed a range by more than this share of
+# the range are unlike the inputs that determined it.
 _MARGIN = 0.1
-# Tensors with more codes at the ends than is normal, by this share, have lost information.
+# Tensors whose share of saturated codes exceeds the normal one by more than this have lost information.
 EXCESS_SHARE = 0.05
 _SAMPLES = 16
-_SPENT = 0.9  # share of the allowed time that is used: a shadow run may take longer than expected
+_SPENT = 0.9  # used share of the allowed time; the rest is reserve, as a shadow run may take longer than expected
 _NEWS = 0.25  # weight of the last shadow run in the expected time of the next one
 
 
@@ -63,20 +63,20 @@ class WatchFacts:
     runs_outside: int = 0  # answered by the float model, because their inputs lie outside of the ranges
     values_outside: int = 0
     shadow_runs: int = 0
-    shadow_interval_runs: int | None = None  # one run in so many has a shadow run
+    shadow_interval_runs: int | None = None  # number of runs per shadow run
     serving_seconds: float = 0.0
     shadow_seconds: float = 0.0
     measures: dict[str, float | None] = field(default_factory=dict)  # worst over outputs, in the latest shadow runs
-    saturated: str | None = None  # a tensor with more codes at the ends than is normal
+    saturated: str | None = None  # a tensor with more saturated codes than normal
     shadows_off: str | None = None  # why there are no shadow runs
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredOutput:
-    """Measurement of an output by a verdict: errors are relative to ``interval``, if that is known.
+    """How a verdict measures an output. ``interval``: the length that errors are relative to, if known.
 
-    ``answers``: its largest elements are answers, each one of ``classes``, if these are not all; ``name``: its name in
-    limits for this output alone.
+    ``answers``: the largest element of each group of ``classes`` (None: of each row) is an answer. ``name``: the
+    output's name in limits for this output alone.
     """
 
     interval: float | None = None
@@ -99,9 +99,9 @@ class MeasuredOutput:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Terms of a watch: ``limits`` of the verdict, and the share of the time for shadow runs.
+    """Terms of a watch: ``limits`` of the verdict, and ``share`` of the time for shadow runs.
 
-    ``normal``: usual shares of saturated codes by tensor name; ``outputs``: measurement of each output, if known.
+    ``normal``: normal shares of saturated codes by tensor name; ``outputs``: how to measure each output, if known.
     """
 
     limits: tuple[Limit, ...]
@@ -111,7 +111,7 @@ class Terms:
 
     @classmethod
     def of(cls, verdict: Mapping[str, Any] | None, share: float) -> Terms:
-        """Return the terms of a verdict, which may come from a file; without limits if it has none."""
+        """Return the terms of a verdict, which may come from a file. Without a verdict, there are no limits."""
         found = verdict or {}
         checks = found.get("limits") or [found]
         limits = []
@@ -127,7 +127,7 @@ class Terms:
 class Watch:
     """The watch of answers for one set of input shapes.
 
-    ``reference`` makes an executor of the float model for shadow runs; None: there are none. ``leave`` is called once,
+    ``reference`` makes an executor of the float model for shadow runs; None: no shadow runs. ``leave`` is called once,
     with the reason, when answers leave the limits.
     """
 
@@ -137,9 +137,9 @@ class Watch:
         self._terms = terms
         self._make = reference
         self._reference: Executor | None = None
-        self._leave = [leave]  # taken out by whoever calls it: no lock, which a child process might inherit locked
-        self._paid: deque[tuple[float, float | None]] = deque()  # time of shadow runs, and of runs
-        self._executor: Executor | None = None  # the result that the following belong to
+        self._leave = [leave]  # popped by its caller: a lock might be locked in a forked child
+        self._paid: deque[tuple[float, float | None]] = deque()  # times of shadow runs: in total, and of the model
+        self._executor: Executor | None = None  # the executor that the following attributes belong to
         self._ranges: tuple[InputRange, ...] = ()
         self._counter: EndCounter | None = None
         self._counted = 0
@@ -147,7 +147,7 @@ class Watch:
         self._credit_seconds = 0.0
         self._expected_seconds: float | None = None
         self._urgent = False
-        self._afresh = True  # the next comparison begins a new count
+        self._afresh = True  # the next comparison starts new measurements
         self._thread: Thread | None = None
         self._meters: list[ErrorMeter] = []
         self._compared = 0
@@ -209,7 +209,7 @@ class Watch:
         expected = seconds if self._expected_seconds is None else self._expected_seconds
         if self._leave and (self._credit_seconds >= expected or self._urgent) and self.join(0):
             start = time.perf_counter()
-            # The application may overwrite its inputs as soon as it has the answer.
+            # Copied, because the application may overwrite its inputs as soon as it has the answer.
             copies = [array.copy() for array in inputs]
             self._thread = Thread(target=self._shadow, args=(copies, list(outputs)), name="odc-shadow", daemon=True)
             self._thread.start()
@@ -225,7 +225,7 @@ class Watch:
                 self.facts.shadows_off = str(error)
 
     def join(self, seconds: float | None = None) -> bool:
-        """Wait for the end of a shadow run; return whether none is running."""
+        """Wait at most ``seconds`` for the end of a shadow run; return whether none is running."""
         thread = self._thread
         if thread is not None:
             if seconds != 0:
@@ -243,13 +243,13 @@ class Watch:
         name, share = found
         if self.facts.shadows_off is not None and share > _ALONE_SHARE:
             self._give_up(f"{share:.0%} more codes of {name!r} than usual are at the ends of their range")
-        # Where answers are right nevertheless this is not asked again.
+        # Ask only once: if shadow runs find the answers right nevertheless, saturation does no harm.
         if self.facts.saturated is None:
             self._urgent = self._afresh = True
         self.facts.saturated = name
 
     def _settle(self) -> None:
-        """Charge the costs of finished shadow runs."""
+        """Subtract the times of finished shadow runs from the allowed time."""
         facts = self.facts
         while self._paid:
             spent, run = self._paid.popleft()
@@ -319,10 +319,8 @@ class Watch:
         return [found for name, found in zip(names, errors, strict=True) if name == limit.output]
 
     def _holds(self, limit: Limit, errors: Sequence[Errors]) -> bool:
-        limit = replace(limit, output=None)  # errors are of that alone
-        if limit.metric.endswith(
-            "_match"
-        ):  # for a share of few samples, a difference within chance is no reason to leave
+        limit = replace(limit, output=None)  # ``errors`` are of this output only
+        if limit.metric.endswith("_match"):  # with few samples, a share may miss the bound by chance
             count, share = self._compared, min(1.0, max(0.0, limit.bound))
             missed = math.floor(count * (1.0 - share) + 2.0 * math.sqrt(count * share * (1.0 - share)))
             limit = Limit(limit.metric, min(share, 1.0 - max(1, missed) / count))
@@ -334,7 +332,7 @@ class Watch:
 
 
 def _meters(known: Sequence[MeasuredOutput], expected: Sequence[Array]) -> list[ErrorMeter]:
-    """Return meters for outputs like those ``expected``; if some are answers, others are not."""
+    """Return a meter for each output in ``expected``. If any output is known as answers, the others are not answers."""
     known = known if len(known) == len(expected) else [MeasuredOutput()] * len(expected)
     all_are = not any(output.answers for output in known)
     return [
@@ -352,12 +350,12 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# Saturation. Which tensors have saturated codes by nature, as after a ReLU, is known from the samples of the verdict.
+# Saturation. Some tensors always have saturated codes, for example after a ReLU; the verdict's samples show which ones.
 
 
 @dataclass(frozen=True, slots=True)
 class InputRange:
-    """The quantised range of the input at ``place``, with a margin."""
+    """The quantised range of input number ``place``, with a margin."""
 
     place: int
     name: str
@@ -365,10 +363,10 @@ class InputRange:
     high: float
 
     def outside(self, value: Array) -> int:
-        """Return the number of elements outside of the range, NaN included; codes have none."""
+        """Return the number of elements outside the range, including NaN; 0 for inputs that are codes."""
         if not value.size or value.dtype.kind != "f":
             return 0
-        # NaN fails both comparisons.
+        # With a NaN, both comparisons are false.
         if np.minimum.reduce(value, axis=None) >= self.low and np.maximum.reduce(value, axis=None) <= self.high:
             return 0
         return value.size - int(np.count_nonzero((value >= self.low) & (value <= self.high)))
@@ -387,7 +385,7 @@ def input_ranges(graph: Graph) -> tuple[InputRange, ...]:
 
 
 def _codes_of(graph: Graph, index: int) -> Iterator[TensorInfo]:
-    """Yield the tensors with the codes of input ``index``: the input, or the results of all its readers."""
+    """Yield the tensors that hold the codes of input ``index``: the input itself, or the results of all its readers."""
     if _is_coded(graph.tensors[index]):
         yield graph.tensors[index]
         return
@@ -407,7 +405,7 @@ class EndCounter:
         self._ends = {
             index: (info.name, *info.info.range)
             for item in graph.nodes
-            if not item.node.spec.quant.table  # a softmax fills its range
+            if not item.node.spec.quant.table  # a softmax uses its whole range
             for index in item.outputs
             if _is_coded(info := graph.tensors[index])
         }
@@ -423,13 +421,13 @@ class EndCounter:
             counts[2] += value.size
 
     def take(self) -> dict[str, tuple[float, float]]:
-        """Return the shares at both ends by tensor name, since the last call."""
+        """Return the shares of codes at both ends by tensor name, counted since the last call."""
         counts, self._counts = self._counts, {}
         return {name: (low / size, high / size) for name, (low, high, size) in counts.items()}
 
 
 def excess(shares: Mapping[str, Sequence[float]], normal: Mapping[str, Sequence[float]]) -> tuple[str, float] | None:
-    """Return the tensor with the largest excess of saturated codes over the usual, and its share; None without."""
+    """Return the tensor with the largest excess of saturated codes over normal, and its share; None if none exceeds."""
     found = [
         (max(ours - theirs for ours, theirs in zip(share, normal[name], strict=True)), name)
         for name, share in shares.items()
@@ -440,7 +438,7 @@ def excess(shares: Mapping[str, Sequence[float]], normal: Mapping[str, Sequence[
 
 
 def normal_shares(executor: Executor, samples: Sequence[Sequence[Any]]) -> dict[str, list[float]]:
-    """Return the shares of codes at both ends by tensor name, over runs of a quantised model on some samples."""
+    """Return the shares of codes at both ends by tensor name, in runs of a quantised model on some of ``samples``."""
     counter = EndCounter(executor.graph)
     for sample in spread(samples, _SAMPLES):
         executor.run(sample, watch=counter)
@@ -448,5 +446,5 @@ def normal_shares(executor: Executor, samples: Sequence[Sequence[Any]]) -> dict[
 
 
 def spread(samples: Sequence[Any], most: int) -> Sequence[Any]:
-    """Return at most ``most`` samples, spread over all."""
+    """Return at most ``most`` samples, spread evenly over all of them."""
     return [samples[place] for place in stratified(min(most, len(samples)), len(samples))]

@@ -1,8 +1,8 @@
 """The compile process, started by :class:`odc_mlir.runtime.auto.jobs.Supervisor` with a job on standard input.
 
-It quantises, checks and compiles, and stores the result in the cache, or the reason for a failure. It holds the lock of
-its key, limits its time and memory, and ends when no session wants its result. It prints its progress to standard
-output.
+It quantises, checks and compiles a model, and stores the result or the reason for a failure in the cache. It holds the
+lock of the result's key, limits its own time and memory, and ends when no session wants the result. It prints its
+progress to standard output.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from odc_mlir.runtime.auto.build import LEAST_GAIN, CoverageError
 from odc_mlir.runtime.auto.jobs import TIMES_ENOUGH, Job, Milestone, progress_line
 from odc_mlir.runtime.auto.settings import Level
 
-# With a smaller share of processor time, the process was kept waiting by a busy machine, or by something that hangs.
+# A process with a smaller share of processor time was waiting, because of a busy machine or something that hangs.
 _BUSY_SHARE = 0.5
 _PLUGIN_FACTS = len(("plugin", "version", "files"))  # number of facts of a target; facts of the machine follow
 _NICENESS = 10  # the application's runs come first
-# System messages of transient disk errors (full, over quota, read-only, damaged, no access), in errors of any class.
+# System messages of transient disk errors (full, over quota, read-only, damaged, no access). Any error may quote them.
 _TRANSIENT = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES))
 # Seconds that a process without a session continues, because another session may want its result.
 _RELEASED_SECONDS = 0.5
@@ -79,7 +79,7 @@ class Worker:
         self._deadline = time.monotonic() + job.seconds
 
     def run(self) -> None:
-        """Do the job; raise OdcError for a temporary failure, which the supervisor stores, or if storing fails."""
+        """Do the job. Raise OdcError if storing fails, or for a temporary failure, which the supervisor stores."""
         job = self.job
         self.announce(Milestone.STARTED)
         with artefacts.file_lock(self.artefacts.lock_path(job.key), seconds=job.seconds):
@@ -104,11 +104,11 @@ class Worker:
             except (errors.TimeLimitError, errors.MemoryLimitError) as error:
                 self._refuse("time" if isinstance(error, errors.TimeLimitError) else "memory", str(error))
             except SlowerError as error:
-                self.result.level = None  # the quantised model is slower on host kernels, too
+                self.result.level = None  # the quantised model on host kernels would also be slower
                 self._refuse(artefacts.SLOWER, error.message)
             except CoverageError as error:
                 self._refuse(artefacts.COVERAGE, error.message)
-                # The failure is final until twice as many runs are recorded, or as many as the session waits for.
+                # The failure is final until twice as many runs are recorded, or as many as the session is patient for.
                 runs, patience = max(1, 2 * self.job.runs - 1), self.job.patience_runs
                 self.result.budget["runs"] = float(min(runs, patience - 1) if self.job.runs < patience else runs)
             except errors.OdcError as error:
@@ -132,7 +132,7 @@ class Worker:
     def _fill(self, work: Path, found: artefacts.Artefact | None) -> None:
         """Fill the folder ``work``; files made before an error stay.
 
-        If a result ``found`` has a quantised model, reuse it: only later steps had failed.
+        If the stored result ``found`` has a quantised model, reuse it: only later steps failed.
         """
         job, result = self.job, self.result
         if not os.path.exists(job.model):
@@ -145,7 +145,7 @@ class Worker:
         source = Path(job.model)
         result.verdict = job.verdict
         if job.direct:
-            pass  # compiled as it is
+            pass  # the float model is compiled
         elif found is not None and found.model is not None and not job.quantized:
             source = Path(shutil.copyfile(found.model, work / artefacts.MODEL_NAME))
             old = found.result
@@ -200,7 +200,7 @@ class Worker:
         scheme = result.scheme = job.scheme or codegen.describe(job.plugin).quantization or _DEFAULT_SCHEME
         self.announce(Milestone.TARGET_ASKED, scheme=scheme)
         samples = build.recorded_inputs(Path(job.records), tuple(map(tuple, job.shapes)))
-        if not samples and not scheme_of(scheme).weights_only:  # all stored inputs have other shapes
+        if not samples and not scheme_of(scheme).weights_only:  # no stored input has these shapes
             raise CoverageError("no recorded input of these shapes is kept", stage="check")
         self.announce(Milestone.SAMPLES_READ, samples=len(samples))
         if job.patience_runs:
@@ -215,7 +215,7 @@ class Worker:
                 records=Path(job.records),
                 metric=job.metric,
                 limit=job.limit,
-                # Share of the time for the quantiser, which uses all its time; compiling needs the rest.
+                # The quantiser uses all the time that it gets; compiling needs the other half.
                 max_seconds=job.seconds / 2,
                 target=job.machine,
                 progress=lambda text, done, total: self.announce("quantizer", text=text),
@@ -246,7 +246,7 @@ class Worker:
         )
 
     def _compile_other(self, source: Path, work: Path, plugin: str) -> str | None:
-        """Compile the same model by another plugin and return the file's name; None with a note if that fails."""
+        """Compile the model by another plugin and return the file's name; on failure, add a note and return None."""
         made = work / f"{artefacts.TWIN_STEM}.{extension_of(plugin)}"
         limits = Limits(max(0.1, self._deadline - time.monotonic()) / 2, self.job.memory_bytes)
         try:
@@ -269,7 +269,7 @@ class Worker:
             try:
                 install(self.job.package, read_package(made.compiled))
                 self.announce(Milestone.INSTALLED)
-            except errors.OdcError as error:  # the cache still has it
+            except errors.OdcError as error:  # the cache still has the result
                 self.announce("not installed", reason=str(error))
         kept = frozenset({self.job.key, Path(self.job.records).parent.name, Path(self.job.model).name})
         artefacts.prune(Path(self.job.folder), self.job.cache_bytes, keep=kept)
@@ -320,7 +320,7 @@ def limit_resources(seconds: float, memory_bytes: int) -> None:
 
 
 def end_when_unwanted(job: Job) -> None:
-    """End this process when its session has closed, or ended, and no other session wants the result."""
+    """End this process when its session has closed or ended and no other session wants the result."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGTERM])  # for the main thread
     os.read(0, 1)  # a byte or the end of the pipe
     time.sleep(_RELEASED_SECONDS)
@@ -346,7 +346,7 @@ def main() -> int:
     os.umask(0o077)  # results are private, and so are files of plugins
     os.environ[CACHE_VARIABLE] = job.folder  # for everything that is compiled here
     stream = os.dup(1)
-    os.dup2(2, 1)  # text that others print is no progress
+    os.dup2(2, 1)  # keeps text that libraries print out of the progress
 
     def announce(step: str, **facts: Any) -> None:
         with contextlib.suppress(OSError):  # the application may be gone
@@ -358,7 +358,7 @@ def main() -> int:
         Worker(job, announce).run()
     except _UnwantedError:
         return 1
-    except _OutOfTimeError:  # before it began to work
+    except _OutOfTimeError:  # raised before the work began
         announce("failed", reason="another process has been working on this model for too long", passing=True)
         return 1
     except (errors.OdcError, MemoryError) as error:

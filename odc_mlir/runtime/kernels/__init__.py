@@ -1,6 +1,6 @@
-"""Host kernels: a function per operator, which prepares the operator and returns the function that computes it.
+"""Host kernels: one function per operator, which prepares the operator and returns the function that computes it.
 
-Prepared functions accept operand arrays in operand order (None for omitted ones) and return result arrays. They also
-accept batch and image sizes other than the static ones. Constants come from the node, so an executor may pass None.
+Prepared functions accept operand arrays in operand order (None for omitted operands) and return result arrays. They
+accept any batch and image size. They read constants from the node, so an executor may pass None for a constant.
 Docstrings describe what the prepared function computes.
 """

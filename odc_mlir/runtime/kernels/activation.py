@@ -32,7 +32,7 @@ from odc_mlir.runtime.kernels.unary import coded, function_of_codes16, real_func
 
 _LOG_SOFTMAX_SCALE = 1 / 16
 _LARGEST_SCALE_16 = 1.0  # limit of the operand's scale in a 16-bit logistic or hyperbolic tangent
-_TOLERANCE = 1e-3  # relative, of scales that an operator prescribes
+_TOLERANCE = 1e-3  # relative tolerance of scales that an operator prescribes
 
 
 def _rectifier(node: Node, activation: str) -> Execute:
@@ -67,7 +67,7 @@ def leaky_relu(node: Node) -> Execute:
 
 
 def _leaky(slope: np.floating[Any], dtype: np.dtype) -> Callable[[Array], Array]:
-    """Return the larger of ``x`` and ``slope * x``, for slopes above 1 the smaller, which needs no choice."""
+    """Return the leaky ReLU as a maximum of ``x`` and ``slope * x``, or as their minimum for slopes above 1."""
     if not slope:  # 0 * infinity would be NaN
         return lambda x: in_pieces(lambda x: choose(x > 0, x, x * slope), x, dtype)
     better = np.maximum if slope <= 1 else np.minimum
@@ -110,7 +110,7 @@ def prelu(node: Node) -> Execute:
 
 
 def gelu(node: Node) -> Execute:
-    """Compute ``x`` times the normal distribution function of ``x``."""
+    """Compute ``x`` times the cumulative distribution function of the standard normal distribution at ``x``."""
     if bool(option(node, "approximate")):
         return real_function(node, special.gelu_tanh, tabulated=special.gelu_tanh_exact)
     return real_function(node, special.gelu, tabulated=special.gelu_exact)
@@ -156,7 +156,7 @@ tanh = partial(_sigmoid, function=np.tanh, of_codes=tanh16, largest_shift=1)
 def softmax(node: Node) -> Execute:
     """Compute the softmax along the last axis.
 
-    8-bit codes use TFLite's fixed-point algorithm if the result has its scale (1/256), else ONE's float table.
+    8-bit codes use TFLite's fixed-point algorithm if the result has the scale 1/256, else ONE's float table.
     """
     x, out, beta = node.operand(0), node.results[0], float(option(node, "beta"))
     require_dtype(node, x, *FLOATS, *CODES)

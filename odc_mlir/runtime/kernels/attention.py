@@ -1,4 +1,4 @@
-"""INSTANCE_NORM, RMS_NORM, ROPE and ATTENTION in float32, as ONE's kernels define them; RMS_NORM of codes as well."""
+"""INSTANCE_NORM, RMS_NORM, ROPE and ATTENTION in float32, as ONE's kernels define them, and RMS_NORM on codes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BLOCK = 32  # ATTENTION reads its caches in blocks of this many rows
 
 
 def _require(node: Node, *allowed: str, other_than: int | None = None) -> None:
-    """Raise UnsupportedError unless all tensors but one operand have one of the allowed element types."""
+    """Raise UnsupportedError unless all tensors except operand ``other_than`` have an allowed element type."""
     infos = [info for index, info in enumerate(node.operands) if index != other_than]
     for info in (*infos, *node.results):
         if info is not None and info.dtype not in allowed:
@@ -78,7 +78,7 @@ def instance_norm(node: Node) -> Execute:
 
 
 def _moments(rows: Array) -> tuple[Array, Array]:
-    """Return means of ``rows [N, C]`` and of their squares in float64, ``[C]``, added row by row."""
+    """Return the means ``[C]`` of ``rows [N, C]`` and of their squares, summed row by row in float64."""
     total = squares = np.zeros(rows.shape[1])
     for part in row_slices(rows, PART_ELEMENTS):
         wide = np.empty((part.stop - part.start + 1, rows.shape[1]))
@@ -91,9 +91,9 @@ def _moments(rows: Array) -> tuple[Array, Array]:
 
 
 def rms_norm(node: Node) -> Execute:
-    """Compute ``gamma * x / sqrt(mean(x^2) + epsilon)`` over the last axis: reals summed in double, codes as integers.
+    """Compute ``gamma * x / sqrt(mean(x^2) + epsilon)`` over the last axis.
 
-    Codes of 16 bits with a zero point are converted to reals and back.
+    Sums of reals are float64, sums of codes integers. 16-bit codes with a zero point are converted to reals and back.
     """
     x, gamma, result = node.operand(0), node.operand(1), node.results[0]
     epsilon = float(option(node, "epsilon"))
@@ -125,14 +125,14 @@ def rms_norm(node: Node) -> Execute:
 
 
 def integer_rms_norm(node: Node, gamma: Array, count: int) -> RmsNormParams:
-    """The integers of an RMS_NORM of codes, in rows of ``count``."""
+    """Return the integer parameters of an RMS_NORM on codes, for rows of ``count`` elements."""
     x, result, epsilon = node.operand(0), node.results[0], float(option(node, "epsilon"))
     factors, source = _reals(node, node.operand(1), gamma), scale_of(node, x)
     return rms_norm_params(source, x.dtype, factors, epsilon, count, scale_of(node, result), result.dtype)
 
 
 def _reals(node: Node, info: TensorInfo, values: Array) -> NDArray[np.float32]:
-    """Return the real numbers of codes; reals unchanged."""
+    """Return the real numbers that codes represent; return reals unchanged."""
     if info.quant is None:
         return values
     scale, zero = scale_of(node, info)
@@ -154,10 +154,10 @@ def _rotated(x: NDArray[Any], sine: NDArray[Any], cosine: NDArray[Any]) -> NDArr
 
 
 def rope(node: Node) -> Execute:
-    """Compute the rotary embedding by tables for every position, or one for all.
+    """Compute the rotary embedding from tables of sines and cosines, with one row per position or one for all.
 
-    Tables broadcast to the input. ONE's kernels read the first row of a table with several rows for every position,
-    which its models do not intend, so we warn about such tables.
+    Tables broadcast to the input. If a table has several rows, ONE's kernels use its first row for every position.
+    Models do not intend that, so we warn about such tables.
     """
     if option(node, "mode") != "gpt_neox":
         raise unsupported(node, f"mode {option(node, 'mode')!r} has no published definition; gpt_neox is supported")
@@ -198,8 +198,8 @@ def _cache(node: Node, index: int) -> Fetch:
 def attention(node: Node) -> Execute:
     """Compute the attention of one token, whose key and value are written to the caches at ``position``.
 
-    The token attends to cache rows up to ``position``. The mask has one value per row, repeated if it is shorter, and
-    hides rows beyond the position.
+    The token attends to cache rows up to ``position``. The mask has one value per cache row and hides rows beyond
+    ``position``. A shorter mask is repeated.
     """
     _require(node, "float32", other_than=_POSITION)
     fetches = [
@@ -213,7 +213,7 @@ def attention(node: Node) -> Execute:
         if x.size != heads * size or sine.size != size or cosine.size != size or not mask.size or not place.size:
             raise input_error(node, f"{heads} heads of {size}, the input {list(x.shape)}, tables and mask do not fit")
         position = int(place.ravel()[0])
-        # ONE rounds up position + 2 instead of position + 1, so that it also reads the next row, which is masked.
+        # ONE rounds up position + 2 instead of position + 1, so it also reads the next row. The mask hides this row.
         length = _BLOCK * math.ceil((position + 2) / _BLOCK)
         if not 0 <= position < capacity or length > capacity:
             raise input_error(node, f"position {position} needs {length} cache rows, the cache has {capacity}")

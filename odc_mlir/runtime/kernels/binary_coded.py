@@ -1,4 +1,4 @@
-"""BCQ_FULLY_CONNECTED and BCQ_GATHER with a chosen interpretation of bits, as none is specified publicly."""
+"""BCQ_FULLY_CONNECTED and BCQ_GATHER. The run chooses an interpretation of bits, as no public document defines it."""
 
 from __future__ import annotations
 

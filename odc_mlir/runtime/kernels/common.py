@@ -18,7 +18,7 @@ from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 
 Fetch = Callable[[Sequence[Array | None]], Array]
 Clamp = Callable[[Array], Array]
-PlannedKernel = Callable[[Array], Array]  # for operands of one shape
+PlannedKernel = Callable[[Array], Array]  # a kernel for operands of one shape
 
 EIGHT_BIT = ("int8", "uint8")
 CODES = (*EIGHT_BIT, "int16")
@@ -46,7 +46,7 @@ def fetch(node: Node, index: int) -> Fetch:
 
 
 def computed(node: Node, compute: Callable[..., Any], *, several: bool = False) -> Execute:
-    """Return the kernel ``compute`` of all operands, None for omitted ones; ``several``: it returns all results."""
+    """Return the kernel that calls ``compute`` with all operands; if ``several``, it returns a sequence of results."""
     sources = [_nothing if info is None else fetch(node, index) for index, info in enumerate(node.operands)]
     if several:
         return lambda operands: list(compute(*[source(operands) for source in sources]))
@@ -60,18 +60,17 @@ def _nothing(operands: Sequence[Array | None]) -> None:
 def planned(
     node: Node, index: int, others: Sequence[int], make: Callable[..., Callable[[Array], Any]], *, several: bool = False
 ) -> Execute:
-    """Return the kernel ``make(shape, *values)(x)`` of operand ``index`` and the operands ``others``.
+    """Return the kernel ``make(shape, *values)(x)``: ``x`` is operand ``index``, and ``values`` are ``others``.
 
-    The result of ``make`` is kept per shape while the others are constant, so ``make`` should compute everything that
-    depends on shape and values. If it rejects values that are not constant, the run raises InputError. ``several``: the
-    result is a sequence of results.
+    If ``others`` are constant, the function that ``make`` returns is kept until the shape changes. If ``make`` rejects
+    computed values, the run raises InputError. If ``several``, that function returns a sequence of results.
     """
     x_of, sources = fetch(node, index), [fetch(node, other) for other in others]
     fixed = all(node.operand(other).is_const for other in others)
     shape: tuple[int, ...] | None = None
     plan: Callable[[Array], Any]
     given = node.operand(index).shape
-    if fixed and given is not None and None not in given:  # what it rejects is known before the run
+    if fixed and given is not None and None not in given:  # errors of ``make`` are raised before the run
         shape = node.operand(index).static_shape
         plan = make(shape, *[node.operand(other).array() for other in others])
 
@@ -89,7 +88,7 @@ def planned(
 
 @contextmanager
 def given_values(node: Node, operands: Iterable[int]) -> Iterator[None]:
-    """Raise a ModelError about the values of ``operands`` as InputError, unless all of them are constants."""
+    """Convert a ModelError about the values of ``operands`` to InputError, unless all ``operands`` are constants."""
     try:
         yield
     except ModelError as error:
@@ -111,7 +110,7 @@ def unsupported(node: Node, message: str) -> UnsupportedError:
 def scale_of(node: Node, info: TensorInfo) -> tuple[float, int]:
     """Return (scale, zero point) of a per-tensor quantised tensor; raise ModelError for invalid ones.
 
-    The zero point need not be a code of the type: in some valid files real zero is outside the range.
+    The zero point may lie outside the code range of the type: in some valid files no code represents real zero.
     """
     quant = info.quant
     if quant is None:
@@ -125,9 +124,9 @@ def scale_of(node: Node, info: TensorInfo) -> tuple[float, int]:
 
 
 def signed_codes(node: Node, info: TensorInfo, values: Array) -> Array:
-    """Return 8-bit codes of per-tensor quantised weights without their zero point.
+    """Return 8-bit codes of per-tensor quantised weights minus their zero point.
 
-    uint8 codes with zero point 0 are two's complement numbers: converters wrote these before the schema had int8.
+    uint8 codes with zero point 0 are two's complement: converters wrote them before the schema had int8.
     """
     zero = scale_of(node, info)[1]
     return values.astype(np.int32) - zero if zero else values.view(np.int8)
@@ -141,7 +140,7 @@ def check_scales(node: Node, info: TensorInfo, scales: Sequence[float]) -> None:
 
 
 def require_units_of_sums(node: Node, bias: TensorInfo, scale: float, weight_scale: float) -> None:
-    """Raise UnsupportedError for a bias with a zero point or in other units than the sums."""
+    """Raise UnsupportedError if the bias has a zero point or a scale other than that of the sums."""
     if bias.quant is None:
         return
     if not in_units_of_sums(bias, scale, (weight_scale,)):
@@ -213,7 +212,7 @@ def ints(array: Array) -> tuple[int, ...]:
 
 
 def wanted_sizes(node: Node, shape: Array) -> tuple[int, ...]:
-    """Return the sizes in a shape operand; raise InputError for invalid ones, also of results that are too large."""
+    """Return the sizes in a shape operand; raise InputError for invalid sizes and for results that are too large."""
     sizes = ints(shape)
     if shape.ndim > 1 or any(size < 0 for size in sizes):
         raise input_error(node, f"the shape {shape.tolist()} must be a list and must not have negative sizes")
@@ -222,7 +221,7 @@ def wanted_sizes(node: Node, shape: Array) -> tuple[int, ...]:
 
 
 def quantised_zero(node: Node, info: TensorInfo) -> int:
-    """Return the code of real zero, or the nearest one, for padding. Raise UnsupportedError for strings."""
+    """Return the code of real zero, or the nearest code, for padding. Raise UnsupportedError for strings."""
     if info.info.kind not in ("float", "int", "uint", "bool", "complex"):
         raise unsupported(node, f"element type {info.dtype} is not supported; it has no zero value")
     if info.quant is None or not info.info.is_integer:

@@ -1,4 +1,4 @@
-"""Conditions of host kernels without running them: whether an operator can run.
+"""Check that a host kernel can run an operator, without running it.
 
 A kernel rejects types, scales, options and constants when it is prepared. The compiler and the check of packages call
 :func:`refusal`.
@@ -14,13 +14,13 @@ from odc_mlir.errors import OdcError, UnsupportedError
 from odc_mlir.ops.spec import Node, TensorInfo, Trait
 from odc_mlir.runtime.kernels.microscaling import prepare_kernel
 
-_LARGE_BYTES = 1 << 20  # of a constant that takes time to prepare
+_LARGE_BYTES = 1 << 20  # size from which a constant takes time to prepare
 
 
 def refusal(node: Node) -> OdcError | None:
-    """Return the error of preparing the kernel of ``node``; None if it can run.
+    """Return the error that preparing the kernel of ``node`` raises, or None if the kernel can run.
 
-    Open shapes, subgraphs, and custom operators of the application are known to a run only.
+    Dynamic shapes, subgraphs, and custom operators of the application are known only in a run.
     """
     is_open = any(info is not None and (info.shape is None or None in info.shape) for info in node.operands)
     if is_open or node.spec.name.startswith("CUSTOM") or Trait.CONTROL_FLOW in node.spec.traits:
@@ -32,7 +32,7 @@ def refusal(node: Node) -> OdcError | None:
 
 
 def _without_bytes(info: TensorInfo | None) -> TensorInfo | None:
-    """Return ``info`` as computed if it is a large constant: kernels then prepare its contents in the run."""
+    """Return a large constant without its data, as a computed tensor: kernels do not prepare computed tensors."""
     is_large = info is not None and info.data is not None and info.data.nbytes > _LARGE_BYTES
     return replace(info, data=None) if info is not None and is_large else info
 

@@ -15,11 +15,11 @@ from odc_mlir.runtime.kernels.common import PlannedKernel, fetch, input_error, i
 from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, bias_of
 
 Filter = TypeVar("Filter")
-Planner = Callable[[tuple[int, ...]], PlannedKernel | None]  # the small kernel of a shape, if there is one
+Planner = Callable[[tuple[int, ...]], PlannedKernel | None]  # from a shape to its kernel for small inputs, or None
 
 
 def prepared(node: Node, index: int, prepare: Callable[[Array], Filter]) -> Callable[[Sequence[Array | None]], Filter]:
-    """Return the prepared filter of operand ``index``: once for a constant, else in each run."""
+    """Return the function that yields the prepared filter of operand ``index``, prepared only once if constant."""
     values = fetch(node, index)
     if node.operand(index).is_const:
         ready = prepare(values(()))
@@ -27,7 +27,7 @@ def prepared(node: Node, index: int, prepare: Callable[[Array], Filter]) -> Call
 
     def prepare_now(operands: Sequence[Array | None]) -> Filter:
         raw = values(operands)
-        # codes are prepared as real numbers in which sums are exact
+        # Codes are prepared as floating-point numbers that hold sums exactly.
         common.check_elements(node, raw.shape, "float32" if raw.dtype.kind == "f" else "float64")
         return prepare(raw)
 
@@ -48,14 +48,14 @@ def image_shape(node: Node, shape: tuple[int, ...]) -> tuple[int, int, int, int]
 
 
 def small_plans(how: Accumulation, node: Node, weights: int, bias: int, make: Planner) -> Planner:
-    """Return ``make`` that keeps the last plan, or no plans if weights or bias are computed."""
+    """Return ``make`` with a cache of the last plan, or a planner of None if weights or bias are not constant."""
     bias_info = node.optional(bias)
     fixed = node.operand(weights).is_const and (bias_info is None or bias_info.is_const)
     return lru_cache(maxsize=1)(make) if fixed and how.hybrid is None else lambda shape: None
 
 
 def check_filter(node: Node, values: Array) -> None:
-    """Raise ModelError unless the filter ``[_, kh, kw, _]`` has a size."""
+    """Raise ModelError unless the filter ``[_, kh, kw, _]`` has a positive height and width."""
     for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
         common.positive(node, f"the filter's {name}", size)
 
@@ -108,7 +108,7 @@ def conv_2d(node: Node) -> Execute:
         def convolve(images: Array, finish: convolution.Finish | None) -> Array:
             return convolution.conv2d(images, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
 
-        # only plain convolutions with one weight scale quantise activations symmetrically
+        # Only ungrouped convolutions with one weight scale quantise activations symmetrically.
         asymmetric = groups > 1 or (how.hybrid is not None and how.hybrid.per_channel)
         return [how.by_image(x, bias_of(operands, bias_info, 2), convolve, asymmetric=asymmetric)]
 
@@ -116,7 +116,7 @@ def conv_2d(node: Node) -> Execute:
 
 
 def depthwise_conv_2d(node: Node) -> Execute:
-    """Convolve channels of ``x [N, H, W, C]`` with ``[1, kh, kw, C*M]``, add bias: ``[N, OH, OW, C*M]``."""
+    """Convolve each channel of ``x [N, H, W, C]`` with ``[1, kh, kw, C*M]``, add bias: ``[N, OH, OW, C*M]``."""
     x_info, w_info, bias_info = node.operand(0), node.operand(1), node.optional(2)
     options, x_of = common.window_options(node), fetch(node, 0)
     how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[3])
@@ -156,7 +156,7 @@ def depthwise_conv_2d(node: Node) -> Execute:
 
 
 def transpose_conv(node: Node) -> Execute:
-    """Convolve ``x [N, H, W, C]`` transposed with ``[O, kh, kw, C]``, add bias: ``[N, OH, OW, O]``."""
+    """Compute a transposed convolution of ``x [N, H, W, C]`` with ``[O, kh, kw, C]``, add bias: ``[N, OH, OW, O]``."""
     w_info, x_info, bias_info = node.operand(1), node.operand(2), node.optional(3)
     (stride, padding), x_of, shape_of = transposed_options(node), fetch(node, 2), fetch(node, 0)
     how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[0])

@@ -1,4 +1,4 @@
-"""Custom operators: registered by the application, or with a public definition."""
+"""Custom operators that the application registers or that have a public definition."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def erf(node: Node) -> Execute:
 
 
 def matrix_band_part(node: Node) -> Execute:
-    """Keep elements with ``i - j <= lower`` and ``j - i <= upper``; a negative number is no limit."""
+    """Keep elements with ``i - j <= lower`` and ``j - i <= upper``; a negative bound means no bound."""
 
     def compute(x: Array, *limits: Array) -> Array:
         lower, upper = (int(single(node, limit, name)) for limit, name in zip(limits, ("lower", "upper"), strict=True))
@@ -81,8 +81,8 @@ def matrix_band_part(node: Node) -> Execute:
 def fused_batch_norm(node: Node) -> Execute:
     """Normalise channels: ``(x - mean) / sqrt(variance + epsilon) * scale + offset``, ``[N, H, W, C]``.
 
-    In training the statistics come from the batch; further results are then its mean and unbiased variance, averaged
-    exponentially with the given ones, and its mean and biased variance.
+    In training, the mean and variance come from the batch. Further results are the running mean and variance
+    (exponential averages with the batch's mean and unbiased variance), and the batch's mean and biased variance.
     """
     require_dtype(node, node.operand(0), "float32")
     epsilon = np.float32(custom_option(node, "epsilon", 1e-4))
@@ -139,9 +139,9 @@ def max_pool_with_argmax(node: Node) -> Execute:
 
 
 class Tap(NamedTuple):
-    """One tap of all windows: ``values [N, OH, OW, C]`` from rows ``ys`` and columns ``xs``.
+    """One tap of all windows: ``values [N, OH, OW, C]``, read from rows ``ys`` and columns ``xs`` of the input.
 
-    ``y`` and ``x`` are its position in the window; where ``is_inside [OH, OW]`` is false it lies in the padding.
+    ``y`` and ``x`` are the tap's position in the window. Where ``is_inside [OH, OW]`` is false, it lies in the padding.
     """
 
     y: int

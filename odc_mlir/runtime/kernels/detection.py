@@ -16,7 +16,7 @@ from odc_mlir.runtime.kernels.common import computed, input_error, scale_of
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """Options of the operator; ``each`` counts classes per detection, ``per_class`` detections per class."""
+    """Options of the operator: ``each`` limits the classes per detection, ``per_class`` the detections per class."""
 
     classes: int
     most: int
@@ -29,7 +29,7 @@ class _Options:
 
 @dataclass(slots=True)
 class _Detections:
-    """``count`` rows of results, then zeros: ``boxes [rows, 4]``, ``classes`` and ``scores [rows]``."""
+    """``count`` detections, padded with zero rows: ``boxes [rows, 4]``, ``classes [rows]`` and ``scores [rows]``."""
 
     boxes: Array
     classes: Array
@@ -43,7 +43,7 @@ class _Detections:
 def detection_post_process(node: Node) -> Execute:
     """Compute boxes ``[1, n, 4]``, classes and scores ``[1, n]`` and the number of detections, float32.
 
-    Operands are coded boxes ``[1, n, 4 or more]``, scores ``[1, n, classes]`` (one more class if the first is the
+    Operands are encoded boxes ``[1, n, 4 or more]``, scores ``[1, n, classes]`` (one more class if the first is the
     background) and anchors ``[n, 4]``, float or quantised.
     """
     reals = [_real(node, node.operand(index)) for index in range(3)]
@@ -98,7 +98,7 @@ def _empty(options: _Options) -> _Detections:
 
 
 def _fast(boxes: Array, scores: Array, options: _Options) -> _Detections:
-    """Suppress by the best class of each box; return the ``each`` best classes of kept boxes."""
+    """Suppress boxes by the score of their best class; return the ``each`` best classes of every kept box."""
     found, each = _empty(options), min(options.each, options.classes)
     kept = suppress(boxes, scores.max(axis=1), options.most, options.least_score, options.overlap)
     for position, box in enumerate(kept):
@@ -109,7 +109,7 @@ def _fast(boxes: Array, scores: Array, options: _Options) -> _Detections:
 
 
 def _thorough(boxes: Array, scores: Array, options: _Options) -> _Detections:
-    """Suppress in each class separately; return the best detections of all classes."""
+    """Suppress boxes in each class separately; return the best detections over all classes."""
     found, rows = _empty(options), []
     for label in range(options.classes):
         kept = suppress(boxes, scores[:, label], options.per_class, options.least_score, options.overlap)

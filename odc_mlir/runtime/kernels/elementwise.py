@@ -1,4 +1,4 @@
-"""Element-wise arithmetic on two broadcast operands, and sums of many."""
+"""Element-wise arithmetic on two broadcast operands, and sums of many operands."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def broadcasting(
     few: Compute | None = None,
     check: Callable[[tuple[int, ...], tuple[int, ...]], None] | None = None,
 ) -> Execute:
-    """Return the kernel of a two-operand function; it refuses operands that do not broadcast.
+    """Return the kernel of a two-operand function; the kernel refuses operands that do not broadcast.
 
-    ``few`` computes the same for few results, whose temporaries fit into the caches. ``check`` refuses invalid shapes.
+    ``few`` replaces ``compute`` for small results, whose temporaries fit into the caches. ``check`` refuses shapes.
     """
     a_of, b_of, dtype = common.fetch(node, 0), common.fetch(node, 1), node.results[0].dtype
     a_shape: tuple[int, ...] | None = None
@@ -53,7 +53,7 @@ def broadcasting(
                 check(a.shape, b.shape)
             chosen = few if few is not None and math.prod(shape) <= CHUNK_ELEMENTS else compute
             a_shape, b_shape = a.shape, b.shape
-        return [np.asarray(chosen(a, b))]  # of scalars too
+        return [np.asarray(chosen(a, b))]  # numpy returns scalars for rank 0
 
     return execute
 
@@ -79,7 +79,7 @@ def plain(node: Node, function: np.ufunc) -> Execute:
 
 
 def coded_pairs(node: Node, compute: Compute) -> Compute:
-    """Return ``compute`` on codes; 8-bit codes later go through a table of all pairs."""
+    """Return ``compute`` on codes. For 8-bit codes, a table of all pairs replaces it after enough computations."""
     a, b = node.operand(0).info.numpy, node.operand(1).info.numpy
     if a.itemsize > 1 or b.itemsize > 1:
         return compute
@@ -111,9 +111,9 @@ def _coded(node: Node) -> bool:
 
 
 def of_reals16(node: Node, function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array] | None:
-    """Return ``function`` of int16 codes with zero points, computed in float64; None for other operands.
+    """Return ``function`` on int16 codes with zero points, computed in float64; None for other operands.
 
-    TensorFlow Lite does not support such codes: without zero points they have 17 bits, too many for its arithmetic.
+    TensorFlow Lite does not support such codes: minus their zero points, they need 17 bits.
     """
     infos = (node.operand(0), node.operand(1), node.results[0])
     (a, a_zero), (b, b_zero), (y, y_zero) = (common.scale_of(node, info) for info in infos)
@@ -150,7 +150,7 @@ def _code_scales(node: Node) -> tuple[elementwise.Quant, elementwise.Quant, elem
 
 
 def _of_codes(node: Node, exact: Compute, make: Callable[..., Any], compute: Callable[..., Array]) -> Execute:
-    """Return the kernel ``compute(a, b, make(scales))`` of codes; ``exact`` computes on reals where that cannot."""
+    """Return the kernel ``compute(a, b, make(scales))`` on codes, or ``exact`` on reals for int16 with zero points."""
     if (wide := of_reals16(node, exact)) is not None:
         return broadcasting(node, wide)
     params = make(*_code_scales(node))
@@ -197,7 +197,7 @@ def _divisor(node: Node, b: Array, zero: int) -> Array:
 
 
 def floor_div(node: Node) -> Execute:
-    """Compute ``a / b`` rounded down; refuse a zero divisor, also of reals."""
+    """Compute ``a / b`` rounded down; refuse zero divisors, even of reals."""
     require_dtype(node, node.results[0], *common.FLOATS, "int8", "int16", *_WHOLE)
     return mapped(node, lambda a, b: division.floor_quotient(a, _divisor(node, b, 0)))
 
@@ -260,7 +260,7 @@ def squared_difference(node: Node) -> Execute:
 
 
 def _extreme(node: Node, function: np.ufunc, better: np.ufunc) -> Execute:
-    """Return the kernel that computes ``a`` where it is better than ``b``, else ``b``, also for NaN."""
+    """Return the kernel that computes ``a`` where it is better than ``b``, else ``b``; NaN gives ``b``."""
     require_dtype(node, node.results[0], *common.FLOATS, "float64", *common.CODES, *_WHOLE)
     if node.results[0].info.kind == "float":
         return mapped(node, lambda a, b: _ordered(a, b, function, better))
@@ -273,7 +273,7 @@ minimum = partial(_extreme, function=np.fmin, better=np.less)
 
 
 def _ordered(a: Array, b: Array, function: np.ufunc, better: np.ufunc) -> Array:
-    """Return the better element, ``b`` if either is NaN; numpy's function ignores NaN in ``b``."""
+    """Return the better element, or ``b`` if either is NaN. (Numpy's function ignores NaN in ``b``.)"""
     return np.where(better(a, b), a, b) if has_nan(b) else np.asarray(function(a, b))
 
 
@@ -296,7 +296,7 @@ def _require_bits(node: Node) -> None:
 
 
 def add_n(node: Node) -> Execute:
-    """Add tensors of one shape from the first to the last, limiting real sums as ADD does."""
+    """Add tensors of the same shape, first to last, limiting real sums as ADD does."""
     require_dtype(node, node.results[0], *common.FLOATS, *_WHOLE)
     clamp = common.real_clamp(node)
 

@@ -15,7 +15,7 @@ _NUMBERS = ("float32", "int8", "int16", "int32", "int64")
 
 
 def range_(node: Node) -> Execute:
-    """Count from operand 0 up to, but without, operand 1 in steps of operand 2, rounding each sum."""
+    """Count from operand 0 to operand 1 (excluded) in steps of operand 2, rounding each sum."""
     info, sources = node.operand(0), [common.fetch(node, i) for i in range(3)]
     require_dtype(node, info, *_NUMBERS)
     if info.quant is not None:

@@ -16,8 +16,8 @@ from odc_mlir.runtime.kernels.common import PlannedKernel, fetch, input_error, r
 from odc_mlir.runtime.kernels.convolution import prepared, small_plans
 from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, bias_of
 
-Product = Callable[[Array, Array | None], Array]  # rows [N, I] and bias to results [N, O]
-Products = Callable[[Sequence[Array | None]], Product]  # operands of a run to what multiplies them
+Product = Callable[[Array, Array | None], Array]  # from rows [N, I] and bias to results [N, O]
+Products = Callable[[Sequence[Array | None]], Product]  # from the operands of a run to its product
 
 _SHUFFLED_ROWS, _SHUFFLED_COLUMNS = 4, 16  # block of the shuffled 8-bit format
 _SHUFFLED_FLOAT_ROWS = 16
@@ -88,7 +88,7 @@ def _products(node: Node, outputs: int, inputs: int) -> Products:
         def multiply(rows: Array, bias: Array | None) -> Array:
             if (plan := ready_for(rows.shape)) is not None:
                 return plan(rows)
-            # as a 1x1 convolution over one image row, which bounds memory
+            # A 1x1 convolution over one image row bounds memory.
             image, finish = rows.reshape(1, 1, *rows.shape), how.finish(bias)
             found = conv2d(image, weights, Window((1, 1)), in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
             return found.reshape(len(rows), outputs)
@@ -99,7 +99,7 @@ def _products(node: Node, outputs: int, inputs: int) -> Products:
 
 
 def _computed_products(node: Node, how: Accumulation, plain: Callable[[Array], Array]) -> Products:
-    """Return products with computed float weights, which need no preparation."""
+    """Return the products with computed float weights, which need no preparation."""
     weights_of = fetch(node, 1)
 
     def products(operands: Sequence[Array | None]) -> Product:
@@ -119,7 +119,7 @@ def _computed_products(node: Node, how: Accumulation, plain: Callable[[Array], A
 
 
 def _hybrid_products(node: Node, how: Accumulation, plain: Callable[[Array], Array]) -> Products:
-    """Return products of float rows that are quantised dynamically, each with its own scale."""
+    """Return the products of float rows, each quantised dynamically with its own scale."""
     assert how.hybrid is not None
     scales, asymmetric = how.hybrid.scales, bool(node.options.get("asymmetric_quantize_inputs", False))
     matrix_of = prepared(node, 1, lambda values: HybridMatrix(plain(values), scales))
@@ -143,7 +143,7 @@ def _hybrid_products(node: Node, how: Accumulation, plain: Callable[[Array], Arr
 
 
 def _block_products(node: Node, weights: TensorInfo) -> Products:
-    """Return products with weights in a GGML block format; activations are rounded to 8-bit blocks."""
+    """Return the products with weights in a GGML block format; activations are rounded to 8-bit blocks."""
     if (node.operand(0).dtype, node.results[0].dtype) != ("float32", "float32"):
         raise unsupported(node, f"weights of {weights.dtype} go with float32 only")
     if not weights.is_const:
@@ -169,7 +169,7 @@ def _plain(node: Node, layout: str, weights: Array) -> Array:
     """Return weights in row-major order, decoded from ``weights_format``.
 
     The shuffled float format has blocks of 16 rows, column by column. The shuffled 8-bit format has blocks of 4 rows by
-    16 columns with flipped sign bits, so that the result is signed and lacks the zero point of 128.
+    16 columns with flipped sign bits, so the result is signed and the zero point 128 is already subtracted.
     """
     outputs, inputs = weights.shape
     if layout == "default":

@@ -1,4 +1,4 @@
-"""GRU in float32, in ONE's form: the reset gate multiplies the product with the state."""
+"""GRU in float32, in ONE's form: the reset gate multiplies the product of weights and state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SMALL_ARGUMENT = np.float32(-9)  # for smaller arguments e^x replaces the logis
 
 
 def gru(node: Node) -> Execute:
-    """Run the cell over ``x [T, N, I]``; return the last state ``[N, n]`` or all ``[T, N, n]``.
+    """Run the cell over ``x [T, N, I]``; return the last state ``[N, n]`` or all states ``[T, N, n]``.
 
     The first axis is time; ``time_major`` is ignored as in ONE's kernels.
     """
@@ -50,7 +50,7 @@ def gru(node: Node) -> Execute:
 
 
 class _GruCell:
-    """One step; gates in the matrices: update, reset, new state."""
+    """One step of the cell. Matrices hold the gates in the order update, reset, new state."""
 
     def __init__(self, values: Values, by_state: str, by_input: str) -> None:
         self._inputs, self._input_bias = values[by_input].T, values.get(f"{by_input}_bias", np.float32(0))

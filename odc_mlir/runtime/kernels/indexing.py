@@ -37,7 +37,7 @@ def gather(node: Node) -> Execute:
 
 
 def _batched_take(x: Array, indices: Array, axis: int, batch: int) -> Array:
-    """Return elements of each batch entry of ``x`` by its indices: ``[batches, outer, taken, inner]``."""
+    """Return the elements of each batch entry of ``x`` at its indices: ``[batches, outer, taken, inner]``."""
     batches, outer = math.prod(x.shape[:batch]), math.prod(x.shape[batch:axis])
     entries = x.reshape(batches, outer, x.shape[axis], math.prod(x.shape[axis + 1 :]))
     taken = indices.reshape(batches, math.prod(indices.shape[batch:]))
@@ -66,7 +66,7 @@ def _gather_blocks(node: Node) -> Execute:
 
 
 def _coordinates(node: Node, indices: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
-    """Return one index array per axis from coordinates in the last axis, checked against their axes."""
+    """Return one index array per axis from coordinates in the last axis; check indices against ``sizes``."""
     parts = indices.transpose(indices.ndim - 1, *range(indices.ndim - 1))
     for axis, part in enumerate(parts):
         common.check_index(node, part, sizes[axis], f"coordinate along axis {axis}")
@@ -109,7 +109,7 @@ def scatter_nd(node: Node) -> Execute:
 
 
 def sparse_to_dense(node: Node) -> Execute:
-    """Fill a tensor with one value, and operand 2 at coordinates in operand 0; the last duplicate wins."""
+    """Fill a tensor with one value, then write operand 2 at coordinates in operand 0; the last duplicate wins."""
 
     def make(shape: tuple[int, ...], indices: Array, wanted: Array, default: Array) -> common.PlannedKernel:
         sizes = common.wanted_sizes(node, wanted)

@@ -1,4 +1,4 @@
-"""Operators that repeat, split, reverse and space out their operand without computing."""
+"""Operators that only move elements: repeat, split, pad, reverse, space to batch, dilate, diagonals."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def split_v(node: Node) -> Execute:
 
 
 def unpack(node: Node) -> Execute:
-    """Split the operand along an axis, which the parts lack."""
+    """Split the operand along an axis and remove this axis."""
     count, wanted = layout.parts(node, "num"), int(option(node, "axis"))
 
     def make(shape: tuple[int, ...]) -> Callable[[Array], list[Array]]:
@@ -83,7 +83,7 @@ def unpack(node: Node) -> Execute:
 
 
 def padv2(node: Node) -> Execute:
-    """Pad operand 0 with operand 2, or with zeros (quantised: zero points) without it."""
+    """Pad operand 0 with operand 2, or with zeros (quantised: zero points) if operand 2 is omitted."""
     info, value_info = node.results[0], node.optional(2)
     zero = common.quantised_zero(node, info) if value_info is None else 0
 

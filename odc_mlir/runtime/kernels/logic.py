@@ -19,7 +19,7 @@ _COMPARED = (*common.FLOATS, "float64", *common.CODES, "int32", "int64")
 
 
 def _comparison(node: Node, function: np.ufunc, others: tuple[str, ...] = (), *, exact: bool = True) -> Execute:
-    """Return the kernel of a comparison; ``exact``: 16-bit codes of one scale are compared directly."""
+    """Return the kernel of a comparison. If ``exact``, 16-bit codes of the same scale are compared directly."""
     a, b = node.operand(0), node.operand(1)
     require_dtype(node, a, *_COMPARED, *others)
     if a.dtype == "string":

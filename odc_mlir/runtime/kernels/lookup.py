@@ -16,7 +16,7 @@ from odc_mlir.runtime.kernels.common import check_index, check_scales, computed,
 _SYMMETRIC = ("int4", "int8", "uint8")
 _REAL = ("float32", "float16")
 
-MOST_GRAMS = 1 << 20  # a sentence that gives more is refused: the number grows with a power of its length
+MOST_GRAMS = 1 << 20  # limit per sentence: their number grows with a power of its length
 
 
 def embedding_lookup(node: Node) -> Execute:
@@ -34,7 +34,7 @@ def embedding_lookup(node: Node) -> Execute:
 
 
 def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
-    """Return the kernel that gathers rows of codes as real values; unsigned bytes without zero points have a sign."""
+    """Return the kernel that gathers rows of codes as reals; uint8 codes without zero points are read as int8."""
     require_dtype(node, table, *_SYMMETRIC)
     require_dtype(node, out, *_REAL)
     dtype = out.info.numpy
@@ -62,8 +62,8 @@ def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
 def embedding_lookup_sparse(node: Node) -> Execute:
     """Sum weighted rows of operand 4 whose indices agree in all but the last entry.
 
-    The option ``combiner`` decides how neighbours with one index are combined. A later repetition of an index is
-    combined with its result so far, as indices are meant to be sorted.
+    The option ``combiner`` decides how neighbouring rows with the same index are combined. Indices should be sorted: if
+    an index occurs again later, its rows are added to the result so far, which the combiner's norm then divides.
     """
     table, combiner = node.operand(4), str(option(node, "combiner"))
     require_dtype(node, table, "float32")
@@ -102,7 +102,7 @@ def _combine(target: Array, rows: Array, ids: Array, weights: Array, run: list[i
 
 
 def hashtable_lookup(node: Node) -> Execute:
-    """Look up keys of operand 0 among ascending keys (operand 1): values or zeros, and hits."""
+    """Look up operand 0 among the ascending keys in operand 1; return values (zeros if not found) and hits."""
 
     def compute(lookup: Array, keys: Array, values: Array) -> list[Array]:
         if not keys.size or keys.shape != values.shape[:1] or (np.diff(keys.astype(np.int64)) < 0).any():
@@ -122,8 +122,8 @@ def hashtable_lookup(node: Node) -> Execute:
 def lsh_projection(node: Node) -> Execute:
     """Compute bits: 1 where the weighted sum of the hashes of the input's rows is positive.
 
-    Dense: one bit per entry of operand 0, which seeds its hash. Sparse: the bits of each row of operand 0 as one
-    number, with the row's index above the bits.
+    Entries of operand 0 seed the hashes. A dense projection gives one bit per entry. A sparse one gives a number per
+    row of operand 0: the row's bits, with the row's index above them.
     """
     dense, info = is_dense(node), node.operand(1)
     if info.info.kind in ("string", "handle", "block") or info.info.bits < 8:
@@ -147,7 +147,7 @@ def lsh_projection(node: Node) -> Execute:
 
 
 def _sign(seed: np.float32, rows: Array, weights: Array) -> bool:
-    """Return True if the sum of weighted hashes of the rows, each after ``seed``, is positive."""
+    """Return True if the weighted sum of the rows' hashes with ``seed`` is positive."""
     prefix = np.frombuffer(np.float32(seed).tobytes(), np.uint8)
     keys = np.concatenate([np.broadcast_to(prefix, (rows.shape[0], prefix.size)), rows], axis=1)
     numbers = fingerprint64(keys).view(np.int64).astype(np.float64)
@@ -155,7 +155,7 @@ def _sign(seed: np.float32, rows: Array, weights: Array) -> bool:
 
 
 def skip_gram(node: Node) -> Execute:
-    """List all choices of ``ngram_size`` words (or up to as many) with at most ``max_skip_size`` skips."""
+    """List all n-grams of ``ngram_size`` words (optionally fewer) with at most ``max_skip_size`` words per gap."""
     size, skips = int(option(node, "ngram_size")), int(option(node, "max_skip_size"))
     shorter = bool(option(node, "include_all_ngrams"))
 
@@ -177,7 +177,7 @@ def skip_gram(node: Node) -> Execute:
 
 
 def _grams(words: list[bytes], size: int, skips: int, shorter: bool) -> Iterator[bytes]:
-    """Yield joined words; those with one more word come first."""
+    """Yield n-grams of joined words, longer n-grams before their prefixes."""
 
     def continued(chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if len(chosen) < size:

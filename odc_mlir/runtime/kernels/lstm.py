@@ -1,7 +1,7 @@
-"""LSTM operators: on real numbers with float32 or 8-bit weights, on codes, and the basic kernel.
+"""LSTM operators: the cell on reals with float32 or 8-bit weights, the cell on codes, and the basic kernel.
 
-The cell on codes has int8 input, weights and output and an int16 cell state. The basic kernel runs one step with all
-gates in one matrix, in float32 or in uint8 with an int16 cell state.
+The cell on codes has int8 input, weights and output, and an int16 cell state. The basic kernel runs one step with all
+gates in one matrix, in float32, or in uint8 with an int16 cell state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INTERMEDIATES = 5  # scales of the four gates before normalisation, and of the 
 _HIDDEN = 4
 _WIDE_INTERMEDIATES = 12
 
-# Input beside last output, cell state -> results 0, 1, 3.
+# From (input and last output, concatenated; cell state) to results 0, 1 and 3.
 LstmStep = Callable[[Array, Array], tuple[Array, Array, Array]]
 
 _REAL = ("float32",) * 9
@@ -64,7 +64,7 @@ def bidirectional_sequence_lstm(node: Node) -> Execute:
 
 
 def _layer(node: Node, direction: str = "") -> sequences.RecurrentLayer:
-    """Return the layer of weights and states whose names start with ``direction``."""
+    """Return the layer with the weights and states whose names start with ``direction``."""
     x, out = node.operand(0), node.results[0]
     weights, recurrent = (required(node, f"{direction}{kind}_to_output_weights") for kind in ("input", "recurrent"))
     names = [f"{direction}{name}" for name in _cell_names()]
@@ -137,7 +137,7 @@ class _RealCell:
         return sequences.real_vector(self._node, self._info(name), self._values[self._direction + name])
 
     def _first_bias(self) -> Array:
-        """Return the initial sums: biases, except of gates that add them after normalisation."""
+        """Return the initial sums: the biases, or zero for gates that add their bias after normalisation."""
         parts = []
         for gate in self._gates:
             bias = self._biases[gate]
@@ -189,14 +189,14 @@ class _RealCell:
 
 
 def integer_lstm(node: Node, values: Values) -> cells.IntegerLstm:
-    """Return the integers of the cell for the contents ``values`` of weights and biases by name."""
+    """Return the cell's integer parameters; ``values`` holds weights and biases by name."""
     if len(node.intermediates) == _WIDE_INTERMEDIATES:
         raise unsupported(node, "cells with 8-bit sums of gates (12 intermediate tensors) are not supported")
     return _Scales(node, values).cell()
 
 
 class _Scales:
-    """Derivation of the cell's integers from the scales of an operator's tensors."""
+    """Derivation of the cell's integer parameters from the scales of an operator's tensors."""
 
     def __init__(self, node: Node, values: Values) -> None:
         self._node, self._values = node, values
@@ -242,7 +242,7 @@ class _Scales:
         return exponent, scale
 
     def _hidden(self) -> tuple[float, int]:
-        """Return scale and zero point of the hidden values, which equal the output's without projection."""
+        """Return scale and zero point of the hidden values; without projection they are the output's."""
         hidden = self._intermediate(_HIDDEN)
         if hidden is not None:
             return hidden
@@ -327,7 +327,7 @@ class _Scales:
 
 
 def _basic_lstm(node: Node) -> Execute:
-    """Run a step of weights ``[4*O, I + O]``; gates are input, modulation, forget, output; states are updated."""
+    """Run one step with weights ``[4*O, I + O]`` (gates: input, modulation, forget, output) and update both states."""
     infos = (*node.operands[:BASIC_OPERANDS], *node.results)
     dtypes = tuple("" if info is None else info.dtype for info in infos)
     if dtypes not in (_REAL, _CODES):

@@ -19,9 +19,9 @@ from odc_mlir.runtime.kernels.common import check_scales, computed, input_error,
 Product = Callable[[Array, Array], Array]
 
 _NO_ZERO = np.zeros(1, np.int32)
-_PART_BYTES = 1 << 22  # of operands and sums of a part of a product
+_PART_BYTES = 1 << 22  # size of operands and sums of one part of a product
 
-# Elements of right matrices that go with codes on the left; results have the left ones' type.
+# Element types that a right matrix may have, by type of the left matrix, which is also the result's type.
 _NARROW = ("int8", "uint8", "int4", "uint4")
 _RIGHT_OF = {"int8": _NARROW, "uint8": _NARROW, "int16": (*_NARROW, "int16")}
 
@@ -83,7 +83,7 @@ def _quantised(node: Node) -> Product:
 
 
 def _hybrid(node: Node) -> Product:
-    """Return the product of dynamically quantised left rows and codes on the right."""
+    """Return the product of left rows, quantised dynamically, and right codes."""
     asymmetric = bool(option(node, "asymmetric_quantize_inputs"))
     scales, zeros = _columns(node)
     multiply = _product_of_codes(_NO_ZERO, zeros, "int32", np.dtype(np.float32))
@@ -101,7 +101,7 @@ def _hybrid(node: Node) -> Product:
 
 
 def _columns(node: Node) -> tuple[Array, Array]:
-    """Return scales (float32) and zero points of the right matrices, each one or one per column."""
+    """Return the right matrices' scales (float32) and zero points: one element each, or one per column."""
     info = node.operand(1)
     if info.quant is None or info.quant.per_tensor:
         scale, zero = scale_of(node, info)
@@ -127,10 +127,10 @@ def _centred(x: Array, zeros: Array | None, dtype: np.dtype, place: Place = ()) 
 def _product_of_codes(
     a_zeros: Array, b_zeros: Array, sums: str, dtype: np.dtype
 ) -> Callable[[Array, Array, Callable[[Array, Place], Array]], Array]:
-    """Return exact products ``a [..., M, K] @ b [..., K, N]`` of codes by floating-point BLAS, in parts.
+    """Return a function that computes exact products ``a [..., M, K] @ b [..., K, N]`` of codes by BLAS, in parts.
 
-    ``a_zeros`` is one, ``b_zeros`` one or one per column. The third argument maps sums and their place, which is empty
-    for the whole, to results of ``dtype``.
+    ``a_zeros`` has one element, ``b_zeros`` one or one per column. The function's third argument maps sums and their
+    place (empty if they are the whole product) to results of ``dtype``.
     """
     wide, a_zero, zeros = np.dtype(sums), int(a_zeros[0]), {int(b_zeros.min()), int(b_zeros.max())}
     a_shift, b_shift = (shift if shift.any() else None for shift in (a_zeros, b_zeros))
@@ -145,7 +145,7 @@ def _product_of_codes(
         out = np.empty(shape, dtype)
         most = max(_PART_BYTES, (a.nbytes + b.nbytes + out.nbytes) // 2) // compute.itemsize
         product = rows * depth + depth * columns + 2 * rows * columns  # elements of operands and sums
-        side = max(1, int((math.sqrt(depth**2 + 2 * most) - depth) / 2))  # of a square part with so many
+        side = max(1, int((math.sqrt(depth**2 + 2 * most) - depth) / 2))  # of a square part with as many
         least = (*(1,) * (len(shape) - 2), side, side)
         for place in parts(shape, (), most * rows * columns // max(product, 1), least):
             *lead, of_rows, of_columns = place

@@ -19,7 +19,7 @@ _NOWHERE = -(1 << 31)
 
 
 def convolution_2d_transpose_bias(node: Node) -> Execute:
-    """Return TRANSPOSE_CONV's kernel; filter, stride and padding determine the size of the result."""
+    """Return the kernel of a TRANSPOSE_CONV whose result size follows from filter, stride and padding."""
     x_of = fetch(node, 0)
     builtin = mediapipe.transposed_node(node, TensorInfo("", "int32", (4,)))
     run = builtin.spec.kernel_function(builtin)
@@ -33,7 +33,7 @@ def convolution_2d_transpose_bias(node: Node) -> Execute:
 
 
 def max_pooling_with_argmax_2d(node: Node) -> Execute:
-    """Compute the largest element of each window and its first ``row * width + column`` in the window."""
+    """Compute each window's largest element and the index of its first occurrence, ``row * width + column``."""
     options = mediapipe.pool_options(node)
     clamp = real_clamp(replace(node, options={"fused_activation_function": options.activation}))
 
@@ -53,7 +53,7 @@ def max_pooling_with_argmax_2d(node: Node) -> Execute:
 
 
 def max_unpooling_2d(node: Node) -> Execute:
-    """Put each value at its place in a window of zeros; the last wins, places outside are dropped."""
+    """Write each value at its index in a window of zeros; drop values outside. The last value at an index wins."""
     options = mediapipe.pool_options(node)
 
     def compute(x: Array, places: Array) -> Array:
@@ -98,7 +98,7 @@ def _shift(x: float, y: float) -> Array:
 
 
 def landmarks_2_transform_matrix(node: Node) -> Execute:
-    """Compute the matrix from a crop to the image: the box around landmarks, upright and scaled."""
+    """Compute the matrix that maps a crop to the image. The crop is the upright, scaled box around the landmarks."""
     _require_version(node)
     options = mediapipe.crop_options(node)
 
@@ -123,7 +123,7 @@ def landmarks_2_transform_matrix(node: Node) -> Execute:
 
 
 def _rows(node: Node, matrix: Array) -> Array:
-    """Return the matrix's first two rows without the column of z."""
+    """Return the first two rows of the matrix, without the column for z."""
     if matrix.size != 16:
         raise input_error(node, f"the matrix has the shape {list(matrix.shape)}; it must have 16 elements")
     return matrix.reshape(4, 4)[:2, [0, 1, 3]]

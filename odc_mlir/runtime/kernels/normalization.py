@@ -8,7 +8,7 @@ from odc_mlir.ops.spec import Execute, Node
 from odc_mlir.runtime.kernels.common import EIGHT_BIT, fused_activation, scale_of, unsupported
 from odc_mlir.runtime.kernels.unary import unary
 
-_OUT_STEPS = 128  # codes per unit of a result
+_OUT_STEPS = 128  # reciprocal of a quantised result's scale
 _TOLERANCE = 1e-3
 
 

@@ -43,7 +43,7 @@ max_pool_2d = partial(_pool, compute=max_pool, kind="max")
 
 
 def l2_pool_2d(node: Node) -> Execute:
-    """Pool ``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
+    """Compute the root mean square of each window: ``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
     if node.operand(0).dtype != "float32":
         raise common.unsupported(node, f"element type {node.operand(0).dtype} is not supported; float32 is")
     return _pool(node, l2_pool, "l2")

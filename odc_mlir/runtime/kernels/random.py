@@ -1,8 +1,7 @@
-"""Operators that draw random numbers, with TensorFlow's generator.
+"""Operators that draw random numbers with TensorFlow's generator.
 
-Every operator has its own generator, seeded by its options, which continues from run to run until the state is reset:
-the same model in a new session draws the same numbers. TensorFlow Lite replaces seeds of 0 and 0 by random ones; here
-they are valid, so that runs are reproducible.
+Every operator has a generator, seeded by its options, that continues from run to run until the state is reset. A model
+draws the same numbers in every new session. TensorFlow Lite replaces two seeds of 0 by random seeds; we keep them.
 """
 
 from __future__ import annotations

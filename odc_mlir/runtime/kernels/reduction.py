@@ -77,13 +77,13 @@ def _over_axes(node: Node, compute: Compute) -> Execute:
 
 
 def _codes_of_nothing(x: Array, axes: tuple[int, ...], keep: bool, code: float) -> Array:
-    """Return ``code`` in every element of a result over axes without elements."""
+    """Return the result of a reduction over empty axes: ``code`` in every element."""
     shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes]
     return np.full(shape, np.clip(round_half_away(np.array(code)), *code_range(x.dtype)), x.dtype)
 
 
 def reduce_sum(node: Node) -> Execute:
-    """Sum operand 0 over the axes in operand 1; integers wrap around, truth values saturate."""
+    """Sum operand 0 over the axes in operand 1; integers wrap around, booleans saturate."""
     info, out = node.operand(0), node.results[0]
     dtype = info.info.numpy
     if info.dtype == "bool":
@@ -157,7 +157,7 @@ def cumsum(node: Node) -> Execute:
                 source, target = source[but_last], target[but_first]
             np.add.accumulate(source, axis, None, target)
             if x.dtype.kind == "f":
-                out += 0  # as if the sum started from 0, -0 becomes 0
+                out += 0  # turns -0 into 0, as in a sum that starts from 0
             return out
 
         return run

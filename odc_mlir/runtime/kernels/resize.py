@@ -31,7 +31,7 @@ def _resize(node: Node, resizer: Callable[[tuple[int, ...], tuple[int, int], boo
 
 
 def resize_bilinear(node: Node) -> Execute:
-    """Resize ``[N, H, W, C]`` to (height, width) of operand 1 by bilinear interpolation."""
+    """Resize ``[N, H, W, C]`` to the (height, width) in operand 1 by bilinear interpolation."""
     require_dtype(node, node.operand(0), "float32", *CODES)
     by_reference = node.context.numerics == "litert"
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Variable:
-    """A resource variable; ``value`` is None until one is assigned."""
+    """A resource variable; ``value`` is None until the first assignment."""
 
     name: str
     value: Array | None = None
@@ -83,7 +83,7 @@ def assign_variable(node: Node) -> Execute:
     variable_of, value_of = _resource(node, Variable, "variable"), fetch(node, 1)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        # a copy, as the operand may be the caller's input or a view of a buffer that changes
+        # Copied, because the operand may be the caller's input or a view of a buffer that changes.
         value = value_of(operands).copy()
         value.flags.writeable = False
         variable_of(operands).value = value

@@ -38,7 +38,7 @@ class _RnnCell:
 
 
 def _layer(node: Node, direction: str = "") -> sequences.RecurrentLayer:
-    """Return the layer of weights and a state whose names start with ``direction``."""
+    """Return the layer with the weights and the state whose names start with ``direction``."""
     state = f"{direction}hidden_state"
     sequences.require_float(node, "input", f"{direction}bias", state)
     names = [f"{direction}{name}" for name in ("input_weights", "recurrent_weights", "bias", "aux_input_weights")]

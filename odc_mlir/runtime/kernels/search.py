@@ -16,13 +16,13 @@ from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import PlannedKernel, computed, input_error, planned, single
 
 _INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
-_UNIQUE_ARRAYS = 4  # of indices that finding distinct values takes
+_UNIQUE_ARRAYS = 4  # number of index arrays that UNIQUE allocates
 _FEW = 1 << 8  # elements up to which a loop is faster than sorting
 _ORDERED = ("float32", *_INTEGERS)
 
 
 def _place(node: Node, best: np.ufunc, search: Callable[..., Any]) -> Execute:
-    """Return the kernel of the first index of the best element; NaN is never better than a number."""
+    """Return the kernel that finds the first index of the best element; NaN is never better than a number."""
     dtype = node.results[0].info.numpy
     require_dtype(node, node.operand(0), *_ORDERED, "bool")
 
@@ -62,7 +62,7 @@ def topk_v2(node: Node) -> Execute:
 
     def ranked(x: Array, k: int) -> tuple[Array, Array]:
         keys = np.where(np.isnan(x), -np.inf, x) if x.dtype.kind == "f" and has_nan(x) else x
-        # a stable ascending sort of the reversed row, read backwards, is descending and keeps the order of equals
+        # A stable ascending sort of the reversed row, read backwards, is descending and keeps the order of ties.
         ascending = keys[..., ::-1].argsort(-1, "stable")
         places = x.shape[-1] - 1 - ascending[..., : -k - 1 : -1]
         return x.take(places) if x.ndim == 1 else np.take_along_axis(x, places, -1), places.astype(dtype)
@@ -75,7 +75,7 @@ def topk_v2(node: Node) -> Execute:
             )
         if x.size <= CHUNK_ELEMENTS:
             return list(ranked(x, k))
-        check_elements(node, (2, x.shape[-1]), "int64")  # of a row that is sorted
+        check_elements(node, (2, x.shape[-1]), "int64")  # temporaries of sorting a row
         taken, indices = (np.empty((*x.shape[:-1], k), kind) for kind in (x.dtype, dtype))
         for place in parts(x.shape, (x.ndim - 1,)):
             taken[place], indices[place] = ranked(x[place], k)
@@ -148,7 +148,7 @@ non_max_suppression_v5 = partial(_suppression, soft=True)
 
 
 def bucketize(node: Node) -> Execute:
-    """Count the boundaries up to each element; integers are compared as float32."""
+    """Count the boundaries that are less than or equal to each element; integers are compared as float32."""
     edges = np.array(boundaries(node), np.float32)
     compared = {"float32": np.float32, "float64": np.float64, "int32": np.float32, "int64": np.float32}
     require_dtype(node, node.operand(0), *compared)

@@ -29,14 +29,14 @@ Operands = Sequence[Array | None]
 Prepared = TypeVar("Prepared")
 
 CODES = ("int8", "uint8")
-BLOCK_ELEMENTS = 1 << 20  # gates of a part of the batch, and of the steps for which inputs contribute ahead
+BLOCK_ELEMENTS = 1 << 20  # limit on gates per part of the batch, and on precomputed input contributions
 
 
 class Cell(Protocol):
-    """A prepared recurrent cell with ``state`` arrays ``[N, ·]``; the first one is the output."""
+    """A prepared recurrent cell with ``state`` arrays ``[N, ·]``; the first array is the output."""
 
     def inputs(self, x: Array, aux: Array | None = None) -> Array:
-        """Return the contribution of inputs ``[n, I]`` (and auxiliary ones), ``[n, ·]``, for many steps."""
+        """Return the contributions ``[n, ·]`` of inputs ``[n, I]`` (and auxiliary inputs) of many steps."""
 
     def step(self, inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         """Return the new state from one step's :meth:`inputs` and the old state."""
@@ -52,7 +52,7 @@ def through_time(
     width = cell.inputs(x[:0].reshape(0, x.shape[2]), None if aux is None else aux[:0].reshape(0, aux.shape[2])).shape[
         1
     ]
-    places = list(parts((batch, width), (1,), BLOCK_ELEMENTS, (2, 1)))  # of a single row numpy adds in another order
+    places = list(parts((batch, width), (1,), BLOCK_ELEMENTS, (2, 1)))  # numpy sums a single row in another order
     if len(places) > 1:
         ends = [
             through_time(
@@ -79,7 +79,7 @@ def through_time(
 
 
 class RecurrentLayer:
-    """A cell of an operator with ``states``: name, elements for each sequence, and the value of an omitted state."""
+    """A cell of an operator. ``states``: name, elements per sequence and value if omitted, of each state tensor."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ def one_step(node: Node, layer: RecurrentLayer) -> Execute:
 
 
 def over_time(node: Node, layer: RecurrentLayer) -> Execute:
-    """Return the kernel of a cell over ``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, O]``."""
+    """Return the kernel that runs a cell over ``x [T, N, I]`` (or ``[N, T, I]``); the result is ``[T, N, O]``."""
     x_of = fetch(node, 0)
 
     def execute(operands: Operands) -> list[Array]:
@@ -134,9 +134,9 @@ def over_time(node: Node, layer: RecurrentLayer) -> Execute:
 
 
 def both_ways(node: Node, forward: RecurrentLayer, backward: RecurrentLayer, aux_weights: str) -> Execute:
-    """Return the kernel of one layer forward and one backward in time; results are concatenated or separate.
+    """Return the kernel that runs one layer forward and one backward; results are concatenated or separate.
 
-    An auxiliary input with its own weights adds to both layers; without weights it is the backward layer's input.
+    An auxiliary input with weights of its own is added in both layers; otherwise it is the backward layer's input.
     """
     x_of, merge, beside = fetch(node, 0), bool(option(node, "merge_outputs")), named(node, aux_weights) is not None
     aux_of = None if named(node, "aux_input") is None else fetch(node, position(node, "aux_input"))
@@ -163,12 +163,12 @@ def time_first(node: Node, x: Array, *, name: str = "input") -> Array:
 
 
 def zero_of(info: TensorInfo) -> Array:
-    """Return real zero as an element of a tensor like ``info``: its zero point if it is quantised."""
+    """Return real zero as an element of the tensor ``info``: the zero point if the tensor is quantised."""
     return initial_contents(TensorInfo(info.name, info.dtype, (), info.quant))
 
 
 def require_state(node: Node, name: str, size: int) -> None:
-    """Raise ModelError if a state tensor is known not to have ``size`` elements for each sequence of the input."""
+    """Raise ModelError if a state tensor of static shape does not have ``size`` elements per sequence of the input."""
     x, info = node.operand(0).shape, named(node, name)
     batch = x[int(option(node, "time_major"))] if x is not None and len(x) == 3 else None
     if batch is None or info is None or info.shape is None or None in info.shape:
@@ -181,9 +181,9 @@ def require_state(node: Node, name: str, size: int) -> None:
 def state_of(
     node: Node, name: str, operands: Operands, batch: int, size: int, zero: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return a state tensor and its contents as ``[batch, size]``, which must not be written.
+    """Return a state tensor and its contents as a read-only ``[batch, size]``.
 
-    Omitted state is ``zero``, by default in float32. Raises InputError for tensors of other sizes.
+    An omitted state is ``zero`` (default: 0.0, float32). Raises InputError for tensors of other sizes.
     """
     index = position(node, name)
     info = node.optional(index)
@@ -205,7 +205,7 @@ def keep(whole: Array, contents: Array) -> None:
 def when_known(
     node: Node, names: Sequence[str], prepare: Callable[[Mapping[str, Array]], Prepared]
 ) -> Callable[[Operands], Prepared]:
-    """Return ``prepare`` of the operands called ``names``: once if all are constant, else in each run."""
+    """Return a function that calls ``prepare`` on the operands ``names``, only once if all are constant."""
     places = {name: position(node, name) for name in names}
     places = {name: index for name, index in places.items() if node.optional(index) is not None}
     fetches: dict[str, Fetch] = {name: fetch(node, index) for name, index in places.items()}
@@ -216,10 +216,9 @@ def when_known(
 
 
 def product(node: Node, infos: Sequence[TensorInfo], values: Sequence[Array]) -> Function:
-    """Return ``x [n, K] @ W.T`` in float32 for stacked matrices ``[·, K]`` of float32 or 8 bits.
+    """Return the function ``x [n, K] @ W.T`` in float32; ``W`` stacks float32 or 8-bit matrices ``[·, K]``.
 
-    8-bit matrices have one scale each, and the rows of ``x`` are quantised dynamically for them. A vector is the
-    diagonal of a matrix.
+    Each 8-bit matrix has one scale, and rows of ``x`` are quantised dynamically. A vector is read as a diagonal matrix.
     """
     dtypes = {info.dtype for info in infos}
     if dtypes == {"float32"}:
@@ -236,7 +235,7 @@ def product(node: Node, infos: Sequence[TensorInfo], values: Sequence[Array]) ->
 
 
 def require_float(node: Node, *names: str) -> None:
-    """Raise UnsupportedError unless the given operands of these names are float32."""
+    """Raise UnsupportedError unless all present operands called ``names`` are float32."""
     for name in names:
         info = named(node, name)
         if info is not None and info.dtype != "float32":

@@ -67,7 +67,7 @@ def shape(node: Node) -> Execute:
 
 
 def strided(node: Node) -> Execute:
-    """Slice every n-th element of a range of each axis."""
+    """Slice a range with a stride along each axis."""
     masks = masks_of(node)
 
     def make(shape: tuple[int, ...], *values: Array) -> common.PlannedKernel:
@@ -80,7 +80,7 @@ def strided(node: Node) -> Execute:
 
 
 def slice_(node: Node) -> Execute:
-    """Slice a range of each axis."""
+    """Slice a range along each axis."""
 
     def make(shape: tuple[int, ...], begin: Array, size: Array) -> common.PlannedKernel:
         indices = plain_slice(node, shape, common.ints(begin), common.ints(size)).indices
@@ -90,7 +90,7 @@ def slice_(node: Node) -> Execute:
 
 
 def pack(node: Node) -> Execute:
-    """Stack operands of one shape along a new axis."""
+    """Stack operands of the same shape along a new axis."""
     axis = int(option(node, "axis"))
 
     def compute(*values: Array) -> Array:
@@ -105,7 +105,7 @@ def pack(node: Node) -> Execute:
 
 
 def concatenation(node: Node) -> Execute:
-    """Concatenate operands along an axis; uint8 operands of other scales are rescaled first."""
+    """Concatenate operands along an axis; first rescale uint8 operands whose scale is not the result's."""
     axis = int(option(node, "axis"))
     clamp = common.real_clamp(node, finite=False) if node.results[0].dtype == "float32" else None
     if clamp is None and common.fused_activation(node) != "none":
@@ -142,7 +142,7 @@ def concatenation(node: Node) -> Execute:
 
 
 def _rescaling(node: Node, info: TensorInfo) -> Callable[[Array], Array] | None:
-    """Return the function that rescales a quantised operand to the result's scale, or None."""
+    """Return the function that rescales a quantised operand to the result's scale; None if no rescaling is needed."""
     out = node.results[0]
     if info.quant is None or out.quant is None or not info.info.is_integer:
         return None

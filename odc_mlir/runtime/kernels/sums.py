@@ -24,7 +24,7 @@ _NARROW = ("int8", "uint8", "int4", "uint4")
 _WEIGHTS_OF_CODES = {"int8": _NARROW, "uint8": _NARROW, "int16": (*_NARROW, "int16")}
 _WEIGHTS_OF_REALS = ("float32", "int8", "uint8", "int16", "int4", "uint4")
 # Types of weights for which TensorFlow Lite quantises float activations dynamically. Other weights are dequantised, as
-# ONE's interpreter does with the unsigned ones of ONE's compiler.
+# ONE's interpreter dequantises the unsigned weights of ONE's compiler.
 _HYBRID = {"CONV_2D": ("int8", "int4"), "DEPTHWISE_CONV_2D": ("int8",), "FULLY_CONNECTED": ("int8", "int4")}
 _BIAS_OF = {"float32": ("float32",), "int16": ("int64", "int32")}
 _LARGEST_ASYMMETRIC = 255
@@ -32,7 +32,7 @@ _LARGEST_ASYMMETRIC = 255
 
 @dataclass(frozen=True, slots=True)
 class Hybrid:
-    """Weight scales for dynamically quantised float activations: one, or one per result channel."""
+    """Scales of the weights if float activations are quantised dynamically: one, or one per result channel."""
 
     scales: Array
 
@@ -45,7 +45,7 @@ class Hybrid:
 class Accumulation:
     """Accumulation and requantisation of an operator, from element types, scales and the fused activation.
 
-    ``largest`` bounds input magnitudes without zero point (None: float32); ``sums`` is the dtype of sums.
+    ``largest`` bounds the magnitude of inputs minus their zero point (None: float32); ``sums`` is the dtype of sums.
     """
 
     node: Node
@@ -54,27 +54,27 @@ class Accumulation:
     sums: str
     out_dtype: np.dtype
     rescale: Finish | None  # from sums with bias to codes, or the float activation; None: the sums are the result
-    weights: Callable[[Array, int], Array]  # from stored values and channel axis to reals, or codes without zero point
+    weights: Callable[[Array, int], Array]  # from stored values and channel axis to reals, or to codes minus zero point
     hybrid: Hybrid | None = None
     bias_units: Callable[[Array], Array] | None = None  # from the stored bias to units of sums; None: no conversion
 
     def bias_row(self, bias: Array | None) -> Array | None:
-        """Return the bias as a row of the dtype of sums."""
+        """Return the bias as a row in units and dtype of the sums."""
         if bias is None:
             return None
         row = bias.reshape(-1)
         return (row if self.bias_units is None else self.bias_units(row)).astype(self.sums, copy=False)
 
     def of_tile(self, bias: TensorInfo | None) -> TileSums:
-        """Return the completion of a tile's sums for a constant bias, or none."""
+        """Return the completion of a tile's sums; ``bias`` must be constant or None."""
         return TileSums(
             self.out_dtype, self.in_zero, self.bias_row(None if bias is None else bias.array()), self.rescale
         )
 
     def finish(self, bias: Array | None, scale: float | None = None) -> Finish | None:
-        """Return the function from sums ``[pixels, channels]`` to results, in place if possible.
+        """Return the function that converts sums ``[pixels, channels]`` to results, in place if possible.
 
-        ``scale`` belongs to dynamically quantised activations.
+        ``scale`` is the scale of dynamically quantised activations.
         """
         rescale = self.rescale
         factor = None if scale is None or self.hybrid is None else np.float32(scale) * self.hybrid.scales
@@ -94,7 +94,7 @@ class Accumulation:
     def by_image(
         self, x: Array, bias: Array | None, compute: Callable[[Array, Finish | None], Array], *, asymmetric: bool
     ) -> Array:
-        """Return ``compute(images, finish)`` for ``x [N, ...]``, one by one if images have their own scales."""
+        """Return ``compute(images, finish)`` for ``x [N, ...]``, image by image if each image has its own scale."""
         if self.hybrid is None:
             return compute(x, self.finish(bias))
         result: Array | None = None
@@ -195,7 +195,7 @@ def _rescale(
 def _bias_units(
     node: Node, x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...], channels: int, sums: str
 ) -> Callable[[Array], Array] | None:
-    """Return the conversion of a bias to units of sums, or None if it is in these units or has no parameters."""
+    """Return the conversion of a bias to the scale of the sums, or None if it has this scale or is not quantised."""
     quant, x_scale = bias.quant, scale_of(node, x)[0]
     if quant is None:
         return None
@@ -216,7 +216,7 @@ def _bias_units(
 
 
 def weight_scales(node: Node, weights: TensorInfo, channels: int) -> tuple[float, ...]:
-    """Return one weight scale, or one per result channel; raise ModelError for other numbers."""
+    """Return one weight scale, or one per result channel; raise ModelError for any other number of scales."""
     if weights.quant is None:
         raise node.error(f"weights {weights.name!r} of {weights.dtype} have no scale")
     scales = weights.quant.scales
@@ -227,9 +227,9 @@ def weight_scales(node: Node, weights: TensorInfo, channels: int) -> tuple[float
 
 
 def centred(node: Node, weights: TensorInfo, values: Array, channel_axis: int) -> Array:
-    """Return weight codes without zero points; floats stay unchanged.
+    """Return weight codes minus their zero points; return floats unchanged.
 
-    Raises ModelError if several scales or zero points are not along ``channel_axis``.
+    Raises ModelError if there are several scales or zero points along another axis than ``channel_axis``.
     """
     quant = weights.quant
     if values.dtype.kind == "f" or quant is None:
@@ -253,7 +253,7 @@ def centred(node: Node, weights: TensorInfo, values: Array, channel_axis: int) -
 
 
 def bias_of(operands: Sequence[Array | None], bias: TensorInfo | None, index: int) -> Array | None:
-    """Return the bias of this run, or None."""
+    """Return the bias in this run, or None without a bias."""
     if bias is None:
         return None
     return bias.array() if bias.is_const else operands[index]

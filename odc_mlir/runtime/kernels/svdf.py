@@ -1,4 +1,4 @@
-"""SVDF on float32, with float32 or 8-bit weights, and on codes."""
+"""SVDF on float32 activations, with float32 or 8-bit weights, and on codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INTEGER_TYPES = {
     "state": "int16",
     "output": "int8",
 }
-_LARGEST_INPUT = 1 << 8  # limit of an 8-bit code without its zero point
+_LARGEST_INPUT = 1 << 8  # largest magnitude of an 8-bit code minus its zero point
 
 
 def svdf(node: Node) -> Execute:
@@ -88,7 +88,7 @@ def _integer_svdf(node: Node) -> Execute:
 
 
 def _by_rows(compute: sequences.Function, memory: Array, rank: int, dtype: str) -> Array:
-    """Return ``compute`` of some rows of ``memory [N, F, M]`` at a time, ``[N, F / rank]``."""
+    """Return ``compute(memory)``, ``[N, F / rank]``, computed for some rows of ``memory [N, F, M]`` at a time."""
     result = np.empty((len(memory), memory.shape[1] // rank), dtype)
     for rows, *_ in parts(memory.shape, (1, 2)):
         result[rows] = compute(memory[rows])
@@ -96,7 +96,7 @@ def _by_rows(compute: sequences.Function, memory: Array, rank: int, dtype: str) 
 
 
 class _Memory:
-    """The last feature sums of each filter, the newest at the end."""
+    """The latest feature sums of each filter, the newest at the end."""
 
     def __init__(self, node: Node) -> None:
         self._node, self._x_of = node, common.fetch(node, 0)

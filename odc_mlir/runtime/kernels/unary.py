@@ -37,7 +37,7 @@ _CALL_ELEMENTS = 1 << 12
 
 
 class LaterTable(Generic[Table]):
-    """A table of 65,536 entries that is created once direct computation has cost as much as the table."""
+    """A table of 65,536 entries, created as soon as direct computations have cost as much as creating the table."""
 
     def __init__(self, make: Callable[[], Table]) -> None:
         self._make = make
@@ -45,7 +45,7 @@ class LaterTable(Generic[Table]):
         self._seen = 0
 
     def after(self, elements: int) -> Table | None:
-        """Return the table, or None if too few elements, including the next ``elements``, need it."""
+        """Count ``elements`` more; return the table, or None if it does not pay off yet."""
         if self._table is None:
             self._seen += elements + _CALL_ELEMENTS
             if self._seen >= lut.TABLE_16_THRESHOLD:
@@ -59,9 +59,9 @@ def unary(node: Node, compute: Function) -> Execute:
 
 
 def coded(node: Node, compute: Function) -> Execute:
-    """Return the kernel of a function from codes to codes, by a table for up to 16 bits.
+    """Return the kernel of a function from codes to codes; codes of up to 16 bits use a table.
 
-    A table of 8-bit codes is created at once, one of 16-bit codes after enough direct computations.
+    A table for 8-bit codes is created at once, a table for 16-bit codes after enough direct computations.
     """
     dtype = node.operand(0).info.numpy
     if dtype.itemsize > 2:
@@ -79,10 +79,10 @@ def coded(node: Node, compute: Function) -> Execute:
 
 
 def real_function(node: Node, function: Function, *, tabulated: Function | None = None) -> Execute:
-    """Return the kernel of a real function of reals or codes: codes go through tables.
+    """Return the kernel of a real function on reals or codes. Codes use tables.
 
-    ``tabulated`` replaces ``function`` in tables, as an exact function that may be slow. Tables of 16-bit codes are
-    interpolated.
+    ``tabulated`` replaces ``function`` in tables: it may be slower, because it is more exact. Tables for 16-bit codes
+    are interpolated.
     """
     x, out = node.operand(0), node.results[0]
     require_dtype(node, x, *FLOATS, *CODES)
@@ -98,10 +98,10 @@ def real_function(node: Node, function: Function, *, tabulated: Function | None 
 
 
 def function_of_codes16(node: Node, function: Function, *, interpolated: bool = True) -> Execute:
-    """Return the kernel of a real function of int16 codes by interpolated tables.
+    """Return the kernel of a real function on int16 codes by interpolated tables.
 
-    That is TensorFlow Lite's table of 513 entries if it is accurate and ``interpolated`` is True, else a sum of such
-    tables. With zero points, or if no sum is accurate, each code is computed.
+    It uses TensorFlow Lite's table of 513 entries if this is accurate and ``interpolated`` is True, else a sum of such
+    tables. With zero points, or if no sum is accurate, each code is computed directly.
     """
     x, out = scale_of(node, node.operand(0)), scale_of(node, node.results[0])
     if interpolated and not (x[1] or out[1]):
@@ -112,7 +112,7 @@ def function_of_codes16(node: Node, function: Function, *, interpolated: bool = 
 
 
 class SumOfTables:
-    """Kernel of a function of int16 codes by a sum of interpolated tables."""
+    """Kernel of a function on int16 codes by a sum of interpolated tables."""
 
     def __init__(self, node: Node, tables: TableSum) -> None:
         self.tables, self._execute = tables, coded(node, tables)
@@ -122,7 +122,7 @@ class SumOfTables:
 
 
 def _sum_of_tables(node: Node, function: Function) -> SumOfTables | None:
-    """Return the kernel by a sum of tables, or None if tables are inaccurate or not applicable."""
+    """Return the kernel that uses a sum of tables, or None if tables are inaccurate or not applicable."""
     (in_scale, in_zero), (out_scale, out_zero) = scale_of(node, node.operand(0)), scale_of(node, node.results[0])
     if in_zero or out_zero or node.context.numerics == "litert":
         return None
@@ -139,7 +139,7 @@ def _reals(node: Node, function: Function, others: tuple[str, ...] = ()) -> Exec
 
 floor = partial(_reals, function=np.floor)
 ceil = partial(_reals, function=np.ceil)
-round = partial(_reals, function=np.rint)  # halves to even
+round = partial(_reals, function=np.rint)  # ties to even
 square = partial(_reals, function=np.square)
 sign = partial(_reals, function=np.sign, others=("float64", "int32"))
 sin = partial(real_function, function=np.sin)
@@ -148,10 +148,10 @@ exp = partial(real_function, function=special.exp, tabulated=special.exp_exact)
 
 
 def log(node: Node) -> Execute:
-    """Compute the natural logarithm; codes up to zero give the lowest code.
+    """Compute the natural logarithm; 8-bit codes of numbers <= 0 give the lowest code.
 
-    16-bit codes up to zero give the logarithm of half a step, the largest number that rounds to zero: the lowest code
-    of a 16-bit range would be far below all other logarithms. With LiteRT's numerics they give the lowest code.
+    16-bit codes of numbers <= 0 give the logarithm of half a step, the largest number that rounds to zero, because
+    the lowest code would be far below all other logarithms. With LiteRT's numerics, they give the lowest code.
     """
     out = node.results[0]
     if not out.info.is_integer:
@@ -172,7 +172,7 @@ def _end(node: Node, which: int) -> np.float32:
 
 @lru_cache(maxsize=256)
 def _of_positive(function: Function, otherwise: np.float32) -> Function:
-    """Return ``function``, and ``otherwise`` up to zero: cached, because its tables are cached by function."""
+    """Return ``function(x)`` for ``x > 0``, else ``otherwise``. Cached, because tables are cached by function."""
 
     def compute(x: Array) -> Array:
         return np.where(x > 0, function(np.where(x > 0, x, np.float32(1))), otherwise)
@@ -182,7 +182,7 @@ def _of_positive(function: Function, otherwise: np.float32) -> Function:
 
 @lru_cache(maxsize=256)
 def _logarithm_from(least: float) -> Function:
-    """Return ``log(max(x, least))``, cached because its tables are cached by function."""
+    """Return the function ``log(max(x, least))``. Cached, because tables are cached by function."""
     return lambda x: np.log(np.maximum(x, np.float32(least)))
 
 
@@ -198,10 +198,10 @@ def sqrt(node: Node) -> Execute:
 
 
 def rsqrt(node: Node) -> Execute:
-    """Compute one over the square root; codes up to zero give the largest code.
+    """Compute the reciprocal square root; codes of numbers <= 0 give the largest code.
 
-    16-bit codes without zero points use tables with an error of at most two codes; with LiteRT's numerics its single
-    table, which errs more near zero.
+    16-bit codes without zero points use tables with an error of at most two codes. With LiteRT's numerics they use
+    LiteRT's single table, which is less accurate near zero.
     """
     x, out = node.operand(0), node.results[0]
     if not out.info.is_integer:
@@ -225,7 +225,7 @@ def _inverse_root(v: Array) -> Array:
 
 
 def _root(node: Node, table: Execute) -> Execute:
-    """Return the kernel of a root by ``table``; LiteRT's numerics refuse negative codes, which rounding may give."""
+    """Return ``table`` as the kernel of a root. LiteRT's numerics refuse negative codes, which rounding may cause."""
     zero, x_of = scale_of(node, node.operand(0))[1], fetch(node, 0)
     if node.context.numerics != "litert":
         return table

@@ -49,7 +49,7 @@ def _window(
 
 
 def conv_3d(node: Node) -> Execute:
-    """Return the kernel of CONV_3D, of ``[N, D, H, W, C]`` and a filter ``[kd, kh, kw, C, O]``."""
+    """Return the kernel of CONV_3D on ``[N, D, H, W, C]`` with a filter ``[kd, kh, kw, C, O]``."""
     _require_float(node, 0)
     options, x_of, bias_info = volume_options(node), fetch(node, 0), node.optional(2)
 
@@ -69,7 +69,7 @@ def conv_3d(node: Node) -> Execute:
 
 
 def conv_3d_transpose(node: Node) -> Execute:
-    """Return the kernel of CONV_3D_TRANSPOSE, of ``[N, D, H, W, C]`` and a filter ``[kd, kh, kw, O, C]``."""
+    """Return the kernel of CONV_3D_TRANSPOSE on ``[N, D, H, W, C]`` with a filter ``[kd, kh, kw, O, C]``."""
     _require_float(node, 2)
     options, shape_of, x_of, bias_info = volume_options(node), fetch(node, 0), fetch(node, 2), node.optional(3)
 
