@@ -1,7 +1,7 @@
 """The public functions of ``odc_mlir``: run, compile and inspect models.
 
-Only this module of the runtime imports the compiler, inside the functions that need it: running a model file or a
-package loads none of it. Likewise compiling for an NPU loads neither executors nor plugins nor code generators.
+Only this module of the runtime imports the compiler, and only inside functions. So running a model file or a package
+does not load the compiler, and compiling for an NPU loads no executor, plugin or code generator.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BACKENDS: tuple[Backend, ...] = ("auto", "host", "npu", "native", "litert", "one
 NUMERICS = ("fixed", "litert")
 
 Module = Any
-"""xDSL's ``ModuleOp``; the runtime knows nothing of IR and only hands it on."""
+"""xDSL's ``ModuleOp``, which the runtime passes to the compiler unseen, as it does not know IR."""
 
 
 class RunOptions(TypedDict, total=False):
@@ -158,7 +158,7 @@ def open_executor(
         microscaling=microscaling,
         numerics=numerics,
     )
-    # An executor that the package keeps has the default choices.
+    # None lets the package reuse its executor, which has the default choices.
     context = None if choices == Context() else choices
     options: dict[str, Any] = {"context": context, "strict": strict, "max_bytes": max_bytes, "resize": resize}
     host = backend if backend in ("litert", "onert") else "host"
@@ -196,7 +196,7 @@ def _trusted(package: Package) -> Package:
         reason = package.distrust() if package.plan is not None and package.plan.extension == HERE else None
         if reason is not None and has_code_generator():
             _log.warning("%s; the model is compiled again for this machine", reason)
-            with suppress(OdcError):  # host kernels run it then
+            with suppress(OdcError):  # on failure, host kernels run the model
                 package.replacement = native_in_place(package, strict=False)
     return package.replacement
 
@@ -217,7 +217,7 @@ def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
         return compiler.model_bytes(module)
     files = compiler.package(module)
     if isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)):
-        files = replace(files, compiled_here=frozenset())  # programs in text are as foreign as code in a package
+        files = replace(files, compiled_here=frozenset())  # programs in IR text need trust, as code in a package does
     return Package(files)
 
 
@@ -246,7 +246,7 @@ def native_in_place(model: Any, *, strict: bool) -> Package:
 
 
 def with_lifted_variables(model: bytes) -> bytes:
-    """Return the model with its variables, if they begin as constants, as declared states."""
+    """Return the model with variables that have constant initial values converted to declared states."""
     from odc_mlir import compiler
 
     return compiler.model_bytes(compiler.run_passes(compiler.module_of(model), "odc-lift-variables"))
@@ -308,7 +308,7 @@ def compile(
     ``placement``: places of operators and limits on segments, with keys of :func:`odc_mlir.compiler.compile`.
 
     ``quantize``: a scheme; ``quantizing`` takes the other options of :func:`quantize` (``calibration``, ``labels`` …).
-    A model that misses its accuracy limits raises AccuracyError unless ``allow_accuracy_loss``.
+    Raises AccuracyError for a model that misses its accuracy limits, unless ``allow_accuracy_loss``.
 
     ``time_limit``: seconds for the whole call, after which TimeLimitError is raised; the quantiser stops its search
     after half of them, or after its own ``max_seconds``. ``progress`` is called with the current activity, the number
@@ -370,7 +370,7 @@ def compile(
 
 
 def _plugin_for(target: str) -> Chosen | None:
-    """Return the plugin for ``target``, None if we compile in this process; raise OptionError."""
+    """Return the plugin for ``target``, or None if this process compiles for it; raise OptionError."""
     if target in targets.names() or target.endswith(".toml"):
         return None
     from odc_mlir.plugins.target import choose
@@ -393,11 +393,11 @@ def quantize(
 ) -> Quantized:
     """Quantise a float model, and measure the accuracy of the result.
 
-    ``calibration``: a file of samples, or an iterable of lists of arrays in graph input order; some are held back to
-    check on, unless ``evaluation`` gives others. ``labels``: labels of the samples used for the check, True for
-    array ``y`` of their file. ``records``: recorded ranges instead. ``max_samples``, ``pictures``: how sample files
-    are read. docs/quantisation.md explains everything. Raises OdcError; a model that misses its limits is not an
-    error: see ``Quantized.verdict``.
+    ``calibration``: a file of samples, or an iterable of lists of arrays in graph input order. Some samples are held
+    back for the accuracy check, unless ``evaluation`` gives others. ``labels``: labels of the samples of the check, or
+    True for array ``y`` of their file. ``records``: recorded ranges instead of ``calibration``. ``max_samples``,
+    ``pictures``: how sample files are read. docs/quantisation.md explains all options. Raises OdcError, but not for a
+    model that misses its limits: see ``Quantized.verdict``.
     """
     from odc_mlir.quantizer import quantize as quantizer
 
@@ -412,7 +412,7 @@ _quantize = quantize  # a parameter of `compile` has the same name
 
 
 def _linked_files(source: Any) -> dict[str, bytes]:
-    """Return the model files that the model at ``source`` runs, by path in its package."""
+    """Return the model files that RUN_MODEL operators of ``source`` name, by path in its package."""
     is_model = isinstance(source, Package) or (isinstance(source, (str, os.PathLike)) and holds_model(Path(source)))
     return linked_files(_model_records(source)) if is_model else {}
 
@@ -439,7 +439,7 @@ def subgraph_of(signatures: Sequence[Signature], key: str) -> int:
 
 
 def peak_rss_bytes() -> int | None:
-    """Return the largest resident size of this process so far, None if unknown."""
+    """Return the peak resident memory of this process so far, or None if unknown."""
     try:
         import resource
     except ImportError:

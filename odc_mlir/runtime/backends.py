@@ -1,7 +1,7 @@
 """Backends that execute graphs on the host: our kernels, LiteRT (extra ``litert``) and onert (extra ``onert``).
 
-LiteRT runs each longest run of consecutive operators that it accepts, on one thread and without delegates; our kernels
-run the others. onert runs a model as a whole or not at all.
+LiteRT runs each maximal sequence of consecutive operators that it accepts, on one thread and without delegates. Our
+kernels run the others. onert runs a model as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from odc_mlir.runtime.execution.units import (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive ``operators``; ``inputs`` and ``outputs`` are tensors of the graph.
+    """Consecutive ``operators`` of a graph, with their ``inputs`` and ``outputs`` as tensor indices of the graph.
 
-    ``model`` is the part alone, with tensors numbered by ``local``.
+    ``model`` holds only these operators. ``local`` maps tensor indices of the graph to those of ``model``.
     """
 
     operators: tuple[int, ...]
@@ -55,7 +55,7 @@ def cut_out(graph: Graph, tensors: Sequence[TensorInfo], operators: Sequence[int
     """Return ``operators`` of ``graph`` as a part, with the shapes of ``tensors``.
 
     Outputs are the results that other operators read, or all results with ``all_tensors``. Constants belong to the
-    part. An unknown dimension is written as 1 with -1 in the signature, an unknown rank as no dimension.
+    part. An unknown dimension is written as 1, and as -1 in the shape signature; an unknown rank as an empty shape.
     """
     nodes = [graph.nodes[index] for index in operators]
     made = [tensor for item in nodes for tensor in item.outputs]
@@ -112,10 +112,10 @@ _REFUSALS = (RuntimeError, ValueError)
 
 
 class _LitertUnits:
-    """Maker of units for ``graph``; with ``all_tensors`` every computed tensor is visible.
+    """Maker of execution units for ``graph``.
 
-    LiteRT's reference kernels then run all operators that they accept, since optimised ones may round differently.
-    Raises OptionError if ai-edge-litert is not installed.
+    With ``all_tensors``, every computed tensor is visible, and LiteRT uses its reference kernels where it can, because
+    its optimised kernels may round differently. Raises OptionError if ai-edge-litert is not installed.
     """
 
     def __init__(self, graph: Graph, *, all_tensors: bool, strict: bool) -> None:
@@ -131,9 +131,9 @@ class _LitertUnits:
         self._litert: Any = interpreter
 
     def units(self) -> list[Unit]:
-        """Return a unit for each longest run of operators that LiteRT accepts, and one for each other operator.
+        """Return a unit for each maximal sequence of operators that LiteRT accepts, and one for each other operator.
 
-        Raises UnsupportedError in strict mode for an operator that LiteRT rejects.
+        In strict mode, raises UnsupportedError for an operator that LiteRT rejects.
         """
         graph = self._graph
         wanted = [_may_take(item, self._tensors) for item in graph.nodes]
@@ -145,7 +145,7 @@ class _LitertUnits:
         return result
 
     def _grouped(self, operators: Sequence[int], wanted: Sequence[bool]) -> list[Unit]:
-        """Return units of LiteRT for runs of ``wanted`` operators, and ours for the others."""
+        """Return LiteRT units for sequences of ``wanted`` operators, and units of our kernels for the others."""
         result: list[Unit] = []
         for is_wanted, group in groupby(zip(operators, wanted, strict=True), lambda pair: pair[1]):
             indices = [index for index, _ in group]
@@ -153,7 +153,7 @@ class _LitertUnits:
         return result
 
     def _taken(self, operators: list[int]) -> list[Unit]:
-        """Return units for consecutive ``operators``; our kernels run those that LiteRT rejects."""
+        """Return units for consecutive ``operators``; our kernels run the operators that LiteRT rejects."""
         unit = self._unit_or_none(operators)
         if unit is not None:
             return [unit]
@@ -166,7 +166,7 @@ class _LitertUnits:
         return self._grouped(operators, alone)
 
     def _unit_or_none(self, operators: list[int]) -> LitertUnit | None:
-        """Return one unit for ``operators``, None if LiteRT rejects them."""
+        """Return one unit for ``operators``, or None if LiteRT rejects them."""
         try:
             return self._unit(operators)
         except (OdcError, *_REFUSALS) as error:
@@ -176,7 +176,7 @@ class _LitertUnits:
             return None
 
     def _unit(self, operators: Sequence[int]) -> LitertUnit:
-        """Return one unit for ``operators``; raise OdcError if TFLite cannot express them, and LiteRT's exceptions."""
+        """Return one unit for ``operators``. Raise OdcError if TFLite cannot express them, or LiteRT's exceptions."""
         tensors = self._tensors
         part = cut_out(self._graph, tensors, operators, all_tensors=self._all_tensors)
         content = write_tflite(part.model)
@@ -202,10 +202,10 @@ class _LitertUnits:
 
 
 class LitertUnit:
-    """A part of the graph in its own interpreter.
+    """A part of the graph in a LiteRT interpreter of its own.
 
-    ``failure`` is the last reason why our kernels ran the part, None if they never did; with ``strict`` that is an
-    error.
+    ``failure``: the last reason why our kernels ran the part, or None if they never did. With ``strict``, a failure is
+    an error.
     """
 
     def __init__(self, part: Part, interpreter: Any, *, strict: bool) -> None:
@@ -222,7 +222,7 @@ class LitertUnit:
     def resize(self, shapes: list[tuple[int, ...]]) -> None:
         """Prepare for inputs of these shapes; raise LiteRT's exceptions."""
         if shapes != self._shapes:
-            self._shapes = None  # until all of it has worked
+            self._shapes = None  # until all steps below have succeeded
             for index, shape in zip(self._inputs, shapes, strict=True):
                 self._interpreter.resize_tensor_input(index, shape)
             self._interpreter.allocate_tensors()
@@ -238,7 +238,7 @@ class LitertUnit:
                     shaped.prepare(index)
 
     def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        """Return the peak of our kernels inside, in bytes: LiteRT reuses memory as they do."""
+        """Return the peak of live activations with our kernels, in bytes: LiteRT reuses memory in the same way."""
         items = [shaped.graph.nodes[index] for index in self.operators]
         last = {tensor: item.index for item in items for tensor in (*item.inputs, *item.outputs)}
         inner = {tensor for item in items for tensor in item.outputs} - set(self.writes)
@@ -277,7 +277,7 @@ class LitertUnit:
 
 
 class LitertExecutor(Executor):
-    """Runs ``graph`` with LiteRT where it accepts operators; see :class:`_LitertUnits`."""
+    """Executor that runs the operators of ``graph`` that LiteRT accepts in LiteRT; see :class:`_LitertUnits`."""
 
     def __init__(self, graph: Graph, *, all_tensors: bool = False, strict: bool = False, **options: Any) -> None:
         units = _LitertUnits(graph, all_tensors=all_tensors, strict=strict).units()
@@ -305,7 +305,7 @@ def _known_tensors(graph: Graph) -> Sequence[TensorInfo]:
 
 
 def _may_take(item: GraphNode, tensors: Sequence[TensorInfo]) -> bool:
-    """Return whether LiteRT may accept it: an operator of TFLite on arrays, without state and subgraphs."""
+    """Return whether LiteRT may accept the operator: it is in TFLite, uses arrays, and has no state or subgraph."""
     spec = item.node.spec
     if spec.traits & {Trait.STATEFUL, Trait.CONTROL_FLOW} or item.node.mutated or item.calls:
         return False
@@ -328,9 +328,9 @@ def _first_line(error: Exception) -> str:
 
 
 class OnertUnit:
-    """All operators of a graph in a session of onert; results have the shapes that operators define.
+    """All operators of a graph in a session of onert. Results get the shapes that the operators define.
 
-    Only outputs are visible: other tensors share memory. Raises OptionError if onert is not installed.
+    Only outputs are visible, because other tensors share memory. Raises OptionError if onert is not installed.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -351,7 +351,7 @@ class OnertUnit:
         self._results: list[tuple[int, ...] | None] = [None] * len(part.outputs)
 
     def prepare(self, shaped: SpecializedGraph) -> None:
-        """Keep the shapes of results, since onert drops dimensions of some."""
+        """Keep the shapes of results, since onert drops dimensions of some results."""
         known = [shaped.tensors[index] for index in self.writes]
         self._results = [info.static_shape if is_static(info.shape) else None for info in known]
 

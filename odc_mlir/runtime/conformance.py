@@ -1,7 +1,7 @@
 """The conformance suite of ``odc-plugin check``, for targets, codegen plugins and devices.
 
-It compiles small models, runs them beside host kernels, damages files, and compiles files that are no models.
-:func:`check_plugin` runs all of it in a process of its own, so that a plugin can neither end nor stall the command.
+The suite compiles small models, compares runs with host kernels, damages files, and compiles files that are no models.
+:func:`check_plugin` runs the suite in a separate process, so that a plugin can neither end nor stall the command.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from odc_mlir.runtime.validity import Check, PackageState, check, verify_package
 _RUNS = 4
 _DAMAGES = 24
 _SUITE_SECONDS = 1800.0
-_TOLERANCE = 1e-4  # of float results, relative to the largest: the order of sums may differ
+_TOLERANCE = 1e-4  # difference of float results, relative to the largest, as the order of sums may differ
 
 
 class _FailedError(Exception):
@@ -243,7 +243,7 @@ def run_suite(name: str) -> Iterator[Check]:
                 yield Check(what, str(error))
                 if step == suite.found:
                     return
-            except (Exception, SystemExit) as error:  # of the plugin, or a defect of ours: reported either way
+            except (Exception, SystemExit) as error:  # raised by the plugin, or a defect of ours: report both
                 yield Check(what, raised(error))
 
 

@@ -1,4 +1,4 @@
-"""The interface of onert's Python package on our runtime: a script changes one import.
+"""The interface of onert's Python package on our runtime: scripts need to change only one import.
 
 ::
 
@@ -38,7 +38,7 @@ class session(Session):  # onert's name
             self.set_input_tensorinfo(index, info)
 
     def infer(self, inputs_array: Any, *, measure: bool = False) -> Any:
-        """Run once and return the outputs, with ``measure`` also times in milliseconds; keep them as ``outputs``."""
+        """Run once; keep the outputs as ``outputs`` and return them, with ``measure`` also times in milliseconds."""
         found = super().infer(inputs_array, measure=True)
         self.inputs, (self.outputs, metrics) = list(inputs_array), found
         return (self.outputs, metrics) if measure else self.outputs

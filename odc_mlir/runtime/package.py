@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """An input or output. Unknown dimensions are None; ``scale`` and ``zero_point`` too unless there is one of each."""
+    """An input or output. Unknown dimensions are None; so are ``scale`` and ``zero_point`` unless per-tensor."""
 
     name: str
     shape: Shape | None
@@ -54,10 +54,10 @@ def tensor_spec(info: TensorInfo) -> TensorSpec:
 class Package:
     """An nnpackage in memory or on disk.
 
-    ``name``: of the model, for reports; ``measured``: measurements of its compilation on this machine; ``verdict``: the
-    accuracy verdict if the model was quantised in the same call. ``trust_code``: the user consents to running machine
-    code of the package that was not compiled on this machine; ``cache``: the folder of the cache with the records of
-    code that was (:mod:`odc_mlir.formats.trust`), by default the user's.
+    ``name``: the model's name in reports; ``measured``: measurements of its compilation on this machine; ``verdict``:
+    the accuracy verdict if the model was quantised in the same call. ``trust_code``: the user consents to run machine
+    code of the package that was not compiled on this machine. ``cache``: the folder of the cache that records code
+    compiled here (:mod:`odc_mlir.formats.trust`), by default the user's cache.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class Package:
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the package to the folder ``path``, or to a zip if the name ends with ``.zip``.
 
-        An unchanged package of ours is replaced. Raises PackageError if other files exist there, unless ``overwrite``,
-        which keeps files that are no part of a package (:mod:`odc_mlir.formats.outputs`). Machine code that this
-        process compiled is recorded, so that it runs from ``path`` without consent.
+        An unchanged package of ours is replaced. Raises PackageError if other files exist in the folder. ``overwrite``
+        permits that and keeps files that are no part of a package (:mod:`odc_mlir.formats.outputs`). Machine code that
+        this process compiled is recorded, so that it runs from ``path`` without consent.
         """
         write_package(self.files, path, overwrite=overwrite)
         trust.record(self.files)
@@ -124,7 +124,7 @@ class Package:
 
     @cached_property
     def model(self) -> Model:
-        """Records of the primary model, or of all models as the manifest connects them; raises OdcError."""
+        """The primary model, or all models joined as the manifest connects them, as records; raises OdcError."""
         manifest = self.files.manifest
         if manifest.is_connected:
             parts = [read_model(self.files.unchanged(path)) for path in manifest.models]
@@ -151,16 +151,16 @@ class Package:
 
     @cached_property
     def states(self) -> tuple[TensorSpec, ...]:
-        """States that runs keep, by their inputs, which are not among :attr:`inputs`."""
+        """Inputs of the states that runs keep. They are not among :attr:`inputs`."""
         return tuple(tensor_spec(self.graph.tensors[state.input]) for state in self.graph.states)
 
     @cached_property
     def report(self) -> Report:
         """Placement, cycles, bytes and modelled times as plain JSON data; see :mod:`odc_mlir.runtime.reporting.report`.
 
-        It is made at the first access, by timing every segment on the simulator. Reports of code for machines without
-        a model have placement and bytes only (:mod:`odc_mlir.runtime.reporting.report_object`). Raises PackageError
-        if nothing is compiled.
+        The first access makes the report by timing every segment on the simulator. Reports for machines without a time
+        model have placement and bytes only (:mod:`odc_mlir.runtime.reporting.report_object`). Raises PackageError if
+        nothing is compiled.
         """
         from odc_mlir.runtime.reporting.report import build_report
         from odc_mlir.runtime.reporting.report_object import is_modelled, unmodelled_report
@@ -180,7 +180,7 @@ class Package:
         return modelled_inference(executor)
 
     def distrust(self) -> str | None:
-        """Return the reason why machine code of the package does not run without consent; None if it does."""
+        """Return the reason why machine code of the package needs consent to run, or None if it does not."""
         if self.plan is None or not runs_code(open_device(self.plan.extension)):
             return None
         return trust.distrust(self.files, consent=self.trust_code, cache=self._cache)
@@ -230,7 +230,7 @@ class Package:
     def plan_executor(
         self, graph: Graph, plan: Plan, *, trust_code: bool = False, cache: Path | None = None, **options: Any
     ) -> PlanExecutor:
-        """Return an executor of ``plan``, the package's or a part of it, for ``graph``, the package's model.
+        """Return an executor of ``plan`` (the package's plan or a part of it) for ``graph`` (the package's model).
 
         Changed segments and untrusted machine code are rejected. ``trust_code`` and ``cache``: as for the package;
         ``options``: see :class:`~odc_mlir.runtime.execution.plan.PlanExecutor`.
@@ -249,7 +249,7 @@ class Package:
 
 
 def holds_model(path: Path) -> bool:
-    """Return whether ``path`` is a model file or a package, by content; raises OSError."""
+    """Return whether the content of ``path`` is a model file or a package; raises OSError."""
     if is_package(path):
         return True
     with path.open("rb") as file:

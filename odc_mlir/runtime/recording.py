@@ -1,6 +1,6 @@
-"""Recording of the ranges of a model's float tensors during runs, also in called subgraphs.
+"""Recording of the ranges of a model's float tensors during runs, including called subgraphs.
 
-Small tensors are copied and evaluated together, many tensors and runs at a time, because of numpy's overhead.
+Small tensors of many runs are copied and evaluated together, because of numpy's overhead per call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.units import Observer, Watcher
 
-if TYPE_CHECKING:  # sessions do not import it
+if TYPE_CHECKING:  # sessions do not need these imports
     from odc_mlir.calibration.records import RecordStore
 
 Progress = Callable[[int, int | None], None]
@@ -37,24 +37,24 @@ Progress = Callable[[int, int | None], None]
 # Elements of a tensor that are evaluated together; fewer if there are many tensors.
 _BUFFER_ELEMENTS = 1 << 18
 _ALL_BUFFERS_ELEMENTS = 1 << 23
-# Runs and seconds after which records are stored: the most that is lost if the process dies. A hundred runs of a small
-# model take less time than storing them.
+# Runs and seconds after which records are stored: a process that dies loses no more. Storing takes longer than 100 runs
+# of a small model, so it is not done more often.
 _RUNS_PER_APPEND = 128
 _SECONDS_PER_APPEND = 1.0
 _OTHER_MODEL = "RUN_MODEL"
 
 
 class Recorder:
-    """Records tensors that executors of ``graph`` compute: call :meth:`run` for each run, and :meth:`take` at the end.
+    """Recorder of tensors that executors of ``graph`` compute. Call :meth:`run` for each run, then :meth:`take`.
 
-    Tensors inside segments are not visible. It is not thread-safe.
+    Tensors inside segments are not visible. A recorder is not thread-safe.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.inputs, self.expected = float_tensors(graph)
         room = max(1, min(_BUFFER_ELEMENTS, _ALL_BUFFERS_ELEMENTS // max(1, len(self.expected))))
-        # Subgraphs of other model files have their own indices and names, and are not quantised.
+        # Leave out subgraphs of other model files: their indices and names are separate, and they are not quantised.
         self._graphs = _own_graphs(graph)
         slots: dict[int, list[TensorGatherer | None]] = {
             id(found): [None] * len(found.tensors) for found in self._graphs
@@ -70,7 +70,7 @@ class Recorder:
         ]
         self._facts = {name: InputFacts() for _, name in self._float_inputs}
         self._run = 0
-        self._seen = 0  # the last run with values
+        self._seen = 0  # number of the last run that recorded values
         self._taken = 0
 
     def _begin(self, slots: dict[int, list[TensorGatherer | None]]) -> None:
@@ -79,9 +79,9 @@ class Recorder:
         self._main = slots[id(self.graph)]
 
     def run(self, executor: Executor, inputs: Sequence[Any], observe: Observer | None = None) -> list[Array]:
-        """Run ``executor`` on ``inputs``, record, and return the outputs; raise the executor's errors.
+        """Run ``executor`` on ``inputs``, record tensors, and return the outputs; raise the executor's errors.
 
-        A failed run counts only if it has computed a tensor.
+        A failed run counts only if it computed a tensor.
         """
         self._run += 1
         try:
@@ -108,7 +108,7 @@ class Recorder:
             slot.add(value, self._run)
 
     def watch_call(self, graph: Graph) -> Watcher | None:
-        """Return a watcher for one call of a subgraph; None for the subgraph of another model."""
+        """Return a watcher for one call of a subgraph, or None for a subgraph of another model file."""
         slots = self._slots.get(id(graph))
         if slots is None:
             return None
@@ -121,11 +121,11 @@ class Recorder:
         return watch
 
     def take(self, digest: str = "") -> Records:
-        """Return the records of the runs since the last call; ``digest`` is the model's, if known."""
+        """Return the records of the runs since the last call; ``digest``: digest of the model, if known."""
         return self.leave(digest).records()
 
     def leave(self, digest: str = "") -> Gathered:
-        """Return the values of the runs since the last call, for evaluation in any thread."""
+        """Return the values of the runs since the last call; any thread may evaluate them."""
         slots = [
             ((graph.subgraph, graph.tensors[index].name), slot)
             for graph in self._graphs
@@ -140,9 +140,9 @@ class Recorder:
 
 
 class Gathered:
-    """Values of some runs, in ``slots`` by tensor, mostly not evaluated yet.
+    """Values of some runs in ``slots`` by tensor. Most values are not evaluated yet.
 
-    ``records`` has all other facts about the runs.
+    ``records`` holds all other facts about the runs.
     """
 
     def __init__(self, records: Records, slots: list[tuple[TensorKey, TensorGatherer]]) -> None:
@@ -155,7 +155,7 @@ class Gathered:
         return sum(slot.nbytes for _, slot in self._slots)
 
     def records(self, between: Callable[[], object] = bool) -> Records:
-        """Evaluate the values, drop them and return the records; it is not thread-safe.
+        """Evaluate the values, drop them and return the records. Not thread-safe.
 
         ``between`` is called after each tensor.
         """
@@ -181,9 +181,9 @@ def record(
 
     ``model``: a model file or its bytes, an nnpackage, a model's records, or an executor. ``max_runs`` limits the
     number of samples. Variables and other state are reset before each sample, or only once with ``keep_state``.
-    Records are also added to ``store``, a store or its path, from time to time, with the last raw inputs. ``findings``
-    of the result describe defects of the data and tensors without values. Raises InputError if there is no sample or
-    one does not fit, and other OdcErrors.
+    ``store``: a store, or its path, to which records and the last raw inputs are added from time to time. ``findings``
+    of the result describe defects of the data and tensors without values. Raises InputError if there is no sample or a
+    sample does not fit, and other OdcErrors.
     """
     from odc_mlir.calibration.records import RecordStore
 
@@ -208,7 +208,7 @@ def record(
             if progress is not None:
                 progress(done, total)
     except BaseException:
-        # Earlier runs stay in the store, as if the process had died.
+        # On failure, the store keeps earlier runs, as if the process had died.
         with suppress(OdcError):
             batch.finish()
         raise
@@ -220,7 +220,7 @@ def record(
 
 
 class _Batch:
-    """Runs on inputs of the same shapes, which are added to ``found`` and to the store together."""
+    """Runs on inputs of the same shapes. Their records are added to ``found`` and to the store together."""
 
     def __init__(self, recorder: Recorder, store: RecordStore | None, found: Records) -> None:
         self._recorder, self._store, self._found = recorder, store, found
@@ -230,7 +230,7 @@ class _Batch:
         self._inputs: deque[list[Array]] = deque(maxlen=0 if store is None else store.max_inputs)
 
     def prepare(self, shapes: Shapes) -> None:
-        """Expect a run on inputs of ``shapes``."""
+        """Prepare for a run on inputs of ``shapes``: finish the batch if it has other shapes or is due for storing."""
         if shapes != self._shapes or (
             self._store is not None
             and self._runs >= _RUNS_PER_APPEND

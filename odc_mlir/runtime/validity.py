@@ -1,6 +1,6 @@
 """Checks of packages that neither load nor compile anything.
 
-:func:`check` tests whether a package runs on this machine as it is: versions of formats, compiler and target, features
+:func:`check` tests whether a package runs unchanged on this machine: versions of formats, compiler and target, features
 of the processor, host kernels, checksums of binaries, and the origin of machine code. :func:`verify_package` tests the
 integrity of all members.
 """
@@ -35,9 +35,9 @@ from odc_mlir.targets.cpu import HERE
 class PackageState(StrEnum):
     """State of a package on this machine, best first."""
 
-    RUNS = "runs"  # as it is
+    RUNS = "runs"  # the package runs unchanged
     REBUILD = "rebuild"  # the model should be compiled again here; damaged or foreign code does not run until then
-    CANNOT = "cannot"  # neither
+    CANNOT = "cannot"  # the package cannot run here, even if compiled again
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ _NOTHING_COMPILED = "nothing in it is compiled: host kernels run it"
 def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str | None = None) -> Validity:
     """Check whether ``package`` runs here, on ``target`` (default: the target of the package).
 
-    Raises OptionError if there is no such target, and no other error.
+    Raises only OptionError, if there is no such target.
     """
     chosen = None if target is None else choose(target)
     try:
@@ -80,7 +80,7 @@ def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str 
 
 
 def _findings(package: Package, plan: Plan, chosen: Chosen | None) -> Iterator[_Finding]:
-    """Yield every reason against running the package."""
+    """Yield every reason why the package cannot run unchanged."""
     files = package.files
     codegen = f"{plan.extension}{registry.SUFFIX}" if chosen is None else chosen.codegen
     missing = _no_compiler(codegen)
@@ -114,7 +114,7 @@ def _findings(package: Package, plan: Plan, chosen: Chosen | None) -> Iterator[_
 
 
 def _no_compiler(codegen: str) -> _Finding | None:
-    """Return the obstacle to compiling here, or None."""
+    """Return the reason why this machine cannot compile the model, or None."""
     try:
         source = registry.find(codegen)
     except OdcError as error:
@@ -127,7 +127,7 @@ def _no_compiler(codegen: str) -> _Finding | None:
 
 
 def _unknown_kernels(model: bytes) -> str | None:
-    """Return the reason why host kernels cannot run an operator of the model, those in segments included."""
+    """Return the reason why host kernels cannot run an operator of the model, including operators in segments."""
     specs = ops.all_specs()
     for name, version in read_operator_codes(model):
         if name == "CUSTOM":
@@ -142,7 +142,7 @@ def _unknown_kernels(model: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of one check: the ``problem`` found in ``what``, None if it passed, and a ``note`` for people."""
+    """Result of one check: the ``problem`` found in ``what`` (None if the check passed), and a ``note`` for users."""
 
     what: str
     problem: str | None = None
@@ -172,7 +172,7 @@ def verify_package(files: PackageFiles) -> Iterator[Check]:
 
 
 def _check_member(files: PackageFiles, name: str) -> None:
-    """Compare a member with its digest in the manifest, if that has any: packages of other tools have none."""
+    """Compare a member with its digest in the manifest; packages of other tools have no digests."""
     data, listed = files.read(name), files.manifest.files
     if not listed:
         return
@@ -186,7 +186,7 @@ def _check_member(files: PackageFiles, name: str) -> None:
 
 
 def _check_segment(files: PackageFiles, extension: str, segment: str) -> None:
-    """Parse native code, which may be for another machine, and let devices load binaries that are data."""
+    """Check the binary of a segment: parse native code, as it may be for another machine; let devices load others."""
     data, device = files.segment(segment), open_device(extension)
     if extension == HERE:
         parse_native_segment(data)

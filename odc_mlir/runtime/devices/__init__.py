@@ -1,8 +1,8 @@
-"""Devices that execute segment binaries, found as entries of one group, all behind the protocol of base.py.
+"""Devices that execute segment binaries: entries of one entry-point group that implement the protocol of base.py.
 
-Devices of other packages are probed in a process of their own (:mod:`odc_mlir.plugins.foreign`). Only a device that
-opened there is loaded into this process, to run a package for it. The cache keeps the result, so that later processes
-need no probe.
+Devices of other packages are first probed in a separate process (:mod:`odc_mlir.plugins.foreign`). Only a device that
+opened in the probe is loaded into this process, to run a package for it. The cache keeps the outcome, so that later
+processes need no probe.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from odc_mlir.plugins.registry import DEVICES, PluginSource
 from odc_mlir.runtime.devices.base import Device, DeviceProgram
 
 _MAX_PROBLEM_BYTES = 4096
-_PROBLEM_SECONDS = 3600.0  # a failure may have a cause outside of the plugin, so it is not remembered for longer
+_PROBLEM_SECONDS = 3600.0  # failures are cached only this long: their cause may be outside the plugin
 _log = logging.getLogger(__name__)
 
 
 class MissingDevice:
-    """Substitute for a device that is not here: it loads nothing, for the given ``reason``."""
+    """Substitute for an unavailable device. Loading a binary raises the ``reason``."""
 
     name = "none"
     simulated = False
@@ -67,7 +67,7 @@ def describe_device(found: object, question: Mapping[str, Any]) -> dict[str, Any
 
 
 def ask_devices(sources: Sequence[PluginSource], *, attached: bool = True) -> list[DeviceFacts | OdcError]:
-    """Return the facts of each device, or an error that names it; ``attached``: with the hardware that it reports."""
+    """Return the facts of each device, or an error that names the device; ``attached``: ask for its hardware."""
     answers = probe(DeviceFacts, sources, f"{__name__}:describe_device", {"attached": attached})
     for source, facts in zip(sources, answers, strict=True):
         if not source.is_ours and (isinstance(facts, DeviceFacts) or not attached):
@@ -87,7 +87,7 @@ def attached() -> tuple[list[str], list[str]]:
 
 
 def device_facts(extension: str) -> DeviceFacts | None:
-    """Return the facts of the device for files of this extension, None without one that works."""
+    """Return the facts of the device for files of this extension, or None if no device works."""
     for source in sources_of(extension):
         (facts,) = ask_devices([source])
         if isinstance(facts, DeviceFacts):
@@ -96,9 +96,9 @@ def device_facts(extension: str) -> DeviceFacts | None:
 
 
 def open_device(extension: str) -> Device:
-    """Return the device for this file extension; without one, a MissingDevice with the reason.
+    """Return the device for this file extension, or a MissingDevice with the reason if there is none.
 
-    Our own device replaces a plugin's device that fails.
+    If a plugin's device fails, our own device replaces it.
     """
     failure: PackageError | None = None
     for source in sources_of(extension):
@@ -134,7 +134,7 @@ def _open(source: PluginSource) -> Device:
 
 
 def _problem(source: PluginSource) -> str:
-    """Return why a device cannot be opened, as remembered or by a probe; empty if it can."""
+    """Return why a device cannot be opened, from the cache or by a probe; empty if it can be opened."""
     with suppress(OdcError, OSError):
         path = _record(source)
         problem = read_file(path, max_bytes=_MAX_PROBLEM_BYTES).decode(errors="replace")
@@ -145,13 +145,13 @@ def _problem(source: PluginSource) -> str:
 
 
 def _remember(source: PluginSource, problem: str) -> None:
-    with suppress(OdcError, OSError):  # then the next process probes again
+    with suppress(OdcError, OSError):  # without a cache, the next process probes again
         path = _record(source)
         make_folder(path.parent, within=cache_folder())
         write_file(path, problem.encode()[:_MAX_PROBLEM_BYTES])
 
 
 def _record(source: PluginSource) -> Path:
-    """Return the file that remembers whether a device of these files opens in time."""
+    """Return the cache file with the outcome of the probe of a device; the name depends on the plugin's files."""
     key = f"{source}\0{fingerprint(source)}\0{__version__}\0{sys.version}\0{deadline_seconds()}"
     return cache_folder() / "plugins" / hashlib.sha256(key.encode()).hexdigest()[:32]

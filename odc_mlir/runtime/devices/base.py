@@ -14,7 +14,7 @@ from odc_mlir.runtime.execution.units import Step
 from odc_mlir.targets import Target
 
 MemoryModel = Literal["parity", "strict"]
-"""Limit on outstanding memory accesses in a simulator: as comparable machines are modelled, or stricter."""
+"""A simulator's limit on outstanding memory accesses: as in models of comparable machines, or stricter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ExplainedProgram(ModelledProgram, Protocol):
     """A modelled program that attributes its cycles to causes."""
 
     def explain(self) -> Mapping[str, Any]:
-        """Return the causes of cycles, of a run and by operator, and changes that would save some."""
+        """Return the causes of cycles, in total and by operator, and machine changes that would save cycles."""
 
 
 @runtime_checkable
@@ -68,15 +68,15 @@ class DirectProgram(DeviceProgram, Protocol):
     """A program that runs in this process and cannot fail if its inputs fit."""
 
     def step(self, reads: Sequence[int], writes: Sequence[int]) -> Step:
-        """Return the step that runs it: ``reads`` and ``writes`` are tensors of the graph, in order of ports."""
+        """Return the step that runs the program: ``reads`` and ``writes`` are graph tensors in the order of ports."""
 
 
 @runtime_checkable
 class StatefulProgram(DeviceProgram, Protocol):
     """A program that can keep states in the device's memory from run to run.
 
-    ``states`` are the positions of an input and an output each: the input of the next run is the output of this one.
-    A run that fails may leave any contents; the caller writes the states again.
+    ``states`` are pairs of positions of an input and an output: the output of a run is the input of the next run. After
+    a failed run, the contents are undefined, and the caller writes the states again.
     """
 
     states: tuple[tuple[int, int], ...]
@@ -88,12 +88,12 @@ class StatefulProgram(DeviceProgram, Protocol):
         """Copy the states from the device; raise OdcError if it fails."""
 
     def run_kept(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
-        """Execute once on the inputs that are no states, and return the outputs that are none; raise OdcError."""
+        """Execute once: inputs and returned outputs are those that are not states; raise OdcError."""
 
 
 @runtime_checkable
 class DivisibleProgram(DeviceProgram, Protocol):
-    """A program that several threads of this process can run together."""
+    """A program whose run several threads of this process can share."""
 
     def divide(self, team: Team) -> None:
         """Run with the threads of ``team`` from now on, if that helps; results stay the same."""
@@ -104,40 +104,40 @@ class ExaminingDevice(Protocol):
     """A device that can check a binary without loading it."""
 
     def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
-        """Return the reason why ``data``, of a package with ``plan``, does not run on ``machine`` (None: any), or None.
+        """Return why ``data``, from a package with ``plan``, does not run on ``machine`` (None: any); None if it runs.
 
-        Raises PackageError for data that are damaged or of another version.
+        Raises PackageError for data that are damaged or have another version.
         """
 
 
 @runtime_checkable
 class Device(Protocol):
-    """A device that runs binaries, found as the entry of the group ``odc_mlir.devices`` named as their files end:
-    ``npu``, ``cpu``.
+    """A device that runs binaries. It is an entry of the group ``odc_mlir.devices``, named after the binaries' file
+    extension: ``npu``, ``cpu``.
 
-    A device whose binaries are machine code for this process has ``runs_code = True`` as well (:func:`runs_code`).
+    If binaries are machine code for this process, the device also has ``runs_code = True`` (:func:`runs_code`).
     """
 
     name: str
     simulated: bool
-    """Whether it is much slower than the hardware that it simulates, so that others should compute in its place."""
+    """Whether the device is a simulator, much slower than its hardware: applications should run the model elsewhere."""
 
     def attached(self) -> Sequence[str]:
         """Return the targets with hardware present, best first; sessions without ODC_TARGET compile for the first."""
 
     def load(self, data: bytes) -> DeviceProgram:
-        """Check and load a binary; raise OdcError if it is damaged or for another machine."""
+        """Check and load a binary; raise OdcError if the binary is damaged or for another machine."""
 
 
 def tolerance_of(program: object) -> float:
     """Return the allowed difference of float results from host kernels, as a share of the largest value.
 
-    It covers other orders of summation in float32, and is far less than one code of 8 bits. The attribute ``tolerance``
-    of a program raises it, for machines whose name asks for a lower precision.
+    The tolerance covers other orders of summation in float32, and is far below one step of an 8-bit code. A program's
+    attribute ``tolerance`` raises it, for machines whose name requests a lower precision.
     """
     return min(float(getattr(program, "tolerance", 1e-4)), 0.1)
 
 
 def runs_code(device: Device) -> bool:
-    """Return whether binaries of ``device`` are machine code for this process: then they need trust to be loaded."""
+    """Return whether binaries of ``device`` are machine code for this process, so that loading them needs trust."""
     return bool(getattr(device, "runs_code", False))

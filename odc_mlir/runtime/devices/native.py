@@ -56,7 +56,7 @@ class NativeProgram:
         self._ins, self._outs = views[: len(segment.inputs)], views[len(segment.inputs) :]
 
     def divide(self, team: Team) -> None:
-        """Run with the threads of ``team`` from now on, if any layer is large enough."""
+        """Use the threads of ``team`` in further runs, if any layer is large enough."""
         if self._segment.part_entry:
             self._compute = _Parts(self._segment, self._object.addresses[1], self._addresses, team)
 
@@ -110,7 +110,7 @@ class _Parts:
         return status
 
     def _break(self) -> None:
-        """Release parts that wait for a missing one."""
+        """Release the parts that wait for a missing part."""
         self._barrier[0] = BROKEN
 
 
@@ -119,7 +119,7 @@ def _port_bytes(port: NativePort) -> int:
 
 
 def _buffer(size: int, segment: NativeSegment) -> Array:
-    """Return zeroed, aligned bytes with the slack after them that kernels may access."""
+    """Return zeroed, aligned bytes, followed by slack that kernels may access."""
     raw = np.zeros(size + segment.slack_bytes + segment.alignment_bytes, np.uint8)
     first = -raw.ctypes.data % segment.alignment_bytes
     return raw[first : first + size + segment.slack_bytes]

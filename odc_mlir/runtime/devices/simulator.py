@@ -26,7 +26,7 @@ class SimulatorProgram:
         self._kept: tuple[Array, ...] = ()
 
     def write_states(self, values: Sequence[Array]) -> None:
-        """Set the states that the next run takes as inputs."""
+        """Set the states that the next run reads."""
         self._kept = tuple(value.copy() for value in values)
 
     def read_states(self) -> tuple[Array, ...]:
@@ -34,7 +34,7 @@ class SimulatorProgram:
         return tuple(value.copy() for value in self._kept)
 
     def run_kept(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
-        """Execute once with the current states as further inputs, and keep the new ones; raises SimulationError."""
+        """Execute once with the current states as further inputs, and keep the new states; raises SimulationError."""
         sources, results = zip(*self.states, strict=True)
         given, kept = iter(inputs), dict(zip(sources, self._kept, strict=True))
         values = [kept[place] if place in kept else next(given) for place in range(len(self.inputs))]
@@ -56,7 +56,7 @@ class SimulatorProgram:
         return DeviceResult((), result.counters.to_dict())
 
     def explain(self) -> Mapping[str, Any]:
-        """Causes of the cycles of one execution, by operator, and what would make them fewer."""
+        """Return the causes of cycles of one execution by operator, and machine changes that would save cycles."""
         return simulator.explain(self.program)
 
 
@@ -79,7 +79,7 @@ class SimulatorDevice:
         name = machine or plan.target or ""
         if machine is None and name not in targets.names():
             check_whole(data)
-            return None  # its description is inside
+            return None  # the binary contains its machine's description
         if name != plan.target:
             return f"it was compiled for {plan.target}, not for {name}"
         digest = targets.load(name).digest("sram" if plan.memory == "sram" else "flash")

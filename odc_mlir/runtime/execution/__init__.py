@@ -1,1 +1,1 @@
-"""Runs graphs and plans: binding, shapes, units, kernels in order."""
+"""Execution of graphs and plans: input binding, shape inference, and units in order."""

@@ -18,7 +18,7 @@ class InputBinder:
     """Binding of a run's arrays to the graph inputs ``infos`` with the tensor indices ``indices``.
 
     Arrays must have the model's element types and static dimensions. Unknown dimensions accept any size; with
-    ``resize``, static ones do, too. ``shapes``: the last bound shapes, the same object as long as they do not change.
+    ``resize``, static dimensions do as well. ``shapes``: the last bound shapes, as the same object while unchanged.
     """
 
     def __init__(self, infos: Sequence[TensorInfo], *, indices: Sequence[int] = (), resize: bool = False) -> None:
@@ -65,7 +65,7 @@ class InputBinder:
 
 
 def _plain_dtype(info: TensorInfo) -> np.dtype[Any] | None:
-    """Return the dtype of arrays whose elements need no check, else None."""
+    """Return the numpy dtype of the tensor if elements of this dtype need no check, else None."""
     narrow = info.info.is_integer and info.info.bits < 8
     return None if narrow or info.info.kind == "string" else info.info.numpy
 
@@ -98,7 +98,7 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
 
 
 def _strings(position: int, info: TensorInfo, array: Array) -> Array:
-    """Encode strings as bytes, as in constants, text in UTF-8; raise InputError for other objects."""
+    """Encode text as UTF-8 bytes, the form of constants; raise InputError for objects other than strings."""
     encoded = np.empty(array.shape, object)
     for place, value in enumerate(array.ravel().tolist()):
         if not isinstance(value, (str, bytes)):
@@ -108,7 +108,7 @@ def _strings(position: int, info: TensorInfo, array: Array) -> Array:
 
 
 def conversion(info: TensorInfo, array: Array) -> str:
-    """Return the hint how to convert ``array`` to the tensor's type; real values need quantisation."""
+    """Return the hint that says how to convert ``array`` to the tensor's type; real values need quantisation."""
     if array.dtype.kind in "iu" and (info.quant is not None or info.info.kind == "float"):
         return f"scale pixels or decode codes as the model expects; astype({info.info.numpy.name!r}) keeps the integers"
     if info.quant is None or array.dtype.kind != "f":
@@ -128,7 +128,7 @@ def _misfit(position: int, info: TensorInfo, array: Array, hint: str | None = No
 
 
 def check_holds(info: TensorInfo, values: Array, what: str, hint: str | None = None) -> None:
-    """Raise InputError about ``what`` for ``values`` outside the integer type of an input."""
+    """Raise InputError for ``values`` outside the range of an input's integer type; ``what`` names the values."""
     low, high = info.info.range
     outside = values[(values < low) | (values > high)]
     if outside.size:
@@ -147,9 +147,9 @@ def fits(declared: Shape | None, shape: tuple[int, ...], *, resize: bool = False
 
 
 def to_codes(info: TensorInfo, value: Array) -> Array:
-    """Quantise real values to codes of a tensor, saturating; return values of other tensors unchanged.
+    """Quantise real values to codes of a tensor, with saturation; return values of unquantised tensors unchanged.
 
-    ``q = clamp(round_half_away(x / scale) + zero_point)``, scales and zero points along the tensor's quantised axis.
+    ``q = clamp(round_half_away(x / scale) + zero_point)``; scales and zero points follow the tensor's quantised axis.
     NaN gives the lowest code, as in QUANTIZE.
     """
     if not info.info.is_integer or info.quant is None or value.dtype.kind != "f":
@@ -163,11 +163,11 @@ def to_codes(info: TensorInfo, value: Array) -> Array:
 
 
 def to_reals(info: TensorInfo, codes: Array) -> Array:
-    """Dequantise codes to float32, ``x = scale * (q - zero_point)``; return values of other tensors unchanged."""
+    """Dequantise codes to float32: ``x = scale * (q - zero_point)``. Return values of unquantised tensors unchanged."""
     if not info.info.is_integer or info.quant is None:
         return codes
     scale, zero_point = _affine(info.quant, codes.ndim)
-    with np.errstate(over="ignore", invalid="ignore"):  # larger values become infinite
+    with np.errstate(over="ignore", invalid="ignore"):  # values beyond float32 become infinite
         reals: Array = (scale * (codes.astype(np.float64) - zero_point)).astype(np.float32)
     return reals
 

@@ -40,22 +40,22 @@ from odc_mlir.runtime.kernels.resource import Variable
 DEFAULT_MAX_BYTES = 768 << 20
 Shapes = tuple[tuple[int, ...], ...]
 
-# Number of input shapes whose prepared graphs are kept; the longest unused is replaced.
+# Number of sets of input shapes whose prepared graphs are kept; the least recently used one is replaced.
 _SHAPES_KEPT = 4
 
 
 class Executor:
     """Execution of ``units`` of ``graph``; kernels are prepared once for each set of input shapes.
 
-    ``max_bytes`` limits the operands and results that are live at one time (default: the variable
+    ``max_bytes`` limits the operands and results that are live at one time (default: the environment variable
     ODC_MAX_ACTIVATION_BYTES, else 768 MiB); temporaries of kernels are small. ``resize``: accept inputs whose static
-    dimensions differ from the model's. ``context``: choices for all kernels; ``calls``: for executors of subgraphs
-    only.
+    dimensions differ from the model's. ``context``: choices for all kernels. ``calls``: set only for executors of
+    subgraphs.
 
-    Variable tensors start at real zero. They, the graph's states, resource variables, hash tables and random number
-    generators keep their contents from run to run, until :meth:`reset`. A failed run does not change the graph's
-    states. Threads that share an executor take turns; separate executors run in parallel. In a process that was forked
-    during a run of another thread, the state is reset.
+    State is kept from run to run until :meth:`reset`: variable tensors (initially real zero), the graph's states,
+    resource variables, hash tables and random number generators. A failed run does not change the graph's states.
+    Threads that share an executor take turns; separate executors run in parallel. A process that was forked during
+    another thread's run resets the state.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Executor:
         mend_after_fork(self)
 
     def after_fork(self) -> None:
-        """In a child process, abandon the run of a thread of the parent and reset the state."""
+        """In a forked child, abandon a run of the parent's thread and reset the state."""
         if is_stuck(self._lock):
             self._lock = RLock()
             self._prepared, self._recent = OrderedDict(), (None, None)
@@ -105,11 +105,11 @@ class Executor:
 
     @property
     def fallbacks(self) -> dict[str, str]:
-        """Reasons why host kernels replace segments or other backends, by name; empty if all work."""
+        """Reasons why host kernels replace segments or other backends, by name; empty if nothing is replaced."""
         return {}
 
     def close(self) -> None:
-        """End the threads of native code; another run starts them again."""
+        """End the threads of native code; the next run starts them again."""
 
     def reset(self) -> None:
         """Reset all state; raise AllocationError if the variables need more than ``max_bytes``."""
@@ -118,7 +118,7 @@ class Executor:
             self._calls.reset()
 
     def clear_variables(self) -> None:
-        """Set variables and states of this graph, not of its subgraphs, to their start; raise AllocationError."""
+        """Reset variables and states of this graph, but not of its subgraphs; raise AllocationError."""
         variables = self._variable_infos
         total = sum(math.prod(info.static_shape) * info.info.numpy.itemsize for info in variables.values())
         if total > self.max_bytes:
@@ -128,18 +128,18 @@ class Executor:
         self.forget_device_states()
 
     def device_states(self) -> dict[int, Array]:
-        """Return the states that devices hold at present, by the tensor that reads them."""
+        """Return the states that devices currently hold, by state input tensor."""
         return {}
 
     def forget_device_states(self) -> None:
-        """Write the states to the devices again before the next run."""
+        """Ignore the states on devices: the next run writes them to the devices again."""
 
     def _start(self, state: GraphState) -> Array:
         info = self.graph.tensors[state.input]
         return np.frombuffer(state.initial, info.info.numpy).reshape(info.static_shape)
 
     def _fetch_states(self) -> None:
-        """Copy the states that devices hold, which stay there."""
+        """Copy the states from the devices, which also keep them."""
         for tensor, value in self.device_states().items():
             if tensor in self._variables:
                 self._variables[tensor][...] = value
@@ -188,7 +188,7 @@ class Executor:
             value = values.get(state.output)
             if value is None and self.graph.tensors[state.output].is_const:
                 value = self._stored(state.output)
-            if value is None:  # the device keeps it
+            if value is None:  # the device keeps this state
                 kept[state.input] = self._states[state.input]
                 continue
             if not value.flags.writeable or any(np.may_share_memory(value, other) for other in results):
@@ -213,7 +213,7 @@ class Executor:
             steps = [unit.prepare(shaped) for unit in self.units]
             program = tuple(zip(self.units, steps, self._last_uses, strict=True))
             straight = _straight(program)
-            # A decorator costs half as much as the statement. Programs without host kernels need neither.
+            # As a decorator, np.errstate costs half as much as in a with statement. Only host kernels need it.
             computes = any(isinstance(unit, OperatorUnit) for unit in self.units)
             quietly = np.errstate(all="ignore")(straight) if straight is not None and computes else straight
             prepared = self._prepared[shapes] = _Prepared(shaped, program, straight, quietly)
@@ -232,9 +232,9 @@ class Executor:
         watch: Watcher | None = None,
         watch_calls: WatchCalls | None = None,
     ) -> list[Array]:
-        """Run on ``inputs``, arrays in graph input order, which are not changed, and return the outputs.
+        """Run on ``inputs``, arrays in graph input order, and return the outputs. The inputs are not changed.
 
-        ``watch`` sees the inputs and the results of every unit; tensors inside segments are not available.
+        ``watch`` receives the inputs and the results of every unit; tensors inside segments are not available.
         ``watch_calls`` returns a watcher for each call of a subgraph. Raises InputError for arrays that do not fit, and
         other OdcErrors that name the operator that failed.
         """
@@ -247,7 +247,7 @@ class Executor:
             if watch is not None:
                 self._fetch_states()
             values.update(self._states)
-            if prepared.quietly is not None and observe is None and watch is None:  # such programs call no subgraphs
+            if prepared.quietly is not None and observe is None and watch is None:  # no subgraph is called
                 prepared.quietly(values)
             else:
                 with np.errstate(all="ignore"), self._calls.watched(watch_calls):
@@ -307,9 +307,9 @@ class Executor:
         return self.graph.tensors[index].array() if variable is None else variable
 
     def _detached(self, value: Array) -> Array:
-        """Return ``value``, copied if it is a constant, a view of an input, or part of the state.
+        """Return ``value``; return a copy if it is a constant, a view of an input, or part of the state.
 
-        Constants and inputs are read-only, and so are views of them.
+        Constants, inputs and their views are recognised because they are read-only.
         """
         flags = value.flags
         if not flags.writeable:
@@ -331,7 +331,7 @@ class Executor:
 
     def _written_variables(self, unit: Unit) -> tuple[int, ...]:
         if not isinstance(unit, OperatorUnit):
-            return ()  # other units list variables in their writes
+            return ()  # ``writes`` of other units already has the variables
         return tuple(index for index in self.graph.nodes[unit.index].written if index in self._variable_infos)
 
     def _find_peak(self, shaped: SpecializedGraph) -> None:
@@ -346,9 +346,9 @@ class Executor:
 
 
 class _Prepared(NamedTuple):
-    """A graph for some input shapes: for each unit its step and the values that no later unit reads.
+    """A graph prepared for some input shapes: for each unit, its step and the values that no later unit reads.
 
-    If no unit needs a frame, ``straight`` runs all of them, and ``quietly`` does so without numpy's warnings.
+    If no unit needs a frame, ``straight`` runs all units, and ``quietly`` runs them without numpy's warnings.
     """
 
     shaped: SpecializedGraph
@@ -358,7 +358,7 @@ class _Prepared(NamedTuple):
 
 
 def _straight(program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]]) -> Step | None:
-    """Return one step for all of ``program``; None if a unit has no step. The step is not thread-safe."""
+    """Return one step that runs all of ``program``, or None if a unit has no step. The step is not thread-safe."""
     steps = [(step, dead) for _, step, dead in program if step is not None]
     if len(steps) < len(program):
         return None
@@ -373,7 +373,7 @@ def _straight(program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]]) -> S
 
 
 class HostExecutor(Executor):
-    """Runs every operator of ``graph`` with host kernels, in stored order."""
+    """Executor that runs every operator of ``graph`` with host kernels, in stored order."""
 
     def __init__(
         self,
@@ -407,9 +407,9 @@ def _limit_from_environment() -> int:
 
 
 def decode_constants(graph: Graph) -> None:
-    """Compute every DEQUANTIZE of a constant once, so that kernels prepare its result as a constant.
+    """Compute every DEQUANTIZE of a constant now, so that kernels can prepare its result as a constant.
 
-    An operator that the kernel rejects is left for the run.
+    A DEQUANTIZE that its kernel rejects stays, and fails in the run.
     """
 
     for item in graph.nodes:
@@ -428,7 +428,7 @@ def decode_constants(graph: Graph) -> None:
 
 
 def units_to_run(graph: Graph, units: Iterable[Unit]) -> tuple[Unit, ...]:
-    """Return ``units`` without those that only compute constants of host kernels; segments read values of the run."""
+    """Return ``units`` without those whose results are constants that only host kernels read."""
     found = tuple(units)
     read = {i for unit in found if not isinstance(unit, OperatorUnit) for i in unit.reads}
     spare = {index for index, info in enumerate(graph.tensors) if info.is_const} - read
@@ -441,8 +441,8 @@ _MOST_SUGGESTIONS = 3
 class Capture:
     """Watcher for ``executor.run`` that keeps the tensors called ``names``.
 
-    Inputs and constants are allowed; of several tensors with one name it keeps the first. Raises OptionError for an
-    unknown name, and for a tensor that never leaves its segment.
+    Inputs and constants are allowed. If several tensors have the same name, the watcher keeps the first. Raises
+    OptionError for an unknown name, and for a tensor that is only visible inside a segment.
     """
 
     def __init__(self, executor: Executor, names: Iterable[str]) -> None:

@@ -1,9 +1,9 @@
 """Graphs for execution: a subgraph of a model file as nodes of the operator table.
 
 The reader guarantees that indices are in range. Building the graph checks that each operator is known and fits its
-table entry, and that each operand exists before it is read. Subgraphs that control flow calls become graphs too, as do
-other models that RUN_MODEL names. The location of such a model is relative to the folder of the calling model and stays
-inside that folder, so that a foreign model cannot make the runtime read other files.
+table entry, and that each operand exists before it is read. Subgraphs called by control flow and models named by
+RUN_MODEL also become graphs. The location of such a model is relative to the folder of the calling model, and must be
+inside this folder, so that a foreign model cannot make the runtime read other files.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from odc_mlir.ops.spec import Blockwise, Callee, Node, OpSpec, TensorInfo
 
 @dataclass(slots=True)
 class GraphNode:
-    """An operator with the tensor indices of its operands (-1 for an omitted one) and results.
+    """An operator with the tensor indices of its operands (-1 if omitted) and results.
 
-    ``calls`` are the graphs that control flow may run, by the index that the operator uses.
+    ``calls``: the graphs that control flow may run, by the subgraph index in the operator's options.
     """
 
     index: int
@@ -42,15 +42,15 @@ class GraphNode:
 
     @property
     def written(self) -> tuple[int, ...]:
-        """Tensor indices of the operands that the operator writes, variables or not."""
+        """Tensor indices of the operands that the operator writes, whether they are variables or not."""
         return tuple(self.inputs[position] for position in self.node.mutated)
 
 
 @dataclass(frozen=True, slots=True)
 class GraphState:
-    """A state of a graph: in the next run, tensor ``input`` has the value that ``output`` has at the end of a run.
+    """A state of a graph: the value of ``output`` at the end of a run is the value of ``input`` in the next run.
 
-    ``initial`` is the contents of ``input`` before the first run.
+    ``initial`` is the value of ``input`` in the first run.
     """
 
     name: str
@@ -61,9 +61,9 @@ class GraphState:
 
 @dataclass(slots=True)
 class Graph:
-    """Subgraph ``subgraph`` of a model. ``nodes[i].index == i``; indices elsewhere point into ``tensors``.
+    """Subgraph ``subgraph`` of a model. ``nodes[i].index == i``; all other indices refer to ``tensors``.
 
-    ``inputs`` and ``outputs`` are the application's; those of ``states`` are not among them.
+    ``inputs`` and ``outputs`` belong to the application; inputs and outputs of ``states`` are not among them.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Graph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     custom_ops: CustomOps = field(default_factory=default_custom_ops)
-    metadata: Mapping[str, memoryview] = field(default_factory=dict)  # of the model, by name
+    metadata: Mapping[str, memoryview] = field(default_factory=dict)  # the model's metadata by name
     states: tuple[GraphState, ...] = ()
 
     @property
@@ -105,8 +105,8 @@ def build_graph(model: Model, subgraph: int = 0, *, custom_ops: CustomOps | None
     """Build the graph of one subgraph of ``model``; raise ModelError or UnsupportedError with operator and tensor.
 
     ``custom_ops``: the registry of custom operators, by default the global one. ``states``: keep the states that the
-    model declares from run to run, instead of showing them as inputs and outputs; raises OptionError if they do not fit
-    the model.
+    model declares from run to run, instead of exposing them as inputs and outputs; raises OptionError if the states do
+    not fit the model.
     """
     registry = default_custom_ops() if custom_ops is None else custom_ops
     graph = _GraphBuilder(ModelLocation.of(model), registry, {}).graph(model, subgraph)
@@ -131,9 +131,9 @@ def _keep_states(graph: Graph, pairs: Sequence[state_pairs.StatePair]) -> None:
 
 
 class _GraphBuilder:
-    """Builds the graphs of one model, each once; ``site`` is the location of the model.
+    """Builder of the graphs of one model, each built once; ``site`` is the location of the model.
 
-    ``linked`` are the graphs of other model files, which RUN_MODEL calls, by file and subgraph.
+    ``linked``: the graphs of other model files that RUN_MODEL calls, by file and subgraph.
     """
 
     def __init__(self, site: ModelLocation, custom_ops: CustomOps, linked: dict[tuple[PurePath, int], Graph]) -> None:
@@ -143,7 +143,7 @@ class _GraphBuilder:
         self._graphs: dict[int, Graph] = {}
 
     def graph(self, model: Model, subgraph: int) -> Graph:
-        """Build the graph of ``subgraph``, and of everything that it calls."""
+        """Build the graph of ``subgraph`` and the graphs of everything that it calls."""
         if model.unknown:
             hint = "it can be inspected, but neither run nor written"
             raise UnsupportedError(f"the model uses parts of a newer schema: {', '.join(model.unknown[:3])}", hint=hint)
@@ -236,9 +236,9 @@ class _GraphBuilder:
 
 
 def _forget_doubtful_shapes(graph: Graph, record: SubGraph, *, is_entry: bool) -> None:
-    """Make shapes unknown for tensors without dimensions in the file, if subgraphs call one another; a run infers them.
+    """Set the shape of tensors without dimensions in the file to unknown, for models whose subgraphs call each other.
 
-    Inputs and outputs of the model keep their declared shapes.
+    Such tensors need not be scalars: a run infers their shapes. Inputs and outputs of the model keep declared shapes.
     """
     settled = {*graph.inputs, *graph.outputs} if is_entry else set()
     for index, (info, tensor) in enumerate(zip(graph.tensors, record.tensors, strict=True)):
@@ -253,13 +253,13 @@ def _called(operators: Iterable[Operator]) -> list[int]:
 
 
 def tensor_info(tensors: Sequence[Tensor], constants: Mapping[int, memoryview], index: int) -> TensorInfo:
-    """Return the description for operators of tensor ``index`` of a subgraph's named ``tensors``.
+    """Return the TensorInfo of tensor ``index`` among a subgraph's named ``tensors``.
 
-    Raises ModelError for an invalid quantisation.
+    Raises ModelError for invalid quantisation parameters.
     """
     tensor, data = tensors[index], constants.get(index)
-    # A constant without a shape is a scalar, and its dimensions are known, whatever its signature says. Any other
-    # tensor without a shape gets it in a run.
+    # A constant without a shape is a scalar, even if it has a shape signature. Any other tensor without a shape gets
+    # its shape in a run.
     shape = (tensor.shape or ()) if data is not None else tensor.effective_shape
     info = TensorInfo(
         name=tensor.name,
@@ -287,7 +287,7 @@ def tensor_info(tensors: Sequence[Tensor], constants: Mapping[int, memoryview], 
 def _code_by_blocks(
     info: TensorInfo, details: Mapping[str, Any], tensors: Sequence[Tensor], constants: Mapping[int, memoryview]
 ) -> None:
-    """Turn ``info`` into a real constant of codes and block scales."""
+    """Convert ``info`` to a real-valued constant that consists of codes and block scales."""
 
     def parameter(name: str) -> TensorInfo:
         index = details[name]
@@ -306,7 +306,7 @@ def _check_operators(graph: Graph) -> None:
     """Raise ModelError unless each operator fits its table entry."""
     computed = {index for item in graph.nodes for index in item.outputs}
     for item in graph.nodes:
-        # Declared shapes of computed tensors do not count: files exist where they are stale, and runs infer them.
+        # Ignore declared shapes of computed tensors: some files have stale shapes, and runs infer them anyway.
         operands = tuple(
             replace(info, shape=None) if info is not None and index in computed else info
             for index, info in zip(item.inputs, item.node.operands, strict=True)
@@ -315,7 +315,7 @@ def _check_operators(graph: Graph) -> None:
 
 
 def _check_order(graph: Graph) -> None:
-    """Raise ModelError if an operand is read too early or a tensor is produced twice.
+    """Raise ModelError if an operand is read before it is produced, or a tensor is produced twice.
 
     Operands are graph inputs, constants, variables or earlier results; custom operators may have scratch tensors.
     """
@@ -338,16 +338,16 @@ def _check_order(graph: Graph) -> None:
             raise ModelError("nothing produces this graph output", tensor=graph.tensors[output].name)
 
 
-MAX_CHAIN = 16  # models that run one another in a row
+MAX_CHAIN = 16  # limit on the depth of models that run further models
 
 _SUFFIXES = (".circle", ".tflite")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLocation:
-    """Location of a model: the ``chain`` of files from the user's model to this one; empty for bytes.
+    """Location of a model: the ``chain`` of files from the user's model to this model; empty for a model in memory.
 
-    With ``siblings`` they are members of the package that has those files.
+    With ``siblings``, the files are members of the package that ``siblings`` holds.
     """
 
     chain: tuple[PurePath, ...] = ()
@@ -395,7 +395,7 @@ class ModelLocation:
 
 
 def entry_of(model: Model, options: Mapping[str, Any]) -> int:
-    """Return the subgraph of RUN_MODEL's signature, or the first one; raise ModelError."""
+    """Return the subgraph of the signature that RUN_MODEL names, by default the first subgraph; raise ModelError."""
     key = options["signature"]
     if not key:
         return 0
@@ -418,7 +418,7 @@ def read_linked(site: ModelLocation) -> Model:
 
 
 def linked_files(model: Model) -> dict[str, bytes]:
-    """Return the models that RUN_MODEL operators of ``model`` name, recursively, by location beside ``model``.
+    """Return the models that RUN_MODEL operators of ``model`` name, recursively, by location relative to ``model``.
 
     Raises ModelError for a model that cannot be opened.
     """
@@ -447,11 +447,11 @@ _PASSED_ON = {
     **dict.fromkeys(("TILE", "BROADCAST_TO", "REVERSE_V2", "UNPACK", "SPLIT_V", "GATHER", "GATHER_ND"), (0,)),
     "SPLIT": (1,),
 }
-_JOINED = ("CONCATENATION", "PACK")  # all operands
+_JOINED = ("CONCATENATION", "PACK")  # operators that copy all operands
 
 
 def index_limits(graph: Graph) -> tuple[int | None, ...]:
-    """Return the exclusive limit on indices in each input; None for inputs that are not indices."""
+    """Return for each input the exclusive upper limit on its indices, or None if it does not hold indices."""
     limits: dict[int, int] = {}
     for item in reversed(graph.nodes):
         for place, tensor in enumerate(item.inputs):
@@ -462,7 +462,7 @@ def index_limits(graph: Graph) -> tuple[int | None, ...]:
 
 
 def _limit(item: GraphNode, place: int, limits: dict[int, int]) -> int | None:
-    """Return the limit on numbers of one operand: as indices, or as copies in a limited result."""
+    """Return the limit on the numbers in one operand: a limit on indices, or the limit on a result that copies them."""
     name = item.node.spec.name
     if place == (0 if name == "EMBEDDING_LOOKUP" else 1) and name in ("GATHER", "GATHER_ND", "EMBEDDING_LOOKUP"):
         return _extent(item, name)

@@ -1,7 +1,7 @@
-"""Cache of native code that was compiled in place, so that later processes run it without compiling.
+"""Cache of native code for models compiled on this machine, so that later processes need not compile them.
 
-Packages are keyed by the model's bytes, the processor and the files of the compiler. A package that is damaged or not
-trusted is compiled again. Without a usable cache every process compiles.
+Keys of packages depend on the model's bytes, the processor and the files of the compiler. A package that is damaged or
+not trusted is compiled again. Without a usable cache, every process compiles.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from odc_mlir.plugins.registry import PluginSource
 _log = logging.getLogger(__name__)
 
 _FOLDER = "native"
-_SOURCE = "source"  # digest of the model that was compiled; the model in the package is a rewritten one
+_SOURCE = "source"  # metadata key: digest of the compiled model; the package holds a rewritten model
 _MAX_BYTES = 256 << 20  # limit on all packages together
 _COMPILER = PluginSource("cpu", __package__, None, "odc_mlir.compiler:compile", None)
 
 
 def remembered(digest: str, target: str, make: Callable[[], PackageFiles]) -> PackageFiles:
-    """Return the package that ``make`` compiled from the model with this digest, now or in an earlier process."""
+    """Return the package of the model with this digest, from the cache or compiled by ``make``."""
     try:
         root = cache_folder()
         key = f"{digest}\0{target}\0{__version__}\0{fingerprint(_COMPILER)}"
@@ -55,7 +55,7 @@ def remembered(digest: str, target: str, make: Callable[[], PackageFiles]) -> Pa
 
 
 def _read(path: Path, digest: str) -> PackageFiles | None:
-    """Return the package at ``path``, None if there is none of that model that is whole and trusted."""
+    """Return the package at ``path``, or None unless it is a complete and trusted package of the model."""
     if not path.exists():
         return None
     check_file(path)
@@ -67,7 +67,7 @@ def _read(path: Path, digest: str) -> PackageFiles | None:
         reason = distrust(files) if is_of_model else "it is the code of another model"
         if reason is not None:
             raise PackageError(reason)
-        with suppress(OSError):  # another process may have deleted it just now
+        with suppress(OSError):  # another process may just have deleted the file
             os.utime(path)
     except OdcError as error:
         _log.info("%s is compiled again: %s", path.name, error)
@@ -76,7 +76,7 @@ def _read(path: Path, digest: str) -> PackageFiles | None:
 
 
 def _prune(newest: Path) -> None:
-    """Remove the longest unused packages until the rest is small enough; ``newest`` stays."""
+    """Remove the least recently used packages until the rest is small enough; keep ``newest``."""
     files = sorted(
         ((item.stat().st_mtime_ns, item.stat().st_size, item) for item in newest.parent.glob("*.zip")), reverse=True
     )

@@ -34,8 +34,8 @@ class _DeviceRun(Protocol):
 def check_plan(plan: Plan, graph: Graph, location: str = "plan.json") -> None:
     """Check that a plan fits its model; raise PackageError.
 
-    Inputs and outputs are the graph's; every operator runs in exactly one step, after its operands exist; a segment is
-    bound to everything that its operators read from outside and that others read from them.
+    Inputs and outputs must be the graph's. Every operator must run in exactly one step, after its operands exist. A
+    segment must be bound to every tensor that its operators read from outside or that other operators read from it.
     """
 
     def error(message: str) -> PackageError:
@@ -91,7 +91,7 @@ def _check_segment(step: SegmentStep, graph: Graph, error: Callable[[str], Packa
 
 
 def _reads_from_outside(graph: Graph, operators: Iterable[int]) -> list[int]:
-    """Return the tensors that ``operators`` read from outside, if they run in this order."""
+    """Return the tensors that ``operators``, run in this order, read but do not compute."""
     produced: set[int] = set()
     reads: dict[int, None] = {}
     for index in operators:
@@ -101,14 +101,14 @@ def _reads_from_outside(graph: Graph, operators: Iterable[int]) -> list[int]:
     return list(reads)
 
 
-_REPLAYED = 16  # runs after which states are copied from the device; the inputs of fewer runs are kept
+_REPLAYED = 16  # states are copied from the device after this many runs; inputs since then are kept
 
 
 class SegmentUnit:
     """A segment on ``device``; ``failure`` is the reason why host kernels run it instead, None if it works.
 
-    States that the device keeps are written there before the first run, and from then on they are the device's alone.
-    To go on without it at any time, the unit has a copy of them that is at most 16 runs old, and the inputs since.
+    States that the device keeps are written to it before the first run; after that, only the device has them. To be
+    able to continue without the device, the unit keeps a copy that is at most 16 runs old, and the inputs since then.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class SegmentUnit:
         self.trace: Any = None
         self.keep_trace = False
         self._graph = graph
-        self._copy: list[Array] | None = None  # of the states; None: the device has none of them
+        self._copy: list[Array] | None = None  # copy of the states; None: the device has no states
         self._inputs_since: list[list[Array]] = []
         try:
             data = read(step.file)
@@ -134,7 +134,7 @@ class SegmentUnit:
                     raise PackageError(f"{step.file} keeps the states {program.states}, the plan says {step.states}")
             self.program = program
         except OdcError as error:
-            self._give_up("load", error)  # the executor logs it
+            self._give_up("load", error)  # the executor logs the reason
 
     def _check_ports(self, program: base.DeviceProgram) -> None:
         for what, ports, tensors in (
@@ -150,7 +150,7 @@ class SegmentUnit:
                         f"{self._graph.tensors[tensor].dtype}",
                         tensor=port.name,
                     )
-                # results of steps are not checked; those of other programs are, in every run
+                # Results of direct programs are not checked. Results of other programs are checked in every run.
                 direct = isinstance(program, base.DirectProgram)
                 if direct and not fits(self._graph.tensors[tensor].shape, port.shape):
                     raise PackageError(
@@ -215,7 +215,7 @@ class SegmentUnit:
         frame.stand_in(self.step.operators, self.writes)
 
     def _run_with_states(self, frame: Frame, program: base.StatefulProgram) -> None:
-        """Run with the states on the device, after writing the frame's states there if it has none."""
+        """Run with the states on the device. If the device has none, first write the frame's states to it."""
         with contained(SimulationError, "the device failed"):
             if self._copy is None:
                 self._copy = [frame.value(self.reads[place]).copy() for place, _ in self.step.states]
@@ -232,7 +232,7 @@ class SegmentUnit:
                 self._copy, self._inputs_since = list(program.read_states()), []
 
     def states(self) -> dict[int, Array]:
-        """Return the states on the device by the tensor that reads them; empty if it has none. Raise OdcError."""
+        """Return the states on the device by state input tensor; empty if the device has none. Raise OdcError."""
         if self._copy is None or not isinstance(self.program, base.StatefulProgram):
             return {}
         with contained(SimulationError, "the device failed"):
@@ -240,11 +240,11 @@ class SegmentUnit:
         return {self.reads[place]: value for (place, _), value in zip(self.step.states, values, strict=True)}
 
     def forget_states(self) -> None:
-        """Take the states from the frame in the next run."""
+        """Let the next run take the states from the frame."""
         self._copy, self._inputs_since = None, []
 
     def _take_states_back(self, frame: Frame) -> None:
-        """Put the states of the device into ``frame``, by host kernels from the last copy of them."""
+        """Compute the device's states from their last copy by host kernels, and put the states into ``frame``."""
         if self._copy is None:
             return
         held = {self.reads[place]: value for (place, _), value in zip(self.step.states, self._copy, strict=True)}
@@ -261,7 +261,7 @@ class SegmentUnit:
     def _finish(
         self, frame: Frame, reads: Sequence[int], writes: Sequence[int], ports: Sequence[base.Port], run: _DeviceRun
     ) -> None:
-        """Call ``run`` on the tensors ``reads``, and write its outputs, which have ``ports``, to ``writes``."""
+        """Call ``run`` on the tensors ``reads``, check its outputs against ``ports``, and put them into ``writes``."""
         start = time.perf_counter()
         inputs = [frame.value(i) for i in reads]
         try:
@@ -295,7 +295,7 @@ class SegmentUnit:
 
 
 def _log_failures(segments: Iterable[SegmentUnit]) -> None:
-    """Log every reason why host kernels replace segments, once, with the segments that it concerns."""
+    """Log every reason why host kernels replace segments once, with the names of the segments."""
     reasons: dict[str, list[str]] = {}
     for unit in segments:
         if unit.failure is not None:
@@ -305,11 +305,11 @@ def _log_failures(segments: Iterable[SegmentUnit]) -> None:
 
 
 class PlanExecutor(Executor):
-    """Runs ``plan`` of ``graph``; ``read`` returns the bytes of a segment's file.
+    """Executor of ``graph`` by its ``plan``; ``read`` returns the bytes of a segment's file.
 
-    Host kernels replace a segment that cannot be loaded or run, with the same results; the reason is in
-    :attr:`fallbacks`, or an error with ``strict``. ``threads`` run segments of native code together; host kernels and
-    other devices ignore them. Raises PackageError for a plan that does not fit the model.
+    Host kernels replace a segment that cannot be loaded or run, with the same results. :attr:`fallbacks` has reasons;
+    with ``strict``, they are errors. ``threads``: number of threads for segments of native code; host kernels and other
+    devices ignore it. Raises PackageError for a plan that does not fit the model.
     """
 
     def __init__(

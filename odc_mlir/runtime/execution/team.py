@@ -1,4 +1,4 @@
-"""Threads that compute parts of a segment in parallel, and sleep between runs."""
+"""Threads that compute parts of a segment in parallel and sleep between runs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from threading import Semaphore, Thread
 
 MAX_THREADS = 64
-"""Largest number of threads that is accepted."""
+"""Limit on the number of threads."""
 
 TeamTask = Callable[[int], int]
-"""Function that computes the part with a number; parts may wait for one another."""
+"""Function that computes the part with the given number; parts may wait for one another."""
 
 
 class Team:
-    """``size`` threads: the caller's and others, which start with the first run.
+    """``size`` threads: the caller's thread, and others that start with the first run.
 
-    They end with :meth:`close`, or when the team is garbage-collected. Only one run is possible at a time. A forked
+    These end with :meth:`close`, or when the team is garbage-collected. Only one run is possible at a time. A forked
     process starts its own threads.
     """
 
@@ -29,7 +29,7 @@ class Team:
     def run(self, work: TeamTask, give_up: Callable[[], None]) -> int:
         """Run all parts and return the result of part 0.
 
-        ``give_up`` is called if a part is missing, as after an interrupt, so that no part waits for it.
+        ``give_up`` is called if a part does not run, for example after an interrupt, so that no part waits for it.
         """
         crew = self._crew
         if crew is None or crew.process != os.getpid():
@@ -50,7 +50,7 @@ class Team:
         return result
 
     def close(self) -> None:
-        """End the threads after their current parts; another run starts new ones."""
+        """End the threads after their current parts; the next run starts new threads."""
         crew, self._crew = self._crew, None
         if crew is not None and crew.process == os.getpid():
             crew.dismiss()
@@ -60,7 +60,7 @@ class Team:
 
 @dataclass
 class _Crew:
-    """The other threads; they have no reference to the team, so that it can be collected."""
+    """The threads of a team except the caller's. They do not refer to the team, so that it can be garbage-collected."""
 
     count: int
     work: TeamTask | None = None
@@ -87,7 +87,7 @@ class _Crew:
             self.done.release()
 
     def dismiss(self) -> None:
-        """End every idle thread; a child process has none."""
+        """End every idle thread; a forked child has none."""
         if self.process != os.getpid():
             return
         self.is_dismissed = True

@@ -1,7 +1,7 @@
-"""Units of an execution, each an operator or a compiled segment, the values of a run, and calls of subgraphs.
+"""Units of an execution (operators and compiled segments), the values of a run, and calls of subgraphs.
 
-A graph is specialised for one set of input shapes: shapes are inferred, kernels prepared. Operators are prepared once
-for each set of operand shapes. Graphs for different inputs share them, as do runs that learn operand shapes on the way.
+A graph is specialised for one set of input shapes: shapes are inferred and kernels prepared. An operator is prepared
+once for each set of operand shapes. All graphs and runs, even with shapes known only in a run, share the operators.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _VARIANTS_KEPT = 4
 
 
 class Variant:
-    """An operator for certain operand shapes; its kernel is prepared at the first access."""
+    """An operator for one set of operand shapes. The first access to ``kernel`` prepares it."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -54,7 +54,7 @@ class Variant:
 class Variants:
     """The operators of ``graph`` by index and operand shapes.
 
-    Their kernels receive ``context``, and ``callables`` for the subgraphs that an operator may call.
+    Kernels receive ``context``, and ``callables``: the functions that run the subgraphs of an operator.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class Variants:
 
 
 class SpecializedGraph:
-    """``graph`` with inputs of ``input_shapes``; raises ModelError if an operator rejects its operands.
+    """``graph`` specialised for inputs of ``input_shapes``; raises ModelError if an operator rejects its operands.
 
-    ``tensors[i]`` and ``nodes[i]`` are the graph's with inferred shapes; dimensions that depend on values stay None.
-    Operators in ``open`` have operands of unknown shape, and are prepared in each run. ``peak_bytes`` is the peak of
-    live activations, as far as shapes are known, and ``peak_name`` the tensor computed then; the executor sets them.
+    ``tensors`` and ``nodes`` are those of the graph with inferred shapes; dimensions that depend on values stay None.
+    Operators in ``open`` have operands of unknown shape and are prepared in each run. The executor sets ``peak_bytes``,
+    the peak of live activations of known shape, and ``peak_name``, the tensor that is computed at the peak.
     """
 
     def __init__(self, graph: Graph, input_shapes: Sequence[tuple[int, ...]], variants: Variants | None = None) -> None:
@@ -161,7 +161,7 @@ def known_nbytes(info: TensorInfo) -> int:
 
 
 def guarded(node: Node, action: str, call: Callable[[], T]) -> T:
-    """Return the result of ``call()``; turn every exception into an OdcError that names the operator."""
+    """Return the result of ``call()``; convert every exception to an OdcError that names the operator."""
     try:
         return call()
     except OdcError as error:
@@ -172,13 +172,13 @@ def guarded(node: Node, action: str, call: Callable[[], T]) -> T:
 
 
 def name_operator(node: Node, error: OdcError) -> None:
-    """Add operator and tensor to an error without them."""
+    """Add operator and tensor to an error that does not name them."""
     error.op = error.op or node.spec.name
     error.tensor = error.tensor or node.name
 
 
 def foreign_error(node: Node, action: str, error: Exception) -> OdcError:
-    """Return the OdcError for another exception of an operator."""
+    """Return the OdcError that reports an exception of another class, raised by an operator."""
     where = {"op": node.spec.name, "tensor": node.name}
     if isinstance(error, MemoryError):
         return AllocationError(f"not enough memory to {action} this operator", **where)
@@ -187,7 +187,7 @@ def foreign_error(node: Node, action: str, error: Exception) -> OdcError:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Execution of one unit: ``kind`` is host or segment; times are from ``time.perf_counter``, in seconds."""
+    """Execution of one unit: ``kind`` is host or segment; times are values of ``time.perf_counter`` in seconds."""
 
     name: str
     op: str
@@ -201,7 +201,7 @@ Observer = Callable[[Event], None]
 Watcher = Callable[[int, Array], None]
 """Function that receives each computed tensor, by index; it must neither change nor keep it.
 
-Variables are shown after the operator that writes them.
+A variable is passed after each operator that writes it.
 """
 
 WatchCalls = Callable[[Graph], Watcher | None]
@@ -212,7 +212,7 @@ Values = dict[int, Array]
 """Tensors of a run by index: the inputs and the results so far."""
 
 Step = Callable[[Values], None]
-"""Function that runs a unit on the values of a run: it reads operands there and writes results."""
+"""Function that runs a unit: it reads operands from the values of a run and writes results to them."""
 
 
 class Unit(Protocol):
@@ -222,10 +222,10 @@ class Unit(Protocol):
     writes: tuple[int, ...]
 
     def prepare(self, shaped: SpecializedGraph) -> Step | None:
-        """Prepare kernels, and return the step that runs the unit without a frame; None if it needs the frame."""
+        """Prepare kernels, and return the step that runs the unit without a frame, or None if it needs a frame."""
 
     def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        """Return the peak of live activations inside, without operands and results, in bytes."""
+        """Return the peak of live activations inside the unit, without its operands and results, in bytes."""
 
     def run(self, frame: Frame) -> None:
         """Read ``reads`` from the frame, write ``writes`` to it, and call the observer."""
@@ -255,7 +255,7 @@ class OperatorUnit:
 
 
 def _step(item: GraphNode, variant: Variant) -> Step:
-    """Return the step of an operator whose operands are constants and values."""
+    """Return the step of an operator whose operands are constants and values of the run."""
     node, kernel = variant.node, variant.kernel
     gather = _gather(item)
     outputs = item.outputs
@@ -266,7 +266,7 @@ def _step(item: GraphNode, variant: Variant) -> Step:
             if only is None:
                 values.update(zip(outputs, kernel(gather(values)), strict=True))
             else:
-                (values[only],) = kernel(gather(values))  # without a loop it takes half the time
+                (values[only],) = kernel(gather(values))  # half the time of the loop below
         except OdcError as error:
             name_operator(node, error)
             raise
@@ -306,10 +306,10 @@ def operator_units(graph: Graph, operators: Iterable[int]) -> list[OperatorUnit]
 
 @dataclass(slots=True)
 class Frame:
-    """The values of one run: ``values`` of graph inputs and finished units.
+    """The values of one run: ``values`` of graph inputs and results of finished units.
 
-    ``variables`` are the contents of variable tensors, which outlive the run; ``watched``: show results
-    that stay on a device, too.
+    ``variables``: contents of variable tensors, which outlive the run. ``watched``: also provide results that could
+    stay on a device.
     """
 
     shaped: SpecializedGraph
@@ -327,7 +327,7 @@ class Frame:
         return self.shaped.tensors[index].array() if found is None else found
 
     def put(self, found: Mapping[int, Array]) -> None:
-        """Set tensors: values, and the contents of variables."""
+        """Set tensors to the arrays in ``found``; for a variable, set its contents."""
         for index, value in found.items():
             if index in self.variables:
                 self.variables[index][...] = value
@@ -337,8 +337,8 @@ class Frame:
     def _operand(self, index: int, *, writable: bool) -> Array | None:
         """Return tensor ``index`` as an operand.
 
-        A writer receives a variable itself, but a copy of any other value; it copies constants. Other operators receive
-        a copy of a variable, because their results may be views, which must not change with it.
+        An operator that writes the operand receives the variable itself, or a copy of any other value; it copies
+        constants. Other operators receive a copy of a variable, because their results may be views of it.
         """
         if writable and self.shaped.tensors[index].is_const:
             return None
@@ -367,7 +367,7 @@ class Frame:
             self.observe(Event(node.name, node.spec.name, "host", start, seconds))
 
     def stand_in(self, operators: Sequence[int], writes: Sequence[int]) -> None:
-        """Run ``operators`` by host kernels in place of a unit, and keep only ``writes`` of their results."""
+        """Run ``operators`` by host kernels instead of a unit, and keep only the results ``writes``."""
         for index in operators:
             self.run_operator(index)
         for index in operators:
@@ -376,7 +376,7 @@ class Frame:
                     self.values.pop(tensor, None)
 
     def _variant(self, item: GraphNode, operands: Sequence[Array | None]) -> Variant:
-        """Return the operator for the shapes of ``operands``, which may be known only in the run."""
+        """Return the variant for the shapes of ``operands``, which may be known only in the run."""
         if item.index not in self.shaped.open:
             return self.shaped.variant(item.index)
         shapes = tuple(
@@ -392,10 +392,10 @@ class Frame:
 
 
 MAX_BYTES_VARIABLE = "ODC_MAX_ACTIVATION_BYTES"
-MAX_DEPTH = 32  # nested calls; deeper ones are treated as endless recursion
+MAX_DEPTH = 32  # limit on nested calls; deeper nesting is reported as endless recursion
 
-# Subgraphs that one operator may run, in all loops and calls within it: some seconds of empty calls. Without it a short
-# file could multiply nested calls without end.
+# Limit on subgraph runs of one operator, with all loops and calls inside it: some seconds of empty calls. Without the
+# limit, a short file could multiply nested calls without end.
 MAX_CALLS = 1 << 17
 
 
@@ -429,7 +429,7 @@ class Calls:
             executor.clear_variables()
 
     def abandon(self) -> None:
-        """Drop the current run, whose thread does not exist in this process."""
+        """Drop the current run: its thread does not exist in this forked process."""
         self._depth = self._count = self._outer_bytes = 0
         self._watch = None
         self._executors = {}
@@ -442,7 +442,7 @@ class Calls:
         self._count += 1
         if self._count > MAX_CALLS:
             raise ModelError(f"subgraphs have been run {MAX_CALLS} times and there is no end", location=graph.name)
-        # Graphs live as long as the model's, which holds them all.
+        # The model's graph refers to all of these graphs, so ids stay unique.
         executor = self._executors.get(id(graph))
         if executor is None:
             executor = self._executors[id(graph)] = self._make(graph, calls=self)
@@ -450,7 +450,7 @@ class Calls:
 
     @contextmanager
     def watched(self, watch: WatchCalls | None) -> Iterator[None]:
-        """Ask ``watch`` for a watcher of each call during a run."""
+        """While the context is active, ask ``watch`` for a watcher of each call."""
         before, self._watch = self._watch, watch
         try:
             yield
@@ -459,7 +459,7 @@ class Calls:
 
     @contextmanager
     def below(self, live_bytes: int) -> Iterator[None]:
-        """Enter an operator that calls, while ``live_bytes`` of activations are live; raise ModelError at the limit."""
+        """Enter a calling operator while ``live_bytes`` of activations are live; raise ModelError at MAX_DEPTH."""
         if self._depth >= MAX_DEPTH:
             raise ModelError(f"subgraphs call one another more than {MAX_DEPTH} times deep")
         self._count = self._count if self._depth else 0
@@ -474,7 +474,7 @@ class Calls:
     def check_memory(self, live_bytes: int, name: str) -> None:
         """Raise AllocationError if live activations exceed ``max_bytes``.
 
-        ``live_bytes`` are those of the innermost call; ``name`` is the tensor that is computed next.
+        ``live_bytes``: live activations of the innermost call; ``name``: the tensor that is computed next.
         """
         total = live_bytes + self._outer_bytes
         if total > self.max_bytes:
@@ -486,12 +486,12 @@ class Calls:
 
 
 def require_kernels(graph: Graph, plan: Plan | None) -> None:
-    """Raise the OdcError of the first operator that ``plan`` leaves to host kernels and that they cannot run."""
+    """Raise the OdcError of the first operator that ``plan`` assigns to host kernels and host kernels cannot run."""
     on_target = {index for step in plan.segments for index in step.operators} if plan is not None else set()
     shapes = [tuple(1 if extent is None else extent for extent in info.shape or ()) for info in graph.input_infos()]
     shaped, available = SpecializedGraph(graph, shapes), graph.available()
     for item in graph.nodes:
-        for operand in item.inputs:  # a custom operator may have a scratch tensor, which no run gives it
+        for operand in item.inputs:  # custom operators may have scratch tensors without a value
             if operand >= 0 and operand not in available:
                 raise item.node.error(f"operand {graph.tensors[operand].name!r} is read before anything produces it")
         available.update(item.outputs)

@@ -1,8 +1,8 @@
 """Work of every operator of a graph on the host, including the subgraphs that it calls.
 
-Unknown dimensions are inferred from the inputs, or else taken from the model's declaration, or else 1. Of two branches
-the more expensive one counts, unless the condition is constant. If constants determine the trip count of a loop, the
-loop counts once per trip; only the operators that decide it are run. Otherwise it counts once.
+Unknown dimensions are inferred from the inputs, or else taken from the model's declaration, or else set to 1. If a
+branch condition is not constant, the more expensive branch counts. A loop counts once per trip if constants determine
+its trip count, which is found by running only the operators that determine it. Otherwise the loop counts once.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from odc_mlir.ops.work import HostRates, host_ns
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 from odc_mlir.runtime.execution.units import MAX_DEPTH, Variants, is_static
 
-MAX_TRIPS = 4096  # of a loop; more are not counted
+MAX_TRIPS = 4096  # limit on counted trips of a loop
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Multiply-accumulates and modelled nanoseconds of host kernels; ``trips`` of a loop, None if unknown."""
+    """Multiply-accumulates and modelled nanoseconds of host kernels; ``trips``: trip count of a loop, if known."""
 
     macs: int = 0
     host_ns: float = 0.0
@@ -39,7 +39,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A graph with likely shapes: tensors, operators, and the work of each operator."""
+    """A graph with inferred or assumed shapes: tensors, operators, and the work of each operator."""
 
     tensors: Sequence[TensorInfo]
     nodes: Sequence[Node]
@@ -57,7 +57,7 @@ def _likely(shape: Shape | None) -> tuple[int, ...]:
 
 
 class _Counter:
-    """Counts graphs, each once for one set of input shapes."""
+    """Counter of work, which counts each graph once per set of input shapes."""
 
     def __init__(self, rates: HostRates) -> None:
         self._rates = rates
@@ -92,7 +92,7 @@ class _Counter:
         return Measured(tensors, nodes, works)
 
     def _called(self, item: GraphNode, tensors: Sequence[TensorInfo], depth: int) -> dict[int, tuple[Graph, Measured]]:
-        """Return the called graphs with their work, for the operator's arguments."""
+        """Return the graphs that the operator calls, with their work on the operator's arguments."""
         first = 1 if item.node.spec.name == "IF" else 0
         given = [tensors[i].shape if i >= 0 else None for i in item.inputs[first:]]
         called = {}
@@ -122,7 +122,7 @@ class _Counter:
         own = Work(node.macs, host_ns(node, self._rates))
         totals = {index: _sum(found.works) for index, (_, found) in called.items()}
         kind = node.spec.name
-        if not totals or kind == "CALL_ONCE":  # the latter runs nothing after the first inference
+        if not totals or kind == "CALL_ONCE":  # CALL_ONCE runs nothing after the first inference
             return own
         if kind == "IF":
             branches = [totals.get(option(node, f"{which}_subgraph_index"), Work()) for which in ("then", "else")]
@@ -146,7 +146,7 @@ def _sum(works: Iterable[Work]) -> Work:
 
 
 def _inferred(variants: Variants, item: GraphNode, tensors: Sequence[TensorInfo]) -> Node:
-    """Return the operator for operands of these shapes, or as declared if it rejects them."""
+    """Return the operator with shapes inferred from ``tensors``, or with declared shapes if it rejects them."""
     operands = tuple(None if i < 0 else tensors[i] for i in item.inputs)
     try:
         return variants.get(item.index, tuple(None if info is None else info.shape for info in operands)).node
@@ -163,7 +163,7 @@ def trip_count(item: GraphNode, tensors: Sequence[TensorInfo]) -> int | None:
     if test is None:
         return None
     deciding, waiting = set[int](), set(test.inputs)
-    while waiting:  # state that the condition reads, and state that determines its next values
+    while waiting:  # collect the state that the condition reads, and all state that determines it in later trips
         deciding |= waiting
         step = _Slice.of(body, sorted(deciding))
         if step is None:
@@ -188,7 +188,7 @@ def trip_count(item: GraphNode, tensors: Sequence[TensorInfo]) -> int | None:
 
 
 class _Slice:
-    """The operators of a graph that some outputs need, all without effects; ``inputs``: positions of their inputs."""
+    """The operators of a graph that some outputs need, without side effects; ``inputs``: positions of graph inputs."""
 
     def __init__(self, graph: Graph, outputs: Sequence[int], operators: Sequence[int], inputs: Sequence[int]) -> None:
         self.inputs = inputs
@@ -197,7 +197,7 @@ class _Slice:
 
     @classmethod
     def of(cls, graph: Graph, outputs: Sequence[int]) -> _Slice | None:
-        """Return the operators for outputs at these positions; None if one has effects or a tensor keeps state."""
+        """Return the slice for outputs at these positions; None if an operator has effects or a tensor keeps state."""
         if any(position >= len(graph.outputs) for position in outputs):
             return None
         needed = {graph.outputs[position] for position in outputs}

@@ -22,9 +22,9 @@ from odc_mlir.targets.costs import REFERENCE, HostCosts, load_host, parse_host
 
 @dataclass(frozen=True, slots=True)
 class ModelledTime:
-    """Modelled nanoseconds of one operator on the host, or of one segment (no ``operator``) with the way to it.
+    """Modelled nanoseconds of one operator on the host, or of one segment (``operator`` None) with its transfers.
 
-    ``op`` is the kind of operator.
+    ``op`` is the operator's kind.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Modelled:
 
 
 def host_of(plan: Plan) -> HostCosts:
-    """Return the host of a plan, by default the target's host, else the reference host."""
+    """Return the costs of the plan's host; if it has none, of the target's host or else the reference host."""
     if "host" in plan.partition:
         return parse_host(plan.partition["host"], "plan.json")
     try:
@@ -93,7 +93,7 @@ Inside = Mapping[str, Sequence[Mapping[str, Any]]]
 
 # Processes of a trace; activity inside segments has the following numbers.
 _WHOLE, _INSIDE = 0, 1
-_HOST, _WAY, _NPU = range(3)  # threads of the modelled one
+_HOST, _WAY, _NPU = range(3)  # threads of the process _WHOLE in modelled traces
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class LatencyProfile:
 
     def execute_ms(self) -> dict[str, float]:
         """Return mean, largest, smallest and geometric mean time of a run in milliseconds."""
-        import statistics  # slow to import, and compiling has no runs
+        import statistics  # slow to import, and not needed to compile
 
         times = [1000 * seconds for seconds in self.run_seconds] or [0.0]
         geometric = math.exp(statistics.fmean(math.log(max(time, 1e-9)) for time in times))
@@ -159,13 +159,13 @@ def modelled_trace(modelled: Modelled, inside: Inside) -> dict[str, Any]:
                 continue
             own: dict[str, Any] = {"pid": number}
             own |= {"ts": event["ts"] + start} if "ts" in event else {}
-            own |= {"id": f"{number}:{event['id']}"} if "id" in event else {}  # arrows end where they began
+            own |= {"id": f"{number}:{event['id']}"} if "id" in event else {}  # ids of arrows differ between segments
             found.append({**event, **own})
     return {"displayTimeUnit": "ms", "traceEvents": found}
 
 
 def _modelled_spans(modelled: Modelled, starts: dict[str, float]) -> Iterator[dict[str, Any]]:
-    """Return one part after another; ``starts`` receives the starts of segments on the NPU."""
+    """Yield the parts of the modelled time in sequence; ``starts`` receives the start times of segments on the NPU."""
     now = 0.0
     for part in modelled.parts:
         threads = ((_HOST, part.host_ns), (_WAY, part.transfer_ns + part.switch_ns), (_NPU, part.npu_ns))

@@ -1,4 +1,4 @@
-"""Checks of labels: wrong numbering, order, sign or unit, and labels that fit no better than chance."""
+"""Checks of labels for wrong numbering, order, sign or unit, and for a fit that is no better than chance."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.reporting import scores
 
-FEWEST_OF_CLASS = 3  # least number of samples with a label whose answers are mostly one other class
-_FEWEST_MOVED = 2  # least number of classes or columns, because the model may confuse one
+FEWEST_OF_CLASS = 3  # least number of equal wrong answers from which a class counts as moved
+_FEWEST_MOVED = 2  # least number of moved classes or columns: the model may confuse a single one
 _NAMED = 4
 
 Moved = Mapping[int, int]
@@ -23,7 +23,7 @@ Moved = Mapping[int, int]
 
 def check_class_order(chosen: Array, labels: Array, classes: int, model: str) -> None:
     """Raise InputError if answers ``chosen`` equal ``labels``, both class numbers, after a renumbering."""
-    # Where fewer are right whatever classes are called, inputs may be to blame, as mirrored images are.
+    # If fewer answers are right even after renumbering, the inputs may also be wrong, such as mirrored images.
     least_renumbered_percent = 75.0
     moved = classes_moved(chosen, labels, classes)
     if not moved:
@@ -46,9 +46,9 @@ def check_class_order(chosen: Array, labels: Array, classes: int, model: str) ->
 
 
 def classes_moved(chosen: Array, labels: Array, classes: int) -> Moved:
-    """Return, by label, the class of most answers, where it differs from the label beyond chance.
+    """Return the labels whose most frequent answer is another class, beyond chance, each with this class.
 
-    These answers are distinct, and are labels that moved too; a class that a model confuses with another has not moved.
+    The classes are distinct. A class that the model merely confuses with another one does not count as moved.
     """
     chosen, labels = chosen.ravel(), labels.ravel()
     if not _are_of(chosen, classes) or not _are_of(labels, classes):
@@ -61,7 +61,7 @@ def classes_moved(chosen: Array, labels: Array, classes: int) -> Moved:
             mostly[label] = int(answers[best])
     given = list(mostly.values())
     moved = {label: answer for label, answer in mostly.items() if label != answer and given.count(answer) == 1}
-    # The model may confuse a single class, if the label of its answers has not moved or does not occur.
+    # Drop a label if its answer has not moved as well: the model may just confuse these two classes.
     moved = {label: answer for label, answer in moved.items() if answer in moved or label in moved.values()}
     return moved if len(moved) >= _FEWEST_MOVED and _is_beyond_luck(chosen, labels, moved, classes) else {}
 
@@ -71,12 +71,12 @@ def _are_of(numbers: Array, classes: int) -> bool:
 
 
 def _is_beyond_luck(chosen: Array, labels: Array, moved: Moved, classes: int) -> bool:
-    """Return whether a random order of answers would hardly fit any such renumbering as well (a union bound)."""
+    """Return whether answers in random order would hardly fit any renumbering as well as these (union bound)."""
     concerned = np.isin(labels, list(moved))
     answers, given = chosen[concerned], _renumbered(labels[concerned], moved)
     count, hits = len(answers), int(np.count_nonzero(answers == given))
-    likeliest = np.bincount(chosen).max() / chosen.size  # of answers that have nothing to do with labels
-    # Chernoff's bound of as many hits.
+    likeliest = np.bincount(chosen).max() / chosen.size  # chance of a hit if answers do not depend on labels
+    # Chernoff bound on the probability of as many hits.
     share = hits / count
     if share <= likeliest:
         return False
@@ -111,9 +111,9 @@ def check_column_order(outputs: Sequence[Array], labels: Array, model: str) -> N
 
 
 def columns_moved(outputs: Sequence[Array], labels: Array) -> Moved:
-    """Return the columns of ``outputs`` that explain columns of ``labels`` far better than their own, by label."""
+    """Return, by label column, the output column that explains it far better than the column at the same position."""
     least_moved_explained = 0.5
-    # Largest ratio of the unexplained parts of labels: by the better column, and by the column in their place.
+    # Limit on the variance that the better column leaves unexplained, relative to the column at the same position.
     far_better = 0.25
     fewest_rows = 20  # of columns
     width = outputs[0].shape[-1] if outputs[0].ndim else 1
@@ -131,11 +131,11 @@ def columns_moved(outputs: Sequence[Array], labels: Array) -> Moved:
 
 
 def _explained_shares(given: Array, wanted: Array) -> Array:
-    """Return the variance of each column of labels ``wanted`` that each of ``given`` explains, [labels, answers]."""
+    """Return the share of each ``wanted`` column's variance that each ``given`` column explains, [wanted, given]."""
     units = []
     for array in (wanted, given):
         varying = array.astype(np.float64)
-        with np.errstate(all="ignore"):  # squares of what is very large or small are not finite, or none
+        with np.errstate(all="ignore"):  # normalised first, as squares may overflow or underflow
             varying = varying / np.abs(varying).max(axis=0)
             varying = varying - varying.mean(axis=0)
             units.append(varying / np.sqrt(np.square(varying).sum(axis=0)))
@@ -146,14 +146,14 @@ def _explained_shares(given: Array, wanted: Array) -> Array:
 FLOAT_MODEL = "the float model"
 
 _LEAST_LABELS = 10
-_OTHERS = 8  # samples whose labels are compared with one's own
-# Of what answers, scaled and moved, would explain of the labels' variance: where they explain less than the first part
-# as they are, labels say little of errors; where less than the second, they have another unit.
+_OTHERS = 8  # limit on other samples whose labels are compared with a sample's own
+# Shares of the variance that answers would explain if scaled and shifted best. If the answers as given explain less
+# than the first share of it, labels say little about errors. If less than the second, labels have another unit.
 _LEAST_EXPLAINED, _OTHER_UNIT = 0.5, 0.1
 
 
 def check_varied(labels: Array) -> None:
-    """Raise InputError for labels of all samples that are all the same, or not finite."""
+    """Raise InputError if the labels of all samples are equal or not finite."""
     if labels.dtype.kind not in "biuf" or not labels.size:
         return
     check_finite(labels)
@@ -170,7 +170,7 @@ def check_finite(labels: Array) -> None:
 
 
 def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
-    """Return the doubt about labels that score ``model``; None without any."""
+    """Return why ``labels`` may be wrong for scoring ``model``, or None if nothing is suspicious."""
     outputs, labels = scores.compared(outputs, labels)
     try:
         check_finite(labels)
@@ -178,7 +178,7 @@ def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
         check_answers(outputs, labels, model)
     except InputError as error:
         return str(error)
-    what = misfit(outputs, labels) if len(labels) >= _LEAST_LABELS else None  # few would always be luck
+    what = misfit(outputs, labels) if len(labels) >= _LEAST_LABELS else None  # few labels may fit by chance
     return None if what is None else misfit_text(what, len(labels), model)
 
 
@@ -186,7 +186,7 @@ def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
 class Misfit:
     """Labels, or columns of labels, that fit answers no better than chance.
 
-    ``common``: the most frequent class and its share in percent, where even right answers would show no more.
+    ``common``: the most frequent class and its share in percent, if it is too frequent to tell a fit from chance.
     """
 
     what: str
@@ -216,7 +216,7 @@ def unscored_text(places: Sequence[int]) -> str:
 
 @contextmanager
 def meant_for(names: Sequence[str], place: int) -> Iterator[None]:
-    """Return a text for errors: labels are compared with the output at ``place`` only, if there are several outputs."""
+    """Add to errors, if there are several outputs, that labels are compared with the output at ``place`` only."""
     try:
         yield
     except InputError as error:
@@ -238,15 +238,15 @@ def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MO
         return
     if scores.is_yes_or_no(labels):
         _check_yes_and_no(outputs, labels, model)
-        return  # yes and no have no unit
+        return  # yes-or-no labels have no unit
     for place, found in _columns(outputs, labels).items():
-        if found.at_best >= _LEAST_EXPLAINED:  # one that is hardly predicted is a finding
+        if found.at_best >= _LEAST_EXPLAINED:  # a column that is hardly predicted is reported elsewhere
             _check_unit(f"labels of column {place}", len(labels), found, model)
     _check_unit("labels", len(labels), _explained(outputs, labels), model)
 
 
 def _check_yes_and_no(outputs: Sequence[Array], labels: Array, model: str) -> None:
-    """Raise InputError if labels that outputs do not predict seem to be inverted: yes means no."""
+    """Raise InputError if outputs predict inverted yes-or-no labels better than chance."""
     inverse = np.where(labels > 0, 0, 1)
     if (threshold := scores.yes_above(outputs, inverse)) is None:
         return
@@ -261,7 +261,7 @@ def _check_yes_and_no(outputs: Sequence[Array], labels: Array, model: str) -> No
 
 
 def _luck(answers: Array, labels: Array) -> float:
-    """Return the probability of as many matching answers of yes in a random order (Fisher's test)."""
+    """Return the probability that a random order gives at least as many matching yes answers (Fisher's exact test)."""
     said_yes, yes, met = (int(np.count_nonzero(a)) for a in (answers, labels, answers & labels))
     no = labels.size - yes
     ways = sum(math.comb(yes, k) * math.comb(no, said_yes - k) for k in range(met, min(yes, said_yes) + 1))
@@ -284,7 +284,7 @@ def _check_unit(what: str, count: int, found: _Explained, model: str) -> None:
 
 
 def check_class_numbers(outputs: Sequence[Array], labels: Array) -> None:
-    """Raise InputError for class labels with numbers that are no index of the first output."""
+    """Raise InputError for class labels that are not indices into the first output's classes."""
     outputs, labels = scores.compared(outputs, labels)
     classes = _classes_of(outputs)
     if classes is None or not labels.size or scores.chosen_classes(outputs, labels) is None:
@@ -303,7 +303,7 @@ def _classes_of(outputs: Sequence[Array]) -> int | None:
 def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
     least_to_tell_luck = 20
     least_right_percent = 50.0
-    # A model that gets this many times as many right by labels moved by one was labelled from another number on.
+    # If labels shifted by one are right this many times as often, they count classes from another number.
     much_better = 2.0
     if labels.size < _LEAST_LABELS:
         return
@@ -341,9 +341,9 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
 
 
 def _check_own(answers: Array, labels: Array, model: str) -> None:
-    """Raise InputError where ``answers``, [samples, rows], fit other samples' labels as well as their own.
+    """Raise InputError if ``answers``, [samples, rows], fit the labels of other samples as well as their own labels.
 
-    Where classes have their places in a sample, many rows are right by chance.
+    This finds exchanged samples even if many rows are right by chance, as when each row usually has the same class.
     """
     shifts = range(1, min(len(labels), 1 + _OTHERS))
     if labels.shape[1] < 2 or not shifts:
@@ -362,7 +362,7 @@ def _check_own(answers: Array, labels: Array, model: str) -> None:
 
 def _common(labels: Array) -> tuple[int, float] | None:
     """Return the most frequent class of labels and its share in percent; None if other classes are frequent enough."""
-    # From this share of one class on it is too few of others that leave room for luck.
+    # If one class has at least this share, chance alone gives so many right answers that a fit cannot be told from it.
     most_common = 2.0 / 3.0
     classes, counts = np.unique(labels, return_counts=True)
     most = int(counts.argmax())
@@ -371,7 +371,7 @@ def _common(labels: Array) -> tuple[int, float] | None:
 
 
 def _shifted(chosen: Array, labels: Array, shift: int, classes: int) -> tuple[str, str]:
-    """Return the likely numbering of labels that fit with ``shift``, and the remedy."""
+    """Return the likely numbering of labels that fit after adding ``shift``, and the remedy."""
     first, last = (0, classes - 1) if shift < 0 else (classes - 1, 0)
     at_end = chosen[labels == first]
     hint = "number classes in the order of the outputs"
@@ -384,7 +384,7 @@ def _shifted(chosen: Array, labels: Array, shift: int, classes: int) -> tuple[st
 def misfit(outputs: Sequence[Array], labels: Array) -> Misfit | None:
     """Return the labels that fit answers no better than chance; None if all fit better.
 
-    Labels of other samples, or in another unit, are missed by as much before and after quantising.
+    Labels of other samples or in another unit are useless: their errors are the same before and after quantising.
     """
     outputs, labels = scores.compared(outputs, labels)
     found = scores.by_chance(outputs, labels)
@@ -403,7 +403,7 @@ def misfit(outputs: Sequence[Array], labels: Array) -> Misfit | None:
 class _Explained:
     """Correlation of answers and labels, and the explained share of the labels' variance.
 
-    ``as_given``: of the answers themselves, ``at_best``: of scaled and moved answers.
+    ``as_given``: the share that the answers explain; ``at_best``: the share that scaled and shifted answers explain.
     """
 
     related: float
@@ -414,7 +414,7 @@ class _Explained:
         return self.related**2
 
     def is_related(self, count: int) -> bool:
-        """Return whether ``count`` labels rise and fall with answers, beyond chance."""
+        """Return whether ``count`` labels correlate with answers, beyond chance."""
         return self.related * math.sqrt(count) > scores.DEVIATIONS
 
     def is_inverse(self, count: int) -> bool:
@@ -422,12 +422,12 @@ class _Explained:
         return -self.related * math.sqrt(count) > scores.DEVIATIONS and self.at_best >= _LEAST_EXPLAINED
 
     def is_near(self, count: int) -> bool:
-        """Return whether labels are also close to answers."""
+        """Return whether labels correlate with answers and are close to them."""
         return self.is_related(count) and self.as_given > _LEAST_EXPLAINED * self.at_best
 
 
 def _columns(outputs: Sequence[Array], labels: Array) -> dict[int, _Explained]:
-    """Return the same for each of few columns whose labels vary; each may be a quantity of its own."""
+    """Return :class:`_Explained` by column, for outputs of few columns, each possibly a separate quantity."""
     if scores.score(outputs, labels)[0] != "rmse":
         return {}
     found = scores.columns_of_labels(outputs, labels, "rmse")
@@ -438,7 +438,7 @@ def _explained(outputs: Sequence[Array], labels: Array) -> _Explained:
     """Return how much of numeric labels the outputs explain; NaN if nothing varies."""
     given, wanted = (np.stack([np.ravel(a) for a in arrays]).astype(np.float64) for arrays in (outputs, labels))
     with np.errstate(all="ignore"):
-        unit = np.abs(wanted).max()  # squares of what is very large or small are not finite, or none
+        unit = np.abs(wanted).max()  # squares of very large or small numbers overflow or underflow
         given, wanted = given / unit, wanted / unit
         varying = wanted - wanted.mean(axis=0)
         as_given = 1.0 - float(np.square(given - wanted).sum() / np.square(varying).sum())

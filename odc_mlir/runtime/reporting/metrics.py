@@ -1,12 +1,12 @@
 """Error metrics of values against a reference, and comparison of all tensors of two models, packages or backends.
 
-With reference ``a`` and other values ``b``: MAE is mean ``|a-b|``, MAPE mean ``|a-b|/|a|`` over elements with ``a !=
-0``, MPEIR the mean over records of ``max|a-b| / (max a - min a)`` (an interval of zero counts as 1; or the interval is
-given for all records, for one of few elements has none worth the name), MSE mean ``(a-b)^2``, SQNR ``10 log10(sum a^2 /
-sum (a-b)^2)``, TAE the sum of ``|a-b|``, mean over records, SRMSE ``sqrt(MSE)`` in steps of b's scale. A top-k match is
-the mean share of the k largest elements of a record, or of each of its rows, that both agree on, ties going to the
-lower index. Elements that are not finite count as differing unless they are the same, and take no part in the other
-measures.
+For a reference ``a`` and other values ``b``: MAE is the mean of ``|a-b|``, MAPE the mean of ``|a-b|/|a|`` over ``a !=
+0``, MSE the mean of ``(a-b)^2``, SQNR ``10 log10(sum a^2 / sum (a-b)^2)``, SRMSE ``sqrt(MSE)`` in steps of b's scale,
+and TAE the sum of ``|a-b|``, averaged over records. MPEIR is the mean over records of ``max|a-b| / interval``. The
+interval is ``max a - min a`` over all records (1 if that is 0), or a given one: a single record may be too short for a
+meaningful interval. A top-k match is the mean share of the k largest elements of a record, or of each of its rows, that
+both have in common; the lower index wins ties. Elements that are not finite count as differing unless they are the
+same, and do not count in the other metrics.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.units import Watcher
 
 TOP = (1, 5)
-# Elements compared at a time: differences are float64, of which several live at once.
+# Elements compared at a time, because several float64 temporaries are live at once.
 _PIECE_ELEMENTS = 1 << 18
 
 
@@ -61,10 +61,10 @@ class Errors:
 
 
 class ErrorMeter:
-    """Accumulator of differences between records and a reference; ``top``: also of each record's largest elements.
+    """Accumulator of differences between records and a reference; ``top``: also compute top-k matches.
 
-    ``classes``: length of a row with one largest element; default: all elements. ``interval``: denominator of MPEIR,
-    default: the interval of all records. ``scale``: step of the other's codes, if it has codes.
+    ``classes``: length of the rows in top-k matches; default: all elements. ``interval``: denominator of MPEIR;
+    default: the interval of all records. ``scale``: scale of the other values, if these are codes.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class ErrorMeter:
         self._elements = self._differing = self._finite = self._nonzero = 0
         self._max_abs = self._absolute = self._relative = self._squares = 0.0
         self._reference_squares = self._other_squares = self._products = 0.0
-        self._largest: list[float] = []  # of each record
-        self._ends = (math.inf, -math.inf)  # of all finite values of the reference
+        self._largest: list[float] = []  # largest difference of each record
+        self._ends = (math.inf, -math.inf)  # range of all finite values of the reference
         self._matches: dict[int, list[float]] = {k: [] for k in TOP}
 
     def add(self, reference: Array, other: Array) -> None:
@@ -94,7 +94,7 @@ class ErrorMeter:
         a, b = reference.reshape(-1), other.reshape(-1)
         self._elements += a.size
         if a.dtype.kind not in "biufc":
-            # Handles refer to state of their own run; the operators that read it are compared.
+            # Handles refer to state of their own run. Only the results of operators that read this state are compared.
             texts = ((x, y) for x, y in zip(a, b, strict=True) if isinstance(x, (bytes, str)))
             self._differing += sum(x != y for x, y in texts)
             return
@@ -104,7 +104,7 @@ class ErrorMeter:
             piece = slice(start, start + _PIECE_ELEMENTS)
             largest = max(largest, self._add_piece(a[piece], b[piece], 0.0 if exact else self._tolerance.rtol))
         self._max_abs = max(self._max_abs, largest)
-        is_told = not a.size or self._finite > before  # of a record without a finite value no distance is known
+        is_told = not a.size or self._finite > before  # a record without finite values has no distance
         self._records += is_told
         if a.dtype.kind != "c":
             self._largest += [largest] if is_told else []
@@ -113,7 +113,7 @@ class ErrorMeter:
                 self._ends = min(low, float(finite.min())), max(high, float(finite.max()))
         if self._top and a.dtype.kind != "c":
             for k in TOP:
-                if a.size and (self._classes or a.size) > k:  # of fewer all are among the largest
+                if a.size and (self._classes or a.size) > k:  # otherwise all elements are among the k largest
                     self._matches[k].append(top_match(a, b, k, self._classes))
 
     def add_all(self, references: Sequence[Array], others: Sequence[Array]) -> None:
@@ -175,27 +175,27 @@ class ErrorMeter:
         return 10.0 * math.log10(self._reference_squares / self._squares)
 
     def _cosine(self) -> float | None:
-        """Return the cosine similarity, None if either side is zero everywhere."""
+        """Return the cosine similarity, or None if either side is zero everywhere."""
         lengths = math.sqrt(self._reference_squares) * math.sqrt(self._other_squares)
         return max(-1.0, min(1.0, self._products / lengths)) if lengths else None
 
 
-# The interval of results that have one by definition, whatever samples show of it.
+# Intervals of results whose range is known by definition, by operator.
 INTERVALS = {"SOFTMAX": 1.0, "LOGISTIC": 1.0, "TANH": 2.0}
 
 
 def interval_of(low: float, high: float) -> float | None:
-    """Return the denominator of errors for values from ``low`` to ``high``: their distance, else their magnitude.
+    """Return the denominator of errors for values from ``low`` to ``high``: the distance, or the magnitude if it is 0.
 
-    None if that is zero too, or without values.
+    None if the magnitude is also 0, or if there are no values.
     """
     return (high - low) or max(-low, high) or None if low <= high else None
 
 
 def top_match(a: Array, b: Array, k: int = 1, classes: int | None = None) -> float:
-    """Return the share of the ``k`` largest elements of ``a`` that ``b`` has too; the lower index wins ties.
+    """Return the share of the ``k`` largest elements of ``a`` that are also among those of ``b``.
 
-    Over all elements, or the mean over rows of ``classes`` elements.
+    The lower index wins ties. With ``classes``, return the mean over rows of ``classes`` elements.
     """
     ours, theirs = (array.reshape(-1, classes or array.size) for array in (a, b))
     if k == 1:
@@ -226,7 +226,7 @@ class TensorComparison:
     """One tensor in both runs. ``errors`` is None when the two cannot be compared, for the reason in ``misfit``."""
 
     name: str  # in the reference
-    op: str  # operator that computes it there; empty for an output without one
+    op: str  # operator that computes the tensor in the reference; empty for an output that no operator computes
     kind: TensorKind
     unit: Literal["code", "value"]  # of the errors
     reference_type: str
@@ -283,7 +283,7 @@ def compare(
 
 
 class _Pair:
-    """A tensor of both graphs; ``output`` is its position among the outputs, None for an intermediate."""
+    """A tensor of both graphs; ``output`` is its position among the outputs, or None for an intermediate tensor."""
 
     def __init__(
         self,
@@ -325,7 +325,7 @@ class _Pair:
 
     @property
     def _scale(self) -> float | None:
-        """Return the scale of the other's codes in units of the compared values."""
+        """Return the scale of the other tensor's codes in units of the compared values."""
         info = self._infos[1]
         if info.quant is None or not info.info.is_integer or not info.quant.per_tensor:
             return None
@@ -347,13 +347,13 @@ class _Pair:
 
 
 def channel_factors(graph: Graph) -> Mapping[str, Array]:
-    """Return the divisors of channels of the graph's tensors, by tensor name."""
+    """Return, by tensor name, the factors by which a rewrite divided channels of the graph's tensors."""
     data = graph.metadata.get(NAME)
     return {} if data is None else decode(data)
 
 
 def _taken_back(value: Array, factors: Array | None) -> Array:
-    """Undo the division of channels in real values."""
+    """Multiply the channels of real values by ``factors``, to undo their division."""
     if factors is None or value.dtype.kind != "f" or factors.ndim > value.ndim:
         return value
     fits = all(ours in (1, extent) for ours, extent in zip(factors.shape[::-1], value.shape[::-1], strict=False))
@@ -387,7 +387,7 @@ def _pairs(reference: Executor, other: Executor) -> list[_Pair]:
 
 
 def _by_name(executor: Executor) -> dict[tuple[str, int], int]:
-    """Return the observable tensors by name and number among tensors of the same name."""
+    """Return the observable tensors by name and by number among tensors of the same name."""
     result: dict[tuple[str, int], int] = {}
     seen: dict[str, int] = {}
     for index in sorted(tensor for unit in executor.units for tensor in unit.writes):
@@ -443,7 +443,7 @@ def _run(executor: Executor, inputs: Sequence[Array], watch: Watcher) -> list[Ar
 
 
 def _for_both(first: TensorInfo, second: TensorInfo, value: Array) -> tuple[Array, Array]:
-    """Return an input for the reference's tensor ``first`` and for ``second``, from either's type or from reals."""
+    """Convert an input, in the type of either tensor or real, to the types of both ``first`` and ``second``."""
     given = first if value.dtype == first.info.numpy else second
 
     def converted(info: TensorInfo) -> Array:

@@ -2,9 +2,9 @@
 
 Keys keep their names and meanings; docs/numbers.md lists them. There are two lower bounds of a segment's cycles.
 
-``model_floor_cycles`` holds for any program: the largest of byte-wide multiply-accumulates over the array's,
-results of such operators over requantisation lanes, and compulsory bytes over each port. Weights count with their
-entropy, or with the bytes that our program stores if that is less.
+``model_floor_cycles`` holds for any program: the largest of byte-wide multiply-accumulates divided by the array's rate,
+results of such operators divided by requantisation lanes, and compulsory bytes divided by the rate of each port.
+Weights count by their entropy, or by the bytes that our program stores if that is less.
 
 ``ideal_cycles`` also counts the instructions of our program, and its constants as stored.
 """
@@ -48,7 +48,7 @@ def byte_products(node: Node) -> int:
 
 
 def layer_floor(node: Node, target: Target, memory: str) -> dict[str, int]:
-    """Return the least cycles of one operator: the maximum over the array, lanes, and the port of its weights.
+    """Return the lower bounds on cycles of one operator from the array, the lanes, and the port of its weights.
 
     Inputs and outputs do not count, since they may stay inside the machine.
     """
@@ -64,7 +64,7 @@ def layer_floor(node: Node, target: Target, memory: str) -> dict[str, int]:
 
 
 def _weights(nodes: Iterable[Node]) -> Iterable[TensorInfo]:
-    """Return the quantised constants that operators with multiply-accumulates read, equal ones once.
+    """Return the quantised constants that operators with multiply-accumulates read; equal constants count once.
 
     Biases do not count: their stored form depends on the machine.
     """
@@ -73,13 +73,13 @@ def _weights(nodes: Iterable[Node]) -> Iterable[TensorInfo]:
 
 
 def coded_bytes(info: TensorInfo) -> float:
-    """Return the entropy of a constant's bytes: the fewest bytes that a code of single bytes needs."""
+    """Return the entropy of a constant's bytes: the least size in bytes when each byte is coded separately."""
     counts = np.bincount(np.frombuffer(info.data or b"", np.uint8))
     counts = counts[counts > 0]
     return float(-(counts * np.log2(counts / max(1, counts.sum()))).sum() / 8)
 
 
-# Action -> energy of one, and the counters of the simulator that count it.
+# By action: the key of the energy of one action, and the simulator's counters of the action.
 _ACTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "array": ("mac_pj", ("macs",)),
     "requantisation": ("requantisation_pj", ("requant",)),
@@ -93,9 +93,9 @@ _PJ_PER_UJ = 1e6
 
 
 def estimate(amounts: Mapping[str, float], macs: int, cycles: float, target: Target) -> dict[str, Any]:
-    """Return microjoules for ``amounts`` (by resource), ``macs``, and the background during ``cycles``.
+    """Return the energy in microjoules of ``amounts`` (by resource), ``macs``, and background power during ``cycles``.
 
-    ``estimate_uj``, its bounds ``low_uj`` and ``high_uj`` (all figures at theirs), and ``parts_uj`` by action.
+    Keys: ``estimate_uj``, its bounds ``low_uj`` and ``high_uj`` (all figures at bounds), and ``parts_uj`` by action.
     """
     counts = {**amounts, "macs": macs}
     spent = {action: sum(counts.get(key, 0) for key in keys) / _PJ_PER_UJ for action, (_, keys) in _ACTIONS.items()}
@@ -115,7 +115,7 @@ def estimate(amounts: Mapping[str, float], macs: int, cycles: float, target: Tar
 
 
 def total_energy(estimates: Iterable[Mapping[str, Any]], description: str | None) -> dict[str, Any]:
-    """Return the sum over segments, and the figures used."""
+    """Return the sum of the energy estimates of segments, and the figures that they use."""
     parts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     for one in estimates:
@@ -131,7 +131,7 @@ def total_energy(estimates: Iterable[Mapping[str, Any]], description: str | None
 def build_report(package: Package, *, quick: bool = False) -> Report:
     """Return the report of ``package``; raise PackageError or UnsupportedError if nothing is compiled or modelled.
 
-    ``quick`` omits values that need more simulations: causes of cycles, and ``cycles_total_strict``, which is None.
+    ``quick`` omits values that need more simulations: causes of cycles, and ``cycles_total_strict`` (None).
     """
     executor, plan = _planned(package)
     work = graph_work(executor.graph, host_of(plan))
@@ -221,7 +221,7 @@ def _planned(package: Package) -> tuple[PlanExecutor, Plan]:
 
 
 def _sram_peak(package: Package, segments: Sequence[_SegmentCounters]) -> Mapping[str, Any]:
-    """Return the SRAM contents at the peak of the segment with the largest arena; nothing without a map."""
+    """Return the SRAM contents at the peak of the segment with the largest arena; empty if binaries have no map."""
     found = []
     for segment in segments:
         peak = read_container(package.files.segment(segment.step.file)).metadata.get("sram_peak")
@@ -262,7 +262,7 @@ class _SegmentCounters:
         return self.program.target
 
     def model_floor_cycles(self, work: Measured) -> int:
-        """Return the bound of the model's operators, whatever the program; see the module's text."""
+        """Return the lower bound for any program of the segment's operators; see the module's docstring."""
         inside = [work.nodes[index] for index in self.step.operators]
         results = sum(size(node.results[0]) for node in inside if node.macs)
         weights = min(float(self.parity["constant_bytes"]), sum(map(coded_bytes, _weights(inside))))
@@ -273,7 +273,7 @@ class _SegmentCounters:
     def ideal_cycles(self, work: Measured, floor_cycles: int) -> int:
         """Return the lower bound of our program; ``floor_cycles``: lower bound of the model's operators."""
         counters = self.parity
-        read = min(counters["constant_bytes"], counters["constant_bytes_read"])  # of tables a few rows
+        read = min(counters["constant_bytes"], counters["constant_bytes_read"])  # of a table, maybe only some rows
         macs: int = sum(operator["macs"] for operator in counters["operators"])
         return max(floor_cycles, *self._least_cycles(work, read + counters["program_bytes"], macs))
 
@@ -293,13 +293,13 @@ class _SegmentCounters:
         return estimate(parity.get("amounts", {}), parity["macs_useful"], parity["cycles"], self.target)
 
     def layer_energy(self, operator: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the energy estimate of one operator, without the program."""
+        """Return the energy estimate of one operator, without the energy of reading the program."""
         return estimate(operator.get("amounts", {}), operator["executed_macs"], operator["cycles"], self.target)
 
     def operator_times(self, nodes: Sequence[Node], data: bytes) -> list[dict[str, Any]]:
-        """Return counters of the segment's operators, each with the cycles that it adds to the run, and causes.
+        """Return counters of each of ``nodes``, the segment's operators: with the cycles that it adds, and causes.
 
-        In the order of ``nodes``, its operators; nothing for one merged into others. ``data``: its binary.
+        The result is empty for an operator that is merged into others. ``data``: the segment's binary.
         """
         own = [[info.name for info in node.results] for node in nodes]
         times = self._named_times()
@@ -310,7 +310,7 @@ class _SegmentCounters:
         return [_together(parts) for parts in found]
 
     def _named_times(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the same by the names in the program's map."""
+        """Return counters, cycles and causes by the names in the program's map."""
         result: dict[str, list[dict[str, Any]]] = {}
         ordered = sorted(self.parity.get("operators", ()), key=lambda o: (o["last_cycle"], o["first_cycle"]))
         charged = windows([operator["last_cycle"] for operator in ordered], self.parity.get("cycles", 0))
@@ -322,7 +322,7 @@ class _SegmentCounters:
 
 
 def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Add up the counters of one operator, whose results may be computed one by one."""
+    """Add up the counters of one operator, which has several entries if its results are computed one by one."""
     if len(parts) < 2:
         return parts[0] if parts else {}
     longest = max(parts, key=lambda part: part["cycles"])
@@ -344,7 +344,7 @@ def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _layers(
     package: Package, plan: Plan, work: Measured, found: Mapping[str, _SegmentCounters]
 ) -> list[dict[str, Any]]:
-    """Return one record per operator of the model, in its order."""
+    """Return one record per operator of the model, in the model's order."""
     times: dict[int, dict[str, Any]] = {}
     for step in plan.segments:
         inside = [work.nodes[index] for index in step.operators]

@@ -35,7 +35,7 @@ _TITLE = 40  # characters of a model's name in a title
 class LayerChange:
     """An operator in the first report and in another; None if it is missing there.
 
-    ``cause``: change of cycles of each cause, which add up to the difference, or the change of placement.
+    ``cause``: the changes of cycles by cause, which add up to the difference, or the change of placement.
     """
 
     name: str
@@ -46,7 +46,7 @@ class LayerChange:
 
     @property
     def cycles(self) -> int:
-        """Return the additional cycles; negative for fewer."""
+        """Return the additional cycles of the other report; negative if it has fewer cycles."""
         return _cycles(self.after) - _cycles(self.before)
 
 
@@ -60,7 +60,7 @@ def measure(report: Report, key: str) -> float:
 def changes(before: Report, after: Report) -> list[LayerChange]:
     """Return every operator of either report, the largest change of cycles first.
 
-    Operators correspond if kind and name of the result are equal; equal ones correspond in order.
+    Operators correspond if their kinds and the names of their results are equal; duplicates correspond in order.
     """
     rest: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for layer in after["layers"]:
@@ -124,7 +124,7 @@ def _cause(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> str:
 
 
 def titles(reports: Sequence[Report]) -> list[str]:
-    """Return distinct titles: model, target and memory mode, as far as they differ; else numbers."""
+    """Return distinct titles from those of model, target and memory mode that differ, or numbers."""
     parts = [[middle_cut(report["model"], _TITLE), report["target"], report["memory"]] for report in reports]
     differing = [i for i in range(3) if len({part[i] for part in parts}) > 1]
     names = [" ".join(part[i] for i in differing) for part in parts]

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
 
 
-MOST_INSTRUCTIONS = 24  # shown of one operator
+MOST_INSTRUCTIONS = 24  # limit on the shown instructions of one operator
 _EXTENSION = "npu"
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorCode:
-    """``source``: the operator as text; ``instructions``: number and text of each, in order of the program."""
+    """Code of an operator. ``source``: the operator as text; ``instructions``: numbers and texts in program order."""
 
     source: str
     segment: str
@@ -111,7 +111,7 @@ def _lines(item: OperatorCode) -> Iterator[Html]:
         yield tag("span", f"and {count_text(left)} more: odc-dump --listing", class_="note")
 
 
-# Resource of ``amounts`` -> its name, the key of its capacity per cycle in ``hardware``, its unit.
+# By resource in ``amounts``: its name, the key of its capacity per cycle in ``hardware``, and its unit.
 _ROOFS = {
     "sram": ("SRAM port", "sram_bytes_per_cycle", "byte over the SRAM port"),
     "offchip": ("off-chip port", "offchip_bytes_per_cycle", "byte over the off-chip port"),
@@ -120,7 +120,7 @@ _ROOFS = {
 
 
 def rooflines(report: Mapping[str, Any]) -> Html:
-    """Draw a roofline for each of :data:`_ROOFS` that operators used; nothing without data."""
+    """Draw a roofline for each resource in :data:`_ROOFS` that operators use; empty without data."""
     machine: Mapping[str, int] = report.get("hardware") or {}
     if not machine:
         return Html("")
@@ -135,7 +135,7 @@ def rooflines(report: Mapping[str, Any]) -> Html:
 
 
 def _points(layers: Iterable[Mapping[str, Any]], resource: str) -> Iterator[tuple[str, float, float]]:
-    """Return (name, MACs by unit of the resource, MACs per cycle) of the operators that used it."""
+    """Return (name, MACs per unit of the resource, MACs per cycle) of the operators that use the resource."""
     for layer in layers:
         used = layer.get("amounts", {}).get(resource, 0)
         if used and layer["macs"] and layer["cycles"]:
@@ -178,14 +178,14 @@ def _shares(
 
 
 def steps(report: Mapping[str, Any]) -> Html:
-    """Draw the plan as a row of boxes: segments, and the host's runs of operators around them."""
+    """Draw the plan as a row of boxes: segments, and sequences of host operators between them."""
     segments = {item["name"]: item for item in report["partition"]["segments"]}
     boxes = [_box(name, list(found), segments) for name, found in groupby(_ran(report["layers"]), key=_place)]
     return tag("div", *boxes, class_="steps") if segments else Html("")
 
 
 def _ran(layers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return operators in execution order; the ones of a segment together."""
+    """Return operators in execution order, with the operators of a segment together."""
     first: dict[str, int] = {}
     for index, layer in enumerate(layers):
         first.setdefault(_place(layer), index)
@@ -197,7 +197,7 @@ def _place(layer: Mapping[str, Any]) -> str:
 
 
 def _box(name: str, layers: Sequence[Mapping[str, Any]], segments: Mapping[str, Mapping[str, Any]]) -> Html:
-    """Draw a segment with size, time and tensors, or a run of host operators with kinds and time."""
+    """Draw a segment with size, time and tensors, or a sequence of host operators with kinds and time."""
     count = f"{len(layers)} operator{'s' if len(layers) > 1 else ''}"
     segment = segments.get(name)
     if segment is None:
@@ -214,7 +214,7 @@ def _box(name: str, layers: Sequence[Mapping[str, Any]], segments: Mapping[str, 
 
 
 def live_bytes(report: Mapping[str, Any]) -> Html:
-    """Draw SRAM contents over the cycles of each segment, and list them at the peak; nothing if unknown."""
+    """Draw SRAM contents over the cycles of each segment, and list the contents at the peak; empty if unknown."""
     found: Sequence[Mapping[str, Any]] = report.get("sram_live") or ()
     return joined(joined((tag("h3", live["segment"]) if len(found) > 1 else "", _live_segment(live))) for live in found)
 
@@ -231,7 +231,7 @@ def _live_segment(live: Mapping[str, Any]) -> Html:
     return joined((tag("p", text), chart, held))
 
 
-# Rows of the summary: label, key, how its value is written.
+# Rows of the summary: label, key, and function that formats the value.
 _SUMMARY: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("target", "target", str),
     ("memory mode", "memory", str),
@@ -329,7 +329,7 @@ def _figures(report: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _binding(report: Mapping[str, Any]) -> Figure:
-    """Return the cause of most cycles; if unknown, the busiest engine."""
+    """Return the cause of most cycles, or the busiest engine if causes are unknown."""
     if causes := report.get("causes"):
         name = max(causes, key=lambda cause: causes[cause])
         share = share_text(causes[name] / (report["cycles_total"] or 1))

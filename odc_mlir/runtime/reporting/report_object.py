@@ -1,4 +1,4 @@
-"""The compile report for Python and notebooks, and in JSON files; for targets without a model of time without times."""
+"""The compile report for Python, notebooks and JSON files. Reports for targets without a time model have no times."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 2
 _LARGEST = 1e18  # more than any count, time or size
-_ROWS = 12  # of operators, in text and notebooks
+_ROWS = 12  # limit on rows of operators in text and notebooks
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedOperator:
-    """An operator of the model. Cycles are 0 on the host, ``host_ns`` is its modelled time on the host.
+    """An operator of the model. ``cycles``: 0 on the host; ``host_ns``: its modelled time on the host.
 
-    ``name``: of its result; ``op``: kind; ``placed``: npu or host; ``reason``: for the host; ``bound_by``: the engine
-    that was busy longest for it, host, or a dash if unknown.
+    ``name``: name of its result; ``op``: kind; ``placed``: npu or host; ``reason``: why it is on the host;
+    ``bound_by``: the engine that the operator keeps busy longest, ``host``, or a dash if unknown.
     """
 
     index: int
@@ -49,7 +49,7 @@ class ReportedOperator:
 class Report(dict[str, Any]):
     """Report of a compilation: a plain dictionary that can show itself; :mod:`.report` describes its keys.
 
-    ``json.dumps(report)`` and ``report["cycles_total"]`` work as ever.
+    ``json.dumps(report)`` and ``report["cycles_total"]`` work as for any dictionary.
     """
 
     @property
@@ -121,7 +121,7 @@ def small_table(lead: str, titles: Sequence[str], rows: Iterable[Sequence[str]])
 
 
 def read_report(path: str | Path) -> dict[str, Any]:
-    """Read the report in the file ``path``; raise PackageError for another file or version, or what cannot be shown."""
+    """Read the report in the file ``path``; raise PackageError for other files, versions, and invalid values."""
     try:
         document = json.loads(Path(path).read_bytes(), parse_constant=_refuse, parse_float=_number, parse_int=_number)
     except (ValueError, RecursionError) as error:
@@ -168,10 +168,10 @@ _OF_MODELS = frozenset({"latency_ms", "cycles", "operators", "to_html", "to_csv"
 
 
 class UnmodelledReport(Report):
-    """A report without cycles and times: attributes that show those raise UnsupportedError."""
+    """A report without cycles and times. Attributes that need cycles or times raise UnsupportedError."""
 
     def __getattribute__(self, name: str) -> Any:
-        """Return an attribute; raise UnsupportedError for one of a modelled machine."""
+        """Return an attribute; raise UnsupportedError for an attribute that needs a modelled machine."""
         if name in _OF_MODELS:
             raise UnsupportedError(f"there is no model of code for {self['target']}", hint="measure its runs")
         return super().__getattribute__(name)
@@ -199,7 +199,7 @@ class UnmodelledReport(Report):
 
 
 def is_modelled(plan: Plan) -> bool:
-    """Return whether a package's machine has modelled cycles and times: only those have memories."""
+    """Return whether a package's machine has modelled cycles and times, which only machines with memories have."""
     return plan.memory is not None or plan.target in targets.names()
 
 

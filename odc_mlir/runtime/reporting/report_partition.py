@@ -41,7 +41,7 @@ def placements(package: Package, plan: Plan, work: Measured, target: str | None)
 
 
 def partition_report(plan: Plan, work: Measured, clock: Modelled) -> dict[str, Any]:
-    """Return the chosen plan, the next best, all candidates, the ``difference_ns`` of the first two, and segments.
+    """Return the chosen plan, the next best plan, all candidates, ``difference_ns`` of the first two, and segments.
 
     A segment has operators, work, tensors on its boundary, modelled parts, and the partitioner's ``estimate``.
     """
@@ -52,7 +52,7 @@ def partition_report(plan: Plan, work: Measured, clock: Modelled) -> dict[str, A
     if chosen and runner_up:
         difference = runner_up["estimate_ns"] - chosen["estimate_ns"]
     estimates = [entry for entry in _listed(record, "segments") if isinstance(entry, dict)]
-    if len(estimates) != len(plan.segments):  # a plan of another maker
+    if len(estimates) != len(plan.segments):  # a plan from another compiler
         estimates = [{}] * len(plan.segments)
     parts = {part.name: part for part in clock.parts if part.operator is None}
     return {
@@ -73,7 +73,7 @@ def _listed(record: Mapping[str, Any], key: str) -> Sequence[Any]:
 
 
 def _is_plan(entry: Any) -> bool:
-    """Return whether the record of the partition is one of ours; the rest of the report does not depend on it."""
+    """Return whether a partition record has our form; the report is complete without it otherwise."""
     numbers = ("estimate_ns", "segments", "npu_operators")
     return (
         isinstance(entry, dict)
@@ -106,7 +106,7 @@ def _segment(
 
 
 def plan_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """Return a line for the plan, and another for the next best one, for terminals."""
+    """Return one line for the plan and one for the next best plan, for terminals."""
     partition = report["partition"]
     chosen, runner_up = partition["chosen"], partition["runner_up"]
     if chosen is None:
@@ -134,7 +134,7 @@ def plan_text(plan: Mapping[str, Any]) -> str:
 
 _KINDS_SHOWN = 6
 _LINES_SHOWN = 3
-_CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")  # have to do with real numbers, whatever the rest of the model computes
+_CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")  # involve real numbers in any model
 
 
 class HostGroup(NamedTuple):
@@ -184,7 +184,7 @@ def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quan
 
 
 def _key(op: str, reason: str) -> tuple[tuple[str, ...], int]:
-    """Return the key of a cause, and the bytes that this operator needs."""
+    """Return the key of the cause, and the bytes that the operator needs."""
     if (found := TypeReason.parse(reason)) and op not in _CONVERSIONS:
         dtype = DTYPES.get(found.dtype)
         return ("type", "real" if dtype is not None and dtype.kind == "float" else found.dtype), 0

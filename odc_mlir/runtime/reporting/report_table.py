@@ -13,7 +13,7 @@ from typing import Any
 
 from odc_mlir.formats.quantities import NOTHING, aligned, count_text, csv_text, share_text, time_text
 
-EXPLAINED = ("causes", "binds", "helps")  # of an operator, from the simulator
+EXPLAINED = ("causes", "binds", "helps")  # keys of an operator's explanation by the simulator
 _CAUSES_SHOWN = 4
 
 
@@ -26,7 +26,7 @@ def causes_of_segments(explanations: Iterable[Mapping[str, Any]]) -> dict[str, f
 
 
 def what_ifs(segments: Iterable[tuple[Mapping[str, Any], int]]) -> dict[str, dict[str, Any]]:
-    """Return the text of each change to the machine, and the cycles of one inference with it."""
+    """Return, for each change to the machine, its text and the cycles of one inference with the change."""
     known = [(explanation["what_if"], cycles) for explanation, cycles in segments if explanation]
     texts = {change: what["text"] for found, _ in known for change, what in found.items()}
     return {
@@ -63,11 +63,11 @@ def explanation_lines(
 
 _TITLES = ("#", "operator", "result", "placed", "MACs", "cycles", "share", "bound by", "would help")
 _NUMBERS = frozenset({"#", "MACs", "cycles", "share"})
-_WIDTH = 120  # of lines that go to a file or pipe
+_WIDTH = 120  # width of lines written to a file or pipe
 
 
 def terminal_width() -> int:
-    """Return the width of the terminal, 120 without one."""
+    """Return the width of the terminal, or 120 if there is none."""
     return shutil.get_terminal_size((_WIDTH, 0)).columns
 
 
@@ -84,7 +84,7 @@ def headline(report: Mapping[str, Any]) -> str:
 def bound_by(layer: Mapping[str, Any]) -> str:
     """Return the cause of most of an operator's cycles, or the busiest engine if causes are unknown.
 
-    ``host`` if it runs there, a dash if nothing is known.
+    Return ``host`` if the operator runs on the host, and a dash if nothing is known.
     """
     if layer["placed"] != "npu":
         return "host"
@@ -95,7 +95,7 @@ def bound_by(layer: Mapping[str, Any]) -> str:
 
 
 def layer_lines(report: Mapping[str, Any], *, width: int, top: int) -> Iterator[str]:
-    """Return a table of the ``top`` operators by time, at most ``width`` characters wide if names can be shortened."""
+    """Return a table of the ``top`` operators by time, with names shortened to fit into ``width`` characters."""
     clock = report["clock_hz"] or 1
 
     def nanoseconds(layer: Mapping[str, Any]) -> float:
@@ -122,7 +122,7 @@ def layer_lines(report: Mapping[str, Any], *, width: int, top: int) -> Iterator[
         yield f"and {len(layers) - top} more operators"
 
 
-# Column -> key of the report.
+# Keys of the report by column.
 _NETWORK = (
     ("network", "model"),
     ("accelerator_configuration", "target"),

@@ -1,8 +1,8 @@
 """Scores by known answers, before and after quantising: classes with their recall, numbers by column.
 
-Each of few columns is scored in parts of the range of its own labels, and the worst decides. Many columns of one kind
-are scored together, and one by one in parts of the common range. Outliers hide errors of other labels, so the allowed
-loss also applies without labels beyond the outer fences (Tukey, "Exploratory Data Analysis", 1977).
+If columns are few, each is scored relative to the range of its own labels, and the worst score decides. Many columns of
+the same kind are scored together, and each relative to their common range. Outliers hide errors of other labels, so the
+allowed loss also applies without labels beyond the outer fences (Tukey, "Exploratory Data Analysis", 1977).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.policy.ranges import most_sizes_differ, sizes_differ
 
 _MOST_CLASSES = 1 << 31
-# Correct answers by chance: up to so many standard deviations, but at most half of the rest up to 100 %.
+# A score is chance up to this many standard deviations above the chance level, but at most half-way to 100 %.
 DEVIATIONS = 3.0
-UNLIKELY = math.erfc(DEVIATIONS / math.sqrt(2.0)) / 2.0  # the probability of more than these
+UNLIKELY = math.erfc(DEVIATIONS / math.sqrt(2.0)) / 2.0  # probability of a larger deviation to one side
 _MOST_OF_REST = 0.5
-_MOST_EXACT = 1000  # trials; for more, the normal distribution is used
+_MOST_EXACT = 1000  # largest number of trials for an exact test; beyond it, the normal approximation is used
 # Logits and shares above these values mean yes.
 _LOGIT, _SHARE = 0.0, 0.5
 _NO_AND_YES = ([0.0, 1.0], [-1.0, 1.0])
 LOWER_IS_BETTER = frozenset({"rmse", "mae"})
-MOST_SINGLE = 16  # columns of an output in which each is taken for a quantity of its own, whatever their sizes
-OF_NUMBERS = frozenset({"rmse", "psnr_db"})  # of labels that are as many numbers as the output has
+MOST_SINGLE = 16  # up to this number of columns, each column may be a separate quantity
+OF_NUMBERS = frozenset({"rmse", "psnr_db"})  # metrics for labels with as many numbers as the output
 
 
 def score(outputs: Sequence[Array], expected: Array) -> tuple[str, float]:
@@ -40,11 +40,11 @@ def score(outputs: Sequence[Array], expected: Array) -> tuple[str, float]:
 
 
 def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
-    """Return the scores for this kind of answers, the decisive one first; raise InputError if no kind fits.
+    """Return the scores for this kind of answers, the decisive score first; raise InputError if no kind fits.
 
-    Classes (:func:`as_classes`), yes and no (:func:`yes_above`), and integers: ``top1_percent``, ties going to the
-    lower class. Numbers between 0 and 1 in pictures (several axes, or more than 16): ``psnr_db``. Other numbers:
-    ``rmse``, ``mae`` and ``r2``, the explained share of the answers' variance.
+    Classes (:func:`as_classes`), yes and no (:func:`yes_above`), and integers: ``top1_percent`` (the lower class wins
+    ties). Numbers between 0 and 1 in pictures (several axes, or more than 16 elements): ``psnr_db``. Other numbers:
+    ``rmse``, ``mae`` and ``r2``, the explained share of the variance of ``expected``.
     """
     if len(outputs) != len(expected):
         raise InputError(f"got {counted(len(expected), 'label')} for {counted(len(outputs), 'sample')}")
@@ -71,14 +71,14 @@ def are_shares(labels: Array) -> bool:
 
 
 def _may_be_picture(output: Array) -> bool:
-    """Return whether labels have several axes or many elements: the RMSE of a short row is no noise level."""
+    """Return whether an output has several axes or many elements: PSNR makes no sense for a short row of numbers."""
     return output.size > MOST_SINGLE or np.squeeze(output).ndim > 1
 
 
 def _are_alike(output: Array, labels: Array) -> bool:
-    """Return whether both have the same elements in the same order: equal shapes without axes of 1, or one is flat.
+    """Return whether both have the same order of elements: shapes without axes of 1 are equal, or one of them is flat.
 
-    Equal sizes in other shapes are labels in another order, such as channels first.
+    Equal sizes with other shapes mean labels in another order, such as channels first.
     """
     forms = [tuple(extent for extent in array.shape if extent != 1) for array in (output, labels)]
     return output.size == labels.size and (forms[0] == forms[1] or min(map(len, forms)) <= 1)
@@ -99,22 +99,22 @@ def scores_of_numbers(given: NDArray[np.float64], wanted: NDArray[np.float64]) -
 
 
 def compared(outputs: Sequence[Array], expected: Array) -> tuple[Sequence[Array], Array]:
-    """Convert both to class numbers if labels are classes, or to yes and no; otherwise return them unchanged."""
+    """Convert both to class numbers if labels are classes, or to 0 and 1 if they are yes or no; else return both."""
     if (threshold := yes_above(outputs, expected)) is not None:
         return said(outputs, threshold), (expected > 0).astype(np.int64)
     return outputs, as_classes(outputs, expected)
 
 
 def said(outputs: Sequence[Array], threshold: float) -> list[Array]:
-    """Convert outputs to 1 for yes, above ``threshold``, and 0 for no; int64."""
+    """Convert outputs to int64: 1 (yes) above ``threshold``, else 0 (no)."""
     return [(output > threshold).astype(np.int64) for output in outputs]
 
 
 def yes_above(outputs: Sequence[Array], expected: Array) -> float | None:
-    """Return the threshold of yes in outputs: 0 for logits, 0.5 for shares; None unless labels are yes and no.
+    """Return the threshold above which outputs mean yes: 0 for logits, 0.5 for shares; None for other labels.
 
-    Such labels have two values, 0 or -1 and 1, or booleans, which the outputs predict better than chance. Outputs near
-    0 and 1, as of regressions, count as shares.
+    Such labels are booleans, or have two values (1, and 0 or -1), and the outputs predict them better than chance.
+    Outputs near 0 and 1, as those of regressions, count as shares.
     """
     if len(outputs) != len(expected) or expected.dtype.kind not in "biuf":
         return None
@@ -133,13 +133,13 @@ def yes_above(outputs: Sequence[Array], expected: Array) -> float | None:
 
 
 def is_yes_or_no(expected: Array) -> bool:
-    """Return whether labels have two values, 0 or -1, and 1."""
+    """Return whether labels have two values: 1, and either 0 or -1."""
     return expected.dtype.kind in "biuf" and np.unique(expected).astype(np.float64).tolist() in _NO_AND_YES
 
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """Chance level: ``percent`` of labels right, with bounds of three standard deviations."""
+    """Chance level: ``percent`` of right labels, with bounds at three standard deviations."""
 
     percent: float
     deviation: float
@@ -153,7 +153,7 @@ class Chance:
         return self.percent - DEVIATIONS * self.deviation
 
     def may_be(self, right_percent: float) -> bool:
-        """Return whether a score is no better than chance; half of the rest to 100 % always is better."""
+        """Return whether a score is no better than chance; a score more than half-way to 100 % always is better."""
         return right_percent <= min(self.most_percent, self.percent + _MOST_OF_REST * (100.0 - self.percent))
 
 
@@ -172,7 +172,7 @@ def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
 def guessing(outputs: Sequence[Array], labels: Array) -> Chance:
     """Return the chance level of guessing one of the classes in labels and answers.
 
-    If most answers are classes that no label has, only the labels' classes count: the answers are to another question.
+    If most answers are classes that no label has, only the labels' classes count: the answers are unrelated to labels.
     """
     labels = as_classes(outputs, labels)
     chosen = chosen_classes(outputs, labels)
@@ -188,7 +188,7 @@ def _chance(share: float, count: int) -> Chance:
 
 
 def sign_test(more: int, less: int) -> float:
-    """Return the probability that, of this many differing samples, ``more`` or more go one way by chance."""
+    """Return the probability that at least ``more`` of ``more + less`` differing samples go one way by chance."""
     changed = more + less
     if changed > _MOST_EXACT:
         return math.erfc((more - less - 1) / math.sqrt(2.0 * changed)) / 2.0
@@ -196,9 +196,9 @@ def sign_test(more: int, less: int) -> float:
 
 
 def as_classes(outputs: Sequence[Array], expected: Array) -> Array:
-    """Convert one-hot rows or whole reals in ``expected`` to class numbers, int64; return others unchanged.
+    """Convert one-hot rows or whole reals in ``expected`` to class numbers, int64; return other labels unchanged.
 
-    One-hot rows are as long as the outputs' last axis, each of zeros and a single one. Booleans are 0 and 1.
+    One-hot rows are as long as the outputs' last axis, and have a single one among zeros. Booleans become 0 and 1.
     """
     if len(outputs) != len(expected) or not len(outputs) or expected.dtype.kind not in "biuf":
         return expected
@@ -213,7 +213,7 @@ def as_classes(outputs: Sequence[Array], expected: Array) -> Array:
 
 
 def _one_hot(outputs: Sequence[Array], expected: Array) -> Array | None:
-    """Return the classes of one-hot rows; None for others."""
+    """Return the classes of one-hot rows; None for other labels."""
     width = _classes(outputs[0]) if len(outputs) else 0
     if not width or any(o.size != e.size or _classes(o) != width for o, e in zip(outputs, expected, strict=True)):
         return None
@@ -223,9 +223,9 @@ def _one_hot(outputs: Sequence[Array], expected: Array) -> Array | None:
 
 
 def chosen_classes(outputs: Sequence[Array], expected: Array) -> Array | None:
-    """Return the answered class for each element of ``expected``; None unless these are classes.
+    """Return the answered class for each element of ``expected``; None unless ``expected`` holds classes.
 
-    The class is the index of the largest element, or an integer output itself.
+    The class is the index of the largest element, or the integer that an integer output holds.
     """
     if expected.dtype.kind not in "iu":
         return None
@@ -239,7 +239,7 @@ def chosen_classes(outputs: Sequence[Array], expected: Array) -> Array | None:
 
 
 def _are_classes(outputs: Sequence[Array], expected: Array) -> bool:
-    """Return whether there are as many labels as rows of the outputs, or one for each output of several elements."""
+    """Return whether there is one label per row of the outputs, or per output of several elements."""
     return _has_rows(outputs, expected) or (expected.ndim == 1 and all(o.size > 1 for o in outputs))
 
 
@@ -256,7 +256,7 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """The RMSE before and after over labels without so many that are ``far`` out."""
+    """The RMSE before and after quantising without outliers; ``far``: number of outliers."""
 
     far: int
     before: float
@@ -269,7 +269,7 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class ColumnScore:
-    """Score of one column, before and after, and the decrease of the first measure."""
+    """Score of one column before and after quantising, and the decrease of the first metric."""
 
     column: int
     before: Mapping[str, float]
@@ -286,10 +286,10 @@ class ColumnScore:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Scores of a quantised model: of all columns and of single ``columns``, the worst first.
+    """Scores of a quantised model over all columns, and of single ``columns``, worst first.
 
-    ``count``: number of scored columns. Columns of one kind have a common ``drop``, and the worst of them
-    ``column_drop``. ``near``: scores without outlying labels.
+    ``count``: number of scored columns. ``drop``: loss, which columns of the same kind share; ``column_drop``: loss of
+    the worst of these columns. ``near``: scores without outlying labels.
     """
 
     after: Mapping[str, float]
@@ -301,7 +301,7 @@ class Scored:
 
     @property
     def worst(self) -> ColumnScore | None:
-        """Column that loses most and sets ``drop``; None if all are scored together."""
+        """Column with the largest loss, which is ``drop``; None if all columns are scored together."""
         return self.columns[0] if self.columns and self.column_drop is None else None
 
     def parts(self) -> dict[str, Any]:
@@ -315,7 +315,7 @@ class Scored:
 
 
 class Scorer:
-    """Scorer of answers by ``labels``, relative to the float model's ``answers``, one array for each sample.
+    """Scorer by ``labels`` of answers relative to the float model's ``answers`` (one array per sample).
 
     ``before``: scores of the float model; ``unscored``: columns whose labels never vary.
     """
@@ -340,7 +340,7 @@ class Scorer:
 
     @property
     def has_many(self) -> bool:
-        """Whether labels are numbers in many columns of one kind."""
+        """Whether labels are numbers in many columns of the same kind."""
         return self._many is not None
 
     def of(self, answers: Sequence[Array]) -> Scored:
@@ -359,7 +359,7 @@ class Scorer:
 
 
 def score_lines(answers: Sequence[Array], labels: Array) -> list[str]:
-    """Return score lines for the ``answers`` of one model: all together, or by column, the worst first."""
+    """Return score lines for the ``answers`` of one model: for all columns together, or by column, worst first."""
     answers, labels = compared(answers, labels)
     scorer = Scorer(answers, labels)
     found = scorer.of(answers)
@@ -390,24 +390,24 @@ def same_labels_text(places: Sequence[int]) -> str:
 
 
 def columns_of_labels(answers: Sequence[Array], labels: Array, metric: str) -> dict[int, Array]:
-    """Return the labels of each of few columns that may be separate quantities, [samples, rows]; no constant ones."""
+    """Return labels [samples, rows] by varying column, if columns are few and may be separate quantities."""
     if metric not in OF_NUMBERS or _cube(answers, labels).shape[-1] > MOST_SINGLE:
         return {}
     return {place: _cube(answers, labels)[..., place] for place in _own_columns(answers, labels)}
 
 
 def _cube(answers: Sequence[Array], labels: Array) -> Array:
-    """Return labels as [samples, rows, columns]; a single column if answers have several widths, or none."""
+    """Return labels as [samples, rows, columns], with a single column if answers differ in width or are scalars."""
     widths = {answer.shape[-1] if answer.ndim else 1 for answer in answers}
     return labels.reshape(len(labels), -1, widths.pop() if len(widths) == 1 else 1)
 
 
 def _own_columns(answers: Sequence[Array], labels: Array) -> list[int]:
-    """Return the varying columns that are quantities of their own: few columns, or most of them small.
+    """Return the varying columns that are separate quantities: columns are few, or most differ in size.
 
-    Shares between 0 and 1 are of one kind, unless they are single rows of columns that differ in size.
+    Shares between 0 and 1 are the same kind of quantity, unless they are single rows of columns that differ in size.
     """
-    most_axes = 2  # of outputs that are no pictures: the batch and the columns
+    most_axes = 2  # an output with more axes than batch and columns is a picture
     cube = _cube(answers, labels)
     width, rows = cube.shape[-1], cube.reshape(-1, cube.shape[-1])
     low, high = (end(rows, axis=0).astype(np.float64) for end in (np.min, np.max))
@@ -420,7 +420,7 @@ def _own_columns(answers: Sequence[Array], labels: Array) -> list[int]:
 class _Numbers:
     """Numeric labels, [samples, rows, columns], with the float model's answers.
 
-    ``places``: scored columns, default all. ``alike``: columns of one kind with errors relative to the range of all.
+    ``places``: scored columns, default all. ``alike``: columns of one kind; errors are relative to the common range.
     """
 
     def __init__(
@@ -436,7 +436,7 @@ class _Numbers:
 
     @property
     def count(self) -> int:
-        """How many columns are scored."""
+        """Number of scored columns."""
         return len(self._places)
 
     def compared(self, answers: Sequence[Array]) -> list[ColumnScore]:
@@ -471,7 +471,7 @@ class _Numbers:
 
 
 class _Part:
-    """Labels ``where`` errors count, with the range and the float model's error of each column."""
+    """The labels selected by ``where``, with the range and the float model's error of each column."""
 
     def __init__(self, labels: Reals, before: Reals, where: NDArray[np.bool_], alike: bool) -> None:
         self._where = where
@@ -484,7 +484,7 @@ class _Part:
 
     @property
     def shares(self) -> Reals:
-        """RMSE of the float model by column, in parts of the labels' range."""
+        """RMSE of the float model by column, relative to the labels' range."""
         return self._before / self._spans
 
     def growth(self, labels: Reals, after: Reals) -> Reals:
@@ -492,7 +492,7 @@ class _Part:
         return _falls(-self._before, -_rmse(labels, after, self._where)) * 100.0 / self._spans
 
     def column(self, number: int, labels: Reals, after: Reals) -> Near | None:
-        """Return the score of one column here; None if none of its labels is far out."""
+        """Return the score of one column over the selected labels; None if the column has no outliers."""
         one = slice(number, number + 1)
         where = self._where[..., one]
         if where.all():
@@ -502,14 +502,14 @@ class _Part:
 
 
 def _rmse(labels: Reals, given: Reals, where: NDArray[np.bool_] | None = None) -> Reals:
-    """Return the RMSE of each column over labels ``where`` they count; 0 for columns without any."""
+    """Return the RMSE of each column over labels selected by ``where``; 0 for columns without such labels."""
     squares, mask = np.square(given - labels), np.ones(labels.shape, bool) if where is None else where
     means = squares.sum(axis=(0, 1), where=mask) / np.maximum(1, np.count_nonzero(mask, axis=(0, 1)))
     return np.asarray(np.sqrt(means))
 
 
 def _falls(before: Reals, after: Reals) -> Reals:
-    """Return the drop of measures; infinite where a number becomes NaN."""
+    """Return the decrease of metrics; infinite where a number becomes NaN."""
     with np.errstate(invalid="ignore"):
         falls = np.where(before == after, 0.0, before - after)
     return np.asarray(np.where(np.isnan(falls), np.where(np.isnan(before), 0.0, np.inf), falls))
@@ -529,14 +529,14 @@ def _within_fences(labels: Reals) -> NDArray[np.bool_]:
     return np.asarray((labels >= low - reach) & (labels <= high + reach))
 
 
-# That chance does what is taken for more: to any class of those that limits are checked on, to one that is told of.
+# Accepted probabilities that a loss is due to chance: over all classes checked against limits, and per reported class.
 _RISK, _RISK_TOLD = 0.01, 0.05
 _NAMED_CLASSES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Recall of the class ``label`` in percent, ``before`` and ``after`` quantising, over ``samples`` that have it.
+    """Recall of the class ``label`` in percent, ``before`` and ``after`` quantising; ``samples``: samples with it.
 
     ``lost`` and ``gained``: samples with fewer and with more right answers.
     """
@@ -550,12 +550,12 @@ class Recall:
 
     @property
     def fall(self) -> float:
-        """By how many percentage points it falls."""
+        """Decrease of the recall in percentage points."""
         return self.before - self.after
 
     @property
     def chance(self) -> float:
-        """Return the probability that at least so many of the changed answers are lost by chance."""
+        """Return the probability that at least ``lost`` of the changed samples get worse by chance."""
         return sign_test(self.lost, self.gained)
 
     def to_dict(self) -> dict[str, Any]:
@@ -564,7 +564,7 @@ class Recall:
 
 
 def recalls(before: Sequence[Array], after: Sequence[Array], labels: Array) -> list[Recall]:
-    """Return the recall of each class that ``labels`` have, by two models' answers; none for other labels."""
+    """Return the recall of each class in ``labels``, by the answers of two models; empty unless labels are classes."""
     was_chosen, is_chosen = (chosen_classes(answers, labels) for answers in (before, after))
     if was_chosen is None or is_chosen is None or not labels.size:
         return []
@@ -572,7 +572,7 @@ def recalls(before: Sequence[Array], after: Sequence[Array], labels: Array) -> l
     places = places.reshape(-1)
     was, is_right = ((found == labels.ravel()).astype(np.float64) for found in (was_chosen, is_chosen))
     samples = np.repeat(np.arange(len(labels)), labels.size // len(labels))
-    # By how many answers more are right, of each sample that has the class.
+    # For each pair of sample and class: by how many the number of right answers grows.
     pairs, inverse = np.unique(samples * len(classes) + places, return_inverse=True)
     change = np.bincount(inverse.reshape(-1), weights=is_right - was)
 
@@ -596,7 +596,7 @@ def recall_drop(found: Sequence[Recall]) -> float:
 
 def recall_findings(found: Sequence[Recall]) -> list[str]:
     """Return texts for classes that lose more than ten points of recall."""
-    # Least loss of a finding, in percentage points.
+    # Least loss that is reported, in percentage points.
     told_points = 10.0
     lost = [item for item in found if item.fall > told_points and item.chance <= _RISK_TOLD]
     lost.sort(key=lambda item: -item.fall)
@@ -610,9 +610,9 @@ def recall_findings(found: Sequence[Recall]) -> list[str]:
 
 
 def never_answered(name: str, outputs: Sequence[Array], classes: int) -> str | None:
-    """Return the text for ``classes`` that no sample has; None if all occur or samples are fewer.
+    """Return the text about classes that are never answered; None if all occur or samples are fewer than ``classes``.
 
-    ``outputs``: scores of each sample, [..., classes] in rows, of the output called ``name``.
+    ``outputs``: class scores ``[..., classes]`` of each sample, from the output called ``name``.
     """
     if len(outputs) < classes or any(output.size % classes for output in outputs):
         return None
@@ -628,5 +628,5 @@ def never_answered(name: str, outputs: Sequence[Array], classes: int) -> str | N
 
 
 def by_loss(classes: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """Return at most ``most`` classes of a verdict, those with the largest loss first."""
+    """Return at most ``most`` classes of a verdict, in order of decreasing loss."""
     return sorted(classes, key=lambda item: item["quantized"] - item["float"])[:most]

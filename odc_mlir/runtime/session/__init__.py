@@ -1,4 +1,4 @@
-"""Sessions: one model, its buffers, and the states between loading and running; see :class:`Session`."""
+"""Sessions: a model, its buffers, and its life cycle from loading to running; see :class:`Session`."""
 
 from __future__ import annotations
 

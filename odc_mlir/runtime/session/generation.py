@@ -1,4 +1,4 @@
-"""Text generation: the interface of a language model's step, and the loop over its tokens."""
+"""Text generation: the interface of a language model's step, and the loop over tokens."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from odc_mlir.runtime.session.loader import Loader
 from odc_mlir.runtime.session.tensors import SessionPort
 
 HIDDEN = -1e4
-"""Value of the mask where a query may not look."""
+"""Mask value of keys that a query must not attend to."""
 
 Run = Callable[[list[Array]], Sequence[Array]]
 OnToken = Callable[[int], object]
 
 
 class Cache(NamedTuple):
-    """An input with the rows of earlier tokens, newest last, and the output with the new rows, along ``axis``."""
+    """An input with the cache rows of earlier tokens along ``axis``, newest last, and the output with new rows."""
 
     input: int
     output: int
@@ -35,9 +35,9 @@ class Cache(NamedTuple):
 
 @dataclass(frozen=True)
 class StepInterface:
-    """Positions of a step's inputs and outputs, with the number of tokens in a step and in the context.
+    """Positions of a step's inputs and outputs, and the numbers of tokens in a step and in the context.
 
-    ``context`` and ``vocabulary`` are None if unknown. A step without caches keeps its state inside the model.
+    ``context`` and ``vocabulary`` are None if unknown. A model whose step has no caches keeps its state itself.
     """
 
     token: int
@@ -50,7 +50,7 @@ class StepInterface:
     vocabulary: int | None
 
     def to_dict(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> dict[str, Any]:
-        """Return the interface as plain data with names of tensors."""
+        """Return the interface as plain data that refers to tensors by name."""
         found: dict[str, Any] = {"token": inputs[self.token].name}
         found["position"] = None if self.position is None else inputs[self.position].name
         found["mask"] = None if self.mask is None else inputs[self.mask].name
@@ -64,10 +64,10 @@ class StepInterface:
 def find_interface(
     inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], given: Mapping[str, int | str] | None = None
 ) -> StepInterface:
-    """Return the interface of a step; ``given`` names or numbers its ``token``, ``position``, ``mask``, ``logits``.
+    """Return the interface of a step; ``given``: names or numbers of its ``token``, ``position``, ``mask``, ``logits``.
 
-    Token and position are integers, distinguished by names or else by order. A cache is an input with an output that
-    differs in one dimension, the number of tokens. The mask is the remaining input. Raises InputError for a model
+    Token and position are integers, distinguished by name or else by order. A cache is an input for which an output
+    exists that differs only in the dimension of tokens. The mask is the remaining input. Raises InputError for a model
     without such an interface.
     """
     chosen = {name: _place(name, at, outputs if name == "logits" else inputs) for name, at in (given or {}).items()}
@@ -110,7 +110,7 @@ def find_interface(
 
 
 def _choose(chosen: dict[str, int], infos: Sequence[TensorInfo], among: Iterable[int], *rules: tuple[str, str]) -> None:
-    """For each rule (a role and part of a name), add the first free tensor whose short name has the part."""
+    """For each rule (role, part of a name), choose the first free tensor whose short name contains the part."""
     for role, part in rules:
         free = (at for at in among if at not in chosen.values())
         found = next((at for at in free if part in infos[at].name.rpartition("::")[2].casefold()), None)
@@ -130,7 +130,7 @@ def _place(name: str, at: int | str, tensors: Sequence[TensorInfo]) -> int:
 
 
 def _grown(cache: TensorInfo, new: TensorInfo, tokens: int) -> Iterator[int]:
-    """Yield the axes along which ``new`` has the rows of ``tokens`` tokens for ``cache``."""
+    """Yield the axes along which ``new`` can hold the rows of ``tokens`` new tokens for ``cache``."""
     before, after = cache.shape or (), new.shape or ()
     rank = len(before)
     if rank < 3 or len(after) != rank or cache.info.kind == "string":
@@ -143,7 +143,7 @@ def _grown(cache: TensorInfo, new: TensorInfo, tokens: int) -> Iterator[int]:
 
 @dataclass
 class TokenStep:
-    """An executable step: ``run`` maps inputs to outputs, in the types of ``inputs`` and ``outputs``."""
+    """An executable step: ``run`` maps inputs to outputs; ``inputs`` and ``outputs`` describe their types."""
 
     run: Run
     inputs: Sequence[TensorInfo]
@@ -152,9 +152,9 @@ class TokenStep:
 
 
 class TokenStream:
-    """A text in progress: ``length`` tokens and their cache rows, in the types of the shortest of ``steps``.
+    """A text in progress: ``length`` tokens and their cache rows, in the types of the step with the fewest tokens.
 
-    The longest reads up to its size at once: missing tokens are padded in front and hidden, and their rows dropped.
+    The step with the most tokens reads prompts, padded in front; the mask hides padding, whose cache rows are dropped.
     """
 
     def __init__(self, steps: Iterable[TokenStep]) -> None:
@@ -165,7 +165,7 @@ class TokenStream:
         self._rows = list(map(initial_contents, self._infos))
 
     def feed(self, ids: Sequence[int]) -> Array:
-        """Read ``ids`` and return the logits after the last one, or its successor if the model chooses it."""
+        """Read ``ids`` and return the logits of the next token, or the next token if the model chooses it itself."""
         at, result = 0, np.zeros(0)
         while at < len(ids):
             face = self._prefill.interface
@@ -210,14 +210,14 @@ class TokenStream:
         first = len(columns) - face.tokens
         seen = (columns >= first - self.length) & (columns <= first + rows)
         seen &= (columns < first) | (columns >= first + pads)
-        # A query without visible keys would divide by zero, so padding sees its own key.
+        # The softmax of a query without visible keys would divide by zero, so each padding token sees its own key.
         shown = np.where(rows < pads, columns == first + rows, seen)[-math.prod(info.static_shape[-2:-1]) :]
         is_real = info.quant is not None or info.info.kind == "float"
         return _encoded(info, np.where(shown, 0.0, HIDDEN) if is_real else shown)
 
 
 def _encoded(info: TensorInfo, values: Any) -> Array:
-    """Return ``values`` in the type and shape of a tensor, repeated along its first axes."""
+    """Return ``values`` in the type and shape of a tensor, repeated along leading axes."""
     shape = info.static_shape
     array = to_codes(info, np.asarray(values)).astype(info.info.numpy)
     return np.broadcast_to(array, shape) if array.size < math.prod(shape) else array.reshape(shape)
@@ -238,7 +238,7 @@ def _converted(values: Array, source: TensorInfo, wanted: TensorInfo) -> Array:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Choice of the next token: ``temperature`` 0 takes the likeliest, ``top_k`` bounds the number of candidates."""
+    """Choice of the next token: the likeliest for ``temperature`` 0, else drawn from the ``top_k`` likeliest."""
 
     temperature: float = 0.0
     top_k: int | None = None
@@ -253,7 +253,7 @@ class Sampling:
             raise OptionError(f"the seed is {self.seed!r}", hint="use an integer from 0")
 
     def choose(self, logits: Array, random: np.random.Generator) -> int:
-        """Return the next token; of equally likely ones the first."""
+        """Return the next token; the first token wins ties."""
         if self.temperature == 0:
             return int(np.argmax(logits))
         scaled = logits.astype(np.float64) / self.temperature
@@ -282,7 +282,7 @@ def generate(
         raise OptionError(f"max_tokens is {max_tokens!r}", hint="use an integer from 1")
     if face.vocabulary is None and sampling.temperature:
         raise OptionError("the model chooses the token itself, so there is nothing to sample", hint="use temperature 0")
-    # The last token is returned without being read again.
+    # The last generated token is not fed to the model, so it needs no place in the context.
     if face.context is not None and (needed := len(prompt) + max_tokens - 1) > face.context:
         room = face.context - len(prompt) + 1
         raise InputError(
@@ -311,7 +311,7 @@ def _checked_id(at: int, value: Any, stream: TokenStream) -> int:
 
 
 def step_of(loader: Loader, run: Run, given: Mapping[str, int | str] | None = None) -> TokenStep:
-    """Return the step of the loader's signature, with the element types that users see."""
+    """Return the step of the loader's signature, with the user's element types."""
     inputs, outputs = ([_exposed(port) for port in ports] for ports in (loader.inputs, loader.outputs))
     return TokenStep(run, inputs, outputs, find_interface(inputs, outputs, given))
 
@@ -324,7 +324,7 @@ def other_steps(loader: Loader, step: TokenStep) -> list[TokenStep]:
     """Return the steps of other signatures for other numbers of tokens, with the same caches as ``step``."""
     found = []
     for signature in loader.source.records.signatures if step.interface.caches else ():
-        with suppress(OdcError):  # other signatures may do anything
+        with suppress(OdcError):  # other signatures need not be steps
             other = loader.with_signature(signature.key)
             made = step_of(other, lambda arrays: ())
             if made.interface.tokens != step.interface.tokens and _caches(made) == _caches(step):
@@ -333,7 +333,7 @@ def other_steps(loader: Loader, step: TokenStep) -> list[TokenStep]:
 
 
 def _caches(step: TokenStep) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the size of the context, and for each cache the axis of tokens and the other sizes."""
+    """Return the context size (with an empty tuple), then each cache's axis of tokens and other sizes."""
     face = step.interface
     shapes = [(item.axis, step.outputs[item.output].static_shape) for item in face.caches]
     return [(face.context or 0, ()), *((axis, shape[:axis] + shape[axis + 1 :]) for axis, shape in shapes)]

@@ -1,4 +1,4 @@
-"""The model of a session: its source, inputs and outputs, choices about running it, and exchange by results."""
+"""The model of a session: source, inputs and outputs, choices about running, and replacement by new models."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from odc_mlir.runtime.session.tensors import SessionPort, port_at, tensorinfo
 
 HOST, NPU, LITERT, NATIVE = "host", "npu", "litert", "native"
 CPU = "cpu"
-# Names of other runtimes for kernels on the CPU mean our host kernels.
+# Names that other runtimes use for kernels on the CPU. They select our host kernels.
 NAMES: Mapping[str, str] = MappingProxyType(
     {"cpu": HOST, "host": HOST, "builtin": HOST, "npu": NPU, "litert": LITERT, "native": NATIVE}
 )
@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 
 def split_backends(text: str) -> tuple[str, ...]:
-    """Return the names between semicolons."""
+    """Return the names in a list separated by semicolons."""
     return tuple(name.strip() for name in text.split(";") if name.strip())
 
 
@@ -76,7 +76,7 @@ def parse_assignments(text: str) -> dict[int, str]:
 
 
 def usable_backends(names: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
-    """Return the backends that can run something here, best first; raise SessionError if none can."""
+    """Return the backends that can run an operator here, best first; raise SessionError if none can."""
     if not names:
         return (NPU, HOST) if plan is not None else (HOST,)
     found: list[str] = []
@@ -102,7 +102,7 @@ _MAX_PATH_BYTES = 1023
 
 @dataclass
 class Choices:
-    """Choices of the user for every model that the session will have."""
+    """Choices of the user that apply to every model of the session."""
 
     settings: dict[str, str] = field(default_factory=dict)
     strict: bool = False
@@ -119,9 +119,9 @@ class Choices:
 class Loader:
     """The model of a session and the settings for it; raises SessionError for an empty model.
 
-    A strict loader raises PackageError if compiled parts of the package cannot be used. Without ``source`` there is no
+    A strict loader raises PackageError if compiled parts of the package cannot be used. Without ``source``, there is no
     model yet. ``inputs`` and ``outputs``: the user's ports. ``input_shapes``: requested shapes in the model's layout.
-    ``output_shapes``: the model's shapes or, after :meth:`open`, the prepared ones.
+    ``output_shapes``: the model's shapes or, after :meth:`open`, the shapes of the prepared model.
     """
 
     def __init__(self, choices: Choices, source: Source | None = None) -> None:
@@ -162,7 +162,7 @@ class Loader:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the model, which keys records and compiled files."""
+        """The SHA-256 of the model, the key of its records and compiled files."""
         if self._digest is None:
             self._digest = model_digest(self.source)
         return self._digest
@@ -195,7 +195,7 @@ class Loader:
     # Choices about this model.
 
     def set_backends(self, text: str) -> None:
-        """Set the preferred backends, a list such as ``"npu;cpu"``; they are looked up later, in prepare."""
+        """Set the preferred backends, a list such as ``"npu;cpu"``. Names are checked later, in prepare."""
         if not isinstance(text, str):
             raise SessionError(f"the backends must be text such as 'npu;cpu', not {type(text).__name__}")
         if len(text.encode()) > _MAX_LIST_BYTES:
@@ -244,13 +244,13 @@ class Loader:
         return self._of(records)
 
     def with_lifted_variables(self) -> Loader:
-        """Return a loader of the model with states in place of variables that begin as constants; raise OdcError."""
+        """Return a loader of the model with variables of constant initial value as states; raise OdcError."""
         from odc_mlir.runtime.api import with_lifted_variables
 
         return self._of(read_model(with_lifted_variables(model_bytes(self.source))))
 
     def _of(self, records: Model) -> Loader:
-        """Return a loader of another form of the same model."""
+        """Return a loader of ``records``, another form of the same model."""
         other = copy.copy(self)
         other._source = Source(records, data=bytes(write_model(records)), config=self.source.config)
         other._digest = None
@@ -329,13 +329,13 @@ class Loader:
         results: list[Shape | None] = [info.shape for info in graph.output_infos()]
         if len(known) == len(shapes):
             shaped = executor.prepare([tuple(dim or 0 for dim in shape) for shape in known])
-            # native code has its own graph with other tensor indices
+            # Native code has a graph of its own, with other tensor indices.
             results = [shaped.tensors[index].shape for index in executor.graph.outputs]
         self.output_shapes = results
         return executor
 
     def _executor(self, graph: Graph) -> Executor:
-        """Return the executor for the chosen backends; ignore backends of the package that cannot be used."""
+        """Return the executor for the chosen backends; ignore unusable backends that the package chooses."""
         package = self.source.package
         try:
             if self.backends and usable_backends(self.backends, None if package is None else package.plan)[0] == NATIVE:
@@ -410,7 +410,7 @@ def _kind(name: str) -> str:
 
 
 def _with_forced(plan: Plan, graph: Graph, forced: Mapping[int, str], *, may_use_host: bool) -> Plan:
-    """Return ``plan`` with a segment on the host if one of its operators must run there."""
+    """Return ``plan`` with those segments moved to the host that have an operator forced to run there."""
     steps: list[HostStep | SegmentStep] = []
     for step in plan.steps:
         if isinstance(step, SegmentStep) and any(forced.get(index, NPU) != NPU for index in step.operators):
@@ -468,7 +468,7 @@ def _warn_of_other_shape(port: SessionPort, index: int, given: tuple[int, ...], 
 
 @dataclass(frozen=True)
 class Source:
-    """Origin of a model: ``records`` is the whole model; ``package``, ``data`` (bytes) and ``path`` if it has them.
+    """Origin of a model. ``records``: the whole model. ``package``, ``data`` (bytes), ``path``: None if not available.
 
     ``stamp`` identifies the file that was read; ``problem`` is the reason why installed files are not used.
     """
@@ -482,7 +482,7 @@ class Source:
     problem: str | None = None
 
     def graph(self, signature: str | None, custom_ops: CustomOps) -> Graph:
-        """Return the graph of ``signature``, or the first one; raise OdcError."""
+        """Return the graph of ``signature``, or of the first subgraph; raise OdcError."""
         subgraph = 0 if signature is None else self.subgraph_of(signature)
         return build_graph(self.records, subgraph, custom_ops=custom_ops, states=True)
 
@@ -509,7 +509,7 @@ def source_from_path(path: str | os.PathLike[str]) -> Source:
     try:
         package = Package.from_path(place)
         return Source(package.model, place, package, config=package.files.config)
-    except OdcError as error:  # of files that were installed: the original is used
+    except OdcError as error:  # if installed files are at fault, use the original package
         files = read_original(place)
         if files is None:
             raise
@@ -517,7 +517,7 @@ def source_from_path(path: str | os.PathLike[str]) -> Source:
 
 
 def without_installed(source: Source, error: OdcError) -> Source | None:
-    """Return the original of ``source`` because of ``error``; None if nothing was installed."""
+    """Return ``source`` without files that were installed into its package, because of ``error``; None without any."""
     if source.package is None or source.package.plan is None or source.path is None:
         return None
     files = read_original(source.path)
@@ -531,7 +531,7 @@ def _restored(path: Path, files: PackageFiles, error: OdcError) -> Source:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Return values that change with the file; empty if there is none."""
+    """Return values that change with the file; empty if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -552,7 +552,7 @@ def model_bytes(source: Source) -> bytes:
 
 
 def model_path(source: Source) -> Path | None:
-    """Return a file with exactly these bytes, None if there is none."""
+    """Return a file with exactly the bytes of the model, or None if there is none."""
     if source.package is None or source.path is None:
         return source.path
     manifest = source.package.files.manifest
@@ -576,7 +576,7 @@ def source_from_bytes(data: bytes | bytearray | memoryview) -> Source:
     return Source(read_model(kept), data=kept)
 
 
-# Schemes by names and numbers of the C API, and by our names.
+# Schemes by the C API's names and numbers, and by our names.
 QUANTIZATION_TYPES: Mapping[str | int, str] = MappingProxyType(
     {
         "U8_ASYM": "uint8",
@@ -593,7 +593,7 @@ QUANTIZATION_TYPES: Mapping[str | int, str] = MappingProxyType(
 
 
 class Exchange:
-    """Scheme and output paths of the next result; ``verdict`` is the accuracy verdict of the last quantised model."""
+    """Replacement of the model by quantise and codegen: scheme, output paths, and ``verdict`` of the last quantise."""
 
     def __init__(self) -> None:
         self.scheme: str | None = None

@@ -40,7 +40,7 @@ TRACE_FILE, PROFILE_FILE = "trace.json", "profile.json"
 
 
 class SessionRecorder:
-    """Runs executors and keeps the requested measurements, in the loader's workspace and in the cache."""
+    """Recorder that runs executors and keeps requested measurements in the loader's workspace and in the cache."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -54,7 +54,7 @@ class SessionRecorder:
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
-        """Measure the preparation of the session, then follow its settings."""
+        """Measure the preparation of the session, then apply the session's settings about measurements."""
         start = time.perf_counter()
         yield
         self._measurement.prepare_seconds = time.perf_counter() - start
@@ -64,7 +64,7 @@ class SessionRecorder:
         self._choose(self._configs | found | ({PROFILE} & self._loader.prepare_configs))
 
     def add(self, config: str | int) -> None:
-        """Start a kind of measurement; raise OptionError, and SessionError if there is no folder for its file."""
+        """Start a kind of measurement. Raise OptionError, or SessionError if there is no folder for its file."""
         name = check_choice("execute config", config, EXECUTE_CONFIGS)
         if name in _WRITE_FILES and not self._loader.workspace:
             raise SessionError(f"{name} writes to the workspace, which is empty", hint="name one with set_workspace")
@@ -96,7 +96,7 @@ class SessionRecorder:
         return place
 
     def write_measurements(self) -> None:
-        """Write requested measurements to the workspace and start over."""
+        """Write requested measurements to the workspace and start new ones."""
         if TRACE in self._configs and self._measurement.events:
             self.save_trace(None)
         if PROFILE in self._configs and self._measurement.events:
@@ -106,7 +106,7 @@ class SessionRecorder:
     # Ranges.
 
     def share(self, runs: RunRecorder | None) -> None:
-        """Record ranges with ``runs``, which other sessions use too; None: with an own recorder, created on demand."""
+        """Record ranges with ``runs``, a shared recorder. None: use a separate recorder, created on demand."""
         self.flush()
         self._runs = self._shared = runs
 
@@ -148,7 +148,7 @@ class SessionRecorder:
     ) -> list[Array]:
         """Run ``executor`` and return its outputs; raise the executor's errors.
 
-        Ranges are recorded for the model itself only, if they are requested or ``wanted``. ``watch`` sees the tensors
+        If ranges are requested or ``wanted``, runs of the original model are recorded. ``watch`` receives the tensors
         that another model computes.
         """
         recorded = is_original and (wanted or MINMAX in self._configs)
@@ -166,13 +166,13 @@ class SessionRecorder:
 
 
 def _check_places(configs: set[str]) -> None:
-    """Raise OptionError if ranges are requested and there is no cache folder."""
+    """Raise OptionError if recorded ranges are requested but there is no cache folder."""
     if MINMAX in configs:
         cache_folder()
 
 
 Compute = Callable[[list[Array]], list[Array]]
-"""Computes the model's outputs from its inputs, both in the user's element types."""
+"""Function that computes the model's outputs from its inputs, both in the user's element types."""
 
 
 class Runner:
@@ -199,7 +199,7 @@ class Runner:
             self._in_buffers[int(index)] = port.check(buffer, f"buffer of input {index}")
 
     def set_inputs(self, size: int, values: Sequence[Any]) -> None:
-        """Set arrays for the first ``size`` inputs, zeros where ``values`` end."""
+        """Set arrays for the first ``size`` inputs: ``values``, then zeros."""
         loader = self._loader
         for index in range(size):
             port = port_at(loader.inputs, index, "input")
@@ -259,10 +259,10 @@ class Runner:
     # Runs.
 
     def infer(self, values: Any) -> list[Array] | None:
-        """Run ``values`` and return the outputs if they need no conversion, else return None.
+        """Run on ``values`` and return the outputs if no conversion is needed, else return None.
 
-        This is the fast path of most runs: arrays in the model's types and shapes, without buffers or layouts of the
-        user.
+        This is the fast path of most runs: arrays have the model's types and shapes, and the user has set no buffers or
+        layouts.
         """
         loader = self._loader
         if self._out_buffers or type(values) is not list:
@@ -286,7 +286,7 @@ class Runner:
         return list(results)
 
     def compute(self, arrays: Sequence[Array] | None = None) -> list[Array]:
-        """Run once on the inputs set, or on ``arrays`` from now on, and return the outputs; raise OdcError."""
+        """Run once and return the outputs; ``arrays`` replace the inputs set so far. Raise OdcError."""
         if arrays is not None:
             self._in_buffers = dict(enumerate(arrays))
         self._check_output_buffers()
@@ -307,7 +307,7 @@ class Runner:
         return background
 
     def join(self) -> None:
-        """Wait for the end of a run in the background and drop it."""
+        """Wait for the end of a run in the background and drop its outputs and error."""
         if self._background is not None:
             self._background.join()
             self._background = None
@@ -324,7 +324,7 @@ class Runner:
         return arrays
 
     def _check_output_buffers(self) -> None:
-        """Raise SessionError for a buffer that is smaller than its output is known to be."""
+        """Raise SessionError for a buffer that is smaller than its output, if the output's size is known."""
         loader = self._loader
         for index, buffer in self._out_buffers.items():
             shape = loader.output_shapes[index]
@@ -367,7 +367,7 @@ class _Background:
         self._has_ended = True
 
     def join(self) -> None:
-        """Wait for the end; a forked child process, which lacks the thread, runs the rest here."""
+        """Wait for the end. A forked child, which has no such thread, computes the run in this call."""
         if self._process == os.getpid():
             self._thread.join()
         elif not self._has_ended:

@@ -30,7 +30,7 @@ INFORMATION = ("VERSION",)
 
 
 class Session:
-    """A model with its states between loading and running.
+    """A model and its life cycle, from loading to running.
 
     ``model``: a .circle or .tflite file, an nnpackage (folder, zip or :class:`~odc_mlir.Package`), or the bytes of a
     model file; without it, the session waits for load_model_from_file. ``backends`` and ``workspace``: as in
@@ -42,9 +42,9 @@ class Session:
     background of that call. Threads that share a session take turns; to run in parallel, give each its own. Failures
     are :class:`~odc_mlir.OdcError`; wrong use of the session is a SessionError.
 
-    The other calls have the names of functions in onert's C API, and raise an error instead of returning a status. A
-    run passes through four parts: the loader has the model and the settings for it; the runner has the buffers; the
-    switcher selects the executor; the recorder keeps measurements. Each model gets new parts, but the settings stay.
+    The other methods are named after functions of onert's C API, but raise an error instead of returning a status. A
+    run passes through four parts: the loader has the model and its settings; the runner has the buffers; the switcher
+    selects the executor; the recorder keeps measurements. Each model gets new parts; the session's settings stay.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Session:
         """Set ``source`` as the session's model; raise OdcError and change nothing if it cannot be used."""
         loader = Loader(self._choices, source)
         if loader.settings.flag(ENABLE):
-            check_chosen({ENABLE: "1", **self._choices.settings})  # the environment counts as well now
+            check_chosen({ENABLE: "1", **self._choices.settings})  # checks the environment as well
         self._switcher.stop()
         self._take(loader)
         self._follow_log_level()
 
     def _take(self, loader: Loader) -> None:
-        """Replace all parts by those for the model of ``loader``."""
+        """Replace all parts by new parts for the model of ``loader``."""
         self._recorder = SessionRecorder(loader)
         self._serve(loader)
 
@@ -119,7 +119,7 @@ class Session:
 
     @property
     def last_error_message(self) -> str:
-        """The text of the last failure, empty before the first; success does not clear it."""
+        """The text of the last failure, empty before the first failure; success does not clear the text."""
         return self._core.last_error
 
     @property
@@ -129,12 +129,12 @@ class Session:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the model, which keys records and compiled files."""
+        """The SHA-256 of the model, the key of its records and compiled files."""
         return self._loader.digest
 
     @property
     def verdict(self) -> dict[str, Any] | None:
-        """The accuracy verdict of the model that quantize has made; None before."""
+        """The accuracy verdict of the model that quantize has made, or None before quantize."""
         return self._exchange.verdict
 
     @property
@@ -144,7 +144,7 @@ class Session:
 
     @call(states.ANY)
     def get_last_error_message(self) -> str:
-        """Return the text of the last failure; success does not clear it."""
+        """Return the text of the last failure; success does not clear the text."""
         return self._core.last_error
 
     @call(states.ANY, required=("information",))
@@ -158,12 +158,12 @@ class Session:
 
     @call(states.NEW, required=("folder",), null_first=True)
     def set_workspace(self, folder: str | os.PathLike[str]) -> None:
-        """Set the folder for files that the session writes; the default is the current one."""
+        """Set the folder for files that the session writes; the default is the current folder."""
         self._choices.workspace = os.fspath(folder)
 
     @call(states.NEW, State.MODEL_LOADED, required=("path",))
     def load_model_from_file(self, path: str | os.PathLike[str]) -> None:
-        """Load a .circle or .tflite file, or an nnpackage as a folder or zip, told apart by content."""
+        """Load a .circle or .tflite file or an nnpackage (folder or zip). The content determines the format."""
         self._adopt(loading.source_from_path(path))
 
     @call(states.NEW, State.MODEL_LOADED, required=("data",))
@@ -173,7 +173,7 @@ class Session:
 
     @call(states.MODEL, required=("key", "value"))
     def set_config(self, key: str, value: str) -> None:
-        """Set a setting of this session, which then counts more than the environment and the package's config.cfg."""
+        """Set a setting of this session. It takes precedence over the environment and the package's config.cfg."""
         if not isinstance(value, str):
             raise OptionError(f"the value of {key} must be text, not {type(value).__name__}")
         self._loader.settings.set(key, value)
@@ -186,12 +186,12 @@ class Session:
 
     @call(states.IDLE, required=("code", "evaluate"))
     def register_custom_op_info(self, code: str, evaluate: Callable[..., Any], infer: Any = None) -> None:
-        """Compute custom operators called ``code`` of this session by ``evaluate(inputs, outputs, options)``."""
+        """Register ``evaluate(inputs, outputs, options)`` for custom operators called ``code`` in this session."""
         self._choices.custom_ops.register(code, evaluate, infer=infer)
 
     @call(states.MODEL, required=("backends",))
     def set_available_backends(self, backends: str) -> None:
-        """Set backends in order of preference, such as ``"npu;cpu"``; prepare looks them up."""
+        """Set backends in order of preference, such as ``"npu;cpu"``. prepare checks the names."""
         self._loader.set_backends(backends)
 
     @call(states.MODEL, required=("assignments",), null_first=True, null=SessionError)
@@ -221,7 +221,7 @@ class Session:
 
     @call(states.LOADED - {State.RUNNING}, required=("info",))
     def set_input_tensorinfo(self, index: int, info: tensorinfo) -> None:
-        """Set the shape of an input: at once before prepare, else from the next run on."""
+        """Set the shape of an input. After prepare, it takes effect in the next run."""
         self._loader.set_input_shape(index, info)
 
     @call(states.LOADED)
@@ -236,12 +236,12 @@ class Session:
 
     @call(states.LOADED)
     def input_tensorinfo(self, index: int) -> tensorinfo:
-        """Return element type, shape (as set last) and quantisation of an input."""
+        """Return element type, current shape and quantisation of an input."""
         return self._loader.input_info(index)
 
     @call(states.LOADED)
     def output_tensorinfo(self, index: int) -> tensorinfo:
-        """Return the description of an output, with the shape of the model, of prepare or of the last run."""
+        """Return the description of an output; the shape comes from the last run, else from prepare or the model."""
         return self._output_info(index)
 
     def _output_info(self, index: int) -> tensorinfo:
@@ -276,7 +276,7 @@ class Session:
 
     @call(states.MODEL)
     def set_prepare_config(self, config: str | int, value: str = "") -> None:
-        """Enable ``PROFILE``, or ``ENABLE_INTERNAL_OUTPUT_ALLOC``: get_output for outputs without a buffer."""
+        """Enable ``PROFILE``, or ``ENABLE_INTERNAL_OUTPUT_ALLOC``: get_output works for outputs without a buffer."""
         self._loader.prepare_configs.add(check_choice("prepare config", config, PREPARE_CONFIGS))
 
     @call(states.MODEL)
@@ -286,9 +286,9 @@ class Session:
 
     @call(states.MODEL, State.PREPARED)
     def prepare(self) -> None:
-        """Choose backends and prepare every operator; after a failure, call it again with other settings.
+        """Choose backends and prepare every operator; after a failure, call prepare again with other settings.
 
-        It also opens earlier results of on-device compilation, which takes a while. Without this call, runs use the
+        This call also waits until earlier results of on-device compilation are open. Without this call, runs use the
         original model until results are open.
         """
         self._prepare()
@@ -320,17 +320,17 @@ class Session:
 
     @call(states.READY)
     def set_output(self, index: int, buffer: Any) -> None:
-        """Set the array that runs write an output to, which may be larger; None removes it."""
+        """Set the array that runs write an output to. The array may be larger than the output; None removes it."""
         self._runner.set_output(index, buffer)
 
     @call(states.READY, State.FINISHED_RUN)
     def run(self) -> None:
-        """Run the model on the inputs set, and write outputs to the buffers set."""
+        """Run the model on the arrays of set_input, and write outputs to the arrays of set_output."""
         self._run()
 
     @call(states.READY, State.RUNNING)
     def run_async(self) -> None:
-        """Start a run in a thread; do not change buffers until wait."""
+        """Start a run in a thread. Do not change buffers before wait has returned."""
         self._runner.start(self._core.state)
 
     @call(frozenset({State.RUNNING}), State.FINISHED_RUN, wrong=SessionError)
@@ -344,7 +344,7 @@ class Session:
 
     @call(frozenset({State.FINISHED_RUN}), required=("index",), null_first=True)
     def get_output(self, index: int) -> Array:
-        """Return an output of the last run, read-only; it needs ENABLE_INTERNAL_OUTPUT_ALLOC or a buffer."""
+        """Return a read-only output of the last run; requires ENABLE_INTERNAL_OUTPUT_ALLOC or a set_output buffer."""
         return self._runner.output(index)
 
     @overload
@@ -359,8 +359,8 @@ class Session:
     ) -> list[Array] | tuple[list[Array], dict[str, float]]:
         """Run on the inputs and return the outputs as read-only arrays; the first call prepares the session.
 
-        Arrays may differ in size from static dimensions; the model then runs in that size, with a warning. With
-        ``measure`` also return times in milliseconds: ``prepare_time_ms`` (of the call that prepares),
+        Arrays may differ from the model's static dimensions; the model then runs in their size, with a warning. With
+        ``measure``, also return times in milliseconds: ``prepare_time_ms`` (in the call that prepares),
         ``input_time_ms``, ``run_time_ms`` and ``output_time_ms``. Raises InputError, which is also a ValueError for a
         wrong number of arrays.
         """
@@ -400,13 +400,13 @@ class Session:
         stop: Sequence[int] = (),
         interface: Mapping[str, int | str] | None = None,
     ) -> list[int]:
-        """Return at most ``max_tokens`` token ids that follow the prompt; each is a step of the language model.
+        """Return at most ``max_tokens`` token ids that follow the prompt; each takes one step of the language model.
 
-        ``temperature`` 0 takes the likeliest token; otherwise one of the ``top_k`` likeliest is drawn, by ``seed``.
+        ``temperature`` 0 takes the likeliest token; otherwise one of the ``top_k`` likeliest is drawn, with ``seed``.
         ``on_token`` is called with each token. Generation ends after a token in ``stop``. The session keeps the caches.
-        ``interface`` names or numbers the inputs ``token``, ``position``, ``mask`` and the output ``logits``, if they
-        are not found. A signature that reads several tokens at once reads the prompt. Raises InputError for models
-        without such an interface, ids out of range, and texts longer than the context.
+        ``interface``: names or numbers of the inputs ``token``, ``position``, ``mask`` and the output ``logits``, if
+        the session does not find them. If a signature reads several tokens at once, it reads the prompt. Raises
+        InputError for models without such an interface, ids out of range, and texts longer than the context.
         """
         sampling = generation.Sampling(temperature, top_k, seed)
         step = generation.step_of(self._loader, self.infer, interface)
@@ -421,7 +421,7 @@ class Session:
 
     @call(states.READY)
     def reset_state(self) -> None:
-        """Set all state of the model to its start, as after prepare: states, variables, tables and random numbers."""
+        """Reset all state of the model as after prepare: states, variables, tables and random number generators."""
         self._switcher.original.reset()
 
     @call(states.READY)
@@ -433,7 +433,7 @@ class Session:
     def set_state(self, values: Mapping[str, Any]) -> None:
         """Replace some of the arrays that get_state returns; raise InputError and change nothing if one does not fit.
 
-        Together they move a stream from one session to another, or to a later process.
+        With get_state, an application can continue a stream in another session or in a later process.
         """
         self._switcher.original.set_states(values)
 
@@ -441,7 +441,7 @@ class Session:
 
     @call(states.READY)
     def set_execute_config(self, config: str | int, value: str = "") -> None:
-        """Record ranges of all tensors (``DUMP_MINMAX``) or times of operators (``TRACE``, ``PROFILE``)."""
+        """Start recording ranges of all tensors (``DUMP_MINMAX``) or times of operators (``TRACE``, ``PROFILE``)."""
         self._recorder.add(config)
 
     @call(states.READY)
@@ -494,9 +494,9 @@ class Session:
     def quantize(self, *, io: str = "float", check: bool = True) -> None:
         """Quantise the model with its records; the result becomes the session's model and must be prepared.
 
-        ``io`` "quantized" makes inputs and outputs integers, else they stay as they are. Raises OdcError and keeps the
-        model if the type or path is not set, nothing was recorded, the model cannot be quantised, or, with ``check``,
-        the result misses the accuracy limits (:attr:`verdict`).
+        ``io`` "quantized" makes inputs and outputs integers; otherwise they keep their types. Raises OdcError and keeps
+        the model if the type or path is not set, if nothing was recorded, if the model cannot be quantised, or if, with
+        ``check``, the result misses the accuracy limits (:attr:`verdict`).
         """
         self._recorder.flush()
         self._adopt(loading.source_from_path(self._exchange.quantize(self._loader, io=io, check=check)))
@@ -515,10 +515,10 @@ class Session:
 
     @call(states.READY, State.FINISHED_RUN, required=("target",))
     def run_with_auto_compilation(self, target: str, pref: str | int = Preference.DEFAULT) -> None:
-        """Run, and compile on the device in the background, as run does with OnDeviceCompilation.
+        """Run the model and compile it on the device in the background, as run does with OnDeviceCompilation.
 
-        ``target`` is a plugin such as ``npu-gen``; results are also copied to the paths of set_quantized_model_path and
-        set_codegen_model_path, if set.
+        ``target``: a plugin such as ``npu-gen``. Results are also copied to the paths of set_quantized_model_path and
+        set_codegen_model_path, if these are set.
         """
         loading.check_target(target, InvalidStateError)
         self._switcher.compile_for(target, Preference.of(pref))
@@ -526,7 +526,7 @@ class Session:
 
     @call(states.READY)
     def start_auto_compilation(self) -> None:
-        """Start on-device compilation now, if enough is recorded; the trigger ``explicit`` waits for this call."""
+        """Start on-device compilation now if enough runs are recorded. The trigger ``explicit`` waits for this call."""
         self._switcher.compiler().start()
 
     @call(states.READY)
@@ -536,7 +536,7 @@ class Session:
 
     @call(states.READY)
     def wait_for_auto_compilation(self, seconds: float | None = None) -> bool:
-        """Wait until nothing works in the background, at most ``seconds``; return whether that is so."""
+        """Wait at most ``seconds`` until no background work is left; return whether none is left."""
         return self._switcher.compiler().wait(seconds)
 
     # The end.
@@ -574,4 +574,4 @@ CALLS: Mapping[str, Call] = MappingProxyType(
         if getattr(member, "__name__", "") == name and hasattr(member, "rule")
     }
 )
-"""Conditions and effect of every call of a session by name."""
+"""Conditions and effect of every call of a session, by name of the method."""

@@ -17,8 +17,8 @@ from odc_mlir.runtime.execution.team import MAX_THREADS
 
 ENABLE = "OnDeviceCompilation"
 
-# Settings of a package's config.cfg beside those of on-device compilation. Other keys and values are ignored, and never
-# stop a model from being loaded.
+# Settings that a package's config.cfg may have besides those of on-device compilation. Other keys and values are
+# ignored: they never prevent a model from being loaded.
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "BACKENDS": "",  # empty: the target that the model was compiled for, otherwise the host
@@ -48,7 +48,7 @@ _FALSE = frozenset({"", "0", "off", "false", "n", "no"})
 
 
 def _may_choose(key: str, value: str) -> bool:
-    """Return whether a package may set ``key`` to ``value``, which must not choose files or resources of the user."""
+    """Return whether a package may set ``key`` to ``value``: it must not choose files or resources of the user."""
     if key in _OF_USERS:
         return False
     if key == "ODC_TARGET":  # a name of a machine or plugin, never a path
@@ -57,7 +57,7 @@ def _may_choose(key: str, value: str) -> bool:
 
 
 def _objection(key: str, value: str) -> str | None:
-    """Return the reason why a setting of a package is ignored, None if it counts."""
+    """Return the reason why a setting of a package is ignored, or None if the setting is valid."""
     if not _may_choose(key, value):
         return "which only the application and the environment may"
     if key == _THREADS:
@@ -80,7 +80,7 @@ def _objection(key: str, value: str) -> str | None:
 def check_chosen(chosen: Mapping[str, Any]) -> None:
     """Raise OptionError for invalid settings of the user, and of the environment if the session compiles.
 
-    Invalid settings of a package are ignored instead: they never stop a model from being loaded.
+    Invalid settings of a package raise no error: they are ignored, and never prevent a model from being loaded.
     """
     for key, value in chosen.items():
         if not isinstance(key, str) or not isinstance(value, str):
@@ -121,7 +121,7 @@ def _threads(text: str) -> int:
 
 
 def is_true(text: str) -> bool:
-    """Parse a switch: everything but 0, off, false, n, no and the empty string is true, in any case."""
+    """Parse a switch: everything is true except 0, off, false, n, no (in upper or lower case) and the empty string."""
     return text.strip().casefold() not in _FALSE
 
 
@@ -130,10 +130,10 @@ def _note(key: str, value: str, objection: str) -> str:
 
 
 class Settings:
-    """The settings of one session: ``config`` of its package, and those ``chosen`` by the user, which win.
+    """The settings of one session: ``config`` of its package, and settings ``chosen`` by the user, which win.
 
-    ``chosen`` is kept, not copied, and receives later settings. ``ignored`` are notes on settings of the package that
-    are forbidden or invalid.
+    ``chosen`` is kept, not copied, and later settings are added to it. ``ignored``: notes on settings of the package
+    that are forbidden or invalid.
     """
 
     def __init__(self, config: Mapping[str, str] | None = None, chosen: dict[str, str] | None = None) -> None:
@@ -148,7 +148,7 @@ class Settings:
                 self.ignored.append(_note(key, value, objection))
 
     def without_backends(self, reason: str) -> Settings | None:
-        """Return the settings without the package's backends, ignored for ``reason``; None if it chooses none."""
+        """Return the settings without the package's backends, ignored for ``reason``; None if the package has none."""
         ours = {key: value for key, value in self.config.items() if key == "BACKENDS" or key.startswith(OP_BACKEND)}
         if not any(ours.values()):
             return None
@@ -183,14 +183,14 @@ class Settings:
         return {name: backend for name, backend in found.items() if name and backend}
 
     def set(self, key: str, value: str) -> None:
-        """Set a key that users may set; raise SessionError for others and OptionError for bad values."""
+        """Set a key that users may set; raise SessionError for other keys and OptionError for invalid values."""
         if key not in SETTABLE:
             raise SessionError(f"the setting {key!r} cannot be set", hint=f"it must be one of {', '.join(SETTABLE)}")
         _check_value(key, value)
         self.chosen[key] = value
 
     def read(self, key: str) -> str:
-        """Return a key that users may read; raise SessionError for others."""
+        """Return the value of a key that users may read; raise SessionError for other keys."""
         if key not in READABLE:
             raise SessionError(f"the setting {key!r} cannot be read", hint=f"it must be one of {', '.join(READABLE)}")
         return self.get(key)

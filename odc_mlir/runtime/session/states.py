@@ -59,9 +59,9 @@ def status_of(error: BaseException | None) -> Status:
 class Call:
     """Conditions and effect of one call.
 
-    ``allowed`` are the states that permit it, ``to`` is the state after success (None: as before; a failure never
-    changes the state). ``wrong`` is the error in other states. ``required`` are the parameters that must not be None;
-    with ``null_first`` they are checked before the state. ``instead`` is the replacement of a deprecated call.
+    ``allowed``: the states that permit the call. ``to``: the state after success (None: unchanged); a failure never
+    changes the state. ``wrong``: the error in other states. ``required``: the parameters that must not be None; with
+    ``null_first``, they are checked before the state. ``instead``: the replacement of a deprecated call.
     """
 
     allowed: frozenset[State]
@@ -73,7 +73,7 @@ class Call:
     instead: str = ""
 
 
-# States that permit a call.
+# Sets of states that permit calls.
 ANY = frozenset(State)
 OPEN = ANY - {State.CLOSED}
 LOADED = OPEN - {State.INITIALIZED}
@@ -99,12 +99,12 @@ class SessionCore:
         mend_after_fork(self)
 
     def after_fork(self) -> None:
-        """In a child process, release the lock if a thread of the parent holds it."""
+        """In a forked child, release the lock if a thread of the parent holds it."""
         if is_stuck(self.lock):
             self.lock = RLock()
 
     def keep_error(self, name: str, error: errors.OdcError) -> None:
-        """Keep ``error``, which the call ``name`` raises, as the last one."""
+        """Keep ``error``, which the call ``name`` raises, as the last error."""
         if error.stage is None:
             error.stage = name
         self.last_error = str(error)
@@ -117,10 +117,10 @@ class SessionCore:
 
 
 def call(allowed: frozenset[State], to: State | None = None, **facts: Any) -> Callable[[Method], Method]:
-    """Return a decorator that checks the conditions of a :class:`Call`, kept as attribute ``rule`` of the method.
+    """Return a decorator that checks the conditions of a :class:`Call`, stored as attribute ``rule`` of the method.
 
-    Required parameters and the state are checked. A failure is recorded and does not change the state; success enters
-    the next state. Threads that share a session take turns.
+    The decorator checks required parameters and the state. A failure is recorded and does not change the state; success
+    enters the next state. Threads that share a session take turns.
     """
     rule = Call(allowed, to, **facts)
 

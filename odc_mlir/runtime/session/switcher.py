@@ -31,7 +31,7 @@ from odc_mlir.runtime.session.runner import SessionRecorder
 from odc_mlir.runtime.session.settings import ENABLE
 from odc_mlir.runtime.session.tensors import Fitted
 
-if TYPE_CHECKING:  # only sessions that compile load these; the compiler comes after their first answer
+if TYPE_CHECKING:  # loaded only by sessions that compile, after their first answer
     from odc_mlir.runtime.auto.aim import Aim
     from odc_mlir.runtime.auto.background import Background
     from odc_mlir.runtime.auto.candidates import ExecutorCandidate
@@ -44,19 +44,19 @@ _log = logging.getLogger(__name__)
 
 _Shapes = tuple[tuple[int, ...], ...]
 
-# The thread that opens the compiler competes for the interpreter's lock: the answer of a first run goes first.
+# Delay of the thread that opens the compiler: it competes for the interpreter's lock with the first run.
 _PAUSE_SECONDS = 0.03
 # Seconds that the first status waits for the compiler to open.
 _STATUS_SECONDS = 1.0
-# Runs of a model with states that are recorded in a row, and kept: verdicts on roll-outs are certain after about 200.
+# Consecutive runs of a model with states that are recorded and kept. A certain verdict on roll-outs needs about 200.
 _FRAMES = 256
 
 
 class LazyCompiler:
-    """The compiler of a session, opened after the first answers of the original model, which are recorded.
+    """The compiler of a session. It opens after the first answers of the original model, which are recorded.
 
-    A thread calls ``make``, which imports the compiler and finds the target, and then looks for stored results.
-    ``auto``: the compiler once it is open; it stays None if ``make`` returns None.
+    A thread calls ``make``, which imports the compiler and finds the target. The thread then looks for stored results.
+    ``auto``: the compiler once it is open; None before, and if ``make`` returns None.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class LazyCompiler:
         weakref.finalize(self, recorder.hand_over)
 
     def begin(self, shapes: _Shapes | None = None) -> None:
-        """Begin to open it, unless that has been done; look for results for inputs of ``shapes`` first."""
+        """Begin to open the compiler, if not done yet, and look first for results for inputs of ``shapes``."""
         if shapes is not None:
             self._answered.setdefault(shapes, None)
-        if self._process != os.getpid() and self.auto is None:  # the thread of a parent is not here
+        if self._process != os.getpid() and self.auto is None:  # a forked child has no thread of its parent
             self._process = os.getpid()
             self._background.submit(self._open, always=True)
 
@@ -86,7 +86,7 @@ class LazyCompiler:
         """Record an answer to ``inputs`` by the original model."""
         if self._answered.get(shapes) is None:
             self._answered[shapes] = [np.array(value) for value in inputs()]
-        if self.auto is not None:  # it has just been opened
+        if self.auto is not None:  # the compiler has just been opened
             self._hand_over(self.auto)
         else:
             self.begin()
@@ -98,13 +98,13 @@ class LazyCompiler:
         self._background.wait(None)
 
     def wait_for_status(self) -> None:
-        """Wait for a moment, once, so that a first status has results."""
+        """Wait a short time, once, so that the first status can show results."""
         if self.auto is None and self._process == os.getpid():
             self._background.hurry.set()
             self._background.wait(max(0.0, self._status_deadline - time.monotonic()))
 
     def close(self) -> None:
-        """Store the records and close the compiler, also one that is being opened."""
+        """Store the records and close the compiler, even if it is just being opened."""
         self._is_closed = True
         self.recorder.finish()
         if self.auto is not None:
@@ -117,14 +117,14 @@ class LazyCompiler:
         if auto is None:
             return
         self._hand_over(auto)
-        self.auto = auto  # answers given from here on are its own
+        self.auto = auto  # from here on, answers go directly to the compiler
         self._hand_over(auto)
         if self._is_closed:
             auto.close()
 
     def _hand_over(self, auto: AutoCompiler) -> None:
-        """Tell ``auto`` of the answers that were given."""
-        with suppress(KeyError):  # there are none left
+        """Report the answers so far to ``auto``."""
+        with suppress(KeyError):  # raised when no answer is left
             while True:
                 shapes, inputs = self._answered.popitem()
                 auto.open(shapes)
@@ -133,11 +133,11 @@ class LazyCompiler:
 
 
 class CarriedStates:
-    """States that the session carries from run to run, so that stateless results can replace a model.
+    """States that the session carries from run to run, so that stateless results can replace a model with states.
 
-    ``store`` is the executor of the model with its states, which keeps them between runs. ``loader`` has the same model
-    with states as inputs and outputs, and ``executor`` runs it. Results have states of other types: each run converts
-    them, as it converts inputs.
+    ``store``: the executor of the model with states, which keeps the states between runs. ``loader`` has the same model
+    with states as inputs and outputs, and ``executor`` runs it. If a result has states of other types, each run
+    converts the states, as it converts inputs.
     """
 
     def __init__(self, loader: Loader, store: Executor) -> None:
@@ -153,7 +153,7 @@ class CarriedStates:
 
     @classmethod
     def of(cls, loader: Loader, executor: Executor) -> CarriedStates | None:
-        """Return the carried states of the loader's model, variables included; None without any, or with others."""
+        """Return the states of the loader's model, including variables; None if it has none or they are unsupported."""
         has_variables = any(item.node.spec.name == "VAR_HANDLE" for item in executor.graph.nodes)
         if not (executor.graph.states or has_variables):
             return None
@@ -169,7 +169,7 @@ class CarriedStates:
         return None
 
     def run(self, run: Callable[[list[Array]], list[Array]], arrays: list[Array]) -> list[Array]:
-        """Run ``arrays`` and the states, and keep the new states; an error does not change the states."""
+        """Call ``run`` on ``arrays`` and the states, and keep the new states; an error does not change the states."""
         states, rest = self.store.get_states(), iter(arrays)
         by_place = {place: states[name] for name, place in self._inputs.items()}
         count = len(self.executor.graph.inputs)
@@ -181,8 +181,8 @@ class CarriedStates:
 class Switcher:
     """Execution of the results of on-device compilation, and of the original model if these fail.
 
-    A user's call never fails because of a result: each failure becomes a reason in :meth:`status`. Only a strict
-    session raises it. ``exchange`` has the settings of the session's calls; ``recorder`` runs executors.
+    A user's call never fails because of a result: :meth:`status` reports the failure. Only a strict session raises it.
+    ``exchange`` has the settings made by the session's calls; ``recorder`` runs executors.
     """
 
     def __init__(self, loader: Loader, recorder: SessionRecorder, exchange: Exchange) -> None:
@@ -197,7 +197,7 @@ class Switcher:
 
     @property
     def original(self) -> Executor:
-        """The executor of the model itself, which has its state."""
+        """The executor of the original model, which holds the model's state."""
         assert self._original is not None, "the session is prepared"
         return self._original.executor if self._carried is None else self._carried.store
 
@@ -209,9 +209,9 @@ class Switcher:
         return None if self._lazy is None else self._lazy.auto
 
     def begin(self, executor: Executor, *, in_run: bool = False) -> None:
-        """Answer by ``executor``, the original model, and start to compile if that is enabled; raise SessionError.
+        """Use ``executor``, the original model, and begin on-device compilation if it is enabled; raise SessionError.
 
-        Without ``in_run``, wait until stored results are open, unless devices of plugins have to be probed.
+        Unless ``in_run``, wait until stored results are open; do not wait if devices of plugins have to be probed.
         """
         if self._enabled and not isinstance(executor, PlanExecutor):
             self._carried = CarriedStates.of(self._loader, executor)
@@ -247,7 +247,7 @@ class Switcher:
             self._lazy = self._lazy_compiler(target, preference)
 
     def compiler(self) -> AutoCompiler:
-        """Return the compiler, waiting until it is open; raise SessionError if there is none."""
+        """Wait until the compiler is open and return it; raise SessionError if there is none."""
         if self._lazy is not None and self._lazy.auto is None:
             self._lazy.finish()
         if self.auto is None:
@@ -260,7 +260,7 @@ class Switcher:
 
     @property
     def _is_compiled(self) -> bool:
-        """Return whether the model is a compiled package, and all of it works."""
+        """Return whether the model is a compiled package and all of its segments work."""
         executor = None if self._original is None else self._original.executor
         return isinstance(executor, PlanExecutor) and bool(executor.segments) and not executor.fallbacks
 
@@ -284,12 +284,12 @@ class Switcher:
     def _make_compiler(
         self, target: str | None, preference: Preference | None, recorder: RunRecorder, background: Background
     ) -> AutoCompiler | None:
-        """Return the compiler, or None and keep the reason: in a background thread."""
+        """Return the compiler, or keep the reason why there is none and return None. Runs in a background thread."""
         try:
             return self._compiler_for(target, preference, recorder, background)
         except OdcError as error:
             self._problem = str(error)
-        except BaseException as error:  # whatever a plugin raises, SystemExit included, ends nothing but this
+        except BaseException as error:  # a plugin may raise anything, including SystemExit
             _log.exception("on-device compilation cannot start")
             self._problem = f"{type(error).__name__}: {error}"
         return None
@@ -338,13 +338,13 @@ class Switcher:
         return settings if scheme is None else replace(settings, scheme=scheme)
 
     def _why_not(self, executor: Executor, aim: Aim | None) -> str | None:
-        """Return the reason why no result may replace the model, None if it may."""
+        """Return the reason why no result may replace the model, or None if a result may."""
         if executor.graph.subgraph != 0:
             return "only the first subgraph can be compiled"
         if self._loader.by_index or self._loader.settings.op_backends():
             return "backends were chosen for single operators"
         order = self._loader.backends
-        wanted = CPU if aim is not None and aim.plugin == f"{CPU}{SUFFIX}" else NPU  # code runs on a CPU
+        wanted = CPU if aim is not None and aim.plugin == f"{CPU}{SUFFIX}" else NPU  # native code runs on the CPU
         if order and wanted not in order and NPU not in map(NAMES.get, order):
             return f"the backends {', '.join(order)} leave out {wanted}"
         return None
@@ -413,7 +413,7 @@ class Switcher:
                     watch = None if candidate.level is Level.DIRECT else auto.watch
                     outputs = self._by_candidate(watch, fitted, arrays)
             except OdcError as error:
-                # If the original model fails as well, the result is not the cause.
+                # If the original model also fails, the result is not the cause.
                 if candidate is None or isinstance(error, InputError) or self._loader.choices.strict:
                     raise
                 failed.append((candidate, error))
@@ -423,7 +423,7 @@ class Switcher:
         raise SessionError("there is nothing to run")
 
     def _tried(self, watch: Watch | None, fitted: Fitted, arrays: list[Array]) -> list[Array] | None:
-        """Run a candidate; return None if it fails and others can answer."""
+        """Run a candidate; return None if it fails and other executors can answer."""
         try:
             return self._by_candidate(watch, fitted, arrays)
         except OdcError as error:
@@ -462,7 +462,7 @@ class Switcher:
 
 
 def _records_place(loader: Loader, **options: int) -> RecordsPlace:
-    """Return where the records of the loader's model are stored; raises OdcError."""
+    """Return the location of the records of the loader's model; raises OdcError."""
     from odc_mlir.runtime.auto.recording import RecordsPlace
     from odc_mlir.runtime.auto.settings import read_cache
 

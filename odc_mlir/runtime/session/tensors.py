@@ -1,4 +1,4 @@
-"""Inputs and outputs for users: descriptions, and arrays in the requested layout and element type."""
+"""Inputs and outputs as users see them: descriptions, and arrays in the requested layout and element type."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _TO_CHANNELS_LAST, _TO_CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 class tensorinfo:
     """Description of an input or output; a dimension of -1 in ``dims`` is unknown.
 
-    ``dtype`` is a name such as ``float32``. ``rank`` defaults to the length of ``dims``; further dimensions are
-    ignored. ``scale`` and ``zero_point`` are set for tensors with one of each.
+    ``dtype``: a name such as ``float32``. ``rank`` defaults to the length of ``dims``; dimensions beyond ``rank`` are
+    ignored. ``scale`` and ``zero_point`` are set for per-tensor quantisation.
     """
 
     dtype: str = "float32"
@@ -61,9 +61,9 @@ class tensorinfo:
 
 
 class SessionPort:
-    """An input or output with the user's choices: the ``layout`` of arrays of rank 4, and float32 values for codes.
+    """An input or output with the user's choices: ``layout`` of arrays of rank 4, and float32 values instead of codes.
 
-    ``info`` is the tensor of the loaded model. It stays the same when the session switches to a compiled model.
+    ``info``: the tensor of the loaded model. It stays the same when the session switches to a compiled model.
     """
 
     def __init__(self, info: TensorInfo) -> None:
@@ -74,7 +74,7 @@ class SessionPort:
         self.static_shape = None if shape is None or None in shape else tuple(dim or 0 for dim in shape)
 
     def set_layout(self, layout: Any) -> None:
-        """Set the layout, by name or number; raise SessionError for an unknown one."""
+        """Set the layout by name or number; raise SessionError for an unknown layout."""
         name = _LAYOUT_ALIASES.get(layout, layout) if isinstance(layout, str) else None
         if isinstance(layout, int) and 0 <= layout < len(LAYOUTS):
             name = LAYOUTS[layout]
@@ -127,7 +127,7 @@ class SessionPort:
     def take(self, value: Array, shape: tuple[int, ...] | None) -> Array:
         """Convert an array of the user to the model's layout and ``shape`` (None: any).
 
-        Only the number of elements must agree, since buffers have no shape. Raises InputError.
+        Only the number of elements must match, since buffers have no shape. Raises InputError.
         """
         if shape is not None and value.shape != (outer := self.outer_shape(shape)):
             if value.size != math.prod(shape):
@@ -181,7 +181,7 @@ def index_of(ports: Sequence[SessionPort], name: str, what: str) -> int:
 
 
 def check_choice(what: str, value: Any, allowed: Sequence[str]) -> str:
-    """Return the one of ``allowed`` that ``value`` names or numbers; raise OptionError."""
+    """Return the element of ``allowed`` whose name or number is ``value``; raise OptionError."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(allowed):
         return allowed[value]
     if value not in allowed:
@@ -190,7 +190,7 @@ def check_choice(what: str, value: Any, allowed: Sequence[str]) -> str:
 
 
 class Fitted:
-    """An executor behind the ports of a session: real values of the user are converted to its codes and back.
+    """An executor with the ports of a session: it converts real values of the user to codes and back.
 
     Raises SessionError if element types of the executor do not fit the ports.
     """
@@ -216,7 +216,7 @@ class Fitted:
 
 
 def _coded(ports: Sequence[SessionPort], infos: Sequence[TensorInfo]) -> tuple[tuple[int, TensorInfo], ...]:
-    """Return the ports with real values of the user and codes of the executor, by position."""
+    """Return the positions and tensors of ports where the user has real values and the executor codes."""
     found = []
     for place, (port, info) in enumerate(zip(ports, infos, strict=True)):
         reals = port.dtype == "float32" and (info.dtype == "float32" or info.quant is not None)
