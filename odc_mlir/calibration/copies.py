@@ -1,10 +1,10 @@
 """Detection of repeated samples and near copies, which count as one observation.
 
 Two samples are near copies if no float input differs by more than 1/32 of its mean absolute deviation over the samples,
-and all other inputs are equal. This holds in the mean for the elements that vary most, and for a single element
-relative to its own deviation. Draws of few dimensions may be equally near by chance, but then others are at all
-distances. So there must be no other sample within 16 times the distance of the farthest copy. In one dimension, chance
-has such a gap for one pair in 16, otherwise for fewer; so few copies are ignored.
+and all other inputs are equal. The limit applies to the mean over the elements that vary most, and to each element
+relative to its own deviation. Independent samples of few dimensions may be as near by chance, but then other samples
+lie at all distances. Near copies therefore need a gap: no other sample within 16 times the distance of the farthest
+copy. In one dimension, one pair in 16 has such a gap by chance, otherwise fewer; a small number of copies is ignored.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from odc_mlir.ops.spec import Array
 
 
 def stratified(count: int, total: int) -> list[int]:
-    """Return ``count`` of ``total`` indices in order: a random one of each of ``count`` strata of consecutive samples.
+    """Return ``count`` of ``total`` indices in order, one drawn at random from each of ``count`` consecutive strata.
 
-    Consecutive samples are often alike, or periodic; equally spaced ones could then all be of one kind. The same
-    numbers give the same indices.
+    Consecutive samples are often similar, or periodic: equally spaced samples could all be of one kind. The same
+    arguments give the same indices.
     """
     random = Random(total)
     ends = [total * place // max(count, 1) for place in range(count + 1)]
@@ -37,9 +37,9 @@ Sample = Sequence[Array]
 
 
 def distinct(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
-    """Return the indices of distinct samples: of equal samples, the first.
+    """Return the indices of distinct samples; the first one represents equal samples.
 
-    A sample with two different labels counts as two, because one label is wrong, which scores should show.
+    A sample with two different labels counts as two samples: one label is wrong, and scores should show this.
     """
     keys = [(digest(sample), None if labels is None else digest([labels[i]])) for i, sample in enumerate(samples)]
     first = {key: place for place, key in reversed(list(enumerate(keys)))}
@@ -47,7 +47,7 @@ def distinct(samples: Sequence[Sample], labels: Array | None = None) -> list[int
 
 
 def digest(sample: Sample) -> bytes:
-    """Return a digest that equal samples share; 0 and -0 are equal, and so are NaNs."""
+    """Return a digest of a sample. 0 and -0 have the same digest, and so do all NaNs."""
     hashed = hashlib.blake2b(digest_size=16)
     for array in map(np.asarray, sample):
         hashed.update(f"{array.shape}{array.dtype}".encode())
@@ -65,28 +65,28 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 _NEAR = 1.0 / 32.0
 _APART = 16.0
-# Elements count as varying most if their variation is at least this part of the largest.
+# An element counts as varying most if its variation is at least this part of the largest variation.
 _MOST_VARYING = 1.0 / 16.0
-# Noise is less than so many times its mean in all of millions of elements, be it normal or of compressed pictures.
+# Noise of millions of elements, normal or from image compression, nowhere exceeds this multiple of its mean.
 _NOISE = 16.0
-# Samples whose largest value is so many times the usual one are left out of the variation.
+# Samples with a largest value beyond this multiple of the median are left out of the variation.
 _FAR = 16.0
-# So many standard deviations more copies than chance has in one dimension may be chance.
+# Limit on the number of copies explained by chance: standard deviations above the expectation in one dimension.
 _BEYOND_CHANCE = 3.0
-_PARTS = 64  # sums of an input's elements by which samples are compared first
+_PARTS = 64  # number of partial sums of an input's elements, by which samples are compared first
 _AT_ONCE = 1 << 21  # elements that are compared at a time
 
 
 def independent(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
-    """Return the indices of samples without near copies, or of the first of each group; all, if copies are few.
+    """Return the indices of samples, with only the first one of each group of near copies; all, if copies are few.
 
-    Samples with different labels are neither copies nor repeats.
+    Samples with different labels are neither copies nor repeats of each other.
     """
     return _kept(range(len(samples)), [first != place for place, first in enumerate(copied(samples, labels))])
 
 
 def without(samples: Sequence[Sample], others: Sequence[Sample]) -> list[int]:
-    """Return the indices of ``samples`` that are not in ``others``, nor near copies of these, unless copies are few."""
+    """Return the indices of ``samples`` that are not near copies of samples in ``others``; all, if copies are few."""
     known = set(map(digest, others))
     new = [place for place, sample in enumerate(samples) if digest(sample) not in known]
     firsts = copied([*others, *(samples[place] for place in new)])
@@ -94,7 +94,7 @@ def without(samples: Sequence[Sample], others: Sequence[Sample]) -> list[int]:
 
 
 def _kept(places: Sequence[int], is_copy: Sequence[bool]) -> list[int]:
-    """Return the ``places`` without copies; all of them if chance explains as many copies."""
+    """Return the ``places`` of samples that are not copies, or all places if chance explains the number of copies."""
     by_chance = len(places) / _APART
     if sum(is_copy) <= by_chance + _BEYOND_CHANCE * math.sqrt(by_chance):
         return list(places)
@@ -102,20 +102,20 @@ def _kept(places: Sequence[int], is_copy: Sequence[bool]) -> list[int]:
 
 
 def copied(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
-    """Return for each sample the index of the sample that it is a near copy of, or its own index.
+    """Return for each sample the index of its original if it is a near copy, otherwise its own index.
 
-    Copies are near the first of their group, so that chains of small steps are not copies.
+    All copies are near the first sample of their group, so that a chain of small steps is not a group.
     """
     result = list(range(len(samples)))
     shapes = [tuple((np.shape(array), np.asarray(array).dtype.str) for array in sample) for sample in samples]
-    with np.errstate(all="ignore"):  # of numbers too large for their sums, which are near nothing
+    with np.errstate(all="ignore"):  # sums of large numbers may overflow; such samples are near no other
         for alike in _by_key(range(len(samples)), shapes):
             inputs = [
                 _RealInput([np.ravel(samples[other][place]) for other in alike])
                 for place, array in enumerate(samples[alike[0]])
                 if _is_real(array) and np.size(array)
             ]
-            # Near copies share the inputs that are not real, and the label.
+            # Near copies have equal labels and equal inputs of other types than float.
             others = [
                 digest([*filterfalse(_is_real, samples[place]), *([] if labels is None else [labels[place]])])
                 for place in alike
@@ -127,7 +127,7 @@ def copied(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
 
 
 def _by_key(places: Sequence[int], keys: Sequence[_Key]) -> list[list[int]]:
-    """Return the indices with the same key, if there are several."""
+    """Return groups of two or more places with the same key."""
     found: dict[_Key, list[int]] = {}
     for place in places:
         found.setdefault(keys[place], []).append(place)
@@ -141,8 +141,8 @@ def _is_real(array: Array) -> bool:
 class _RealInput:
     """Values of one input, a flat array per sample, and their variation.
 
-    ``parts``: [samples, parts], sums of elements in a row, scaled: two samples are there no farther from each other
-    than they are.
+    ``parts``: [samples, parts], scaled sums of consecutive elements. Distances between the parts of two samples never
+    exceed the distance between the samples.
     """
 
     def __init__(self, values: Sequence[Array]) -> None:
@@ -182,7 +182,7 @@ class _RealInput:
 
 
 def _deviations(values: Sequence[Array]) -> Reals:
-    """Return the mean absolute deviation of each element, without samples that have values far beyond the usual."""
+    """Return the mean absolute deviation of each element over samples without unusually large values."""
     largest = np.array([np.abs(value).max() for value in values], np.float64)
     usual = float(np.median(largest))
     counted = [value for value, most in zip(values, largest, strict=True) if most <= _FAR * usual or not usual]
@@ -199,8 +199,8 @@ def _deviations(values: Sequence[Array]) -> Reals:
 class _Neighbours:
     """Search for near samples among the samples at ``members``.
 
-    Samples are compared by the sum of an input first, then by sums of its parts, which can be no farther from each
-    other than the elements are, so that few pairs are left to compare by these.
+    Samples are compared by sums of inputs, then by partial sums, and only then by elements. Differences of sums never
+    exceed the distance of the elements, so that few pairs are left for the last comparison.
     """
 
     def __init__(self, inputs: Sequence[_RealInput], members: Places) -> None:
@@ -210,7 +210,7 @@ class _Neighbours:
         self._order = np.argsort(self._sums, kind="stable")
 
     def copies(self) -> Iterator[tuple[int, int]]:
-        """Map each copy to its original."""
+        """Yield each copy with its original."""
         is_copy = np.zeros(len(self._members), bool)
         for place in range(len(self._members)):
             if is_copy[place]:
@@ -224,12 +224,12 @@ class _Neighbours:
     def _within(self, place: int, reach: float) -> tuple[Places, Reals]:
         """Return the other samples within ``reach``, and their distances."""
         most = reach * len(self._inputs) * (1.0 + 1e-9)
-        most += 1e-12 * float(np.abs(self._parts[place]).sum())  # rounding of sums
+        most += 1e-12 * float(np.abs(self._parts[place]).sum())  # rounding errors of the sums
         ends = [self._sums[place] - most, self._sums[place] + most]
         others = self._order[slice(*np.searchsorted(self._sums, ends, sorter=self._order))]
         rough = np.abs(self._parts[others] - self._parts[place]).sum(axis=1)
         others = others[(rough <= most) & (others != place)]
-        distances = np.zeros(len(others))  # the largest of all inputs
+        distances = np.zeros(len(others))  # largest distance over all inputs
         for item in self._inputs if len(others) else ():
             own = item.distances(int(self._members[place]), self._members[others])
             np.maximum(distances, own, out=distances)

@@ -1,4 +1,4 @@
-"""Batching of the values of a tensor for statistics, because numpy's overhead for single values takes longer."""
+"""Batching of the values of a tensor for statistics, which saves numpy's overhead per call."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from odc_mlir.ops.spec import Array
 
 Shape = tuple[int, ...]
 
-# The first values of a tensor are looked at in all detail, later ones in turn: by then there are enough, and it takes
-# long. The extremes of all are taken.
+# The first DETAILED values of a tensor, and then one in DETAILED_EACH, get detailed statistics, because these take long
+# and need only a sample. Extremes are taken from all values.
 DETAILED = 24
 DETAILED_EACH = 16
 
@@ -21,9 +21,9 @@ _NO = np.zeros(1, np.bool_)
 
 
 class TensorGatherer:
-    """Statistics of one tensor, and values that wait to be looked at: row i of ``_rows`` is of run ``_runs[i]``.
+    """Statistics of one tensor, and a buffer of pending values: row i of ``_rows`` belongs to run ``_runs[i]``.
 
-    ``room`` is how many elements may wait.
+    ``room``: number of elements that fit into the buffer.
     """
 
     __slots__ = (
@@ -47,11 +47,11 @@ class TensorGatherer:
         self._runs: NDArray[np.int64] = np.empty(0, np.int64)
         self._fill = self._capacity = 0
         self._direct = False
-        self._looked = 0  # so many values
-        self._last_run = -1  # of the last of them
+        self._looked = 0  # number of values in the statistics
+        self._last_run = -1  # run of the last of these values
 
     def add(self, value: Array, run: int) -> None:
-        """Take in a value, which may change afterwards."""
+        """Add a value; the caller may change the array afterwards."""
         if value.shape != self._shape:
             self._fit(value)
         if self._direct:
@@ -66,7 +66,7 @@ class TensorGatherer:
             self.flush()
 
     def _fit(self, value: Array) -> None:
-        """Make room for values like this one."""
+        """Allocate a buffer for values of this shape."""
         self.flush()
         self._shape = value.shape
         self._capacity = self._room // max(1, value.size)
@@ -76,7 +76,7 @@ class TensorGatherer:
             self._runs = np.empty(self._capacity, np.int64)
 
     def flush(self) -> None:
-        """Look at all values that wait."""
+        """Add all pending values to the statistics."""
         if self._fill:
             runs = self._runs[: self._fill]
             first, last = int(runs[0]), int(runs[-1])
@@ -103,11 +103,11 @@ class TensorGatherer:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the waiting values."""
+        """Return the number of bytes of the pending values."""
         return int(self._rows[: self._fill].nbytes)
 
     def successor(self) -> TensorGatherer:
-        """Return an empty gatherer for further values, with the same number of detailed ones left."""
+        """Return an empty gatherer for further values, which continues this one's count of detailed values."""
         found = TensorGatherer(self._room)
         found._looked = self._looked + self._fill
         return found

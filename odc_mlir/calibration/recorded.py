@@ -1,4 +1,4 @@
-"""Records of a model, and objections to quantising with them: too little data, odd inputs, unseen tensors."""
+"""Records of a model, and findings about their quality: too little data, odd inputs, tensors without values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TensorKey = tuple[int, str]
 """Index of the subgraph and name of the tensor."""
 
 Shapes = tuple[tuple[int, ...], ...]
-"""Those of a model's inputs, in order."""
+"""Shapes of a model's inputs, in order."""
 
 
 Severity = Literal["error", "warning"]
@@ -25,7 +25,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class RecordFinding:
-    """A finding. ``kind`` is a stable key; ``tensor`` is empty for a finding about the whole model."""
+    """A finding about records. ``kind`` is a stable key; ``tensor`` is empty for a finding about the whole model."""
 
     severity: Severity
     kind: str
@@ -41,7 +41,7 @@ class RecordFinding:
 class InputFacts:
     """Common properties of all samples of one float input.
 
-    ``first`` is a digest of the first sample, empty before there is one; ``identical``: all others are the same;
+    ``first`` is a digest of the first sample, empty before the first sample; ``identical``: all samples are equal;
     ``whole``: all values are whole numbers.
     """
 
@@ -50,7 +50,7 @@ class InputFacts:
     whole: bool = True
 
     def add(self, value: NDArray[Any]) -> None:
-        """Take in one sample."""
+        """Add one sample."""
         if not self.first or self.identical:
             digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
             self.identical = self.first in ("", digest)
@@ -70,7 +70,7 @@ class InputFacts:
 class Records:
     """Statistics of a model's float tensors over ``runs`` inferences.
 
-    ``digest``: the model's, or empty; ``inputs``: facts by the name of a float input. ``findings``: result of
+    ``digest``: digest of the model, or empty; ``inputs``: facts by the name of a float input. ``findings``: result of
     :func:`coverage` for all records, if requested.
     """
 
@@ -81,7 +81,7 @@ class Records:
     findings: list[RecordFinding] = field(default_factory=list)
 
     def merge(self, other: Records) -> None:
-        """Take in ``other``, runs of the same model that came later; it does not change. Findings are dropped."""
+        """Add the runs in ``other``, later runs of the same model, and drop findings; ``other`` does not change."""
         self.findings = []
         self.digest = self.digest or other.digest
         self.runs += other.runs
@@ -91,18 +91,18 @@ class Records:
             self.inputs.setdefault(name, InputFacts()).merge(facts)
 
     def without_histograms(self) -> Records:
-        """Drop the histograms, which only files and reports show, and return these records."""
+        """Drop the histograms, which only files and reports need, and return these records."""
         for statistics in self.tensors.values():
             statistics.histogram = Histogram()
         return self
 
     def statistics(self) -> dict[str, TensorStatistics]:
-        """Return statistics by tensor name; of equal names in several subgraphs, the first."""
+        """Return statistics by tensor name; if several subgraphs have a name, use the first subgraph."""
         return by_name(self.tensors)
 
 
 def by_name(tensors: Mapping[TensorKey, TensorStatistics]) -> dict[str, TensorStatistics]:
-    """Return ``tensors`` by name alone; the lowest subgraph takes precedence."""
+    """Return ``tensors`` by name only; if several subgraphs have a name, the lowest index takes precedence."""
     result: dict[str, TensorStatistics] = {}
     for (_, name), statistics in sorted(tensors.items(), key=lambda item: item[0][0]):
         result.setdefault(name, statistics)
@@ -124,7 +124,7 @@ def joined(parts: Iterable[Records]) -> Records:
 
 FEWEST_RUNS = 10
 FEW_RUNS = "few-runs"
-# Inputs of trained networks are of the order of one; larger ones were probably not normalised.
+# Inputs of trained networks are of the order of one; larger inputs were probably not normalised.
 _LARGEST_INPUT = 1000.0
 _SMALLEST_INPUT = 1e-30
 # Squares of larger values are infinite in float32. Masks and markers of missing values may be as large, but are few.
@@ -161,7 +161,7 @@ def unreal_inputs(records: Records, inputs: Iterable[TensorKey]) -> list[str]:
 
 
 def amount(runs: int) -> Iterator[RecordFinding]:
-    """Return the finding that there are too few runs."""
+    """Yield a finding if there are too few runs."""
     if not runs:
         yield RecordFinding("error", "no-runs", "nothing has been recorded")
     elif runs < FEWEST_RUNS:
@@ -210,7 +210,7 @@ def _is_outsized(statistics: TensorStatistics) -> bool:
 
 
 def _values(key: TensorKey, statistics: TensorStatistics) -> Iterator[RecordFinding]:
-    """Return the elements that were left out, and the effect."""
+    """Return findings about elements left out of the statistics."""
     for kind, count, what in (
         ("not-a-number", statistics.nan_count, "NaN"),
         ("infinite", statistics.infinite_count, "infinite"),
@@ -229,7 +229,7 @@ def _about(key: TensorKey, severity: Severity, kind: str, text: str) -> RecordFi
 
 
 def document(findings: Iterable[RecordFinding]) -> list[dict[str, Any]]:
-    """Return the findings for JSON."""
+    """Return the findings as JSON data."""
     return [
         {"severity": f.severity, "kind": f.kind, "subgraph": f.subgraph, "tensor": f.tensor, "text": f.text}
         for f in findings

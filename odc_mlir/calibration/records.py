@@ -1,11 +1,11 @@
 """Record files of models: our store, onert's ``minmax.bin``, and their content as JSON data.
 
-The store is an SQLite database with a rollback journal, so that processes can add to it at a time and be killed. Each
-addition is a batch; many of them are joined into one per set of input shapes. The last raw inputs are kept as well.
+The store is an SQLite database with a rollback journal, so that several processes can write to it, and may be killed.
+Each addition is a batch; when a set of input shapes has many batches, they are joined. The last raw inputs are kept.
 
 ``minmax.bin`` is little-endian: u32 magic, u32 version, u32 number of runs; then for each run u32 number of operators,
-u32 number of inputs, and for each of them, operators first, u32 model, u32 subgraph, u32 operator or input index, f32
-minimum, f32 maximum. An operator stands for its first result.
+u32 number of inputs, and an entry for each operator and then for each input: u32 model, u32 subgraph, u32 operator or
+input index, f32 minimum, f32 maximum. An operator's entry has the extremes of its first result.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ DEFAULT_INPUT_BYTES = 64 << 20
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 _APPLICATION = int.from_bytes(b"ODCR", "big")
-_HEAD = 100  # bytes, which identify our files
-_BATCHES_KEPT = 32  # per set of shapes; one more joins them
+_HEAD = 100  # bytes at the start that identify our files
+_BATCHES_KEPT = 32  # limit on batches per set of shapes; the next batch joins all
 _WAIT_SECONDS = 60.0  # for another process that is writing
-# Advice for our own files; files of others must not be deleted.
+# Advice for our own files only: users must not delete files of other programs.
 _AFRESH = "record the model anew, in another file or after deleting this one"
 _NOT_OURS = "give a file that odc-mlir wrote, such as by --save-records, or a minmax.bin"
-_BESIDE = ("-journal", "-wal", "-shm")  # files of SQLite beside a file
+_BESIDE = ("-journal", "-wal", "-shm")  # suffixes of SQLite's files beside a database
 
 # SQLite's primary result codes of temporary and of permanent failures.
 _BUSY = frozenset(
@@ -74,7 +74,7 @@ CREATE TABLE samples (id INTEGER PRIMARY KEY AUTOINCREMENT, bytes INTEGER NOT NU
 
 
 def is_record_store(head: bytes) -> bool:
-    """Return whether the file that starts with ``head``, 100 bytes or more of it, is one of ours."""
+    """Return whether a file is a record store of ours; ``head``: its first 100 bytes or more."""
     return head.startswith(SQLITE_MAGIC) and int.from_bytes(head[68:72], "big") == _APPLICATION
 
 
@@ -121,7 +121,7 @@ class RecordStore:
     def move_aside(path: Path) -> Path:
         """Rename the file at ``path`` and SQLite's files beside it; return the new path. Raise RecordsError.
 
-        It is for damaged files, whose content may still be of interest.
+        Use this for damaged files, whose content may still be of interest.
         """
         aside = path.with_name(f"{path.name}.damaged-{secrets.token_hex(4)}")
         try:
@@ -145,14 +145,14 @@ class RecordStore:
     def append(self, records: Records, shapes: Shapes, inputs: Sequence[Sequence[NDArray[Any]]] = ()) -> None:
         """Add runs on inputs of ``shapes``, and raw ``inputs``, newest last, all or nothing."""
         self._check_digest(records.digest)
-        # Not compressed: recording must not wait for that. Batches that are joined are.
+        # Recording must not wait for compression; joined batches are compressed.
         tensors = [(*key, statistics.to_bytes(level=0)) for key, statistics in records.tensors.items()]
         facts = json.dumps({name: asdict(found) for name, found in records.inputs.items()})
         kept = [sample for sample in inputs[-self.max_inputs :] if all(map(can_pack, sample))]
         samples = [pack({}, {str(i): array for i, array in enumerate(sample)}, level=0) for sample in kept]
         key = _shapes_text(shapes)
         with self._open(write=True) as database:
-            # The file may have been deleted meanwhile, and then is empty again.
+            # Another process may have deleted the file meanwhile; the new file is empty.
             self._enter(database, self.digest, create=True)
             if records.runs or tensors:
                 _insert(database, key, records.runs, facts, tensors)
@@ -169,7 +169,7 @@ class RecordStore:
             )
 
     def _trim(self, database: sqlite3.Connection) -> None:
-        """Forget the oldest raw inputs beyond the bounds."""
+        """Delete the oldest raw inputs beyond the limits."""
         total = 0
         rows = database.execute("SELECT id, COALESCE(LENGTH(data), 0) FROM samples ORDER BY id DESC").fetchall()
         for place, (identity, size) in enumerate(rows):
@@ -216,7 +216,7 @@ class RecordStore:
         return found[::-1]
 
     def reset(self, shapes: Shapes | None = None) -> None:
-        """Forget the runs on inputs of ``shapes``; without, all runs and all raw inputs."""
+        """Delete the runs on inputs of ``shapes``; if None, delete all runs and all raw inputs."""
         with self._open(write=True) as database:
             self._enter(database, self.digest, create=True)
             condition, values = ("", ()) if shapes is None else (" WHERE shapes = ?", (_shapes_text(shapes),))
@@ -231,7 +231,7 @@ class RecordStore:
 
     @contextmanager
     def _open(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """Open a connection in one transaction, which is committed at the end unless an exception is raised."""
+        """Open a connection with a transaction, which is committed at the end unless an exception is raised."""
         self._check_files(create=write)
         try:
             with closing(sqlite3.connect(self.path, timeout=self.wait_seconds, isolation_level=None)) as database:
@@ -239,7 +239,7 @@ class RecordStore:
                 try:
                     yield database
                 except BaseException:
-                    # The cause counts, not that a broken file cannot roll back either.
+                    # The first error matters, not the failing rollback of a broken file.
                     with suppress(sqlite3.Error):
                         database.execute("ROLLBACK")
                     raise
@@ -261,7 +261,7 @@ class RecordStore:
         except CacheError as error:
             raise RecordsError(error.message, location=error.location, hint=error.hint, passing=error.passing) from None
         except OSError as error:
-            # A missing file has just been deleted, and another attempt creates it.
+            # If the file is missing, another process has just deleted it, and another attempt creates it.
             is_gone = isinstance(error, FileNotFoundError)
             raise RecordsError(
                 f"the records cannot be used: {error.strerror}",
@@ -271,7 +271,7 @@ class RecordStore:
 
     def _typed(self, error: Exception) -> RecordsError:
         whole = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
-        code = whole & 0xFF  # the rest has details
+        code = whole & 0xFF  # primary result code
         if code in _BUSY or whole == sqlite3.SQLITE_READONLY_DBMOVED:  # the file was deleted after it had been opened
             return RecordsError(f"the records cannot be used now: {error}", location=self._where, passing=True)
         if code in _REFUSED:
@@ -325,11 +325,11 @@ def _insert(
 
 
 def _compact(database: sqlite3.Connection, key: str, where: str) -> None:
-    """Join the batches of one set of shapes when they are many."""
+    """Join the batches of one set of shapes if there are too many."""
     rows = database.execute("SELECT id, runs, inputs FROM batches WHERE shapes = ? ORDER BY id", (key,)).fetchall()
     if len(rows) <= _BATCHES_KEPT:
         return
-    with _content(where):  # batch by batch: histograms are large
+    with _content(where):  # one batch at a time, because histograms are large
         whole = joined(_batch(database, identity, runs, inputs, where) for identity, runs, inputs in rows)
     for identity, _, _ in rows:
         database.execute("DELETE FROM tensors WHERE batch = ?", (identity,))
@@ -354,7 +354,7 @@ def _content(where: str) -> AbstractContextManager[None]:
 
 
 def _is_regular(place: Path) -> bool:
-    """Return whether ``place`` has a regular file, or nothing: SQLite's other files come and go at any time."""
+    """Return whether ``place`` is a regular file or missing; SQLite may remove its other files at any time."""
     try:
         return stat.S_ISREG(place.stat().st_mode)
     except FileNotFoundError:
@@ -362,7 +362,7 @@ def _is_regular(place: Path) -> bool:
 
 
 def _damage(reason: str, where: str) -> RecordsDamagedError:
-    """Describe the damage that SQLite finds, in a file of ours or of another kind."""
+    """Return the error for damage that SQLite reports, in a file of ours or of another kind."""
     with suppress(OSError), Path(where).open("rb") as file:
         if not is_record_store(file.read(_HEAD)):
             return _not_ours(where)
@@ -386,15 +386,15 @@ _ENTRY = np.dtype([("model", "<u4"), ("subgraph", "<u4"), ("index", "<u4"), ("lo
 
 
 def is_minmax(data: bytes) -> bool:
-    """Return whether the file that starts with ``data`` is one of these."""
+    """Return whether a file that starts with ``data`` is a ``minmax.bin``."""
     return data[:4] == MAGIC.to_bytes(4, "little")
 
 
 def read_minmax(data: bytes, model: Model, *, location: str | None = None) -> Records:
-    """Read the records in a file of ``model``; a tensor's statistics have only extremes.
+    """Read the records of ``model`` in a file; the statistics of its tensors have only extremes.
 
-    Each run of the file counts as a run; onert writes one more for each subgraph that an inference calls. Raises
-    RecordsError for a file that is damaged, of another version or of another model.
+    Each run in the file counts as a run; onert writes an additional run for each subgraph that an inference calls.
+    Raises RecordsError for a file that is damaged, of another version or of another model.
     """
     extremes: dict[TensorKey, list[tuple[float, float]]] = {}
     runs, named = read_runs(data, location), [subgraph.named() for subgraph in model.subgraphs]
@@ -409,7 +409,7 @@ def read_minmax(data: bytes, model: Model, *, location: str | None = None) -> Re
     return Records("", len(runs), tensors)
 
 
-# Range of the results of operators and fused activations by definition, with a tolerance for rounding.
+# Possible range of results, by operator or fused activation, with a tolerance for rounding.
 _BOUNDS = {
     "RELU": (0.0, math.inf),
     "RELU6": (0.0, 6.0),
@@ -429,8 +429,8 @@ def _check_of_model(
 ) -> None:
     """Raise RecordsError if a file cannot have been recorded for ``model``.
 
-    The format does not name its model. A recorder may have fused operators, but outputs are present if a single
-    operator computes them as floats, and no result exceeds the possible range of its operator.
+    The format does not name its model. A recorder may have fused operators, but every float output that a single
+    operator computes is present, and no result exceeds the possible range of its operator.
     """
     hint = "the file was recorded with another model: record this one"
     main = model.subgraphs[0]
@@ -454,14 +454,14 @@ def _check_of_model(
 
 
 def _beyond(operator: Operator, found: Sequence[tuple[float, float]]) -> float | None:
-    """Return a recorded value that the operator cannot have computed."""
+    """Return a recorded value that the operator cannot have computed, or None."""
     fused = str(operator.options.get("fused_activation_function") or "").upper()
     least, most = _BOUNDS.get(fused if fused in _BOUNDS else operator.name, (-math.inf, math.inf))
     return next((end for pair in found for end in pair if end < least - _SLACK or end > most + _SLACK), None)
 
 
 def read_runs(data: bytes, location: str | None = None) -> list[tuple[NDArray[np.void], NDArray[np.void]]]:
-    """Return each run's entries, of operators and of inputs, with fields model, subgraph, index, low, high.
+    """Return for each run the entries of operators and of inputs, with the fields model, subgraph, index, low, high.
 
     Raises RecordsError for a file that is damaged or of another version.
     """
@@ -550,7 +550,7 @@ def _addresses(
 
 
 def _entries(addresses: list[_Address], run: int) -> list[tuple[int, int, int, float, float]]:
-    """Return the entries of one run: tensors that had a value in it."""
+    """Return the entries of one run, for tensors that have a value in this run."""
     return [
         (0, subgraph, index, float(extremes[0, run]), float(extremes[1, run]))
         for subgraph, index, extremes in addresses
@@ -602,7 +602,7 @@ def _finite(value: float) -> float | None:
 
 
 def describe_minmax(data: bytes, location: str | None = None) -> Document:
-    """Describe a ``minmax.bin`` by its addresses; raise RecordsError."""
+    """Describe a ``minmax.bin`` by its indices of operators and inputs; raise RecordsError."""
     runs = read_runs(data, location)
     found: dict[tuple[int, int, str, int], list[tuple[float, float]]] = {}
     for parts in runs:

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LENGTH = struct.Struct("<I")
-_KINDS = "biufc"  # types of arrays: plain numbers
+_KINDS = "biufc"  # numpy's kinds of plain numbers
 
 
 class DamagedError(ValueError):
-    """A block is cut short, altered, or none of ours."""
+    """A block is truncated, altered, or not written by :func:`pack`."""
 
 
 def can_pack(array: NDArray[Any]) -> bool:
-    """Return whether the elements are plain numbers, not strings or handles."""
+    """Return whether the elements are plain numbers, not strings or objects."""
     return array.dtype.kind in _KINDS
 
 
@@ -36,7 +36,7 @@ def pack(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, level:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the argument of :func:`pack`; raise DamagedError."""
+    """Return the arguments of :func:`pack`; raise DamagedError."""
     try:
         content = zlib.decompress(data)
         (length,) = _LENGTH.unpack_from(content)
@@ -50,7 +50,7 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             arrays[str(name)] = np.frombuffer(content, dtype, count, offset).reshape(shape)
             offset += count * dtype.itemsize
         return dict(facts), arrays
-    except Exception as error:  # of three libraries, for bytes that may be anything
+    except Exception as error:  # any exception of three libraries, because the bytes are arbitrary
         raise DamagedError(str(error) or type(error).__name__) from error
 
 
@@ -61,7 +61,7 @@ def extremes_by_channel(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any
     """
     low = high = values
     while low.shape[1] > 1:
-        # Halves overlap by one where the number is odd, which changes neither a minimum nor a maximum.
+        # If the number is odd, the halves overlap by one position, which does not change minima and maxima.
         half = -(-low.shape[1] // 2)
         low, high = np.minimum(low[:, :half], low[:, -half:]), np.maximum(high[:, :half], high[:, -half:])
     return low[:, 0], high[:, 0]
@@ -69,16 +69,16 @@ def extremes_by_channel(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any
 
 BINS = 8192
 SMALLEST_EXPONENT = -100
-LARGEST_EXPONENT = 128  # of float32
+LARGEST_EXPONENT = 128  # float32 numbers are less than two to this power
 _HALF = BINS // 2
 _NOTHING: NDArray[np.int64] = np.zeros(BINS, np.int64)
 _NOTHING.flags.writeable = False
 
 
 class Histogram:
-    """Histogram: ``counts[i]`` values are in ``[edges[i], edges[i + 1])``; ``exponent`` gives the range of edges.
+    """Histogram: ``counts[i]`` values lie in ``[edges[i], edges[i + 1])``; edges span ±``2**exponent``.
 
-    The array of counts is replaced, never changed.
+    The array of counts is replaced, never changed in place.
     """
 
     __slots__ = ("counts", "exponent")
@@ -116,8 +116,8 @@ class Histogram:
     def add(self, values: NDArray[np.float32] | NDArray[np.float64], largest: float) -> None:
         """Count finite ``values`` of float32's range, of any shape; none is larger in magnitude than ``largest``."""
         self.widen(exponent_for(largest))
-        # Scaling by a power of two that does not shrink is exact, so that no value is rounded across an edge; the rest
-        # is exact in float64, where float32 values cannot underflow.
+        # Scaling must be exact, so that no value is rounded across an edge. In float32, powers of two of at least 1 are
+        # exact factors; smaller factors need float64, in which scaled float32 values cannot underflow.
         scale = _HALF / math.ldexp(1.0, self.exponent)
         places = np.multiply(values, scale, dtype=np.float32 if scale >= 1 else np.float64)
         np.floor(places, out=places)
@@ -150,7 +150,7 @@ class Histogram:
         self.counts = self.counts + other.counts
 
     def span(self) -> tuple[int, int]:
-        """Return the first bin with values, and the one after the last; the same number twice if all are empty."""
+        """Return the first non-empty bin and the bin after the last one; the same number twice if all are empty."""
         used = self.counts != 0
         first = int(used.argmax())
         return (first, BINS - int(used[::-1].argmax())) if used[first] else (0, 0)
@@ -171,17 +171,17 @@ def exponent_for(largest: float) -> int:
 
 LOWEST = -np.float32(np.finfo(np.float32).max)
 
-# Limit on channels with statistics; a tensor with more (such as one per word of a vocabulary) has none by channel.
+# A tensor with more channels (such as one per word of a vocabulary) has no statistics by channel.
 MOST_CHANNELS = 16384
-# Elements of one run that the histogram counts at least; of larger tensors it takes some positions only.
+# Minimum number of elements of one run in the histogram; for larger tensors, it counts only some positions.
 SAMPLED_ELEMENTS = 2048
-# Between these, float32 neither overflows nor underflows when millions of squares are summed.
+# Between these magnitudes, float32 sums of millions of squares neither overflow nor underflow.
 _SMALLEST_SINGLE, _LARGEST_SINGLE = 2.0**-40, 2.0**40
 
 
 @dataclass(eq=False, slots=True)
 class Channels:
-    """Statistics by index along the last axis: arrays of that length; a channel without values has inf and -inf."""
+    """Statistics by index along the last axis, in arrays of its length; a channel without values has inf and -inf."""
 
     minima: NDArray[np.float32]
     maxima: NDArray[np.float32]
@@ -202,8 +202,8 @@ class TensorStatistics:
     detailed statistics. ``channels`` is None if the length of the last axis varies, or exceeds ``MOST_CHANNELS``.
     Statistics from a file with extremes only have runs, and a ``count`` of 0.
 
-    Of a tensor with more than ``SAMPLED_ELEMENTS``, ``variance`` and ``histogram`` use all channels at some positions
-    only. These are spread over the tensor, and are the same in every run of that size.
+    For tensors with more than ``SAMPLED_ELEMENTS``, ``variance`` and ``histogram`` use all channels at some positions
+    only. The positions are spread over the tensor, and are the same in all runs with tensors of the same size.
     """
 
     def __init__(self) -> None:
@@ -217,7 +217,7 @@ class TensorStatistics:
         self.channels: Channels | None = None
         self._sample_count = 0
         self._sample_mean = 0.0
-        self._squares = 0.0  # sum of squared differences from that mean
+        self._squares = 0.0  # sum of squared differences from _sample_mean
         self._mixed_channels = False
         self._positions: tuple[int, NDArray[np.intp]] | None = None
         self._extremes: list[NDArray[np.float32]] = []  # [2, runs] each: minima, maxima
@@ -232,7 +232,7 @@ class TensorStatistics:
         return result
 
     def add(self, value: NDArray[Any]) -> None:
-        """Take in one run's tensor, of any shape."""
+        """Add one run's tensor, of any shape."""
         self.update(value.reshape(1, value.size), channels=value.shape[-1] if value.ndim else 1)
 
     def update(
@@ -250,7 +250,7 @@ class TensorStatistics:
         values are counted, because the rest takes several times as long.
         """
         if len(rows):
-            with np.errstate(all="ignore"):  # values beyond float32 are infinite here
+            with np.errstate(all="ignore"):  # values beyond float32's range become infinite
                 self._update(rows.astype(np.float32, copy=False), channels, begins, detail)
 
     def _update(
@@ -266,7 +266,7 @@ class TensorStatistics:
             return
         least, most = rows.min(axis=1), rows.max(axis=1)
         mask: NDArray[np.bool_] | None = None
-        # A NaN makes its row's minimum NaN, for which every comparison is false.
+        # If a row has a NaN, its minimum is NaN, and every comparison with NaN is false.
         if not (bool((least > LOWEST).all()) and bool((most < np.inf).all())):
             mask = np.isfinite(rows) & (rows != LOWEST)
             least = np.where(mask, rows, np.float32(np.inf)).min(axis=1)
@@ -302,7 +302,7 @@ class TensorStatistics:
         self._extremes.append(np.array((low, high), np.float32))
 
     def _add_detail(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> None:
-        """Take in the elements of ``values`` [N, positions, channels] that are in ``mask``."""
+        """Add the elements of ``values`` [N, positions, channels] selected by ``mask``."""
         channels = values.shape[2]
         largest = self._add_channel_extremes(values, mask)
         if mask is None:
@@ -325,7 +325,7 @@ class TensorStatistics:
             self._add_sample(kept if _single(largest) else kept.astype(np.float64))
 
     def _add_channel_extremes(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> float:
-        """Take in minima and maxima by channel; the largest magnitude of all."""
+        """Add minima and maxima by channel; return the largest magnitude."""
         together = (1, -1, values.shape[2])
         if mask is None:
             (low,), (high,) = extremes_by_channel(values.reshape(together))
@@ -336,7 +336,7 @@ class TensorStatistics:
         return max(-float(low.min()), float(high.max()), 0.0)
 
     def _add_sample(self, values: NDArray[np.float32] | NDArray[np.float64]) -> None:
-        """Take in how finite ``values`` [N] are distributed."""
+        """Add finite ``values`` [N] to the variance and the histogram."""
         ones = np.ones_like(values)
         near = values.dtype.type(float(ones @ values) / values.size)
         apart = values - near
@@ -347,7 +347,7 @@ class TensorStatistics:
     def _sampled(self, positions: int, channels: int) -> NDArray[np.intp] | None:
         """Return the positions whose values the histogram counts; None for all.
 
-        There is one in each of many equal strata, at places that depend on their number only.
+        Each of many equal strata has one position. The positions depend only on the arguments.
         """
         count = -(-SAMPLED_ELEMENTS // channels)
         if count >= positions:
@@ -367,7 +367,7 @@ class TensorStatistics:
         self._sample_count = total
 
     def _merge_extremes(self, low: NDArray[np.float32], high: NDArray[np.float32]) -> None:
-        """Take in minima and maxima by channel."""
+        """Merge minima and maxima by channel."""
         if self._mixed_channels:
             return
         if len(low) > MOST_CHANNELS or (self.channels is not None and len(self.channels.counts) != len(low)):
@@ -379,13 +379,13 @@ class TensorStatistics:
             self.channels.maxima = np.maximum(self.channels.maxima, high)
 
     def _merge_sums(self, sums: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
-        """Add sums and counts by channel of runs whose extremes have been added."""
+        """Add sums and counts by channel, of runs whose extremes have already been added."""
         if self.channels is not None:
             self.channels.sums = self.channels.sums + sums
             self.channels.counts = self.channels.counts + counts
 
     def merge(self, other: TensorStatistics) -> None:
-        """Take in all that ``other`` has seen, as runs that came later; ``other`` does not change."""
+        """Add the runs in ``other`` as later runs; ``other`` does not change."""
         self.runs_seen += other.runs_seen
         self.count += other.count
         self.total += other.total
@@ -403,24 +403,24 @@ class TensorStatistics:
 
     @property
     def runs(self) -> int:
-        """In how many runs the tensor had a value that counts."""
+        """Number of runs in which the tensor has a value that counts."""
         return len(self.minima)
 
     @property
     def minima(self) -> NDArray[np.float32]:
-        """Each run's minimum, in order."""
+        """Minima of all runs with values that count, in order."""
         low, _ = self._found_extremes()
         return low
 
     @property
     def maxima(self) -> NDArray[np.float32]:
-        """Each run's maximum, in order."""
+        """Maxima of all runs with values that count, in order."""
         _, high = self._found_extremes()
         return high
 
     @property
     def run_extremes(self) -> NDArray[np.float32]:
-        """[2, runs_seen]: minimum and maximum of every run, inf and -inf where a run gave no value."""
+        """Array [2, runs_seen]: minimum and maximum of every run; inf and -inf for a run without values."""
         if not self._extremes:
             return np.zeros((2, 0), np.float32)
         if len(self._extremes) > 1:
@@ -434,22 +434,22 @@ class TensorStatistics:
 
     @property
     def minimum(self) -> float:
-        """The least value of all; NaN when there is none."""
+        """Minimum over all runs; NaN without values."""
         return float(self.minima.min()) if self.runs else math.nan
 
     @property
     def maximum(self) -> float:
-        """The greatest value of all; NaN when there is none."""
+        """Maximum over all runs; NaN without values."""
         return float(self.maxima.max()) if self.runs else math.nan
 
     @property
     def mean(self) -> float:
-        """The mean of all elements; 0 when there is none."""
+        """Mean of all elements; 0 without values."""
         return self.total / self.count if self.count else 0.0
 
     @property
     def variance(self) -> float:
-        """The mean squared difference from the mean; 0 when there is no value."""
+        """Mean squared difference from the mean; 0 without values."""
         return self._squares / self._sample_count if self._sample_count else 0.0
 
     def to_bytes(self, *, level: int = 1) -> bytes:
@@ -494,5 +494,5 @@ _FACTS = ("runs_seen", "count", "_sample_count", "nan_count", "infinite_count", 
 
 
 def _single(largest: float) -> bool:
-    """Return whether float32 sums values of up to this magnitude, and their squares, true to some 1e-6."""
+    """Return whether float32 sums of values up to this magnitude, and of their squares, are accurate to about 1e-6."""
     return _SMALLEST_SINGLE < largest < _LARGEST_SINGLE

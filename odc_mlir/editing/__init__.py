@@ -1,1 +1,1 @@
-"""Changes to models that users ask for by name: cutting, resizing, other parameters, shrinking one that fails."""
+"""Editing of models on request: cutting, resizing, changing parameters, and reducing a failing model."""

@@ -1,4 +1,4 @@
-"""Parts of models as models: extraction, division by backend, and reduction while a check holds."""
+"""Extraction of parts of a model as models, division by backend, and reduction while a check holds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main_operators(module: ModuleOp) -> list[CircleOp]:
 
 
 def named_values(module: ModuleOp) -> dict[str, SSAValue]:
-    """Return inputs, constants and results by name; the first of those with equal names."""
+    """Return inputs, constants and results by name; of values with equal names, the first."""
     block = main_function(module).body.block
     found: dict[str, SSAValue] = {}
     for value in (*block.args, *(result for op in block.ops for result in op.results)):
@@ -49,10 +49,10 @@ def find_values(module: ModuleOp, names: Collection[str]) -> list[SSAValue]:
 
 
 def extract(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str]) -> ModuleOp:
-    """Return a copy that computes the tensors ``outputs`` (default: the model's) from the tensors ``inputs``.
+    """Return a copy that computes the tensors ``outputs`` (default: the model's outputs) from the tensors ``inputs``.
 
-    Other inputs of the model that the part needs come first. Raises OptionError for unknown names, a tensor on both
-    sides, and inputs that no output needs.
+    If the part needs further inputs of the model, these come first. Raises OptionError for unknown names, a tensor that
+    is both input and output, and inputs that no output needs.
     """
     made = clone_module(module)
     function = main_function(made)
@@ -87,10 +87,10 @@ def _read_before(outputs: Sequence[SSAValue], inputs: Collection[SSAValue]) -> s
 
 
 def keep_operators(module: ModuleOp, kept: Collection[int], *, for_others: bool = True) -> ModuleOp:
-    """Return a copy with the operators of the main function whose numbers are ``kept``; raise OptionError without any.
+    """Return a copy with the operators numbered ``kept`` of the main function; raise OptionError if there are none.
 
-    Tensors of other operators become inputs. Unused results, outputs of the model and, ``for_others``, tensors that the
-    rest of the model reads become outputs.
+    Tensors of other operators become inputs. Unused results and outputs of the model become outputs, and, with
+    ``for_others``, so do tensors that the rest of the model reads.
     """
     made = clone_module(module)
     function = main_function(made)
@@ -121,7 +121,7 @@ def _is_wanted(result: SSAValue, members: Collection[Operation], *, for_others: 
 
 
 def _stand_in(block: Block, value: SSAValue) -> None:
-    """Replace ``value`` by a new input with its name and type."""
+    """Replace ``value`` by a new input with the same name and type."""
     argument = block.insert_arg(value.type, len(block.args))
     argument.location = name_loc(value_name(value))
     value.replace_all_uses_with(argument)
@@ -134,7 +134,7 @@ def _give_back(block: Block, values: Sequence[SSAValue]) -> None:
 
 
 def _tidy(module: ModuleOp, gone: Collection[CircleOp] = ()) -> None:
-    """Drop unused operators, constants, inputs and functions, and attributes that name the old interface."""
+    """Erase unused operators, constants, inputs and functions, and attributes that name the old interface."""
     function = main_function(module)
     block = function.body.block
     for op in reversed(list(block.ops)):
@@ -150,7 +150,7 @@ def _tidy(module: ModuleOp, gone: Collection[CircleOp] = ()) -> None:
 
 
 def _drop_functions(module: ModuleOp, main: FuncOp) -> None:
-    """Drop the functions that nothing reachable from ``main`` calls."""
+    """Erase the functions that are not reachable from ``main`` by calls."""
     functions = {op.sym_name.data: op for op in module.body.block.ops if isinstance(op, FuncOp)}
     reached: dict[str, FuncOp] = {}
     work = [main]
@@ -169,7 +169,7 @@ def _drop_functions(module: ModuleOp, main: FuncOp) -> None:
 
 @dataclass(frozen=True)
 class ModelPart:
-    """A part of a model: ``operators`` by number in the main function, and a ``model`` of these alone."""
+    """A part of a model: numbers of its ``operators`` in the main function, and a ``model`` with only these."""
 
     backend: str
     operators: tuple[int, ...]
@@ -189,8 +189,8 @@ class ModelPart:
 def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
     """Return the parts in execution order; raise UnsupportedError for models with control flow.
 
-    An operator joins the part of one of its operands if that part has its backend and no path would leave the part and
-    re-enter it.
+    An operator joins the part of one of its operands if this part has the operator's backend and no path would leave
+    the part and re-enter it.
     """
     if sum(1 for _ in module.body.block.ops) > 1:
         raise UnsupportedError(
@@ -199,7 +199,7 @@ def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
     ops = main_operators(module)
     backend = [_backend(op, rules) for op in ops]
     part_of: dict[CircleOp, int] = {}
-    reaches: list[set[int]] = []  # the parts that each part depends on, directly or not
+    reaches: list[set[int]] = []  # for each part, its direct and indirect dependencies
     members: list[list[int]] = []
     for number, op in enumerate(ops):
         sources = {part_of[v.owner] for v in op.operands if isinstance(v.owner, CircleOp) and v.owner in part_of}
@@ -214,7 +214,7 @@ def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
             chosen = fitting[-1]
             members[chosen].append(number)
             reaches[chosen] |= behind - {chosen}
-            for other in reaches:  # readers of a part depend on everything that it depends on
+            for other in reaches:  # parts that depend on this part get its dependencies
                 if chosen in other:
                     other |= reaches[chosen]
         else:
@@ -248,7 +248,7 @@ def recipe(module: ModuleOp, parts: list[ModelPart], source: str, files: list[st
 
 
 Check = Callable[[ModuleOp], bool]
-_LARGE_BYTES = 64  # smaller constants are not set to zero
+_LARGE_BYTES = 64  # constants with fewer bytes are not set to zero
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class _Tries:
         return self.count < self.most
 
     def __call__(self, make: Callable[[], ModuleOp]) -> ModuleOp | None:
-        """Return the model that ``make`` returns; None if it is invalid or the check fails on it."""
+        """Return the result of ``make``, or None if this model is invalid or the check fails on it."""
         if not self.are_left:
             return None
         try:
@@ -283,9 +283,9 @@ class _Tries:
 
 
 def reduce(module: ModuleOp, check: Check, *, most_checks: int = 1000, zeros: bool = True) -> Reduced:
-    """Replace operators of ``module`` by inputs while ``check`` holds; then, with ``zeros``, set constants to zero.
+    """Replace operators of ``module`` by inputs while ``check`` holds; with ``zeros``, finally set constants to zero.
 
-    ``check`` must hold on ``module`` itself, and is called with at most ``most_checks`` smaller models.
+    ``check`` must hold on ``module`` itself. It is called with at most ``most_checks`` smaller models.
     """
     tries = _Tries(check, most_checks)
     current = _fewer_outputs(module, tries)
@@ -296,7 +296,7 @@ def reduce(module: ModuleOp, check: Check, *, most_checks: int = 1000, zeros: bo
 
 
 def _fewer_outputs(module: ModuleOp, tries: _Tries) -> ModuleOp:
-    """Return a part with one output on which the check holds, or else ``module``."""
+    """Return a part with a single output on which the check holds, or ``module`` if there is none."""
     outputs = outputs_of(main_function(module))
     for name in map(value_name, outputs) if len(outputs) > 1 else ():
         made = tries(lambda name=name: extract(module, [], [name]))  # type: ignore[misc]
@@ -306,7 +306,7 @@ def _fewer_outputs(module: ModuleOp, tries: _Tries) -> ModuleOp:
 
 
 def _fewer_operators(module: ModuleOp, tries: _Tries) -> ModuleOp:
-    """Remove runs of operators, half of them first, until none can be removed."""
+    """Remove consecutive operators, half of all first, then fewer, until no operator can be removed."""
     size = max(len(main_operators(module)) // 2, 1)
     while tries.are_left:
         count = len(main_operators(module))

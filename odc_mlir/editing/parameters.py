@@ -34,9 +34,9 @@ Shapes = Sequence[tuple[int, ...]]
 
 
 def resize(module: ModuleOp, shapes: Shapes) -> ModuleOp:
-    """A copy whose inputs have ``shapes``, one for each in order, and everything after them the shapes that follow.
+    """Return a copy whose inputs have ``shapes``, one shape per input in order, with inferred shapes of all results.
 
-    Raises OptionError for another number or rank of shapes, ModelError where operators cannot work on them.
+    Raises OptionError for a wrong number or rank of shapes, and ModelError if an operator does not accept its shapes.
     """
     made = clone_module(module)
     function = main_function(made)
@@ -63,7 +63,7 @@ def resize(module: ModuleOp, shapes: Shapes) -> ModuleOp:
 
 
 def constants(module: ModuleOp) -> dict[str, NDArray[Any]]:
-    """Constants by name as they are stored, and ``NAME/scale`` and ``NAME/zero_point`` of those that are codes."""
+    """Return constants by name as stored; quantised ones add ``NAME/scale`` and ``NAME/zero_point``."""
     found: dict[str, NDArray[Any]] = {}
     for op in module.walk():
         array = constant(op.result) if isinstance(op, ConstOp) else None
@@ -80,8 +80,8 @@ def constants(module: ModuleOp) -> dict[str, NDArray[Any]]:
 def implant(module: ModuleOp, document: Mapping[str, Any], folder: Path) -> ModuleOp:
     """Return a copy whose tensors have the types and parameters of ``document``, in the format of ONE's ``q-implant``.
 
-    ``{tensor: {dtype, scale, zerop, quantized_dimension, value}}``: the last three name .npy files in ``folder``, and
-    constants need a ``value``, their codes. Raises OptionError for what does not fit.
+    ``{tensor: {dtype, scale, zerop, quantized_dimension, value}}``: ``scale``, ``zerop`` and ``value`` name .npy files
+    in ``folder``. Constants need a ``value``, their codes. Raises OptionError for entries that do not fit.
     """
     made = clone_module(module)
     entries = {name: entry for name, entry in document.items() if isinstance(entry, dict)}
@@ -95,7 +95,7 @@ def implant(module: ModuleOp, document: Mapping[str, Any], folder: Path) -> Modu
 
 
 def _check_operators(made: ModuleOp) -> None:
-    """Verify the module; raise ModelError with operator and tensor."""
+    """Verify the module; raise a ModelError that names operator and tensor."""
     for op in made.walk():
         try:
             op.verify(verify_nested_ops=False)
@@ -185,7 +185,7 @@ def _array(entry: Mapping[str, Any], key: str, name: str, folder: Path) -> NDArr
 
 
 def read_parameters(path: str) -> Mapping[str, Any]:
-    """The JSON object in a file of parameters; raises OptionError."""
+    """Return the JSON object in a file of parameters; raise OptionError."""
     with parsing("not a file of parameters", OptionError, location=path):
         document = json.loads(Path(path).read_bytes())
     if not isinstance(document, dict):
@@ -194,10 +194,10 @@ def read_parameters(path: str) -> Mapping[str, Any]:
 
 
 def fake_quantize(module: ModuleOp) -> ModuleOp:
-    """Return a float model that rounds wherever the quantised model ``module`` quantises; inputs and outputs are real.
+    """Return a float model with real inputs and outputs that rounds every value quantised in ``module``.
 
-    Constants become real, and QUANTIZE and DEQUANTIZE follow each input and result that was quantised. Raises
-    UnsupportedError for operators that need codes, ModelError if nothing is quantised.
+    Constants become real, and QUANTIZE and DEQUANTIZE follow each quantised input and result. Raises UnsupportedError
+    for operators that need codes, and ModelError if nothing is quantised.
     """
     made = clone_module(module)
     function = main_function(made)
@@ -224,7 +224,7 @@ def fake_quantize(module: ModuleOp) -> ModuleOp:
 
 
 def require_codes(module: ModuleOp) -> None:
-    """Raises ModelError where no tensor of any function is quantised."""
+    """Raise ModelError if no tensor of any function is quantised."""
     values = (value for function in functions(module) for value in values_of(function))
     if not any(tensor_facts(value.type).quant for value in values if not isinstance(value.owner, NoneOp)):
         raise _not_quantised()
@@ -235,7 +235,7 @@ def _not_quantised() -> ModelError:
 
 
 def _rounded(value: SSAValue, where: InsertPoint) -> int:
-    """Make ``value`` real, and let its readers see it rounded; how many values that were, one or none."""
+    """Make ``value`` real, and give its users the rounded value; return the number of changed values, 0 or 1."""
     if isinstance(value.owner, NoneOp) or (facts := tensor_facts(value.type)).quant is None:
         return 0
     name = value_name(value)
@@ -261,7 +261,7 @@ def _real_constant(op: ConstOp) -> int:
 
 
 def _converted(op: CircleOp) -> int:
-    """Replace QUANTIZE by rounding in float, and remove DEQUANTIZE."""
+    """Follow QUANTIZE by DEQUANTIZE, and remove other DEQUANTIZE operators; return the number of changes."""
     if op.SPEC.name == "DEQUANTIZE":
         op.results[0].replace_all_uses_with(op.operands[0])
         Rewriter.erase_op(op)

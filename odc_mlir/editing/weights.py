@@ -16,14 +16,14 @@ from odc_mlir.ops.spec import Array
 
 _GROUPS = {"int4x32": 32, "int4x64": 64} | dict.fromkeys(ENCODERS, BLOCK_ELEMENTS)
 FORMS = tuple(_GROUPS)
-"""Names of the forms: int4 codes in groups of 32 or 64 neighbours with a float16 scale each, or a GGML type."""
+"""Names of storage forms: int4 codes in groups of 32 or 64 neighbours with a float16 scale per group, or GGML types."""
 
 _WEIGHTS = {"FULLY_CONNECTED": 1, "GATHER": 0}
 
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """Name of a constant that was stored in groups, its bytes before and after, and the error of its values."""
+    """A constant stored in groups: its name, its number of bytes before and after, and the error of its values."""
 
     name: str
     bytes_before: int
@@ -34,7 +34,7 @@ class StoredWeights:
 def store_weights(model: Model, form: str) -> list[StoredWeights]:
     """Store float weights of fully connected layers and GATHER's tables in a form of :data:`FORMS`, in ``model``.
 
-    Constants with other uses, and rows that are no multiple of a group, stay. Raises InputError if all do.
+    Constants with other uses, or with rows that are not a multiple of a group, stay. Raises InputError if all stay.
     """
     group, stored = _GROUPS[form], list[StoredWeights]()
     for buffer, places in _weights(model, group).items():
@@ -67,7 +67,7 @@ def store_weights(model: Model, form: str) -> list[StoredWeights]:
 
 
 def _weights(model: Model, group: int) -> dict[int, list[tuple[SubGraph, int]]]:
-    """Return the tensors of each buffer that is nothing but weights whose rows are multiples of ``group``."""
+    """Return, by buffer, the tensors of buffers used only as weights with rows that are multiples of ``group``."""
     places, others = defaultdict[int, list[tuple[SubGraph, int]]](list), {0}
     for number, graph in enumerate(model.subgraphs):
         constants = model.constants(number)

@@ -25,15 +25,15 @@ OPTIONS: Mapping[str, tuple[str, ...] | None] = {
     "sram_limit": None,
     "quantize": ("uint8", "int8", "int8x4", "int16", "int16x8"),
 }
-"""Axes that are options of the compiler, with the allowed words; None: a size in bytes."""
+"""Compiler options that can be axes, with the allowed words; None: the option takes a size in bytes."""
 
-MOST_POINTS = 100_000  # of a space that is searched whole
-MOST_VALUES = 10_000  # of an axis
+MOST_POINTS = 100_000  # limit on the points of an exhaustively searched space
+MOST_VALUES = 10_000  # limit on the values of an axis
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterAxis:
-    """A key and its values, in the order given."""
+    """An axis of the search space: a key and its values, in the given order."""
 
     key: str
     values: tuple[Value, ...]
@@ -77,7 +77,7 @@ def _range(key: str, written: str) -> Iterator[int]:
 
 
 def points(axes: Sequence[ParameterAxis]) -> Iterator[Point]:
-    """Return every combination, the last axis fastest."""
+    """Yield every combination of values; the last axis varies fastest."""
     for values in product(*(axis.values for axis in axes)):
         yield {axis.key: value for axis, value in zip(axes, values, strict=True)}
 
@@ -93,13 +93,13 @@ class Machines:
     def __init__(self, base: str) -> None:
         self.base = base
         shipped = base in targets.names()
-        targets.load(base)  # says what is wrong with it
+        targets.load(base)  # raises an error for an invalid base
         text = (resources.files(targets) / f"{base}.toml").read_text("utf-8") if shipped else Path(base).read_text()
         with parsing("not valid TOML", TargetError, location=base):
             self._document: dict[str, Any] = tomllib.loads(text)
 
     def check(self, axes: Sequence[ParameterAxis]) -> None:
-        """Raise OptionError for a key that is unknown or given twice."""
+        """Raise OptionError for an unknown or repeated key."""
         keys = [axis.key for axis in axes]
         for key in keys:
             if keys.count(key) > 1:
@@ -122,7 +122,7 @@ class Machines:
                 yield path + key
 
     def text(self, point: Mapping[str, Value], name: str = "explored") -> str:
-        """Return the target description of a point as TOML; it may still be invalid."""
+        """Return the target description of a point as TOML; the description may be invalid."""
         document = deepcopy(self._document)
         for key, value in point.items():
             if key not in OPTIONS:
@@ -138,7 +138,7 @@ class Machines:
 
 
 def _fit_array(document: dict[str, Any], base: Mapping[str, Any]) -> None:
-    """Adapt array shapes to the number of multipliers: more multipliers are more pixels, as in shipped targets."""
+    """Adapt array shapes to the number of multipliers: as in shipped targets, additional multipliers add pixels."""
     wanted, given = document["array"]["macs_per_cycle"], base["macs_per_cycle"]
 
     def fitted(shape: Sequence[int]) -> list[int]:
@@ -176,7 +176,7 @@ _WORDS = {str: "a string", int: "a whole number", dict: "a table"}
 
 
 def read_study(path: str, options: Set[str]) -> dict[str, Any]:
-    """Read the settings in a study file and resolve paths of models beside it; raise OptionError."""
+    """Read the settings in a study file, and resolve model paths relative to its folder; raise OptionError."""
     with parsing("not valid TOML", OptionError, location=path):
         found: dict[str, Any] = tomllib.loads(Path(path).read_text())
     keys = {*_LISTS, *_TYPES}

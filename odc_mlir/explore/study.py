@@ -1,6 +1,6 @@
-"""A study: selection of points, parallel evaluation, storage of trials by Optuna, and their results.
+"""Studies: selection of points, parallel evaluation, storage of trials by Optuna, and results.
 
-Grid and random points are listed beforehand, so the number of processes does not change them.
+Grid and random points are listed beforehand, so that they do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ MEASURES: Mapping[str, str] = {
 """Measures that can be minimised, with their titles."""
 
 
-_LEAST = 1e-9  # of a latency, in milliseconds
+_LEAST = 1e-9  # minimum of a latency, in milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A point and the inputs of its evaluation. ``models``: paths; ``machine``: TOML text; ``options``: of compile."""
+    """A point with its model paths, TOML text of its ``machine``, and ``options`` of ``compile``."""
 
     point: Point
     models: tuple[str, ...]
@@ -69,7 +69,7 @@ class Outcome:
         """Return the value over all models: geometric mean of latencies, sum of other measures (which can be 0)."""
         values = [found[measure] for found in self.by_model.values()]
         if len(values) == 1 or measure != "latency_ms":
-            return sum(values)  # of one, its very value
+            return sum(values)  # exact for one value
         return math.exp(sum(math.log(max(value, _LEAST)) for value in values) / len(values))
 
 
@@ -132,14 +132,14 @@ def parse_objectives(names: Sequence[str]) -> tuple[str, ...]:
 Sampler = Literal["grid", "random", "bayes"]
 
 _DEFINITION, _OUTCOME, _FAILURE = "odc_definition", "odc_outcome", "odc_failure"
-_MOST_DEATHS = 2  # of the processes that a point ran in, before it is held to be what kills them
+_MOST_DEATHS = 2  # if so many worker processes die while they run a point, the point is taken as the cause
 _CONNECT_SECONDS = 10.0
-_WORST = 1e30  # what a failed point tells the sampler
+_WORST = 1e30  # value of a failed point for the sampler
 
 
 @dataclass(frozen=True)
 class Definition:
-    """Identity of a study, and the number of points. ``options``: of ``compile``."""
+    """Identity of a study, and the number of points. ``options``: options of ``compile``."""
 
     models: tuple[str, ...]
     axes: tuple[ParameterAxis, ...]
@@ -152,7 +152,7 @@ class Definition:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def identity(self) -> str:
-        """Return canonical text of everything that outcomes depend on."""
+        """Return canonical text of all settings that outcomes depend on."""
         facts = {
             "models": [[name, _digest(Path(name))] for name in self.models],
             "axes": [[axis.key, list(axis.values)] for axis in self.axes],
@@ -184,7 +184,7 @@ class Trial:
 
 
 Tell = Callable[[Trial, int, int], None]
-_Asked = tuple[Any, Point]  # a trial of Optuna's, and the point that it stands for
+_Asked = tuple[Any, Point]  # Optuna's trial, and its point
 
 
 def run(
@@ -197,8 +197,8 @@ def run(
 ) -> list[Trial]:
     """Evaluate the study's points and return all trials, in the order of proposal.
 
-    ``storage``: a SQLite file that keeps trials; ``scheduler``: address of a Dask scheduler whose workers replace
-    ``jobs`` processes; ``tell`` receives every new trial, the count so far and the total. Raises OdcError.
+    ``storage``: a SQLite file that keeps trials. ``scheduler``: address of a Dask scheduler, whose workers are used in
+    place of ``jobs`` processes. ``tell`` receives every new trial, the count so far and the total. Raises OdcError.
     """
     machines = Machines(definition.target)
     machines.check(definition.axes)
@@ -236,7 +236,7 @@ def _open(definition: Definition, storage: str | None) -> optuna.Study:
             sampler=sampler,
         )
         known = study.user_attrs.get(_DEFINITION)
-    except Exception as error:  # of whatever the database's libraries raise for a file that is another's
+    except Exception as error:  # any exception of the database's libraries for a file of another program
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise OptionError(f"{storage} cannot store the study: {reason}", hint="name a new file") from error
     if known is None:
@@ -258,7 +258,7 @@ def _sampler(definition: Definition) -> Any:
         return [1.0 if outcome.failure else bound.excess(outcome) for bound in definition.bounds]
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that what it has for constraints and several axes may change
+        warnings.simplefilter("ignore")  # Optuna's warnings about experimental features
         constraints = excesses if definition.bounds else None
         return optuna.samplers.TPESampler(seed=definition.seed, multivariate=True, constraints_func=constraints)
 
@@ -295,7 +295,7 @@ class _StudyRunner:
         return {axis.key: axis.values[trial.params[axis.key]] for axis in self.definition.axes}
 
     def _propose(self) -> Iterator[_Asked]:
-        """Yield Optuna's trials with their points, as long as any remain."""
+        """Yield Optuna's trials with their points until no points remain."""
         import optuna
 
         spaces: dict[str, optuna.distributions.BaseDistribution] = {
@@ -343,7 +343,7 @@ class _StudyRunner:
         except BaseException:
             for future in running:
                 future.cancel()
-            executor.shutdown(wait=False)  # whoever made the executor ends its processes
+            executor.shutdown(wait=False)  # the maker of the executor ends its processes
             raise
         executor.shutdown()
 
@@ -383,7 +383,7 @@ class _StudyRunner:
 
 
 class _Pool(ProcessPoolExecutor):
-    """Worker processes that ignore SIGINT, which a terminal sends to all: the parent process ends them."""
+    """Worker processes that ignore SIGINT. A terminal sends it to all processes, and the parent ends its workers."""
 
     def submit(self, *arguments: Any, **keywords: Any) -> Future[Any]:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # new processes inherit it
@@ -443,7 +443,7 @@ def _workers(jobs: int, scheduler: str | None) -> Iterator[Callable[[], Executor
 
 @dataclass(frozen=True, slots=True)
 class AxisEffect:
-    """Mean factor of a measure when an axis doubles: 0.9 is a tenth less. None if it cannot be estimated."""
+    """Mean factor of a measure if an axis doubles: 0.9 means a decrease by 10 %. None if it cannot be estimated."""
 
     key: str
     measure: str
@@ -473,7 +473,7 @@ def front(definition: Definition, trials: Sequence[Trial]) -> list[Trial]:
 def effects(definition: Definition, trials: Sequence[Trial]) -> Iterator[AxisEffect]:
     """Estimate the effect of doubling each numeric axis on every objective by a power law.
 
-    Least squares of logarithms over all axes together separate the effects of correlated axes.
+    A joint least-squares fit of logarithms over all axes separates the effects of correlated axes.
     """
     import numpy as np
 
@@ -493,7 +493,7 @@ def effects(definition: Definition, trials: Sequence[Trial]) -> Iterator[AxisEff
 
 
 def sentence(effect: AxisEffect) -> str:
-    """Describe an effect in a sentence."""
+    """Return a sentence that describes an effect."""
     if effect.factor is None:
         return f"doubling {effect.key}: nothing can be said of {MEASURES[effect.measure]}"
     change = 100 * (effect.factor - 1)
@@ -502,7 +502,7 @@ def sentence(effect: AxisEffect) -> str:
 
 
 def document(definition: Definition, trials: Sequence[Trial]) -> dict[str, Any]:
-    """Return everything as JSON data."""
+    """Return the study with all trials as JSON data."""
     best = [trial.point for trial in front(definition, trials)]
     return {
         "study": {
@@ -545,7 +545,7 @@ def to_csv(definition: Definition, trials: Sequence[Trial]) -> str:
 
 
 def point_text(point: Point) -> str:
-    """``array.macs_per_cycle 256, memory flash``."""
+    """Return the text of a point, such as ``array.macs_per_cycle 256, memory flash``."""
     return ", ".join(f"{key} {value:,}" if isinstance(value, int) else f"{key} {value}" for key, value in point.items())
 
 

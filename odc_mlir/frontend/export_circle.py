@@ -1,7 +1,7 @@
-"""The ``circle`` dialect to model records and files: ``export_model``.
+"""Export from the ``circle`` dialect to model records and files: ``export_model``.
 
-The reverse of :mod:`.import_circle`. Segments are written as the operators of their circle body, in order, so that the
-operators of one segment follow each other and the file can be run by any Circle reader.
+This is the reverse of :mod:`.import_circle`. A segment is written as the operators of its circle body, in order, so
+that operators of a segment are consecutive and any Circle reader can run the file.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ NO_ITEMS = ArrayAttr[Attribute]([])
 Item = TypeVar("Item", bound=Attribute)
 
 OperatorIndices = dict[Operation, tuple[int, int]]
-"""Where each operation of the module is in the file: (subgraph, operator)."""
+"""Place of each operation of the module in the file: (subgraph, operator)."""
 
 
 def export_model(module: ModuleOp) -> Model:
     """Return the records of a module in the ``circle`` dialect, segments included.
 
-    Raises ModelError for IR that is no Circle model and UnsupportedError for one of a newer schema than ours.
+    Raises ModelError for IR that is not a Circle model, and UnsupportedError for a newer schema than ours.
     """
     return export_with_operators(module)[0]
 
 
 def export_with_operators(module: ModuleOp) -> tuple[Model, OperatorIndices]:
-    """Return the records of a module, and the place of each operator (also inside segments) in them."""
+    """Return the records of a module, and the place of each operator in the records, including those in segments."""
     with typed_errors(STAGE):
         unknown = module.attributes.get("circle.unknown")
         if unknown is not None:
@@ -108,7 +108,7 @@ class _Exporter:
         return op
 
     def buffer(self, blob: Blob) -> int:
-        """Return the index of a blob's buffer; equal blobs share it, and the first buffer is the empty one."""
+        """Return the index of a blob's buffer. Equal blobs share a buffer, and the first buffer is empty."""
         if blob.size == 0:
             return 0
         if blob not in self.buffer_of:
@@ -145,7 +145,7 @@ class _Exporter:
         return model, self.operators
 
     def _states(self, subgraphs: Sequence[SubGraph]) -> list[StatePair]:
-        """Return the states of the module by the names that the file's tensors have."""
+        """Return the states of the module by names of tensors in the file."""
         places = state_places(self.module)
         named = subgraphs[0].named() if places else []
         return [
@@ -197,7 +197,7 @@ def _named(entry: DictionaryAttr, key: str, tensors: Sequence[int]) -> dict[str,
 
 
 class _SubgraphExporter:
-    """Writes one function: a tensor per value in the order of definition, an operator per operation."""
+    """Exporter of one function: a tensor per value in the order of definition, an operator per operation."""
 
     def __init__(self, exporter: _Exporter, index: int) -> None:
         self.exporter = exporter
@@ -225,7 +225,7 @@ class _SubgraphExporter:
         )
 
     def _block(self, block: Block) -> tuple[int, ...]:
-        """Write the operations of a block; returns the tensors that its terminator names."""
+        """Write the operations of a block; return the tensors that its terminator names."""
         for op in block.ops:
             if isinstance(op, ReturnOp | YieldOp):
                 return tuple(self._index(operand) for operand in op.operands)
@@ -303,7 +303,7 @@ class _SubgraphExporter:
         return len(self.tensors) - 1
 
     def _described(self, attribute: Attribute) -> int:
-        """Return the tensor index of a ``#circle.tensor``; -1 for an omitted one (``none``)."""
+        """Return the tensor index of a ``#circle.tensor``, or -1 for ``none``, an omitted tensor."""
         if isinstance(attribute, NoneType):
             return LEFT_OUT
         if not isinstance(attribute, circle.TensorAttr):
@@ -316,7 +316,7 @@ class _SubgraphExporter:
 
 
 def _quantization(facts: TensorFacts, tensor_index: AttributeToTensor) -> Quantization | None:
-    """Return the file record of a tensor type's quantisation; None without one."""
+    """Return the file record of a tensor type's quantisation, or None if the type is not quantised."""
     record = facts.record or circle.QuantRecord()
     if facts.quant is None and facts.record is None:
         return None
@@ -347,7 +347,7 @@ def _details_record(
 
 
 def _file_shape(shape: Shape | None) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Return shape and signature as in files: unknown dimensions are 1 in the shape and -1 in the signature."""
+    """Return shape and signature as stored in files: unknown dimensions are 1 in the shape, -1 in the signature."""
     if shape is None:
         return None, None
     if None not in shape:
@@ -359,9 +359,9 @@ _OTHER_READER = "write a .circle file, or with any_reader (--any-reader) a .tfli
 
 
 class ModelFile:
-    """Base of results with a ``model``: its bytes in either format, and files by the suffix.
+    """Base class of results with a ``model``: its bytes in both formats, and files in the format of their suffix.
 
-    ``of_codes``: advice of a class if LiteRT runs an operator, but not on codes.
+    ``of_codes``: advice of a subclass for an operator that LiteRT runs, but not on codes.
     """
 
     model: ModuleOp
@@ -404,7 +404,7 @@ def save_module(
 
 
 def is_tflite(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file of this name is to be a TFLite file."""
+    """Return whether a file of this name has the TFLite format."""
     return Path(path).suffix.lower() == ".tflite"
 
 
@@ -420,7 +420,7 @@ def _tflite_file(module: ModuleOp, any_reader: bool, of_codes: str) -> bytes:
 
 
 def _by_name(graph: SubGraph, indices: Sequence[int]) -> dict[str, int]:
-    """Return tensors by name as a signature needs them: all different, none empty."""
+    """Return tensors by name as a signature requires: names are different and not empty."""
     names = [graph.tensors[index].name or "" for index in indices]
     return dict(zip(distinct(names, [f"{name or 'tensor'}_{i}" for i, name in enumerate(names)]), indices, strict=True))
 

@@ -1,7 +1,7 @@
-"""Model files to the ``circle`` dialect: ``import_model``, and ``load_module`` for any file with a model.
+"""Import of model files into the ``circle`` dialect: ``import_model``, and ``load_module`` for any file with a model.
 
-There is a function for each subgraph and an operation for each operator; constants precede their first user. Locations
-hold names of tensors. The rest of the file becomes attributes of the module for :mod:`.export_circle`.
+A subgraph becomes a function, and an operator becomes an operation; constants precede their first user. Locations hold
+names of tensors. The rest of the file becomes attributes of the module for :mod:`.export_circle`.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _TENSOR_FIELDS: Mapping[str, frozenset[str]] = {"BlockwiseQuantization": frozens
 def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> ModuleOp:
     """Return the module of ``model``: one function per subgraph in order; the first is the entry.
 
-    ``refine``: infer result shapes that are unknown or wrong, and mark operators that violate the table, so that they
-    can be shown and written but not run. Raises ModelError for an inconsistent model, UnsupportedError for parts that
+    ``refine``: infer unknown and wrong result shapes, and mark operators that violate the table of operators: these can
+    be shown and written but not run. Raises ModelError for an inconsistent model, and UnsupportedError for parts that
     the dialect cannot express.
     """
     for what in model.unknown:
@@ -85,7 +85,7 @@ def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> M
 
 
 def _mark_unverified(module: ModuleOp) -> None:
-    """Mark the operators that are structurally sound and break another rule."""
+    """Mark the operators that are structurally valid but violate another rule."""
     for op in module.walk():
         if isinstance(op, circle.CircleOp) and op.unverified is None:
             try:
@@ -99,7 +99,7 @@ def _mark_unverified(module: ModuleOp) -> None:
 
 
 def subgraph_symbols(model: Model) -> list[str]:
-    """Return a distinct function name for each subgraph, if possible its own name."""
+    """Return a distinct function name for each subgraph; if possible, the subgraph's name."""
     symbols: list[str] = []
     for index, subgraph in enumerate(model.subgraphs):
         fallback = "main" if index == 0 else f"subgraph_{index}"
@@ -135,7 +135,7 @@ class _Importer:
 
     def _attributes(self) -> dict[str, Attribute]:
         model = self.model
-        # The version numbers of the two formats are independent, and we write Circle.
+        # Circle and TFLite have independent version numbers, and we write Circle.
         version = model.version if model.schema == "circle" else 0
         attributes: dict[str, Attribute] = {"circle.version": IntegerAttr(version, i32)}
         if model.description is not None:
@@ -170,7 +170,7 @@ class _Importer:
 
 
 def _is_described(tensor: Tensor) -> bool:
-    """Return whether the file has more facts of a tensor than its element type, which unranked types cannot hold."""
+    """Return whether the file describes more of a tensor than the element type; unranked types cannot hold more."""
     quantization = tensor.quantization
     return quantization is not None and bool(
         quantization.scale.size or quantization.min.size or quantization.details is not None
@@ -190,7 +190,7 @@ def _positions(signature: Signature, names: Mapping[str, int], tensors: tuple[in
 
 
 class _SubgraphImporter:
-    """Builds the function of one subgraph, operator by operator."""
+    """Builder of the function of one subgraph, operator by operator."""
 
     def __init__(self, importer: _Importer, index: int) -> None:
         self.importer = importer
@@ -224,7 +224,7 @@ class _SubgraphImporter:
         return function
 
     def _arguments(self) -> None:
-        """Make the block with the graph's inputs as arguments."""
+        """Create the block with the graph's inputs as arguments."""
         inputs = self.subgraph.inputs
         self.block = Block(arg_types=[self._type(self.tensors[index], self._shape(index)) for index in inputs])
         for index, argument in zip(inputs, self.block.args, strict=True):
@@ -250,7 +250,7 @@ class _SubgraphImporter:
             self.values[index] = result
 
     def _value(self, index: int, user: str) -> SSAValue:
-        """Return the value of a tensor; constants, variables and omitted operands are made at their first use."""
+        """Return the value of a tensor; create constants, variables and omitted operands at their first use."""
         if index == LEFT_OUT:
             if self.none is None:
                 self.none = self._add(circle.NoneOp(), "none")
@@ -264,7 +264,7 @@ class _SubgraphImporter:
             made: Operation = circle.ConstOp(self.importer.blob(tensor.buffer), type, sparsity)
         elif tensor.is_variable:
             made = circle.VariableOp(self._type(tensor, tensor.effective_shape))
-        elif user.startswith("CUSTOM"):  # a scratch tensor of the operator's own
+        elif user.startswith("CUSTOM"):  # a scratch tensor of the operator
             made = circle.UndefinedOp(self._type(tensor, tensor.effective_shape))
         else:
             raise ModelError("this tensor is used but nothing computes it", op=user, tensor=tensor.name)
@@ -280,9 +280,9 @@ class _SubgraphImporter:
         return self.values[index]
 
     def _shape(self, index: int) -> Shape | None:
-        """Return the known shape of a computed tensor.
+        """Return the known shape of a computed tensor, or None.
 
-        If subgraphs call one another, files omit shapes that are known only at run time; those look like scalars.
+        Files with calls between subgraphs omit shapes known only at run time; such tensors look like scalars.
         """
         tensor, model = self.tensors[index], self.importer.model
         if tensor.says_nothing and not _is_described(tensor) and len(model.subgraphs) > 1:
@@ -305,7 +305,7 @@ class _SubgraphImporter:
         return _type_of(tensor, shape, self._tensor_attribute)
 
     def _tensor_attribute(self, index: int) -> Attribute:
-        """Return a tensor that is no value: an intermediate, or the scales of block quantisation."""
+        """Return the attribute of a tensor that is not a value: an intermediate, or scales of block quantisation."""
         if index == LEFT_OUT:
             return NONE_TYPE
         tensor = self.tensors[index]
@@ -365,7 +365,7 @@ def load_module(
 ) -> ModuleOp:
     """Return the module in a file or in its bytes; raise ModelError for any other content, and errors of reading it.
 
-    ``name`` and ``first_line``: where bytes come from, for errors. ``positions`` receives places of operations.
+    ``name`` and ``first_line``: source of the bytes, for errors. ``positions`` receives the positions of operations.
     """
     if not isinstance(source, bytes):
         path = Path(source)
@@ -419,7 +419,7 @@ def _type_of(tensor: Tensor, shape: Shape | None, tensor_attribute: TensorToAttr
 
 
 def _record(name: str, quantization: Quantization, tensor_attribute: TensorToAttribute) -> circle.QuantRecord | None:
-    """Return the parts of a quantisation beside scale and zero point: recorded ranges and details; None without any."""
+    """Return the parts of a quantisation besides scale and zero point: recorded ranges and details; None if empty."""
     low, high = tuple(quantization.min.tolist()), tuple(quantization.max.tolist())
     if len(low) != len(high):
         LOG.warning("tensor %r has %d minima and %d maxima, its recorded range is dropped", name, len(low), len(high))
@@ -441,9 +441,9 @@ def _detail(table: str, key: str, value: Any, tensor_attribute: TensorToAttribut
 
 
 def _constant_shape(tensor: Tensor, data: memoryview) -> Shape | None:
-    """Return the shape of a constant, which is static whatever its signature says.
+    """Return the shape of a constant, which is static even if its signature has unknown dimensions.
 
-    A missing shape is a scalar's, if the bytes are those of one element.
+    A constant without a shape is a scalar if it has the bytes of one element.
     """
     shape = tensor.shape
     bits = DTYPES[tensor.dtype].bits

@@ -1,1 +1,1 @@
-"""HTML reports: one file each that fetches nothing and is readable without scripts."""
+"""HTML reports: each is a single file that loads nothing from elsewhere and is readable without scripts."""

@@ -1,4 +1,4 @@
-"""Charts: stacked bars as boxes in table cells, time lines, roofs and graphs as inline SVG."""
+"""Charts: stacked bars as boxes in table cells; time lines, rooflines and graphs as inline SVG."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operator import itemgetter
 from odc_mlir.formats.quantities import count_text, size_text
 from odc_mlir.pages.markup import Html, joined, tag
 
-COLOURS = 12  # of the style sheet
+COLOURS = 12  # number of colours in the style sheet
 _WIDTH, _LEFT, _ROW = 1000, 90, 18
 _Place = Callable[[float, float], tuple[float, float]]
 
@@ -28,7 +28,7 @@ def legend(names: Sequence[str]) -> Html:
 
 
 def stack(parts: Mapping[str, float], names: Sequence[str], full: float) -> Html:
-    """Draw a bar of coloured parts, as wide as its share of ``full``; parts are in the order of ``names``."""
+    """Draw a bar of coloured parts in the order of ``names``; its width is the share of the parts in ``full``."""
     boxes = [
         tag(
             "i",
@@ -53,7 +53,7 @@ class TimelineSpan:
 
 
 def time_line(rows: Sequence[str], spans: Iterable[TimelineSpan], end: float, *, title: str) -> Html:
-    """Draw rows of spans over cycles 0 to ``end``, with tooltips; nothing without time."""
+    """Draw rows of spans over cycles 0 to ``end``, with tooltips; return nothing if ``end`` is 0."""
     if end <= 0 or not rows:
         return Html("")
     scale = (_WIDTH - _LEFT) / end
@@ -95,7 +95,7 @@ def _round_step(least: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StackedSeries:
-    """Named amounts from the instant ``first`` on, empty before and after."""
+    """Named amounts, one per instant from the instant ``first`` on; zero before and after."""
 
     name: str
     first: int
@@ -103,7 +103,7 @@ class StackedSeries:
 
 
 def layers(items: Sequence[StackedSeries], cycles: Sequence[float], end: float, *, mark: float, title: str) -> Html:
-    """Draw stacked amounts at ``cycles``, each holding until the next; a dashed line at the cycle ``mark``."""
+    """Draw stacked amounts, each from its cycle in ``cycles`` to the next, and a dashed line at the cycle ``mark``."""
     if not items or end <= 0:
         return Html("")
     height, floor = 160, [0.0] * len(cycles)
@@ -150,7 +150,7 @@ def bars(items: Sequence[tuple[str, float, str]], full: float, *, title: str, wo
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """A bound of a roofline: ``value`` MACs per cycle whatever the traffic, or ``slope`` bytes per cycle."""
+    """A bound of a roofline: ``value`` MACs per cycle for any traffic, or ``slope`` bytes per cycle."""
 
     name: str
     value: float | None = None
@@ -162,7 +162,7 @@ class Roof:
 
 
 def roofline(roofs: Sequence[Roof], layers: Sequence[tuple[str, float, float]], unit: str, *, title: str) -> Html:
-    """Draw (name, MACs per ``unit``, MACs per cycle) of layers below the roofs, on logarithmic axes; else nothing."""
+    """Draw layers (name, MACs per ``unit``, MACs per cycle) below the roofs, on logarithmic axes; "" without layers."""
     shown = [(name, x, y) for name, x, y in layers if x > 0 and y > 0]
     if not shown:
         return Html("")
@@ -178,7 +178,7 @@ def roofline(roofs: Sequence[Roof], layers: Sequence[tuple[str, float, float]], 
 
     parts = [_decade_axis(place, low_x, high_x, low_y, high_y, height)]
     for index, roof in enumerate(roofs):
-        # A straight line on these axes, clipped to them.
+        # A bound is a straight line on logarithmic axes, clipped to the chart.
         first, last = 10.0**low_x, 10.0**high_x
         if roof.slope:
             first, last = max(first, 10.0**low_y / roof.slope), min(last, 10.0**high_y / roof.slope)
@@ -236,9 +236,9 @@ def scatter(
     title: str,
     names: tuple[str, str] = ("points", "best points"),
 ) -> Html:
-    """Draw (name, x, y, highlighted) on linear axes from 0; nothing without points. ``names``: for the legend.
+    """Draw points (name, x, y, highlighted) on linear axes from 0; return nothing if there are no points.
 
-    A line joins highlighted points, as a Pareto front.
+    A line joins highlighted points to show a Pareto front. ``names``: texts of the legend.
     """
     if not points:
         return Html("")
@@ -283,11 +283,11 @@ class DiagramNode:
     feeding: tuple[int, ...] = ()
 
 
-_NODE_CHARACTERS = 36  # kind and name, in the box of a node
+_NODE_CHARACTERS = 36  # limit on kind and name in the box of a node
 
 
 def graph(nodes: Sequence[DiagramNode], *, title: str) -> Html:
-    """Draw nodes below each other, and edges from earlier nodes as arcs to their left; nothing without nodes."""
+    """Draw nodes below each other, with edges as arcs to their left; return nothing if there are no nodes."""
     if not nodes:
         return Html("")
     row, left, width = 22, 70, 330

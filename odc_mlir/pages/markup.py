@@ -13,13 +13,13 @@ from odc_mlir.errors import printable
 from odc_mlir.formats.kinds import PAGE_MARK
 from odc_mlir.formats.quantities import NOTHING, middle_cut
 
-_LONGEST_NAME = 56  # characters shown of a name; the whole is in its title
+_LONGEST_NAME = 56  # characters shown of a name; a tooltip shows the whole name
 _EMPTY: tuple[object, ...] = (None, "")
 _VOID = frozenset({"input", "meta", "br"})
 
 
 class Html(str):
-    """HTML markup; other strings are text, which is escaped."""
+    """HTML markup. Strings of other types are text, and are escaped."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ def joined(parts: Iterable[object], between: str = "") -> Html:
 
 
 def short_name(name: str) -> Html:
-    """Shorten a name in its middle; a tooltip shows the whole."""
+    """Shorten a name in its middle; a tooltip shows the whole name."""
     shown = middle_cut(name, _LONGEST_NAME)
     return tag("span", shown, class_="name", title=None if shown == name else name)
 
@@ -79,10 +79,10 @@ class TableCell:
 def table(
     columns: Sequence[Column], rows: Iterable[Sequence[object]], *, caption: str, classes: Sequence[str] = ()
 ) -> Html:
-    """Return a table that can be sorted by every column, searched, and unfolded if it is long; "" without rows.
+    """Return a table that readers can sort by every column, search, and unfold if it is long; "" without rows.
 
-    ``rows``: one :class:`TableCell` or value per column; a column that is empty in all of them is left out.
-    ``classes``: one per row, or none.
+    ``rows``: one :class:`TableCell` or value per column; a column that is empty in all rows is left out.
+    ``classes``: one class per row, or no classes.
     """
     listed = [[item if isinstance(item, TableCell) else TableCell(item) for item in row] for row in rows]
     used = [any(row[place].shown not in _EMPTY for row in listed) for place in range(len(columns))]
@@ -114,7 +114,7 @@ def _cell(column: Column, cell: TableCell) -> Html:
 
 
 def pairs(values: Mapping[str, object] | Iterable[tuple[str, object]], *, caption: str) -> Html:
-    """Return a table of names and values, in the order given; "" without any."""
+    """Return a table of names and values, in the given order; "" if there are none."""
     items = values.items() if isinstance(values, Mapping) else values
     rows = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in items]
     return tag("table", tag("caption", caption), tag("tbody", *rows), class_="pairs") if rows else Html("")

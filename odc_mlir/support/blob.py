@@ -1,7 +1,7 @@
 """Bytes of constants, stored once.
 
-A :class:`Blob`, which ``#circle.blob`` attributes point to, is read-only bytes with a SHA-256 digest. Text names it by
-a handle, ``sha256_4f5a…``, and has its bytes in MLIR's resource section, or leaves them out: then it is unresolved.
+A :class:`Blob`, the value of a ``#circle.blob`` attribute, is read-only bytes with a SHA-256 digest. IR text names a
+blob by a handle, ``sha256_4f5a…``. MLIR's resource section has its bytes; without them the blob is unresolved.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Blob:
     def digest(self) -> str:
         """Return the SHA-256 of the bytes in hexadecimal."""
         if self._digest is None:
-            assert self._data is not None  # only `unresolved` leaves the bytes out, and it sets the digest
+            assert self._data is not None  # a blob without bytes has a digest, see `unresolved`
             self._digest = hashlib.sha256(self._data).hexdigest()
         return self._digest
 
     @property
     def handle(self) -> str:
-        """Return the name of the bytes in text."""
+        """Return the name of the blob in IR text."""
         return f"{_HANDLE}{self.digest}"
 
     @property
@@ -73,7 +73,7 @@ class Blob:
     def found(self, key: Hashable, make: Callable[[], Found]) -> Found:
         """Return ``make()``, cached by ``key`` for all clones that share the blob.
 
-        The result must depend on the bytes and the key only. Only the last few are kept. ``make`` may raise.
+        The result must depend only on the bytes and the key. Only the last few results are kept. ``make`` may raise.
         """
         if key not in self._found:
             value = make()
@@ -108,7 +108,7 @@ class Blob:
 _HANDLE = "sha256_"
 _ALIGNMENT = (16).to_bytes(4, "little").hex()  # before the bytes of a resource, as in MLIR
 _IS_HANDLE = re.compile(_HANDLE + "[0-9a-f]{64}")
-# Blobs that text names, while they are referenced: those without bytes, and those that were printed.
+# Referenced blobs by handle: blobs that parsed text names without bytes, and printed blobs.
 _UNRESOLVED: WeakValueDictionary[str, Blob] = WeakValueDictionary()
 _PRINTED: WeakValueDictionary[str, Blob] = WeakValueDictionary()
 
@@ -121,10 +121,10 @@ class BlobResources(OpAsmDialectInterface):
         return key
 
     def parse_resource(self, key: str, val: str) -> None:
-        """Resolve the blob with handle ``key``, if there is one; raises ModelError for damaged or malformed bytes."""
+        """Resolve the blob with handle ``key``, if there is one; raise ModelError for damaged or malformed bytes."""
         blob = _UNRESOLVED.get(key)
         if blob is None:
-            return  # nothing refers to it any more
+            return  # no attribute refers to this blob any more
         try:
             data = bytes.fromhex(val.removeprefix("0x"))
         except ValueError:
@@ -133,22 +133,22 @@ class BlobResources(OpAsmDialectInterface):
         _UNRESOLVED.pop(key, None)
 
     def lookup(self, key: str) -> str | None:
-        """Return the text of a blob that was printed; None if its bytes are unknown."""
+        """Return the resource text of a printed blob, or None if its bytes are unknown."""
         blob = _PRINTED.get(key)
         return resource_text(blob) if blob is not None and blob.is_resolved else None
 
     def build_resources(self, keys: Iterable[str]) -> dict[str, str]:
-        """Return the texts of printed blobs by handle, without blobs whose bytes are unknown."""
+        """Return resource texts of printed blobs by handle, without blobs whose bytes are unknown."""
         return {key: text for key in keys if (text := self.lookup(key)) is not None}
 
 
 def resource_text(blob: Blob) -> str:
-    """Return the bytes of ``blob`` as a resource section has them; raises ModelError if they are unknown."""
+    """Return the bytes of ``blob`` in the form of a resource section; raise ModelError if the bytes are unknown."""
     return f"0x{_ALIGNMENT}{blob.data.hex()}"
 
 
 def named_blob(handle: str, size: int) -> Blob:
-    """Return the blob of ``size`` bytes that a text names; its resource section may resolve it.
+    """Return the blob of ``size`` bytes that IR text names; the text's resource section may resolve the blob.
 
     Raises ValueError for a malformed handle.
     """
@@ -161,7 +161,7 @@ def named_blob(handle: str, size: int) -> Blob:
 
 
 def record_printed(blob: Blob) -> None:
-    """Remember ``blob`` until a printer of xDSL asks for the resources of its text."""
+    """Keep ``blob`` until xDSL's printer requests the resources of the printed text."""
     _PRINTED[blob.handle] = blob
 
 

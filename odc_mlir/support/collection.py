@@ -1,4 +1,4 @@
-"""Garbage collection while IR is built."""
+"""Control of garbage collection while IR is built."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ALLOCATIONS = 4_000_000  # allocations between two collections; Python's default
 def seldom_collected() -> Generator[None]:
     """Raise the threshold of the garbage collector to :data:`ALLOCATIONS` new objects in this block.
 
-    IR is large and nearly all of it in use: the default threshold takes a third of compiling a large network.
-    Thresholds belong to the process. Of nested or parallel blocks, the one that raised the threshold lowers it again,
-    which may slow the others.
+    IR is large and nearly all of it in use: with the default threshold, collections take a third of the compile time of
+    a large network. The threshold applies to the process. Of nested or parallel blocks, the block that raised the
+    threshold lowers it again, which may slow down the others.
     """
     before = gc.get_threshold()
     if not 0 < before[0] < ALLOCATIONS:
@@ -35,7 +35,7 @@ def seldom_collected() -> Generator[None]:
 def take_apart(block: Block) -> None:
     """Free the operations of ``block``, which is no longer used.
 
-    They refer to each other in cycles, and would stay until the next garbage collection.
+    Operations refer to each other in cycles, and would stay until the next garbage collection.
     """
     for op in list(block.ops):
         for region in op.regions:

@@ -18,7 +18,7 @@ _DOING = "doing"  # the last activity of a context's passes
 
 
 class Deadline:
-    """Deadline in ``seconds`` from now; raises OptionError unless that is a positive number."""
+    """Deadline ``seconds`` from now; raises OptionError unless ``seconds`` is positive."""
 
     def __init__(self, seconds: float) -> None:
         if not seconds > 0:
@@ -34,7 +34,7 @@ class Deadline:
 
 
 def checkpoint(context: Context) -> None:
-    """Raise TimeLimitError if ``context`` has a deadline that is over."""
+    """Raise TimeLimitError if the deadline of ``context`` has passed."""
     deadline = getattr(context, "deadline", None)
     if deadline is not None:
         deadline.check()

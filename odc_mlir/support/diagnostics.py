@@ -1,4 +1,4 @@
-"""Conversion of xDSL's exceptions to typed errors of ours."""
+"""Conversion of xDSL's exceptions to our typed errors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from odc_mlir.support.locations import Positions, point
 def typed_errors(stage: str | None = None, *, pass_name: str | None = None) -> Generator[None]:
     """Convert exceptions of xDSL that users can cause to OdcErrors with one line of text.
 
-    Text that does not parse or verify is a ModelError, a pass that fails or cannot interpret is a CompileError;
-    ``stage`` and ``pass_name`` go into the error. Everything else, OdcErrors included, passes unchanged.
+    Text that does not parse or verify becomes a ModelError; a failure of a pass or of the interpreter becomes a
+    CompileError. The error gets ``stage`` and ``pass_name``. All other exceptions, OdcErrors included, pass unchanged.
     """
     try:
         with _typed():
@@ -32,7 +32,7 @@ def typed_errors(stage: str | None = None, *, pass_name: str | None = None) -> G
 
 @contextmanager
 def _typed() -> Generator[None]:
-    """Convert exceptions as :func:`typed_errors`, without a location."""
+    """Convert exceptions like :func:`typed_errors`, without adding stage and pass."""
     try:
         yield
     except exceptions.ParseError as error:
@@ -41,7 +41,7 @@ def _typed() -> Generator[None]:
         raise raised from error
     except (VerifyException, exceptions.UnregisteredConstructException) as error:
         raise ModelError(_lower(str(error))) from error
-    except exceptions.ArgSpecParseError as error:  # a BaseException: nothing else would ever catch it
+    except exceptions.ArgSpecParseError as error:  # a BaseException, which no "except Exception" catches
         raise OptionError(_lower(str(error).splitlines()[-1].strip())) from error
     except (exceptions.PassFailedException, exceptions.InterpretationError, exceptions.DiagnosticException) as error:
         raise CompileError(_lower(str(error))) from error
@@ -49,7 +49,7 @@ def _typed() -> Generator[None]:
 
 @contextmanager
 def attribute_errors(module: ModuleOp) -> Generator[None]:
-    """Raise a VerifyException where a verifier fails because the IR holds a plain Python object."""
+    """Raise a VerifyException if a verifier fails because the IR holds a plain Python object."""
     try:
         yield
     except (AttributeError, TypeError, ValueError) as error:
@@ -82,7 +82,7 @@ def verify_errors(module: ModuleOp, positions: Positions, stage: str | None = No
             op.verify(verify_nested_ops=False)
         except VerifyException as error:
             found.append(_of_op(error, op, positions, stage))
-        except Exception:  # an operation may rely on the validity of its operands' operations
+        except Exception:  # a verifier may rely on valid operations as owners of the operands
             if not found:
                 raise
     return found or [_of_op(whole, module, positions, stage)]  # errors of blocks and regions name no operation
@@ -96,5 +96,5 @@ def _of_op(error: VerifyException, op: Operation, positions: Positions, stage: s
 
 
 def _lower(text: str) -> str:
-    """Lower the initial capital of xDSL's sentences, as ours start lower-case. Words in capitals (CONV_2D) stay."""
+    """Make the first letter of xDSL's messages lower-case, as in ours. Words in capitals (CONV_2D) stay."""
     return text[:1].lower() + text[1:] if text[1:2].islower() else text

@@ -23,10 +23,10 @@ def parse_real(parser: AttrParser, what: str = "") -> float:
 
 
 def to_float32(value: float) -> float:
-    """Round ``value`` to the nearest float32; out of range it is infinite."""
+    """Round ``value`` to the nearest float32; a value out of range becomes infinite."""
     try:
         rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
-    except (OverflowError, struct.error):  # struct.error: an int that no float can hold
+    except (OverflowError, struct.error):  # struct.error: an int too large for a float
         return math.inf if value > 0 else -math.inf
     return rounded
 

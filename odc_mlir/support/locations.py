@@ -29,7 +29,7 @@ def names_loc(names: Sequence[str]) -> LocationAttr:
 
 
 def location_names(location: LocationAttr) -> tuple[str, ...]:
-    """Return the names in ``location`` in order, empty if it is unknown."""
+    """Return the names in ``location`` in order; no names if the location is unknown."""
     if isinstance(location, NameLoc):
         return (location.desc.data,)
     if isinstance(location, FusedLoc):
@@ -73,8 +73,8 @@ def name_inside(op: Operation, name: str) -> None:
 def hint_of(name: str) -> str | None:
     """Return an SSA name hint for a tensor name: short and valid, or None if nothing readable is left.
 
-    Converters join the names of fused operators with ``;``; the first part is the familiar one. Trailing numbers are
-    removed: the printer adds its own to tell values apart.
+    Converters join the names of fused operators with ``;``; the hint uses the first part. Trailing numbers are removed,
+    because the printer adds its own numbers to distinguish values.
     """
     hint = _NUMBERS_AT_END.sub("", _NOT_IN_HINT.sub("_", name.partition(";")[0]).strip("_"))
     if len(hint) > _LONGEST_HINT:
@@ -84,21 +84,21 @@ def hint_of(name: str) -> str | None:
     return hint if hint[0].isalpha() else f"t{hint}"
 
 
-_SHOWN = 110  # characters of a source line; those with constants have millions
+_SHOWN = 110  # characters shown of a source line; lines with constants have millions
 
 
 class Positions:
-    """First token of each operation of a text, valid also after passes replaced some operations."""
+    """First token of each operation of a text. Positions stay valid when passes replace operations."""
 
     def __init__(self) -> None:
         self._spans: dict[Operation, Span] = {}
 
     def record(self, op: Operation, span: Span) -> None:
-        """Record that ``op`` begins with ``span``."""
+        """Record ``span`` as the first token of ``op``."""
         self._spans[op] = span
 
     def of_op(self, op: Operation) -> Span | None:
-        """Return the start of ``op``; an operation made by a pass has the position of one with the same name."""
+        """Return the start of ``op``; an operation made by a pass has the position of an operation of the same name."""
         found = self._spans.get(op)
         if found is not None:
             return found
@@ -109,7 +109,7 @@ class Positions:
         return next((span for op, span in self._spans.items() if name in location_names(op.location)), None)
 
     def place(self, error: OdcError, op: Operation | None = None) -> None:
-        """Add the position of ``op``, else of the tensor that the error names, to ``error``, if it is known."""
+        """Add the position of ``op`` to ``error``, if known, otherwise that of the tensor that the error names."""
         if error.source is not None:
             return
         span = self.of_op(op) if op is not None else self.of_name(error.tensor) if error.tensor else None
@@ -118,13 +118,13 @@ class Positions:
 
 
 def point(error: OdcError, span: Span) -> None:
-    """Add the place ``span`` to ``error``: file:line:column, the line and a caret below it."""
+    """Add the position ``span`` to ``error``: file:line:column, and the line with a caret below it."""
     error.location = str(span.get_location())
     start = span.input.get_start_of_line(span.start)
     text, column = span.input.content[start : span.input.get_end_of_line(span.start)], span.start - start
     first = max(0, column - _SHOWN // 2) if len(text) > _SHOWN else 0
     shown = text[first : first + _SHOWN]
     marks = max(1, min(span.end - span.start, len(shown) - (column - first)))
-    # Tabs move the caret as they move the text.
+    # Tabs before the caret shift it like the text above.
     blanks = "".join("\t" if character == "\t" else " " for character in shown[: column - first])
     error.source = f"{shown}\n{blanks}{'^' * marks}"

@@ -1,8 +1,8 @@
 """Printer and parser of self-contained IR text.
 
-Beyond xDSL's own, the printer names long types and encodings once at the top (``!per_axis0 = …``), leaves unknown
-locations out, writes readable non-ASCII text as it is, and ends a file with the bytes of its constants, as hexadecimal
-digits after an alignment of four bytes in MLIR's resource section.
+Unlike xDSL's printer, this one defines aliases for long types and encodings at the top (``!per_axis0 = …``), omits
+unknown locations, and does not escape readable non-ASCII text. A file ends with the bytes of its constants in MLIR's
+resource section: hexadecimal digits, which begin with four bytes for the alignment.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import Positions, location_names
 
 Constants = Literal["keep", "known", "elide"]
-"""Constants whose bytes a file gets: all (an error if one is unknown), all known ones, or none."""
+"""Constants to write bytes of: all (raise an error for unknown bytes), those with known bytes, or none."""
 
-# Limits of characters after expanding aliases: absolute, and as a multiple of the text's length.
+# Limit on characters after the expansion of aliases: a constant, plus a multiple of the text's length.
 _ALIASED_CHARACTERS = 1 << 19
 _ALIASED_FACTOR = 16
-# Elements that dense attributes may have beyond the characters of the text.
+# Limit on elements of all dense attributes, in addition to the number of characters of the text.
 _DENSE_ELEMENTS = 1 << 24
 
 # Attributes and types that print as an alias when their text is longer than this.
@@ -50,17 +50,17 @@ _BROKEN = {"builtin.module": 120, "npu.program": 480}  # longer attributes get l
 
 
 class OdcPrinter(Printer):
-    """Prints a module's body, and collects the aliases and resources that the file must define."""
+    """Printer of a module's body. It collects the aliases and resources that the file must define."""
 
     def __init__(self, stream: IO[str] | None, *, generic: bool = False, locations: bool = True) -> None:
         super().__init__(stream=stream, print_generic_format=generic, print_debuginfo=locations)
-        self.blobs: dict[Blob, None] = {}  # in order
+        self.blobs: dict[Blob, None] = {}  # in printed order
         self.aliases: dict[Attribute, tuple[str, str]] = {}  # attribute -> (alias, definition)
         self._short: set[Attribute] = set()
-        self._counts: Counter[str] = Counter()  # of aliases by the start of their names
+        self._counts: Counter[str] = Counter()  # number of aliases by the start of their names
 
     def print_blob(self, blob: Blob) -> None:
-        """Print the handle of a blob, whose bytes go to the end of the file."""
+        """Print the handle of a blob; its bytes go to the end of the file."""
         self.blobs[blob] = None
         self.print_string(blob.handle)
 
@@ -90,7 +90,7 @@ class OdcPrinter(Printer):
         return alias
 
     def _apart(self, print_it: Callable[[OdcPrinter], None], text: StringIO | None = None) -> str:
-        """Return the text that a printer of its own prints, and collect its resources and aliases."""
+        """Return the text that ``print_it`` prints with a separate printer; collect its resources and aliases."""
         text = StringIO() if text is None else text
         printer = OdcPrinter(text, generic=self.print_generic_format, locations=False)
         printer.blobs, printer.aliases, printer._short = self.blobs, self.aliases, self._short
@@ -114,7 +114,7 @@ class OdcPrinter(Printer):
         self._open.pop()
 
     def print_attr_dict(self, attr_dict: Mapping[str, Attribute]) -> None:
-        """Print as xDSL does; the attributes of modules and programs, which can be long, break into lines."""
+        """Print attributes as xDSL does, but break long attributes of modules and programs into lines."""
         most = _BROKEN.get(self._open[-1].name) if self._open and isinstance(self._open[-1], Operation) else None
         if most is None:
             super().print_attr_dict(attr_dict)
@@ -122,7 +122,7 @@ class OdcPrinter(Printer):
         self._print_broken(builtin.DictionaryAttr(attr_dict), "\n", most)
 
     def _print_broken(self, attribute: Attribute, line: str, most: int) -> None:
-        """Print ``attribute`` on one line if it is short, else its parts on lines below; ``line`` starts a line."""
+        """Print ``attribute`` on one line if it is short, else its parts on lines below that begin with ``line``."""
         items: list[tuple[str, Attribute]] = []
         if isinstance(attribute, builtin.DictionaryAttr):
             items = list(attribute.data.items())
@@ -158,11 +158,11 @@ class OdcPrinter(Printer):
 
 
 class _TooLongError(Exception):
-    """Raised by :class:`_LimitedText`."""
+    """A :class:`_LimitedText` exceeds its limit."""
 
 
 class _LimitedText(StringIO):
-    """Stream limited to ``most`` characters, so that nested attributes are not printed whole on every level."""
+    """Stream limited to ``most`` characters, which avoids printing nested attributes in full at every level."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -176,12 +176,12 @@ class _LimitedText(StringIO):
 
 
 def _escape(character: str) -> str:
-    """Escape a quote, backslash or unprintable character as MLIR's hexadecimal escapes of its UTF-8 bytes."""
+    """Escape a quote, backslash or unprintable character by MLIR's hexadecimal escapes of its UTF-8 bytes."""
     return "".join(f"\\{byte:02X}" for byte in character.encode())
 
 
-# A tensor type without strings, whose text alone says which type it is: nested angle brackets up to the depth of
-# tensor<4x!quant.uniform<i8<-127:127>:f32, 0.5>>.
+# A tensor type without strings, with angle brackets nested as in tensor<4x!quant.uniform<i8<-127:127>:f32, 0.5>>. Equal
+# texts of such types mean equal types.
 _TENSOR = re.compile(r'tensor<[^<>"]*(?:<[^<>"]*(?:<[^<>"]*>[^<>"]*)*>[^<>"]*)*>')
 
 
@@ -192,7 +192,7 @@ class _Lexer(MLIRLexer):
 
 
 class _Element(AttrParser._TensorLiteralElement):
-    """An element of a dense attribute, whose hexadecimal digits are the bits of a real number."""
+    """Element of a dense attribute. For real numbers, hexadecimal digits are the bits of the number."""
 
     def to_type(
         self, parser: AttrParser, type: builtin.AnyFloat | builtin.IntegerType | builtin.IndexType | builtin.ComplexType
@@ -208,26 +208,26 @@ class _Element(AttrParser._TensorLiteralElement):
 class _Expansion:
     """Limits on the expansion of short texts.
 
-    Aliases of aliases can make an attribute of exponential size, and every reader of an attribute visits all of it.
-    A dense attribute with one value has as many elements as its type says.
+    Nested aliases can make an attribute of exponential size, and every reader of an attribute visits all of its parts.
+    A short dense attribute, with a single value, can have a type with any number of elements.
     """
 
     def __init__(self, text_length: int) -> None:
-        self.aliases: dict[str, tuple[int, int]] = {}  # characters and elements of what each stands for
-        self.names = 0  # characters of the names of aliases
-        self.characters = 0  # of what these stand for
-        self.elements = 0  # of dense attributes
-        self.last: Attribute | None = None  # that an alias stood for
+        self.aliases: dict[str, tuple[int, int]] = {}  # expanded characters and elements
+        self.names = 0  # characters of used alias names
+        self.characters = 0  # characters of their expansions
+        self.elements = 0  # elements of dense attributes
+        self.last: Attribute | None = None  # last attribute given by an alias
         self.most_characters = _ALIASED_CHARACTERS + _ALIASED_FACTOR * text_length
         self.most_elements = _DENSE_ELEMENTS + text_length
 
 
 class OdcParser(Parser):
-    """xDSL's parser that also reads constants' bytes back and accepts any Unicode text in strings.
+    """Extension of xDSL's parser that reads bytes of constants and accepts any Unicode text in strings.
 
-    Hexadecimal elements of a dense attribute of reals are their bits, as upstream has it; xDSL takes them for integers.
+    As in upstream MLIR, hexadecimal elements of a dense attribute of reals are bit patterns; xDSL reads integers.
 
-    It reads each tensor type once: the lexer takes most of the time of parsing, and types most of the lexer's.
+    Each tensor type is parsed once: the lexer takes most of the parsing time, and types take most of the lexer's time.
     """
 
     def __init__(self, ctx: Context, input: str, name: str = "<unknown>", positions: Positions | None = None) -> None:
@@ -326,9 +326,9 @@ class OdcParser(Parser):
 def parse_module(ctx: Context, text: str, name: str = "<text>", positions: Positions | None = None) -> ModuleOp:
     """Parse ``text`` to a module without verifying it; errors mention ``name``.
 
-    ``positions`` gets the place of every operation.
+    ``positions`` receives the position of every operation.
 
-    Constants whose bytes the text leaves out stay unresolved. Raises ModelError with file, line and column.
+    Constants without bytes in the text stay unresolved. Raises ModelError with file, line and column.
     """
     with parsing("this text cannot be read", ModelError, location=name):
         try:
@@ -341,12 +341,12 @@ def parse_module(ctx: Context, text: str, name: str = "<text>", positions: Posit
             raise ModelError("a string's escapes are not UTF-8", location=name) from error
         except RecursionError as error:
             raise ModelError("this text is nested too deeply", location=name) from error
-        except ValueError as error:  # how xDSL reports some malformed names: what is wrong, then what to do
+        except ValueError as error:  # for some malformed names; its text has the problem and the remedy
             raise ValueError(error.args[0] if error.args else error) from error
 
 
 def _name_missing(module: ModuleOp) -> None:
-    """Name each blob without bytes after its constant, for error messages."""
+    """Give each blob without bytes the name of its constant, for error messages."""
     if not are_unresolved():
         return
     for op in module.walk():
@@ -394,7 +394,7 @@ def module_text(module: Operation, **options: Any) -> str:
 
 
 def _write_resources(blobs: Sequence[Blob], stream: IO[str]) -> None:
-    """Write the resource section with ``blobs``; raises ModelError if the bytes of one are unknown."""
+    """Write the resource section with ``blobs``; raise ModelError if the bytes of a blob are unknown."""
     stream.write("\n{-#\n  dialect_resources: {\n    circle: {")
     separator = "\n      "
     for blob in blobs:

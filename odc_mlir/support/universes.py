@@ -1,7 +1,7 @@
 """Dialects, passes and formats of other packages, found by the entry points ``xdsl.universe`` that xDSL defines.
 
-A format is a translation target of xDSL: a form of output that ``--emit`` names. Additions are imported when names are
-listed, or when neither this package nor xDSL has a name. A package that cannot be imported is skipped with a warning.
+A format is a translation target of xDSL: a form of output that ``--emit`` names. Other packages are imported only to
+list names, or to find a name that neither this package nor xDSL has. Packages that fail to import only cause a warning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KNOWN = ("xdsl", "odc-mlir")
 
 
 class Addition(NamedTuple):
-    """A dialect, pass or format of ``package``, which ``load`` imports."""
+    """A dialect, pass or format of another ``package``; ``load`` imports it."""
 
     package: str
     load: Callable[[], Any]
@@ -45,7 +45,7 @@ def _universes() -> tuple[tuple[str, str, Any], ...]:
 
 
 def additions(kind: Literal["dialects", "passes", "targets"]) -> dict[str, Addition]:
-    """Return all additions of a kind by name; the first package wins where two have the same name."""
+    """Return all additions of a kind by name; if two packages add the same name, the first one takes precedence."""
     found: dict[str, Addition] = {}
     for package, _, universe in _universes():
         for name, load in getattr(universe, f"all_{kind}", {}).items():
@@ -54,7 +54,7 @@ def additions(kind: Literal["dialects", "passes", "targets"]) -> dict[str, Addit
 
 
 def owners(kind: Literal["dialects", "passes", "targets"], name: str) -> list[str]:
-    """Return the other packages that add something of this name."""
+    """Return the other packages that add a dialect, pass or format with this name."""
     return [package for package, _, universe in _universes() if name in getattr(universe, f"all_{kind}", {})]
 
 

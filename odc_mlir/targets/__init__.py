@@ -1,7 +1,7 @@
 """NPU hardware as data: one TOML file per target, loaded strictly into frozen records.
 
-``odc_mlir.targets.load("npu-256")`` or a path to a file of the same shape. Unknown, missing or mistyped keys are
-TargetErrors that name file and key.
+``odc_mlir.targets.load`` takes the name of a shipped target, such as "npu-256", or the path of a target file. Unknown,
+missing and mistyped keys raise TargetErrors that name file and key.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ MEMORY_MODES: tuple[MemoryMode, ...] = ("flash", "sram")
 ELEMENT_TYPES = ("int8", "uint8", "int16")
 """Element types of codes."""
 NUMBER_TYPES = tuple(name for name in ELEMENT_BYTES if name not in ELEMENT_TYPES)
-"""Element types of other results: places of elements."""
+"""Element types of results that are indices of elements, not codes."""
 
 _MAX_FILE_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryPort:
-    """A memory port. ``write_latency_cycles`` 0 means read only."""
+    """A memory port. It is read-only if ``write_latency_cycles`` is 0."""
 
     bytes_per_cycle: int
     burst_bytes: int
@@ -78,7 +78,7 @@ class TilePorts:
 
 @dataclasses.dataclass(frozen=True)
 class MacArray:
-    """``shapes``: pixels x channels computed per step, selectable per instruction."""
+    """Array of multipliers. ``shapes``: pixels x channels computed per step; each instruction selects a shape."""
 
     macs_per_cycle: int
     shapes: tuple[tuple[int, int], ...]
@@ -119,10 +119,10 @@ class Dma:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """One NPU. Lengths in bytes, times in cycles of ``clock_hz``.
+    """One NPU. Lengths are in bytes, times in cycles of ``clock_hz``.
 
     ``compares_with`` names a commercial part with the same ports, multipliers and memories, or is empty.
-    ``host`` and ``energy`` are no part of its identity.
+    ``host`` and ``energy`` are not part of the target's identity.
     """
 
     name: str
@@ -145,8 +145,8 @@ class Target:
     def weight_forms(self) -> Mapping[str, str]:
         """Return, by scheme, the form of weights that the machine prefers.
 
-        An instruction has one zero point for all its weights, so weights with one zero point per channel mostly stay on
-        the host.
+        An instruction has one zero point for all its weights, so most layers with a zero point per channel stay on the
+        host.
         """
         return {"uint8": "symmetric"}
 
@@ -183,7 +183,7 @@ def load(target: str | os.PathLike[str]) -> Target:
 
 def _read_file(path: str) -> str:
     """Read the text of a regular file; raise OSError, ValueError and TargetError."""
-    # Opening a pipe without this flag would wait for a writer.
+    # Without O_NONBLOCK, opening a pipe would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -198,7 +198,7 @@ def _read_file(path: str) -> str:
 
 
 def scaled(target: Target, percents: Mapping[str, int]) -> Target:
-    """Return ``target`` with percentages of the values of keys such as ``sram.bytes_per_cycle``; of shapes, pixels."""
+    """Return ``target`` with values of keys such as ``sram.bytes_per_cycle`` in percent; for shapes, scale pixels."""
     for key, percent in percents.items():
         part, _, name = key.partition(".")
         record: Any = getattr(target, part)
@@ -276,7 +276,7 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(type(v) is int and v > 0 for v in value)
 
 
-# Legal range of every number in a description. Most limits follow from the instruction set and from the array.
+# Legal ranges of all numbers in a description. Most limits follow from the instruction set and from the array.
 
 _LARGEST = 1 << 16
 
@@ -308,7 +308,7 @@ _ZERO_ALLOWED = (
 
 
 def check_limits(target: Target, location: str) -> None:
-    """Raise TargetError for the first number out of its range; it names key, value, limit and reason."""
+    """Raise a TargetError that names key, value, limit and reason for the first number out of its range."""
     for name, port in (("sram", target.sram), ("offchip", target.offchip)):
         if port.burst_bytes < 1 or fields.REGION_ALIGNMENT_BYTES % port.burst_bytes:
             raise TargetError(
@@ -381,6 +381,6 @@ def limits(target: Target) -> Iterator[TargetLimit]:
 
 
 def _addressable(kind: Kind) -> tuple[int, str]:
-    """Return the largest number of units that instructions can address, and the reason."""
+    """Return the number of addresses that instructions can encode, and the reason."""
     bits = next(field.bits for spec in BY_MNEMONIC.values() for field in spec.fields if field.kind is kind)
     return 1 << bits, f"addresses in instructions have {bits} bits"

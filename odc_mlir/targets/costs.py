@@ -1,8 +1,8 @@
 """Costs of operators on the host, of transfers to the NPU, and of energy.
 
 A target file has tables ``[host]`` and ``[energy]``, or names descriptions shipped in ``hosts/`` and ``energies/``
-(default: ``reference`` and ``22nm``). A table may be ``like`` a shipped description. Costs affect the placement of
-operators, but not their results, so they are no part of a target's identity.
+(default: ``reference`` and ``22nm``). A table may extend a shipped description by the key ``like``. Costs affect the
+placement of operators, but not their results, so they are not part of a target's identity.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from odc_mlir.errors import TargetError
 REFERENCE = "reference"
 DEFAULT = "default"
 
-_LARGEST = 1e12  # nanoseconds, picojoules, bytes per microsecond
+_LARGEST = 1e12  # limit on nanoseconds, picojoules, bytes per microsecond
 _LEAST_RATE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
 class HostCosts:
-    """Nanoseconds of host kernels, and of the way to the NPU and back.
+    """Costs in nanoseconds of host kernels, and of transfers to the NPU and back.
 
     An operator takes ``start_ns``, plus ``element_ns`` times the elements that it processes (of its largest tensor, or
     the patches of a convolution), plus ``mac_ns`` times its multiply-accumulates. An operator that only changes the
-    shape takes its own ``start_ns``, else ``view_ns``. Each table has entries for operators and for families of
-    kernels, with the suffix ``-codes`` for quantised ones. The operator's entry takes precedence over the family's;
-    without both, ``operator_ns`` and the tables' ``default`` apply. A segment takes ``switch_ns`` for its start and the
-    notice of its end, ``tensor_ns`` for each input and output, and their bytes at ``transfer_bytes_per_us``.
+    shape takes its own ``start_ns``, or ``view_ns`` if it has none. Each table has entries for operators and for
+    families of kernels, with the suffix ``-codes`` for quantised ones. The operator's entry takes precedence over the
+    family's; without both, ``operator_ns`` and the tables' ``default`` apply. A segment takes ``switch_ns`` for its
+    start and end, ``tensor_ns`` for each input and output, and their bytes divided by ``transfer_bytes_per_us``.
     """
 
     description: str
@@ -50,7 +50,7 @@ class HostCosts:
         return self.tensor_ns * tensors + 1000 * total_bytes / self.transfer_bytes_per_us
 
     def of_kernel(self, names: tuple[str, ...], is_view: bool, elements: int, macs: int) -> float:
-        """Return the time of one run of a kernel; the first of ``names`` with an entry counts."""
+        """Return the time of one run of a kernel, by the entries for the first of ``names`` that has one."""
         if is_view:
             return _found(self.start_ns, names[:1], self.view_ns)
         start = _found(self.start_ns, names, self.operator_ns)
@@ -76,7 +76,7 @@ _TABLES = ("start_ns", "element_ns", "mac_ns")
 
 
 def _found(table: Mapping[str, float], names: tuple[str, ...], default: float) -> float:
-    """Return the entry of the first name that has one; codes without a measurement have the entry of reals."""
+    """Return the entry of the first name that has one; codes without their own entry use the entry of reals."""
     for suffix in ("", "-codes"):
         for name in names:
             if (cost := table.get(name.removesuffix(suffix))) is not None:
@@ -90,7 +90,7 @@ def load_host(name: str, location: str) -> HostCosts:
 
 
 def _shipped(key: str, folder: str, name: str, location: str) -> dict[str, Any]:
-    """Return the table of a shipped description; raise TargetError that lists the known ones."""
+    """Return the table of a shipped description; raise a TargetError that lists the known descriptions."""
     files = {file.name: file for file in (resources.files(__package__) / folder).iterdir()}
     if f"{name}.toml" not in files:
         known = ", ".join(sorted(file.removesuffix(".toml") for file in files if file.endswith(".toml")))
@@ -120,7 +120,7 @@ def parse_host(table: Any, location: str) -> HostCosts:
 
 
 def _like(table: Mapping[str, Any], location: str) -> HostCosts:
-    """Return another host's costs with kernels ``times`` as long; the other keys replace that host's values."""
+    """Return the costs of the host in ``like`` with kernel times multiplied by ``times``; other keys replace values."""
     base = load_host(str(table["like"]), location)
     times = number_of(table.get("times", 1), "host.times", location)
     slower: dict[str, Any] = {
@@ -156,7 +156,7 @@ _NUMBERS = ("value", "low", "high")
 
 @dataclasses.dataclass(frozen=True)
 class EnergyFigure:
-    """A number with bounds ``low`` and ``high``, and its source."""
+    """An energy figure with bounds ``low`` and ``high``, and its source."""
 
     value: float
     low: float

@@ -14,7 +14,7 @@ from typing import Any
 from odc_mlir.errors import TargetError
 
 HERE = "cpu"
-"""Name of the machine that runs this."""
+"""Name of the machine that runs this process."""
 
 _FOLDER = "cpus"
 
@@ -23,11 +23,11 @@ _FOLDER = "cpus"
 class CpuTarget:
     """One kind of processor.
 
-    ``triple``, ``cpu`` and ``features`` are LLVM's; so is ``tuning``, which is not needed to run code. ``dot``:
-    instruction that multiplies and adds four bytes: ``vnni``, ``madd``, ``usdot`` or ``sdot``; ``portable`` or
-    ``shifts`` (where vectors cannot be permuted) without one. A tile of sums that stays in registers has ``tile_rows``
-    pixels by ``tile_vectors`` times 16 channels. Of several descriptions that fit a machine, the one with the largest
-    ``preference`` is used.
+    ``triple``, ``cpu`` and ``features`` are LLVM's terms, and so is ``tuning``, which does not restrict where code
+    runs. ``dot``: instruction that multiplies and adds four bytes (``vnni``, ``madd``, ``usdot`` or ``sdot``); without
+    such an instruction, ``portable``, or ``shifts`` if vectors cannot be permuted. A tile of sums in registers has
+    ``tile_rows`` pixels by ``tile_vectors`` times 16 channels. If several descriptions fit a machine, the largest
+    ``preference`` decides.
     """
 
     name: str

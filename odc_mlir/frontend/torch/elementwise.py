@@ -1,4 +1,4 @@
-"""Patterns of operators on single elements, reductions and searches."""
+"""Conversion patterns for elementwise operators, reductions and searches."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _BITS = {"and": "LOGICAL_AND", "or": "LOGICAL_OR", "xor": "NOT_EQUAL"}
 
 
 def rows(*table: tuple[str, Pattern]) -> dict[str, Pattern]:
-    """Return patterns by overload; a row's words are overloads, or operators, whose overload is ``default``.
+    """Return patterns by overload. A row has words and a pattern; a word without a dot means the overload ``default``.
 
-    ``name.*`` has the overloads Tensor and Scalar: the second operand is a tensor or a number.
+    ``name.*`` means the overloads Tensor and Scalar: the second operand is a tensor or a number.
     """
     found: dict[str, Pattern] = {}
     for words, pattern in table:
@@ -33,7 +33,7 @@ def rows(*table: tuple[str, Pattern]) -> dict[str, Pattern]:
 
 
 def of_scalars(pattern: Pattern) -> Pattern:
-    """Return ``pattern``, which needs an axis, also for scalars: as vectors with one element."""
+    """Extend ``pattern``, which needs an axis, to scalars by treating them as vectors with one element."""
 
     def wide(g: Builder, x: V, *rest: Any, **options: Any) -> Any:
         if g.rank(x):
@@ -46,7 +46,7 @@ def of_scalars(pattern: Pattern) -> Pattern:
 
 
 def unary(name: str) -> Pattern:
-    """Return the pattern of an operator that is one of ours."""
+    """Return the pattern of an operator that becomes the operator ``name``."""
     return lambda g, x: g(name, g.cast(x, g.out_dtype))
 
 
@@ -62,7 +62,7 @@ def arithmetic(name: str) -> Pattern:
 
 
 def comparison(name: str) -> Pattern:
-    """Return the pattern of a comparison, with the element type that PyTorch promotes both sides to."""
+    """Return the pattern of a comparison; both sides get the element type to which PyTorch promotes them."""
 
     def pattern(g: Builder, a: Value, b: Value) -> Any:
         kinds = {g.dtype(item) if isinstance(item, V) else type(item).__name__ for item in (a, b)}
@@ -79,7 +79,7 @@ def logical(name: str) -> Pattern:
 
 
 def bitwise(name: str) -> Pattern:
-    """Return the pattern of an operator on bits: AND follows from XOR, as ``2 * (a & b) == a + b - (a ^ b)``."""
+    """Return the pattern of a bitwise operator. AND is computed by XOR: ``2 * (a & b) == a + b - (a ^ b)``."""
 
     def conjunction(g: Builder, a: V, b: V) -> Any:
         return g("RIGHT_SHIFT", g("SUB", g("ADD", a, b), g("BITWISE_XOR", a, b)), 1)
@@ -89,7 +89,7 @@ def bitwise(name: str) -> Pattern:
             return g(_BITS[name], g.cast(a, "bool"), g.cast(b, "bool"))
         left, right = g.cast(a, "int32"), g.cast(b, "int32")
         found = g("BITWISE_XOR", left, right)
-        if name != "xor":  # by halves, whose sums fit in 32 bits
+        if name != "xor":  # computed on halves of 16 bits, whose sums fit in 32 bits
             upper, lower = (
                 conjunction(g, g(half, left, number), g(half, right, number))
                 for half, number in (("RIGHT_SHIFT", 16), ("FLOOR_MOD", 1 << 16))
@@ -107,7 +107,7 @@ def trunc(g: Builder, x: V) -> Any:
 
 
 def divide(g: Builder, a: Value, b: Value, rounding_mode: str | None = None) -> Any:
-    """Divide, in all roundings."""
+    """Divide, with any rounding mode."""
     left, right = g.cast(a, g.out_dtype), g.cast(b, g.out_dtype)
     quotient = g("FLOOR_DIV" if rounding_mode == "floor" else "DIV", left, right)
     return trunc(g, quotient) if rounding_mode == "trunc" else quotient
@@ -120,7 +120,7 @@ def fmod(g: Builder, a: Value, b: Value) -> Any:
 
 
 def power(g: Builder, a: Value, b: Value) -> Any:
-    """Raise to a power; those with a simple exponent become other operators."""
+    """Raise to a power; simple exponents become other operators."""
     base = g.cast(a, g.out_dtype)
     if not isinstance(b, V) and b in (0.5, -0.5, -1) and is_float(g.out_dtype):
         return g("DIV", 1, base) if b == -1 else g("SQRT" if b > 0 else "RSQRT", base)
@@ -147,7 +147,7 @@ def where(g: Builder, condition: V, a: Value, b: Value) -> Any:
 
 
 def erf(g: Builder, x: V) -> Any:
-    """Return erf by GELU: ``gelu(y) + gelu(-y) == y * erf(y / sqrt(2))``."""
+    """Compute erf by GELU: ``gelu(y) + gelu(-y) == y * erf(y / sqrt(2))``."""
     y = g("MUL", x, math.sqrt(2))
     total = g("ADD", g("GELU", y), g("GELU", g("NEG", y)))
     return g("DIV", total, g("SELECT_V2", g("EQUAL", y, 0.0), g.number(1, "float32"), y))
@@ -182,7 +182,7 @@ def _exponentials(g: Builder, x: V, name: str) -> Any:
     return g("MUL", g(name, g("EXP", x), g("EXP", g("NEG", x))), 0.5)
 
 
-# Real functions that are formulas of our operators.
+# Real functions computed by formulas of our operators.
 _FORMULAS: Mapping[str, Callable[[Builder, V], Any]] = {
     "acos": lambda g, x: g("ATAN2", _root(g, x, -1, 1), x),
     "acosh": lambda g, x: g("LOG", g("ADD", x, _root(g, x, 1, -1))),
@@ -226,7 +226,7 @@ def reduction(name: str) -> Pattern:
 def variance(
     g: Builder, x: V, dim: Any = None, unbiased: Any = 1, keepdim: bool = False, correction: Any = None
 ) -> Any:
-    """Return the mean square of distances from the mean, with PyTorch's correction."""
+    """Return the mean squared difference from the mean, with PyTorch's correction of the divisor."""
     axes = _axes(g, x, dim)
     count = math.prod(g.static(x)[axis] for axis in axes)
     taken = float(unbiased) if correction is None else float(correction)
@@ -237,7 +237,7 @@ def variance(
 
 
 def search(name: str) -> Pattern:
-    """Return the pattern of the index of an extreme."""
+    """Return the pattern of the index of a minimum or maximum."""
 
     def pattern(g: Builder, x: V, dim: int | None = None, keepdim: bool = False) -> Any:
         shape = [1] * g.rank(x)
@@ -253,7 +253,7 @@ def search(name: str) -> Pattern:
 
 
 def extreme(reduce: str, index: str) -> Pattern:
-    """Return the pattern of an extreme and its index."""
+    """Return the pattern of a minimum or maximum with its index."""
 
     def pattern(g: Builder, x: V, dim: int, keepdim: bool = False) -> Any:
         return g(reduce, x, [dim % g.rank(x)], keep_dims=keepdim), search(index)(g, x, dim, keepdim)
@@ -262,7 +262,7 @@ def extreme(reduce: str, index: str) -> Pattern:
 
 
 def top_k(g: Builder, x: V, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """Return the largest or smallest: the operator takes the largest of the last axis."""
+    """Return the ``k`` largest or smallest elements; our operator takes the largest ones along the last axis."""
     axis, last = dim % g.rank(x), g.rank(x) - 1
     back = [*range(axis), last, *range(axis, last)]
     x = g.transpose(x, [*(i for i in range(last + 1) if i != axis), axis])

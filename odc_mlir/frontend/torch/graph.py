@@ -1,7 +1,7 @@
-"""Builder of a function of the ``circle`` dialect, which the patterns of PyTorch's operators call.
+"""Builder of a ``circle`` function, called by the conversion patterns of PyTorch's operators.
 
-Integers of 64 bits become int32, floats of 16 and 64 bits float32. Extents of a shape are integers, or int32 scalars
-where they are known only in a run.
+Integers of 64 bits become int32; floats of 16 and 64 bits become float32. Extents of a shape are integers, or int32
+scalars if they are known only at run time.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ DTYPES_OF_TORCH = {
     **dict.fromkeys(("torch.float16", "torch.bfloat16", "torch.float64"), "float32"),
     **dict.fromkeys(("torch.int64", "torch.uint16"), "int32"),
 }
-"""Element types of our tensors by PyTorch's."""
+"""Our element types by PyTorch's element types."""
 
 _RANGE = np.iinfo(np.int32)
 
 
 def dtype_of(kind: object) -> str:
-    """Return the element type for a ``torch.dtype``; raise UnsupportedError for one without an equivalent."""
+    """Return the element type for a ``torch.dtype``; raise UnsupportedError if there is no equivalent."""
     if (found := DTYPES_OF_TORCH.get(str(kind))) is None:
         raise UnsupportedError(f"the element type {kind} has no equivalent", hint="use real numbers of 32 bits")
     return found
@@ -60,12 +60,12 @@ def is_float(dtype: str) -> bool:
 
 
 def shape_of(example: Any) -> Shape:
-    """Return the shape of PyTorch's example of a tensor, with None for extents that are known only in a run."""
+    """Return the shape of PyTorch's example of a tensor, with None for extents known only at run time."""
     return tuple(extent if isinstance(extent, int) else None for extent in example.shape)
 
 
 def narrowed(array: NDArray[Any]) -> NDArray[Any]:
-    """Return ``array`` as int32 or float32 where it is wider; raise UnsupportedError for what does not fit."""
+    """Return ``array``, as int32 or float32 if it is wider; raise UnsupportedError for values that do not fit."""
     is_wide = array.dtype in (np.int64, np.uint16)
     if is_wide and array.size and not (_RANGE.min <= array.min() and array.max() <= _RANGE.max):
         raise UnsupportedError(f"a constant has the value {array.max()}, which is no 32-bit integer")
@@ -74,7 +74,7 @@ def narrowed(array: NDArray[Any]) -> NDArray[Any]:
 
 
 class Builder:
-    """The function being built. ``out`` is PyTorch's example of the result of the present ``node``."""
+    """Builder of a function. ``out``: PyTorch's example of the result of the current ``node``."""
 
     def __init__(self) -> None:
         self.block = Block()
@@ -86,7 +86,7 @@ class Builder:
         self._steps = 0
 
     def begin(self, node: Any, name: str) -> None:
-        """Start a node with this name."""
+        """Begin the conversion of a node with this name."""
         self.node, self.name, self.out, self._steps = node, name, node.meta.get("val"), 0
 
     def __call__(
@@ -101,8 +101,8 @@ class Builder:
     ) -> Any:
         """Add operator ``name`` and return its result, or a tuple of several.
 
-        A number as an operand has the element type of the first tensor; sequences are lists of int32. ``dtype``: of
-        the result, and ``second`` of others, where it is neither inferred nor that of the first tensor.
+        Numbers as operands get the element type of the first tensor; sequences are lists of int32. ``dtype``: element
+        type of the first result, ``second``: of other results; default: inferred, or that of the first tensor.
         """
         kind = next((self.dtype(item) for item in operands if isinstance(item, SSAValue)), "float32")
         values = [self._operand(item, kind) for item in operands]
@@ -132,7 +132,7 @@ class Builder:
         return self.ints(item) if isinstance(item, Sequence) else self.number(item, kind)
 
     def finish(self, value: SSAValue, location: LocationAttr) -> SSAValue:
-        """Return ``value``, the result of the present node, with the extents that PyTorch knows and its location."""
+        """Return ``value``, the result of the current node, with the location and the extents that PyTorch knows."""
         wanted, dtype = shape_of(self.out), dtype_of(self.out.dtype)
         found = self.shape(value)
         fits = found is None or (
@@ -149,7 +149,7 @@ class Builder:
         return value
 
     def constant(self, array: NDArray[Any], name: str = "") -> SSAValue:
-        """Return a constant; those without a name that are equal are one."""
+        """Return a constant; equal constants without a name are shared."""
         array = narrowed(array)
         type = tensor_type(str(array.dtype), array.shape)
         if name:
@@ -161,7 +161,7 @@ class Builder:
         return self._constants[key]
 
     def add(self, op: ConstOp | UndefinedOp | NoneOp, name: str) -> SSAValue:
-        """Add an operation that is no operator, and return its result."""
+        """Add an operation that is not an operator, and return its result."""
         op.location = name_loc(name)
         op.results[0].name_hint = hint_of(name)
         self.block.add_op(op)
@@ -201,7 +201,7 @@ class Builder:
         return len(self.shape(value) or ())
 
     def static(self, value: SSAValue) -> tuple[int, ...]:
-        """Return the shape; raise UnsupportedError if an extent is known only in a run."""
+        """Return the shape of a tensor; raise UnsupportedError if an extent is known only at run time."""
         shape = self.shape(value) or ()
         known = tuple(extent for extent in shape if extent is not None)
         if len(known) < len(shape):
@@ -223,7 +223,7 @@ class Builder:
 
     @property
     def out_dtype(self) -> str:
-        """Return the element type of the present node's result."""
+        """Return the element type of the current node's result."""
         return dtype_of(self.out.dtype)
 
     def cast(self, value: Extent | float, dtype: str) -> SSAValue:
@@ -252,7 +252,7 @@ class Builder:
         return made
 
     def transpose(self, value: SSAValue, order: Sequence[int]) -> SSAValue:
-        """Return ``value`` with its axes in another order; a constant is computed once."""
+        """Return ``value`` with its axes in another order; constants are transposed at once."""
         order = tuple(axis % len(order) for axis in order)
         if order == tuple(range(len(order))):
             return value

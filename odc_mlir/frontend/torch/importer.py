@@ -1,4 +1,4 @@
-"""Exported PyTorch programs to the ``circle`` dialect."""
+"""Import of exported PyTorch programs into the ``circle`` dialect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from odc_mlir.support.locations import Positions, hint_of, name_loc
 
 _PACKAGES = os.path.join("site-packages", "")
 _FRAME = re.compile(r'^\s*File "([^"]*)", line (\d+)', re.MULTILINE)
-_ONLY_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # for PyTorch's reader of pickled objects
+_ONLY_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # environment variable for PyTorch's reader of pickled objects
 
 
 def torch_module() -> Any:
@@ -40,7 +40,7 @@ def torch_module() -> Any:
 
 @contextmanager
 def _explained(text: str, location: str = "") -> Iterator[None]:
-    """Raise a ModelError that begins with ``text`` for errors of other libraries, which have no common base class."""
+    """Convert errors of other libraries, which have no common base class, to ModelErrors that begin with ``text``."""
     with warnings.catch_warnings(action="ignore"):
         try:
             yield
@@ -96,7 +96,7 @@ def convert_with_tico(program: Any) -> bytes:
 
 @seldom_collected()
 def decomposed(program: Any) -> Any:
-    """Return a program in which PyTorch has decomposed the operators that have no row."""
+    """Return a program in which PyTorch has decomposed the operators without a pattern."""
     torch = torch_module()
     with warnings.catch_warnings(action="ignore"), torch.no_grad():
         table = torch.export.default_decompositions()
@@ -109,14 +109,14 @@ def decomposed(program: Any) -> Any:
 
 @seldom_collected()
 def import_program(program: Any) -> ModuleOp:
-    """Return the verified module of a decomposed program; raise UnsupportedError with all that has no equivalent."""
+    """Return the verified module of a decomposed program; raise an UnsupportedError that lists all problems."""
     module = _Importer(program).module()
     verify_module(module, Positions())
     return module
 
 
 class _Importer:
-    """The conversion of one program."""
+    """Importer of one program."""
 
     def __init__(self, program: Any) -> None:
         self.program = program
@@ -125,10 +125,10 @@ class _Importer:
         self.problems: list[tuple[str, str, str]] = []  # operator, place and reason
         self.shared: dict[int, SSAValue] = {}
         signature = program.graph_signature
-        self.updated: dict[str, str] = dict(signature.buffers_to_mutate)  # output: buffer
+        self.updated: dict[str, str] = dict(signature.buffers_to_mutate)  # output -> buffer
         tensors = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         self.tensors: dict[str, str] = {**tensors, **signature.inputs_to_lifted_tensor_constants}
-        self.states: dict[str, int] = {}  # buffer: number of its input
+        self.states: dict[str, int] = {}  # buffer -> number of its input
         self.lines: dict[str, str] = {}  # by name of a node
 
     def module(self) -> ModuleOp:
@@ -158,7 +158,7 @@ class _Importer:
         return module
 
     def _input(self, node: Any) -> None:
-        """Make a parameter or buffer a constant, and an input or changed buffer an argument."""
+        """Convert a parameter or buffer to a constant, and an input or changed buffer to an argument."""
         target = self.tensors.get(node.name)
         example = node.meta.get("val")
         if target is None or target in self.updated.values():
@@ -199,13 +199,13 @@ class _Importer:
             is_tensor = isinstance(made, SSAValue) and hasattr(self.g.out, "shape")
             location = NameLoc(StringAttr(name), name_loc(place))
             self.values[node] = self.g.finish(made, location) if is_tensor else made
-        except Exception as error:  # also for a form of the operator that its pattern does not know
+        except Exception as error:  # any type: the pattern may not know this form of the operator
             text = error.message if isinstance(error, OdcError) else f"its conversion fails: {error}"
             self._problem(node, text, getattr(error, "hint", None) or reason_for(node.target))
             self._undefined(node)
 
     def _undefined(self, node: Any) -> None:
-        """Give ``node`` stand-ins, so that the search for problems can go on."""
+        """Give ``node`` placeholder results, so that the search for problems can go on."""
         out = node.meta.get("val")
         parts = tuple(
             self.g.undefined(part) if hasattr(part, "shape") else self.g.number(1, "int32")
@@ -226,7 +226,7 @@ class _Importer:
         return self.values[item]
 
     def _outputs(self, node: Any) -> list[StatePlace]:
-        """Return the states; outputs of the program are first, then the new contents of buffers."""
+        """Add the return of the program's outputs, followed by new contents of buffers; return the states."""
         specs = self.program.graph_signature.output_specs
         kept: list[SSAValue] = []
         updates: list[tuple[str, Any]] = []
@@ -268,7 +268,7 @@ def _refusal(problems: list[tuple[str, str, str]]) -> UnsupportedError:
 
 
 def _array(tensor: Any) -> Any:
-    """Return the contents of a tensor, which share its memory where the type stays."""
+    """Return the contents of a tensor as an array, which shares the tensor's memory if the type stays."""
     found = tensor.detach().cpu()
     dtype_of(found.dtype)
     return narrowed((found.float() if str(found.dtype) == "torch.bfloat16" else found).contiguous().numpy())

@@ -1,7 +1,7 @@
-"""Patterns of convolutions, pools, products, normalisations and resizing.
+"""Conversion patterns for convolutions, pooling, matrix products, normalisations and resizing.
 
-Operators on images of ours have channels last, PyTorch's have them first: a TRANSPOSE stands before and after each,
-which the layout pass removes.
+Our operators on images have channels last, PyTorch's have channels first. A TRANSPOSE stands before and after each
+operator; the layout pass removes these TRANSPOSEs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def channels_first(g: Builder, x: V) -> V:
 
 
 def padded(g: Builder, x: V, pads: Sequence[tuple[int, int]], value: float = 0) -> Any:
-    """Return ``x`` with constant elements around it."""
+    """Return ``x`` padded with a constant."""
     if not any(map(any, pads)):
         return x
     table = np.array(pads, np.int32)
@@ -42,7 +42,7 @@ def padded(g: Builder, x: V, pads: Sequence[tuple[int, int]], value: float = 0) 
 
 
 class ImageWindows(NamedTuple):
-    """ImageWindows that move over an image with channels last, by axis."""
+    """Windows that move over an image with channels last; each field has a value per spatial axis."""
 
     taps: Ints
     strides: Ints
@@ -51,7 +51,7 @@ class ImageWindows(NamedTuple):
 
     @classmethod
     def of(cls, rank: int, *values: int | Ints) -> ImageWindows:
-        """Return the windows of ``rank`` axes; one number is for all."""
+        """Return windows of ``rank`` axes; a single number applies to all axes."""
         lists = [[item] if isinstance(item, int) else list(item) for item in values]
         return cls(*(item * rank if len(item) == 1 else item for item in lists))
 
@@ -60,7 +60,7 @@ class ImageWindows(NamedTuple):
         return [(tap - 1) * step + 1 for tap, step in zip(self.taps, self.dilations, strict=True)]
 
     def are_same(self, sizes: Sequence[int | None]) -> bool:
-        """Return whether the padding ``same`` of an image of this size is this padding."""
+        """Return whether padding ``same`` of an image of this size equals the padding of these windows."""
         if not any(self.pads) or None in sizes:
             return False
         for size, span, stride, pad in zip(sizes, self.spans, self.strides, self.pads, strict=True):
@@ -85,14 +85,14 @@ class ImageWindows(NamedTuple):
         return [(0, 0), *zip(self.pads, ends or self.pads, strict=True), (0, 0)]
 
     def options(self, form: str, values: Ints) -> dict[str, Any]:
-        """Return options that are called after the axes."""
+        """Return options by axis; ``form`` gives their names."""
         return {form.format(axis): value for axis, value in zip(_AXES[-len(values) :], values, strict=True)}
 
 
 def convolution(
     g: Builder, x: V, weight: V, bias: V | None, stride: Ints, padding: Ints, dilation: Ints, *rest: Any
 ) -> Any:
-    """Convert a convolution of sequences, images or volumes, also a transposed one."""
+    """Convert a convolution or transposed convolution of sequences, images or volumes."""
     transposed, output_padding, groups = rest
     rank = g.rank(weight) - 2
     if g.rank(x) == rank + 1:
@@ -101,7 +101,7 @@ def convolution(
         )
     windows = ImageWindows.of(rank, g.static(weight)[2:], stride, padding, dilation)
     extra = ImageWindows.of(rank, output_padding, 0, 0, 0).taps
-    if rank == 1:  # an image of one row
+    if rank == 1:  # a sequence becomes an image of one row
         x, weight = (g.reshape(item, [*g.dims(item)[:2], 1, g.dim(item, 2)]) for item in (x, weight))
         windows = ImageWindows(*([one, *item] for one, item in zip((1, 1, 0, 1), windows, strict=True)))
         extra = [0, *extra]
@@ -133,7 +133,7 @@ def _forward(g: Builder, image: V, weight: V, bias: V | None, windows: ImageWind
 
 
 def _in_groups(g: Builder, image: V, weight: V, groups: int) -> list[tuple[V, V]]:
-    """Return the parts of image and weights of each group."""
+    """Return the parts of the image and of the weights for each group."""
     if groups == 1:
         return [(image, weight)]
     axes = [g.number(axis, "int32") for axis in (g.rank(image) - 1, 0)]
@@ -151,7 +151,7 @@ def _joined(g: Builder, parts: Sequence[V]) -> V:
 def _transposed(
     g: Builder, image: V, weight: V, bias: V | None, windows: ImageWindows, extra: Ints, groups: int
 ) -> Any:
-    """Build a transposed convolution: all it can reach, without the borders that padding takes away."""
+    """Build a transposed convolution: compute the full result, and cut off the borders removed by padding."""
     spans = windows.spans
     if any(step > 1 for step in windows.dilations):
         weight = g("DILATE", weight, [1, 1, *windows.dilations], g.number(0, "float32"))
@@ -178,7 +178,7 @@ def _transposed(
 
 
 def _pooled(g: Builder, x: V, rank: int, pool: Callable[[V], V]) -> Any:
-    """Apply ``pool`` to an image with channels last; one without batch gets one."""
+    """Apply ``pool`` to an image with channels last; add a batch axis for the call if there is none."""
     dims = g.dims(x)
     single = len(dims) == rank + 1
     result = channels_first(g, pool(channels_last(g, g.reshape(x, [1, *dims]) if single else x)))
@@ -199,7 +199,7 @@ def _reduced(g: Builder, image: V, how: str, start: float, windows: ImageWindows
 def max_pool(
     g: Builder, x: V, kernel: Ints, stride: Ints = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
 ) -> Any:
-    """Return the largest elements of windows; their indices have no equivalent."""
+    """Return the largest elements of windows; PyTorch's second result, their indices, has no equivalent."""
     rank = g.rank(x) - (2 if g.rank(x) > len(kernel) + 1 else 1)
     windows = ImageWindows.of(rank, kernel, stride or kernel, padding, dilation)
     simple = rank == 2 and windows.spans == list(windows.taps)
@@ -219,7 +219,7 @@ def max_pool(
 def average_pool(
     g: Builder, x: V, kernel: Ints, stride: Ints = (), padding: Any = 0, ceil: bool = False, *rest: Any, **options: Any
 ) -> Any:
-    """Return means of windows, with every rule of PyTorch for elements of the padding."""
+    """Return means of windows; elements of the padding count as PyTorch counts them."""
     count_padding = rest[0] if rest else options.get("count_include_pad", True)
     divisor = rest[1] if len(rest) > 1 else options.get("divisor_override")
     windows = ImageWindows.of(len(kernel), kernel, stride or kernel, padding, 1)
@@ -242,7 +242,7 @@ def average_pool(
 
 
 def _counts(sizes: Ints, windows: ImageWindows, ends: Ints, with_padding: bool) -> Any:
-    """Return how many elements PyTorch counts in each window."""
+    """Return the number of elements that PyTorch counts in each window."""
     whole = np.ones(())
     for size, tap, stride, pad, end in zip(sizes, windows.taps, windows.strides, windows.pads, ends, strict=True):
         starts = np.arange(0, size + pad + end - tap + 1, stride) - pad
@@ -264,7 +264,7 @@ def _parts(old: int, new: int) -> list[tuple[int, int]]:
 
 
 def adaptive_average(g: Builder, x: V, output_size: Sequence[int | None]) -> Any:
-    """Return means of parts of an image; parts of unequal size by a matrix for each axis."""
+    """Return means of parts of an image; for parts of unequal size, multiply by a matrix for each axis."""
     rank, first = len(output_size), g.rank(x) - len(output_size)
     if all(size == 1 for size in output_size):
         return g("MEAN", x, list(range(first, g.rank(x))), keep_dims=True)
@@ -281,7 +281,7 @@ def adaptive_average(g: Builder, x: V, output_size: Sequence[int | None]) -> Any
 
 
 def adaptive_maximum(g: Builder, x: V, output_size: Ints) -> Any:
-    """Return the largest elements of parts of an image, one axis after the other."""
+    """Return the largest elements of parts of an image, computed axis by axis."""
     for place, new in enumerate(output_size):
         axis, old = g.rank(x) - len(output_size) + place, g.static(x)[place - len(output_size)]
         largest = []
@@ -304,7 +304,7 @@ def linear(g: Builder, x: V, weight: V, bias: V | None = None) -> Any:
 
 
 def product(g: Builder, a: V, b: V) -> Any:
-    """Multiply matrices; a product with a constant is a fully connected layer."""
+    """Multiply matrices; a product with a constant becomes a fully connected layer."""
     left, right = g.cast(a, "float32"), g.cast(b, "float32")
     if g.array(right) is not None and g.rank(right) == 2:
         return g.cast(linear(g, left, g.transpose(right, [1, 0])), g.out_dtype)
@@ -356,14 +356,14 @@ def _repeated_heads(g: Builder, x: V, heads: int) -> V:
 
 
 def _per_channel(g: Builder, x: V, vector: V | None) -> V | None:
-    """Return one number for each channel in the shape that broadcasts against ``x``."""
+    """Return ``vector``, one number per channel, in a shape that broadcasts against ``x``."""
     return None if vector is None else g.reshape(vector, [g.dim(vector, 0), *(1,) * (g.rank(x) - 2)])
 
 
 def batch_norm(
     g: Builder, x: V, weight: V | None, bias: V | None, mean: V, variance: V, momentum: float, eps: float
 ) -> Any:
-    """Convert batch normalisation of inference: a factor and a summand for each channel."""
+    """Convert batch normalisation in inference to a factor and a summand for each channel."""
     scale, centre, gamma, beta = (None if item is None else g.array(item) for item in (variance, mean, weight, bias))
     if scale is None or centre is None:
         raise UnsupportedError("batch normalisation with computed statistics", hint="call eval() on the module")
@@ -392,7 +392,7 @@ def layer_norm(g: Builder, x: V, shape: Ints, weight: V | None, bias: V | None, 
 
 
 def rms_norm(g: Builder, x: V, shape: Ints, weight: V | None = None, eps: float | None = None) -> Any:
-    """Convert the division by the root of the mean square."""
+    """Convert RMS normalisation: division by the root of the mean square."""
     eps = float(np.finfo(np.float32).eps) if eps is None else eps
     if len(shape) > 1:
         axes = list(range(g.rank(x) - len(shape), g.rank(x)))
@@ -401,7 +401,7 @@ def rms_norm(g: Builder, x: V, shape: Ints, weight: V | None = None, eps: float 
 
 
 def group_norm(g: Builder, x: V, weight: V | None, bias: V | None, *rest: Any) -> Any:
-    """Convert normalisation of groups of channels; groups of one channel are INSTANCE_NORM."""
+    """Convert normalisation of groups of channels; groups of one channel become INSTANCE_NORM."""
     _, channels, _, groups, eps = rest
     if groups == channels and g.rank(x) == 4:
         return instance_norm(g, x, weight, bias, None, None, True, 0, eps), None, None
@@ -425,7 +425,7 @@ def instance_norm(
 
 
 def softmax(name: str, **options: Any) -> Pattern:
-    """Return the pattern of a softmax, which ours computes along the last axis."""
+    """Return the pattern of a softmax; our operator computes along the last axis."""
 
     def pattern(g: Builder, x: V, dim: int, half_to_float: bool = False) -> Any:
         order = list(range(g.rank(x)))
@@ -436,9 +436,9 @@ def softmax(name: str, **options: Any) -> Pattern:
 
 
 def resize(mode: str) -> Pattern:
-    """Return the pattern of a change of an image's size.
+    """Return the pattern of an image's resizing.
 
-    Two modes are our operators; of others, PyTorch's own values for unit vectors are a matrix for each axis.
+    Our operators cover two modes. Other modes become a matrix for each axis, which PyTorch computes from unit vectors.
     """
 
     def pattern(g: Builder, x: V, output_size: Any, *rest: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Patterns of quantised programs (PT2E): QUANTIZE and DEQUANTIZE with the parameters that PyTorch chose."""
+"""Conversion patterns for quantised programs (PT2E): QUANTIZE and DEQUANTIZE with PyTorch's parameters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def quantize(g: Builder, x: SSAValue, scale: Any, zero_point: Any, *rest: Any) -
 
 
 def dequantize(g: Builder, x: SSAValue, scale: Any, zero_point: Any, *rest: Any, **options: Any) -> Any:
-    """Convert dequantisation; a constant has a type that says what its integers mean."""
+    """Convert dequantisation; a constant gets a quantised type with the scales."""
     *axis, _, _, _ = rest
     if isinstance(owner := x.owner, ConstOp):
         quant = _params(g, scale, zero_point, *(axis or [0]))

@@ -1,4 +1,4 @@
-"""Patterns of operators that move elements: views, slices, indexing, scattering, padding, and constants."""
+"""Conversion patterns for operators that move elements (views, slices, indexing, scattering, padding) and constants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odc_mlir.ops.dtypes import DTYPES
 
 Extents = Sequence[Extent]
 
-_LAST = (1 << 31) - 1  # an end that is no limit
+_LAST = (1 << 31) - 1  # end of a slice without a limit
 
 
 def view(g: Builder, x: V, size: Extents) -> Any:
@@ -68,7 +68,7 @@ def split(g: Builder, x: V, sizes: Ints, dim: int = 0) -> Any:
 
 
 def _limit(size: int | None, place: Extent | None, default: Extent) -> Any:
-    """Return one end of a slice, counted from the start where the extent is known."""
+    """Return one end of a slice, counted from the start of the axis if the extent is known."""
     if place is None or isinstance(place, V):
         return default if place is None else place
     if size is None:
@@ -108,13 +108,13 @@ def repeat(g: Builder, x: V, repeats: Extents) -> Any:
 
 
 def _pairs(rank: int, pads: Ints) -> list[tuple[int, int]]:
-    """Return padding by axis; PyTorch lists it from the last axis."""
+    """Return padding by axis; PyTorch lists it from the last axis to the first."""
     pairs = list(zip(pads[::2], pads[1::2], strict=True))
     return [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
 
 
 def pad(g: Builder, x: V, pads: Ints, value: float = 0) -> Any:
-    """Pad with a number; negative padding cuts."""
+    """Pad with a number; negative padding removes elements."""
     pairs = _pairs(g.rank(x), pads)
     for axis, (low, high) in enumerate(pairs):
         if low < 0 or high < 0:
@@ -123,7 +123,7 @@ def pad(g: Builder, x: V, pads: Ints, value: float = 0) -> Any:
 
 
 def filled(g: Builder, size: Extents, value: float = 0, **options: Any) -> Any:
-    """Return a tensor of one number; memory that is not set is zero here."""
+    """Return a tensor filled with one number; uninitialised memory becomes zero."""
     number = g.number(value, g.out_dtype)
     if not all(isinstance(extent, int) for extent in size):
         return g("FILL", g.ints(size), number, dtype=g.out_dtype)
@@ -131,7 +131,7 @@ def filled(g: Builder, size: Extents, value: float = 0, **options: Any) -> Any:
 
 
 def fill_tensor(g: Builder, x: V, value: V, *rest: Any) -> Any:
-    """Repeat a tensor in the shape of ``x``."""
+    """Broadcast ``value`` to the shape of ``x``."""
     return g.broadcast(g.cast(value, g.out_dtype), g.dims(x))
 
 
@@ -145,7 +145,7 @@ def arange(g: Builder, *ends: Operand, **options: Any) -> Any:
 
 
 def _wrapped(g: Builder, index: V, size: Extent) -> Any:
-    """Return indices as int32, without negative ones, which count from the end."""
+    """Return indices as int32, with negative indices, which count from the end, made non-negative."""
     index = g.cast(index, "int32")
     if isinstance(size, V):
         return g("FLOOR_MOD", index, size)
@@ -155,7 +155,7 @@ def _wrapped(g: Builder, index: V, size: Extent) -> Any:
 
 
 def _coordinates(g: Builder, indices: Sequence[V], sizes: Extents) -> Any:
-    """Return index tensors, which broadcast, as one tensor with coordinates along its last axis."""
+    """Broadcast index tensors and return them as one tensor with coordinates along its last axis."""
     shape = np.broadcast_shapes(*(g.static(item) for item in indices))
     parts = [g.broadcast(_wrapped(g, item, size), shape) for item, size in zip(indices, sizes, strict=True)]
     return g("PACK", *parts, values_count=len(parts), axis=len(shape))
@@ -169,9 +169,9 @@ def _given(g: Builder, indices: Sequence[V | None]) -> list[tuple[int, V]]:
 
 
 def _order(g: Builder, x: V, axes: Ints, count: int) -> tuple[list[int], list[int]]:
-    """Return two orders: axes of ``x`` with ``axes`` first, and axes of a result with ``count`` new ones first.
+    """Return the order of ``x``'s axes with ``axes`` first, and the order that moves ``count`` new axes into place.
 
-    Indexed axes that are neighbours leave the new ones in their place.
+    The new axes replace the indexed axes if these are neighbours, otherwise they come first.
     """
     order = [*axes, *(axis for axis in range(g.rank(x)) if axis not in axes)]
     first = axes[0] if list(axes) == list(range(axes[0], axes[-1] + 1)) else 0
@@ -191,9 +191,9 @@ def index(g: Builder, x: V, indices: Sequence[V | None]) -> Any:
 
 
 def _replaced(g: Builder, x: V, places: V, updates: V, accumulate: bool) -> Any:
-    """Return ``x`` with ``updates`` at coordinates of its first axes, added or in place of the old elements.
+    """Return ``x`` with ``updates`` at coordinates of its first axes, added to the old elements or replacing them.
 
-    SCATTER_ND adds up what has one place: the mean of it replaces the old element.
+    SCATTER_ND adds up updates of the same place, so their mean replaces the old element.
     """
     made = g("SCATTER_ND", places, updates, g.static(x))
     if accumulate:
@@ -204,7 +204,7 @@ def _replaced(g: Builder, x: V, places: V, updates: V, accumulate: bool) -> Any:
 
 
 def index_put(g: Builder, x: V, indices: Sequence[V | None], values: V, accumulate: bool = False) -> Any:
-    """Convert ``x[i, :, j] = values``; one place along one axis is a slice."""
+    """Convert ``x[i, :, j] = values``; for a single index along one axis, update a slice."""
     given, values = [item for item in indices if item is not None], g.cast(values, g.dtype(x))
     if len(given) == 1 and g.dtype(given[0]) == "bool" and math.prod(g.static(values)) == 1:
         mask = given[0]
@@ -219,7 +219,7 @@ def index_put(g: Builder, x: V, indices: Sequence[V | None], values: V, accumula
     places = _coordinates(g, [item for _, item in found], [shape[axis] for axis in axes])
     order, back = _order(g, x, axes, g.rank(places) - 1)
     wanted = [*g.static(places)[:-1], *(shape[axis] for axis in order[len(axes) :])]
-    spread = g.broadcast(values, [wanted[axis] for axis in back])  # as PyTorch puts the axes, then new ones first
+    spread = g.broadcast(values, [wanted[axis] for axis in back])  # in PyTorch's order of axes
     updates = g.transpose(spread, np.argsort(back).tolist())
     made = _replaced(g, g.transpose(x, order), places, updates, accumulate)
     return g.transpose(made, np.argsort(order).tolist())
@@ -230,7 +230,7 @@ def _update(g: Builder, x: V, part: V, axis: int, start: Extent) -> Any:
 
 
 def _grid(g: Builder, dim: int, index: V) -> Any:
-    """Return coordinates of elements whose coordinate along ``dim`` is in ``index``, and elsewhere their own."""
+    """Return coordinates for the elements of ``index``: along ``dim`` its value, along other axes its position."""
     shape = g.static(index)
     parts: list[Any] = list(np.indices(shape, np.int32))
     parts[dim] = g.cast(index, "int32")
@@ -242,13 +242,13 @@ def _with_dim_first(g: Builder, x: V, dim: int) -> V:
 
 
 def gather(g: Builder, x: V, dim: int, index: V, sparse_grad: bool = False) -> Any:
-    """Take the element along ``dim`` that ``index`` names at each place."""
+    """Take at each place the element along ``dim`` that ``index`` selects."""
     dim %= g.rank(x)
     return g("GATHER_ND", _with_dim_first(g, x, dim), _grid(g, dim, g.reshape(index, g.dims(index) or [1])))
 
 
 def scatter(g: Builder, x: V, dim: int, index: V, source: Any, reduce: str = "", include_self: bool = True) -> Any:
-    """Replace, or add to, the element along ``dim`` that ``index`` names at each place."""
+    """Replace, or add to, the element along ``dim`` that ``index`` selects at each place."""
     if reduce not in ("", "sum", "mean") or (reduce and not include_self):
         raise UnsupportedError(f"scatter_reduce with {reduce!r}", hint="use scatter_add, or include_self=True")
     dim, index = dim % g.rank(x), g.reshape(index, g.dims(index) or [1])
@@ -281,7 +281,7 @@ def select_scatter(g: Builder, x: V, source: V, dim: int, index: Extent) -> Any:
 
 
 def as_strided(g: Builder, x: V, size: Ints, stride: Ints, offset: int | None = 0) -> Any:
-    """Convert a view by strides of a tensor without gaps."""
+    """Convert a strided view of a contiguous tensor."""
     if not g.node.args[0].meta["val"].is_contiguous():
         raise UnsupportedError("strides of a tensor whose elements are not in order", hint="call contiguous() before")
     places = np.asarray(offset or 0)
@@ -310,12 +310,12 @@ def unfold(g: Builder, x: V, dim: int, size: int, step: int) -> Any:
 
 
 def elements(g: Builder, x: V) -> Any:
-    """Return the number of elements of a tensor with extents that are known only in a run."""
+    """Return the number of elements of a tensor with extents known only at run time."""
     return reduce(lambda total, size: g("MUL", total, size), g.dims(x), g.number(1, "int32"))
 
 
 def item(g: Builder, x: V) -> Any:
-    """Convert a tensor that becomes a number."""
+    """Convert a tensor of one element to a number."""
     return g.reshape(g.cast(x, "int32") if type(g.out).__name__ == "SymInt" else x, [])
 
 

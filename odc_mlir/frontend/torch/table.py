@@ -1,4 +1,4 @@
-"""The table of PyTorch's operators: a pattern for each overload of ATen, and the reasons for what has none."""
+"""Table of PyTorch's operators: a pattern for each overload of ATen, and reasons for operators without a pattern."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GROUPS: Mapping[str, Mapping[str, Pattern]] = {
 }
 
 ROWS: Mapping[str, Pattern] = {name: pattern for rows in GROUPS.values() for name, pattern in rows.items()}
-"""Patterns by overload, without ``aten.``."""
+"""Patterns by the name of an overload without ``aten.``."""
 
 REASONS: Mapping[str, str] = {
     "rand randn randperm rand_like randn_like bernoulli multinomial": "random numbers; draw them outside",
@@ -27,7 +27,7 @@ REASONS: Mapping[str, str] = {
     "_cdist_forward _pdist_forward": "distances of all pairs; subtract with a new axis and sum",
     "sym_stride sym_storage_offset": "places in memory; they have no meaning in a graph of values",
 }
-"""Why operators have no pattern, and the rewrite that helps."""
+"""Reasons why operators have no pattern, each with a rewrite that helps."""
 
 _SYMBOLIC: Mapping[Callable[..., Any], str] = {
     operator.add: "ADD",
@@ -41,11 +41,11 @@ _SYMBOLIC: Mapping[Callable[..., Any], str] = {
     operator.gt: "GREATER",
     operator.lt: "LESS",
 }
-"""Our operators for Python's on sizes that are known only in a run."""
+"""Our operators for Python's operators on sizes known only at run time."""
 
 
 def pattern_of(target: Any) -> Pattern | None:
-    """Return the pattern for a call of a graph: an overload, or a Python function on sizes; None without one."""
+    """Return the pattern for the target of a call, an overload or a Python function on sizes; None if it has none."""
     if target is operator.getitem:
         return lambda g, parts, place: parts[place]
     if target in _SYMBOLIC:
@@ -57,6 +57,6 @@ def pattern_of(target: Any) -> Pattern | None:
 
 
 def reason_for(target: Any) -> str:
-    """Return the rewrite that helps where there is no pattern, empty if none is known."""
+    """Return a rewrite that avoids an operator without a pattern, empty if none is known."""
     stem = str(target).removeprefix("aten.").partition(".")[0]
     return next((reason for words, reason in REASONS.items() if stem in words.split()), "")
