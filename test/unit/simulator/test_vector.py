@@ -402,6 +402,7 @@ SIGMOID = vop_fields("tanh", (1, 1, 4), a_type="i16", out_type="i16")
         ("vop", vop_fields("add", (1, 1, 4), accumulated=1), "accumulator buffer, parts of which were never written"),
         ("vop", vop_fields("copy", (1, 1, 4), output=19166), "writes 19166..19169 of the tile buffer"),
         ("reduce", reduce_fields("sum", (0, 1, 4)), "reduces nothing: a size is 0"),
+        ("reduce", reduce_fields("sum", (1, 4, 0)), "reduces nothing: a size is 0"),
         ("reduce", reduce_fields("sum", (1, 2, 4), in_stride_x=3), "in_stride_x is 3, a pixel has 4 bytes"),
         ("reduce", reduce_fields("argmax", (1, 2, 4), emit=0), "argmax needs emit"),
         ("reduce", reduce_fields("argmax", (1, 1, 300), out_type="u8"), "an index of 300 channels does not fit uint8"),
