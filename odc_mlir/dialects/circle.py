@@ -1,7 +1,7 @@
 """The ``circle`` dialect: one operation per Circle operator, constants, and the bridge to the operator table.
 
-A subgraph is a ``func.func``; every value is a tensor whose name is its location. ``node_of`` converts an operation,
-``info_of`` a value, for the functions of the operator table.
+A subgraph is a ``func.func``; every value is a tensor whose name is its location. ``node_of`` converts an operation and
+``info_of`` converts a value to the form that functions of the operator table take.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ __all__ = [
 
 @irdl_op_definition
 class ConstOp(IRDLOperation):
-    """A constant tensor. Few numbers are written as a flat list, anything else as a blob.
+    """A constant tensor. Its text is a flat list for few numbers, and a blob for all other contents.
 
     ::
 
@@ -173,7 +173,7 @@ class NoneOp(IRDLOperation):
 class VariableOp(IRDLOperation):
     """A tensor that keeps its contents from one run to the next: ``%state = circle.variable : tensor<1x4xf32>``.
 
-    It starts at real zero; operators that take it as operand may write it. Two variables are never one.
+    A variable starts at real zero; operators that take it as operand may write it. Two variables are never merged.
     """
 
     name = "circle.variable"
@@ -209,7 +209,7 @@ class UndefinedOp(IRDLOperation):
 
 
 def info_of(value: SSAValue) -> TensorInfo:
-    """Return ``value`` in the form of the operator table; raise VerifyException for a type that is no tensor of ours.
+    """Return ``value`` in the form of the operator table; raise VerifyException if the dialect lacks its type.
 
     ``data`` is set for constants with known bytes.
     """
@@ -230,12 +230,12 @@ def info_of(value: SSAValue) -> TensorInfo:
 
 
 def is_known(op: object) -> bool:
-    """Return whether ``op`` is an operator with the value that its result has for the shapes that were fixed."""
+    """Return whether ``op`` is an operator with :data:`KNOWN`, the value of its result for the fixed shapes."""
     return isinstance(op, CircleOp) and KNOWN in op.attributes
 
 
 def freeze_known(block: Block, given: Sequence[SSAValue] = ()) -> None:
-    """Replace known results in ``block`` by constants, also arguments for which known results are ``given``."""
+    """Replace known results in ``block`` by constants, and arguments if the values ``given`` for them are known."""
     pairs = [
         *zip(block.args, given, strict=False),
         *((op.results[0], op.results[0]) for op in block.ops if is_known(op)),
@@ -252,7 +252,7 @@ def freeze_known(block: Block, given: Sequence[SSAValue] = ()) -> None:
 
 
 def _read_details(info: TensorInfo, table: str, fields: Mapping[str, Attribute]) -> None:
-    """Return blockwise or microscaling quantisation of a tensor, which overrides scale and zero point."""
+    """Set the blockwise or microscaling quantisation of ``info``, which overrides scale and zero point."""
     if table == "MXQuantization" and isinstance(axis := fields.get("axis"), IntegerAttr):
         info.mx_axis, info.quant = axis.value.data, None
     if table == "CustomQuantization":
@@ -328,7 +328,7 @@ def _callee(op: Operation, symbol: str) -> Callee:
     return Callee(symbol, tuple(map(info_of, function.args)), tuple(map(info_of, terminator.operands)))
 
 
-_FUNCTIONS = "functions"  # attribute of modules: the functions by name when one was last looked for in vain
+_FUNCTIONS = "functions"  # attribute of modules: functions by name, updated by an unsuccessful lookup
 
 
 def _function(module: ModuleOp, symbol: str) -> FuncOp | None:
@@ -374,7 +374,7 @@ def refine_function(function: FuncOp) -> None:
 
 
 def mark_unverified(op: CircleOp, error: ModelError) -> None:
-    """Let ``op`` pass the verifier although it breaks a rule; a warning is logged."""
+    """Mark ``op`` so that it passes the verifier although it breaks a rule, and log a warning."""
     LOG.warning("%s %r can be imported, but not run: %s", op.SPEC.name, op_name(op), error)
     op.attributes[UNVERIFIED] = StringAttr(error.message)
 
@@ -385,7 +385,7 @@ def refine_results(op: CircleOp) -> bool:
     check_node(node, own_rules=False, result_types=False)  # preconditions of shape functions
     changed = False
     for result, inferred in zip(tuple(op.results), node.spec.infer_function(node), strict=False):
-        # Converters write an empty shape for "unknown" as well as for a scalar, so it contradicts nothing.
+        # Converters write an empty shape both for "unknown" and for a scalar, so that it contradicts no inferred shape.
         declared = tensor_facts(result.type).shape or None
         if not compatible(declared, inferred.shape):
             wrong = ResultType(inferred.dtype, declared)
@@ -418,7 +418,7 @@ _OWN_OPERATIONS: tuple[type[Operation], ...] = (ConstOp, NoneOp, UndefinedOp, Va
 
 
 class CircleDialect(Dialect):
-    """The dialect object; its operator classes come into being when they are listed."""
+    """The dialect object; operator classes are created when they are listed."""
 
     @property
     def operations(self) -> Iterator[type[Operation]]:

@@ -36,7 +36,7 @@ INLINE_BYTES = 64
 class BlobAttr(Data[Blob]):
     """Bytes of a constant.
 
-    Up to 64 bytes are in the attribute, ``#circle.blob<"0x01ff">``. Longer ones have a name of digest and size,
+    Up to 64 bytes are in the attribute, ``#circle.blob<"0x01ff">``. Longer contents are named by digest and size,
     ``#circle.blob<sha256_4f5a…, 3456>``, and are printed once per file in its ``dialect_resources`` section.
     """
 
@@ -71,7 +71,7 @@ class BlobAttr(Data[Blob]):
 
 
 def print_named_blob(printer: Printer, blob: Blob) -> None:
-    """Print handle and size of a blob, a resource of ``circle`` always: xDSL reads resources of one dialect only."""
+    """Print handle and size of a blob, always as a resource of ``circle``: xDSL reads resources of one dialect only."""
     with printer.in_angle_brackets():
         if isinstance(printer, OdcPrinter):
             printer.print_blob(blob)
@@ -191,9 +191,9 @@ def parse_integer(parser: AttrParser) -> int:
 
 @irdl_attr_definition
 class TensorAttr(ParametrizedAttribute):
-    """``#circle.tensor<"name", type>``, a tensor that is no value: an intermediate that carries quantisation only.
+    """``#circle.tensor<"name", type>``: a tensor that is not an SSA value, such as an intermediate with quantisation.
 
-    With ``#circle.tensor<"name", type, #circle.blob<…>>`` it has constant contents.
+    ``#circle.tensor<"name", type, #circle.blob<…>>`` also has constant contents.
     """
 
     name = "circle.tensor"
@@ -223,7 +223,7 @@ class TensorAttr(ParametrizedAttribute):
 
 
 class OpaqueElementType(ParametrizedAttribute, TypeAttribute):
-    """Base of element types that MLIR lacks; the subclass's name is the type's."""
+    """Base of element types that MLIR lacks; a subclass has the name of its type."""
 
 
 def _opaque_type(dtype: str) -> type[OpaqueElementType]:

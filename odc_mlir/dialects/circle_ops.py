@@ -1,8 +1,8 @@
 """Operation classes of the ``circle`` dialect, made from the operator table one by one when first asked for.
 
 ``op_class("CONV_2D")`` is the class of ``circle.conv_2d``. Operand ``i`` of the operation is input ``i`` of the
-operator; an operand left out in the middle is the value of ``circle.none``, one left out at the end is not there.
-Options are properties, always present: what is not given is at the schema's default, which custom syntax leaves out::
+operator. An operand omitted in the middle is the value of ``circle.none``; operands omitted at the end are absent.
+Options are properties, which are always present. Custom syntax omits properties that have the schema's default::
 
     %y = circle.conv_2d(%x, %filter, %bias) {padding = valid, stride = [2, 2], activation = relu6} : (…) -> …
 """
@@ -49,18 +49,18 @@ from odc_mlir.ops.spec import Operand, OpSpec, Trait
 from odc_mlir.support.locations import op_name
 
 UNVERIFIED = "circle.unverified"
-"""Attribute of an operator of a file that can be shown and written but not run: the rule of the table that it breaks.
+"""Attribute of an imported operator that can be shown and written but not run: the rule of the table that it breaks.
 
-The verifier only counts the operands and results of such an operator; no pass touches it.
+The verifier checks only the numbers of operands and results of such an operator; no pass changes it.
 """
 
 KNOWN = "odc.known"
-"""Attribute of an operator whose result follows from shapes that were fixed for compiling: its value, as a blob.
+"""Attribute of an operator whose result follows from shapes that were fixed for compiling: the result, as a blob.
 
-Programs hold a constant in its place; the model keeps the operator, which other shapes need.
+Programs have a constant in place of the operator; the model keeps the operator, because other shapes need it.
 """
 
-# Attributes of every operation; an option with such a name gets an underscore in Python.
+# Python attributes of every operation; the property of an option with such a name gets an underscore.
 _TAKEN = frozenset((*dir(Operation), *Operation.__dataclass_fields__))
 
 # The reader's name for an operator that only a newer schema defines.
@@ -71,7 +71,7 @@ class CircleOp(IRDLOperation):
     """Base of all operators of the table; ``SPEC`` is the table's entry."""
 
     SPEC: ClassVar[OpSpec]
-    OPTIONS: ClassVar[Mapping[str, OptionProperty]]  # by property name: the options table's fields, then the record's
+    OPTIONS: ClassVar[Mapping[str, OptionProperty]]  # by property name: the table's fields, then the record's
 
     inputs = var_operand_def()
     outputs = var_result_def()
@@ -104,7 +104,7 @@ class CircleOp(IRDLOperation):
 
     @property
     def unverified(self) -> str | None:
-        """Return why this operator cannot be run, None if it keeps the table's rules."""
+        """Return why this operator cannot be run; None if it obeys the table's rules."""
         reason = self.attributes.get(UNVERIFIED)
         return reason.data if isinstance(reason, StringAttr) else None
 
@@ -166,7 +166,7 @@ class CircleOp(IRDLOperation):
         printer.print_function_type(self.operand_types, self.result_types)
 
 
-Shown = tuple[str, tuple[tuple[OptionProperty, Attribute], ...]]  # name in text, then one option, or the two of a pair
+Shown = tuple[str, tuple[tuple[OptionProperty, Attribute], ...]]  # name in text; one option, or both options of a pair
 
 
 def _shown_options(options: Mapping[str, OptionProperty], properties: Mapping[str, Attribute]) -> list[Shown]:
@@ -273,7 +273,7 @@ def spec_of(name: str) -> OpSpec:
     if not has_operator(name):
         from odc_mlir.ops import get
 
-        return get(name)  # raises the one error for unknown operators
+        return get(name)  # raises the error for unknown operators
     anything = (Operand("tensors", optional=True, variadic=True),)
     return OpSpec(name, anything, anything, options=_options_table(name), traits=frozenset())
 

@@ -36,7 +36,7 @@ from odc_mlir.support.floats import to_float32
 
 @dataclass(frozen=True)
 class OptionProperty:
-    """One property. ``default`` is the schema's value, None where the property is absent unless given."""
+    """One property. ``default`` is the schema's default; if it is None, the property is absent unless given."""
 
     NOUN: ClassVar = "an attribute"  # allowed values, for messages
     ATTRIBUTE: ClassVar[type[Attribute]] = Attribute
@@ -265,14 +265,14 @@ RECORD_OPTIONS: tuple[OptionProperty, ...] = (
 )
 RECORD_NAMES = frozenset(option.name for option in RECORD_OPTIONS)
 
-# Names in text: of two schema fields that are printed as one list, and shorter names of single fields.
+# Names in text: names of two schema fields that are printed as one list, and shorter names of single fields.
 PAIRS: Mapping[str, tuple[str, str]] = {
     "stride": ("stride_h", "stride_w"),
     "dilation": ("dilation_h_factor", "dilation_w_factor"),
     "filter": ("filter_height", "filter_width"),
 }
 SHORT_NAMES: Mapping[str, str] = {"fused_activation_function": "activation"}
-# Printed also if it has its default value, because the result's shape depends on it.
+# Options that are printed even with their default value, because the result's shape depends on them.
 ALWAYS_PRINTED = frozenset({"padding"})
 
 

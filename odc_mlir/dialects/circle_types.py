@@ -36,7 +36,7 @@ AnyTensor = TensorType[Attribute] | UnrankedTensorType[Attribute]
 
 
 class TensorFacts(NamedTuple):
-    """Facts of a tensor type; ``record``: its ``#circle.qparams`` encoding, if any."""
+    """Facts of a tensor type; ``record`` is its ``#circle.qparams`` encoding, if any."""
 
     dtype: str
     shape: Shape | None
@@ -49,8 +49,8 @@ def tensor_type(
 ) -> AnyTensor:
     """Return the type of a tensor; raise ValueError for quantisation that an unranked type cannot hold.
 
-    ``quant`` becomes the element type if that can express it, otherwise a record with the same content; ``record``: an
-    encoding to add.
+    ``quant`` becomes part of the element type if an element type can express it, otherwise a record with the same
+    content; ``record`` is an encoding to add.
     """
     element: Attribute = ELEMENT_TYPES[dtype]
     if quant is not None:
@@ -217,7 +217,7 @@ def _parse_number(parser: Parser) -> Number:
 
 
 class Hexadecimal(int):
-    """A number written in hexadecimal digits: of a floating type these are its bits, as MLIR has it."""
+    """A number written in hexadecimal digits, which for floating types are the number's bits, as in MLIR."""
 
     def as_float(self, code: str) -> float:
         """Return the number of these bits; raise ModelError for more bits than the struct ``code`` has, or a sign."""

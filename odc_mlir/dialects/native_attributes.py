@@ -1,24 +1,24 @@
-"""Names of the attributes that passes on the way to native code leave for later ones, and for the emitter."""
+"""Names of the attributes that passes for native code write for later passes and for the emitter."""
 
 from __future__ import annotations
 
 KERNEL, OPTIONS = "native.kernel", "native.options"
-"""Of a declared kernel: its name, and the options that select its code."""
+"""Attributes of a declared kernel: its name, and the options that select its code."""
 
 CONSTANTS = "native.constants"
-"""Of a segment's module: the bytes of its packed constants."""
+"""Attribute of a segment's module: the bytes of its packed constants."""
 
 ARENA_BYTES = "native.arena_bytes"
-"""Of a segment's module: the size of its arena."""
+"""Attribute of a segment's module: the size of its arena."""
 
 PART, SCRATCH_BYTES = "native.part", "native.scratch_bytes"
-"""Of a divided segment's module: the function for one of several threads, and what each needs of scratch."""
+"""Attributes of a divided segment's module: the function that several threads call, and the scratch bytes of each."""
 
 THREAD_PARAMETERS = ("scratch", "barrier", "part", "parts")
-"""Further parameters of that function."""
+"""Further parameters of the function that several threads call."""
 
 INLINE = "native.inline"
-"""Of a function whose body takes the place of every call."""
+"""Attribute of a function that is inlined into all its callers."""
 
 CHOOSE = "llvm.odc.choose."
-"""Prefix of intrinsics that choose between vectors by comparing reals; the emitter defines them."""
+"""Prefix of intrinsics that select elements of two vectors by comparing floats; the emitter defines them."""

@@ -128,7 +128,7 @@ class ElementwiseOp(NpuTensorOp):
 
     ``add``, ``sub``: ``multiply(scaled(a) +- scaled(b), out_scale) + out_zero`` with
     ``scaled(a) = multiply((a - a_zero) << left_shift, a_scale)``; ``mul``: ``multiply((a - a_zero) * (b - b_zero),
-    out_scale) + out_zero``; ``max``, ``min``: of the codes themselves, no scales. All clamp to act_min..act_max.
+    out_scale) + out_zero``; ``max``, ``min``: extremes of the codes, without scales. All clamp to act_min..act_max.
     """
 
     name = "npu.elementwise"
@@ -182,8 +182,8 @@ class ElementwiseOp(NpuTensorOp):
 class ReduceOp(NpuTensorOp):
     """Reduction over all pixels of each image: ``[N, H, W, C]`` to ``[N, 1, 1, C]``.
 
-    ``sum``: ``clamp(multiply(sum of (x - in_zero), scale) + out_zero, act_min, act_max)``; a mean holds the division in
-    its scale. ``max``: of the codes, without zero points and scale.
+    ``sum``: ``clamp(multiply(sum of (x - in_zero), scale) + out_zero, act_min, act_max)``; the scale of a mean includes
+    the division. ``max``: the largest code, without zero points and scale.
     """
 
     name = "npu.reduce"
@@ -222,7 +222,7 @@ class ReduceOp(NpuTensorOp):
 class SoftmaxOp(NpuTensorOp):
     """Softmax along the last axis.
 
-    8-bit codes: ``scale`` is beta times the input scale, in Q5.26. The result's scale is 1/256 and its zero point the
+    8-bit codes: ``scale`` is beta times the input scale, in Q5.26. The result's scale is 1/256; its zero point is the
     smallest code. Differences from the maximum below ``diff_min`` give the smallest code.
 
     16-bit codes: ``scale`` is beta times the input scale in steps of 10/65535, ``table`` holds 513 exponentials. The
@@ -255,8 +255,8 @@ class SoftmaxOp(NpuTensorOp):
 class LutOp(NpuTensorOp):
     """``output = table[code]``: 256 result codes, indexed by the input code's byte (int8 code -1 is index 255).
 
-    Of 16-bit codes 513 entries over the whole range: ``t[i] + (((t[i+1] - t[i]) * o + 64) >> 7)`` with
-    ``i = 256 + (code >> 7)`` and ``o = code & 127``.
+    For 16-bit codes, the table has 513 entries over the whole range, and the result is
+    ``t[i] + (((t[i+1] - t[i]) * o + 64) >> 7)`` with ``i = 256 + (code >> 7)`` and ``o = code & 127``.
     """
 
     name = "npu.lut"
@@ -278,8 +278,8 @@ class LutOp(NpuTensorOp):
 class SigmoidOp(NpuTensorOp):
     """Logistic function or hyperbolic tangent of 16-bit codes, with results of scale 1/32768.
 
-    ``table``: 65536 times the logistic function at k/24 for k = 0 to 255, unsigned; the position in it, with fraction
-    bits, is ``(code * multiplier + half) >> shift``.
+    ``table`` has 65536 times the logistic function at k/24 for k = 0 to 255, unsigned. The position in the table, with
+    fraction bits, is ``(code * multiplier + half) >> shift``.
     """
 
     name = "npu.sigmoid"
@@ -305,7 +305,7 @@ class SigmoidOp(NpuTensorOp):
 
 
 def check_table(op: NpuTensorOp, table: BlobAttr | None, size: int) -> None:
-    """Raise VerifyException for a table of another size than ``size`` bytes."""
+    """Raise VerifyException unless the table has ``size`` bytes."""
     if table is not None and table.data.size != size:
         raise VerifyException(f"{op.name} needs a table of {size} bytes, not {table.data.size}")
 
@@ -314,7 +314,7 @@ def check_table(op: NpuTensorOp, table: BlobAttr | None, size: int) -> None:
 class ScaleOp(NpuTensorOp):
     """Requantisation: ``clamp(multiply(x - in_zero, scale) + out_zero, act_min, act_max)``.
 
-    ``shifted``: ``out_zero`` is no zero point, but moves the codes of results that begin elsewhere in a table.
+    If ``shifted``, ``out_zero`` is not a zero point but an offset, such as the base value of a sum of tables.
     """
 
     name = "npu.scale"
@@ -346,7 +346,7 @@ class ScaleOp(NpuTensorOp):
 
 @irdl_op_definition
 class ReshapeOp(NpuTensorOp):
-    """The same bytes seen with another shape: an alias, never an instruction."""
+    """A view of the same bytes with another shape: an alias, never an instruction."""
 
     name = "npu.reshape"
     DTYPES: ClassVar = (*CODE_TYPES, *NUMBER_TYPES)

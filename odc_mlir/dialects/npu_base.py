@@ -133,7 +133,7 @@ class ScaleAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class ChannelsAttr(Data[Blob]):
-    """One 32-bit integer per channel: ``#npu.channels<5, -6>``; many print as a blob, ``<"4f5a…", 512>``."""
+    """One 32-bit integer per channel: ``#npu.channels<5, -6>``; long lists are printed as blobs, ``<"4f5a…", 512>``."""
 
     name = "npu.channels"
 
@@ -227,14 +227,14 @@ def _property(value: Attribute | StrEnum | Iterable[Any] | int | None) -> Attrib
     return ArrayAttr(items) if items and isinstance(items[0], Attribute) else ints(items)
 
 
-# Zero points in properties, and the operand or result of each.
+# The operand or result to which the zero point in each property belongs.
 _ZERO_POINTS = {
     "in_zero": "input", "a_zero": "a", "b_zero": "b", "zero": "input", "hidden_zero": "hidden", "out_zero": "output"
 }  # fmt: skip
 
 
 class NpuTensorOp(IRDLOperation):
-    """Base of the tensor-level operations: checks that all of them share."""
+    """Base of the tensor-level operations, with the checks that all of them share."""
 
     DTYPES: ClassVar[tuple[str, ...]] = tuple(CODE_TYPES)
     OPERAND_DTYPES: ClassVar[tuple[str, ...]] = ()  # if they differ from DTYPES
@@ -252,10 +252,10 @@ class NpuTensorOp(IRDLOperation):
         zeros: Sequence[int] = (),
         **values: Attribute | StrEnum | Iterable[Any] | int | None,
     ) -> None:
-        """Make the operation of ``parts``: its kind if it has one, its operands and its result type or types.
+        """Make the operation from ``parts``: its kind if it has one, its operands, and its result type or types.
 
-        ``values`` become properties of these names; None and False are left out. ``clamp``: ``act_min`` and
-        ``act_max``; ``zeros``: the properties in :attr:`ZEROS`.
+        ``values`` become properties of the same names; None and False are omitted. ``clamp`` has ``act_min`` and
+        ``act_max``, ``zeros`` has the properties in :attr:`ZEROS`.
         """
         *operands, types = parts
         if operands and isinstance(operands[0], StrEnum):
@@ -288,7 +288,7 @@ class NpuTensorOp(IRDLOperation):
         return True
 
     def _check_zeros(self) -> None:
-        """Check the zero points in properties against the types that they are of."""
+        """Check the zero points in properties against the types of operands and result."""
         for name, place in _ZERO_POINTS.items() if self.has_zeros else ():
             zero = self.properties.get(name)
             if not isinstance(zero, IntegerAttr):
@@ -321,7 +321,7 @@ class NpuTensorOp(IRDLOperation):
             raise VerifyException(f"{self.name} needs {length} values in {what}, not {len(values)}")
 
     def check_properties(self, instruction: str, *names: str, **renamed: str) -> None:
-        """Check that the properties ``names`` fit their instruction fields; ``renamed``: the property of a field."""
+        """Check that the properties ``names`` fit their instruction fields; ``renamed`` maps fields to properties."""
         held = {name: name for name in names} | renamed
         self.check_fields(instruction, **{field: getattr(self, name).value.data for field, name in held.items()})
 

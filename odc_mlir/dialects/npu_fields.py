@@ -1,7 +1,7 @@
 """All fields of an instruction as one attribute, ``#npu.fields<load source + 4 target size0 16 size1 8>``.
 
-A used address field is printed with its offset into the buffer and its step. Fields with their default are omitted: 1
-for factors, else 0. Instructions print the same words around their operands.
+A used address field is printed with its offset into the buffer and its step. Fields with their default (1 for factors,
+0 for others) are omitted. The text of an instruction has the same words, with the buffers as operands in between.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ QUEUES = tuple(queue.name.lower() for queue in Queue)
 class Fields(NamedTuple):
     """The fields of one instruction.
 
-    ``offsets``: one for each address field, from the start of its buffer, None where the address is not used.
-    ``steps``: one for each address field that loops advance, None outside of loops.
+    ``offsets`` has the offset of each address field from the start of its buffer; None if the address is not used.
+    ``steps`` has the step of each address field that loops advance; None outside of loops.
     """
 
     immediates: Immediates
@@ -53,7 +53,7 @@ class Fields(NamedTuple):
 
 @irdl_attr_definition
 class FieldsAttr(Data[Fields]):
-    """The fields of an instruction; equal ones from :func:`fields_attr` are one object."""
+    """The fields of an instruction; :func:`fields_attr` returns the same object for equal fields."""
 
     name = "npu.fields"
 

@@ -9,12 +9,12 @@
     }
     npu.isa.halt
 
-The program is the linear order of the block, whatever queue an instruction runs in; ``npu.isa.halt`` ends it. Address
-fields are buffers with an optional offset, enum fields are words, all others integers; a field left out has its
-default, 1 for factors that change nothing then, else 0 or the first word. All of them are one property, whose generic
-form is :class:`FieldsAttr`. ``waits`` and ``posts`` name semaphores; there are none until ``npu-insert-sync`` has run.
-``npu.loop`` repeats its body and adds the steps of its instructions to their addresses
-after every iteration; there are none until ``npu-roll-loops`` has run.
+The order of the program is that of the block, whatever queue an instruction runs in; ``npu.isa.halt`` ends the program.
+Address fields are buffers with an optional offset, enum fields are words, and all other fields are integers. An omitted
+field has its default: 1 for factors, else 0 or the first word. All fields together are one property, whose generic form
+is :class:`FieldsAttr`. ``waits`` and ``posts`` name semaphores; there are none before ``npu-insert-sync``. ``npu.loop``
+repeats its body, and adds the steps of its instructions to their addresses after every iteration; there are no loops
+before ``npu-roll-loops``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from odc_mlir.isa.instructions import INSTRUCTIONS, field_range
 from odc_mlir.support.locations import op_name
 
 FIELDS = "fields"
-TOKENS = {"waits": MAX_WAITS, "posts": MAX_POSTS}  # properties that name semaphores, and how many of them
+TOKENS = {"waits": MAX_WAITS, "posts": MAX_POSTS}  # properties that name semaphores, and the largest number of names
 UNROLLED = ("loop", "end")  # instructions without operations: npu.loop represents both
 LOCAL_SPACES = tuple(space for space in Space if space.is_local)
 REGION_SPACES = tuple(space for space in Space if not space.is_local)
@@ -68,13 +68,13 @@ INTS = DenseArrayBase.constr(i32)
 
 @irdl_op_definition
 class BufferOp(IRDLOperation):
-    """A range of one memory; ``address`` is its offset there, which the passes of stage ``npu-alloc`` give.
+    """A range of one memory; ``address`` is its offset in the memory, assigned by the passes of stage ``npu-alloc``.
 
-    ``data`` is the content of a buffer in the constants region, ``binds`` the numbers of the program's inputs or
-    outputs that a buffer of these regions holds. A buffer of the arena holds inputs, which are there when the program
-    starts, by ``takes``, and outputs, which are there when it ends, by ``gives``. ``live`` asks ``npu-allocate-memory``
-    to keep the bytes of a buffer in the arena for longer than its instructions do: from the first to the last
-    instruction of the two numbers, counted without copies of constants.
+    ``data`` is the content of a buffer in the constants region. ``binds`` has the numbers of the program's inputs or
+    outputs that a buffer in the input or output region holds. A buffer in the arena holds the inputs numbered ``takes``
+    when the program starts, and the outputs numbered ``gives`` when the program ends. ``live`` has the numbers of two
+    instructions (counted without copies of constants): ``npu-allocate-memory`` keeps the bytes of a buffer in the arena
+    from the first to the second instruction, even if only instructions in between use them.
     """
 
     name = "npu.buffer"
@@ -112,12 +112,12 @@ class BufferOp(IRDLOperation):
         for name, numbers in (("binds", binds), ("takes", takes), ("gives", gives)):
             if numbers:
                 properties[name] = DenseArrayBase.from_list(i32, list(numbers))
-        # The definition has nothing to sort out or to fill in; programs have thousands of buffers.
+        # This skips the generic constructor's work, which buffers do not need; programs have thousands of buffers.
         Operation.__init__(self, properties=properties, result_types=[type_])
 
     @property
     def size(self) -> int:
-        """Units of the buffer."""
+        """Size of the buffer in units of its memory."""
         return self.buffer.type.size
 
     def verify_(self) -> None:
@@ -166,7 +166,7 @@ class MemoryOp(IRDLOperation):
 
     @property
     def size(self) -> int:
-        """Units that the program uses of it."""
+        """Size of the part that the program uses, in units of the memory."""
         return self.buffer.type.size
 
 
@@ -192,7 +192,7 @@ class LoopOp(IRDLOperation):
 
     @property
     def instructions(self) -> list[InstructionOp]:
-        """The body, verified to hold nothing else."""
+        """The operations of the body, which the verifier restricts to instructions."""
         return [op for op in self.body.block.ops if is_instruction(op)]
 
     def verify_(self) -> None:
@@ -212,11 +212,11 @@ class InstructionOp(IRDLOperation):
     SPEC: ClassVar[Instruction]
 
     def __post_init__(self) -> None:
-        """Skip the search for properties that have a default: there are none, and instructions are many."""
+        """Skip the search for properties with a default: there are none, and programs have many instructions."""
 
     @classmethod
     def of(cls, fields: Fields, operands: Sequence[SSAValue], location: LocationAttr) -> Self:
-        """Make an instruction as ``create`` does, in half the time, because nothing is copied."""
+        """Make an instruction as ``create`` does, but in half the time, because nothing is copied."""
         op = cls.__new__(cls)
         op.operands = operands
         op.results, op.regions = SSAValues(), ()
@@ -226,7 +226,7 @@ class InstructionOp(IRDLOperation):
 
     @property
     def field_values(self) -> Fields:
-        """All fields as the attribute holds them."""
+        """All fields, as :class:`FieldsAttr` stores them."""
         attribute = self.properties[FIELDS]
         assert isinstance(attribute, FieldsAttr)
         return attribute.data
@@ -273,7 +273,7 @@ class InstructionOp(IRDLOperation):
             )
 
     def _verify_address(self, field: Field, kind: Attribute, first: int, last: int) -> None:
-        """Check that an address in a loop, from its ``first`` to its ``last`` iteration, is one of the buffer's."""
+        """Check that an address in a loop lies in its buffer in the ``first`` and in the ``last`` iteration."""
         assert isinstance(kind, BufferType)
         space, size, _, _ = kind.facts
         if space not in SPACES_OF[field.kind]:
@@ -331,7 +331,7 @@ def missing_address(label: str, space: Space, layer: str) -> CompileError:
 
 
 def absolute(op: Operation, value: SSAValue) -> tuple[Space, int]:
-    """Return memory and address of the buffer ``value`` in ``op``; raise CompileError if it has no address yet."""
+    """Return memory and address of the buffer ``value``, an operand of ``op``; raise CompileError if it has none."""
     owner = value.owner
     if isinstance(owner, MemoryOp):
         return owner.space, 0
@@ -370,7 +370,7 @@ def _decoded(data: bytes) -> tuple[int, ...]:
 
 
 def _field_property(spec: Instruction, field: Field) -> property:
-    """Return the property of a field: a number or a word; of an address its offset, None if it is not used."""
+    """Return the Python property of a field: a number, a word, or the offset of an address, None if it is not used."""
     place = (spec.places if field.kind.is_address else spec.immediates).index(field)
 
     def value(op: InstructionOp) -> int | str | None:

@@ -125,7 +125,7 @@ class ConvOp(NpuTensorOp):
 
 @irdl_op_definition
 class PoolOp(NpuTensorOp):
-    """Maximum or average over windows; taps in the padding are left out. Codes are not rescaled."""
+    """Maximum or average over windows, without taps in the padding. Codes are not rescaled."""
 
     name = "npu.pool"
 
@@ -156,7 +156,7 @@ class PoolOp(NpuTensorOp):
 
 @irdl_op_definition
 class PadOp(NpuTensorOp):
-    """Real zero around every image: ``pads`` are top, left, bottom, right. ``npu-fuse-padding`` removes it again."""
+    """Padding of images with real zeros: ``pads`` are top, left, bottom, right. ``npu-fuse-padding`` removes the op."""
 
     name = "npu.pad"
 
@@ -182,7 +182,7 @@ def window_fields(kernel: Ints, stride: Ints) -> dict[str, int]:
 class MatmulOp(NpuTensorOp):
     """Products of computed matrices with requantisation: ``[N, 1, M, K]`` by ``[N, 1, K, C]`` to ``[N, 1, M, C]``.
 
-    One operand may have fewer images: each of these serves as many products, one after the other.
+    One operand may have fewer images than the other: each of its images is used in several consecutive products.
     ``sum = sum over k of (a - a_zero) * (b - b_zero)``;
     ``code = clamp(multiply(sum, scale) + out_zero, act_min, act_max)``, of 16-bit results by ``multiply64``.
     """
@@ -227,7 +227,7 @@ class MatmulOp(NpuTensorOp):
         self.check_act_range()
 
 
-HEAD = 3  # integers of a copy before its loops
+HEAD = 3  # number of integers of a copy before its loops
 
 
 class StridedCopy(NamedTuple):
@@ -250,12 +250,12 @@ class StridedCopy(NamedTuple):
 
 @irdl_op_definition
 class MoveOp(NpuTensorOp):
-    """Codes of the operands at other places; nothing is computed.
+    """Move of codes of the operands to other places; nothing is computed.
 
     Each array in ``copies`` is a strided copy: operand, first element read, first element written, then for each loop,
     outermost first, ``size, read distance, write distance``: ``output[to + sum(i*w)] = operand[start + sum(i*r)]``,
-    counting elements in row-major order. No element is written twice; those that no copy writes get the code ``fill``.
-    Numbers that are not codes are moved as well, and never filled.
+    counting elements in row-major order. No element is written twice; elements that no copy writes are ``fill``.
+    Numbers that are not codes can be moved as well, but not filled.
     """
 
     name = "npu.move"
@@ -333,10 +333,10 @@ class LstmOp(NpuTensorOp):
     ``input [N, T, I]`` (``time_major``: ``[T, N, I]``), ``hidden [N, C]`` and ``cell [N, C]`` give all outputs in the
     order of the input, and the states after the last step.
 
-    Weights are int8 ``[gates * C, I]`` and ``[gates * C, C]``, gates in the order input, forget, cell, output; without
-    an input gate it is one minus the forget gate. Each gate has two scales, of the input product and of
-    the recurrent one; both give Q3. ``bias``, one value for each row, contains the input's zero point. ``clip``:
-    largest cell state, 0 for any.
+    Weights are int8 ``[gates * C, I]`` and ``[gates * C, C]``, with gates in the order input, forget, cell, output. If
+    there are no weights of an input gate, its value is one minus the forget gate. Each gate has a scale for the input
+    product and one for the recurrent product; both scale to Q3. ``bias``, one value for each row, includes the input's
+    zero point. ``clip`` is the largest cell state, 0 for no limit.
     """
 
     name = "npu.lstm"
@@ -428,9 +428,9 @@ class LstmOp(NpuTensorOp):
 class ResizeOp(NpuTensorOp):
     """``[N, H, W, C]`` with other heights and widths: result ``i`` of an axis lies at ``start + i * step``.
 
-    ``nearest``: positions in units of 2^-24 pixels are rounded down. ``bilinear``: in units of 2^-10; the pixels below
-    and above are blended, of both axes together, rounded once, half away from zero. Pixels outside of the image are
-    those of its edge. ``start``, ``step``: of rows and of columns.
+    ``nearest``: positions in units of 2^-24 pixels are rounded down. ``bilinear``: positions in units of 2^-10 pixels
+    blend four neighbours; the sum is rounded once, half away from zero. Pixels outside of the image have the value of
+    the nearest edge pixel. ``start`` and ``step`` have one number for rows and one for columns.
     """
 
     name = "npu.resize"
@@ -468,7 +468,7 @@ def _pair(values: Ints) -> tuple[int, int]:
 
 @irdl_op_definition
 class ArgMaxOp(NpuTensorOp):
-    """Index of the largest code along the last axis, the first of equal ones: ``[..., C]`` to ``[...]``, as numbers."""
+    """Index of the first largest code along the last axis: ``[..., C]`` to ``[...]``, as plain numbers."""
 
     name = "npu.argmax"
     RESULT_DTYPES: ClassVar = NUMBER_TYPES

@@ -1,7 +1,7 @@
 """Buffer types: memory, shape and element type.
 
-``!npu.buffer<tile, 4x56x64xi8>`` holds 4 rows of 56 pixels of 64 codes. Accumulators are ``i40``, parameter records
-``!npu.record``; data that are only moved are plain bytes, ``4096xi8``.
+``!npu.buffer<tile, 4x56x64xi8>`` holds 4 rows of 56 pixels of 64 codes. Accumulators are ``i40``, parameter records are
+``!npu.record``, and data that are only moved are plain bytes, ``4096xi8``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RecordType(ParametrizedAttribute, TypeAttribute):
     name = "npu.record"
 
 
-# Element types of buffers, by the names of codes in the instruction table.
+# Element types of buffers, by their names in the instruction table.
 ELEMENTS: dict[str, Attribute] = {
     "u8": IntegerType(8, Signedness.UNSIGNED),
     "i8": IntegerType(8),
@@ -60,12 +60,12 @@ ELEMENTS: dict[str, Attribute] = {
     "record": RecordType(),
 }
 _NAMES = {type_: name for name, type_ in ELEMENTS.items()}
-_ELEMENTS_OF = {Space.ACCUMULATOR: ("i40",), Space.PARAM: ("record",)}  # others hold bytes
+_ELEMENTS_OF = {Space.ACCUMULATOR: ("i40",), Space.PARAM: ("record",)}  # all other memories hold bytes
 _BYTE_ELEMENTS = dict(zip(TYPES, TYPE_BYTES, strict=True))
 
 
 def element_bytes(element: str) -> int:
-    """Return the units of an element: bytes; accumulators and records are units of their own."""
+    """Return the size of an element in units of its memory: bytes, or 1 for an accumulator or a record."""
     return _BYTE_ELEMENTS.get(element, 1)
 
 
@@ -94,12 +94,12 @@ class BufferType(ParametrizedAttribute, TypeAttribute):
 
     @property
     def facts(self) -> BufferFacts:
-        """Cached facts of the type: programs have few types, and read them very often."""
+        """Cached facts of the type: programs have few types but read their facts very often."""
         known: BufferFacts | None = self.__dict__.get("_facts")
         if known is None:
             shape, element = tuple(size.data for size in self.dims), _NAMES[self.element_type]
             known = BufferFacts(self.memory.data, math.prod(shape) * element_bytes(element), shape, element)
-            self.__dict__["_facts"] = known  # no field: equality does not see it
+            self.__dict__["_facts"] = known  # not a field, so that equality ignores it
         return known
 
     @property
@@ -118,7 +118,7 @@ class BufferType(ParametrizedAttribute, TypeAttribute):
 
     @property
     def size(self) -> int:
-        """In the unit that the memory is addressed by: bytes; accumulators and records in those two."""
+        """Size in units of the memory's addresses: accumulators, records, or (in all other memories) bytes."""
         return self.facts.size
 
     def verify(self) -> None:
@@ -152,5 +152,5 @@ def flat_type(space: Space, size: int) -> BufferType:
 
 @lru_cache(maxsize=4096)
 def buffer_type(space: Space, shape: tuple[int, ...], element: str) -> BufferType:
-    """Return the type of a buffer; ``element``: a key of :data:`ELEMENTS`."""
+    """Return the type of a buffer; ``element`` is a key of :data:`ELEMENTS`."""
     return BufferType(SpaceAttr(space), ArrayAttr(map(IntAttr, shape)), ELEMENTS[element])

@@ -7,8 +7,8 @@
       odc.yield %y : tensor<1x8xi8>
     }
 
-The ``odc.segment`` of the same name is where it runs. A program holds all that its passes need, so programs compile one
-by one. Its location names its results.
+The ``odc.segment`` of the same name runs the program. A program holds all that its passes need, so that each program
+compiles by itself. The location of a program names its results.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from odc_mlir.dialects.odc import KEPT_STATES, SegmentOp, YieldOp, lowered_symbo
 from odc_mlir.formats.quantities import distinct
 from odc_mlir.support.locations import location_names, names_loc, value_name
 
-# Attributes of a program of instructions: where its inputs and outputs begin in their regions.
+# Attributes of a program of instructions: offsets of its inputs and outputs in their regions.
 INPUT_OFFSETS, OUTPUT_OFFSETS = "npu.input_offsets", "npu.output_offsets"
-# Attribute of a program: what its arena is full of where most of it is in use.
+# Attribute of a program: the buffers in its arena at the instruction where most of the arena is in use.
 SRAM_PEAK = "npu.sram_peak"
-# Attribute of a program: multiply-accumulates that are done more than once, by the name of the operation.
+# Attribute of a program: the number of multiply-accumulates that are repeated, by the name of the operation.
 RECOMPUTED_MACS = "npu.recomputed_macs"
-# Attribute of a program: what it calls the results of each operator of its segment, in order; only where the model's
-# own names do not tell them apart.
+# Attribute of a program: its names for the results of each operator of its segment, in order; only if the model's names
+# are not unique.
 RESULT_NAMES = "npu.result_names"
 # Attribute of a program of tensor operations: the chains to cut, (first layer, last layer, rows) one after the other.
 CHAINS = "npu.chains"
-# Attribute of a program of tensor operations: numbers of another machine, for which tiles are chosen, as a dictionary.
+# Attribute of a program of tensor operations: percentages that describe another machine, for which tiles are chosen.
 TILED_FOR = "npu.tiled_for"
-# Attribute of a program before constants are prefetched: how, as a dictionary.
+# Attribute of a program before constants are prefetched: the parameters of prefetching, as a dictionary.
 PREFETCH = "npu.prefetch"
-# Attribute of a program: operations that are computed with each tile of another one: that one's name by theirs.
+# Attribute of a program: for operations computed with each tile of another operation, that operation's name by theirs.
 FUSED = "npu.fused"
 _DECLARED = ("sym_name", "function_type")
 
@@ -125,7 +125,7 @@ def create_programs(module: ModuleOp, segments: Iterable[SegmentOp]) -> None:
 
 
 def make_program(segment: SegmentOp) -> ProgramOp:
-    """Make a program of the operators of ``segment``, which keeps its own; names distinguish its operators."""
+    """Make a program from a copy of the operators of ``segment``; names of results distinguish the operators."""
     program = ProgramOp(segment.sym_name.data, segment.operand_types, segment.result_types, segment.circle.clone())
     program.location = segment.location
     freeze_known(program.block, segment.operands)
@@ -138,8 +138,8 @@ def make_program(segment: SegmentOp) -> ProgramOp:
 def distinct_names(block: Block) -> list[tuple[str, ...]]:
     """Return distinct names for the results of each operator in ``block``, in order.
 
-    They are the names of the tensors. A tensor without a name gets the operator's; a repeated name gets the operator's
-    number. Models need no names, but programs identify layers by them.
+    They are the tensors' names if these are unique. A tensor without a name gets the operator's name; a repeated name
+    gets the operator's number. Models need no names, but programs identify layers by names.
     """
     found = [(number, op, result) for number, op in enumerate(_operators(block)) for result in op.results]
     own = [value_name(result) for _, _, result in found]
@@ -153,7 +153,7 @@ def _operators(block: Block) -> list[CircleOp]:
 
 
 def _tell_apart(program: ProgramOp) -> None:
-    """Write :func:`distinct_names` into the locations of a program of the model's operators, and down where others."""
+    """Write :func:`distinct_names` into the locations of a program's operators, and into RESULT_NAMES if any differ."""
     names, differ = distinct_names(program.block), False
     for op, made in zip(_operators(program.block), names, strict=True):
         if made != tuple(value_name(result) for result in op.results):

@@ -42,17 +42,17 @@ class Tiling:
 
     A tile has ``rows`` x ``cols`` result pixels, at most all of an image. (If the window is one pixel, the image counts
     as one row, unless it is resident.) A tile is stored in groups of ``group`` result channels. An instruction computes
-    ``block`` channels from ``k_slice`` input channels; accumulators add up the slices of the input. ``sliced``: the
+    ``block`` channels from ``k_slice`` input channels; accumulators add up the slices of the input. If ``sliced``, the
     tile buffer holds one slice of the input at a time, instead of all channels.
 
     ``outer``: "tiles" loops over tiles, then over groups; "groups" loops over groups, then over tiles, so that only the
     weights of one group are needed at a time. ``keeps_weights``: weights are loaded once (once per group if groups are
-    the outer loop), instead of once per use. ``keeps_params``: the same for scales and biases. ``ring``: rows that
+    the outer loop), instead of once per use. ``keeps_params``: scales and biases are loaded once. ``ring``: rows that
     neighbouring tiles share stay in the tile buffer.
 
-    Slots are buffers for tiles. Without ``in_slots`` the input is resident, without ``out_slots`` the result.
-    ``operand_slots``: slots for the other operand of an element-wise operation that is computed with each tile; 0:
-    there is no such operation. ``shape``: number of the array shape, as in the instruction.
+    Slots are buffers for tiles. Without ``in_slots`` the input is resident; without ``out_slots``, the result is.
+    ``operand_slots`` counts the slots for the other operand of an element-wise operation that is computed with each
+    tile, 0 if there is no such operation. ``shape`` is the number of the array shape, as in the instruction.
     """
 
     rows: int
@@ -74,7 +74,7 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class Residency:
-    """Layout of a resident result: pixels of border on each side, and the code that fills them.
+    """Layout of a resident result: the pixels of border on each side, and the code that fills the border.
 
     ``fill`` is None if no operation reads the border.
     """
@@ -155,7 +155,7 @@ class TilingAttr(Data[Tiling]):
 
 @irdl_attr_definition
 class ResidentAttr(Data[Residency]):
-    """The result stays in the tile buffer for the operations that read it."""
+    """Mark of a result that stays in the tile buffer for the operations that read it."""
 
     name = "npu.resident"
 

@@ -14,7 +14,7 @@
     }
 
 The module attribute ``odc.states`` lists the states of the model: the position of an output of the first function, and
-of the input that gets its value in the next run::
+the position of the input that gets the output's value in the next run::
 
     odc.states = [{output = 1 : i64, input = 1 : i64, initial = #circle.blob<…>}]
 """
@@ -63,7 +63,7 @@ TARGET = "odc.target"
 """The module attribute that holds the chosen target."""
 
 FEWEST_CYCLES = "fewest-cycles"
-# Allowed words of a choice; numerics `litert` is for the host only and cannot be compiled for.
+# Allowed words of each field; the numerics `litert` exist only on the host and cannot be chosen here.
 WORDS = {
     "memory": ("flash", "sram"),
     "prefer": ("performance", "memory", "compile-time", FEWEST_CYCLES),
@@ -71,17 +71,17 @@ WORDS = {
     "strategy": ("cost", "supported"),
 }
 LEAST = {"sram_limit": 1, "min_operators": 0, "min_macs": 0, "max_segments": 0}
-"""Numbers of a choice, with the smallest value allowed."""
+"""Numeric fields, with the smallest value allowed."""
 
 _ALWAYS_PRINTED = ("memory", "prefer", "numerics")
 
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
-    """Compilation target: ``target`` is a shipped name or a .toml file, ``sram_limit`` bytes (None: all there is).
+    """Compilation target: ``target`` is a shipped name or a .toml file, ``sram_limit`` is in bytes (None: all SRAM).
 
-    ``allow_host``: operators that do not fit in the SRAM limit may go to the host. The last four fields are the options
-    of ``npu-choose-segments``, for passes that form segments again.
+    If ``allow_host``, operators that do not fit in the SRAM limit may go to the host. The last four fields are the
+    options of ``npu-choose-segments``, for passes that form segments again.
     """
 
     target: str
@@ -151,14 +151,14 @@ class TargetAttr(Data[TargetChoice]):
 
 
 def target_of(module: ModuleOp) -> TargetChoice | None:
-    """The target that ``odc-set-target`` chose for this module, None before that."""
+    """Return the target that ``odc-set-target`` recorded for this module; None if it has not run."""
     attribute = module.attributes.get(TARGET)
     return attribute.data if isinstance(attribute, TargetAttr) else None
 
 
 KEPT_STATES = "odc.kept_states"
-"""The attribute of a segment and its program: numbers of an operand and of a result for each state that the device
-keeps from run to run, one pair after the other."""
+"""Attribute of a segment and its program: for each state that the device keeps from run to run, the numbers of its
+operand and its result."""
 
 
 def kept_states(op: Operation) -> tuple[tuple[int, int], ...]:
@@ -169,7 +169,7 @@ def kept_states(op: Operation) -> tuple[tuple[int, int], ...]:
 
 
 StatePlace = tuple[int, int, bytes | None]
-"""Positions of the output and the input of a state, and its bytes at the start (None: real zero)."""
+"""Positions of the output and the input of a state, and its initial bytes (None: real zero)."""
 
 
 def state_places(module: ModuleOp) -> tuple[StatePlace, ...]:
@@ -230,7 +230,7 @@ def _ends(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
 
 
 def lowered_symbols(module: ModuleOp) -> dict[str, Operation]:
-    """Return the lowered forms of segments by name: the symbols of ``module`` that are no functions."""
+    """Return the lowered forms of segments by name: the symbols of ``module`` that are not functions."""
     found: dict[str, Operation] = {}
     for op in module.body.block.ops:
         name = op.properties.get("sym_name")
@@ -241,7 +241,7 @@ def lowered_symbols(module: ModuleOp) -> dict[str, Operation]:
 
 @irdl_op_definition
 class YieldOp(AbstractYieldOperation[Attribute]):
-    """Ends a body of a segment and gives its results."""
+    """End of a segment's body, with the body's results as operands."""
 
     name = "odc.yield"
     traits = traits_def(IsTerminator())
@@ -251,12 +251,12 @@ class YieldOp(AbstractYieldOperation[Attribute]):
 class SegmentOp(IRDLOperation):
     """A piece of the graph compiled for the target.
 
-    ``circle`` holds the operators as the model has them and never changes: host fallback, reports and compiling again
-    read it. Its arguments are the operands; ``odc.yield`` gives the results. What it is lowered to is the symbol of the
-    same name in the module: an ``npu.program``, or a module of native functions. There is none before that.
+    ``circle`` holds the operators of the model and never changes: host fallback, reports and recompilation read it. Its
+    arguments are the operands; ``odc.yield`` returns the results. The lowered form of a segment is the symbol of the
+    same name in the module, an ``npu.program`` or a module of native functions. It is absent before the lowering.
 
-    Operators of ``circle`` may write an argument that is a variable. Where ``odc.yield`` names an argument, the result
-    is what it holds in the end; what the segment is lowered to gives that as a value, which goes back to the variable.
+    Operators of ``circle`` may write an argument that is a variable. If ``odc.yield`` returns such an argument, the
+    result is the variable's final contents; the lowered form returns them as a value, which is copied to the variable.
     """
 
     name = "odc.segment"
@@ -294,12 +294,12 @@ class SegmentOp(IRDLOperation):
 
     @property
     def circle_block(self) -> Block:
-        """The block of the operators as the model has them."""
+        """The block of the model's operators."""
         return self.circle.block
 
     @property
     def ending(self) -> YieldOp:
-        """The end of the operators; verified segments have one."""
+        """The terminator of the operators' block, which verified segments have."""
         last = self.circle_block.last_op
         assert isinstance(last, YieldOp), "a verified segment ends in its yield"
         return last

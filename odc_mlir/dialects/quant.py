@@ -4,7 +4,7 @@
 
     !quant.uniform<i8:f32, 0.5:-3>                   one scale and zero point
     !quant.uniform<u8:f32, 0.0078125:128>            unsigned storage
-    !quant.uniform<i8<-127:127>:f32, 0.5>            narrower code range, zero point 0 left out
+    !quant.uniform<i8<-127:127>:f32, 0.5>            narrower code range, zero point 0 omitted
     !quant.uniform<i8:f32:3, {0.1, 0.25:4}>          one scale and zero point per index of dimension 3
 
 Scales are float32 numbers; they print as the shortest decimal that reads back to the same number.
@@ -38,7 +38,7 @@ _EXPRESSED = "f32"
 class Uniform:
     """Facts of a quantised type: ``real = scale * (code - zero_point)``, codes of ``storage`` in [low, high].
 
-    ``storage`` is an ``ops.dtypes`` name. ``per_axis`` tells one scale per index of ``params.axis`` from a single one.
+    ``storage`` is an ``ops.dtypes`` name. If ``per_axis``, there is one scale per index of ``params.axis``.
     """
 
     storage: str
@@ -56,13 +56,13 @@ class UniformQuantizedType(Data[Uniform], TypeAttribute):
 
     @classmethod
     def of(cls, storage: str, params: QuantParams, *, per_axis: bool | None = None) -> UniformQuantizedType:
-        """The type that uses the whole range of ``storage``; per axis by default when there are several scales."""
+        """Return the type with the whole range of ``storage``; by default per axis if there are several scales."""
         low, high = DTYPES[storage].range
         return cls(Uniform(storage, params, not params.per_tensor if per_axis is None else per_axis, low, high))
 
     @staticmethod
     def expresses(storage: str, params: QuantParams) -> bool:
-        """Whether this type can hold ``params``: storage of at most 32 bits, positive scales, zero points in range."""
+        """Return whether the type can hold ``params``: at most 32 bits, positive scales, zero points in range."""
         if storage not in _WORD_OF:
             return False
         low, high = DTYPES[storage].range
