@@ -8,7 +8,7 @@ from odc_mlir.ops.spec import STATEFUL, Node, OperatorFamily, ResultType, Shape
 
 
 def _scales(node: Node, index: int, channels: int | None) -> None:
-    """Check that operand ``name`` is a vector of one value, or one per channel."""
+    """Check that operand ``index`` is a vector with one value, or one value per channel."""
     shape = shape_of(node, index, (0, 1))
     if shape and shape[0] != 1:
         same_dim(node, shape[0], channels, f"operand {index} ({node.spec.operand_name(index)}) and channels")

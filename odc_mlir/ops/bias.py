@@ -1,4 +1,4 @@
-"""Units of weights and bias of a sum of products, and the width of the sum."""
+"""Units of weights and biases in sums of products, and the width of the sums."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.ops.spec import SAME_SCALE, Node, QuantParams, TensorInfo
 
-_NOTHING = 2.0**-32  # in units of sums: a 32-bit sum cannot represent less
+_NOTHING = 2.0**-32  # in units of sums; smaller than anything that a 32-bit sum can represent
 
 
 def adds_in_64_bits(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None) -> bool:
@@ -38,7 +38,7 @@ def scales_in_use(weights: TensorInfo) -> tuple[float, ...]:
 def in_units_of_sums(bias: TensorInfo, x_scale: float, weight_scales: tuple[float, ...]) -> bool:
     """Return True if codes of a bias are in units of sums: zero point 0 and the scale ``input scale * weight scale``.
 
-    A bias without parameters is, by definition. Zero has no unit, nor has a channel that is multiplied by zero.
+    A bias without parameters is in units of sums by definition. Zeros, and channels multiplied by zero, have no unit.
     """
     quant = bias.quant
     if quant is None:
@@ -55,13 +55,13 @@ def in_units_of_sums(bias: TensorInfo, x_scale: float, weight_scales: tuple[floa
 
 
 def scale_ratios(quant: QuantParams, x_scale: float, weight_scales: tuple[float, ...]) -> NDArray[np.float64]:
-    """Return the bias's scales in units of sums; not finite where a weight scale is 0."""
+    """Return the bias's scales in units of sums; they are not finite where a weight scale is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(quant.scales, np.float64) / (x_scale * np.asarray(weight_scales, np.float64))
 
 
 def in_other_units(bias: TensorInfo, x: TensorInfo, weight_scales: tuple[float, ...]) -> bool:
-    """Return True if codes of a bias have to be converted to be added to sums."""
+    """Return True if codes of a bias have to be converted before they are added to sums."""
     assert x.quant is not None, "asked of quantised products"
     return not (in_units_of_sums(bias, x.quant.scale, weight_scales) or left_over(x, bias, weight_scales))
 
@@ -70,7 +70,7 @@ def left_over(x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...])
     """Return True if the scales of a bias are obsolete and its codes are in units of sums.
 
     Some models with uint8 codes and per-channel weights work only in ONE's runtimes, which ignore the bias's scales.
-    They are recognised by nonzero codes of almost no value: a quantiser would have rounded such biases to 0.
+    Such models have nonzero bias codes that represent almost 0; a quantiser would have rounded such biases to 0.
     """
     quant, source = bias.quant, x.quant
     if x.dtype != "uint8" or not bias.is_const or quant is None or source is None:

@@ -1,7 +1,7 @@
 """Checks of an operator, read from a file or from IR, against its :class:`~odc_mlir.ops.spec.OpSpec`.
 
-They compare the numbers of operands and results, omitted operands and element types. Then the operator's verifier runs,
-and the declared result types are compared with those that the operator's shape function infers.
+First, the numbers of operands and results, omitted operands and element types are checked. Then the operator's verifier
+runs, and the declared result types are compared with the types that the operator's shape function infers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from odc_mlir.ops.spec import Node, Operand, ResultType, TensorInfo
 def check_node(node: Node, *, own_rules: bool = True, result_types: bool = True) -> None:
     """Raise ModelError, naming operator and tensor, if ``node`` breaks a rule of the table.
 
-    ``own_rules``: also run the operator's verifier, which may need the values of constant operands.
-    ``result_types``: also compare the declared result types with the shape function's.
+    If ``own_rules``, also run the operator's verifier, which may need the values of constant operands.
+    If ``result_types``, also compare the declared result types with those of the shape function.
     """
     check_structure(node)
     for index, info in enumerate(node.operands):

@@ -13,7 +13,7 @@ from odc_mlir.ops.sparse import Sparsity, densify
 from odc_mlir.ops.spec import Array, Blockwise, TensorInfo
 
 MAX_RANK = 32
-MAX_ELEMENTS = 1 << 47  # no process can address a tensor of more
+MAX_ELEMENTS = 1 << 47  # no process can address a larger tensor
 
 _BLOCK_ELEMENTS = 32
 _BLOCK_BYTES = {"ggml_q4_0": 18, "ggml_q4_1": 20, "ggml_q8_0": 34, "ggml_q8_1": 36}
@@ -22,11 +22,11 @@ _BLOCK_BYTES = {"ggml_q4_0": 18, "ggml_q4_1": 20, "ggml_q8_0": 34, "ggml_q8_1": 
 def decode_constant(info: TensorInfo) -> Array:
     """Return the value of constant ``info`` as a read-only array in storage dtype.
 
-    The array has the constant's shape. Types of whole bytes are views of the file's bytes. Four-bit types become one
-    byte per element, bfloat16 becomes float32, strings become an object array of ``bytes``; block formats keep their
-    raw bytes with the last dimension replaced by (blocks, bytes per block). A sparse constant becomes dense, a
-    blockwise one real numbers. Raises ModelError if the bytes do not match the shape, UnsupportedError for types
-    without constants.
+    The array has the constant's shape. Arrays of types with whole bytes are views of the file's bytes. Four-bit types
+    become one byte per element, bfloat16 becomes float32, and strings become an object array of ``bytes``. Block
+    formats keep their raw bytes, with the last dimension replaced by (blocks, bytes per block). Sparse constants become
+    dense, and blockwise constants become floats. Raises ModelError if the bytes do not match the shape, and
+    UnsupportedError for types without constants.
     """
     if info.data is None:
         raise ModelError("this tensor must be a constant", tensor=info.name)
@@ -68,7 +68,7 @@ def _sparse(info: TensorInfo, data: memoryview, sparsity: Sparsity, shape: tuple
 
 
 def _by_blocks(info: TensorInfo, blockwise: Blockwise, shape: tuple[int, ...]) -> Array:
-    """Return ``scale * (code - zero_point)`` with one scale per ``blockwise.size`` last-axis elements."""
+    """Return ``scale * (code - zero_point)`` with one scale per ``blockwise.size`` elements along the last axis."""
     codes = decode_constant(replace(info, dtype=blockwise.codes, blockwise=None, _array=None))
     if not shape or blockwise.size < 1 or shape[-1] % blockwise.size:
         raise ModelError(

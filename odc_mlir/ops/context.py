@@ -2,9 +2,9 @@
 
 An executor's reset clears all three kinds of state:
 
-* *Variable tensors.* An operator declares the operands that it writes (``Operand(..., mutated=True)`` in the table, for
-  custom operators the model's ``mutating_variable_inputs``). Its kernel gets a writable array and changes it in place;
-  see :class:`~odc_mlir.ops.spec.Operand`. Variables start at real zero, that is at the zero point.
+* *Variable tensors.* An operator declares the operands that it writes: by ``Operand(..., mutated=True)`` in the table,
+  or, for custom operators, by the model's ``mutating_variable_inputs``. Its kernel gets a writable array and changes it
+  in place; see :class:`~odc_mlir.ops.spec.Operand`. Variables start at real zero, which is the zero point.
 * *Resources* behind a handle: resource variables and hash tables.
 * *Private state* of one operator, such as the position of its random number generator: ``node.private_state()``.
 """
@@ -47,8 +47,8 @@ class ExecutionState:
 class BinaryCodes:
     """Interpretation of the bits of binary-coded weights, which is not specified publicly.
 
-    ``lowest_first``: the first sign of a word is its lowest bit, else its highest; ``one_is_plus``: a set bit means +1,
-    else -1. The defaults follow published quantisers of this kind.
+    If ``lowest_first``, the first sign of a word is its lowest bit, else its highest bit. If ``one_is_plus``, a set bit
+    means +1, else -1. The defaults follow published quantisers of this kind.
     """
 
     lowest_first: bool = True
@@ -57,12 +57,12 @@ class BinaryCodes:
 
 @dataclass(slots=True)
 class Context:
-    """Context shared by all operators of an executor; an operator prepared alone has its own."""
+    """Context shared by all operators of an executor; an operator that is prepared alone has its own context."""
 
     state: ExecutionState = field(default_factory=ExecutionState)
     custom_ops: CustomOps = field(default_factory=default_custom_ops)
     max_iterations: int = MAX_ITERATIONS
-    max_bytes: int | None = None  # limit of one activation, also of results whose size depends on values
+    max_bytes: int | None = None  # limit on each activation, including results whose size depends on values
     binary_codes: BinaryCodes | None = None  # None refuses operators on binary-coded weights
     microscaling: bool = False  # False refuses operators on tensors of microscaling types
     numerics: str = "fixed"  # requantisation of fully connected layers: "fixed" point, or "litert" in float64

@@ -122,7 +122,7 @@ def fully_connected(node: Node) -> list[ResultType]:
 
 
 def _with_workspace(node: Node, found: list[ResultType], x: Shape | None) -> list[ResultType]:
-    """Return the results including scratch space, the second result with shuffled weights."""
+    """Return the results; with shuffled weights, they include scratch space as a second result."""
     return [*found, ResultType(node.results[1].dtype, x)] if len(node.results) > 1 else found
 
 

@@ -1,6 +1,4 @@
-"""Shapes and checks of custom operators.
-
-Custom operators: the table's ``CUSTOM`` entry, and entries for codes with a public definition.
+"""Custom operators: the table's ``CUSTOM`` entry, entries for codes with a public definition, shapes and checks.
 
 ``spec_of_code("Erf", registry)`` returns the entry of one operator. Some codes are equivalent to a builtin operator and
 use its rules. Codes registered by the application and unknown codes have an entry without rules; unknown operators can
@@ -52,7 +50,7 @@ def custom_option(node: Node, name: str, default: Any) -> Any:
 
 
 def registered(node: Node) -> list[ResultType]:
-    """Infer the declared element types with the shapes of the registered operator, if it has a rule."""
+    """Infer the declared element types, with shapes from the registered operator's rule if it has one."""
     operator = node.context.custom_ops.get(node.custom_code)
     if operator is None or operator.infer is None:
         return open_results(node)
@@ -72,7 +70,7 @@ def registered(node: Node) -> list[ResultType]:
 
 
 def builtin_node(node: Node) -> Node:
-    """Return the operator as the equivalent builtin one."""
+    """Return the node of the equivalent builtin operator."""
     alias = ALIASES[node.custom_code]
     options = {
         field: custom_option(node, value.name, value.default) if isinstance(value, Key) else value
@@ -120,7 +118,7 @@ def fused_batch_norm(node: Node) -> list[ResultType]:
     channels = None if shape is None else shape[3]
     for index in range(1, 5):
         length = vector_length(node, index)
-        if length != 0:  # training has no statistics to take
+        if length != 0:  # in training mode, these operands are empty
             channels = same_dim(
                 node, channels, length, f"channels of the input and the {node.spec.operand_name(index)}"
             )
@@ -193,7 +191,7 @@ SPECS = (GENERIC,)
 
 
 class Key(NamedTuple):
-    """An option in the custom operator's map under ``name``."""
+    """A reference to the option ``name`` in the custom operator's map."""
 
     name: str
     default: Any

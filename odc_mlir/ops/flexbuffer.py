@@ -1,7 +1,7 @@
 """Decoder of FlexBuffers, the schemaless format of custom operators' options.
 
-A value is read from its end: the last byte is the width of the root, the one before it its type. Offsets point
-backwards. All reads are bounds-checked, and the number of bytes bounds the work, even if parts are shared.
+A value is read from its end: the last byte is the width of the root, and the byte before it is the root's type. Offsets
+point backwards. All reads are bounds-checked, and the number of bytes bounds the work, even if parts are shared.
 """
 
 from __future__ import annotations

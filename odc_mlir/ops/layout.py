@@ -16,7 +16,7 @@ def tile(node: Node) -> list[ResultType]:
 
 
 def _by_axis(node: Node, what: str, sizes: Callable[[Node, Shape, Sequence[int]], Shape]) -> list[ResultType]:
-    """Infer the ``sizes`` of operand 0 by operand 1, one number for each axis."""
+    """Infer operand 0 with the sizes that ``sizes`` computes from operand 1, which has one number for each axis."""
     x, dtype = common.shape_of(node, 0), node.operand(0).dtype
     length, numbers = common.vector_length(node, 1), common.static_ints(node, 1)
     if x is None:
@@ -27,7 +27,7 @@ def _by_axis(node: Node, what: str, sizes: Callable[[Node, Shape, Sequence[int]]
 
 
 def tiled_shape(node: Node, x: Shape, multiples: Sequence[int]) -> Shape:
-    """Return sizes times ``multiples``; raise ModelError unless there is a valid one per axis."""
+    """Return sizes times ``multiples``; raise ModelError unless there is one valid multiple per axis."""
     if len(multiples) != len(x) or any(m < 0 for m in multiples):
         raise node.error(f"multiples {list(multiples)} must be {len(x)} numbers that are not negative")
     return tuple(None if d is None else d * m for d, m in zip(x, multiples, strict=True))
@@ -97,7 +97,7 @@ def part_sizes(node: Node, size: int | None, sizes: Sequence[int]) -> list[int |
 
 
 def unpack(node: Node) -> list[ResultType]:
-    """Infer the operand's slices along ``axis``, which they lack."""
+    """Infer the operand's slices along ``axis``, without this axis."""
     count, x, dtype = parts(node, "num"), common.shape_of(node, 0), node.operand(0).dtype
     if x is None:
         return _pieces(node, dtype, None, None, [None] * count)
@@ -173,7 +173,7 @@ def sequence_axes(node: Node, rank: int) -> tuple[int, int]:
 
 
 def _blocks(node: Node, what: str, sizes: Callable[..., Shape]) -> list[ResultType]:
-    """Infer the ``sizes`` of operand 0 by the block shape and the pairs in operand 2."""
+    """Infer operand 0 with the sizes that ``sizes`` computes from the block shape and the pairs in operand 2."""
     x, length = common.shape_of(node, 0), common.vector_length(node, 1)
     pairs_shape = common.shape_of(node, 2, 2)
     if x is not None and length is not None and not 1 <= length < len(x):

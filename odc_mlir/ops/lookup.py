@@ -1,4 +1,4 @@
-"""Table look-ups, and features of text and hashes."""
+"""Table look-ups, text features and hashes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def embedding_lookup(node: Node) -> list[ResultType]:
 
 
 def embedding_lookup_sparse(node: Node) -> list[ResultType]:
-    """Infer the dense shape without its last entry, followed by a row of the table."""
+    """Infer the dense shape without its last entry, followed by the shape of a row of the table."""
     ids, indices, weights = common.shape_of(node, 0, 1), common.shape_of(node, 1, 2), common.shape_of(node, 3, 1)
     dense, length = common.static_ints(node, 2), common.vector_length(node, 2)
     table = common.shape_of(node, 4, least=2)
@@ -72,7 +72,7 @@ def is_dense(node: Node) -> bool:
 
 
 def skip_gram(node: Node) -> list[ResultType]:
-    """Infer a string per choice."""
+    """Infer one string per skip-gram."""
     common.check_single(node, 0)
     if int(common.option(node, "ngram_size")) < 0:
         raise node.error(f"ngram_size is {common.option(node, 'ngram_size')}; it must not be negative")

@@ -1,8 +1,8 @@
 """Multiply-accumulates of operators with inner products.
 
-Counts follow the operator's definition and shapes alone: products with padding count, products of single elements
-(activations, peepholes, interpolation, sums of squares) do not. Unknown dimensions count as 0. The work of called
-subgraphs is in :mod:`odc_mlir.runtime.execution.work`.
+Counts follow only from the operator's definition and shapes: multiplications by padding count; multiplications of
+single elements (activations, peepholes, interpolation, sums of squares) do not. Unknown dimensions count as 0. The work
+of called subgraphs is in :mod:`odc_mlir.runtime.execution.work`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _dims(info: TensorInfo) -> list[int]:
 
 
 def product(node: Node) -> int:
-    """Count results times weights of one output channel, whose axis the quantisation rule names."""
+    """Count results times weights of one output channel; the quantisation rule has the channel axis."""
     weights, axis = _dims(node.operand(1)), node.spec.quant.weights[1]
     channels = weights[axis] if weights and axis is not None else 0
     return size(node.results[0]) * math.prod(weights) // channels if channels else 0
@@ -31,7 +31,7 @@ def transposed(node: Node) -> int:
 
 
 def batch_matmul(node: Node) -> int:
-    """Count a row of the left matrix per result."""
+    """Count, for each result, the elements of a row of the left matrix."""
     left = node.operand(0).shape or ()
     inner = left[-2 if node.options.get("adjoint_lhs") else -1] if len(left) > 1 else 0
     return size(node.results[0]) * (inner or 0)
@@ -43,7 +43,7 @@ def bcq_fully_connected(node: Node) -> int:
 
 
 def recurrent(node: Node) -> int:
-    """Count one vector per matrix, step and sequence; the input's last axis is a vector."""
+    """Count each matrix once per step and sequence; the input's last axis is a vector."""
     matrices = 0
     for operand, info in zip(node.spec.operands, node.operands, strict=False):
         if info is not None and "weights" in operand.name and len(info.shape or ()) == 2:

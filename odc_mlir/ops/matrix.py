@@ -28,7 +28,7 @@ def batch_matmul(node: Node) -> list[ResultType]:
 
 
 def verify_batch_matmul(node: Node) -> None:
-    """Check that the left operand and the result have one element type; sums of int8 products may stay int32."""
+    """Check that the left operand and the result have the same element type; results of int8 may be int32."""
     left, out = node.operand(0).dtype, node.results[0].dtype
     if left != out and (left, out) != ("int8", "int32"):
         raise node.error(f"the left operand is {left}, the result {out}; use equal types, or int8 and int32")

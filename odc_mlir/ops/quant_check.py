@@ -1,7 +1,7 @@
 """Checks that reject quantised tensors which an operator would misinterpret.
 
-Kernels read the scales that they compute with. These checks cover the others: parameters that change although codes are
-only moved, several scales instead of one, and scales of plain integers.
+Kernels read the scales with which they compute. These checks cover other parameters: parameters that change although
+codes are only moved, several scales instead of one, and scales of plain integers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 
 # Operators that move codes and rescale operands to the result's scale if necessary.
 _REQUANTISING = frozenset({"CONCATENATION"})
-# Operators that handle several scales themselves or ignore scales by definition; and LSTM, which has two lists of
-# operands.
+# Operators that handle several scales or ignore scales by definition, and LSTM, which has two lists of operands.
 _READING_ALL = frozenset({"QUANTIZE", "DEQUANTIZE", "CAST", "BITCAST", "IF", "WHILE", "CALL", "CUSTOM", "LSTM"})
 _VIEWS = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS"})
 # Operators on plain integers of any width.
@@ -65,7 +64,7 @@ def _check_moved(node: Node) -> None:
 
 
 def _check_scales(node: Node) -> None:
-    """Check that computed tensors have one scale, unless the operator keeps the axis of several."""
+    """Check that computed tensors have one scale, unless the operator keeps the axis of their scales."""
     for index, info in _computed(node):
         if info.quant is None or info.quant.per_tensor or _is_factor(node, index):
             continue
@@ -75,7 +74,7 @@ def _check_scales(node: Node) -> None:
 
 
 def _computed(node: Node) -> Iterator[tuple[int | None, TensorInfo]]:
-    """Yield quantised tensors that are computed; operands with their index."""
+    """Yield computed quantised tensors: operands with their index, and results with None."""
     for index, info in enumerate(node.operands):
         if info is not None and not info.is_const and info.is_coded:
             yield index, info
@@ -91,7 +90,7 @@ def _is_factor(node: Node, index: int | None) -> bool:
 
 
 def _is_bias(node: Node, index: int) -> bool:
-    """Return True for operands that are added to sums; their kernels read the scale."""
+    """Return True for operands that are added to sums; kernels read their scale."""
     return index < len(node.operands) and node.spec.operand_name(index).endswith("bias")
 
 

@@ -18,8 +18,8 @@ ChannelAxis = int | Callable[[Mapping[str, Any]], int]
 
 
 class QuantKind(StrEnum):
-    NONE = "none"  # no real values take part, or their contents do not matter
-    FLOAT = "float"  # works on real values only
+    NONE = "none"  # no real values are involved, or their contents do not matter
+    FLOAT = "float"  # works only on real values
     OWN = "own"  # computes: each result has parameters of its own
     SAME = "same"  # moves codes: operands and results have the same parameters
     FIXED = "fixed"  # computes: the results' parameters follow from the element type
@@ -45,15 +45,15 @@ class QuantRule:
     """Quantisation rule of one operator; operands are given by index.
 
     * ``weights``: channel axis of each operand that holds weights (None: always one scale);
-    * ``biases``: the operands whose product each bias is added to;
+    * ``biases``: for each bias, the operands to whose product it is added;
     * ``states``: the kind of parameters of each state operand;
     * ``stored``: further constants that weight-only models store as codes, with the axis of their scales (None: one
       scale), which may depend on options;
-    * ``source``: the operand whose parameters the results of a move have. If it is None, the result holds codes of
-      several operands, and the operands in ``joined`` (all if it is empty) have its parameters;
+    * ``source``: the operand of a move; results have its parameters. If ``source`` is None, the result holds codes of
+      several operands, and the operands in ``joined`` (all if it is empty) have the result's parameters;
     * ``left``: float operands that stay float;
     * ``not_negative``: operands whose values are at least zero;
-    * ``not_zero``: constants without zeros, also after rounding;
+    * ``not_zero``: constants that must have no zeros, even after rounding;
     * ``table``: name of the fixed parameters;
     * ``reason``: why an operator stays with float values.
     """
@@ -96,7 +96,7 @@ OWN = QuantRule()
 
 
 def real_only(reason: str, *, left: tuple[int, ...] = (), stored: tuple[int, ...] = ()) -> QuantRule:
-    """Return the rule of an operator on real values; ``stored`` are weights with results along axis 0."""
+    """Return the rule of an operator on real values; ``stored`` are weights with output channels along axis 0."""
     return QuantRule(QuantKind.FLOAT, left=left, reason=reason, stored=MappingProxyType(dict.fromkeys(stored, 0)))
 
 

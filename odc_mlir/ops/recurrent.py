@@ -1,4 +1,4 @@
-"""Recurrent operators: LSTM, RNN, GRU, and SVDF, whose state are its last inputs.
+"""Recurrent operators: LSTM, RNN, GRU, and SVDF, whose state consists of recent inputs.
 
 Names of operands contain the gate, and in bidirectional operators the direction, so that shape functions and kernels
 can find them.
@@ -12,7 +12,7 @@ from odc_mlir.ops.quantization import Bias, QuantRule, gates, real_only
 from odc_mlir.ops.spec import PURE, STATEFUL, OperatorFamily
 
 GATES = ("input", "forget", "cell", "output")
-PEEPHOLE_GATES = ("input", "forget", "output")  # the gates that see the cell
+PEEPHOLE_GATES = ("input", "forget", "output")  # the gates that read the cell state
 DIRECTIONS = ("fw_", "bw_")
 
 _KEEPS_STATE = "its state has no recorded range"
@@ -23,12 +23,12 @@ def _optional(*names: str) -> str:
 
 
 def _states(*names: str) -> str:
-    """Return optional state operands; omitted state is zero in each run."""
+    """Return optional state operands; an omitted state is zero at the start of each run."""
     return " ".join(f"{name}*?" for name in names)
 
 
 def _by_gate(pattern: str) -> str:
-    """Return one operand per gate; without an input gate it is coupled to the forget gate."""
+    """Return one operand per gate; if operands of the input gate are omitted, it is coupled to the forget gate."""
     return " ".join(pattern.format(gate) + "?" * (gate == "input") for gate in GATES)
 
 
@@ -46,7 +46,7 @@ def _cell(direction: str = "") -> str:
 
 
 def _full_or_basic_lstm() -> str:
-    """Return the operands of the full kernel; the basic kernel uses the first five, where 1 and 4 are state."""
+    """Return the operands of the full kernel; the basic kernel uses the first five, of which 1 and 4 are state."""
     words = [word.rstrip("?") + "?" if index >= 5 else word for index, word in enumerate(_FULL_LSTM.split())]
     words[1], words[4] = f"{words[1]}*", f"{words[4]}*"
     return " ".join(words)

@@ -38,13 +38,13 @@ class CustomOps:
     def register(
         self, code: str, evaluate: Evaluate, *, infer: InferShapes | None = None, replace: bool = False
     ) -> None:
-        """Register ``evaluate`` for operators with the custom code ``code``, also for built-in ones.
+        """Register ``evaluate`` for operators with the custom code ``code``, which may be one that we define.
 
         ``evaluate(inputs, outputs, options)`` gets the operands as read-only arrays (None for omitted ones), the
         model's description of each result (name, dtype, shape, quant) and the operator's raw option bytes. It returns
         one array per result, of the declared element type. The optional ``infer(inputs, outputs, options)`` returns the
-        results' shapes (None for unknown sizes) before the run. Raises OptionError for an invalid code, and for one
-        that is registered here already unless ``replace`` is True.
+        results' shapes (None for unknown sizes) before the run. Raises OptionError for an invalid code, and for a code
+        that is already registered here unless ``replace`` is True.
         """
         if not isinstance(code, str) or not code:
             raise OptionError(f"a custom code is a non-empty string, not {code!r}")

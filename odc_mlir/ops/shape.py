@@ -33,7 +33,7 @@ class Masks:
     ellipsis: int
     new_axis: int
     shrink_axis: int
-    offset: int  # not 0: an end is relative to its begin
+    offset: int  # if not 0, an end is relative to its begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ def masks_of(node: Node) -> Masks:
 def expand_entries(node: Node, count: int, rank: int, masks: Masks) -> list[int | str | None]:
     """Return the full index: an entry's number, "full" for a whole axis, None for a new axis.
 
-    An ellipsis and missing trailing entries become whole axes. The ellipsis wins if both masks name an entry. Raises
-    ModelError for more entries than axes or several ellipses.
+    An ellipsis and missing trailing entries become whole axes. An entry in both the ellipsis mask and the new-axis mask
+    is an ellipsis. Raises ModelError for more entries than axes or several ellipses.
     """
     ellipses = [i for i in range(count) if masks.ellipsis >> i & 1]
     if len(ellipses) > 1:
@@ -162,7 +162,7 @@ def plain_slice(node: Node, shape: Shape, begin: Sequence[int], size: Sequence[i
 def reshape(node: Node) -> list[ResultType]:
     """Infer operand 0 with the shape in operand 1, or in the option ``new_shape``.
 
-    The option counts if operand 1 is omitted or not a vector; without both, the declared shape of the result counts.
+    The option is used if operand 1 is omitted or not a vector; without an option either, the declared shape is used.
     """
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     wanted = written_shape(node)
@@ -178,14 +178,14 @@ def reshape(node: Node) -> list[ResultType]:
 def written_shape(node: Node) -> tuple[int, ...] | None:
     """Return the shape in the option, or None if operand 1 determines it.
 
-    The option counts if operand 1 is omitted or, unless the option is empty, not a vector.
+    The option is used if operand 1 is omitted, or if operand 1 is not a vector and the option is not empty.
     """
     info, written = node.optional(1), tuple(node.options.get("new_shape") or ())
     if info is not None and (info.shape is None or len(info.shape) == 1 or not written):
         return None
     if info is None and not written:
         return tuple(-1 if d is None else d for d in node.results[0].shape or ())
-    return () if written == (0,) else written  # old files say "scalar" this way
+    return () if written == (0,) else written  # old files write a scalar's shape this way
 
 
 def new_shape(node: Node, x: Shape | None, wanted: Sequence[int]) -> Shape:
@@ -278,7 +278,7 @@ def slice_(node: Node) -> list[ResultType]:
     begin, size = static_ints(node, 1), static_ints(node, 2)
     if x is None:
         return result(node, dtype, unknown_shape(next((n for n in lengths if n is not None), None)))
-    if begin is None or size is None or min(begin, default=0) < 0:  # refused when it runs, but files exist
+    if begin is None or size is None or min(begin, default=0) < 0:  # kernels refuse a begin below 0, but files have it
         known = [None if d == -1 else d for d in size] if size is not None and len(size) == len(x) else [None] * len(x)
         if any(d is not None and d < 0 for d in known):
             raise node.error(f"size is {size}; entries must not be below -1")

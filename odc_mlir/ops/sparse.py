@@ -33,8 +33,8 @@ class DimMetadata:
 class Sparsity:
     """Layout of a constant's stored elements.
 
-    ``dims`` has a level per entry of ``traversal_order``, which lists dimensions of the tensor and then block
-    dimensions; block dimension ``b`` divides the dimension ``block_map[b]``.
+    ``dims`` has one level per entry of ``traversal_order``, which lists the dimensions of the tensor and then the block
+    dimensions. Block dimension ``b`` divides the dimension ``block_map[b]``.
     """
 
     traversal_order: tuple[int, ...]

@@ -31,7 +31,7 @@ Execute = Callable[[Sequence[Array | None]], Sequence[Array]]
 class Trait(StrEnum):
     PURE = "pure"  # no side effect: may be folded, merged or deleted
     COMMUTATIVE = "commutative"
-    ELEMENTWISE = "elementwise"  # result element i depends on operand elements i (after broadcasting) only
+    ELEMENTWISE = "elementwise"  # result element i depends only on operand elements i (after broadcasting)
     VIEW = "view"  # same bytes in the same order: reshape, squeeze, expand_dims
     SAME_QUANT = "same_quant"  # moves codes: operand and result quantisation must agree
     STATEFUL = "stateful"  # reads or writes state that outlives one run
@@ -39,12 +39,12 @@ class Trait(StrEnum):
 
 
 SAME_SCALE = 2.0**-16
-"""Relative difference of scales up to which they are the same number, rounded."""
+"""Largest relative difference between roundings of the same scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuantParams:
-    """Affine quantisation ``real = scale * (code - zero_point)``; per axis when there are several scales."""
+    """Affine quantisation ``real = scale * (code - zero_point)``; per axis if there are several scales."""
 
     scales: tuple[float, ...]  # each exactly a float32
     zero_points: tuple[int, ...]
@@ -64,7 +64,7 @@ class QuantParams:
         return self.zero_points[0]
 
     def agrees(self, other: QuantParams | None) -> bool:
-        """Return True if codes mean the same with ``other``: scales differ by rounding at most."""
+        """Return True if codes represent the same numbers with ``other``; scales may differ by rounding."""
         if other is None or self.zero_points != other.zero_points or len(self.scales) != len(other.scales):
             return False
         pairs = zip(self.scales, other.scales, strict=True)
@@ -97,8 +97,8 @@ class TensorInfo:
     """Description of a tensor for shape functions, verifiers and kernels.
 
     ``data`` holds the raw little-endian bytes of a constant, None for other tensors; ``sparsity`` is the layout of a
-    sparse constant, ``blockwise`` the storage of a float one. ``mx_axis`` is the axis along which the elements of a
-    microscaling type share exponents. ``foreign_quant`` names a custom quantisation.
+    sparse constant, ``blockwise`` the storage of a float constant in blocks. ``mx_axis`` is the axis along which the
+    elements of a microscaling type share exponents. ``foreign_quant`` names a custom quantisation.
     """
 
     name: str
@@ -158,7 +158,7 @@ class Node:
     spec: OpSpec
     operands: tuple[TensorInfo | None, ...]  # None: omitted optional operand
     results: tuple[TensorInfo, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)  # every field of the options table, defaults filled in
+    options: Mapping[str, Any] = field(default_factory=dict)  # every field of the options table, including defaults
     name: str = ""  # name of the first result, which identifies the operator in messages
     version: int = 1
     custom_code: str = ""
@@ -167,7 +167,7 @@ class Node:
     mutating: tuple[bool, ...] = ()  # by operand, from the model's record
     # subgraphs of control flow, by the value of the option that names them: an index in a file, a symbol in IR
     callees: Mapping[Any, Callee] = field(default_factory=dict)
-    subgraphs: Mapping[Any, Execute] = field(default_factory=dict)  # the same as functions, at run time
+    subgraphs: Mapping[Any, Execute] = field(default_factory=dict)  # the subgraphs as functions, at run time
     context: Context = field(default_factory=Context)  # state and options shared by the operators of a run
     place: tuple[int, int] = (0, 0)  # (subgraph, operator) in the model
 
@@ -217,9 +217,9 @@ class Operand:
 
     An operator writes its ``mutated`` operands, such as state of recurrent operators and caches; it has
     ``Trait.STATEFUL`` and not ``Trait.PURE``. The prepared kernel receives a writable array in storage dtype, reads the
-    old contents and writes the new ones in place, ``state[...] = new``, before it returns; results must not share
-    memory with it. The next run finds the new contents of a variable tensor; executors hide the change from all others.
-    For other tensors the kernel gets a copy, and its changes are lost. An omitted optional operand is None.
+    old contents and writes the new contents in place, ``state[...] = new``, before it returns; results must not share
+    memory with the array. The next run reads the new contents of a variable tensor; executors hide the change from
+    other operators. For other tensors the kernel gets a copy, so that changes are lost. An omitted operand is None.
     """
 
     name: str
@@ -239,7 +239,7 @@ class OpSpec:
 
     * ``infer(node) -> Sequence[ResultType]`` from operand types, constants and options;
     * ``kernel(node) -> Execute`` does everything that can fail or be precomputed and returns the function that runs;
-    * ``verify(node) -> None`` raises ``node.error(...)`` (beyond counts and dtypes, which are checked from the table);
+    * ``verify(node) -> None`` raises ``node.error(...)`` for rules other than counts and dtypes, which the table has;
       afterwards ``infer`` checks the shapes;
     * ``macs(node) -> int`` counts multiply-accumulates; operators without inner products have none.
     """
@@ -273,7 +273,7 @@ class OpSpec:
 
     @cached_property
     def kernel_function(self) -> Callable[[Node], Execute]:
-        """The kernel, preceded by the check for quantised tensors that it would misinterpret."""
+        """The kernel, preceded by a check for quantised tensors that the kernel would misinterpret."""
         check, kernel = _resolve("odc_mlir.ops.quant_check:check_quantisation"), _resolve(self.kernel)
 
         def prepare(node: Node) -> Execute:
@@ -290,7 +290,7 @@ class OpSpec:
 
     @cached_property
     def verify_function(self) -> Callable[[Node], None] | None:
-        """The verifier, followed by the shape function; None without verifier."""
+        """The verifier, followed by the shape function; None if there is no verifier."""
         check = self.check_function
         if check is None:
             return None
@@ -313,7 +313,7 @@ COMMUTATIVE = ELEMENTWISE | {Trait.COMMUTATIVE}
 STATEFUL = frozenset({Trait.STATEFUL})
 _INTEGERS = ("int32", "int64")
 
-# Verifiers that many operators share, and those of their own.
+# Verifiers that many operators share, by keyword; "own" stands for the operator's own verifier.
 _VERIFIERS = {
     "own": "verify_{}",
     "first": "infer.common:verify_first_dtype",
@@ -327,11 +327,11 @@ class OperatorFamily:
     """Declaration of the operators in ``module`` with the fields that they share; a call declares one operator.
 
     Operands and results are words: a name, ``...`` if variadic, ``*`` if the operator writes it, ``?`` if optional, and
-    after a colon the element types, separated by ``|`` (``int``: int32 and int64). Functions are named after the
-    operator, in ``module`` and in the kernels' module of the same name, or ``kernels``; ``unary`` is another function
-    there, ``infer.common:unary`` one in ``odc_mlir.ops.infer.common``. ``verify`` is a function, ``first`` (the first
-    operand has the result's element type), ``same`` (all have it), ``shapes`` (none must) or ``own`` (named after the
-    operator); None: nothing to verify. ``options`` ``*``: the table named after the operator.
+    after a colon the element types, separated by ``|`` (``int``: int32 and int64). Functions are by default named after
+    the operator, in ``module`` and in the kernels' module ``kernels`` (default: of the same name). ``unary`` is another
+    function in these modules, ``infer.common:unary`` one in ``odc_mlir.ops.infer.common``. ``verify`` is a function or
+    a word: ``first`` or ``same`` (the first operand or all operands have the result's element type), ``shapes`` (any
+    types) or ``own`` (the operator's own verifier); None: no check. ``options`` ``*``: the table named as the operator.
     """
 
     module: str
@@ -355,7 +355,7 @@ class OperatorFamily:
         macs: str = "",
         **fields: Any,
     ) -> OpSpec:
-        """Return the operator ``name``, with functions named ``function``; ``fields`` replace shared ones."""
+        """Return the operator ``name``, with functions named ``function``; ``fields`` replace shared fields."""
         shared, function = replace(self, **fields), function or name.lower()
         kernels = f"odc_mlir.runtime.kernels.{shared.kernels or self.module.rpartition('.')[2]}"
         return OpSpec(

@@ -9,10 +9,10 @@ from odc_mlir.ops.spec import Node, TensorInfo, Trait
 
 
 class HostRates(Protocol):
-    """Nanoseconds of host kernels, as :class:`odc_mlir.targets.costs.HostCosts` has them."""
+    """Times of host kernels in nanoseconds; :class:`odc_mlir.targets.costs.HostCosts` is an implementation."""
 
     def of_kernel(self, names: tuple[str, ...], is_view: bool, elements: int, macs: int) -> float:
-        """Return the time of a kernel for elements and multiply-accumulates; ``names``: :func:`kernel_names`."""
+        """Return the time of a kernel for elements and multiply-accumulates; ``names`` are its :func:`kernel_names`."""
 
 
 def host_ns(node: Node, rates: HostRates) -> float:

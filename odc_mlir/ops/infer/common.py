@@ -1,9 +1,7 @@
-"""Helpers of shape functions and verifiers: operand types, options, windows and names.
-
-Shared rules of operators: broadcasting, axes, constant operands, limits, type checks.
+"""Helpers of shape functions and verifiers: operands, options, windows, names, broadcasting, axes, limits and types.
 
 Shape functions accept partly known shapes: an unknown rank is None, an unknown dimension is None. They raise
-``node.error`` for operands that are invalid for all unknown sizes, and never return a negative size.
+``node.error`` for operands that are invalid whatever the unknown sizes are, and never return a negative size.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ def shape_text(shape: Shape | None) -> str:
 
 
 def shape_of(node: Node, index: int, ranks: int | Sequence[int] | None = None, least: int = 0) -> Shape | None:
-    """Return the shape of operand ``index``, None for an unknown rank; raise ModelError for invalid ones."""
+    """Return the shape of operand ``index``, None for an unknown rank; raise ModelError for invalid ranks."""
     info = node.operand(index)
     if info.shape is None:
         return None
@@ -45,9 +43,9 @@ def shape_of(node: Node, index: int, ranks: int | Sequence[int] | None = None, l
 
 
 def check_elements(node: Node, shape: Iterable[int | None], dtype: str) -> None:
-    """Raise ModelError for more than MAX_BYTES, AllocationError for more than the run may use.
+    """Raise ModelError if a tensor exceeds MAX_BYTES, and AllocationError if it exceeds the limit of the run.
 
-    Kernels call it before they allocate arrays whose size depends on values: ends of a range, sizes, repetitions.
+    Kernels call this function before they allocate arrays whose size depends on values, such as the ends of a range.
     """
     sizes = [d for d in shape if d is not None]
     total = math.prod(sizes) * DTYPES[dtype].numpy.itemsize
@@ -120,7 +118,7 @@ def vector_length(node: Node, index: int) -> int | None:
 
 def unknown_shape(rank: int | None) -> Shape | None:
     """Return a shape of known rank without known sizes."""
-    return None if rank is None else (None,) * min(rank, MAX_RANK + 1)  # no more are built than are refused
+    return None if rank is None else (None,) * min(rank, MAX_RANK + 1)  # a longer shape is refused anyway
 
 
 def wanted_shape(node: Node, index: int, dtype: str) -> list[ResultType]:
@@ -231,7 +229,7 @@ def verify_shapes(node: Node) -> None:
 
 
 def verify_same_dtype(node: Node) -> None:
-    """Check that every operand, or every one that is joined with others, has the result's element type."""
+    """Check that all operands, or those that the operator joins if it joins some, have the result's element type."""
     expected, joined = node.results[0].dtype, node.spec.quant.joined
     for index, info in enumerate(node.operands):
         if info is not None and info.dtype != expected and (not joined or index in joined):
@@ -243,7 +241,7 @@ def verify_same_dtype(node: Node) -> None:
 
 
 def verify_first_dtype(node: Node) -> None:
-    """Check that the operand that is moved, or the first, has the result's element type."""
+    """Check that the operand that the operator moves, or else the first operand, has the result's element type."""
     first, expected = node.operand(node.spec.quant.source or 0), node.results[0].dtype
     if first.dtype != expected:
         raise node.error(f"the operand is {first.dtype}, the result {expected}; they must be equal")
@@ -320,7 +318,7 @@ def place_window(
 def axis_window(
     node: Node, name: str, size: int | None, kernel: int, stride: int, dilation: int, padding: str
 ) -> WindowAxis:
-    """Return result size and padding along one axis; the odd element of padding goes after, as in TFLite.
+    """Return result size and padding along one axis; if padding is odd, the extra element is at the end, as in TFLite.
 
     Raises ModelError if a window without padding does not fit into the input.
     """

@@ -138,7 +138,7 @@ def max_pooling_with_argmax_2d(node: Node) -> list[ResultType]:
 
 
 def max_unpooling_2d(node: Node) -> list[ResultType]:
-    """Infer an image larger by the window than values and places, both ``[N, H, W, C]``."""
+    """Infer an image larger than values and places, both ``[N, H, W, C]``, by the size of the window."""
     x, places, window = common.shape_of(node, 0, 4), common.shape_of(node, 1, 4), pool_options(node).window
     if x is None:
         return common.result(node, "float32", None)
@@ -164,7 +164,7 @@ def _matrix(node: Node, index: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CropOptions:
-    """Options of Landmarks2TransformMatrix; pairs are (x, y), the crop surrounds the landmarks ``subset``."""
+    """Options of Landmarks2TransformMatrix; pairs are (x, y), and the crop surrounds the landmarks in ``subset``."""
 
     left: int
     right: int

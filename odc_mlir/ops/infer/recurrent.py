@@ -19,7 +19,7 @@ def is_basic(node: Node) -> bool:
 
 
 def gates_of(node: Node, direction: str = "") -> tuple[str, ...]:
-    """Return the gates of a cell: all, or all but the input gate."""
+    """Return the gates of a cell: all gates, or all except the input gate."""
     return GATES if named(node, f"{direction}input_to_input_weights") else GATES[1:]
 
 
@@ -135,7 +135,7 @@ def bidirectional_sequence_lstm(node: Node) -> list[ResultType]:
 
 
 def _all_or_none(node: Node, names: list[str]) -> bool:
-    """Return True if all operands are given, False if none; raise ModelError for a part."""
+    """Return True if all operands are given, False if none is given; raise ModelError if only some are given."""
     given = [name for name in names if named(node, name) is not None]
     if given and len(given) < len(names):
         missing = next(name for name in names if name not in given)
@@ -262,7 +262,7 @@ def gru(node: Node) -> list[ResultType]:
 def gru_matrices(node: Node) -> tuple[str, str]:
     """Return the names of the matrices that multiply the state and the input.
 
-    Despite its name, ``hidden_hidden`` multiplies the input, unless only the reverse matches the sizes.
+    Despite its name, ``hidden_hidden`` multiplies the input, unless the sizes match only if it multiplies the state.
     """
     x, state = shape_of(node, 0, 3), shape_of(node, position(node, "state"), 2)
     columns = _named_shape(node, "hidden_hidden", 2)[1]
