@@ -1,7 +1,7 @@
-"""Candidate models: the quantised model that a recipe makes of a float model in one scheme.
+"""Candidate models: quantised models built from a float model by a recipe, in one scheme.
 
-The ranges of outputs may get room for rare values (:func:`with_output_room`): a clipped output is an error that the
-user sees, while inside a network other channels compensate.
+Ranges of outputs may get room for rare values (:func:`with_output_room`): users see a clipped output as an error, while
+inside a network other channels compensate for a clipped value.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ROUNDING = frozenset({"QUANTIZE", "FAKE_QUANT"})
 def types_of(
     module: ModuleOp, parameters: Parameters, default: Scheme, precisions: Mapping[str, PrecisionChoice]
 ) -> dict[str, Attribute]:
-    """The element types that ``parameters`` mean; raises OptionError for names and zero points that cannot be."""
+    """Return the quantised types for ``parameters``; raise OptionError for unknown names and impossible zero points."""
     values = _values(module)
     found: dict[str, Attribute] = {}
     for name, (scale, zero) in parameters.items():
@@ -70,7 +70,7 @@ def types_of(
 
 
 def copied(assigned: ModuleOp, copies: Mapping[str, str]) -> dict[str, Attribute]:
-    """Return the types that tensors copy from others; raise OptionError where the source has no parameters."""
+    """Return the types that tensors copy from source tensors; raise OptionError if a source has no parameters."""
     values = _values(assigned)
     found: dict[str, Attribute] = {}
     for name, source in copies.items():
@@ -106,14 +106,14 @@ def missing(graph: Graph, types: Types) -> dict[str, str]:
 
 
 def _is_same(info: TensorInfo, wanted: QuantParams | None) -> bool:
-    close = 1e-6  # of scales, which files keep as float32
+    close = 1e-6  # relative tolerance of scales, which files store as float32
     if info.quant is None or wanted is None or info.quant.zero_points != wanted.zero_points:
         return False
     return bool(np.allclose(info.quant.scales, wanted.scales, rtol=close, atol=0.0))
 
 
 def taken_out(module: ModuleOp) -> ModuleOp:
-    """``module`` without the rounding that it was trained with, whose parameters it then brings; itself without any."""
+    """Return a copy without the rounding of quantisation-aware training, but with its parameters, or ``module``."""
     function = quant_ir.quantized_function(module)
     if function is None or not any(op.SPEC.name in _ROUNDING for op in quant_ir.all_ops(function)):
         return module
@@ -123,15 +123,15 @@ def taken_out(module: ModuleOp) -> ModuleOp:
 
 
 def scheme_of(types: Types) -> str:
-    """The scheme whose codes most of ``types`` are."""
+    """Return the scheme of the majority of ``types``."""
     counts = Counter(found[0] for type in types.values() if (found := quant_ir.params_of(type)) is not None)
     dtype = counts.most_common(1)[0][0]
     return "int16x8" if dtype == "int16" and counts["int8"] else dtype
 
 
 def codes_brought(graph: Graph) -> list[str]:
-    """Return the finding for a model with quantised weights: their own loss cannot be measured."""
-    most_weight_bits = 16  # biases have more
+    """Return the finding for a model with quantised weights, because the loss of these weights cannot be measured."""
+    most_weight_bits = 16  # wider constants are biases
     codes = [info for info in graph.tensors if info.is_const and info.is_coded]
     types = sorted({info.dtype for info in codes if info.info.bits <= most_weight_bits})
     if not types:
@@ -143,8 +143,8 @@ def codes_brought(graph: Graph) -> list[str]:
 
 
 def lost(graph: Graph, types: Types) -> list[str]:
-    """Return the finding about parameters of the model that its quantised ``graph`` lacks."""
-    named = 3  # of those whose parameters were lost
+    """Return the finding about parameters in the model that differ from those in the quantised ``graph``."""
+    named = 3  # limit on the tensors that the finding names
     missed = missing(graph, types)
     if not missed:
         return []
@@ -172,10 +172,10 @@ def with_output_room(
     function: FuncOp, ranges: Mapping[str, Range], statistics: Statistics, bits: int
 ) -> dict[str, tuple[float, float]]:
     """Return ``ranges`` with room for rare values in outputs and in values after the last layer."""
-    # The logit of a score of 0.9.
+    # Logit of the score 0.9.
     clear = math.log(9.0)
     found = dict(ranges)
-    # Where the last half of a step begins that scores between 0 and 1, or -1 and 1, have.
+    # Operands at which the result is half a step from its limit (1, or ±1); larger operands give the same codes.
     saturated = {"LOGISTIC": math.log(2.0 ** (bits + 1) - 1.0), "TANH": math.atanh(1.0 - 2.0**-bits)}
     most = {value_name(value): end for kind, end in saturated.items() for value in _squashed(function, kind)}
     for value in _behind_layers(function, statistics):
@@ -194,13 +194,13 @@ def with_output_room(
 
 
 def has_outputs_with_tails(module: ModuleOp, statistics: Statistics) -> bool:
-    """Return whether outputs, or the values that they are made of, have tails that may need room."""
+    """Return whether outputs, or values after the last layer, have tails that may need room."""
     owners = (value.owner for value in _behind_layers(models.main_of(module), statistics))
     return not all(isinstance(op, CircleOp) and (_moves(op) or _is_sure(op, statistics)) for op in owners)
 
 
 def _behind_layers(function: FuncOp, statistics: Statistics) -> Iterator[SSAValue]:
-    """Yield the outputs and the values that operators without products compute them from."""
+    """Yield the outputs, and all values between the last layers and the outputs."""
 
     def goes_through(op: CircleOp) -> bool:
         return op.SPEC.name not in LAYERS | SEQUENCES | _OTHER_LAYERS and not _is_sure(op, statistics)
@@ -210,7 +210,7 @@ def _behind_layers(function: FuncOp, statistics: Statistics) -> Iterator[SSAValu
 
 def _is_sure(op: CircleOp, statistics: Statistics) -> bool:
     """Return whether ``op`` is a SOFTMAX whose largest score is nearly one in the tail of the samples."""
-    sure = 0.9  # a score of SOFTMAX that larger logits do not change much
+    sure = 0.9  # beyond this SOFTMAX score, larger logits change little
     seen = statistics.get(value_name(op.results[0])) if op.SPEC.name == "SOFTMAX" else None
     return seen is not None and seen.maxima.size > 0 and float(np.quantile(seen.maxima, 1.0 - TAIL)) >= sure
 
@@ -227,7 +227,7 @@ def _moves(op: CircleOp) -> bool:
 
 
 def _back(values: Sequence[SSAValue], goes_through: Callable[[CircleOp], bool]) -> Iterator[SSAValue]:
-    """Yield ``values`` and all values on the way to them through such operators."""
+    """Yield ``values`` and their sources, traced back through the operators for which ``goes_through`` holds."""
     todo, seen = list(values), set[SSAValue]()
     while todo:
         value = todo.pop()
@@ -238,27 +238,27 @@ def _back(values: Sequence[SSAValue], goes_through: Callable[[CircleOp], bool]) 
                 todo.extend(value.owner.operands)
 
 
-# Samples that codes are refined by: moments of inputs change little with more.
+# Limit on samples for refining codes: more samples change the moments of inputs only little.
 MOST_REFINING = 64
-# Bytes of constants of the last candidates without refined codes that are kept: others often differ in these alone.
+# Limit on bytes of constants in the cache of candidates without refined codes: many candidates differ only in refining.
 _MOST_KEPT = 64 << 20
 
 
 class CandidateBuilder:
-    """Builds candidates in one scheme; ``samples`` are those that codes may be refined by."""
+    """Builder of candidates in one scheme; ``samples``: samples for refining codes."""
 
     def __init__(self, options: Options, samples: Sequence[Sequence[Array]]) -> None:
         self.options = options
         self.scheme: Scheme = options.definition
         self._samples = samples[:MOST_REFINING]
         self._context = make_context()
-        self.given: dict[str, Attribute] = {}  # what the last model was asked to have, by tensor name
-        self._found: dict[tuple[Any, ...], tuple[Statistics, Mapping[str, Range]]] = {}  # by identity of the first
-        # Candidates without refined codes and their bytes, by recipe and by the identity of what they are made of.
+        self.given: dict[str, Attribute] = {}  # types requested for the last model, by tensor name
+        self._found: dict[tuple[Any, ...], tuple[Statistics, Mapping[str, Range]]] = {}  # by id and options
+        # Candidates without refined codes and their bytes, by recipe and ids of the model and statistics.
         self._unrefined: dict[tuple[Any, ...], tuple[Statistics, models.Candidate, int]] = {}
 
     def add_samples(self, samples: Sequence[Sequence[Array]]) -> bool:
-        """Refine codes by these samples as well from now on; False where there are enough without them."""
+        """Add samples for refining codes; return False if there are enough samples already."""
         room = MOST_REFINING - len(self._samples)
         if room <= 0 or not self._samples:
             return False
@@ -274,7 +274,7 @@ class CandidateBuilder:
     ) -> models.Candidate:
         """Return ``model`` quantised by ``recipe``, with ranges from ``statistics``; raise OdcError.
 
-        ``known``: cache of refined codes for the samples. Candidates that are kept have to be verified.
+        ``known``: cache of refined codes for the samples. The caller verifies the candidates that it keeps.
         """
         plain = self.unrefined(model, recipe, statistics)
         if not (recipe.rounding or recipe.correction):
@@ -295,17 +295,17 @@ class CandidateBuilder:
         return candidate
 
     def verify(self, candidate: models.Candidate) -> models.Candidate:
-        """``candidate``; raises OdcError where it is no valid model, or has parameters that cannot be."""
+        """Return ``candidate``; raise OdcError if it is not a valid model or has impossible parameters."""
         checks = ("dce",) if self.scheme.weights_only else pipelines.QUANTIZE_CHECK
         models.run_passes(self._context, candidate.module, checks)
         return candidate
 
     def unrefined(self, model: models.FloatModel, recipe: models.Recipe, statistics: Statistics) -> models.Candidate:
-        """The candidate with every constant rounded to the nearest code: one of the last few, or made anew."""
+        """Return the candidate with every constant rounded to the nearest code, from the cache or newly built."""
         recipe = replace(recipe, rounding=False, correction=False)
         key = (id(model), id(statistics), recipe)
         if key in self._unrefined:
-            self._unrefined[key] = self._unrefined.pop(key)  # the last one again
+            self._unrefined[key] = self._unrefined.pop(key)  # mark as most recently used
         else:
             made = self._rounded(model, recipe, statistics)
             size = sum(op.blob.size for op in made.module.walk() if isinstance(op, ConstOp))
@@ -343,9 +343,9 @@ class CandidateBuilder:
         return candidate
 
     def assign(self, module: ModuleOp, recipe: models.Recipe, statistics: Statistics) -> None:
-        """Attach ranges and say which type each value of ``module`` is to get, if its neighbours agree."""
+        """Attach ranges, and assign each value of ``module`` a type, which neighbours may change by propagation."""
         options, precisions = self.options, dict(recipe.precisions)
-        for output, input in (options.states or {}).items():  # both ends of a state have one type
+        for output, input in (options.states or {}).items():  # both ends of a state have the same type
             precisions[input] = precisions.get(output, PrecisionChoice(self.scheme.name))
         recipe = replace(recipe, precisions=tuple(precisions.items()))
         self.given = types_of(module, options.parameters, self.scheme, precisions)
@@ -366,7 +366,7 @@ class CandidateBuilder:
         self._assign(module, recipe, statistics)
 
     def _as_copied(self, value: SSAValue, type: Attribute) -> PrecisionChoice | None:
-        """Return the precision that gives ``value`` the element type of its source; None if it has it, or none does."""
+        """Return a precision that gives ``value`` the element type of ``type``; None if unnecessary or impossible."""
         own, wanted = (quant_ir.params_of(each) for each in (quant_ir.assigned_type(value), type))
         if own is None or wanted is None or own[0] == wanted[0]:
             return None
@@ -393,14 +393,14 @@ class CandidateBuilder:
         quant_ir.write_word(module, quant_ir.WEIGHTS, form)
 
     def _known_ranges(self, statistics: Statistics, mode: str, options: Mapping[str, Any]) -> Mapping[str, Range]:
-        """Return the cached ranges of ``statistics``."""
+        """Return the ranges of ``statistics``, cached."""
         key = (id(statistics), mode, *sorted(options.items()))
         if key not in self._found:
             self._found[key] = statistics, ranges_of(statistics, mode, options)
         return self._found[key][1]
 
     def _wide_ranges(self, recipe: models.Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
-        """Ranges of values that get 16 bits beside others of 8: with codes to spare nothing is clipped."""
+        """Return ranges for values that get 16 bits in an 8-bit model; 16 bits have enough codes to clip nothing."""
         if not any(choice.precision in SCHEMES for _, choice in recipe.precisions):
             return {}
         wider = 1.0 + WIDE_HEADROOM

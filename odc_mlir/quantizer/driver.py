@@ -26,7 +26,7 @@ class Driver:
     """Driver for one model: ``original``, optimised as ``base``.
 
     ``fixed``: precisions that the user chose, by layer. ``findings``: texts that the verdict shows.
-    ``differing_units``: texts about inputs in another unit, by name.
+    ``differing_units``: texts about inputs in different units, by name.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Driver:
         self.fixed = self._fixed_precisions()
         self._known_errors = self._errors_told()
         self.evaluator = Evaluator(original, base, data, options, progress)
-        told = data.without(self.evaluator.judging.silent)  # samples without finite outputs have no measure
+        told = data.without(self.evaluator.judging.silent)  # samples without finite outputs cannot be measured
         if told is not data:
             self.evaluator = Evaluator(original, base, told, options, progress)
         self.evaluator.settle()
@@ -48,12 +48,12 @@ class Driver:
         if reference.scorer is not None and reference.scorer.unscored:
             self.findings.append(unscored_text(reference.scorer.unscored))
         if options.metric is None:
-            # Labels say what the output is that they are compared with.
+            # Labels determine the kind of the output that they are compared with.
             labelled = {0} if reference.labels is not None else set()
             self.findings += [text for place, text in reference.doubts_of_scores.items() if place not in labelled]
         if data.fit:
             self.evaluator.record(base)
-            # Runs are counted over all samples that choose the final ranges.
+            # All samples determine the final ranges, so runs are counted over all samples.
             found = [*amount(data.known), *(found for found in base.records.findings if found.kind != FEW_RUNS)]
             self.findings += map(str, found)
         self.differing_units: dict[str, str] = {}
@@ -64,7 +64,7 @@ class Driver:
             )
             self.findings += self.differing_units.values()
         self.precision_search: PrecisionSearch | None = None
-        self.plain: Candidate | None = None  # without help
+        self.plain: Candidate | None = None  # candidate without help
 
     def _fixed_precisions(self) -> dict[str, PrecisionChoice]:
         """Return the precisions that the user chose; layers with given parameters keep the scheme."""
@@ -102,7 +102,7 @@ class Driver:
         weights_only = evaluator.builder.scheme.weights_only
         if evaluator.target is not None and not weights_only:
             evaluator.place(best, has_own=bool(self.fixed))
-        # Made-up inputs do not show the accuracy that weights need, but a budget must be kept.
+        # Made-up inputs do not show the accuracy that weights need, but a budget requires a search anyway.
         is_informative = bool(self.data.fit) or not weights_only or options.has_budget
         if options.searches_precisions and is_informative:
             found = self._widened(choosing, best)
@@ -111,7 +111,7 @@ class Driver:
         return evaluator.builder.verify(found)
 
     def _widened(self, choosing: HelpSearch, best: Candidate) -> Candidate:
-        """Return the best candidate, or where limits are missed one with other precisions in few layers."""
+        """Return the best candidate; if it misses limits, one with other precisions in few layers."""
         assert choosing.plain is not None
         may_correct = len(self.options.switched(self.options.correction)) > 1
         search = self.precision_search = PrecisionSearch(
@@ -124,7 +124,7 @@ class Driver:
         found = search.run(best)
         if found is best or found.recipe.correction or not may_correct:
             return found
-        # Corrected biases, where these help and limits still hold.
+        # Try corrected biases; keep them if they help and the limits still hold.
         change = RecipeChange(True, found.model, replace(found.recipe, correction=True))
         better = choosing.tried("mixed, correction", change, found)
         if better is found or self.evaluator.over_budget(better):

@@ -1,9 +1,9 @@
 """Evaluation of candidates: measures on held-out samples, cross-validation over all samples, confidence intervals.
 
-A model has seen the samples that its ranges were chosen by; on them nothing is clipped. Cross-validation therefore
-builds models by the same recipe, each without a part of the samples, and measures each on the part it lacks. Intervals
-(95 %) give each sample a random weight, and unseen inputs a share (Learned-Miller and Thomas, 2019) whose error is zero
-at best and at worst follows a Pareto tail (Hill, 1975); see docs/quantisation.md.
+A model never clips values of the samples from which its ranges were chosen. Cross-validation therefore builds models by
+the same recipe, each without a part of the samples, and measures each model on the part that it lacks. Confidence
+intervals (95 %) give each sample a random weight, and a share to unseen inputs (Learned-Miller and Thomas, 2019): at
+best, their error is zero; at worst, it follows a Pareto tail (Hill, 1975). See docs/quantisation.md.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-# Number of models in cross-validation, and of parts of the held-out samples.
+# Number of models in cross-validation, and number of parts of the held-out samples.
 JUDGES, HALVES = 8, 2
-_MOST_JUDGING_MACS = 1 << 30  # of all samples: cross-validation of larger models takes minutes
+_MOST_JUDGING_MACS = 1 << 30  # limit over all samples, because cross-validation of larger models takes minutes
 
 
 @dataclass
 class Folds:
     """Cross-validation over the samples of ``reference``, calibration samples included.
 
-    Each model lacks the samples that it is measured on. This tells more than the held-out samples, and takes longer.
-    Statistics without each fold of the last float model are kept, and its refined codes.
+    Each model lacks the samples on which it is measured. This is more informative than the held-out samples, and takes
+    longer. For the last float model, statistics without each fold and refined codes are cached.
     """
 
     reference: Reference
@@ -72,7 +72,7 @@ class Folds:
     _known: list[RefinementCache] = field(default_factory=list, init=False, repr=False)
 
     def judge(self, model: FloatModel, recipe: Recipe) -> Measurement:
-        """Measure models that each lack the samples of a fold; outputs are kept. Raise OdcError for impossible ones."""
+        """Measure models that each lack a fold, and keep outputs; raise OdcError if a model cannot be built."""
         samples, rollout = self.reference.samples, self.reference.rollout
         count = min(JUDGES, len(samples))
         if self._model is not model:
@@ -89,7 +89,7 @@ class Folds:
             plain = [builder.unrefined(model, recipe, found).graph for builder, found, _ in folds]
             pairs = [layer_pairs(model.graph, graph) for graph in plain]
             learners = [Learner(*fold, recipe.rounding) for fold in zip(pairs, runs, self._known, strict=True)]
-            with suppress(UnsupportedError):  # logged where codes are refined
+            with suppress(UnsupportedError):  # refining has logged it already
                 learn(model.graph, learners, samples[: 1 + max(map(max, runs))])
         graphs = [builder.build(model, recipe, found, known).graph for builder, found, known in folds]
         return self.reference.measure(*graphs, keep=True)
@@ -98,11 +98,11 @@ class Folds:
 class Evaluator:
     """Builder and judge of candidates of ``original``, optimised as ``base``.
 
-    ``reference`` holds the held-out samples of ``data``, by which choices are made. ``judging`` holds the samples of
-    the verdict: all, unless the model is large. ``search_limits`` and ``limits`` are the limits on both;
-    ``outputs_vary``: constant outputs would miss the latter. ``plain`` and ``possible``: placement of the model on the
-    target, and which layers the target could run, known after :meth:`place`. ``steps``: log of the search;
-    ``is_cut_short``: time was up before everything was tried.
+    ``reference`` holds the held-out samples of ``data``, which decide choices. ``judging`` holds the samples of the
+    verdict: all samples, unless the model is large. ``search_limits`` apply to ``reference``, ``limits`` to
+    ``judging``; ``outputs_vary``: constant outputs would miss ``limits``. ``plain`` and ``possible``: placement of the
+    model on the target, and the layers that the target could run, known after :meth:`place`. ``steps``: log of the
+    search; ``is_cut_short``: the time limit ended the search.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Evaluator:
         self.possible: list[bool] | None = None
 
     def settle(self) -> None:
-        """Find limits and target, once samples without measures are left out; raise OptionError."""
+        """Determine limits and target, after samples without measures have been removed; raise OptionError."""
         self.limits, self.outputs_vary = self._limits(len(self.judging.samples))
         self.search_limits, _ = self._limits(len(self.data.held))
         if self.options.target is not None:
@@ -130,7 +130,7 @@ class Evaluator:
             self.target = TargetRules(self.options.target)
 
     def _references(self) -> tuple[Reference, Reference]:
-        """Return the references of verdicts and of choices; raise InputError for labels that cannot be right."""
+        """Return the references for verdicts and for choices; raise InputError for labels that cannot be right."""
         data, lacks_labels = self.data, self.data.labels is not None and self.data.fit_labels is None
         if data.separate or lacks_labels or not self._has_judges:
             reference = Reference(
@@ -138,12 +138,12 @@ class Evaluator:
             )
             others = data.fit_labels
             if data.labels is not None and others is not None and np.all(data.labels == data.labels[:1]):
-                # Labels held back are of one class: all samples tell whether they can be right.
+                # The held-out labels have a single class, so check the labels of all samples.
                 Reference(self._original, [*data.fit, *data.held], np.concatenate([others, data.labels]))
             return reference, reference
         samples, labels = [*data.fit, *data.held], data.labels
         if data.rollout is None:
-            order = np.random.default_rng(1).permutation(data.known)  # samples that take turns are in every fold
+            order = np.random.default_rng(1).permutation(data.known)  # mixes periodic samples
         else:
             order = data.rollout.in_blocks(samples, JUDGES)
         if labels is not None:
@@ -165,12 +165,12 @@ class Evaluator:
         if not self.data.separate:
             parts = min(HALVES, len(self.data.held))
             model.held = [record(executor, self.data.shown(self.data.held[part::parts])) for part in range(parts)]
-        if model is not self.base:  # whose records alone are saved; of many layers histograms take gigabytes
+        if model is not self.base:  # only records of ``base`` are saved; histograms of many layers take gigabytes
             for records in (model.records, *model.held):
                 records.without_histograms()
 
     def statistics_of(self, model: FloatModel) -> Statistics:
-        """Return the statistics of all samples, which choose the final ranges of ``model``."""
+        """Return the statistics of all samples, which determine the final ranges of ``model``."""
         return model.fitted if self.data.separate else model.complete
 
     def built(self, model: FloatModel, recipe: Recipe) -> Candidate:
@@ -184,9 +184,9 @@ class Evaluator:
         return candidate.measured
 
     def measured_unseen(self, candidate: Candidate) -> Measurement:
-        """Return the errors of models built like the candidate on the verdict's samples, which they do not know.
+        """Return errors on the verdict's samples, of models built like the candidate without these samples.
 
-        Where samples cannot be left out, the candidate itself is measured.
+        If samples cannot be left out, measure the candidate itself.
         """
         if not self._judges_all:
             return self.measured_by_halves(candidate)
@@ -204,7 +204,7 @@ class Evaluator:
             return self.judging.measure(candidate.graph, keep=True)
 
     def measured_itself(self, candidate: Candidate) -> Measurement:
-        """Return the errors of ``candidate``, which knows all samples, on the verdict's samples."""
+        """Return the errors of ``candidate``, which is built from all samples, on the verdict's samples."""
         if not self._judges_all:
             return self.measured(candidate)
         if candidate.measured_itself is None:
@@ -212,11 +212,11 @@ class Evaluator:
         return candidate.measured_itself
 
     def measured_by_halves(self, candidate: Candidate) -> Measurement:
-        """Measure models without half of the held-out samples on that half; outputs are kept.
+        """Measure two models, each on the half of the held-out samples that it lacks; keep outputs.
 
-        Two such models are worse than the result will be, by what half of the held-out samples tell: in choosing,
-        prudence is worth more than the truth. The candidate itself is measured where samples take no part in building
-        it, or cannot be left out.
+        These models are worse than the final model, which also knows this half: for choices, caution is more important
+        than an unbiased estimate. If models do not depend on samples, or samples cannot be left out, measure the
+        candidate itself.
         """
         if candidate.by_halves is None:
             graphs = [made.graph for made in self._half_models(candidate) or [candidate]]
@@ -224,11 +224,11 @@ class Evaluator:
         return candidate.by_halves
 
     def _half_models(self, candidate: Candidate) -> list[Candidate]:
-        """Return models of the recipe without one recorded part each; none where they cannot be built."""
+        """Return models by the same recipe, each without one recorded part; no models if they cannot be built."""
         model, recipe, parts = candidate.model, candidate.recipe, len(candidate.model.held)
         if not self.data.fit or self.data.separate:
             return []
-        if self._folds_builder.scheme.weights_only:  # refined without the held-out samples
+        if self._folds_builder.scheme.weights_only:  # such models are refined without the held-out samples
             refines = recipe.rounding or recipe.correction
             return [self._folds_builder.build(model, recipe, {})] if refines else []
         if parts < 2:
@@ -241,7 +241,7 @@ class Evaluator:
             return []
 
     def coverage(self, candidate: Candidate) -> Coverage:
-        """Return layers, weights and products of ``candidate`` by precision."""
+        """Return the numbers of layers, weights and multiplications of ``candidate`` by precision."""
         if candidate.coverage is None:
             shapes = [np.shape(array) for array in self.data.held[0]]
             candidate.coverage = coverage_of(candidate.graph, shapes, {"int16": self.precision_name("int16")})
@@ -259,7 +259,7 @@ class Evaluator:
         return self._examinations[id(model)]
 
     def intervals(self, candidate: Candidate) -> Mapping[str, Interval]:
-        """Return the interval of each measure of :meth:`measured_unseen`; none for made-up inputs."""
+        """Return the interval of each measure of :meth:`measured_unseen`; no intervals for made-up inputs."""
         if self.data.made_up:
             return {}
         if candidate.intervals is None:
@@ -275,13 +275,13 @@ class Evaluator:
 
     @cached_property
     def folds(self) -> Folds | None:
-        """Cross-validation over all samples; None where that says no more, or the model is too large."""
+        """Cross-validation over all samples; None if it tells nothing more, or if the model is too large."""
         has_own = self.data.separate and self.data.held is not self.data.fit
         return None if self.is_large or has_own or self.data.known < 2 else Folds(self.judging, self.options)
 
     @property
     def _has_judges(self) -> bool:
-        """True if models without some samples differ; weights alone have no ranges."""
+        """True if models built without some samples differ; weight-only models have no ranges from samples."""
         return not (self.is_large or self.builder.scheme.weights_only)
 
     @property
@@ -290,25 +290,25 @@ class Evaluator:
 
     @cached_property
     def is_large(self) -> bool:
-        """True if models take too long for cross-validation."""
+        """True if the model takes too long for cross-validation."""
         samples = len(self.data.fit) + len(self.data.held)
         return samples * self.examination(self.base).macs > _MOST_JUDGING_MACS
 
     def in_time(self) -> bool:
-        """Return whether there is time to try more, and note if not: the search then is cut short."""
+        """Return whether there is time to try more; if not, record that the search is cut short."""
         most = self.options.max_seconds
         is_in_time = most is None or time.monotonic() - self._start < most
         self.is_cut_short = self.is_cut_short or not is_in_time
         return is_in_time
 
     def say(self, text: str, made: int = 0) -> None:
-        """Report progress: a text, and how many more models were built."""
+        """Report progress: a text, and the number of models built since the last report."""
         LOG.info("%s", text)
         self._made += made
         if self._progress is not None:
             self._progress(text, self._made, None)
 
-    # Limits, costs and shares.
+    # Limits, costs and shares of multiplications.
 
     def _limits(self, samples: int) -> tuple[tuple[Limit, ...], bool]:
         """Return the limits for a number of samples, and whether constant outputs would miss them."""
@@ -329,11 +329,11 @@ class Evaluator:
         given = {"drop"} if options.max_drop is not None else set()
         if options.metric is not None or options.limit is not None:
             given.add("mpeir" if options.metric is None else rules.metric_name(options.metric))
-        # Made-up inputs pass nothing, and need not vary as real ones do.
+        # A verdict on made-up inputs never passes, and made-up inputs need not vary as real inputs do.
         nothing = [] if self.data.made_up else reference.constant_measures
         if rules.check_can_be_missed(limits, given, nothing, has_values=reference.has_values):
             return limits, True
-        # Columns in several units share the range of the largest, whatever samples show of the others.
+        # Columns in different units share the range of the largest column, even if samples hardly show the others.
         has_units = all(map(reference.varies_in_units, range(len(reference.graph.outputs))))
         return (*limits, R2_LIMIT), has_units
 
@@ -344,19 +344,19 @@ class Evaluator:
 
     @property
     def min_coverage(self) -> float:
-        """Least share of the products that must be quantised or, if it takes the scheme, run on the target."""
+        """Minimum share of multiplications that are quantised or, if the target takes the scheme, run on the target."""
         if self.options.min_coverage is not None:
             return self.options.min_coverage
         return LEAST_TARGET_COVERAGE if self.scheme_is_taken else LEAST_COVERAGE
 
     def place(self, best: Candidate, *, has_own: bool) -> None:
-        """Find the placement of ``best`` on the target, without precisions of its own if it ``has_own``.
+        """Determine the placement of ``best`` on the target; if it ``has_own`` precisions of layers, without these.
 
-        Layers with products that the target does not run in the scheme may run with 8-bit codes: sums of many products
-        of 16-bit codes exceed its accumulators.
+        Layers with multiplications that the target does not run in the scheme may run with 8-bit codes: long sums of
+        products of 16-bit codes exceed the target's accumulators.
         """
         assert self.target is not None
-        recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)  # codes do not change it
+        recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)  # without effect on placement
         self.plain = self.target.judge((self.built(best.model, recipe) if has_own else best).module)
         self.possible = found = self.plain.taken()
         lost = [bool(layer.reason and layer.macs) for layer in self.plain.layers]
@@ -370,7 +370,7 @@ class Evaluator:
             ]
 
     def share(self, candidate: Candidate) -> float:
-        """Return the quantised share, or the share of possible products that the target runs."""
+        """Return the quantised share, or the share of possible multiplications that the target runs."""
         if self.possible is not None and self.target is not None and self.scheme_is_taken:
             return self.target.judge(candidate.module).share(self.possible) or 0.0
         return self.coverage(candidate).share() or 0.0
@@ -384,7 +384,7 @@ class Evaluator:
         return len(write_tflite(model) if self.options.reader == LITERT else write_model(model))
 
     def finished(self, candidate: Candidate) -> ModuleOp:
-        """Return the module for the file, with float constants limited to numbers that readers represent."""
+        """Return the module for the file, with float constants limited to numbers that readers can represent."""
         return limited(
             candidate.module, {} if self.builder.scheme.weights_only else self.statistics_of(candidate.model)
         )
@@ -401,7 +401,7 @@ class Evaluator:
     def measures(self, candidate: Candidate) -> dict[str, float | None]:
         """Return the measures for the verdict's limits, by cross-validation.
 
-        R² of outputs that vary in rare samples only is measured on the model itself: fold models would clip them.
+        R² of outputs that vary only in rare samples is measured on the model itself: fold models would clip them.
         """
         found = self.judging.metrics(self.measured_unseen(candidate))
         if R2_LIMIT in self.limits:
@@ -409,7 +409,7 @@ class Evaluator:
         return found
 
     def holds_unseen(self, candidate: Candidate) -> bool:
-        """Return whether the limits hold as the verdict measures them."""
+        """Return whether the limits hold for the verdict's measures."""
         metrics = self.measures(candidate)
         if self.measured_unseen(candidate).lacking or not all(limit.holds(metrics) for limit in self.limits):
             return False
@@ -418,7 +418,7 @@ class Evaluator:
         return not self.doubtful(candidate, metrics)
 
     def doubtful(self, candidate: Candidate, measures: Mapping[str, float | None]) -> list[Limit]:
-        """Return the limits that ``measures`` keep, but that too few samples confirm; not of shares of samples."""
+        """Return the limits, except on shares of samples, that ``measures`` keep but too few samples confirm."""
         if not 1 < self.judging.measurable < FEWEST_TO_SPLIT or self.data.made_up:
             return []
         found = self.intervals(candidate)
@@ -429,14 +429,14 @@ class Evaluator:
 # Confidence intervals.
 
 _DRAWS = 1000
-_FEWEST = 2  # samples that differ
-_NORMAL = 1.96  # standard errors of 95 %
-# Fewer samples than this know too little of their tail: errors are taken to be larger by this power of what is missing.
+_FEWEST = 2  # minimum number of different samples
+_NORMAL = 1.96  # standard errors of a 95 % interval
+# Fewer samples than _KNOWING show too little of the tail: errors are multiplied by the missing factor to this power.
 _KNOWING, _FEW = 48, 1.5
 
 Reals = NDArray[np.float64]
 Outputs = Sequence[Sequence[Array]]
-# For each draw the clipped part of an unseen value, squared, and the square of that value.
+# For each draw: the square of the clipped part of an unseen value, and the square of the value.
 _CutOff = tuple[Reals, Reals]
 
 
@@ -447,10 +447,10 @@ def intervals_of(
     itself: Measurement | None = None,
     ends: Sequence[Interval | None] = (),
 ) -> dict[str, Interval]:
-    """Return the interval of each measure that sums over samples; none for a single sample.
+    """Return the interval of each measure that is a sum over samples; no intervals for a single sample.
 
-    ``measured``: the verdict's measures, which lie within; ``judged``: measures of models without the samples, if they
-    are others; ``itself``: measures of the model, whose outputs have the ranges ``ends``.
+    ``measured``: the verdict's measures, which lie within the intervals; ``judged``: measures of models without the
+    samples, if different; ``itself``: measures of the model itself, whose outputs have the ranges ``ends``.
     """
     if min(len(measured.reals), reference.measurable) < _FEWEST:
         return {}
@@ -487,7 +487,7 @@ def _ends(
     ranges: Sequence[Interval | None] = (),
     unsettled: Mapping[int, float] | None = None,
 ) -> dict[str, Interval]:
-    """Return the interval of each measure for independent ``blocks`` of samples, of the output for which it is worst.
+    """Return for each measure the interval of the worst output, for independent ``blocks`` of samples.
 
     ``reals``: outputs of the model; ``ranges``: limits of its outputs; ``unsettled``: see :meth:`Reference.unsettled`.
     """
@@ -516,14 +516,14 @@ def _ends(
 
 
 def _finite(expected: Array, found: Array) -> tuple[Array, Array]:
-    """Return the elements that are finite in both, expected ones as float64."""
+    """Return the elements that are finite in both arrays; expected elements as float64."""
     finite = np.isfinite(expected) & np.isfinite(found)
     a, b = (expected, found) if finite.all() else (expected[finite], found[finite])
     return a.astype(np.float64), b
 
 
 class _Draws:
-    """Random draws: weights of the samples, and the oddness of one unseen sample."""
+    """Random draws: weights of the samples, and the error of one unseen sample."""
 
     def __init__(self, count: int) -> None:
         seed = 1
@@ -544,19 +544,19 @@ class _Draws:
         chosen = self._random.integers(0, len(ends), (_DRAWS, count))
         found = high[chosen].max(axis=1) - low[chosen].min(axis=1)
         found = np.where(found > 0, found, spans)
-        # Draws from what was seen never exceed it, but others do as often as they fall short of it.
+        # Draws from judged samples never exceed them; other samples do as often as they fall short of them.
         is_larger = self._random.random(_DRAWS) < 0.5
         return np.asarray(np.where(is_larger, spans**2 / found, found))
 
     def unseen(self, errors: Reals, most: float, power: float = 1.0, unsettled: float = 0.0) -> Reals:
-        """Draw the worst error of one more sample, at most ``most``, or the error of a score of a half."""
+        """Draw the worst error of another sample, at most ``most``, or the error of a score of 0.5."""
         half = (unsettled * -np.log(self._odds)) ** power
         ordered = np.sort(errors[errors > 0])[::-1]
         if not ordered.size:
             return np.asarray(np.minimum(half, most))
         tail = min(ordered.size // 2, math.ceil(math.sqrt(_KNOWING * ordered.size) / 2))
         logs = float(np.log(ordered[:tail] / ordered[tail]).sum())
-        prior, weight = 1.0, 2.0  # index that tails of few errors are drawn to, as by so many errors
+        prior, weight = 1.0, 2.0  # prior of the tail index, with the weight of so many errors
         index = (logs + power * prior * weight) / (tail + weight)
         largest = float(ordered[0])
         beyond = np.maximum(self._factor**power * largest * self._odds**-index, half)
@@ -580,9 +580,9 @@ class _Draws:
     def ends(
         self, above: Reals, below: Reals, unseen: Reals, unit: Reals | float = 1.0, cut: _CutOff | None = None
     ) -> Interval:
-        """Return the ends of a ratio of weighted sums in ``unit``; the unseen share is 0 at best, ``unseen`` at worst.
+        """Return the ends of a ratio of weighted sums in ``unit``; unseen errors are 0 at best, ``unseen`` at worst.
 
-        Where the ``cut`` off part of unseen values is larger, it counts, with its own power.
+        If the ``cut`` off part of unseen values is larger, it replaces ``unseen``, with its own power.
         """
         ends = (2.5, 97.5)  # percentiles
         sums = (self._seen @ below + self._rest * below.mean()) * unit
@@ -636,7 +636,7 @@ def _of_output(
 
 
 def wilson(share: float, count: int) -> Interval:
-    """The 95 % interval of a share of ``count`` samples (Wilson, 1927)."""
+    """Return the 95 % interval of a share of ``count`` samples (Wilson, 1927)."""
     squared = _NORMAL**2 / count
     middle = (share + squared / 2) / (1 + squared)
     half = _NORMAL * math.sqrt(share * (1 - share) / count + squared / (4 * count)) / (1 + squared)
@@ -644,7 +644,7 @@ def wilson(share: float, count: int) -> Interval:
 
 
 def _drops(reference: Reference, measured: Measurement) -> Interval:
-    """Return the interval of the drop in points (Bonett and Price, 2012), not empty without any loss."""
+    """Return the interval of the drop in points (Bonett and Price, 2012); it is not empty even without a loss."""
     labels = reference.labels
     assert labels is not None
 

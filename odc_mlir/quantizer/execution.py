@@ -1,6 +1,6 @@
 """Execution of graphs for many samples: batches with bit-identical results, and operator by operator.
 
-Sums of floats would depend on the batch, so graphs with float arithmetic run sample by sample.
+In batches, sums of floats would depend on the batch size, so graphs with float arithmetic run sample by sample.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from odc_mlir.runtime.execution.units import SpecializedGraph
 
 _log = logging.getLogger(__name__)
 
-_SHAPES = {"RESHAPE": 1, "TRANSPOSE_CONV": 0}  # by operator the operand that says the result's shape
+_SHAPES = {"RESHAPE": 1, "TRANSPOSE_CONV": 0}  # operator -> operand that gives the result's shape
 _REDUCING = frozenset({"MEAN", "REDUCE_MAX", "REDUCE_MIN", "SUM"})
 
 
 def run_in_batches(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
-    """Yield the outputs of each sample of codes, with fresh state; None for one that a kernel refuses.
+    """Yield the outputs of each sample of codes, with fresh state; None for a sample that a kernel refuses.
 
-    As many samples run at once as give each the results that it has alone.
+    Samples run in the largest batches in which each sample has the same results as alone.
     """
     shapes = {tuple(array.shape for array in sample) for sample in samples}
     are_alike = len(shapes) == 1 and all(shape[:1] == (1,) for shape in next(iter(shapes)))
     most = most_at_once(graph) if are_alike else 1
-    size = -(-len(samples) // max(1, -(-len(samples) // most)))  # all runs alike, as far as that goes
+    size = -(-len(samples) // max(1, -(-len(samples) // most)))  # runs of nearly equal size
     executors: dict[int, HostExecutor] = {}
     for start in range(0, len(samples), size or 1):
         part = samples[start : start + size]
@@ -50,13 +50,13 @@ def run_in_batches(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator
             _log.info("a sample cannot be run: %s", error)
             yield from [None] * count
             continue
-        for number in range(count):  # constants are shared
+        for number in range(count):  # constant outputs are the same for all samples
             yield [value if count == 1 or info.is_const else value[number : number + 1] for info, value in found]
 
 
 def most_at_once(graph: Graph) -> int:
     """Return the number of samples that a run may take with unchanged results."""
-    most_elements = 1 << 17  # of the largest tensor of a run: what is computed next finds it in the cache
+    most_elements = 1 << 17  # limit for the largest tensor of a run, so that it stays in the cache
     real = [graph.tensors[index] for index in graph.inputs]
     made = [graph.tensors[index] for item in graph.nodes for index in item.outputs]
     if not all(info.shape and info.shape[0] in (1, None) for info in (*real, *made)):
@@ -68,7 +68,7 @@ def most_at_once(graph: Graph) -> int:
 
 
 def _is_alone(graph: Graph, item: GraphNode) -> bool:
-    """Return whether each item along the first axis is computed from that item alone, with codes."""
+    """Return whether each result along the first axis depends only on the operands' codes at the same index."""
     node, name = item.node, item.node.spec.name
     operands = [graph.tensors[index] for index in item.inputs if index >= 0]
     given, result = [info for info in operands if not info.is_const], graph.tensors[item.outputs[0]]
@@ -77,7 +77,7 @@ def _is_alone(graph: Graph, item: GraphNode) -> bool:
         return False
     if name in CASTS or not coded:
         return name in CASTS
-    if name == "SOFTMAX":  # of 16 bits it is one of reals
+    if name == "SOFTMAX":  # 16-bit SOFTMAX computes with reals
         return len(result.shape or ()) > 1 and result.info.bits == 8
     if name == "CONCATENATION":
         return len(given) == len(operands) and int(node.options["axis"]) % len(result.shape or ()) != 0
@@ -88,7 +88,7 @@ def _is_alone(graph: Graph, item: GraphNode) -> bool:
         shape = operands[_SHAPES[name]]
         return shape.is_const and shape.array().reshape(-1)[0] in (1, -1) and -1 not in shape.array().reshape(-1)[1:]
     if Trait.ELEMENTWISE in node.spec.traits:
-        # Operands are the same for all items, or have the result's axes.
+        # Each operand is the same for all items, or has the result's axes.
         rank, shapes = len(result.shape or ()), [(info.is_const, info.shape or ()) for info in operands]
         return all(len(own) < rank or own[0] == 1 if is_const else len(own) == rank for is_const, own in shapes)
     return name in WINDOWS and len(given) == 1
@@ -140,10 +140,10 @@ class Stepper:
         self._last = {index: item.index for item in graph.nodes for index in item.inputs}
         self._next = 0
         self._constants: dict[int, TensorInfo] = {}
-        self._replaced: set[int] = set()  # tensors that are not to be computed any more
+        self._replaced: set[int] = set()  # tensors with replaced values, which are not computed again
 
     def _keeps_its_own(self, item: GraphNode) -> bool:
-        """Return whether the operator's state is variables that no other one reads."""
+        """Return whether the operator's state consists of variables that no other operator reads."""
         places = {place for place, operand in enumerate(item.node.spec.operands) if operand.mutated}
         readers = [index for other in self.graph.nodes for index in other.inputs]
         states = [item.inputs[place] for place in item.node.mutated]
@@ -161,14 +161,14 @@ class Stepper:
         self._step(item)
 
     def reals(self, index: int) -> Iterator[Array]:
-        """The values of tensor ``index``, which must be alive, for each sample."""
+        """Yield for each sample the value of tensor ``index``, which must be alive."""
         info = self.graph.tensors[index]
         if info.is_const:
             return (to_reals(info, info.array()) for _ in range(self._count))
         return (to_reals(info, value) for value in self._values[index])
 
     def replace(self, index: int, array: Array) -> None:
-        """Let operators to come find ``array`` as tensor ``index``: a constant, or computed from constants alone."""
+        """Give later operators ``array`` as tensor ``index``, a constant or computed only from constants."""
         info = self.graph.tensors[index]
         if not info.is_const:
             self._values[index] = [array] * self._count
@@ -187,16 +187,16 @@ class Stepper:
         self._next = item.index + 1
 
     def results_as(self, item: GraphNode, change: Callable[[Node], Node]) -> list[Array]:
-        """The first result of ``item``, which must not have run, changed like this, for each sample."""
+        """Return for each sample the first result of ``item`` changed by ``change``; ``item`` must not have run."""
         self.go_to(item)
         node = change(self._shaped.nodes[item.index])
         return [results[0] for results in self._results(item, node.spec.kernel_function(node), node)]
 
     def _results(self, item: GraphNode, kernel: Execute, node: Node) -> list[list[Array]]:
-        """Return all results for each sample, or one for all if they are the same."""
+        """Return all results for each sample, or a single list if they are the same for all samples."""
         found = []
         constants = [None if info is None or not info.is_const else info.array() for info in node.operands]
-        # the same operands give the same results: what comes from constants alone is computed once
+        # equal operands give equal results: an operator on constants only runs once
         runs = self._count if any(index in self._values for index in item.inputs) else 1
         for number in range(runs):
             operands = [
@@ -221,9 +221,9 @@ class Stepper:
 
 
 def same_inputs(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[str]:
-    """Return the names of inputs that never vary in several ``samples``, although outputs plainly depend on them.
+    """Return the names of inputs that are equal in all ``samples``, although outputs clearly depend on these inputs.
 
-    To find out, every second element of such an input is changed in the first sample.
+    As a test, every second element of such an input is changed in the first sample.
     """
     same = [place for place, arrays in enumerate(zip(*samples, strict=True)) if alike(arrays)]
     if not same:
@@ -235,7 +235,7 @@ def same_inputs(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[str]:
 
 def _decides(executor: HostExecutor, sample: Sequence[Array], place: int) -> bool:
     found = []
-    for start in (None, 0, 1):  # from which on every second element becomes 0, or 1 if it was 0
+    for start in (None, 0, 1):  # first element to change; every second one becomes 0, or 1 if it was 0
         values = np.array(sample[place]).reshape(-1)
         if start is not None and values.dtype.kind in "biuf":
             values[start::2] = (values[start::2] == 0).astype(values.dtype)
@@ -250,7 +250,7 @@ def _decides(executor: HostExecutor, sample: Sequence[Array], place: int) -> boo
 
 
 def _differs(a: Array, b: Array) -> bool:
-    plainly = 1e-3  # part of its largest value by which an output changes if the model depends on an input
+    plainly = 1e-3  # change of an output, relative to its largest value, that shows a dependence
     if a.dtype.kind != "f" or a.shape != b.shape:
         return not np.array_equal(a, b)
     most = plainly * float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
@@ -261,7 +261,7 @@ Run = Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]
 
 
 def run_with(graph: Graph, wanted: Iterable[int]) -> Run:
-    """Return a function that runs ``graph`` on a sample with fresh state: outputs, and ``wanted`` tensors by index."""
+    """Return a function that runs ``graph`` on a sample, and returns outputs and ``wanted`` tensors by index."""
     more, count = tuple(dict.fromkeys(wanted)), len(graph.outputs)
     executor = HostExecutor(replace(graph, outputs=(*graph.outputs, *more)))
 
@@ -274,7 +274,7 @@ def run_with(graph: Graph, wanted: Iterable[int]) -> Run:
 
 
 def float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:
-    """Return the float model's tensor name for each tensor of ``quantised``, by index, through conversions."""
+    """Return the float model's tensor name for each tensor of ``quantised``, by index, traced through conversions."""
     names = {index: info.name for index, info in enumerate(quantised.tensors) if info.name in known}
     casts = [item for item in quantised.nodes if item.node.spec.name in CASTS]
     for item in casts:
@@ -287,5 +287,5 @@ def float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:
 
 
 def as_constant(info: TensorInfo, array: Array) -> TensorInfo:
-    """``info`` with other contents."""
+    """Return ``info`` as a constant with the contents ``array``."""
     return replace(info, data=memoryview(encode_constant(array, info.dtype)), _array=None)

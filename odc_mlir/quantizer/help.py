@@ -1,7 +1,7 @@
 """Help for a model: optional quantisation steps, each kept if a paired test on held-out samples confirms it.
 
-A row of the table is one kind of help. Its changes are tried in turn on top of the best trial so far, and
-:meth:`HelpSearch.accepts` decides on each by the row's samples and tolerance.
+A row of the help table is one kind of help. Its changes are applied in turn to the best trial so far, and
+:meth:`HelpSearch.accepts` decides about each change by the row's samples and tolerance.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from odc_mlir.transforms.circle.circle_equalize_channels import drop_factors
 
 LOG = logging.getLogger(__name__)
 
-# The gain that a change must have beyond chance: less is below the repeatability of a verdict's figures.
+# Minimum gain of a change, beyond chance: smaller gains are below the repeatability of a verdict's figures.
 LEAST_GAIN_DB = 0.1
-# Wider ranges to try: 10 and 30 % cost at most 0.8 and 2.3 dB of steps. With 16 bits, four and eight times the range
-# cost one and two bits more than the headroom that such values always have.
+# Wider ranges to try: with 8 bits, 10 and 30 % cost at most 0.8 and 2.3 dB, because steps are wider. With 16 bits, four
+# and eight times the range cost one and two bits more than the usual headroom of such values.
 HEADROOMS, WIDER_HEADROOMS = (0.1, 0.3), (3.0, 7.0)
-# Wider ranges are tried where unseen samples are worse than known ones by this much, half the smallest step cost.
+# Wider ranges are tried if unseen samples are worse than known ones by this much, half the cost of the smallest change.
 _LEAST_LOST_DB = 0.5
-# By headroom: up to how many samples it is presumed to help, and its cost in dB that is accepted then. The maximum of n
-# samples is exceeded with probability 1 / (n + 1): by one sample of 100, or one of 16.
+# Headroom -> largest number of samples for which it is presumed to help, and the cost in dB accepted in this case.
+# Another sample exceeds the maximum of n samples with probability 1 / (n + 1): 1 in 100, or 1 in 17.
 _PRESUMED = {0.1: (99, 0.5), 0.3: (16, math.inf), 3.0: (99, math.inf), 7.0: (16, math.inf)}
 
 _IMPLIED = (
@@ -47,7 +47,7 @@ _IMPLIED = (
 )
 NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # names of steps
 
-# Samples that a row is judged on: those held back, or all, by models that do not know a part of them.
+# Samples that judge a row: the held-out samples, or all samples by models that each lack a part of them.
 HELD_BACK, UNSEEN = "held back", "unseen"
 
 
@@ -55,7 +55,7 @@ HELD_BACK, UNSEEN = "held back", "unseen"
 class RecipeChange:
     """A model and a recipe to try.
 
-    ``is_presumed``: it is kept unless it is worse beyond chance, or by ``most_lost_db`` on unseen samples.
+    ``is_presumed``: keep the change unless it is worse beyond chance, or by ``most_lost_db`` on unseen samples.
     """
 
     value: Any
@@ -69,7 +69,7 @@ class RecipeChange:
 class Help:
     """A row of the help table: name of the step, condition, generator of changes, and samples that judge them.
 
-    Each change builds on ``search.best``, which the one before may have replaced.
+    Each change builds on ``search.best``, which the previous change may have replaced.
     """
 
     name: str
@@ -85,14 +85,14 @@ class HelpSearch:
     """
 
     best: Candidate
-    last: Candidate | None = None  # the last one that was built, kept or not
+    last: Candidate | None = None  # last candidate built, accepted or not
 
     def __init__(self, evaluator: Evaluator, fixed: Mapping[str, PrecisionChoice], findings: list[str]) -> None:
         self.evaluator, self.fixed, self._findings = evaluator, fixed, findings
         self.measured, self.data = evaluator.measured, evaluator.data
         self.options = options = evaluator.options
         self.weights_only = options.definition.weights_only
-        self.models: dict[str, FloatModel] = {}  # by kind of equalisation
+        self.models: dict[str, FloatModel] = {}  # equalised models by kind
         self.plain: Candidate | None = None
         self._given = {*options.parameters, *options.copied_parameters}  # tensors whose parameters the user gives
 
@@ -118,7 +118,7 @@ class HelpSearch:
         return self._refit(self.best)
 
     def _by_weights_alone(self) -> Candidate:
-        """Return the trial that options and weights ask for: without samples nothing is judged."""
+        """Return the trial given by options and weights, because nothing can be judged without samples."""
         model, recipe = self.evaluator.base, replace(self._recipe(), fitted=self.options.fits_scales[-1])
         asks = self.options.io == FLOAT and self.options.normalizes(INPUTS)[-1]
         if asks and (found := float_models.normalized_by_weights(model)) is not None:
@@ -150,15 +150,15 @@ class HelpSearch:
     # Acceptance.
 
     def accepts(self, judged_on: str, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
-        """Return whether ``found`` replaces ``best``: it gains on these samples and takes nothing else away."""
+        """Return whether ``found`` replaces ``best``: it is better on these samples and not worse otherwise."""
         if judged_on == HELD_BACK:
             if not change.is_presumed:
                 gains = self.measured(found).better_than(self.measured(best), LEAST_GAIN_DB)
             elif self.data.separate or found.model is best.model:
                 gains = not self.measured(best).better_than(self.measured(found), LEAST_GAIN_DB)
-            else:  # ranges know the samples held back
+            else:  # ranges depend on the held-out samples
                 gains = not self.is_worse_unseen(found, best)
-            # Float layers are no accuracy: a model with the coverage to pass goes before one without.
+            # Float layers do not count as a gain: a model with sufficient coverage precedes a model without.
             least = LEAST_COVERAGE if self.options.min_coverage is None else self.options.min_coverage
             ours, theirs = (self.evaluator.coverage(each).share() or 0.0 for each in (found, best))
             return (gains and not self.loses_layers(found, best)) or theirs < least <= ours
@@ -170,13 +170,13 @@ class HelpSearch:
         return theirs.better_than(ours, LEAST_GAIN_DB)
 
     def _gains_on_unseen(self, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
-        """Return whether models without a part of the samples are better on that part, or lose little if presumed."""
+        """Return whether models that lack a part of the samples gain on it; if presumed, a small loss is accepted."""
         ours, theirs = (self.evaluator.measured_unseen(each) for each in (found, best))
         if not change.is_presumed:
             return ours.better_than(theirs, LEAST_GAIN_DB)
         gain = ours.quality_db - theirs.quality_db
         if change.recipe.output_room:
-            # Or more outputs can score on both sides of a half.
+            # A larger loss is accepted if more outputs can have scores on both sides of 0.5.
             return gain >= -change.most_lost_db or len(unreached(found.graph)) < len(unreached(best.graph))
         return (
             ours.better_than(theirs, LEAST_GAIN_DB)
@@ -185,14 +185,14 @@ class HelpSearch:
         )
 
     def loses_layers(self, found: Candidate, best: Candidate) -> bool:
-        """Return whether ``found`` has more products in float, or lacks numbers of more samples."""
+        """Return whether ``found`` has more float multiplications, or lacks numbers for more samples."""
         ours, theirs = (self.evaluator.coverage(each).left("macs") for each in (found, best))
         return ours > theirs or self.measured(found).lacking > self.measured(best).lacking
 
     # Models and recipes.
 
     def _start(self) -> tuple[FloatModel, Recipe]:
-        """Return the model to start from, with inputs and outputs normalised where that helps, and its recipe."""
+        """Return the first model and its recipe, with inputs and outputs normalised if that helps."""
         model, recipe = self.evaluator.base, self._recipe()
         for kind, name in NORMALIZED.items():
             found = self.normalized(model, kind)
@@ -232,11 +232,11 @@ class HelpSearch:
         )
 
     def normalized(self, model: FloatModel, kind: str) -> FloatModel | None:
-        """Return ``model`` with normalised inputs or outputs, recorded; None if not asked for or quantised."""
+        """Return ``model`` with normalised inputs or outputs, and records; None if not requested or if quantised."""
         if self.options.io != FLOAT or not self.data.fit or not self.options.normalizes(kind)[-1]:
             return None
         if kind == INPUTS:
-            # Columns of images get channels of their own with 8 bits; 16 bits have codes for small ones as well.
+            # With 8 bits, columns of images get separate channels; 16 bits have enough codes for small columns.
             activations = self.evaluator.builder.scheme.activations
             has_few_codes = activations is not None and DTYPES[activations].bits == 8
             found = float_models.normalized(model, self.data.fit, columns=has_few_codes)
@@ -247,7 +247,7 @@ class HelpSearch:
         return found
 
     def _outputs_normalized(self, model: FloatModel) -> FloatModel | None:
-        """Float layers, and outputs with given parameters or types, stay as they are."""
+        """Normalise outputs, except those of float layers and those with given parameters or types."""
         if self.weights_only or self.options.output_types:
             return None
         reference = self.evaluator.reference
@@ -259,7 +259,7 @@ class HelpSearch:
         return float_models.outputs_normalized(model, asked, moved, self.evaluator.statistics_of(model), self.data.fit)
 
     def equalized(self, kind: str) -> FloatModel | None:
-        """Return the equalised model, recorded; None where nothing changes or there are no samples to record."""
+        """Return the equalised model with records; None if nothing changes, or if there are no samples to record."""
         if kind not in self.models:
             root = self.models["none"]
             found = float_models.equalized(root, kind, root.fitted) if self.data.fit else None
@@ -272,16 +272,16 @@ class HelpSearch:
         return self.models[kind]
 
     def _refit(self, best: Candidate) -> Candidate:
-        """Return the trial with codes refined by all samples: where calibration samples are few, each one counts."""
-        most_refining_macs = 4 << 30  # seconds of a core
+        """Return the trial with codes refined by all samples, which matters if there are few calibration samples."""
+        most_refining_macs = 4 << 30  # takes seconds on one core
         evaluator = self.evaluator
         if self.data.separate or self.data.known * evaluator.examination(best.model).macs > most_refining_macs:
             return best
         if not evaluator.builder.add_samples(self.data.held) or not (best.recipe.rounding or best.recipe.correction):
-            return best  # a search for precisions may refine codes by them
+            return best  # a search for precisions may refine codes by all samples
         found = evaluator.built(best.model, best.recipe)
         found.unseen = best.unseen
-        if self.weights_only or len(best.model.held) > 1:  # measures of one part are those of the candidate itself
+        if self.weights_only or len(best.model.held) > 1:  # with one part, the candidate itself is measured
             found.by_halves = best.by_halves
         evaluator.say("refined by all samples", made=1)
         return found
@@ -289,12 +289,12 @@ class HelpSearch:
     # Trials.
 
     def first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> Candidate:
-        """Return the trial that others are compared with."""
+        """Return the first trial, to which other trials are compared."""
         trial = self.plain
         if trial is None or trial.model is not model or trial.recipe != recipe:
             trial = self.evaluator.built(model, recipe)
         if self.plain is None:
-            self.evaluator.builder.verify(trial)  # raises for impossible parameters at once
+            self.evaluator.builder.verify(trial)  # raises an error for impossible parameters
             self.plain = trial
         return self._noted(trial, what, value, kept=True)
 
@@ -323,7 +323,7 @@ def _switched(
 
 
 def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
-    """Wider ranges, where unseen samples are worse, or calibration samples so few that others exceed them."""
+    """Yield wider ranges if unseen samples are worse, or if calibration samples are so few that others exceed them."""
     evaluator = search.evaluator
     wider = WIDER_HEADROOMS if search.options.has_codes_to_spare else HEADROOMS
     seen = evaluator.measured_unseen(search.best)
@@ -331,7 +331,7 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
     for headroom in wider:
         few, most_lost_db = _PRESUMED.get(headroom, (0, 0.0))
         is_presumed = search.data.independent <= few
-        if search.data.rollout is not None:  # its frames, many if alike, show the loss
+        if search.data.rollout is not None:  # frames of the roll-out show the loss
             most_lost_db = min(most_lost_db, _PRESUMED[0.1][1])
         if not (shows or is_presumed):
             continue
@@ -341,18 +341,18 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
             continue
         ours = evaluator.measured_unseen(found)
         seen = evaluator.measured_unseen(before)
-        # Where some room does harm, more does too. Large models take long to judge, so the first failure ends it.
+        # If a headroom harms, larger ones do too. Large models take long to judge, so the first failure ends the row.
         if (search.best is before and ours.quality_db < seen.quality_db) or (
             evaluator.is_large and not ours.better_than(seen, LEAST_GAIN_DB)
         ):
             return
 
 
-# When rows apply.
+# Conditions of rows.
 
 
 def _may_switch(search: HelpSearch, option: str) -> bool:
-    """Return whether a switch of the recipe is open and still off."""
+    """Return whether a switch of the recipe is undecided and still off."""
     is_open = len(search.options.switched(getattr(search.options, option))) > 1
     return bool(search.data.fit) and is_open and not getattr(search.best.recipe, option)
 
@@ -364,7 +364,7 @@ def _is_refined(search: HelpSearch) -> bool:
 
 
 def _may_refine(search: HelpSearch) -> bool:
-    """Return whether the user chose neither rounding nor correction, and one of them is still off."""
+    """Return whether the user set neither rounding nor correction, and at least one is still off."""
     options, recipe = search.options, search.best.recipe
     is_open = all(len(options.switched(value)) > 1 for value in (options.rounding, options.correction))
     return bool(search.data.fit) and is_open and not (recipe.rounding and recipe.correction)
@@ -387,7 +387,7 @@ OF_VALUES = (
     Help("equalize", lambda search: True, _equalizations),
     ROUNDING,
     CORRECTION,
-    # Rounding nearly always helps small models; few held-out samples leave that in doubt.
+    # Rounding nearly always helps small models, but few held-out samples cannot confirm this.
     Help(
         "rounding unless worse",
         lambda search: (
@@ -397,7 +397,7 @@ OF_VALUES = (
         ),
         partial(_switched, is_presumed=True, rounding=True),
     ),
-    # Refined codes show gains that the noise of weights hid before.
+    # With refined codes, gains show that the rounding noise of weights hid before.
     Help("refined equalize", lambda search: _is_refined(search) and not search.evaluator.is_large, _equalizations),
     Help(
         "headroom",
@@ -405,7 +405,7 @@ OF_VALUES = (
         _headrooms,
         UNSEEN,
     ),
-    # A decibel is accepted for room for rare values of outputs: samples seldom show its gain.
+    # A loss of one decibel is accepted for output room, because samples seldom show the gain for rare values.
     Help(
         "output room",
         _may_make_output_room,
@@ -417,6 +417,6 @@ OF_WEIGHTS = (
     Help("scales", lambda search: len(search.options.fits_scales) > 1, partial(_switched, fitted=True)),
     ROUNDING,
     CORRECTION,
-    # Few held-out samples leave a gain in doubt.
+    # Few held-out samples cannot confirm a gain.
     Help("rounding, correction", _may_refine, partial(_switched, is_presumed=True, rounding=True, correction=True)),
 )

@@ -1,7 +1,7 @@
-"""Errors of single layers and roundings, and the share of layers, weights and products in each precision.
+"""Errors of single layers and roundings, and the share of layers, weights and multiplications in each precision.
 
-An *isolated* error is that of an operator's results for the float model's values as codes. Its *effect* is the error of
-the outputs if these results replace the operator's in the float model. A *rounding* predicts the gain of wider codes.
+The *isolated* error of an operator is the error of its results for the float model's values as codes. Its *effect* is
+the error of the float model's outputs with these results. The effect of a *rounding* predicts the gain of wider codes.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Examination:
         self.graph = graph
         executor = HostExecutor(graph)
         self.runs = [FloatRun(executor, samples[0])]
-        # Effects take half the model per operator: seconds of a core, and bytes of float tensors that are kept. Means
-        # over eight samples rank layers.
+        # An effect takes on average half a run of the model per operator: limit the work to seconds of a core, and the
+        # bytes of stored float tensors. Means over eight samples suffice to rank layers.
         most_samples, most_macs, most_bytes = 8, 4 << 30, 256 << 20
-        per_operator = 1 << 15  # products in the time that any operator takes to start
+        per_operator = 1 << 15  # multiplications that take as long as the start of an operator
         macs = (self.macs + per_operator * len(graph.nodes)) * max(len(graph.nodes) // 2, 1)
         nbytes = sum(value.nbytes for value in self.runs[0].values.values())
         most = max(1, min(len(samples), most_samples, most_macs // max(macs, 1), most_bytes // max(nbytes, 1)))
@@ -63,23 +63,23 @@ class Examination:
             if len(self.runs) == most:
                 break
             if is_measurable((run := FloatRun(executor, sample)).outputs):
-                # The first run gives way if it is not measurable itself.
+                # Drop the first run if it is not measurable.
                 self.runs = [*(self.runs if is_measurable(self.runs[0].outputs) else ()), run]
         self._index = {info.name: index for index, info in reversed(list(enumerate(graph.tensors)))}
         self._producers = graph.producers()
 
     @property
     def samples(self) -> int:
-        """Number of samples that layers are examined with."""
+        """Number of samples used to examine layers."""
         return len(self.runs)
 
     @property
     def macs(self) -> int:
-        """The multiply-accumulates of one run."""
+        """Number of multiply-accumulates of one run."""
         return sum(node.macs for node in self.runs[0].shaped.nodes)
 
     def layers(self, quantised: Graph) -> list[dict[str, Any]]:
-        """Return the verdict's entries of operators of ``quantised`` that are in the float model, in program order."""
+        """Return the verdict's entries for operators of ``quantised`` also in the float model, in program order."""
         names = float_names(quantised, self._index)
         coded = coded_constants(quantised)
         found: dict[int, _OperatorErrors] = {
@@ -96,7 +96,7 @@ class Examination:
         return [layer.result() for layer in found.values()]
 
     def work(self) -> dict[str, float]:
-        """Return the work of each operator, by result name: products plus elements of its largest tensor."""
+        """Return the work of each operator, by result name: multiplications plus elements of its largest tensor."""
         result: dict[str, float] = {}
         for item, node in zip(self.graph.nodes, self.runs[0].shaped.nodes, strict=True):
             for index in item.outputs:
@@ -104,7 +104,7 @@ class Examination:
         return result
 
     def hiding(self) -> set[str]:
-        """The SOFTMAX, by result, that give nothing at all to some of their operands: a mask hides these."""
+        """Return the SOFTMAX operators, by result name, with scores of exactly zero, which a mask causes."""
         results = {item.outputs[0] for item in self.graph.nodes if item.node.spec.name == "SOFTMAX"}
         return {
             self.graph.tensors[index].name
@@ -122,7 +122,7 @@ class Examination:
         return result
 
     def edges(self) -> list[tuple[str, str, int]]:
-        """Operators by their first result and those that read their results, with how many elements are passed."""
+        """Return (operator, reader of its results, number of elements passed), with operators named by first result."""
         makers = self._producers
         return [
             (self.graph.tensors[makers[index].outputs[0]].name, self.graph.tensors[item.outputs[0]].name, value.size)
@@ -132,7 +132,7 @@ class Examination:
         ]
 
     def precisions(self, quantised: Graph) -> dict[str, str]:
-        """The precision of every operator of ``quantised`` that computes something of the float model."""
+        """Return the precision of every operator of ``quantised`` that computes a tensor of the float model."""
         names, coded = float_names(quantised, self._index), coded_constants(quantised)
         return {
             next(names[index] for index in item.outputs if index in names): precision_of(
@@ -145,7 +145,7 @@ class Examination:
     def _isolated(self, layer: _OperatorErrors, shaped: SpecializedGraph, run: FloatRun) -> dict[int, Array] | None:
         """Return the results of one operator for the float model's operands, as reals by float tensor index.
 
-        None where its operands are unknown, as inside loops, or are state of the whole run.
+        Return None if its operands are unknown, as inside loops, or are state of the whole run.
         """
         item, tensors = layer.item, shaped.graph.tensors
         operands = [None if index < 0 else self._operand(layer, tensors[index], index, run) for index in item.inputs]
@@ -153,7 +153,7 @@ class Examination:
             return None
         try:
             results = _run_operator(shaped, item, operands)
-        except OdcError:  # what shapes decide may differ from the run as a whole
+        except OdcError:  # shapes computed here may differ from those of the whole run
             return None
         reals: dict[int, Array] = {}
         for index, result in zip(item.outputs, results, strict=True):
@@ -178,7 +178,7 @@ class Examination:
             return to_codes(info, value)
 
     def outputs_with(self, run: FloatRun, changed: dict[int, Array]) -> list[Array]:
-        """The float model's outputs when the tensors in ``changed`` have these values, which kernels may refuse."""
+        """Return the float model's outputs if the tensors in ``changed`` have these values; kernels may refuse them."""
         values = {index: value for index, value in changed.items() if not np.array_equal(value, run.values[index])}
         made = (self._producers.get(index) for index in values)
         last = max((-1 if node is None else node.index for node in made), default=len(self.graph.nodes))
@@ -196,7 +196,7 @@ class Examination:
         return [values.get(index, output) for index, output in zip(self.graph.outputs, run.outputs, strict=True)]
 
     def results_with(self, run: FloatRun, item: GraphNode, constants: Mapping[int, Array]) -> Sequence[Array]:
-        """The results of an operator of the float model with other constants, by position; raises OdcError."""
+        """Return results of a float operator with other ``constants``, by operand position; raise OdcError."""
         node = run.shaped.nodes[item.index]
         infos = tuple(
             info if info is None or place not in constants else as_constant(info, constants[place])
@@ -238,7 +238,7 @@ class _OperatorErrors:
         self._effect, self._lacking = Effect(frozenset({self.name}), of_weights=False), 0
 
     def add(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
-        """Take in the model's outputs for one sample without and with this operator's errors."""
+        """Add the model's outputs for one sample without and with this operator's errors."""
         self._effect.add(expected, found)
         self._lacking += any(completed(a, b)[1] for a, b in zip(expected, found, strict=True))
 
@@ -257,14 +257,14 @@ class _OperatorErrors:
         }
 
 
-_BY_WEIGHTS = {"int16x8": ("int16", "int8"), "int8x4": ("int8", "int4")}  # schemes that weights tell from others
+_BY_WEIGHTS = {"int16x8": ("int16", "int8"), "int8x4": ("int8", "int4")}  # schemes recognised by their weights
 
 
 def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo]) -> str:
     """Return the scheme of an operator by the types of its results, or else of its operands; ``float`` without codes.
 
-    Weights distinguish int16x8 from int16 and int8x4 from int8; ``int8_wo`` and the like are float operators with
-    quantised weights, and lookups of such.
+    Weights distinguish int16x8 from int16, and int8x4 from int8. Weight-only precisions such as ``int8_wo`` are those
+    of float operators with quantised weights, and of lookups in quantised tables.
     """
     given = [graph.tensors[index] for index in item.outputs]
     taken = [coded.get(index, graph.tensors[index]) for index in item.inputs if index >= 0]
@@ -277,7 +277,7 @@ def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo])
 
 
 def lookup_of(item: GraphNode, graph: Graph, names: Mapping[int, str]) -> GraphNode:
-    """Return the lookup whose rows ``item`` only reshapes, if the float model has one operator for both."""
+    """Return the lookup whose rows ``item`` only reshapes if the float model has a single operator for both."""
     source = item.node.spec.quant.source
     if source is None or item.inputs[source] in names:
         return item
@@ -287,7 +287,7 @@ def lookup_of(item: GraphNode, graph: Graph, names: Mapping[int, str]) -> GraphN
 
 
 def _looks_up_weights(item: GraphNode, graph: Graph) -> bool:
-    """Return whether an operator moves codes of a constant that are dequantised right after it."""
+    """Return whether an operator moves codes of a constant, and the next operator dequantises them."""
     source = item.node.spec.quant.source
     if source is None or not graph.tensors[item.inputs[source]].is_const:
         return False
@@ -296,7 +296,7 @@ def _looks_up_weights(item: GraphNode, graph: Graph) -> bool:
 
 
 def coded_constants(graph: Graph) -> dict[int, TensorInfo]:
-    """The constants of codes by the real tensor that DEQUANTIZE makes of each."""
+    """Return quantised constants by the real tensor that DEQUANTIZE computes from each."""
     return {
         item.outputs[0]: graph.tensors[item.inputs[0]]
         for item in graph.nodes
@@ -305,7 +305,7 @@ def coded_constants(graph: Graph) -> dict[int, TensorInfo]:
 
 
 def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Array | None]) -> Sequence[Array]:
-    """Run one operator by its host kernel, prepared for these shapes if they are open."""
+    """Run one operator by its host kernel, prepared for these shapes if its shapes are dynamic."""
     variant = shaped.variant(item.index)
     if item.index in shaped.open:
         shapes = tuple(
@@ -313,7 +313,7 @@ def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Arra
             for value, info in zip(operands, item.node.operands, strict=True)
         )
         variant = shaped.variants.get(item.index, shapes)
-    for position in item.node.mutated:  # state that the operator writes is the run's own
+    for position in item.node.mutated:  # the operator writes a copy of its state
         value = operands[position]
         operands[position] = None if value is None else value.copy()
     with np.errstate(all="ignore"):
@@ -322,22 +322,22 @@ def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Arra
 
 @dataclass(slots=True)
 class Effect:
-    """Noise that one rounding makes in each output, relative to that output's power.
+    """Noise in each output caused by one rounding, relative to the output's power.
 
-    ``layers``: names of the layers that make or read the values; ``of_weights``: constants are rounded, not values;
-    ``wide``: the same rounding to 16 bits, where it was measured.
+    ``layers``: names of the layers that compute or read the values; ``of_weights``: constants are rounded, not values;
+    ``wide``: effect of the same rounding to 16 bits, if measured.
     """
 
     layers: frozenset[str]
     of_weights: bool
-    sums: list[list[float]] = field(default_factory=list)  # by output: squares of errors, and of values
+    sums: list[list[float]] = field(default_factory=list)  # per output: sums of squared errors and values
     wide: Effect | None = None
 
     @property
     def noise(self) -> tuple[float, ...]:
         """Relative noise of each output."""
-        # Noise of an output that is unrelated to the right one. Beside more, as a division by nearly zero gives,
-        # all other noise would vanish.
+        # Noise of an output that is unrelated to the right one. Larger noise, as after a division by nearly zero, is
+        # limited to this value, so that other noise still counts.
         wrong = 2.0
         return tuple(
             wrong if not math.isfinite(error) else min(error / power, wrong) if power else float(error > 0)
@@ -345,11 +345,11 @@ class Effect:
         )
 
     def add(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
-        """Take in the outputs of one sample without and with the rounding."""
+        """Add the outputs of one sample without and with the rounding."""
         if not self.sums:
             self.sums = [[0.0, 0.0] for _ in expected]
         for sums, a, b in zip(self.sums, expected, found, strict=True):
-            # an index or an answer is right or wrong
+            # For an index or an answer, only equality counts.
             b = b if a.shape == b.shape else refused_output(a)
             signal, noise = signal_and_noise(a, b, counts=a.dtype.kind != "f")
             sums[0] += noise
@@ -357,9 +357,9 @@ class Effect:
 
 
 def effects(examination: Examination, quantised: Graph) -> list[Effect]:
-    """The effect of every rounding of ``quantised``, which is made of the float model that is examined."""
-    # Louder roundings are measured with 16 bits as well: these may still be too few for values that are far apart, or
-    # nearly equal and far from zero.
+    """Return the effect of every rounding of ``quantised``, which is built from the examined float model."""
+    # Roundings with more noise are measured with 16 bits as well, which may still be too few for values that are far
+    # apart, or nearly equal and far from zero.
     loud = 0.01
     graph = examination.graph
     known = {info.name: index for index, info in enumerate(graph.tensors)}
@@ -376,7 +376,7 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
     found: list[Effect] = []
     for index, place in coded.items():
         if index in moved:
-            continue  # the same codes in another shape or order
+            continue  # only moves codes
         effect = Effect(frozenset(readers.get(index, ())), of_weights=False)
         _round(examination, effect, index, quantised.tensors[place])
         if max(effect.noise, default=0.0) > loud:
@@ -402,7 +402,7 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
 
 
 def _round(examination: Examination, effect: Effect, index: int, info: TensorInfo) -> None:
-    """Add the effect of rounding the float model's tensor ``index`` to codes of ``info`` on its outputs."""
+    """Add to ``effect`` the outputs if the float model's tensor ``index`` is rounded to codes of ``info``."""
     for run in examination.runs:
         value = run.values.get(index)
         if value is not None:
@@ -420,9 +420,9 @@ def _widened(info: TensorInfo) -> TensorInfo:
 
 
 def effects_told(metric: str, errors: Mapping[str, float], names: Sequence[str], outputs: int) -> list[Effect]:
-    """Return effects of the layers called ``names`` by errors of tensors in a metric of visq: noise in every output.
+    """Return effects of the layers called ``names`` from errors of tensors in a metric of visq, as noise of outputs.
 
-    Such errors accumulate over layers, so they only give an order; models on the way are measured.
+    Such errors accumulate over layers, so they only give an order; the search measures models along this order.
     """
     squares = {name: errors[name] if metric == "mse" else errors[name] ** 2 for name in names if errors.get(name)}
     total = sum(squares.values())
@@ -433,7 +433,7 @@ def effects_told(metric: str, errors: Mapping[str, float], names: Sequence[str],
 
 
 def _of_constants(examination: Examination, item: GraphNode, constants: Mapping[int, Array]) -> list[Effect]:
-    """Return the effect of other constants in ``item``, by position; nothing if it cannot run."""
+    """Return the effect of replacing ``constants`` of ``item``, by position; no effect if the operator cannot run."""
     if not constants or item.node.mutated or any(position >= len(item.inputs) for position in constants):
         return []
     effect = Effect(frozenset({_name(examination.graph, item)}), of_weights=True)
@@ -451,7 +451,7 @@ def _name(graph: Graph, item: GraphNode) -> str:
 
 
 def _coded_values(quantised: Graph, names: Mapping[int, str], known: Mapping[str, int]) -> dict[int, int]:
-    """Map tensors of the float model to the first tensor of ``quantised`` with their codes."""
+    """Map each tensor of the float model to the first tensor of ``quantised`` that has its codes."""
     found: dict[int, int] = {}
     made = {index for item in quantised.nodes for index in item.outputs} | set(quantised.inputs)
     for index in sorted(made, key=lambda index: (quantised.tensors[index].name not in known, index)):
@@ -462,7 +462,7 @@ def _coded_values(quantised: Graph, names: Mapping[int, str], known: Mapping[str
 
 
 def _sources(graph: Graph) -> dict[int, int]:
-    """Map tensors to the tensor that their codes are copied from."""
+    """Map each tensor to the tensor from which its codes are copied."""
     found: dict[int, int] = {}
     for item in graph.nodes:
         rule = item.node.spec.quant
@@ -472,7 +472,7 @@ def _sources(graph: Graph) -> dict[int, int]:
 
 
 def leaked(reference: Graph, quantised: Graph, samples: Sequence[Sequence[Array]]) -> dict[str, float]:
-    """Return the part of each SOFTMAX that lies where ``reference`` has exact zeros, by result name."""
+    """Return, by result name of a SOFTMAX, the sum of its scores at places where ``reference`` has exact zeros."""
     ours = [item.outputs[0] for item in reference.nodes if item.node.spec.name == "SOFTMAX"]
     names = {reference.tensors[index].name: index for index in ours}
     wanted: dict[int, int] = {}  # tensors of the quantised model
@@ -484,7 +484,7 @@ def leaked(reference: Graph, quantised: Graph, samples: Sequence[Sequence[Array]
         _, expected = runs[0](sample)
         if all(array.all() for array in expected.values()):
             continue
-        with suppress(InputError):  # which the measures count
+        with suppress(InputError):  # measures count refused samples
             _, found = runs[1](list(map(to_codes, quantised.input_infos(), sample)))
             for sums, (own, index) in zip(totals, wanted.items(), strict=True):
                 reals = np.abs(to_reals(quantised.tensors[index], found[index]))
@@ -497,34 +497,34 @@ def leaked(reference: Graph, quantised: Graph, samples: Sequence[Sequence[Array]
 UNITS = ("macs", "weights", "layers")
 UNIT_NAMES = {"macs": "products", "weights": "weights", "layers": "layers"}
 
-# Least coverage of a quantised model: the larger part without a target; with one, nearly all products that it could
-# run, because a network whose work is on the host is no better than a float one.
+# Minimum coverage of a quantised model: without a target, half of the multiplications; with a target, nearly all that
+# the target could run, because a network that mostly runs on the host is no better than a float one.
 LEAST_COVERAGE = 0.5
 LEAST_TARGET_COVERAGE = 0.95
 
 
 @dataclass(slots=True)
 class Coverage:
-    """Layers, elements of weights and multiply-accumulates by precision, of layers with real values.
+    """Numbers of layers, weights and multiply-accumulates by precision, for layers with real values.
 
-    ``computing``: precisions of layers that do more than move values.
+    ``computing``: precisions of the layers that do more than move values.
     """
 
     by_precision: dict[str, Counter[str]] = field(default_factory=dict)
     computing: set[str] = field(default_factory=set)
 
     def left(self, unit: str) -> int:
-        """Return the count of this unit that stays float."""
+        """Return the count of this unit (layers, weights or multiplications) that stays float."""
         return self.by_precision.get(FLOAT, Counter())[unit]
 
     def share(self) -> float | None:
-        """The share of the unit that is not float; None where there is nothing to quantise."""
+        """Quantised share of :attr:`unit`; None if there is nothing to quantise."""
         total = sum(counts[self.unit] for counts in self.by_precision.values())
         return (total - self.left(self.unit)) / total if total else None
 
     @property
     def unit(self) -> str:
-        """The unit of the share: products, or layers in a model without products."""
+        """Unit of the share: multiplications, or layers in a model without multiplications."""
         every = self.by_precision.values()
         return next((unit for unit in UNITS if any(counts[unit] for counts in every)), UNITS[-1])
 

@@ -20,7 +20,7 @@ from odc_mlir.runtime.reporting.scores import Recall, Scored
 def constant_outputs(every: Sequence[Sequence[Array]], places: Sequence[int] = ()) -> list[list[Array]]:
     """Return constant outputs: zeros and, for several samples, the mean of each output in ``every``.
 
-    Outputs that are no numbers, or ``places``, have the most frequent value instead. None if shapes vary.
+    Outputs of other types than numbers, and outputs in ``places``, have their most frequent value. None if shapes vary.
     """
     if any(array.shape != arrays[0].shape for arrays in every for array in arrays):
         return []
@@ -31,12 +31,12 @@ def constant_outputs(every: Sequence[Sequence[Array]], places: Sequence[int] = (
 
 
 def variation(every: Sequence[Sequence[Array]], places: Sequence[int] = ()) -> list[NDArray[np.float64]]:
-    """Return the squared distances of each output and sample from the mean, float64 [samples].
+    """Return for each output the squared distance of each sample from the mean, float64 [samples].
 
-    For ``places`` the number of values that are not the most frequent one. Zeros for an output that varies only by
-    rounding, or in shape.
+    For outputs in ``places``, return the number of values that differ from the most frequent value. The result is zero
+    for an output that varies only by rounding, or in shape.
     """
-    # The part of an output's signal that its variation must exceed: beyond what 32-bit floats round away.
+    # Minimum variation relative to an output's signal: smaller variation may come from float32 rounding.
     rounded = 1e-12
     none = [np.zeros(len(arrays)) for arrays in every]
     means = constant_outputs(every, places)[1:]
@@ -67,17 +67,17 @@ def _most_frequent(arrays: Sequence[Array]) -> Array:
     return np.array(found, dtype=arrays[0].dtype).reshape(arrays[0].shape)
 
 
-# SQNR of outputs that are exactly the float model's, for comparing choices.
+# SQNR of outputs that equal the float model's exactly, for comparisons of choices.
 EXACT_DB = 200.0
-# SQNR of a good output: noise of 0.3 % of the power.
+# SQNR of a good output, whose noise has 0.3 % of its power.
 GOOD_DB = 25.0
 _OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in {*OF_LABELS, "top1_decided", "r2"})
 
 
 def signal_and_noise(expected: Array, found: Array, counts: bool = False) -> tuple[float, float]:
-    """Return signal and noise of one tensor; if it ``counts``, sizes and numbers of differing elements.
+    """Return signal and noise of one tensor; if ``counts``, its size and the number of differing elements.
 
-    Only where finite values are expected; others that are found instead count as zero.
+    Use only elements whose expected value is finite; a found value that is not finite counts as zero.
     """
     if counts or expected.dtype.kind not in "biuf":
         return float(expected.size), float(np.count_nonzero(expected != found))
@@ -90,51 +90,51 @@ def signal_and_noise(expected: Array, found: Array, counts: bool = False) -> tup
 
 @dataclasses.dataclass(slots=True)
 class Measurement:
-    """Measures of each output over all samples, and the score where answers are known.
+    """Measures of each output over all samples, and the score if answers are known.
 
-    ``decisive``: of the tensors that decide the outputs, which are the operands of softmax and logistic functions.
-    There noise shows for every sample, in the output only for undecided ones. Columns in units of their own count as
-    tensors. ``lacking``: number of samples without numbers that the float model gives, which count as zeros;
-    ``exceeding``: number of samples with numbers where it gives none.
+    ``decisive``: powers of the tensors that decide the outputs, such as operands of softmax and logistic functions. In
+    these tensors, every sample shows noise; in the outputs, only undecided samples do. Columns in different units count
+    as separate tensors. ``lacking``: number of samples that lack numbers of the float model, which count as zeros;
+    ``exceeding``: number of samples with numbers where the float model has none.
     """
 
     outputs: list[Errors]
     decisive: Powers
-    results: Powers  # of the outputs themselves
+    results: Powers  # powers of the outputs themselves
     names: list[str]
-    scored: Scored | None = None  # by known answers
-    # Of each output of answers, by place, the share that is the float model's, or nearly.
+    scored: Scored | None = None  # score by known answers
+    # Index of an output of answers -> share of answers that equal the float model's, or are nearly as likely.
     decided: dict[int, float] = dataclasses.field(default_factory=dict)
-    r2: list[float | None] = dataclasses.field(default_factory=list)  # of each output, None where it does not vary
-    reals: list[list[Array]] = dataclasses.field(default_factory=list)  # of each sample, where they are kept
-    lost: list[list[Lost]] = dataclasses.field(default_factory=list)  # columns of each output, as :class:`Lost` has it
-    recalls: list[Recall] = dataclasses.field(default_factory=list)  # of each class, where labels are classes
+    r2: list[float | None] = dataclasses.field(default_factory=list)  # per output, None if it does not vary
+    reals: list[list[Array]] = dataclasses.field(default_factory=list)  # outputs per sample, if kept
+    lost: list[list[Lost]] = dataclasses.field(default_factory=list)  # lost columns per output
+    recalls: list[Recall] = dataclasses.field(default_factory=list)  # per class, if labels are classes
     lacking: int = 0
     exceeding: int = 0
 
     @property
     def quality_db(self) -> float:
-        """One number to compare choices by: the mean SQNR of the decisive tensors, exactness counting as 200 dB."""
+        """Mean SQNR of the decisive tensors, for comparing choices; exact tensors count as 200 dB."""
         return self.decisive.quality_db
 
     def better_than(self, other: Measurement, least_db: float) -> bool:
         """Return whether the decisive tensors or the outputs gain ``least_db`` beyond chance, and neither loses.
 
-        Both count because a squashing function may hide the noise of many values. Recovered columns may cost others
-        more than other gains may.
+        Both are compared because a squashing function may hide the noise of many values. A recovery of lost columns may
+        cost the other columns more than other gains may.
         """
-        most_paid_db = 3.0  # half a bit, for columns that were lost completely
+        most_paid_db = 3.0  # accepted loss for the recovery of lost columns, half a bit
         most = most_paid_db if self.tells_more(other) else _MOST_LOST_DB
         pairs = [(self.decisive, other.decisive), (self.results, other.results)]
         better = any(ours.better_than(theirs, least_db, most) for ours, theirs in pairs)
         return better and not any(ours.worse_than(theirs, least_db) for ours, theirs in pairs)
 
     def tells_more(self, other: Measurement) -> bool:
-        """Return whether columns that ``other`` loses are kept, and none is lost for them."""
+        """Return whether this keeps columns that ``other`` loses, and loses no columns that ``other`` keeps."""
         return _places(self.lost) < _places(other.lost)
 
     def worst(self) -> dict[str, float | None]:
-        """Each measure of the output for which it is worst; none where an output has no finite value to measure."""
+        """Return each measure of the worst output; None if an output has no finite value to measure."""
         result: dict[str, float | None] = {"differing": sum(errors.differing for errors in self.outputs)}
         result["top1_decided"] = min(self.decided.values(), default=None)
         result["r2"] = min((value for value in self.r2 if value is not None), default=None)
@@ -152,12 +152,12 @@ def _places(every: list[list[Lost]]) -> set[tuple[int, int, int]]:
 
 
 def lost_places(measured: Measurement) -> list[int]:
-    """Return the varying outputs that their mean over the samples approximates as well."""
-    fewest_samples = 4  # of fewer a mean is too near to each
+    """Return the varying outputs that are no better than a constant output, their mean over the samples."""
+    fewest_samples = 4  # the mean of fewer samples is too near to each sample
     if len(measured.reals) < fewest_samples:
         return []
     every = enumerate(zip(measured.r2, measured.outputs, strict=True))
-    # Places have no distance.
+    # Outputs of indices have no max_abs, because indices have no distance.
     return [place for place, (r2, errors) in every if r2 is not None and r2 <= 0.0 and errors.max_abs is not None]
 
 
@@ -170,7 +170,7 @@ class Powers:
 
     @property
     def quality_db(self) -> float:
-        """The mean SQNR of the tensors over all samples; 200 dB for an exact one."""
+        """Mean SQNR of the tensors over all samples; an exact tensor has 200 dB."""
         return float(np.mean(self._totals_db)) if len(self.noise) else EXACT_DB
 
     @property
@@ -184,20 +184,20 @@ class Powers:
         return gain, float(_standard_error(parts))
 
     def _differences_db(self, other: Powers) -> NDArray[np.float64]:
-        """Return the approximate part of each sample in the gain of each tensor; 0 where one is exact."""
+        """Return the approximate contribution of each sample to the gain of each tensor; 0 for exact tensors."""
         ours, theirs = (p.noise.mean(axis=1, keepdims=True) for p in (self, other))
         compared = (ours > 0) & (theirs > 0)
         found = other.noise / np.where(compared, theirs, 1.0) - self.noise / np.where(compared, ours, 1.0)
         return np.where(compared, found, 0.0) * 10.0 / math.log(10.0)
 
     def gains_nearly_always(self, other: Powers) -> bool:
-        """Return whether more samples gain than chance explains: a few loud samples may dominate the total noise."""
+        """Return whether more samples gain than by chance; this matters if few samples dominate the total noise."""
         gains = np.mean(_sqnr_db(self.signal, self.noise) - _sqnr_db(other.signal, other.noise), axis=0)
         won, lost = int((gains > 0).sum()), int((gains < 0).sum())
         return won + lost > 0 and (won - lost) / 2 > self._doubts() * math.sqrt(won + lost) / 2
 
     def better_than(self, other: Powers, least_db: float, most_lost_db: float | None = None) -> bool:
-        """Return whether this gains ``least_db`` over ``other``, beyond chance by its size or by the number of samples.
+        """Return whether this gains ``least_db`` over ``other``, and size or number of gains exceed chance.
 
         No tensor may lose ``most_lost_db``, by default half a dB, beyond chance.
         """
@@ -209,16 +209,16 @@ class Powers:
         return not bool((gains < -np.maximum(most, self._doubts(len(gains)) * errors)).any())
 
     def worse_than(self, other: Powers, least_db: float) -> bool:
-        """Return whether this is worse by ``least_db`` and beyond chance."""
+        """Return whether this is worse than ``other`` by ``least_db``, beyond chance."""
         gain, error = self.gain_db(other)
         return gain < -max(least_db, self._doubts() * error)
 
     def _doubts(self, of: int = 1) -> float:
-        """Return the number of standard errors that chance explains for the largest ``of`` so many (Bonferroni).
+        """Return the number of standard errors that chance explains for the largest of ``of`` differences (Bonferroni).
 
-        By Cornish and Fisher's expansion of Student's distribution, rounded up.
+        Student's distribution is approximated by the expansion of Cornish and Fisher, rounded up.
         """
-        risk = 0.05  # that what chance does is taken for more
+        risk = 0.05  # probability of a false positive
         errors = NormalDist().inv_cdf(1.0 - risk / 2 / max(1, of))
         return float(errors * (1.0 + 0.31 * (errors**2 + 1.0) / max(1, self.noise.shape[1] - 1)))
 

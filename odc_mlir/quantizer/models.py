@@ -64,7 +64,7 @@ Moments = dict[str, NDArray[np.float64]]
 
 
 def moments_of(module: ModuleOp, graph: Graph, samples: Sequence[Sequence[Array]]) -> Moments:
-    """Return moments for ``quant-normalize-inputs`` by name, [2, channels]; of inputs alone if need be."""
+    """Return moments for ``quant-normalize-inputs`` by name, [2, channels]; only of inputs if the graph cannot run."""
     infos = enumerate(graph.input_infos())
     of_inputs = {info.name: [sample[place] for sample in samples] for place, info in infos if info.dtype == "float32"}
     found = {name: _moments(values) for name, values in of_inputs.items() if _have_channels(values)}
@@ -97,7 +97,7 @@ def _have_channels(values: Sequence[Array]) -> bool:
 
 def _moments(values: Sequence[Array]) -> NDArray[np.float64]:
     rows = np.concatenate([value.reshape(-1, value.shape[-1]) for value in values]).astype(np.float64)
-    with np.errstate(all="ignore"):  # what is not finite says nothing
+    with np.errstate(all="ignore"):  # moments may be infinite or NaN
         return np.stack([rows.mean(axis=0), rows.std(axis=0)])
 
 
@@ -107,10 +107,10 @@ OPTIMISED = "circle-opt"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Choices of a quantised model beside its scheme.
+    """Choices for a quantised model besides its scheme.
 
     ``headroom``: part by which ranges exceed the observed ones; ``output_room``: ranges of outputs follow their tails;
-    ``fitted``: scales of weights alone fit these best; ``precisions``: of layers that differ from the scheme.
+    ``fitted``: in weight-only schemes, fit scales to weights; ``precisions``: of layers that differ from the scheme.
     """
 
     normalize: bool = False
@@ -126,25 +126,25 @@ class Recipe:
     precisions: tuple[tuple[str, PrecisionChoice], ...] = ()
 
     def normalizing(self, kind: str, model: FloatModel) -> Recipe:
-        """The recipe with columns of inputs, or of outputs, made alike, as they are in ``model``."""
+        """Return the recipe with columns of inputs or outputs normalised as in ``model``."""
         if kind == INPUTS:
             return replace(self, normalize=True)
         found = precisions_in(model, dict(self.precisions))
         return replace(self, normalize_outputs=True, precisions=tuple(sorted(found.items())))
 
     def with_precisions(self, precisions: Mapping[str, str], fixed: Mapping[str, PrecisionChoice]) -> Recipe:
-        """Return the recipe with these precisions; those ``fixed`` by the user win."""
+        """Return the recipe with these precisions; precisions ``fixed`` by the user take precedence."""
         chosen = {name: PrecisionChoice(precision) for name, precision in precisions.items()}
         return replace(self, precisions=tuple(sorted({**chosen, **fixed}.items())))
 
 
 @dataclass
 class FloatModel:
-    """A float model ready to be quantised, without ranges in ``module``.
+    """A float model ready to be quantised. Its ``module`` has no ranges.
 
-    ``records``: of the calibration samples, ``held``: of each part of the held-out samples; ``known``: refined codes
-    by the number of samples; ``equalization``: pairs of layers in the format of ONE's fm-equalize; ``mends_columns``:
-    small columns of inputs, which hardly had codes, were scaled or separated.
+    ``records``: records of the calibration samples; ``held``: records of each part of the held-out samples; ``known``:
+    caches of refined codes by number of samples; ``equalization``: pairs of layers in the format of ONE's fm-equalize;
+    ``mends_columns``: small columns of inputs, which had hardly any codes, were scaled or separated.
     """
 
     module: ModuleOp
@@ -161,7 +161,7 @@ class FloatModel:
 
     @cached_property
     def fitted(self) -> Statistics:
-        """Statistics of the samples to choose by."""
+        """Statistics of the samples that decide choices."""
         return self.records.statistics()
 
     @cached_property
@@ -171,17 +171,17 @@ class FloatModel:
 
     @cached_property
     def without_parts(self) -> list[Statistics]:
-        """Statistics of all samples but each part of those held back."""
+        """Statistics of all samples without one part of the held-out samples, for each part."""
         parts = range(len(self.held))
         return [joined((self.records, *(self.held[i] for i in parts if i != part))).statistics() for part in parts]
 
 
 @dataclass
 class Candidate:
-    """A quantised model, made of ``model`` by ``recipe``, and its measures.
+    """A quantised model, built from ``model`` by ``recipe``, and its measures.
 
-    ``measured``: on the held-out samples; ``measured_itself``: on all samples; ``unseen``, ``by_halves``: of models of
-    the same recipe that do not know the samples.
+    ``measured``: on the held-out samples; ``measured_itself``: on all samples; ``unseen``, ``by_halves``: measures of
+    models by the same recipe that are built without the measured samples.
     """
 
     model: FloatModel
@@ -201,7 +201,7 @@ class Candidate:
 
 
 def graph_of(module: ModuleOp) -> Graph:
-    """The graph of a module's first subgraph; raises OdcError where it is not a model that can be run."""
+    """Return the graph of a module's first subgraph; raise OdcError if the module is not a model that can run."""
     return build_graph(export_model(module))
 
 
@@ -228,8 +228,8 @@ def run_passes(
 def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
     """Return the optimised and folded copy of an imported module; raise ModelError for a quantised one.
 
-    Weights with codes of another type than those of ``scheme`` become real. For weight-only schemes, very different
-    factors of inputs stay out of the weights. Outputs keep their names.
+    Weights with codes of another type than the scheme's become real. For weight-only schemes, very different factors of
+    inputs are not folded into weights. Outputs keep their names.
     """
     context, ready = make_context(), module.clone()
     function = quantized_function(ready)
@@ -274,7 +274,7 @@ def _decode_weights(function: FuncOp, kept: str | None) -> None:
 
 
 def recorded_ranges(module: ModuleOp) -> dict[str, tuple[float, float]]:
-    """The ranges that a model brings along, by tensor name, as other recorders write them into files."""
+    """Return the ranges that other recorders stored in the model, by tensor name."""
     function = main_of(module)
     values = [*function.args, *(result for op in quant_ir.all_ops(function) for result in op.results)]
     found = ((value_name(value), quant_ir.range_of(value.type)) for value in values)
@@ -329,7 +329,7 @@ def normalized_by_weights(model: FloatModel) -> FloatModel | None:
 
 
 def precisions_in(model: FloatModel, precisions: Mapping[str, PrecisionChoice]) -> dict[str, PrecisionChoice]:
-    """``precisions`` by the names that layers have in ``model``: what gives columns their units has a layer's own."""
+    """Return ``precisions`` by names of layers in ``model``; layers before a scaling of columns have new names."""
     known = set(layer_names(model.module))
     return {inner if (inner := f"{name}{NORMALISED}") in known else name: of for name, of in precisions.items()}
 
@@ -341,10 +341,10 @@ def outputs_normalized(
     statistics: Statistics,
     samples: Sequence[Sequence[Array]],
 ) -> FloatModel | None:
-    """Return a copy whose output columns get their units after the last layer, or None; ``axes``: by output name.
+    """Return a copy that scales output columns to their units after the last layer, or None; ``axes``: by output name.
 
-    So do columns of layers that are moved to outputs named in ``moved`` only. ``statistics`` tell which columns differ
-    in size, ``samples`` how far they may reach.
+    This includes columns of layers that are only moved to the outputs ``moved``. ``statistics`` tell which columns
+    differ in size, ``samples`` how far columns may reach.
     """
     channels = {name: statistics[name].channels for name in axes if name in statistics}
     differ = {name for name, found in channels.items() if found is not None and sizes_differ(*_ends(found))}
@@ -362,7 +362,7 @@ def _ends(channels: Channels) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def _moved_layers(module: ModuleOp, moved: Set[str], statistics: Statistics) -> list[str]:
-    """Return the layers whose columns differ in size and are only moved to outputs."""
+    """Return the layers with columns that differ in size and are only moved to outputs."""
     found = []
     for op in computing(module):
         layer = WeightedLayer.of(op)
@@ -376,7 +376,7 @@ def _moved_layers(module: ModuleOp, moved: Set[str], statistics: Statistics) -> 
 
 
 def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[Sequence[Array]]) -> dict[str, Array]:
-    """Return the wider ranges of tensors by place along an axis, to broadcast, by name."""
+    """Return by name the wider ranges of tensors per index along an axis, in shapes that broadcast."""
     if not axes:
         return {}
     places = {index: info.name for index, info in enumerate(graph.tensors) if info.name in axes}
@@ -393,7 +393,7 @@ def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[
 
 
 def _changed(module: ModuleOp, change: Callable[[], object]) -> bool:
-    """Apply ``change``; return whether constants or assigned precisions of ``module`` then differ."""
+    """Apply ``change``; return whether it changed constants or assigned precisions of ``module``."""
     before = _told(module)
     with typed_errors(STAGE):
         change()
@@ -413,18 +413,18 @@ def _channel_magnitudes(statistics: Statistics) -> dict[str, Any]:
     for name, item in statistics.items():
         if item.channels is not None and item.count:
             low, high = item.channels.minima, item.channels.maxima
-            # A channel without a value has inf and -inf: nothing is known of it.
+            # A channel without values has inf and -inf; its limit is 0.
             result[name] = np.where(low <= high, np.maximum(np.abs(low), np.abs(high)), 0.0).astype(np.float64)
     return result
 
 
 def computing(module: ModuleOp) -> list[CircleOp]:
-    """The operators of the main function that do not convert types, in order."""
+    """Return the operators of the main function that do not convert types, in order."""
     return [op for op in quant_ir.all_ops(main_of(module)) if op.SPEC.name not in CASTS]
 
 
 def layer_names(module: ModuleOp) -> list[str]:
-    """The names of the operators of the main function that do not convert types, in order."""
+    """Return the names of the operators of the main function that do not convert types, in order."""
     return [op_name(op) for op in computing(module)]
 
 
@@ -437,7 +437,7 @@ def float_reasons(module: ModuleOp) -> dict[str, str]:
 def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatModel:
     """Return a copy with mask values no larger than necessary; ``model`` itself if it has no masks.
 
-    They are limited if that changes no share of a row in the first of ``samples``, fully hidden rows excepted.
+    Mask values are limited if no softmax score changes in the first of ``samples``, except in fully hidden rows.
     """
     terms = _terms(model)
     if not terms:
@@ -494,7 +494,7 @@ def _range(values: Sequence[Array]) -> Range:
 
 
 def _is_same(old: Array, new: Array) -> bool:
-    """Return whether shares are the same in all rows that are not hidden as a whole."""
+    """Return whether softmax scores are equal in all rows that are not fully hidden."""
     all_hidden = (old == old[..., :1]).all(axis=-1) if old.ndim else np.False_
     return bool(((old == new).all(axis=-1) | all_hidden).all())
 
@@ -508,14 +508,14 @@ class _Makers:
         self._by_tensor = graph.producers()
 
     def of(self, index: int) -> GraphNode | None:
-        """Return the producer of a tensor's values, seen through moves of them; None for inputs and constants."""
+        """Return the operator that computes a tensor's values, traced through moves; None for inputs and constants."""
         found = self._by_tensor.get(index)
         while found is not None and found.node.spec.name in _MOVES:
             found = self._by_tensor.get(found.inputs[0])
         return found
 
     def operand(self, item: GraphNode | None, *names: str) -> GraphNode | None:
-        """The first maker of an operand of ``item`` that is one of these operators."""
+        """Return the first producer of an operand of ``item`` that is one of these operators."""
         makers = () if item is None else (self.of(index) for index in item.inputs)
         return next((maker for maker in makers if maker is not None and maker.node.spec.name in names), None)
 
