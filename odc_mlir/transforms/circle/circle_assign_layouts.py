@@ -75,7 +75,7 @@ class CircleAssignLayoutsPass(ModulePass):
     name = "circle-assign-layouts"
 
     interface: str = _KEEP
-    """``keep``: inputs and outputs stay as they are; ``nhwc``: images there may become channels last if that helps."""
+    """``keep``: inputs and outputs keep their layout; ``nhwc``: images among them may become channels last."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         self.assign(op)

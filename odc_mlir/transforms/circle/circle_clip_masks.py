@@ -62,11 +62,11 @@ class CircleClipMasksPass(PatternPass):
 
 
 def clip_masks(module: ModuleOp, seen: Mapping[str, Range]) -> None:
-    """Limit masks before each SOFTMAX of ``module``; ``seen``: recorded ranges by tensor name."""
+    """Limit masks before each SOFTMAX of ``module``; ``seen`` has recorded ranges by tensor name."""
     pattern = ClipMask(seen)
     apply_patterns(module, [pattern])
     for op in pattern.limits:
-        if not op.operands[0].has_one_use():  # other uses need larger values
+        if not op.operands[0].has_one_use():  # other operators read the unlimited value
             stay_float(op, "it limits a mask, whose large values would take all resolution of codes")
 
 

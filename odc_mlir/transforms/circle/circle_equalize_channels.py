@@ -16,8 +16,8 @@ layer are multiplied by it, so that both ranges become ``sqrt(range1[c] * range2
 The function stays the same, because the operators in between commute with positive factors per channel: RELU and leaky
 variants, PRELU, pools, PAD with zeros, means and sums within a channel, MUL with any other operand, and data movement.
 Factors of attention values therefore reach the following projection. Pairs of layers are visited until the factors
-converge. Unchanged: channels that are almost zero in one of the two layers, or have other users; weights that operators
-share. No bias grows beyond the largest bias of its layer, because that would widen the range of activations. Recorded
+converge. Unchanged: channels that are almost zero in one of the two layers, or have other users; shared weights. No
+bias grows beyond the largest bias of its layer, because that would widen the range of activations. Recorded
 ranges of changed values are dropped. The model's metadata keep the factors (``odc.channel_factors``) for comparisons.
 
 The first layer may also be a normalisation: the gamma and beta of RMS_NORM or INSTANCE_NORM, or a MUL with a

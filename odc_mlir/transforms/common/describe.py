@@ -27,7 +27,7 @@ class Option(NamedTuple):
 
 
 def text_of(kind: type[ModulePass]) -> str:
-    """Return the docstring of the pass's module without the pass's name if it begins with it, else of the class."""
+    """Return the module's docstring without the pass's name if it begins with the name, else the class docstring."""
     module = inspect.getdoc(sys.modules[kind.__module__]) or ""
     own = f"``{kind.name}``: "
     if module.startswith(own):

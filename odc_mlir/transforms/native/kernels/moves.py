@@ -92,7 +92,7 @@ _IMAGES: dict[str, Attribute] = {
 
 @kernel(**_IMAGES, fill=i32)
 def pad_image(w: Loops, helpers: Helpers) -> None:
-    """Surround images by words ``fill``: results have ``image_bytes``, rows of ``pitch`` bytes begin at ``first``."""
+    """Pad images with words ``fill``; a result has ``image_bytes``, with rows of ``pitch`` bytes from ``first`` on."""
     filling = w.bitcast(w.broadcast(w["fill"], CHUNK // 4), lanes(CHUNK, i8))
     _pad(w, lambda _: filling)
 

@@ -1,6 +1,6 @@
 """Registry of kernels, and the small functions that they call and LLVM inlines.
 
-A kernel is a function of loops over flat buffers. Sizes are parameters of the function, so that layers share it.
+A kernel is a function of loops over flat buffers. Its sizes are parameters, so that several layers can call it.
 Options, such as the shape of a tile of registers, select the code and are part of the function's name.
 """
 
