@@ -24,20 +24,20 @@ from odc_mlir.runtime.reporting.scores import MOST_SINGLE
 
 
 def is_measurable(outputs: Sequence[Array]) -> bool:
-    """Return whether each real output has finite values and no NaN; infinities may be meant, as for hidden scores."""
+    """Return whether each real output has finite values and no NaN; infinities may be intended, as in masks."""
     reals = (array for array in outputs if array.dtype.kind == "f" and array.size)
     return all(bool(np.isfinite(array).any()) and not np.isnan(array).any() for array in reals)
 
 
 def refused_output(expected: Array) -> Array:
-    """Return the output for a sample that a kernel refuses: NaN, or no right answer."""
+    """Return the output for a sample that a kernel refuses: NaN, or only wrong answers."""
     if expected.dtype.kind in "biu":
         return np.asarray(np.bitwise_xor(expected, expected.dtype.type(1)))
     return np.full_like(expected, np.nan) if expected.dtype.kind == "f" else np.zeros_like(expected)
 
 
 def completed(expected: Array, found: Array) -> tuple[Array, bool]:
-    """``found`` with zeros for the numbers that it lacks beside ``expected``, and whether it lacks any."""
+    """Return ``found`` with zeros where it lacks numbers that ``expected`` has, and whether it lacks any."""
     if found.dtype.kind != "f" or found.shape != expected.shape:
         return found, False
     finite = np.isfinite(found)
@@ -57,19 +57,19 @@ SOFTMAX = frozenset({"SOFTMAX", "LOG_SOFTMAX"})
 _SQUASHING = SOFTMAX | {"LOGISTIC"}
 # Operators whose results may be logits.
 LOGITS = frozenset({"FULLY_CONNECTED", "CONV_2D", "ADD", "BATCH_MATMUL"})
-# Largest share of samples that one class may win for outputs to be scores whatever their sum does: a number that is the
-# largest more often than not has another offset than the others.
+# An output whose largest class wins at most this share of samples holds scores, without a test of the sum. A quantity
+# that is the largest in more samples may just have a larger offset than the others.
 _MOST_WON = 0.5
 UNDECIDED_NATS = math.log(2.0)
 # Metrics of answers: share of equal answers, and share of answers that are equal or nearly as likely.
 SHARE, DECIDED = "top1_match", "top1_decided"
 CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 _KEEP_ORDER = CASTS | {"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST"}
-_PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # result that holds indices, by operator
+_PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # operator -> position of the result with indices
 
 
 def last_operator(graph: Graph, tensor: int, *, in_order: bool = True) -> GraphNode | None:
-    """Return the producer of a tensor, seen through operators that move values, ``in_order``, or convert them."""
+    """Return the producer of a tensor, traced through conversions and moves of values (if ``in_order``, in order)."""
     producers = graph.producers()
     tensor = _source(producers, tensor, _KEEP_ORDER if in_order else _KEEP_ORDER | {"TRANSPOSE"})
     return producers.get(tensor)
@@ -112,12 +112,12 @@ def is_varied(winners: Sequence[int], classes: int, most: float = _MOST_WON) -> 
 def are_scores(rows: NDArray[np.float64], alone: bool = True) -> bool:
     """Return whether ``rows``, [samples, classes], of an output, ``alone`` or beside others, look like class scores.
 
-    Different classes win. Where one wins more often than not, as the largest of several quantities does too, one score
-    must gain what others lose: training by cross entropy leaves their sum as it is, so the sum varies less than that of
-    independent columns. Beside other outputs, which may be boxes, the sum has to show it anyway.
+    Different samples have different winning classes. If one class wins most samples, as the largest of several
+    quantities may too, the sum of scores decides: training by cross entropy does not change the sum, so it varies less
+    than a sum of independent columns. Beside other outputs, which may be boxes, the sum always decides.
     """
-    # Largest share of samples that one class may win, and variance of the sum relative to independent columns: trained
-    # classifiers have 0.02 to 0.15, coordinates more than a half.
+    # Largest share of samples that one class may win, and largest variance of the sum relative to independent columns:
+    # trained classifiers have 0.02 to 0.15, coordinates more than 0.5.
     most_won_by_a_score, least_of_sum = 0.9, 0.25
     winners = np.argmax(rows, axis=1).tolist()
     if _are_steps(rows):
@@ -129,35 +129,35 @@ def are_scores(rows: NDArray[np.float64], alone: bool = True) -> bool:
 
 def _part_of_sum(rows: NDArray[np.float64]) -> float:
     """Return the variance of row sums relative to independent columns."""
-    with np.errstate(all="ignore"):  # of values that are not finite, or never vary
+    with np.errstate(all="ignore"):  # values may be infinite or NaN, or may not vary
         return float(rows.sum(axis=1).var() / rows.var(axis=0).sum())
 
 
 def _are_like_neighbours(rows: NDArray[np.float64]) -> bool:
-    """Return whether neighbouring columns differ far less than others, as classes do not."""
-    # Mean squared difference of neighbours relative to that of any two columns: about 1 for classes.
+    """Return whether neighbouring columns differ far less than other pairs; this is not so for classes."""
+    # Largest mean squared difference of neighbours relative to all pairs of columns; classes have about 1.
     most_of_neighbours = 0.5
     with np.errstate(all="ignore"):
         varying, width = rows - rows.mean(axis=0), rows.shape[1]
         nearest = np.square(np.diff(varying, axis=1)).mean()
-        # The squared differences of all pairs of n values add up to n times the sum of squares, minus the squared sum.
+        # The sum of squared differences over all pairs of n values is n times the sum of squares minus the squared sum.
         every = (width * np.square(varying).sum(axis=1) - np.square(varying.sum(axis=1))).mean()
         return bool(nearest <= most_of_neighbours * every / max(1, width * (width - 1) / 2) and every > 0.0)
 
 
 def _are_steps(rows: NDArray[np.float64]) -> bool:
-    """Return whether columns are like steps of a series: they rise and fall together, neighbours most."""
+    """Return whether columns look like steps of a series: they rise and fall together, neighbours most of all."""
     least_of_sum = 2.0  # variance of the sum relative to independent columns, which have 1
     return _part_of_sum(rows) >= least_of_sum and _are_like_neighbours(rows)
 
 
 def remedy_of_guess(has_labels: bool) -> str:
-    """Return the remedy for a wrong guess, before the metric to give."""
+    """Return the start of the remedy for a wrong guess; the metric to give follows."""
     return "give labels, or" if has_labels else "give"
 
 
 def doubt_of_scores(name: str, rows: NDArray[np.float64], alone: bool = True, has_labels: bool = True) -> str | None:
-    """Return the text for an output that may hold class scores or numbers; None if that is clear."""
+    """Return the text for an output that may hold either class scores or numbers; None if the kind is clear."""
     remedy = remedy_of_guess(has_labels)
     winners = np.argmax(rows, axis=1).tolist()
     if are_scores(rows, alone):
@@ -181,7 +181,7 @@ def doubt_of_scores(name: str, rows: NDArray[np.float64], alone: bool = True, ha
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Places:
-    """An output of places along ``axis`` of the tensor ``searched``; ``in_order``: as the search gave them."""
+    """An output of indices along ``axis`` of the tensor ``searched``; ``in_order``: in the order of the search."""
 
     searched: int
     axis: int
@@ -196,7 +196,7 @@ class Places:
         return is_varied(np.concatenate([np.ravel(answer) for answer in answers]).astype(np.int64).tolist(), classes)
 
     def from_end(self, graph: Graph) -> int:
-        """The axis counted from the last, which is -1."""
+        """Return the axis as a negative number; the last axis is -1."""
         shape = graph.tensors[self.searched].shape
         return self.axis if self.axis < 0 or shape is None else self.axis - len(shape)
 
@@ -222,8 +222,8 @@ class Places:
 def share_of_ties(expected: Array, least: Array, found: Array, chosen: Array) -> NDArray[np.float64]:
     """Return the weight of answers with the values ``chosen`` of ``found``, [..., classes] like ``expected``.
 
-    1 for a single highest class whose expected score is ``least`` or more; of n tied classes 1 / n, but 0 if one of
-    them is below ``least``, and 1 if the float model ties them as well.
+    The weight is 1 for a single highest class whose expected score is at least ``least``, and 1 / n for n tied classes.
+    It is 0 if a tied class is below ``least``, and 1 if the float model ties the same classes.
     """
     tied = found == chosen[..., None]
     low = np.where(tied, expected, np.inf).min(axis=-1)
@@ -233,7 +233,7 @@ def share_of_ties(expected: Array, least: Array, found: Array, chosen: Array) ->
 
 
 def places_of(graph: Graph, output: int) -> Places | None:
-    """Return the search that an output of indices comes from; None for other outputs."""
+    """Return the search that computes an output of indices; None for other outputs."""
     producers, tensor, in_order = graph.producers(), output, True
     while (node := producers.get(tensor)) is not None:
         spec = node.node.spec
@@ -255,7 +255,7 @@ def places_of(graph: Graph, output: int) -> Places | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answering:
-    """Output that labels are compared with: the one at ``output``, or the ``best`` of its indices."""
+    """Output that labels are compared with: the output number ``output``, or the ``best`` of its indices."""
 
     output: int = 0
     best: bool = False
@@ -269,7 +269,7 @@ class Answering:
 def answering(graph: Graph, outputs: Sequence[Array], labels: int) -> Answering:
     """Return the output that ``labels`` are compared with.
 
-    The first, or the indices of a TOPK_V2 if there is a label for each of its rows.
+    This is the first output, or the indices of a TOPK_V2 if there is a label for each of its rows.
     """
     node = last_operator(graph, graph.outputs[0])
     if node is None or node.node.spec.name != "TOPK_V2" or labels * outputs[0].shape[-1] != outputs[0].size:
@@ -280,7 +280,7 @@ def answering(graph: Graph, outputs: Sequence[Array], labels: int) -> Answering:
 
 
 class PlaceMeter:
-    """Counts the places that are the same, as :class:`odc_mlir.runtime.reporting.metrics.ErrorMeter` adds up errors."""
+    """Counter of equal indices, with the interface of :class:`odc_mlir.runtime.reporting.metrics.ErrorMeter`."""
 
     def __init__(self) -> None:
         self._elements = self._differing = 0
@@ -295,12 +295,12 @@ class PlaceMeter:
             self._shares.append(1.0 - differing / max(1, reference.size))
 
     def errors(self) -> Errors:
-        """The counts, and the share that is the same; a place has no distance."""
+        """Return the counts and the share of equal indices; indices have no distance."""
         share = sum(self._shares) / len(self._shares) if self._shares else None
         return Errors(self._elements, self._differing, top1_match=share)
 
 
-FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
+FEWEST_VALUES = 4  # minimum number of values of a column: fewer may be equal by chance
 _MORE_OF_IT, _MORE_OF_THEM = (
     f"give samples for which {what} larger, or the last layer more bits" for what in ("it is", "they are")
 )
@@ -317,7 +317,7 @@ class Columns:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     axis: int = -1
-    values: int = 0  # of each column
+    values: int = 0  # number of values per column
     total: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     noise: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
@@ -338,7 +338,7 @@ class Columns:
         return (np.moveaxis(array, self.axis, -1) if array.ndim else array).reshape(-1, len(self.low))
 
     def add(self, arrays: Sequence[Array], expected: Sequence[Array] | None = None) -> None:
-        """Add samples of the output, with the same result as one by one; nothing happens without such columns."""
+        """Add samples of the output, with the same result as one by one; do nothing if there are no columns."""
         if len({array.shape for array in arrays}) > 1:
             for place, array in enumerate(arrays):
                 self.add([array], None if expected is None else [expected[place]])
@@ -362,7 +362,7 @@ class Columns:
 
     @property
     def are_single(self) -> bool:
-        """True if each column counts as a quantity: few columns, or most too small beside the largest for one kind."""
+        """True if each column is a separate quantity: columns are few, or most are too small beside the largest."""
         has_units = self.values >= FEWEST_VALUES and most_sizes_differ(self.low, self.high)
         return len(self.low) <= MOST_SINGLE or has_units
 
@@ -378,7 +378,7 @@ class Columns:
 
     @property
     def wider_ranges(self) -> NDArray[np.float64]:
-        """Ends that columns may reach, [2, columns]: the farthest deviation of any column, in standard deviations.
+        """Limits that columns may reach, [2, columns], at the largest deviation of any column in standard deviations.
 
         No range is more than twice the observed one, because room costs codes.
         """
@@ -394,13 +394,13 @@ class Columns:
             )
 
     def like(self) -> Columns:
-        """As many columns that have shown nothing yet."""
+        """Return the same number of columns, without values."""
         return Columns(np.full(len(self.low), np.inf), np.full(len(self.low), -np.inf), self.axis)
 
     def lost(self, found: Columns, *, single: bool = True) -> list[int]:
         """Return the varying columns that are constant in ``found`` or, as ``single`` ones, have an R² below 0.5."""
-        least_r2 = 0.5  # below, one in five of normal values is on the wrong side of the mean
-        slight = 0.25  # part of the largest value: smaller variation may be of no account
+        least_r2 = 0.5  # below this limit, more than one in five normal values is on the wrong side of the mean
+        slight = 0.25  # smaller variation, relative to the largest value, may be irrelevant
         if self.values < FEWEST_VALUES or found.values != self.values:
             return []
         with np.errstate(invalid="ignore"):  # of columns without a finite value
@@ -412,8 +412,8 @@ class Columns:
 def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None]) -> list[Columns]:
     """Return the columns of an output: along the axis of separate quantities first, then the last axis.
 
-    Another axis than the batch holds quantities if channels ``are_along`` it, or if that is unknown and they are few,
-    one scale is too coarse for them, and their places explain how much elements vary.
+    An axis other than the batch holds quantities if one scale is too coarse for its columns, columns explain how much
+    elements vary, and channels ``are_along`` it. If this is unknown, the columns must be few.
     """
     last = Columns.of(arrays)
     if not len(last.low) or len({array.shape for array in arrays}) != 1:
@@ -428,9 +428,9 @@ def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None])
 
 
 def _tell(columns: Columns, arrays: Sequence[Array]) -> bool:
-    """Return whether the column of an element explains its variation; rows of an image may differ as much within."""
-    # Of how the logarithms of what elements vary by differ: the part that a place tells along an axis of quantities, of
-    # which no image's or sequence's place tells as much.
+    """Return whether the column of an element explains its variation; rows of images also vary within a row."""
+    # Minimum part of the variance of the elements' log variations that columns explain: columns of quantities explain
+    # more, positions in images and sequences less.
     least_told = 0.9
     means = columns.total / max(1, columns.values)
     with np.errstate(all="ignore"):
@@ -446,9 +446,9 @@ def _tell(columns: Columns, arrays: Sequence[Array]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Lost columns of one output, by place along ``axis``, among ``columns``.
+    """Lost columns of one output: their indices along ``axis``, out of ``columns`` columns.
 
-    ``are_shares``: their operator, such as SOFTMAX, gives all of them one range, which no scale changes.
+    ``are_shares``: their operator, such as SOFTMAX, gives all columns the same range, which no scale changes.
     """
 
     places: list[int]
@@ -477,7 +477,7 @@ class Lost:
 def lost_output_text(name: str, varies_by: float | None = None, *, are_shares: bool = False, known: bool = True) -> str:
     """Return the text for a lost output.
 
-    ``varies_by``: its small variation; ``known``: a model that knows all samples loses it too.
+    ``varies_by``: its small variation; ``known``: a model built from all samples loses the output too.
     """
     what = f"output {name!r} varies in the float model and is lost in the quantised one"
     if not known:
@@ -489,7 +489,7 @@ def lost_output_text(name: str, varies_by: float | None = None, *, are_shares: b
 
 
 def alike(arrays: Sequence[Array]) -> bool:
-    """Return whether an output is the same for all of several samples."""
+    """Return whether an output is equal for all of several samples."""
     first, *others = arrays
     return bool(others) and all(np.array_equal(first, b, equal_nan=first.dtype.kind == "f") for b in others)
 
@@ -528,7 +528,7 @@ class ChannelAxes:
         self._producers = graph.producers()
 
     def are_along(self, output: int, shape: Sequence[int], axis: int) -> bool | None:
-        """Return whether each channel has one place along ``axis`` of a tensor; None for unknown layers."""
+        """Return whether each channel has one index along ``axis`` of a tensor; None for unknown layers."""
         along = np.arange(shape[axis]).reshape(-1, *[1] * (len(shape) - 1 - axis))
         waiting, seen, layers = [(output, np.broadcast_to(along, shape))], {output}, 0
         known = True
@@ -548,7 +548,7 @@ class ChannelAxes:
         return True if known and layers else None
 
     def _sources(self, node: GraphNode, places: Indices) -> list[tuple[int, Indices]]:
-        """Return the operands that a node only moves or takes by element, with the places of their elements."""
+        """Return operands that a node only moves or processes elementwise, with the places of their elements."""
         name, traits, axis = node.node.spec.name, node.node.spec.traits, node.node.options.get("axis") or 0
         shapes = [self._graph.tensors[tensor].shape if tensor >= 0 else None for tensor in node.inputs]
         full = [tuple(size for size in shape or () if size is not None) for shape in shapes]
@@ -574,7 +574,7 @@ _OF_EITHER_SIGN = frozenset(
 
 
 def unreached(graph: Graph) -> list[str]:
-    """Return texts for outputs whose codes reach no score on one side of a half."""
+    """Return texts for outputs whose codes can only give scores on one side of 0.5."""
     half = 0.5
     found, scoring = [], list(_scoring(graph))
     for (name, node), ends in zip(scoring, ends_of(graph, [node.inputs[0] for _, node in scoring]), strict=True):
@@ -590,7 +590,7 @@ def unreached(graph: Graph) -> list[str]:
 
 
 def one_sided(graph: Graph, statistics: Statistics) -> list[str]:
-    """The names of outputs of the float model whose scores are all on one side of a half in the samples."""
+    """Return the names of the float model's outputs whose scores are all on one side of 0.5 in the samples."""
     found = []
     for name, node in _scoring(graph):
         seen = statistics.get(graph.tensors[node.inputs[0]].name)
@@ -635,7 +635,7 @@ def _sources(producers: Mapping[int, GraphNode], tensors: Sequence[int]) -> Iter
             yield node
 
 
-# Operators that keep the values of codes, and so their range.
+# Operators that preserve values, and therefore ranges, of codes.
 _SEEN_THROUGH = frozenset({"DEQUANTIZE", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE"})
 
 Interval = tuple[float, float]

@@ -1,6 +1,6 @@
 """Mixed precision as an optimisation: the Pareto front of output noise and cost over the precisions of layers.
 
-Noises of roundings are taken as independent and add up, as costs do. For each price of noise the best choice is a
+Noises of roundings are treated as independent: like costs, they add up. For each price of noise, the best choice is a
 minimum cut (project selection, Rhys 1970 and Picard 1976), found by Dinic's algorithm (1970).
 """
 
@@ -37,18 +37,18 @@ class Network:
         self._left: list[float] = []
 
     def connect(self, start: int, end: int, capacity: float, backward: float = 0.0) -> None:
-        """An arc of this capacity, which may be infinite, and one in the other direction."""
+        """Add an arc with this capacity, which may be infinite, and an arc with capacity ``backward`` in reverse."""
         self._arcs[start].append(len(self._ends))
         self._arcs[end].append(len(self._ends) + 1)
         self._ends += [end, start]
         self._left += [capacity, backward]
 
     def source_side(self, source: int, sink: int) -> set[int]:
-        """Return the nodes on the source's side of the smallest cut, of several the one with fewest nodes.
+        """Return the nodes on the source's side of a minimum cut; of several cuts, the one with fewest nodes.
 
-        Every path from source to sink must have a finite arc. The network is used up.
+        Every path from source to sink must have a finite arc. The network cannot be used again.
         """
-        full = 1e-12  # part of the largest capacity that rounding may leave of an arc
+        full = 1e-12  # remaining capacity of a saturated arc due to rounding, relative to the largest capacity
         nothing = full * max((left for left in self._left if left < math.inf), default=0.0)
         while True:
             levels = self._levels(source, nothing)
@@ -70,7 +70,7 @@ class Network:
         return levels
 
     def _augment(self, source: int, sink: int, levels: dict[int, int], todo: list[list[int]], nothing: float) -> bool:
-        """Send the flow of one more shortest path by arcs ``todo``, the next one last; return False without one."""
+        """Augment the flow by a shortest path of arcs in ``todo``, taken from the end; return False without one."""
         path: list[int] = []
         node = source
         while node != sink:
@@ -92,7 +92,7 @@ class Network:
         return True
 
 
-Precisions = dict[str, str]  # by layer name; layers left out are in the model's scheme
+Precisions = dict[str, str]  # by layer name; other layers have the model's scheme
 Levels = tuple[int, ...]
 
 _SOURCE, _SINK = 0, 1
@@ -100,7 +100,7 @@ _SOURCE, _SINK = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class RoundingNoise:
-    """Noise in the outputs: ``noise[k]`` is left when all of ``layers`` are at least at level k."""
+    """Noise of a rounding in the outputs: ``noise[k]`` remains if all of ``layers`` are at level k or above."""
 
     layers: tuple[int, ...]
     noise: tuple[float, ...]
@@ -122,7 +122,7 @@ class Border:
 
 @dataclass(frozen=True)
 class Problem:
-    """``costs``: of each layer at each level, infinite where that cannot be; level 0 always can."""
+    """Problem of choosing levels. ``costs``: per layer and level, infinite if not allowed; level 0 always is."""
 
     costs: Sequence[Sequence[float]]
     roundings: Sequence[RoundingNoise]
@@ -130,7 +130,7 @@ class Problem:
 
     @property
     def plain(self) -> Levels:
-        """No layer moved."""
+        """Level 0 for all layers."""
         return (0,) * len(self.costs)
 
     @cached_property
@@ -148,7 +148,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One choice, as estimated."""
+    """One choice of levels, with estimated cost and noise."""
 
     levels: Levels
     cost: float
@@ -156,7 +156,7 @@ class Point:
 
 
 def front(problem: Problem) -> list[Point]:
-    """Return the best choices for some prices of noise, from the cheapest on: each costs more and has less noise."""
+    """Return the best choices for some prices of noise, cheapest first: each next one costs more and has less noise."""
     found: list[Point] = []
     for point in sorted(_hull(problem), key=lambda point: (point.cost, point.noise, point.levels)):
         if not found or point.noise < found[-1].noise * (1.0 - 1e-9):
@@ -166,7 +166,7 @@ def front(problem: Problem) -> list[Point]:
 
 def _hull(problem: Problem) -> list[Point]:
     """Return points of the convex hull, in the order of the search: wide gaps first."""
-    worthless = 1e-5  # part of the noise that is worth no cost
+    worthless = 1e-5  # smaller parts of the noise are not worth any cost
     most_cuts = 48
     cheapest = _best(problem, 0.0)
     if not cheapest.noise:
@@ -190,10 +190,10 @@ def _hull(problem: Problem) -> list[Point]:
 
 
 def _best(problem: Problem, price: float) -> Point:
-    """Return the choice of least cost where noise costs ``price``: a smallest cut.
+    """Return the choice with the least total cost if noise costs ``price``: a minimum cut.
 
-    A node represents a layer at some level or above, or a rounding that is so fine. A level that a layer cannot have
-    costs the same as the next possible one, and means that.
+    A node represents a layer at some level or above, or a rounding at this level. A level that is not allowed for a
+    layer has the cost of the next allowed level, and stands for this level.
     """
     rows = {i: _filled(problem.costs[i]) for i in problem.free}
     nodes = {
@@ -241,7 +241,7 @@ def _filled(costs: Sequence[float]) -> list[float]:
 
 
 def first_good(count: int, good_enough: Callable[[int], bool], in_time: Callable[[], bool]) -> int | None:
-    """Return the first good one of ``count`` points that get better, by bisection; None if the last is not good."""
+    """Return the first good one of ``count`` improving points, by bisection; None if the last point is not good."""
     if not count or not in_time() or not good_enough(count - 1):
         return None
     low, high = -1, count - 1
@@ -251,7 +251,7 @@ def first_good(count: int, good_enough: Callable[[int], bool], in_time: Callable
     return high
 
 
-WIDE_BITS = 16  # of values
+WIDE_BITS = 16  # bits of wide values
 
 
 @dataclass
@@ -268,8 +268,8 @@ class Pricing:
     names: Sequence[str]
     levels: Sequence[str]
     pinned: set[str] = field(default_factory=set)
-    _placements: dict[str, Placement | None] = field(default_factory=dict)  # with all layers in a precision
-    _leaving: list[list[bool]] = field(default_factory=list)  # by layer and level, whether the target loses it
+    _placements: dict[str, Placement | None] = field(default_factory=dict)  # by the precision of all layers
+    _leaving: list[list[bool]] = field(default_factory=list)  # per layer and level: whether it leaves the target
 
     def costs(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
         """Return the cost of each layer at each level, infinite where not allowed; level 0 always is."""
@@ -281,15 +281,15 @@ class Pricing:
             rows = [[weights.get(name, 0) * size for size in sizes] for name in self.names]
         else:
             rows = self._times(candidate)
-        for row, gone in zip(rows, [] if host else self._leaving, strict=False):  # which is of all layers, or of none
+        for row, gone in zip(rows, [] if host else self._leaving, strict=False):  # of all layers, or empty
             row[1:] = [math.inf if left else cost for cost, left in zip(row[1:], gone[1:], strict=True)]
         for name, row in zip(self.names, rows, strict=True):
             if name in self.fixed or precisions.get(name, FLOAT) == FLOAT:
                 row[1:] = [math.inf] * (len(row) - 1)
             elif not weights.get(name):
                 for level, is_same in enumerate(self._keep_values()):
-                    row[level + 1] = math.inf if is_same else row[level + 1]  # the same as one level below
-            if name in hiding:  # with 16 bits a code of what is masked shows: the table ends at exp(-10)
+                    row[level + 1] = math.inf if is_same else row[level + 1]  # only weights differ
+            if name in hiding:  # 16-bit SOFTMAX gives masked elements a code above zero: its table ends at exp(-10)
                 row[1:] = [
                     math.inf if bits_of(step, of_weights=False) == WIDE_BITS else cost
                     for step, cost in zip(self.levels[1:], row[1:], strict=True)
@@ -298,9 +298,9 @@ class Pricing:
         return rows
 
     def of_scheme(self, free: Sequence[int]) -> list[int]:
-        """Return the layers with a choice that are in the scheme at its level.
+        """Return the layers with a choice that count for the scheme's level.
 
-        Where the next level differs in weights alone, layers without weights are the same in both.
+        If the next level differs only in weights, layers without weights are the same in both levels and do not count.
         """
         if len(self.levels) < 2 or not self._keep_values()[0]:
             return list(free)
@@ -308,17 +308,17 @@ class Pricing:
         return [place for place in free if weights.get(self.names[place])] or list(free)
 
     def _keep_values(self) -> list[bool]:
-        """Return for each level but the first whether it differs from the one before in weights alone."""
+        """Return for each level after the first whether it differs from the previous level only in weights."""
         return [values_of(low) == values_of(high) for low, high in itertools.pairwise(self.levels)]
 
     @property
     def _counts_bytes(self) -> bool:
-        """True if layers cost bytes of weights: weight-only schemes save nothing else."""
+        """True if costs are bytes of weights, the only saving of weight-only schemes."""
         options = self.evaluator.options
         return options.max_bytes is not None or options.definition.weights_only
 
     def _times(self, candidate: Candidate) -> list[list[float]]:
-        float_work = 8.0  # of a layer, where the scheme's is 1: no integer NPU takes it
+        float_work = 8.0  # work of a float layer relative to the scheme's: integer NPUs do not run it
         if self.evaluator.target is None or self.evaluator.plain is None:
             work, first = self.examination.work(), _work_in(self.evaluator.options.scheme)
             factors = [float_work if step == FLOAT else _work_in(step) / first for step in self.levels]
@@ -329,7 +329,7 @@ class Pricing:
         ]
 
     def _left(self, candidate: Candidate) -> list[list[bool]]:
-        """Return whether the target loses each layer, by level; empty without a target."""
+        """Return per layer and level whether the layer leaves the target; empty without a target."""
         if self.evaluator.plain is None:
             return []
         columns = [self._placement(candidate, step) for step in self.levels]
@@ -368,7 +368,7 @@ class Pricing:
         return found
 
     def kept(self, levels: Levels) -> float:
-        """The part of its products that the target keeps, by estimate."""
+        """Return the estimated part of the target's multiplications that stay on the target."""
         plain = self.evaluator.plain
         if plain is None:
             return 1.0
@@ -378,6 +378,6 @@ class Pricing:
 
 
 def _work_in(step: str) -> float:
-    """Return the work of a layer in bits of values: weights of 4 bits come in half the time."""
-    few_bits = 4  # of weights
+    """Return the work of a layer in bits of values, which 4-bit weights halve."""
+    few_bits = 4  # bits of narrow weights
     return bits_of(step, of_weights=False) * (0.5 if bits_of(step, of_weights=True) == few_bits else 1.0)

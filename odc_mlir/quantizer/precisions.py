@@ -29,20 +29,20 @@ LOG = logging.getLogger(__name__)
 Measures = Mapping[str, float | None]
 _Key = tuple[tuple[str, str], ...]
 
-# Gain that outputs below a good SQNR should have: 10 dB on the few samples of a search leave 6 dB on most others.
+# Gain required for outputs below a good SQNR: 10 dB on the few samples of a search mean 6 dB on most other samples.
 GAIN_DB = 10.0
-_NEAR_DB = 1.0  # that outputs may lack of the gain, or of the nearest to it
+_NEAR_DB = 1.0  # tolerance of outputs below the required gain, or below the model nearest to it
 
 
 @dataclass(slots=True, eq=False)
 class Tried:
-    """One model that was measured; ``is_confirmed``: the limits hold by cross-validation, if that was asked."""
+    """One measured model; ``is_confirmed``: whether the limits hold by cross-validation, if determined."""
 
     precisions: Mapping[str, str]
     candidate: Candidate
     measures: Measures
     outputs_db: tuple[float, ...]
-    lacking: int = 0  # samples for which it lacks numbers
+    lacking: int = 0  # number of samples for which the model lacks numbers
     is_confirmed: bool | None = field(default=None, init=False)
 
     def holds(self, limits: Iterable[Limit], aims: Sequence[float] = ()) -> bool:
@@ -55,7 +55,7 @@ class Tried:
 
 
 def outputs_db(measured: Measurement) -> tuple[float, ...]:
-    """The SQNR of each output, infinite where it is exact or of no reals."""
+    """Return the SQNR of each output, infinite for exact outputs and outputs that are not real."""
     return tuple(math.inf if errors.sqnr_db is None else errors.sqnr_db for errors in measured.outputs)
 
 
@@ -63,7 +63,7 @@ def outputs_db(measured: Measurement) -> tuple[float, ...]:
 class PrecisionSearch:
     """Search for precisions of the layers called ``names``; ``fixed`` ones were chosen by the user.
 
-    ``plain_db``: SQNR of its outputs without help. ``known_errors``: metric and errors by layer that replace measuring.
+    ``plain_db``: SQNR of outputs without help. ``known_errors``: metric and errors by layer, used without measuring.
     """
 
     evaluator: Evaluator
@@ -73,7 +73,7 @@ class PrecisionSearch:
     known_errors: tuple[str, Mapping[str, float]] | None = None
     tried: dict[_Key, Tried] = field(default_factory=dict, init=False)
     chosen: Tried | None = field(default=None, init=False)
-    _slower: float = field(default=1.0, init=False)  # the last package than its estimate
+    _slower: float = field(default=1.0, init=False)  # time of the last package relative to its estimate
 
     def __post_init__(self) -> None:
         self.options, self.limits = self.evaluator.options, self.evaluator.search_limits
@@ -122,7 +122,7 @@ class PrecisionSearch:
         return self.chosen.candidate
 
     def takes(self, better: Candidate) -> bool:
-        """Choose ``better``, the chosen model with something more, unless it misses limits that hold without."""
+        """Choose ``better``, an extension of the chosen model, unless it misses limits that the chosen model keeps."""
         assert self.chosen is not None
         tried = self.measured(self.chosen.precisions, better)
         if self.confirmed(self.chosen) and not self.confirmed(tried):
@@ -152,7 +152,7 @@ class PrecisionSearch:
     # Aims.
 
     def _aims(self) -> tuple[float, ...]:
-        """Return the SQNR aim of each output if the target prices wider values, else none."""
+        """Return the SQNR aim of each output if the target prices wider values, else no aims."""
         if self.options.definition.weights_only or not self._runs(schemes.wider_values(self.options.scheme)):
             return ()
         return tuple(-math.inf if db >= GOOD_DB else min(GOOD_DB + GAIN_DB, db + GAIN_DB) for db in self.plain_db)
@@ -169,7 +169,7 @@ class PrecisionSearch:
         return tried.is_confirmed
 
     def is_known(self, tried: Tried) -> bool:
-        """Return whether cross-validation was done, or is needless because the search misses limits."""
+        """Return whether cross-validation was done, or is unnecessary because limits are missed in the search."""
         return tried.is_confirmed is not None or not tried.holds(self.limits)
 
     # Costs and noises.
@@ -206,11 +206,11 @@ class PrecisionSearch:
     # Measuring along the front.
 
     def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> pareto.Levels | None:
-        """Return the cheapest accurate choice; None if there is none, or it is the plain one."""
-        most_time = 4.0  # of the plain model's, that this may take
+        """Return the cheapest accurate choice; None if there is none, or if it is the plain choice."""
+        most_time = 4.0  # limit on the time, relative to the plain model
         margin, holds = self._strict, self.confirmed(self._first)
         may_leave = self.rules is not None and not holds
-        # (whether layers may leave the target, how much longer it may take, what is asked for; None: as near as can be)
+        # (whether layers may leave the target, limit on relative time, limits, aims; None: nearest possible aims)
         wanted: list[tuple[bool, float, tuple[Limit, ...], Sequence[float] | None]] = []
         if aims:
             wanted += [(False, most_time, limits, aims) for limits in ([] if holds else [margin]) + [self.limits]]
@@ -235,7 +235,7 @@ class PrecisionSearch:
             points = [point for point in every if point.cost <= most]
             levels = self._cheapest(points, limits, least)
             if levels is not None and asked:
-                worth_near = 0.9  # share of the time for which outputs may lack so much
+                worth_near = 0.9  # relative time at which outputs may be _NEAR_DB below the gain
                 cheaper = [point for point in points if point.cost <= worth_near * problem.point(levels).cost]
                 levels = self._cheapest(cheaper, limits, [aim - _NEAR_DB for aim in asked]) or levels
             if levels is not None:
@@ -245,7 +245,7 @@ class PrecisionSearch:
     def _nearest(self, aims: Sequence[float]) -> tuple[float, ...]:
         """Return ``aims`` lowered to slightly below the nearest measured model within the limits.
 
-        Empty if even that lacks more than half of the gain, which is not worth its time.
+        Return no aims if even this model lacks more than half of the gain, and is not worth its time.
         """
         lacking = min(
             (tried.lacks(aims) for tried in self.tried.values() if tried.holds(self.limits)), default=math.inf
@@ -253,7 +253,7 @@ class PrecisionSearch:
         return tuple(aim - max(lacking, 0.0) - _NEAR_DB for aim in aims) if lacking <= GAIN_DB / 2 else ()
 
     def _points(self, problem: pareto.Problem) -> list[pareto.Point]:
-        """Return the front without the plain point and those that leave target or scheme almost entirely."""
+        """Return the front without the plain point, and without points that almost entirely leave target or scheme."""
         points = [p for p in pareto.front(problem) if self._pricing.kept(p.levels) >= self.evaluator.min_coverage]
         if self._budget is not None:
             return points

@@ -68,7 +68,7 @@ class Quantized(ModelFile):
 
     @property
     def passed(self) -> bool:
-        """True if the model keeps all limits on given or recorded samples."""
+        """True if the model keeps all limits on given or recorded samples, not only on made-up ones."""
         return bool(self.verdict["passed"])
 
     @property
@@ -96,13 +96,13 @@ class Quantized(ModelFile):
         save_records(self.records, self.original, path, overwrite=overwrite)
 
     def report_html(self) -> str:
-        """The verdict as a page that stands alone."""
+        """Return the verdict as a self-contained HTML page."""
         from odc_mlir.quantizer.report import render
 
         return render(self.verdict)
 
     def require_passed(self) -> None:
-        """Raise AccuracyError, naming the worst layers, if the model misses a limit; "unchecked" ones pass."""
+        """Raise an AccuracyError that names the worst layers if the model misses a limit; accept "unchecked" models."""
         if self.failed:
             raise AccuracyError(f"the quantised model {describe(self.verdict)}", hint=hint_of(self.verdict))
 
@@ -127,17 +127,17 @@ class Quantized(ModelFile):
 def save_records(records: Records, model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write ``records`` of the float ``model`` to a new file: minmax.bin by the suffix ``.bin``, else a store.
 
-    Records are replaced, other files only with ``overwrite`` (else OptionError).
+    A file of records is replaced. Any other file is replaced only with ``overwrite``; otherwise raise OptionError.
     """
     if Path(path).suffix.lower() == ".bin":
         write_output(path, write_minmax(records, model), RECORDS, overwrite=overwrite)
         return
     check_output(path, RECORDS, overwrite=overwrite)
-    if os.path.exists(path) and not os.path.isfile(path):  # which would be deleted, and a file put into its place
+    if os.path.exists(path) and not os.path.isfile(path):  # writing would replace it by a regular file
         raise OptionError(
             "records cannot be written to a device or a pipe", location=os.fspath(path), hint="name a file, or a .bin"
         )
-    path = os.path.realpath(path)  # a link keeps pointing to the file
+    path = os.path.realpath(path)  # a symbolic link stays
     RecordStore.discard(path)
     RecordStore(path, records.digest or None).append(records, ())
 
@@ -170,7 +170,7 @@ def quantize(
     """
     module = loading.copied(model)
     stored_states = states_of(module)
-    set_states(module, ())  # until the end they are inputs and outputs as others
+    set_states(module, ())  # until the end, states are plain inputs and outputs
     stored, ready = export_model(module), taken_out(module)
     brought = read_given(ready)
     options = _with_brought(make_options(**_completed(chosen, brought)), brought)
@@ -203,11 +203,11 @@ def quantize(
         check_samples(options)
     elif not options.definition.weights_only:
         base = limited_masks(base, data.fit)
-    # The products are many and small: several threads would wait for one another longer than they work. Numbers that
-    # are not finite show in the verdict, which they fail.
+    # There are many small matrix products: several threads would wait for one another longer than they work. Numbers
+    # that are not finite make the verdict fail, so numpy need not warn.
     with one_blas_thread(), seldom_collected(), np.errstate(all="ignore"):
         driver = Driver(original, base, data, options, progress)
-        if not brought:  # codes that a model was trained with are what it is
+        if not brought:  # a fake-quantised model is measured against its own codes
             driver.findings += codes_brought(original)
         if data.fit and known is not None:
             by, among = "the ranges that the model's file has", "calibration samples"
@@ -229,7 +229,7 @@ def quantize(
 def _check_sources(
     calibration: Calibration | None, evaluation: Calibration | None, labels: Labels | None, records: object
 ) -> None:
-    """Raise InputError or OptionError for arguments that are no samples, labels or records."""
+    """Raise InputError or OptionError for arguments that are not samples, labels or records."""
     for what, source in (("calibration", calibration), ("evaluation", evaluation)):
         if not isinstance(source, Iterable | os.PathLike | Samples | None):
             raise InputError(f"{what} is {source!r}, expected samples", hint="give a file, or a list of samples")
@@ -261,7 +261,7 @@ def _with_brought(options: Options, brought: Types) -> Options:
 def _completed(chosen: dict[str, Any], brought: Types) -> dict[str, Any]:
     """Return the options with the scheme that a fake-quantised model was trained for, unless one is given.
 
-    The form of weights is the one that the target runs best; a CPU is a reader.
+    The form of weights is the one that the target runs best; a CPU counts as a reader of the file.
     """
     says = chosen.get("scheme") or chosen.get("config") or chosen.get("mixed") not in (None, *SWITCH, True, False)
     chosen |= {"scheme": scheme_of(brought)} if brought and not says else {}
@@ -307,7 +307,7 @@ def _digest(model: Source) -> str:
 
 
 def check_of_model(records: Records, model: Model, digest: str, where: str | None = None) -> None:
-    """Raises RecordsError where ``records`` are not of ``model``, a file with this digest (empty: not known)."""
+    """Raise RecordsError if ``records`` are not of ``model``; ``digest``: digest of its file, empty if unknown."""
     hint = "record this model, or give the one that was recorded"
     if records.digest and digest and records.digest != digest:
         raise RecordsError(

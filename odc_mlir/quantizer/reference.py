@@ -32,12 +32,12 @@ from odc_mlir.runtime.reporting.scores import OF_NUMBERS, Scorer, compared, reca
 
 Samples = Sequence[Sequence[Array]]
 
-# Part of an output's range that the default limit of MPEIR allows as error.
+# Error that the default limit of MPEIR allows, relative to an output's range.
 _SLIGHT = 0.1
 
 
-_Run = tuple[list[Array], dict[int, Array]]  # of one sample outputs, and decisive tensors by index
-_MayRun = tuple[list[Array] | None, dict[int, Array]]  # None where it cannot be run
+_Run = tuple[list[Array], dict[int, Array]]  # outputs of one sample, and decisive tensors by index
+_MayRun = tuple[list[Array] | None, dict[int, Array]]  # None if the sample cannot be run
 _Runs = Iterator[_MayRun]
 
 
@@ -45,9 +45,9 @@ class Reference:
     """Outputs of the float model for ``samples``, their kinds, and the comparison of candidates with them.
 
     ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scores.score`. ``like``:
-    outputs of the same model for other samples, which determine the kinds of outputs; labels are then checked already.
-    ``metric``: metric that the user limits; one of answers makes outputs answers that may be such. ``rollout``:
-    sequences that the samples are frames of.
+    reference of the same model for other samples, which determines the kinds of outputs and has checked labels.
+    ``metric``: metric that the user limits; a metric of answers decides that outputs of unclear kind are answers.
+    ``rollout``: sequences of which the samples are frames.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Reference:
         self._kinds = ["" if node is None else node.node.spec.name for node in self._makers]  # producers of outputs
         run = run_with(graph, {*self._decisive, *(places.searched for places in self.places.values())})
         self.outputs: list[list[Array]] = []
-        self._expected: list[dict[int, Array]] = []  # decisive tensors by index, of each sample
+        self._expected: list[dict[int, Array]] = []  # per sample: decisive tensors by index
         for sample in samples:
             outputs, found = run(sample)
             self.outputs.append(outputs)
@@ -108,19 +108,19 @@ class Reference:
             )
             for place, arrays in enumerate(zip(*self.outputs, strict=True))
         ]
-        self._parts: list[tuple[int, int | None]] = []  # outputs as a whole, or their columns if each has its own size
+        self._parts: list[tuple[int, int | None]] = []  # (output, None), or (output, column) if columns differ in size
         for place in range(len(graph.outputs)):
             own = self.columns(place)
             is_split = not self.has_scores(place) and own.differ and self.has_own_columns(place)
             self._parts += [(place, column) for column in range(len(own.low))] if is_split else [(place, None)]
-        self._undecided: set[int] = set() if like is None else like._undecided  # places of nearly as likely classes
+        self._undecided: set[int] = set() if like is None else like._undecided  # outputs with nearly tied classes
         for place, places in self.places.items() if like is None else ():
             classes = self._expected[0][places.searched].shape[places.axis]
             if places.may_be_undecided(graph, [outputs[place] for outputs in self.outputs], classes):
                 self._undecided.add(place)
 
     def answers(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
-        """Return the answers of each sample that labels are compared with: reals, or integers for indices."""
+        """Return the answers of each sample, to compare with labels: reals, or integers for indices."""
         first = [self._answering.of(found) for found in outputs]
         if self._answering.output in self.places:
             return [found.astype(np.int64) for found in first]
@@ -139,7 +139,7 @@ class Reference:
 
     @cached_property
     def silent(self) -> list[Sequence[Array]]:
-        """The samples that measures cannot be of: the float model has outputs without numbers for them."""
+        """Samples that cannot be measured, because outputs of the float model lack numbers."""
         return [
             sample
             for sample, outputs in zip(self.samples, self.outputs, strict=True)
@@ -153,15 +153,15 @@ class Reference:
 
     @property
     def constant(self) -> bool:
-        """True if all outputs are the same for every sample; one sample needs outputs of several elements."""
+        """True if all outputs are equal for all samples; a single sample needs outputs of several elements."""
         if len(self.outputs) == 1:
             return all(value.size <= 1 for value in self.outputs[0])
         return all(map(kinds.alike, zip(*self.outputs, strict=True)))
 
     def untold(self) -> list[tuple[int, bool]]:
-        """Return the outputs that are the same for all of several samples, by place, and whether that may be.
+        """Return numbers of outputs that are equal for all of several samples, and whether this is acceptable.
 
-        It may if they do not depend on inputs, are no reals, or have siblings of the same operator that vary.
+        It is for outputs that do not depend on inputs, are not real, or come from an operator with varying results.
         """
         places = [place for place, arrays in enumerate(zip(*self.outputs, strict=True)) if kinds.alike(arrays)]
         varied = {self.graph.outputs[place] for place in range(len(self.spans)) if place not in places}
@@ -174,24 +174,24 @@ class Reference:
         ]
 
     def columns(self, place: int) -> Columns:
-        """The columns of output ``place`` that would be quantities of their own."""
+        """Return the columns of output ``place`` that would be separate quantities."""
         return self._columns[place][0]
 
     def has_own_columns(self, place: int) -> bool:
-        """Return whether columns of output ``place`` are quantities of their own, not shares of one range."""
+        """Return whether columns of output ``place`` are separate quantities, not parts of one range."""
         return self.columns(place).are_single and not self.are_shares(place)
 
     def are_shares(self, place: int) -> bool:
-        """Return whether output ``place`` has parts of a range that its operator defines, in any order."""
+        """Return whether the operator of output ``place`` defines one range for all columns."""
         node = kinds.last_operator(self.graph, self.graph.outputs[place], in_order=False)
         return node is not None and node.node.spec.name in INTERVALS.keys() | kinds.SOFTMAX
 
     def splits(self, place: int) -> bool:
-        """Return whether columns of output ``place`` count as tensors of their own."""
+        """Return whether columns of output ``place`` count as separate tensors."""
         return (place, None) not in self._parts
 
     def varies_in_units(self, place: int) -> bool:
-        """Return whether output ``place`` has separate columns, most varying by a tenth of their size."""
+        """Return whether output ``place`` has separate columns, most of which vary by a tenth of their size."""
         if not self.splits(place):
             return False
         rows = [self.columns(place).rows(outputs[place]) for outputs in self.outputs]
@@ -214,7 +214,7 @@ class Reference:
 
     @cached_property
     def logits(self) -> frozenset[int]:
-        """The outputs whose values are taken for scores of classes, by place; a SOFTMAX says so itself."""
+        """Numbers of outputs whose values are taken as class scores although their operator is not a SOFTMAX."""
         if self._like is not None:
             return self._like.logits
         found = set()
@@ -237,7 +237,7 @@ class Reference:
         """Texts about outputs that may hold class scores or numbers, by place."""
         found = {}
         for place in range(len(self.graph.outputs)):
-            # Places that are searched for in what the same operator gives are the answers.
+            # If another output is a search in this operator's results, its indices are the answers.
             is_searched = any(
                 kinds.last_operator(self.graph, self._decisive[at]) is self._makers[place] for at in self.places
             )
@@ -264,21 +264,21 @@ class Reference:
         if node is None or self._kinds[place] not in kinds.SOFTMAX:
             sizes = {outputs[place].shape for outputs in self.outputs}
             widths: set[int] = {shape[-1] for shape in sizes if shape}
-            length = widths.pop() if len(widths) == 1 else 0  # of each of several rows
+            length = widths.pop() if len(widths) == 1 else 0  # length of each row
             return length if length > 1 and any(math.prod(shape) != length for shape in sizes) else None
         found = [outputs[place] for outputs in self.outputs]
         is_direct = self.graph.outputs[place] == node.outputs[0]
         shapes = {array.shape[-1:] for array in found} if is_direct else {self.graph.tensors[node.outputs[0]].shape}
-        width = next(iter(shapes)) if len(shapes) == 1 else None  # rows of several lengths are no classes
+        width = next(iter(shapes)) if len(shapes) == 1 else None  # rows of different lengths do not hold classes
         classes = (width[-1] if width else None) or 0
         return classes if classes > 0 and not any(array.size % classes for array in found) else None
 
     @cached_property
     def answers_of_one(self) -> list[Answers]:
-        """Number of answers of a sample, indices or rows of classes, for each output of such.
+        """Number of answers of a sample (indices or rows of classes), for each output of answers.
 
-        Of several rows, as pixels along an edge, some are always undecided; a single class with shares should agree
-        exactly.
+        Among several rows, such as pixels along an edge, some are always undecided. A single class with scores should
+        agree exactly.
         """
         found = []
         for place in self._deciding:
@@ -292,7 +292,7 @@ class Reference:
         return found
 
     def by_output(self, metric: str, shares: Mapping[int, float | None]) -> dict[str, float | None]:
-        """Return the worst of ``shares`` and the share of each output of answers, by key."""
+        """Return the minimum of ``shares``, and the share of each output of answers, by key."""
         known = [share for share in shares.values() if share is not None]
         found: dict[str, float | None] = {metric: min(known)} if known else {}
         if len(self._deciding) > 1:
@@ -302,13 +302,13 @@ class Reference:
 
     @property
     def has_values(self) -> bool:
-        """True if any output holds values, which have distances, and not indices."""
+        """True if an output holds values, which have distances, and not indices."""
         return len(self.places) < len(self.graph.outputs)
 
     def decides_alike(self, number: int, found: Array, place: int = 0) -> float:
         """Return 1 if scores of sample ``number`` choose a class with half the odds of the float model's, else 0.
 
-        The mean over rows, with parts of 1 for ties: see :func:`odc_mlir.quantizer.outputs.share_of_ties`.
+        The result is a mean over rows, and ties have fractions: see :func:`odc_mlir.quantizer.outputs.share_of_ties`.
         """
         array = self.outputs[number][place]
         width = self.classes(place) or array.size
@@ -321,7 +321,7 @@ class Reference:
         return float(kinds.share_of_ties(expected, least, reals, reals.max(axis=-1)).mean())
 
     def _may_have_rows(self, place: int) -> bool:
-        """Return whether output ``place`` may hold logits: columns of one unit, and labels that are no numbers."""
+        """Return whether output ``place`` may hold logits: columns of one unit, and labels other than numbers."""
         first = self.outputs[0][place]
         return not (
             self._kinds[place] not in kinds.LOGITS
@@ -332,7 +332,7 @@ class Reference:
         )
 
     def _may_have_scores(self, place: int) -> bool:
-        """Return whether output ``place`` may be logits of one answer; a code of an image has as many elements."""
+        """Return whether output ``place`` may be logits of one answer, that is, one row unlike an input in size."""
         first, inputs = self.outputs[0][place], {np.size(array) for array in self.samples[0]}
         is_row = first.ndim == 2 and first.shape[0] == 1 and first.size not in inputs
         return is_row and self._may_have_rows(place)
@@ -340,7 +340,7 @@ class Reference:
     def _span(self, place: int) -> float | None:
         """Return the range that errors of output ``place`` are relative to: its operator's, else that over all samples.
 
-        A constant output has its magnitude instead; None if that is zero.
+        For a constant output, return its magnitude, or None if it is zero.
         """
         if place in self.places:
             return None
@@ -361,7 +361,7 @@ class Reference:
         return [place for place in range(len(self.graph.outputs)) if self.classifies(place)]
 
     def measure(self, *graphs: Graph, keep: bool = False) -> Measurement:
-        """Run ``graphs``, which take turns, on all samples and compare; ``keep`` their outputs. Raise ModelError."""
+        """Run each of ``graphs`` in turn on its samples, and compare; ``keep`` their outputs. Raise ModelError."""
         outputs = graphs[0].output_infos()
         if len(outputs) != len(self.graph.outputs):
             raise ModelError(
@@ -371,9 +371,9 @@ class Reference:
         return self._compared(parts, [info.name for info in outputs], keep)
 
     def unsettled(self, measured: Measurement) -> dict[int, float]:
-        """Return the square of the error in a score of a half, by output of scores, from the errors of the logits.
+        """Return, by output of scores, the squared error of a score of 0.5, computed from the errors of logits.
 
-        Where all samples are sure, scores hide errors of logits.
+        If all samples have scores near 0 or 1, scores hide errors of logits.
         """
         # The squared slope of the logistic function at 0; SOFTMAX has it in two scores, each from two logits.
         slopes = {"SOFTMAX": 1 / 4, "LOGISTIC": 1 / 16}
@@ -422,7 +422,7 @@ class Reference:
                     a, b = (np.take(array, at, self.columns(place).axis) for array in (a, b))
                 own = signal_and_noise(a, b, place in self.places)
                 index = self._decisive[place]
-                # A model without a tensor of that name is compared by its outputs.
+                # A model without a tensor of this name is compared by its outputs.
                 decisive = (
                     own
                     if at is not None or index not in kept
@@ -453,9 +453,9 @@ class Reference:
     def _metered(
         self, parts: Sequence[_Runs], meters: Sequence[ErrorMeter | PlaceMeter], columns: Sequence[Sequence[Columns]]
     ) -> Iterator[tuple[int, Sequence[Array], _Run, bool]]:
-        """Yield each sample's number, expected outputs, outputs of ``parts``, which take turns, and if numbers lack.
+        """Yield each sample's number, expected outputs, outputs of the part in turn, and whether numbers are missing.
 
-        Several small outputs are metered together, because most of the time would go into calls.
+        Several small outputs are metered together, because calls would take most of the time.
         """
         most_together = 1 << 16  # elements: half a megabyte of reals stays in the cache
         count = max(1, most_together // max(1, sum(array.size for array in self.outputs[0])))
@@ -488,7 +488,7 @@ class Reference:
         return lost
 
     def _share_decided(self, number: int, place: int, found: Array, decisive: Array | None) -> float:
-        """Return the share of answers in output ``place`` that are the float model's, or nearly, given their logits."""
+        """Return the share of answers in output ``place`` that equal the float model's or, by logits, nearly do."""
         if place not in self.places:
             return self.decides_alike(number, found, place)
         expected = self.outputs[number][place]
@@ -502,7 +502,7 @@ class Reference:
 
     def _runs(self, graph: Graph, samples: Samples) -> _Runs:
         inputs, outputs = graph.input_infos(), graph.output_infos()
-        # The decisive tensors that the graph has with the same order of elements, by name.
+        # Decisive tensors that the graph has in the same order of elements, by name.
         axes = {place: places.from_end(self.graph) for place, places in self.places.items()}
         known = {
             self.graph.tensors[index].name: index
@@ -511,7 +511,7 @@ class Reference:
         }
         names = float_names(graph, known)
         computed = (*graph.inputs, *(index for item in graph.nodes for index in item.outputs))
-        # Of tensors with one float name the last comes after all conversions.
+        # Of several tensors with the same float name, the last one comes after all conversions.
         last = {names[index]: index for index in computed if index in names}
         more = tuple(dict.fromkeys(last.values()))
         extended = dataclasses.replace(graph, outputs=(*graph.outputs, *more))

@@ -1,8 +1,8 @@
 """Refined codes of a quantised model: weights rounded by the inputs' moments, and corrected biases.
 
-Both models run on the same samples, operator by operator. The moments of the float model's inputs choose codes of the
-weights (:mod:`odc_mlir.numerics.weight_rounding`); the difference between the means of the inputs of both models, with
-all layers before already refined, corrects the bias.
+Both models run on the same samples, operator by operator. The moments of a layer's inputs in the float model determine
+codes of weights (:mod:`odc_mlir.numerics.weight_rounding`). The difference between the means of a layer's inputs in
+both models, with all earlier layers already refined, corrects the bias.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Refinement:
     """Codes and scales of weights and corrections of biases, by layer or ``RESULT:OPERAND``."""
 
     codes: dict[str, Array] = field(default_factory=dict)
-    scales: dict[str, Array] = field(default_factory=dict)  # of those that change
+    scales: dict[str, Array] = field(default_factory=dict)  # changed scales only
     deltas: dict[str, Array] = field(default_factory=dict)
 
     def apply(self, module: ModuleOp) -> None:
-        """Change the quantised ``module`` in place; raises ModelError where it is not the one this was made for."""
+        """Change the quantised ``module`` in place; raise ModelError if the refinement was made for another module."""
         quant_round_weights.round_weights(module, self.codes, self.scales)
         quant_correct_biases.correct_biases(module, self.deltas)
 
@@ -70,9 +70,9 @@ def refine(
 ) -> Refinement:
     """Refine the codes of ``quantised`` towards ``reference``, the float model with the same tensor names.
 
-    ``rounding`` chooses codes of weights, ``correction`` biases that also make up for the difference between the inputs
-    of both models. ``known``: cache for this reference and these samples. Nothing is refined for models that cannot run
-    operator by operator (:class:`odc_mlir.quantizer.execution.Stepper`).
+    ``rounding``: choose codes of weights; ``correction``: choose biases that also compensate for the difference between
+    the inputs of both models. ``known``: cache for this reference and these samples. Models that cannot run operator by
+    operator (:class:`odc_mlir.quantizer.execution.Stepper`) are not refined.
     """
     found, known = Refinement(), known or RefinementCache()
     if not samples or not (rounding or correction):
@@ -114,7 +114,7 @@ class Learner:
     known: RefinementCache
     rounding: bool
     _seen: dict[_Key, Moments] = field(default_factory=dict, init=False)
-    _waiting: dict[_Key, int] = field(default_factory=dict, init=False)  # layers yet to come, of weights to be rounded
+    _waiting: dict[_Key, int] = field(default_factory=dict, init=False)  # later layers per key of weights
 
     def __post_init__(self) -> None:
         new = [layer for layer in self.layers if self.rounding and layer.key not in self.known.codes]
@@ -125,7 +125,7 @@ class Learner:
         return bool(self._waiting.get(layer.key)) or (layer.bias is not None and layer.name not in self.known.means)
 
     def learn(self, layer: _LayerPair, values: Sequence[Array], means: Floats | None) -> None:
-        """Take in the inputs of ``layer`` in the own runs of all; ``means``: of each, where a bias asks for them."""
+        """Learn from ``values``, inputs of ``layer`` in all runs, of which only own runs count; ``means``: per run."""
         known, key, own = self.known, layer.key, [values[run] for run in self.runs]
         if layer.bias is not None and means is not None:
             known.means[layer.name] = means[list(self.runs)]
@@ -171,7 +171,7 @@ def _means(product: Product, values: Sequence[Array]) -> Floats:
 
 
 def _together(values: Sequence[Array], elements: Callable[[Array], int]) -> Iterator[list[Array]]:
-    """Yield ``values`` of runs in parts of one shape that are computed at once: calls dominate in small layers."""
+    """Yield ``values`` of runs in groups of one shape to compute at once; in small layers, calls take most time."""
     for _, alike in groupby(values, key=np.shape):
         found = list(alike)
         count = max(1, _MOST_TOGETHER // max(1, elements(found[0])))
@@ -185,7 +185,7 @@ class _LayerPair:
     quantised: GraphNode
     weights: _RefinedConstant
     bias: _RefinedConstant | None
-    sharing: tuple[str, ...] = ()  # the layers that have these weights, this one included; none if others do as well
+    sharing: tuple[str, ...] = ()  # all layers with these weights; empty if other operators use them
 
     @property
     def name(self) -> str:
@@ -217,7 +217,7 @@ class _LayerPair:
 
     def observe(self, values: Sequence[Array], means: Floats | None, moments: Moments) -> None:
         """Add rows of these inputs of all runs to ``moments``: about the mean if a bias can correct it."""
-        # Rows of all runs together that second moments are taken of: at least, and for each input.
+        # Number of rows, over all runs, for second moments: minimum, and number per input.
         least_rows, rows_per_input = 4096, 16
         product = self.product
         free = means is not None and self.bias is not None and not self.bias.is_shared
@@ -233,12 +233,12 @@ class _LayerPair:
 
         for part in _together(values, elements):
             step = every(part[0])
-            rows = product.rows(np.concatenate(part), number % step, step)  # other places in every run
+            rows = product.rows(np.concatenate(part), number % step, step)  # different rows in every run
             moments.add(rows - centre, len(part))
             number += len(part)
 
     def rounded(self, moments: Moments, runs: int) -> tuple[Array, Array | None]:
-        """Return codes of the weights that keep the results for inputs with these moments, and changed scales."""
+        """Return codes of weights that preserve results for inputs with these moments, and scales if changed."""
         product, kept = self.product, shrunk(moments, runs)
         scales: Array | None = None
         if self.weights.scales_freely and len(self.weights.params.scales) == product.groups * product.outputs:
@@ -278,10 +278,10 @@ def _results(weights: Floats, means: Floats) -> Floats:
 
 def layer_pairs(reference: Graph, quantised: Graph) -> list[_LayerPair]:
     """Return the layers with float weights in one model and codes in the other, in order."""
-    # Products over more inputs than this stay rounded to the nearest: their moments alone would take hundreds of MB.
+    # Weights of layers with more inputs stay rounded to the nearest: their moments would take hundreds of MB.
     most_inputs = 2560
     originals = {graph_node.node.results[0].name: graph_node for graph_node in reference.nodes if graph_node.outputs}
-    # Outputs keep their names; the codes that they are made from have other names.
+    # Outputs keep their names; the codes from which they are dequantised have other names.
     names = float_names(quantised, {info.name: index for index, info in enumerate(reference.tensors)})
     makers = quantised.producers()
     found = []
@@ -324,7 +324,7 @@ class _RefinedConstant:
 
     @property
     def is_shared(self) -> bool:
-        """True if several operands share it, so that none can change alone."""
+        """True if several operands share the constant, so that it cannot change for one of them."""
         return self.readers > 1
 
     @property
@@ -344,14 +344,14 @@ class _RefinedConstant:
         return replace(self, info=replace(self.info, quant=params))
 
     def replace(self, model: Stepper, array: Array) -> None:
-        """Let ``model`` go on with other codes."""
+        """Give later operators of ``model`` other codes."""
         model.replace(self.place, array)
         if self.read != self.place:
             model.replace(self.read, to_reals(self.info, array))
 
 
 def _readers(graph: Graph, tensor: int) -> int:
-    """Return the number of operands and outputs that are ``tensor``, also through DEQUANTIZE."""
+    """Return the number of operands and outputs that are ``tensor`` or its dequantised values."""
     count = graph.outputs.count(tensor)
     for item in graph.nodes:
         places = item.inputs.count(tensor)

@@ -19,7 +19,7 @@ def by_harm(layers: Sequence[LayerRow]) -> list[LayerRow]:
     return sorted(layers, key=lambda layer: (layer["output_sqnr_db"] is None, layer["output_sqnr_db"] or 0.0))
 
 
-# The figure at the top: what it says, beside what, and its colour.
+# Status -> headline figure of the page: its text, details and colour.
 _STATUSES = {
     rules.PASSED: ("passed", "against its limits", "good"),
     rules.FAILED: ("failed", "against its limits", "bad"),
@@ -160,7 +160,7 @@ def _scores(verdict: Mapping[str, Any]) -> Html:
 
 
 def _of_columns(metric: str, scored: Sequence[Mapping[str, Any]], count: int) -> Html:
-    """Return the scores of the columns that lose most of ``count``; the first decides."""
+    """Return the scores of those of ``count`` columns that lose most; the first column decides."""
     name = quality_name(metric)
     columns = [Column(text, number=True) for text in ("column", f"{name}, float", f"{name}, quantised", "drop")]
     rows = []
@@ -270,9 +270,9 @@ def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> 
 
 
 def _layer_chart(layers: Sequence[Mapping[str, Any]]) -> Html:
-    """Return bars of dB by layer, coloured where a layer does harm."""
+    """Return bars of dB by layer, with harmful layers coloured."""
     most_bars = 30
-    most_db = 80.0  # a chart's full width; more is as good as exact
+    most_db = 80.0  # full width of the chart; more is as good as exact
     shown = sorted(
         (layer for layer in layers if layer["output_sqnr_db"] is not None), key=lambda item: item["output_sqnr_db"]
     )

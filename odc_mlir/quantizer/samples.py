@@ -1,6 +1,6 @@
 """Calibration and evaluation samples: reading, checks against the model, and the split into both parts.
 
-Ranges are chosen by most samples; the rest is held back to compare choices and to judge the result.
+Most samples determine ranges; the rest is held back to compare choices and to judge the result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from odc_mlir.runtime.execution.graph import Graph, GraphNode, index_limits
 from odc_mlir.runtime.reporting.labels import FLOAT_MODEL, check_varied
 from odc_mlir.runtime.reporting.scores import by_chance, scores
 
-_CONVERSIONS = frozenset({"DEQUANTIZE", "CAST"})  # as weights in float16 have
+_CONVERSIONS = frozenset({"DEQUANTIZE", "CAST"})  # for example, of float16 weights
 
 
 def check_finite(graph: Graph) -> None:
@@ -38,7 +38,7 @@ def check_finite(graph: Graph) -> None:
     makers = graph.producers()
     for item in graph.nodes:
         rule = item.node.spec.quant
-        is_table = rule.kind is QuantKind.SAME  # that values, masks among them, are looked up in
+        is_table = rule.kind is QuantKind.SAME  # a lookup table may hold masks
         learnt = () if is_table else (*rule.trained(item.node.options), *rule.biases)
         for place, index in enumerate(item.inputs):
             info = _constant(graph, makers, index)
@@ -58,7 +58,7 @@ def check_finite(graph: Graph) -> None:
 
 
 def _constant(graph: Graph, makers: dict[int, GraphNode], index: int) -> TensorInfo | None:
-    """Return the constant that tensor ``index`` is, or is converted from."""
+    """Return the constant ``index``, or the constant from which tensor ``index`` is converted."""
     while index >= 0:
         if graph.tensors[index].is_const:
             return graph.tensors[index]
@@ -72,8 +72,8 @@ def _constant(graph: Graph, makers: dict[int, GraphNode], index: int) -> TensorI
 Calibration = str | os.PathLike[str] | Samples | Iterable[Any]
 Labels = bool | Array | Sequence[Any]
 
-# A quarter of the samples is held back, up to half of them where they are few; of fewer than the last number all do
-# both.
+# A quarter of the samples is held back, or up to half if there are few. If there are fewer than the last number, all
+# samples are used for both purposes.
 HELD_BACK = 4
 FEWEST_TO_SPLIT = 8
 
@@ -103,7 +103,7 @@ class Data:
     rollout: Rollout | None = None
 
     def without(self, silent: Sequence[Sequence[Array]]) -> Data:
-        """The data without these samples; as it is where there are none, or nothing would be left to check on."""
+        """Return the data without these samples; unchanged if no samples would be left to check on."""
         numbers = set(map(id, silent))
         fit, held = (
             [i for i, sample in enumerate(samples) if id(sample) not in numbers] for samples in (self.fit, self.held)
@@ -121,23 +121,23 @@ class Data:
         )
 
     def shown(self, samples: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
-        """Return what ranges are recorded of for ``samples``."""
+        """Return the samples from which ranges are recorded for ``samples``."""
         return samples if self.rollout is None else self.rollout.with_given(samples)
 
     @property
     def independent(self) -> int:
-        """Number of samples that tell as much as all: frames of a sequence resemble each other."""
+        """Number of independent samples; it is smaller for frames, because frames of a sequence are similar."""
         return self.known if self.rollout is None else min(self.known, self.rollout.independent)
 
     @property
     def known(self) -> int:
-        """Number of samples that choose the result's ranges, held-out ones included."""
+        """Number of samples that determine the result's ranges, including held-out samples."""
         return len(self.fit) + (0 if self.separate else len(self.held))
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """Options of reading files: most samples, pixel conversion, and whether repeats count."""
+    """Options for reading files: maximum number of samples, pixel conversion, and whether repeats count."""
 
     most: int | None = None
     pictures: Pictures | None = None
@@ -155,7 +155,7 @@ class _Loaded:
     findings: list[str] = field(default_factory=list)
 
     def reduced(self, places: Sequence[int], why: str) -> _Loaded:
-        """The samples at ``places``, with a finding that says of the others ``why`` they are left out, if any are."""
+        """Return the samples at ``places``, with a finding that gives the reason ``why`` the others are left out."""
         count = len(self.samples)
         if len(places) == count:
             return self
@@ -209,7 +209,7 @@ def make_data(
 def _checked_on(fit: list[list[Array]], held: list[list[Array]], labels: Array | None) -> Data:
     """Return calibration and evaluation samples without those that are in both.
 
-    If all evaluation samples are in both, some of them are held back instead.
+    If all evaluation samples are also calibration samples, hold some of them back.
     """
     new = without(held, fit)
     if len(new) == len(held):
@@ -238,11 +238,11 @@ def _checked_on(fit: list[list[Array]], held: list[list[Array]], labels: Array |
 def _without_samples(
     graph: Graph, labels: Labels | None, recorded: Sequence[Sequence[Array]], ranges: Mapping[str, tuple[float, float]]
 ) -> Data:
-    """Return recorded inputs to check on, else made-up ones."""
+    """Return data with recorded inputs as held-out samples, or with made-up ones if there are none."""
     infos = graph.input_infos()
     if labels is not None:
         raise OptionError("labels need the samples that they belong to", hint="give calibration or evaluation samples")
-    # Others were run in other shapes, or on what no range can be made of.
+    # Recorded inputs of other shapes, or that give no range, are left out.
     shapes = [info.shape for info in infos]
     fitting = [
         sample
@@ -259,7 +259,7 @@ def _without_samples(
 
 def standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
     """Return the sample with an input far larger than in any other sample; None without one."""
-    far = 100.0  # times as large as all others: no range then leaves the others codes
+    far = 100.0  # factor to all others beyond which a range leaves them hardly any codes
     for place in range(len(samples[0]) if len(samples) > 1 else 0):
         values = [sample[place] for sample in samples]
         if any(value.dtype.kind != "f" or not value.size for value in values):
@@ -272,9 +272,9 @@ def standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
 
 
 def split(samples: list[list[Array]], labels: Array | None = None, *, are_frames: bool = False) -> Data:
-    """Every fourth sample is held back, or of few every second; with very few, all of them are used for both.
+    """Hold back every fourth sample, or every second if there are few; use very few samples for both purposes.
 
-    Of frames in sequences, two blocks are held back, of which every second sample is one; all others are shuffled.
+    For frames in sequences, hold back two blocks, which alternate among held-out samples, and shuffle all others.
     """
     if len(samples) < FEWEST_TO_SPLIT:
         what = "the only sample was" if len(samples) == 1 else f"all {len(samples)} samples were"
@@ -338,7 +338,7 @@ def _load(
         samples = options.rollout.through(samples, may_be_shuffled=labels is None)
     answers = _answers(labels, found.labels, len(samples)) if wanted and labels is not None else None
     loaded = _Loaded(samples, answers, list(range(len(samples))))
-    if options.repeats or (options.rollout is not None and options.rollout.pairs):  # frames that repeat have new states
+    if options.repeats or (options.rollout is not None and options.rollout.pairs):  # states of equal frames differ
         return loaded
     known = distinct(samples, answers)
     contradicted = 0 if answers is None else len(known) - len(distinct(samples))
@@ -378,7 +378,7 @@ def check_samples(infos: Sequence[TensorInfo], samples: Iterable[Sequence[Any]])
 
 def _as_input(number: int, info: TensorInfo, value: Array) -> Array:
     if info.shape and value.ndim == len(info.shape) - 1 and info.shape[0] in (1, None):
-        value = value[np.newaxis]  # a batch of this one sample
+        value = value[np.newaxis]  # a batch of one sample
     if info.info.kind == "float" and value.dtype.kind in "iu" and value.dtype.itemsize < info.info.numpy.itemsize:
         raise InputError(
             f"sample {number} holds {value.dtype.name}, codes or pixels where the input takes {info.dtype}",
@@ -389,7 +389,7 @@ def _as_input(number: int, info: TensorInfo, value: Array) -> Array:
     if value.dtype != info.info.numpy and value.dtype.kind in convertible:
         if info.info.is_integer:
             check_holds(info, value, f"sample {number}", "give what the model is used with")
-        with np.errstate(over="ignore"):  # what the input's type cannot hold is infinite
+        with np.errstate(over="ignore"):  # values beyond the input's type become infinite
             return value.astype(info.info.numpy)
     if value.dtype != info.info.numpy and info.info.kind != "string":
         raise InputError(f"sample {number} has {value.dtype.name} data, expected {info.dtype}", tensor=info.name)
@@ -402,7 +402,7 @@ Arrays = Sequence[Sequence[Array]]
 def check_unit(
     graph: Graph, samples: Arrays, answers: Sequence[Array], labels: Array, answer: Callable[[Arrays], Sequence[Array]]
 ) -> None:
-    """Raise InputError for pixels in another unit than the float model was trained for, told by labels.
+    """Raise InputError if labels show that the float model was trained for pixels in another unit.
 
     ``answer`` returns the model's answers to other samples. Only a single real input is checked.
     """
@@ -454,7 +454,7 @@ def units_that_differ(
     graph: Graph, known: Mapping[str, TensorStatistics], samples: Arrays, *, by: str, among: str
 ) -> dict[str, str]:
     """Return texts for inputs ten times as large or small in ``samples`` as in ``known`` statistics, by name."""
-    far_units = 10.0  # between sizes of inputs in one unit
+    far_units = 10.0  # smallest factor that indicates another unit
     found = {}
     for place, info in enumerate(graph.input_infos()):
         seen = known.get(info.name)
