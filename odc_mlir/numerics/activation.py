@@ -1,4 +1,4 @@
-"""Quantised activations and roots with fixed-point algorithms of their own."""
+"""Quantised activations and roots that have special fixed-point algorithms."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from odc_mlir.numerics.transcendental import inverse_sqrt
 Array = NDArray[Any]
 Quant = tuple[float, int]  # scale, zero point
 
-_ROOT_SHIFT = 20  # keeps an inverse root an integer
-_HIRES_BITS = 7  # codes are widened to 16 bits by this
+_ROOT_SHIFT = 20  # fraction bits of an inverse root
+_HIRES_BITS = 7  # left shift that widens codes to 16 bits
 _RELUISH_SCALE = np.float32(np.float32(3) / np.float32(1 << 15))
 
 
 @dataclass(frozen=True, slots=True)
 class HardSwishParams:
-    """Integers of a hard swish: 16-bit multipliers and exponents of its two factors."""
+    """Integer parameters of a hard swish: 16-bit multipliers and exponents of its two factors."""
 
     in_zero: int
     out_zero: int
@@ -69,7 +69,7 @@ def hard_swish_codes(x: Array, p: HardSwishParams) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class PreluParams:
-    """Integers of PRELU and LEAKY_RELU: one scale for numbers from zero up, one for products with slopes."""
+    """Integer parameters of PRELU and LEAKY_RELU: scales of non-negative numbers and of products with slopes."""
 
     in_zero: int
     alpha_zero: int
@@ -82,7 +82,7 @@ class PreluParams:
 
 
 def prelu_params(x: Quant, alpha: Quant, out: Quant, dtype: str) -> PreluParams:
-    """Return parameters of a rectifier with slopes; ratios are formed in float32."""
+    """Return parameters of PRELU; scale ratios are computed in float32."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         plain = float(np.float32(x[0]) / np.float32(out[0]))
         below = float(np.float32(np.float32(x[0]) * np.float32(alpha[0])) / np.float32(out[0]))
@@ -105,13 +105,13 @@ def prelu_codes(x: Array, alpha: Array, p: PreluParams) -> Array:
 
 
 def rsqrt_params(x: Quant, out: Quant) -> tuple[int, int]:
-    """Return ``(multiplier, exponent)`` of an inverse square root, formed in float32."""
+    """Return ``(multiplier, exponent)`` of an inverse square root, computed in float32."""
     product = float(np.float32(np.sqrt(np.float32(x[0])) * np.float32(out[0])))
     return quantize_multiplier(1.0 / product if product else float("inf"))
 
 
 def rsqrt_codes(x: Array, in_zero: int, out_zero: int, multiplier: int, exponent: int) -> Array:
-    """Return 8-bit codes of ``1 / sqrt(x)``; numbers up to zero give the largest code."""
+    """Return 8-bit codes of ``1 / sqrt(x)``; numbers <= 0 give the largest code."""
     low, high = code_range(x.dtype)
     value = x.astype(np.int64) - in_zero
     q, e = inverse_sqrt(np.maximum(value, 1))

@@ -1,8 +1,8 @@
 """Correction of biases by the mean error of quantised results.
 
-Rounded weights and clipped activations move the mean of a layer's results. A bias is added to each result of a channel,
-so the difference of the means, in units of the bias's scale, is its correction (Nagel et al., "Data-free quantization
-through weight equalization and bias correction", 2019, section 4.2, here with measured means).
+Rounded weights and clipped activations shift the mean of a layer's results. The bias is added to every result of its
+channel, so the difference of the means, in units of the bias's scale, corrects it (Nagel et al., "Data-free
+quantization through weight equalization and bias correction", 2019, section 4.2, here with measured means).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _LARGEST_DELTA = float(1 << 62)
 
 
 def believable(means: Floats, variances: Floats, count: int) -> Floats:
-    """Return ``means`` of ``count`` samples, shrunk by the part that sampling noise explains.
+    """Return ``means`` over ``count`` samples, reduced by the part that sampling noise explains.
 
-    This is the positive part of James and Stein's estimate per channel: a mean within its standard error counts as 0.
+    This is the positive-part James-Stein estimator per channel: a mean within its standard error becomes 0.
     """
     squares = means**2
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -33,7 +33,7 @@ def believable(means: Floats, variances: Floats, count: int) -> Floats:
 
 
 def bias_deltas(expected: NDArray[Any], found: NDArray[Any], scales: NDArray[Any]) -> Deltas:
-    """Return corrections of a bias in units of ``scales``: ``expected`` channel means less ``found``.
+    """Return corrections of a bias in units of ``scales``: ``expected`` minus ``found`` channel means.
 
     All arrays have one number per channel; ``scales`` may be a single number. A scale of 0 or a mean that is not finite
     gives 0. Raises ModelError for shapes that do not match.
@@ -59,7 +59,7 @@ def corrected(codes: NDArray[Any], deltas: NDArray[Any]) -> tuple[NDArray[Any], 
     if codes.dtype.kind == "f":
         return np.asarray(codes + moves.reshape(codes.shape), codes.dtype), ()
     limits = np.iinfo(codes.dtype)
-    # sums of Python integers: int64 itself may be too narrow
+    # Python integers, because the sums of int64 codes may overflow int64.
     sums = [int(code) + int(move) for code, move in zip(flat, moves, strict=True)]
     limited = [min(max(value, int(limits.min)), int(limits.max)) for value in sums]
     stopped = tuple(i for i, (value, kept) in enumerate(zip(sums, limited, strict=True)) if value != kept)

@@ -1,7 +1,7 @@
-"""Packed weights: blocks of 32 neighbours of the last axis that share half-precision parameters, and binary codes.
+"""Packed weights: blocks of 32 neighbours along the last axis that share half-precision parameters, and binary codes.
 
-Four-bit values are split by halves: the low nibbles of a block's 16 bytes are its first 16 elements, the high nibbles
-the others.
+Of a block of four-bit values, the low nibbles of its 16 bytes hold the first 16 elements, and the high nibbles hold the
+others.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def _half(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
 
 
 def _nibbles(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
-    """Return the four-bit values (0 to 15) from byte ``offset`` of each block on, ``[…, blocks, 32]``."""
+    """Return the four-bit values (0 to 15) that start at byte ``offset`` of each block, ``[…, blocks, 32]``."""
     packed = raw[..., offset : offset + _NIBBLE_BYTES]
     return np.concatenate([packed & 15, packed >> 4], axis=-1).astype(np.float32)
 
 
 def _bytes(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
-    """Return the signed bytes from byte ``offset`` of each block on, ``[…, blocks, 32]``."""
+    """Return the signed bytes that start at byte ``offset`` of each block, ``[…, blocks, 32]``."""
     return raw[..., offset : offset + BLOCK_ELEMENTS].view(np.int8).astype(np.float32)
 
 
@@ -53,7 +53,7 @@ def decode_blocks(raw: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
 
 
 def _q4_0(x: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Encode blocks ``[…, 32]``: the value of the largest magnitude becomes code 0, which means -8."""
+    """Encode blocks ``[…, 32]``: the value of the largest magnitude gets code 0, which represents -8."""
     largest = np.take_along_axis(x, np.abs(x).argmax(-1, keepdims=True), -1)
     factors = largest / np.float32(-8)
     codes = np.clip(np.floor(x * _inverse(factors) + np.float32(8.5)), 0, 15).astype(np.uint8)
@@ -62,7 +62,7 @@ def _q4_0(x: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def _q8_0(x: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Encode blocks ``[…, 32]``: the largest magnitude becomes code 127."""
+    """Encode blocks ``[…, 32]``: the largest magnitude gets the code 127 or -127."""
     factors = np.abs(x).max(axis=-1, keepdims=True) / np.float32(127)
     codes = round_half_away(x * _inverse(factors)).astype(np.int8)
     return np.concatenate([factors.astype("<f2").view(np.uint8), codes.view(np.uint8)], axis=-1)
@@ -73,14 +73,14 @@ ENCODERS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.uint8]]] = {"g
 
 
 def four_bit_groups(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
-    """Return int4 codes of groups ``[…, elements]`` in -7 to 7, and their factors ``[…, 1]``."""
+    """Return codes from -7 to 7 of groups ``[…, elements]``, and the groups' factors ``[…, 1]``."""
     factors = (np.abs(x).max(axis=-1, keepdims=True) / np.float32(7)).astype(np.float16)
     codes = np.clip(round_half_away(x * _inverse(factors.astype(np.float32))), -7, 7)
     return codes.astype(np.int8), factors
 
 
 def _inverse(factors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return reciprocals, and 0 where they are infinite."""
+    """Return reciprocals, or 0 where the reciprocal is infinite."""
     with np.errstate(divide="ignore", over="ignore"):
         inverse = np.float32(1) / factors
     return np.where(np.isfinite(inverse), inverse, np.float32(0))
@@ -89,8 +89,8 @@ def _inverse(factors: NDArray[np.float32]) -> NDArray[np.float32]:
 def quantize_blocks(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Round float32 rows ``[N, K]`` to values of 8-bit blocks (``ggml_q8_0``); K is a multiple of 32.
 
-    Products with block weights are defined on these values. The factor of a block has half precision, the division
-    float32.
+    Products with block weights are defined on these values. A block's factor has half precision; codes are divided by
+    it in float32.
     """
     blocks = x.reshape(len(x), -1, BLOCK_ELEMENTS)
     factors = np.abs(blocks).max(axis=-1, keepdims=True, initial=0) / np.float32(127)

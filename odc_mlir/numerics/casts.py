@@ -1,4 +1,4 @@
-"""Conversions between element types: saturating from real numbers, wrapping between integers, microscaling."""
+"""Conversions between element types: real numbers saturate, integers wrap. Rounding to microscaling types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def integer_converter(
     limits = np.iinfo(dtype)
     smallest, largest = limits.min if low is None else low, limits.max if high is None else high
     real = np.dtype(np.float32) if source == np.float16 else source
-    # the largest number of the float type up to ``largest``, as large integers may have no equal
+    # The largest float that is not above ``largest``: the float type may not represent ``largest`` itself.
     top = real.type(largest)
     inner = np.asarray(top if int(top) <= largest else np.nextafter(top, real.type(0)))
     least, most = np.array(smallest, real), np.array(largest, dtype)
@@ -64,7 +64,7 @@ def cast(x: Array, dtype: np.dtype[Any]) -> Array:
         return to_integers(values, dtype)
     with np.errstate(over="ignore"):
         if dtype == np.float16 and values.dtype.itemsize > 2:
-            values = values.astype(np.float32)  # the rounding to float32 comes first
+            values = values.astype(np.float32)  # bfloat16 is rounded from float32
         return values.astype(dtype)
 
 

@@ -1,6 +1,6 @@
 """Convolution sums over NHWC tensors, integer (exact) and float32, in tiles that bound memory.
 
-Integer inputs may have a zero point ``in_zero``, which padding equals. Filters are prepared once
+Integer inputs may have a zero point ``in_zero``, which is also the value of padding. Filters are prepared once
 (:func:`conv_filter`, :func:`depthwise_filter`) and used for any batch and image size.
 """
 
@@ -23,10 +23,10 @@ Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]  # top, left, bottom, right
 Finish = Callable[[NDArray[Any]], NDArray[Any]]
 
-TILE_BYTES = 1 << 21  # patches and sums of one tile: large enough for BLAS, small enough for the caches
-_BAND_ELEMENTS = 1 << 20  # sums of a transposed convolution that are kept at a time
+TILE_BYTES = 1 << 21  # size of one tile's patches and sums: large enough for BLAS, small enough for the caches
+_BAND_ELEMENTS = 1 << 20  # number of sums of a transposed convolution that are kept at a time
 NO_PADS: Pads = (0, 0, 0, 0)
-_LONG_RUN = 48  # elements of a run from which one numpy call per tap pays off
+_LONG_RUN = 48  # number of contiguous elements from which one numpy call per tap pays off
 
 
 def real_multipliers(
@@ -34,8 +34,8 @@ def real_multipliers(
 ) -> NDArray[np.float64]:
     """Return output multipliers ``in * weight / out``, one per weight scale.
 
-    ``single_product`` forms ``in * weight`` in float32 first, as uint8 convolutions and per-tensor fully connected
-    layers do; otherwise everything is computed in float64.
+    ``single_product``: compute ``in * weight`` in float32 first, as uint8 convolutions and per-tensor fully connected
+    layers do; otherwise compute everything in float64.
     """
     weights = np.asarray(weight_scales, np.float32)
     if single_product:
@@ -49,8 +49,8 @@ def real_multipliers(
 def convert_bias(
     codes: NDArray[Any], zero_points: Sequence[int], ratios: NDArray[np.float64], sums: str
 ) -> NDArray[np.float64]:
-    """Return codes of a bias in units of ``sums``, an integer type; ``ratios`` are its scales in these units."""
-    finite = np.where(np.isfinite(ratios), ratios, 0.0)  # a channel is multiplied by 0
+    """Convert codes of a bias to the scale of sums of the dtype ``sums``; ``ratios``: bias scale / scale of sums."""
+    finite = np.where(np.isfinite(ratios), ratios, 0.0)  # sums of such a channel are later multiplied by 0
     return clamp(round_half_away((codes - np.asarray(zero_points, np.float64)) * finite), *code_range(sums))
 
 
@@ -74,7 +74,7 @@ class ConvFilter:
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseFilter:
-    """A prepared depthwise filter ``[kh, kw, C*M]`` in the dtype to compute with."""
+    """A prepared depthwise filter ``[kh, kw, C*M]`` in the dtype of the computation."""
 
     weights: NDArray[Any]
     sums: np.dtype[Any]
@@ -85,7 +85,7 @@ class DepthwiseFilter:
         return int(self.weights.shape[0]), int(self.weights.shape[1])
 
     def repeated(self, columns: int) -> NDArray[Any]:
-        """Return the weights for a row of ``columns`` results, ``[kh, kw, columns*C*M]``. Keep the last ones."""
+        """Return the weights for a row of ``columns`` results, ``[kh, kw, columns*C*M]``. Cache the last result."""
         found = self._repeated.get(columns)
         if found is None:
             found = np.tile(self.weights, (1, 1, columns))
@@ -95,9 +95,9 @@ class DepthwiseFilter:
 
 
 def conv_filter(w: NDArray[Any], largest: int | None, *, groups: int = 1, sums: str = "int32") -> ConvFilter:
-    """Prepare ``w [O, kh, kw, I]``: integers without zero point, or float32 if ``largest`` is None.
+    """Prepare ``w [O, kh, kw, I]``: codes minus zero point, or float32 if ``largest`` is None.
 
-    ``largest`` bounds the magnitude of inputs without zero point. Result channel ``o`` reads input group
+    ``largest`` bounds the magnitude of inputs minus zero point. Result channel ``o`` reads input group
     ``o // (O / groups)``.
     """
     out_channels, kh, kw, in_channels = w.shape
@@ -131,7 +131,7 @@ class Window:
 
     @property
     def extent(self) -> Pair:
-        """Rows and columns from the first to the last tap."""
+        """Numbers of rows and columns from the first to the last tap."""
         (kh, kw), (dy, dx) = self.kernel, self.dilation
         return (kh - 1) * dy + 1, (kw - 1) * dx + 1
 
@@ -148,13 +148,13 @@ class ResultTile(NamedTuple):
 
     place: tuple[slice, slice, slice]  # in the result
     shape: tuple[int, int, int]  # n, rows, columns of the result
-    source: tuple[slice, slice, slice]  # of the input
+    source: tuple[slice, slice, slice]  # part of the input that the tile reads
     padded: tuple[int, int, int] | None  # n, rows, columns of the padded input; None without padding
-    target: tuple[slice, slice, slice]  # of ``source`` in the padded input
+    target: tuple[slice, slice, slice]  # place of ``source`` in the padded input
 
 
 class _ResultTiling(NamedTuple):
-    """Tiles of a result ``[N, rows, columns, ...]``: several images, some rows, or part of a row."""
+    """Tiles of a result ``[N, rows, columns, ...]``; a tile has several images, some rows, or part of a row."""
 
     shape: tuple[int, int, int]
     tiles: tuple[ResultTile, ...]
@@ -165,7 +165,7 @@ def _ranges(size: int, step: int) -> list[Pair]:
 
 
 def _tile_ranges(batch: int, rows: int, columns: int, pixels: int) -> Iterator[tuple[Pair, Pair, Pair]]:
-    """Cover the result with tiles of at most ``pixels`` results: ranges of images, rows and columns."""
+    """Yield tiles of at most ``pixels`` results that cover the result, as ranges of images, rows and columns."""
     images = max(1, pixels // max(rows * columns, 1))
     height = min(rows, max(1, pixels // max(columns, 1)))
     for n in _ranges(batch, images):
@@ -175,7 +175,7 @@ def _tile_ranges(batch: int, rows: int, columns: int, pixels: int) -> Iterator[t
 
 
 def _pixels(pixel_bytes: int) -> int:
-    """Return the number of results of ``pixel_bytes`` each in a tile."""
+    """Return the number of result pixels in a tile if each takes ``pixel_bytes``."""
     return max(1, TILE_BYTES // max(pixel_bytes, 1))
 
 
@@ -206,7 +206,7 @@ def _tile(window: Window, image: tuple[int, int, int], n: Pair, y: Pair, x: Pair
 
 
 def _input_of(x: NDArray[Any], tile: ResultTile, in_zero: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the padded input of a tile without zero point, ``[n, h, w, C]``, as a view if possible."""
+    """Return the padded input of a tile minus zero point, ``[n, h, w, C]``, as a view if possible."""
     inside = x[tile.source]
     if tile.padded is None:
         return inside.astype(dtype, copy=False) if in_zero == 0 else np.subtract(inside, in_zero, dtype=dtype)
@@ -217,7 +217,7 @@ def _input_of(x: NDArray[Any], tile: ResultTile, in_zero: int, dtype: np.dtype[A
 
 
 def _view(x: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[Any]:
-    """Return ``x`` seen with another shape and strides, all within its memory."""
+    """Return a view of ``x`` with another shape and strides, which must stay within its memory."""
     if x.flags.c_contiguous:  # ten times as fast as the general way
         return np.ndarray(shape, x.dtype, x, 0, strides)
     return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
@@ -230,7 +230,7 @@ def tap_view(x: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> ND
 
 
 def _taps_apart(x: NDArray[Any], tile: ResultTile, window: Window, in_zero: int, dtype: Any) -> NDArray[Any] | None:
-    """Return the taps of a tile, ``[n, h, w, kh, kw, C]``, if they are fewer than the inputs to copy for them."""
+    """Return copied taps ``[n, h, w, kh, kw, C]`` of a tile if they have fewer elements than its input, else None."""
     if tile.padded is None and not in_zero and x.dtype == dtype:
         return None
     spanned = tile.padded or tuple(part.stop - part.start for part in tile.source)
@@ -253,7 +253,7 @@ def _conv_tiling(image: tuple[int, int, int], weights: ConvFilter, window: Windo
 
 
 def _depthwise_tiling(image: tuple[int, int, int], weights: DepthwiseFilter, window: Window) -> _ResultTiling:
-    # input with its phases, and sums, together in the cache
+    # Keep the input, copies of its phases, and sums together in the cache.
     return _tiling(image, window, _pixels(6 * weights.weights.itemsize * int(weights.weights.shape[2])))
 
 
@@ -277,9 +277,9 @@ def conv2d(
     finish: Finish | None = None,
     dtype: str | np.dtype[Any] | None = None,
 ) -> NDArray[Any]:
-    """Return sums ``[N, OH, OW, O]`` of a convolution of ``x [N, H, W, C]``, finished by ``finish``.
+    """Return sums ``[N, OH, OW, O]`` of a convolution of ``x [N, H, W, C]``, converted by ``finish``.
 
-    ``finish`` maps sums ``[pixels, O]`` to results of ``dtype``, while a tile is in the cache.
+    ``finish`` maps sums ``[pixels, O]`` of each tile to results of ``dtype`` while the tile is in the cache.
     """
     compute, channels = weights.dtype, weights.out_channels
     tiling = _conv_tiling(x.shape[:3], weights, window, x.shape[3])
@@ -296,7 +296,7 @@ def conv2d(
 def _assemble(
     tiling: _ResultTiling, channels: int, dtype: np.dtype[Any], results: Callable[[ResultTile], NDArray[Any]]
 ) -> NDArray[Any]:
-    """Return the whole result, made of ``results(tile)`` for every tile."""
+    """Return the whole result, assembled from ``results(tile)`` of every tile."""
     shape = (*tiling.shape, channels)
     if len(tiling.tiles) == 1:
         return results(tiling.tiles[0]).astype(dtype, copy=False).reshape(shape)
@@ -312,7 +312,7 @@ def _finished(sums: NDArray[Any], dtype: np.dtype[Any], finish: Finish | None) -
 
 
 def _tile_sums(taps: NDArray[Any], weights: ConvFilter) -> NDArray[Any]:
-    """Return sums ``[pixels, O]`` of taps ``[n, h, w, kh, kw, C]``, in the dtype that computes them."""
+    """Return sums ``[pixels, O]`` of taps ``[n, h, w, kh, kw, C]``, in the dtype of the computation."""
     pixels, step = math.prod(taps.shape[:3]), weights.in_channels
     if len(weights.groups) == 1:
         return weights.groups[0].exact(taps.reshape(pixels, -1))
@@ -355,8 +355,8 @@ def depthwise_tile(
 ) -> NDArray[Any]:
     """Return sums ``[n, h, w*C*M]`` or ``[n, h, w, C*M]`` of one padded tile.
 
-    Products and sums run over elements that are contiguous in input, weights and result: with a stride of 1 over a row
-    of results; otherwise over the channels, or, if there are few, over the columns with one phase modulo the stride.
+    Numpy calls process elements that are contiguous in input, weights and result. With stride 1 these are the elements
+    of a row of results; otherwise the channels or, if channels are few, the columns with one phase modulo the stride.
     """
     sx, dx = window.stride[1], window.dilation[1]
     channels = int(filters.weights.shape[2])
@@ -383,7 +383,7 @@ def depthwise_tile(
 def _row_sums(
     x: NDArray[Any], repeated: NDArray[Any], window: Window, shape: tuple[int, int, int], dx: int
 ) -> NDArray[Any]:
-    """Return sums ``[n, h, w*C]`` for columns that follow one another; ``repeated`` is ``[kh, kw, w*C]``."""
+    """Return sums ``[n, h, w*C]`` for adjacent columns (stride 1); ``repeated`` is ``[kh, kw, w*C]``."""
     n, h, _ = shape
     kh, kw, run = repeated.shape
     sn, sh, sw, sc = x.strides
@@ -407,10 +407,10 @@ def transpose_conv2d(
     finish: Finish | None = None,
     dtype: str | np.dtype[Any] | None = None,
 ) -> NDArray[Any]:
-    """Return sums ``[N, *output, O]`` of a transposed convolution of ``x [N, H, W, I]``, finished by ``finish``.
+    """Return sums ``[N, *output, O]`` of a transposed convolution of ``x [N, H, W, I]``, converted by ``finish``.
 
     Input pixel (y, x) adds its taps at ``y*stride - pad + ky``; taps outside the output are dropped.
-    ``weights`` come from :func:`transpose_filter`. Sums that are wider than results are kept for a part at a time.
+    ``weights`` come from :func:`transpose_filter`. If sums are wider than results, they are computed in parts.
     """
     channels, kind = weights.out_channels, np.dtype(dtype or weights.sums)
     shape, whole = (x.shape[0], *output, channels), kind == weights.sums
@@ -432,7 +432,7 @@ def transpose_conv2d(
 def _add_transposed(
     out: NDArray[Any], x: NDArray[Any], weights: ConvFilter, stride: Pair, pads: Pair, in_zero: int
 ) -> None:
-    """Fill ``out [N, H, W, O]`` with sums."""
+    """Fill ``out [N, H, W, O]`` with the sums of the transposed convolution of ``x``."""
     (n, *output, channels), in_channels = out.shape, x.shape[3]
     (kh, kw), matrix = weights.kernel, weights.groups[0]
     out[...] = 0
@@ -453,13 +453,13 @@ def _add_transposed(
 
 
 def _reaching(size: int, kernel: int, stride: int, pad: int, output: int) -> Pair:
-    """Return the first of the inputs with a tap in ``[0, output)``, and their number."""
+    """Return the first input that has a tap in ``[0, output)``, and the number of such inputs."""
     first = max(0, -((kernel - 1 - pad) // stride))
     return first, max(0, min(size, (output - 1 + pad) // stride + 1) - first)
 
 
 def _landing(first: int, last: int, offset: int, stride: int, size: int) -> tuple[slice, slice]:
-    """Return the inputs of ``first..last`` that land in ``[0, size)``, relative to ``first``, and where."""
+    """Return the ``i`` of ``first..last`` - ``first`` with ``i * stride + offset`` in ``[0, size)``, and these."""
     start = max(first, -(offset // stride))
     stop = min(last, (size - 1 - offset) // stride + 1)
     if stop <= start:

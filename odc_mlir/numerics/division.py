@@ -16,19 +16,19 @@ from odc_mlir.numerics.transcendental import leading_zeros, reciprocal
 Array = NDArray[Any]
 Quant = tuple[float, int]
 
-# The rounded float64 quotient of integers of this size never crosses an integer.
+# For integers of up to this many bytes, rounding the quotient to float64 never moves it across an integer.
 _FLOAT64_BYTES = 4
 
 
 def div_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> MulParams:
-    """Return parameters of a division of tensors with these (scale, zero point) pairs, formed in float32."""
+    """Return parameters of a division of tensors with these (scale, zero point) pairs, computed in float32."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         real = np.float32(a[0]) / np.float32(np.float32(b[0]) * np.float32(out[0]))
     return MulParams(a[1], b[1], out[1], *quantize_multiplier(float(real)), *act, dtype)
 
 
 def div_quantized(a: Array, b: Array, p: MulParams) -> Array:
-    """Return codes of ``a / b``; operands broadcast. The caller refuses zeros in ``b``.
+    """Return codes of ``a / b``; operands broadcast. The caller must refuse zeros in ``b``.
 
     A shift by more than 31 bits, undefined in the C kernels, gives zero here.
     """
@@ -49,7 +49,7 @@ def div_quantized(a: Array, b: Array, p: MulParams) -> Array:
 
 
 def sign_bits(x: Array) -> NDArray[np.int64]:
-    """Return the redundant sign bits of int32 values: how far each can be shifted left."""
+    """Return the number of redundant sign bits of int32 values: how far each can be shifted left."""
     magnitude = np.where(x >= 0, x, 2 * -x - 1)
     return leading_zeros(magnitude) - np.where(x >= 0, 1, 0)
 
@@ -65,7 +65,7 @@ def truncated_quotient(a: Array, b: Array) -> Array:
 
 
 def floor_quotient(a: Array, b: Array) -> Array:
-    """Return ``floor(a / b)``, for reals by float64, for integers exactly; the smallest by -1 wraps."""
+    """Return ``floor(a / b)``: reals in float64, integers exactly; the smallest integer divided by -1 wraps."""
     if a.dtype.kind == "f":
         return np.asarray(np.floor(np.divide(a, b, dtype=np.float64)), a.dtype)
     if a.dtype.itemsize <= _FLOAT64_BYTES:
@@ -75,7 +75,7 @@ def floor_quotient(a: Array, b: Array) -> Array:
 
 
 def floor_remainder(a: Array, b: Array) -> Array:
-    """Return ``a - b * floor(a / b)`` with the sign of ``b``; integers ``b`` must not contain 0."""
+    """Return ``a - b * floor(a / b)``, which has the sign of ``b``; an integer ``b`` must not contain 0."""
     with np.errstate(all="ignore"):
         return np.asarray(np.remainder(a, b))
 
@@ -83,13 +83,13 @@ def floor_remainder(a: Array, b: Array) -> Array:
 def integer_power(a: Array, b: Array) -> Array:
     """Return ``a`` to the power of ``b >= 0`` in int32; overflow gives the smallest integer.
 
-    By squaring, of integers if none overflows, else in float64, which is exact up to 2^53.
+    Computed by squaring: in integers if none overflows, else in float64, which is exact up to 2^53.
     """
     shape = np.broadcast_shapes(a.shape, b.shape)
     if not math.prod(shape):
         return np.empty(shape, np.int32)
     limits = np.iinfo(np.int32)
-    # Powers from 62 on overflow except those of -1, 0 and 1, which depend on the exponent's parity alone.
+    # Powers with exponents >= 62 overflow, except powers of -1, 0 and 1, which depend only on the exponent's parity.
     left = np.minimum(b, 62 | (b & 1)) if int(b.max()) > 62 else b
     if max(int(a.max()), -int(a.min())) ** int(left.max()) <= limits.max:
         return np.broadcast_to(_power(a, left), shape).astype(np.int32, order="C")

@@ -22,7 +22,7 @@ _ONE_HALF = (1 << 30, 0)  # multiplier and exponent of 1/2
 
 @dataclass(frozen=True, slots=True)
 class AddParams:
-    """Integers of a quantised addition or subtraction."""
+    """Integer parameters of a quantised addition or subtraction."""
 
     a_zero: int
     b_zero: int
@@ -41,7 +41,7 @@ class AddParams:
 
 @dataclass(frozen=True, slots=True)
 class MulParams:
-    """Integers of a quantised multiplication or division."""
+    """Integer parameters of a quantised multiplication or division."""
 
     a_zero: int
     b_zero: int
@@ -55,7 +55,7 @@ class MulParams:
 
 @dataclass(frozen=True, slots=True)
 class ScaleParams:
-    """Integers of a change of scale (and of the activations that are one)."""
+    """Integer parameters of a change of scale, and of activations that are just a change of scale and a clamp."""
 
     in_zero: int
     out_zero: int
@@ -79,7 +79,7 @@ def add_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str)
 
 
 def squared_difference_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
-    """Return parameters of a squared difference: a subtraction and, in the last step, the square's scale."""
+    """Return parameters of a squared difference: those of a subtraction, but the last step scales the square."""
     left_shift = 0 if np.dtype(dtype).itemsize == 2 else LEFT_SHIFT_SQUARED  # the square must fit in 32 bits
     return _sum_params(a, b, out, act, dtype, left_shift, 2)
 
@@ -97,7 +97,7 @@ def _sum_params(
 
 
 def mul_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> MulParams:
-    """Return parameters of a multiplication; the real multiplier is formed in float32."""
+    """Return parameters of a multiplication; the real multiplier is computed in float32."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         real = np.float32(np.float32(a[0]) * np.float32(b[0])) / np.float32(out[0])
     q, e = quantize_multiplier(float(real))
@@ -105,7 +105,7 @@ def mul_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str)
 
 
 def scale_params(x: Quant, out: Quant, act: tuple[int, int], dtype: str, *, single: bool) -> ScaleParams:
-    """Return parameters of a change of scale, formed in float32 if ``single``, else in float64."""
+    """Return parameters of a change of scale, computed in float32 if ``single``, else in float64."""
     if single:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             real = float(np.float32(x[0]) / np.float32(out[0]))
@@ -142,7 +142,7 @@ def _scaled_sum(a: NDArray[Any], b: NDArray[Any], p: AddParams, combine: Callabl
 
 
 def _shifted(x: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return the function ``multiply((x - zero) << left_shift, q, e)``, a cached table for many elements."""
+    """Return the function ``multiply((x - zero) << left_shift, q, e)``; for many elements, it uses a cached table."""
     if (q, e) == _ONE_HALF and left_shift:  # the operand with the larger scale, which needs no rounding
         return functools.partial(_shift, zero=int32(zero) if zero else None, by=int32(left_shift - 1))
     if x.dtype.itemsize == 1 or (x.dtype.itemsize == 2 and x.size > TABLE_16_THRESHOLD):
@@ -193,9 +193,9 @@ def mul_quantized(a: NDArray[Any], b: NDArray[Any], p: MulParams) -> NDArray[Any
 def scale_quantized(
     x: NDArray[Any], p: ScaleParams, function: Callable[..., NDArray[Any]] | None = None
 ) -> NDArray[Any]:
-    """Requantise codes ``x`` to another scale, zero point or dtype and clamp them: also the RELU family.
+    """Requantise codes ``x`` to another scale, zero point or dtype, and clamp them, as RELU operators do.
 
-    ``function`` (absolute value, negation) is applied to the codes without zero point before they are scaled.
+    ``function`` (absolute value, negation) is applied to codes minus zero point before scaling.
     """
     finish = requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
 
@@ -207,9 +207,9 @@ def scale_quantized(
 
 
 def joined_codes(x: Quant, out: Quant) -> NDArray[np.uint8]:
-    """Return the table from uint8 codes of an operand of a concatenation to codes of its result.
+    """Return the table that converts uint8 codes of a concatenation's operand to codes of its result.
 
-    The codes are computed in float32.
+    The entries are computed in float32.
     """
     ratio = np.float32(x[0]) * (np.float32(1) / np.float32(out[0]))
     table = np.arange(256, dtype=np.float32) * ratio + np.float32(np.float32(-x[1]) * ratio)
@@ -218,7 +218,7 @@ def joined_codes(x: Quant, out: Quant) -> NDArray[np.uint8]:
 
 
 def leaky_params(x: Quant, alpha: float, out: Quant, dtype: str) -> PreluParams:
-    """Return parameters of LEAKY_RELU, formed in float32. A negative alpha has a negative multiplier."""
+    """Return parameters of LEAKY_RELU, computed in float32. A negative alpha has a negative multiplier."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         plain = float(np.float32(x[0]) / np.float32(out[0]))
         below = float(np.float32(np.float32(x[0]) * np.float32(alpha)) / np.float32(out[0]))

@@ -1,7 +1,7 @@
-"""The 64-bit FarmHash fingerprint of many keys of one length, for hashed projections.
+"""The 64-bit FarmHash fingerprint of many keys of the same length, for hashed projections.
 
-FarmHash's ``Fingerprint64`` defines the function and never changes. Keys of up to 16, 32 and 64 bytes and longer ones
-are mixed differently. Arithmetic is modulo 2^64 on arrays with one entry per key.
+FarmHash's ``Fingerprint64`` defines the function and never changes. It mixes keys of up to 16, up to 32, up to 64 and
+more bytes in different ways. Arithmetic is modulo 2^64 on arrays with one entry per key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _word(keys: NDArray[np.uint8], at: int, size: int = 8) -> Words:
 
 
 def _turn(x: Words, bits: int) -> Words:
-    """Return ``x`` rotated to the right."""
+    """Return ``x`` rotated to the right by ``bits``."""
     return (x >> np.uint64(bits)) | (x << np.uint64(64 - bits))
 
 
@@ -80,7 +80,7 @@ def _up_to_64(keys: NDArray[np.uint8]) -> Words:
 
 
 def _pair(keys: NDArray[np.uint8], at: int, a: Words, b: Words) -> tuple[Words, Words]:
-    """Return two words mixed with the 32 bytes at ``at``."""
+    """Mix ``a`` and ``b`` with the 32 bytes at offset ``at`` of each key; return two words."""
     w, x, y, z = (_word(keys, at + 8 * i) for i in range(4))
     a = a + w
     b = _turn(b + a + z, 21)

@@ -92,7 +92,7 @@ def rdbpot(x: Ints, n: Ints) -> NDArray[Any]:
 
 
 def multiply(x: Ints, q: Ints, e: Ints) -> NDArray[np.int32]:
-    """Return ``x * q * 2^(e-31)`` of int32, rounded twice as in TensorFlow Lite's 8-bit kernels.
+    """Return ``x * q * 2^(e-31)`` for int32 ``x``, rounded twice as in TensorFlow Lite's 8-bit kernels.
 
     Operands broadcast. A left shift (``e`` > 0) wraps to 32 bits before the product.
     """
@@ -114,7 +114,7 @@ def _multiply_by_one(x: NDArray[Any], q: int, e: int) -> NDArray[np.int32]:
     wide *= int64(q)
     wide += int64(1 << 30)
     wide >>= int64(31)
-    if q == INT32_MIN:  # the only one that saturates
+    if q == INT32_MIN:  # the only multiplier whose products can saturate
         np.minimum(wide, INT32_MAX, out=wide)
     if e < 0:
         wide += wide >> int64(63)
@@ -132,7 +132,7 @@ def int64(value: int) -> NDArray[np.int64]:
 
 
 def multiply64(x: NDArray[Any], q: Ints, e: Ints) -> NDArray[np.int32]:
-    """Return ``x * q * 2^(e-31)`` of int64 below 2^47, rounded once, with 15 bits of the multiplier."""
+    """Return ``x * q * 2^(e-31)`` for int64 ``x`` below 2^47, rounded once; only 15 bits of ``q`` are used."""
     multiplier = np.asarray(q, np.int64)
     reduced = np.where(multiplier >= 0x7FFF0000, 0x7FFF, (multiplier + (1 << 15)) >> 16)
     shift = 15 - np.asarray(e, np.int64)
@@ -141,15 +141,15 @@ def multiply64(x: NDArray[Any], q: Ints, e: Ints) -> NDArray[np.int32]:
 
 @dataclass(frozen=True, slots=True)
 class _Scaling:
-    """Arrays of a :class:`Requantizer` that computes with 32 bits: one number, or one per channel."""
+    """Arrays of a :class:`Requantizer` that computes with 32 bits, each with one element or one per channel."""
 
     doubled: NDArray[Any]
     left: NDArray[Any] | None
     lower: NDArray[Any]
     upper: NDArray[Any]
     sign: NDArray[Any] | None  # shift that extracts the sign, because negative ties round down
-    mask: NDArray[Any] | None  # channels with such ties, None for all
-    early: NDArray[Any] | None  # part of the last shift that comes before the addition, to avoid overflow
+    mask: NDArray[Any] | None  # channels with negative ties; None: all channels
+    early: NDArray[Any] | None  # part of the last shift, applied before the addition to avoid overflow
     addend: NDArray[Any]
     right: NDArray[Any] | None
     half: NDArray[Any]
@@ -181,7 +181,7 @@ class _Scaling:
             narrow(right) if right.any() else None,
             np.array([1 << 31], np.int64),
         )
-        return scaling.map(lambda row: row.reshape(()) if row.size == 1 else row)  # without axes they are faster
+        return scaling.map(lambda row: row.reshape(()) if row.size == 1 else row)  # arrays of rank 0 are faster
 
     def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> _Scaling:
         """Return a copy with ``change`` applied to each array."""
@@ -216,9 +216,9 @@ class Requantizer:
     """Prepared ``clamp(multiply(acc, q, e) + zero_point, low, high)``, per tensor or per channel.
 
     Calling it maps int32 sums ``[..., C]`` to codes of ``dtype``; ``q`` and ``e`` are scalars or have one entry per
-    channel. The common case computes with 32 bits after the product. It clamps before the last rounding shift, which
+    channel. The common case computes with 32 bits after the product. It clamps before the last rounding shift. That
     keeps later steps within 32 bits and gives the same codes, because rounding is monotone and maps ``code << n`` to
-    ``code``. A long shift, for channels with tiny weights, has two parts; the addend is a multiple of the first.
+    ``code``. A long shift, for channels with tiny weights, is split; the addend is a multiple of the first part's unit.
     """
 
     def __init__(self, q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]) -> None:
@@ -228,18 +228,18 @@ class Requantizer:
         self.dtype = np.dtype(dtype)
         right = np.maximum(-self.e, 0)
         reach = max(abs(code) for code in (low, high, low - zero_point, high - zero_point)).bit_length()
-        # half of the last place must be a multiple of 2^early
+        # Half a unit of the result must be a multiple of 2^early.
         early = np.maximum(right - (30 - reach), 0) if reach < 30 else np.zeros_like(right)
         lower, upper = (self.low - self.zero_point) << right, (self.high - self.zero_point) << right
         if self.low <= self.zero_point <= self.high:
-            # products of 32 bits stay within these limits, unless the multiplier is INT32_MIN
+            # Unless the multiplier is INT32_MIN, 32-bit products stay within these limits.
             lower, upper = np.maximum(lower, INT32_MIN + 1), np.minimum(upper, INT32_MAX)
         addend = ((np.int64(1) << right >> 1) + (self.zero_point << right)) >> early
         least = min(int((lower - 1).min()), int(((lower - 1 >> early) + addend).min()), int(self.q.min()) - 1)
         most = max(int(upper.max()), int(((upper >> early) + addend).max()))
         self._fast = least >= INT32_MIN and most <= INT32_MAX
         left = np.clip(self.e, 0, 32)
-        # if the clamp removes codes below the zero point, the rounding of negative ties does not matter
+        # The rounding of negative ties does not matter if the clamp removes all codes below the zero point.
         signed = self.low < self.zero_point and bool((right > 0).any())
         mask = None if not signed or (right > 0).all() else -(right > 0).astype(np.int64)
         self._single = self.q.size == 1 and self.e.size == 1
@@ -268,9 +268,9 @@ class Requantizer:
     def of_reals(
         self, bias: NDArray[Any] | None, rows: int, columns: int
     ) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
-        """Return the function from whole reals ``[rows, columns]`` to codes of them plus ``bias``, or None.
+        """Return the function that requantises sums plus ``bias``; sums are whole reals ``[rows, columns]``.
 
-        Available for few elements whose sums with bias stay below 2^30, so that bias and multiplier combine.
+        None unless there are few elements and sums with bias stay below 2^30: then bias and multiplier combine.
         """
         if self._scaling is None or self._scaling.left is not None:
             return None
@@ -300,7 +300,7 @@ def requantize(
 
 
 class WideRequantizer:
-    """Requantisation of int64 sums by :func:`multiply64`, as 16-bit activations need it.
+    """Requantisation of int64 sums by :func:`multiply64`, for 16-bit activations.
 
     ``q`` and ``e`` are scalars or have one entry per channel.
 
@@ -342,7 +342,7 @@ def requantize_real(
 ) -> NDArray[Any]:
     """Return ``clamp(round(acc * factors) + zero_point, low, high)`` in float64, halves away from zero.
 
-    LiteRT requantises fully connected layers so since 2025; ``factors`` has one entry, or one per channel.
+    Since 2025, LiteRT requantises fully connected layers in this way. ``factors``: one entry, or one per channel.
     """
 
     def scale(rows: NDArray[Any]) -> NDArray[Any]:
@@ -352,7 +352,7 @@ def requantize_real(
 
 
 def activation_bounds(activation: str) -> tuple[float | None, float | None]:
-    """Return the bounds of a fused activation, None for open ends; raise UnsupportedError for others."""
+    """Return the bounds of a fused activation (None: no bound); raise UnsupportedError for other activations."""
     try:
         return _ACTIVATION_BOUNDS[activation]
     except KeyError:
@@ -361,7 +361,7 @@ def activation_bounds(activation: str) -> tuple[float | None, float | None]:
 
 
 def real_bounds(activation: str) -> tuple[float, float]:
-    """Return the bounds of real results; open ends of the activation become the largest float32."""
+    """Return the bounds of real results: those of the activation, or the largest float32 where it has no bound."""
     low, high = activation_bounds(activation)
     return -LARGEST_REAL if low is None else low, LARGEST_REAL if high is None else high
 

@@ -1,7 +1,7 @@
 """Logistic function and hyperbolic tangent in 16-bit fixed point, for gates of recurrent operators.
 
-The arithmetic is gemmlowp's for int16: "Qk" has k integer bits and 15 - k fraction bits, products are saturating
-rounding doubling high products. Each function is computed once for all 2^16 arguments.
+The arithmetic is gemmlowp's for int16: "Qk" has k integer bits and 15 - k fraction bits. A product is the saturating,
+rounded high half of the doubled product. Each function is computed once for all 2^16 arguments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Wide = NDArray[np.int64]
 
 LOW, HIGH = -(1 << 15), (1 << 15) - 1
 GATE_BITS = 3  # integer bits of a gate's argument
-LARGEST_BITS = 6  # more integer bits than this are not defined for tanh
+LARGEST_BITS = 6  # largest number of integer bits for which tanh is defined
 
 _EXP_MINUS_EIGHTH = 28918  # e^-1/8 in Q0
 _ONE_THIRD = 10923  # 1/3 in Q0
@@ -26,7 +26,7 @@ _EXP_STEPS = {-2: 25520, -1: 19875, 0: 12055, 1: 4435, 2: 600, 3: 11, 4: 0}  # j
 _48_OVER_17, _MINUS_32_OVER_17 = 23130, -15420  # in Q2
 _ONE_Q2 = 1 << 13
 _HALF = 1 << 14
-_SMALLEST_EXPONENT = -32  # e^x is 0 below, where x can be that small
+_SMALLEST_EXPONENT = -32  # e^x is 0 for smaller x
 
 
 def saturate16(x: Wide) -> Wide:
@@ -50,7 +50,7 @@ def _wrap(x: Wide) -> Wide:
 
 
 def _exp_negative(x: Wide, bits: int) -> Wide:
-    """Return ``e^x`` in Q0 for ``x <= 0`` in Q``bits``, by a polynomial and a factor for each higher bit."""
+    """Return ``e^x`` in Q0 for ``x <= 0`` in Q``bits``: a polynomial times a factor for each higher bit."""
     fraction = 15 - bits
     quarter = 1 << (fraction - 2)
     remainder = (x & (quarter - 1)) - quarter
@@ -103,10 +103,10 @@ def _table(values: Wide) -> NDArray[np.int16]:
 
 
 def logistic(x: NDArray[Any]) -> NDArray[np.int16]:
-    """Return the logistic function of int16 codes in Q3, in Q0."""
+    """Return the logistic function, in Q0, of int16 codes in Q3."""
     return _logistic_table()[x.view(np.uint16)]
 
 
 def tanh(x: NDArray[Any], integer_bits: int) -> NDArray[np.int16]:
-    """Return the hyperbolic tangent of int16 codes in Q``integer_bits`` (0 to 6), in Q0."""
+    """Return the hyperbolic tangent, in Q0, of int16 codes in Q``integer_bits`` (0 to 6)."""
     return _tanh_table(integer_bits)[x.view(np.uint16)]

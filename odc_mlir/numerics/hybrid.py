@@ -1,7 +1,7 @@
-"""Float activations times 8-bit weights: rows are quantised dynamically, products are exact sums of codes.
+"""Float activations times 8-bit weights: rows are quantised dynamically, and sums of products of codes are exact.
 
 The formulas follow TensorFlow Lite's hybrid kernels. Each row of activations has its own scale, and in the asymmetric
-form its own zero point, derived from its range.
+form its own zero point, both derived from its range.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from odc_mlir.numerics.quantize import signed_half
 
 _LOW, _HIGH = -128, 127
 _LIMIT = np.array(_HIGH, np.float32)
-_LARGEST = 1 << 8  # limit of a code without its zero point
+_LARGEST = 1 << 8  # largest magnitude of a code minus its zero point
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizedRows:
-    """Rows ``[N, K]`` of codes without zero points (8 bits and a sign), and float32 scales ``[N]``."""
+    """Rows ``[N, K]`` of codes minus zero points (9 bits with sign), and float32 scales ``[N]``."""
 
     centred: NDArray[np.int32]
     scales: NDArray[np.float32]
@@ -48,7 +48,7 @@ def quantize_rows(x: NDArray[Any], *, asymmetric: bool = False) -> QuantizedRows
 
 
 def _symmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
-    """Return the conversion of rows to codes from -127 to 127 by the largest magnitude; NaN becomes 0."""
+    """Return the conversion of rows to codes from -127 to 127, scaled by the largest magnitude; NaN becomes 0."""
     if x.size <= PART_ELEMENTS:
         largest = np.abs(x).max(axis=1, initial=0)
     else:
@@ -67,7 +67,7 @@ def _symmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
 
 
 def _asymmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
-    """Return the conversion of rows to codes without zero point, by the range, extended to contain zero."""
+    """Return the conversion of rows to codes minus zero point; the rows' ranges are extended to contain zero."""
     least = x.min(axis=1, initial=0).astype(np.float64)
     most = x.max(axis=1, initial=0).astype(np.float64)
     flat = least == most
@@ -87,7 +87,7 @@ def _asymmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
 
 
 class HybridMatrix:
-    """int8 weights ``[O, K]`` with one scale or one per row, prepared to multiply quantised rows."""
+    """int8 weights ``[O, K]`` with one scale, or one per row, prepared to multiply quantised rows."""
 
     def __init__(self, weights: NDArray[np.int8], scales: NDArray[Any]) -> None:
         self._matrix: Matrix = integer_matrix(weights.T, _LARGEST)

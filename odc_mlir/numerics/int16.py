@@ -21,13 +21,13 @@ Function = Callable[[NDArray[Any]], NDArray[Any]]
 
 _STEPS = 512
 _LOW, _HIGH = -(1 << 15), (1 << 15) - 1
-LARGEST_ERROR = 32  # codes: largest error of an interpolated table if results use the full range, 1/1024 of it
-_FEW_CODES = 2  # the same if results use a small part of the range
-_TRIED_STEP = 32  # every 32nd code is compared
+LARGEST_ERROR = 32  # error limit of an interpolated table in codes (1/1024 of the range), if results fill the range
+_FEW_CODES = 2  # least error limit, for results that use a small part of the range
+_TRIED_STEP = 32  # every 32nd code is checked
 _EXP_RANGE = 10.0  # softmax tabulates e^x on [-10, 0]
 _SIGMOID_SIZE = 256
 _POWER_TOLERANCE = 1e-3
-_KEPT_ELEMENTS = 1 << 17  # elements up to which exponentials are kept
+_KEPT_ELEMENTS = 1 << 17  # number of elements up to which exponentials are kept
 
 
 def wide_table(
@@ -35,8 +35,8 @@ def wide_table(
 ) -> NDArray[np.int64]:
     """Return 513 entries of a function over ``[least, most]``, scaled so that the result fills int16.
 
-    Each entry is corrected by half the error that linear interpolation makes in the middle of its step. All arithmetic
-    is in ``real``: float64 for softmax, float32 for everything else.
+    Each entry is corrected by half the error of linear interpolation in the middle of its step. All arithmetic uses the
+    type ``real``: float64 for softmax, float32 otherwise.
     """
 
     def rounded(values: NDArray[Any]) -> NDArray[Any]:
@@ -71,8 +71,8 @@ def real_table16(
 ) -> NDArray[np.int16] | None:
     """Return results of a float32 function for all int16 codes by an interpolated table, or None.
 
-    Codes are ordered by their bits; zero points are 0. None if interpolation errs by more than 1/1024 of the largest
-    result, near a pole or for a steep function. ``by_reference`` skips that check, as the reference does.
+    Codes are ordered by their bits; zero points are 0. Returns None if the interpolation error exceeds 1/1024 of the
+    largest result, as near a pole or for a steep function. ``by_reference`` skips this check, as the reference does.
     """
 
     def limit(scale: float, code: int) -> float:
@@ -100,7 +100,7 @@ def real_codes16(function: Function, in_quant: tuple[float, int], out_quant: tup
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(all="ignore"):
             real: NDArray[Any] = function(scale * (codes.astype(np.int64) - zero).astype(np.float32)).astype(np.float64)
-            steps = np.nan_to_num(real / np.float64(np.float32(out_quant[0])), nan=2 * _LOW)  # whatever the zero point
+            steps = np.nan_to_num(real / np.float64(np.float32(out_quant[0])), nan=2 * _LOW)  # NaN: lowest code
         return np.asarray(np.clip(round_half_away(steps) + out_quant[1], _LOW, _HIGH))
 
     return lambda codes: in_pieces(compute, codes, np.dtype(np.int16))
@@ -108,18 +108,18 @@ def real_codes16(function: Function, in_quant: tuple[float, int], out_quant: tup
 
 @cache
 def exponential_table() -> NDArray[np.int64]:
-    """Return ``e^x`` for x in [-10, 0], the :func:`wide_table` of :func:`softmax16_codes`."""
+    """Return the :func:`wide_table` of ``e^x`` for x in [-10, 0], which :func:`softmax16_codes` uses."""
     return wide_table(np.exp, -_EXP_RANGE, 0.0, -1.0, 1.0)
 
 
 @cache
 def _reciprocal_table() -> NDArray[np.int64]:
-    """Return ``1 / (1 + v)`` for v in [0, 1]."""
+    """Return the :func:`wide_table` of ``1 / (1 + v)`` for v in [0, 1]."""
     return wide_table(lambda v: 1 / (1 + v), 0.0, 1.0, -1.0, 1.0)
 
 
 def softmax16_params(scale: float, beta: float) -> tuple[int, int]:
-    """Return ``(multiplier, exponent)`` that scale differences from the maximum to steps of 10/65535."""
+    """Return ``(multiplier, exponent)`` that convert differences from the maximum to steps of 10/65535."""
     product = float(np.float32(np.float32(scale) * np.float32(beta)))
     return quantize_multiplier(product / (_EXP_RANGE / 65535.0))
 
@@ -134,8 +134,8 @@ def softmax16_codes(
 ) -> NDArray[np.int16]:
     """Return the softmax of int16 codes along the last axis, as int16 codes with scale 1/32768.
 
-    The zero point is 0. ``entries`` replace :func:`exponential_table`. Exponentials depend only on the difference from
-    the row's maximum; for large tensors all of them are tabulated.
+    The zero point is 0. ``entries`` replaces :func:`exponential_table`. Exponentials depend only on the difference from
+    the row's maximum, so for large tensors, the exponentials of all differences are tabulated.
     """
     if entries is not None:
         exponentials: Function = functools.partial(
@@ -155,7 +155,7 @@ def softmax16_codes(
 
 
 def _softmax16_rows(rows: NDArray[np.int16], exponentials: Function, result: NDArray[np.int16]) -> None:
-    """Return the softmax of rows, keeping their 15-bit exponentials between the two passes."""
+    """Compute the softmax of rows into ``result``; keep 15-bit exponentials between the two passes."""
     terms, totals = np.empty(rows.shape, np.int16), np.empty((len(rows), 1), np.int64)
     for part in row_slices(rows):
         found = exponentials(below_maximum(rows[part]))
@@ -214,7 +214,7 @@ def sigmoid_params(scale: float, *, largest_shift: int) -> SigmoidParams:
 
 @cache
 def sigmoid_table() -> NDArray[np.int64]:
-    """Return 65536 times the logistic function at k/24, corrected for interpolation; the last saturates."""
+    """Return 65536 times the logistic function at k/24, corrected for interpolation; the last entry is saturated."""
 
     def at(k: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(65536 / (1 + np.exp(-k / 24)))
@@ -243,7 +243,7 @@ def _sigmoid(
 def logistic16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None = None) -> NDArray[np.int16]:
     """Return the logistic function of int16 codes, as codes with scale 1/32768 and zero point 0.
 
-    ``entries``: in place of :func:`sigmoid_table`.
+    ``entries``: table to use instead of :func:`sigmoid_table`.
     """
 
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
@@ -256,7 +256,7 @@ def logistic16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | N
 def tanh16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None = None) -> NDArray[np.int16]:
     """Return the hyperbolic tangent of int16 codes, as codes with scale 1/32768 and zero point 0.
 
-    ``entries``: in place of :func:`sigmoid_table`.
+    ``entries``: table to use instead of :func:`sigmoid_table`.
     """
 
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
@@ -268,7 +268,7 @@ def tanh16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None 
 
 @dataclass(frozen=True, slots=True)
 class PowerAddParams:
-    """Right shifts of an addition whose scales are powers of two; at most one shift is not 0."""
+    """Right shifts of the operands of an addition whose scales are powers of two; at most one shift is not 0."""
 
     a_shift: int
     b_shift: int
@@ -289,7 +289,7 @@ def power_add_params(a: float, b: float, out: float, act: tuple[int, int]) -> Po
 
 
 def power_add(a: NDArray[Any], b: NDArray[Any], p: PowerAddParams, *, subtract: bool = False) -> NDArray[np.int16]:
-    """Return int16 codes of ``a + b`` or ``a - b``: shift one, saturate, clamp; operands broadcast."""
+    """Return int16 codes of ``a + b`` or ``a - b``: shift one operand, saturate, clamp; operands broadcast."""
 
     def compute(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         left, right = rdbpot(a.astype(np.int64), p.a_shift), rdbpot(b.astype(np.int64), p.b_shift)

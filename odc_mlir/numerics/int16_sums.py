@@ -1,13 +1,13 @@
-"""Functions of 16-bit codes by a sum of interpolated tables that are finer and finer around zero.
+"""Functions of 16-bit codes by a sum of interpolated tables, each finer around zero than the previous one.
 
-A table of 513 entries has one entry per 128 codes and interpolates linearly. Roots, logarithms and poles bend too much
-near zero for that. Table ``k`` covers the codes within ``2^15 / 4^k`` of zero; multiplied by ``4^k`` they are its
-positions, so that its entries lie ``4^k`` times closer. It holds the error of the tables before it, and 0 beyond its
-codes. Within the codes of the next table it is constant from their ends on, so that the remaining error is smooth,
-except for a step between the last negative entry and zero. Slopes have 16 bits: half of a larger step comes one entry
-earlier.
+A table of 513 entries has one entry per 128 codes and interpolates linearly. Near zero, roots, logarithms and poles
+have too much curvature for one table. Table ``k`` covers the codes within ``2^15 / 4^k`` of zero. A code times ``4^k``
+is the position in the table, so entries are ``4^k`` times closer. The table holds the error of the previous tables'
+sum, and 0 outside its codes. Within the codes of the next table, it stays constant at the values at their ends: the
+remaining error is then smooth, except for a step between the last negative entry and zero. Slopes have 16 bits, so half
+of a larger step is moved one entry earlier.
 
-If results saturate at the largest code, interpolation would cut the corner. Therefore the first table, less ``base``,
+If results saturate at the largest code, interpolation would cut the corner. Therefore the first table minus ``base``
 follows the function beyond saturation as far as 16 bits allow, and the sum is saturated.
 """
 
@@ -28,10 +28,10 @@ from odc_mlir.numerics.pieces import in_pieces, limit
 Function = Callable[[NDArray[Any]], NDArray[Any]]
 
 _LOW, _HIGH = code_range("int16")
-_STEP = 128  # codes from one entry of the first table to the next
-_MOST = 5  # tables: entries of the last one lie half a code apart
-_KEPT = 256  # cached sums, as several quantisations of a model share most scales
-_EXACT = 2  # codes of error from which more tables are tried
+_STEP = 128  # distance between entries of the first table, in codes
+_MOST = 5  # largest number of tables: entries of the fifth are half a code apart
+_KEPT = 256  # number of cached sums; several quantisations of a model share most scales
+_EXACT = 2  # accepted error in codes: with a larger one, more tables are tried
 _POSITIONS = np.arange(_LOW, _HIGH + 2, _STEP)
 _ZERO = len(_POSITIONS) // 2  # index of code 0
 _CODES = np.arange(_LOW, _HIGH + 1, dtype=np.int16)
@@ -39,7 +39,7 @@ _CODES = np.arange(_LOW, _HIGH + 1, dtype=np.int16)
 
 @dataclass(frozen=True, slots=True)
 class TableSum:
-    """A function as the sum of ``tables``, int16 ``[513]`` each, and ``base``."""
+    """A function as the sum of ``base`` and ``tables``, each int16 ``[513]``."""
 
     base: int
     tables: tuple[NDArray[np.int16], ...]
@@ -67,9 +67,9 @@ def _limited(values: NDArray[Any]) -> NDArray[Any]:
 
 @lru_cache(maxsize=_KEPT)
 def table_sum(function: Function, in_scale: float, out_scale: float) -> TableSum | None:
-    """Return the fewest tables that are accurate to two codes, else the most accurate ones, or None.
+    """Return the sum with the fewest tables that is accurate to two codes, else the most accurate sum.
 
-    None if all err by more than :data:`~odc_mlir.numerics.int16.LARGEST_ERROR` codes.
+    Returns None if every sum has an error above :data:`~odc_mlir.numerics.int16.LARGEST_ERROR` codes.
     """
     exact = _Exact(function, in_scale, out_scale)
     wanted = real_codes16(function, (in_scale, 0), (out_scale, 0))(_CODES).astype(np.int64)
@@ -90,7 +90,7 @@ def table_sum(function: Function, in_scale: float, out_scale: float) -> TableSum
 
 
 class _Exact:
-    """Exact results in codes less ``base``, also at positions between codes."""
+    """Exact results in codes, minus ``base``; also defined between codes."""
 
     def __init__(self, function: Function, in_scale: float, out_scale: float) -> None:
         self._function, self._in_scale, self._out_scale = function, np.float64(np.float32(in_scale)), out_scale
@@ -108,7 +108,7 @@ class _Exact:
 
 
 def _entries(exact: _Exact, before: NDArray[np.int64], place: int) -> NDArray[np.int64]:
-    """Return the error of the tables ``before`` at the entries of table ``place``.
+    """Return the error of ``before``, the sum of coarser tables, at the entries of table ``place``.
 
     Entries are corrected by half the interpolation error in the middle of their step if there are codes between them,
     except the entry at zero, which stays exact.

@@ -1,8 +1,8 @@
 """The integer LSTM cells of TensorFlow Lite: 8-bit inputs and outputs, 16-bit gates and cell state.
 
-Gates are computed in Q3 (3 integer bits), their logistic functions and tangents in Q0. Parameters of the full cell are
-plain integers; functions derive them from scales with the reference's float32 roundings. Inputs and outputs of the
-basic cell are uint8 with the scale 1/128 and the zero point 128, its state is in Q4.
+Gates are computed in Q3 (3 integer bits), and their logistic functions and tangents in Q0. Parameters of the full cell
+are integers, derived from scales with the reference's float32 roundings. Inputs and outputs of the basic cell are uint8
+with the scale 1/128 and the zero point 128; its state is in Q4.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NORM_FRACTION = 10  # extra fraction bits of normalised values
 _LARGEST_GUARD = 10_000
 
 STATE_BITS = 4  # integer bits of the basic cell's state
-ZERO = 128  # zero point of its inputs and outputs
+ZERO = 128  # zero point of the basic cell's inputs and outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class GateNorm:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One gate: weights ``[C, I]`` and ``[C, O]`` (int8), biases ``[C]`` that contain zero points (int32).
+    """One gate: weights ``[C, I]`` and ``[C, O]`` (int8), biases ``[C]`` that include zero-point terms (int32).
 
-    ``peephole`` are the cell's weights ``[C]`` (int16), None for a gate without peephole.
+    ``peephole``: weights ``[C]`` of the cell state (int16), or None for a gate without peephole.
     """
 
     inputs: Codes
@@ -73,7 +73,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """int8 weights ``[O, C]``, bias ``[O]`` that includes the hidden zero point, and ``clip`` in codes."""
+    """int8 weights ``[O, C]``, bias ``[O]`` that includes the term of the hidden zero point, and ``clip`` in codes."""
 
     weights: Codes
     bias: Codes
@@ -88,7 +88,7 @@ class CellParameters:
     exponent: int
     clip: int
     hidden_factor: Factor
-    hidden_zero: int  # negated zero point of the hidden values, which equal the results without projection
+    hidden_zero: int  # negated zero point of the hidden values (the results, if there is no projection)
     output_zero: int
     projection: Projection | None = None
 
@@ -108,7 +108,7 @@ class IntegerLstm:
             self._projection = _Stack([(projection.weights, projection.bias, projection.factor)])
 
     def inputs(self, x: Codes, aux: Codes | None = None) -> Codes:
-        """Return the contribution of inputs ``[N, I]`` to all gates, ``[N, gates * C]``, for any steps."""
+        """Return the contributions of inputs ``[N, I]`` to all gates, ``[N, gates * C]``; N may span several steps."""
         return saturate16(self._inputs.product(x).astype(np.int64))
 
     def step(self, inputs: Codes, state: tuple[Codes, ...]) -> tuple[Codes, ...]:
@@ -142,7 +142,7 @@ class IntegerLstm:
 
 
 class _Stack:
-    """Products of several matrices with one operand, side by side, each with its own factor."""
+    """Products of several matrices with the same operand, concatenated; each matrix has its own factor."""
 
     def __init__(self, parts: Sequence[tuple[Codes, Codes, Factor]]) -> None:
         rows = [len(weights) for weights, _, _ in parts]
@@ -164,8 +164,8 @@ def next_cell(
 ) -> NDArray[np.int16]:
     """Return the new cell state from the gates' arguments (int16, Q3) and the old state.
 
-    ``entry`` belongs to the input gate, None if it equals one minus the forget gate. ``exponent`` belongs to the
-    state's scale; ``clip`` is in codes, 0 for none.
+    ``entry``: the input gate's argument, or None if the gate is one minus the forget gate. ``exponent``: exponent of
+    the state's scale; ``clip``: in codes, 0 for none.
     """
     kept = gates.logistic(forget).astype(np.int64)
     taken = gates.HIGH - kept if entry is None else gates.logistic(entry).astype(np.int64)
@@ -175,7 +175,7 @@ def next_cell(
 
 
 def hidden_products(output: Codes, cell: Codes, exponent: int) -> NDArray[np.int64]:
-    """Return output gate times tangent of the new cell state, Q30, from the gate's argument (int16, Q3)."""
+    """Return the output gate times the tangent of the new cell state, in Q30; ``output``: the gate's argument in Q3."""
     return gates.logistic(output).astype(np.int64) * gates.tanh(cell, 15 + exponent)
 
 
@@ -205,19 +205,19 @@ def _pair(factor: Factor) -> tuple[int, int]:
 
 
 def bias_with_zero(weights: Codes, zero_point: int, bias: Codes | None = None) -> NDArray[np.int32]:
-    """Return ``bias - zero_point * row sums`` for codes that include their zero point, ``[rows]``."""
+    """Return ``bias - zero_point * row sums``, ``[rows]``: the bias for inputs that include their zero point."""
     sums = weights.astype(np.int64).sum(axis=1) * -zero_point
     return wrap32(sums if bias is None else sums + bias)
 
 
 def product_factor(a: float, b: float, result: float) -> Factor:
-    """Return ``a * b / result``, each step rounded to float32."""
+    """Return the factor ``a * b / result``; each step is rounded to float32."""
     product = np.float32(np.float32(a) * np.float32(b))
     return Factor(*quantize_multiplier(float(np.float32(product / np.float32(result)))))
 
 
 def peephole_factor(cell_exponent: int, weights: float, result: float) -> Factor:
-    """Return ``2^cell_exponent * weights / result``, rounded to float32 once."""
+    """Return the factor ``2^cell_exponent * weights / result``, rounded to float32 once."""
     exact = math.ldexp(float(np.float32(weights)), cell_exponent) / float(np.float32(result))
     return Factor(*quantize_multiplier(float(np.float32(exact))))
 
@@ -233,7 +233,7 @@ def clip_code(limit: float, scale: float, largest: int) -> int:
 
 
 def gate_norm(weights: Codes, bias: Codes, scale: float) -> GateNorm:
-    """Return the layer normalisation with ``weights`` of this scale."""
+    """Return the layer normalisation whose ``weights`` have this scale."""
     least = max(1, int(np.float32(_LARGEST_GUARD) * np.float32(scale)))
     return GateNorm(weights, bias, Factor(*quantize_multiplier(float(np.float32(scale)))), least)
 
@@ -247,7 +247,7 @@ def cell_exponent(scale: float) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class BasicCell:
-    """Prepared weights ``[I + O, 4*O]`` without zero point, bias ``[4*O]``, and the factor to Q3."""
+    """Prepared weights ``[I + O, 4*O]`` minus zero point, bias ``[4*O]``, and the factor from sums to Q3."""
 
     matrix: Matrix
     bias: Codes
@@ -255,7 +255,7 @@ class BasicCell:
     exponent: int
 
     def sums(self, x: Codes) -> NDArray[np.int16]:
-        """Return the sums of all gates ``[N, 4*O]`` for input and last output side by side, ``[N, I + O]``."""
+        """Return the sums of all gates ``[N, 4*O]`` for the concatenated input and last output ``[N, I + O]``."""
         total = wrap32(self.matrix.product(x.astype(np.int32) - ZERO).astype(np.int64) + self.bias)
         return saturate16(multiply(total, self.multiplier, self.exponent).astype(np.int64)).astype(np.int16)
 

@@ -17,7 +17,7 @@ Function = Callable[[NDArray[Any]], NDArray[Any]]
 _INDEX, _NARROW_INDEX = np.dtype(np.intp), np.dtype(np.uint16)
 _EIGHT = {dtype: np.array(8, dtype) for dtype in (_INDEX, _NARROW_INDEX)}
 
-TABLE_16_THRESHOLD = 1 << 17  # elements from which a table of 65536 codes or pairs pays off
+TABLE_16_THRESHOLD = 1 << 17  # number of elements from which a table of 65536 codes or pairs pays off
 
 
 def codes_by_bits(dtype: str | np.dtype[Any]) -> NDArray[Any]:
@@ -45,7 +45,7 @@ def apply_pairs(table: NDArray[Any], a: NDArray[Any], b: NDArray[Any]) -> NDArra
     """Return entries of a table of pairs for 8-bit codes ``a`` and ``b``, which broadcast."""
 
     if a.size <= FEW_ELEMENTS and b.size <= FEW_ELEMENTS:
-        return np.asarray(table.take(_pair_index(a, b, _INDEX)))  # below zero counts from the end
+        return np.asarray(table.take(_pair_index(a, b, _INDEX)))  # negative indices count from the end
 
     def look_up(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(table.take(_pair_index(a, b, _NARROW_INDEX)))

@@ -1,7 +1,7 @@
 """Exact integer matrix products through floating-point BLAS.
 
-A float32 product of integers is exact, in any order of summation, while every partial sum stays below 2^24; float64
-while it stays below 2^53. The bound is the largest input magnitude times the largest sum of weight magnitudes.
+A float32 product of integer matrices is exact, in any order of summation, if every partial sum is below 2^24; a float64
+product if it is below 2^53. The bound is the largest input magnitude times the largest sum of weight magnitudes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def compute_dtype(largest_sum: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Right-hand side ``[K, N]`` in the dtype to compute with; ``sums`` is the dtype of results."""
+    """Right-hand side ``[K, N]`` in the dtype of the computation; ``sums`` is the dtype of results."""
 
     values: NDArray[Any]
     sums: np.dtype[Any]
@@ -35,12 +35,12 @@ class Matrix:
         return narrow(self.exact(a), self.sums)
 
     def exact(self, a: NDArray[Any]) -> NDArray[Any]:
-        """Return :meth:`product` in the dtype that it is computed in."""
+        """Return :meth:`product` in the dtype of the computation."""
         return np.asarray(a.astype(self.values.dtype, copy=False) @ self.values)
 
 
 def narrow(sums: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return exact integers held in a float or int64 array, wrapped to ``dtype``."""
+    """Wrap exact integers in a float or int64 array to ``dtype``."""
     if sums.dtype == np.float64 and dtype == np.int32:
         sums = sums.astype(np.int64)  # float to int32 is undefined outside the range; int64 to int32 wraps
     return sums.astype(dtype, copy=False)
@@ -48,7 +48,7 @@ def narrow(sums: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def integer_matrix(b: NDArray[Any], largest: int, sums: str = "int32") -> Matrix:
     """Prepare integer ``b [K, N]`` for exact products with integers of magnitude at most ``largest``."""
-    totals = 2 * np.maximum(b, 0).sum(axis=0, dtype=np.int64) - b.sum(axis=0, dtype=np.int64)  # of magnitudes
+    totals = 2 * np.maximum(b, 0).sum(axis=0, dtype=np.int64) - b.sum(axis=0, dtype=np.int64)  # sums of magnitudes
     dtype = compute_dtype(int(totals.max(initial=0)) * int(largest))
     return Matrix(b.astype(dtype), np.dtype(sums))
 
@@ -59,5 +59,5 @@ def float_matrix(b: NDArray[Any]) -> Matrix:
 
 
 def largest_magnitude(a: NDArray[Any], zero: int = 0) -> int:
-    """Return the largest distance from ``zero`` in an integer array, 0 when it is empty."""
+    """Return the largest distance from ``zero`` in an integer array, or 0 for an empty array."""
     return max(int(a.max()) - zero, zero - int(a.min())) if a.size else 0

@@ -1,14 +1,14 @@
 """Normalisation over channels, the last axis: by the L2 norm, the energy of neighbours, or the root mean square.
 
-The root mean square of codes is computed in steps of 16-bit elements and 32-bit sums.
+RMS normalisation of codes uses 16-bit elements and 32-bit sums.
 
-A row is first multiplied by a number that makes its largest element fill 16 bits, since a factor of all elements does
-not change the result. So rows of small codes are normalised as exactly as those of large ones::
+Each row is first multiplied by a number that makes its largest element fill 16 bits. A common factor does not change
+the result, and rows of small codes become as accurate as rows of large codes::
 
-    d = x - zero point                                      # of 8-bit codes 128 times that
+    d = x - zero point                                      # times 128 for 8-bit codes
     t = normaliser[largest |d|]                             # about 128 * 32767 / largest
     e = d * t / 128;   s = e * e / 2^15
-    m = mean(s) + epsilon * t^2                             # twice: in units of 4/7, and of 1/112 for small ones
+    m = mean(s) + epsilon * t^2                             # coarse: units of 4/7; fine, if small: units of 1/112
     r = root[coarse m] + finer root[fine m]                 # about 1 / sqrt(m)
     y = e * r * gamma
 
@@ -36,30 +36,30 @@ Array = NDArray[Any]
 _LEAST_NORM = np.float32(1e-6)
 _OUT_BITS = 7  # results have the scale 1/128
 _NUDGE = 2.0**-40
-_FLOAT32_WHOLE = 1 << 24  # up to which float32 holds all integers
+_FLOAT32_WHOLE = 1 << 24  # float32 represents all integers up to this
 
 Quant = tuple[float, int]
 Factor = tuple[int, int]  # (multiplier, exponent)
 
 LOW, HIGH = code_range("int16")
-WIDENING = 128  # of 8-bit codes, so that their differences fill 16 bits
+WIDENING = 128  # factor of 8-bit codes, so that their differences from the zero point fill 16 bits
 OF_ROWS, OF_SQUARES, ONE, HALF = (1 << 30, -6), (1 << 30, -14), (1 << 30, 1), (1 << 30, 0)  # factors
-SHIFT = 14  # of sums of codes with the zero point LOW, to the left
-BACK = (1 << 30, 2 - SHIFT)  # after halves that were shifted
+SHIFT = 14  # left shift of sums of codes with the zero point LOW
+BACK = (1 << 30, 2 - SHIFT)  # factor that undoes SHIFT after halving
 
-_STEP = 128  # codes between entries of a table
-_ZERO = 256  # the entry of code 0
-_UNITS = (7 / 4, 112.0)  # of means of squares: codes for each
-_COARSE_FROM = 65536 / _UNITS[1]  # means from which only the coarse table counts
-_LEAST = 512 / _UNITS[1]  # mean that has the largest root
+_STEP = 128  # distance between entries of a table, in codes
+_ZERO = 256  # index of the entry for code 0
+_UNITS = (7 / 4, 112.0)  # codes per unit of a mean of squares, in the coarse and in the fine table
+_COARSE_FROM = 65536 / _UNITS[1]  # mean from which only the coarse table is used
+_LEAST = 512 / _UNITS[1]  # mean that gives the largest inverse root
 _ROOT = HIGH * math.sqrt(_LEAST)  # code of the root of a mean of 1
-_MOST_EPSILON = 4096.0  # of a mean
-_FULL = 2.0**15  # by which squares are divided
-_KEPT = 32_600  # largest code of normalised elements, less what roots may err by
+_MOST_EPSILON = 4096.0  # limit on the contribution of epsilon to a mean
+_FULL = 2.0**15  # divisor of squares
+_KEPT = 32_600  # largest code of normalised elements, with a margin for errors of roots
 
 
 def l2_normalize(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return ``x [..., C]`` divided by its norm along the last axis, which counts as at least 1e-6."""
+    """Return ``x [..., C]`` divided by its norm along the last axis; smaller norms count as 1e-6."""
 
     def compute(rows: Array) -> Array:
         norms = np.einsum("ij,ij->i", rows, rows)[:, None]
@@ -72,15 +72,15 @@ def l2_normalize(x: NDArray[np.float32]) -> NDArray[np.float32]:
 def l2_normalize_codes(x: Array, zero_point: int, out_zero: int) -> Array:
     """Return codes (scale 1/128) of 8-bit ``x [..., C]`` divided by its norm along the last axis."""
     least, most, out_code = (np.array(code, np.int16) for code in (*code_range(x.dtype), out_zero))
-    gain = _OUT_BITS if x.dtype.kind == "i" else 0  # unsigned codes are shifted up before they are multiplied
+    gain = _OUT_BITS if x.dtype.kind == "i" else 0  # unsigned codes are shifted left before the multiplication
     columns = x.shape[-1]
     rows, result = x.reshape(-1, columns), np.empty((math.prod(x.shape[:-1]), columns), x.dtype)
 
     totals = _squares(rows, zero_point)
     q, e = inverse_sqrt(totals)
     exponent = e + gain
-    # Fixed-point arithmetic on numbers that are exact in float64. The first rounding takes halves up, the second away
-    # from zero: a nudge smaller than any other difference moves them.
+    # Fixed-point arithmetic on numbers that float64 represents exactly. The first rounding rounds ties up, the second
+    # away from zero: adding less than any other difference moves ties to the right side.
     factor = np.ldexp(q.astype(np.float64), np.maximum(exponent, 0) + _OUT_BITS - gain - 31)
     down = np.ldexp(1 + _NUDGE, np.minimum(exponent, 0))
     factor, down = factor[:, None], down[:, None]
@@ -100,7 +100,7 @@ def l2_normalize_codes(x: Array, zero_point: int, out_zero: int) -> Array:
 
 
 def _squares(rows: Array, zero_point: int) -> NDArray[np.int64]:
-    """Return the sum of squares of each row of 8-bit codes without zero point."""
+    """Return the sum of squares of each row of 8-bit codes minus zero point."""
     low, high = code_range(rows.dtype)
     largest = max(abs(low - zero_point), abs(high - zero_point))
     dtype: Any = np.float32 if rows.shape[1] * largest**2 <= _FLOAT32_WHOLE else np.float64
@@ -135,7 +135,7 @@ def local_response_normalize(
 
 
 class RootTable(NamedTuple):
-    """A table of roots, with factors of the sum of squares and of the squared normaliser; None if that never counts."""
+    """A table of roots, and the factors of the sum of squares and of the squared normaliser (None: negligible)."""
 
     mean: Factor
     epsilon: Factor | None
@@ -144,10 +144,10 @@ class RootTable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RmsNormParams:
-    """Integers of a root mean square normalisation.
+    """Integer parameters of a root mean square normalisation.
 
-    ``normal``: factor of normalised elements, to 16 bits if there is a gamma, else to the result. ``gamma``: int16
-    codes, None where all are one number.
+    ``normal``: factor that converts normalised elements to 16 bits if ``gamma`` is given, else to the result.
+    ``gamma``: int16 codes, or None if all elements are equal.
     """
 
     zero: int
@@ -164,12 +164,12 @@ class RmsNormParams:
 def rms_norm_params(
     source: Quant, in_dtype: str, gamma: NDArray[np.float32], epsilon: float, count: int, result: Quant, dtype: str
 ) -> RmsNormParams:
-    """Return the integers of rows of ``count`` codes; ``gamma`` holds ``count`` real numbers, or one."""
+    """Return the parameters for rows of ``count`` codes; ``gamma`` holds ``count`` real numbers, or one."""
     widening = 1 if in_dtype == "int16" else WIDENING
-    small = epsilon * (widening / source[0]) ** 2 / (_STEP**2 * _FULL)  # for a normaliser of 1
+    small = epsilon * (widening / source[0]) ** 2 / (_STEP**2 * _FULL)  # epsilon's part of the mean
     normaliser = np.minimum(_normaliser(), _limit(small))
     most = int(normaliser.max())
-    # Where epsilon is far beyond all squares, means get a coarser unit.
+    # If epsilon is far larger than all squares, means get a coarser unit.
     coarser = min(1.0, (HIGH + _MOST_EPSILON) / (HIGH + small * _STEP**2))
     roots = []
     for unit, entries in zip(_UNITS, _roots(), strict=True):
@@ -180,7 +180,7 @@ def rms_norm_params(
     codes, unit, scaled = None, float(numbers[0]) / result[0], ONE
     if (numbers != numbers[0]).any():
         largest = float(np.abs(numbers).max())
-        unit = _KEPT / HIGH * math.sqrt(HIGH**2 / count + small * _STEP**2 * _FULL)  # for what HIGH alone becomes
+        unit = _KEPT / HIGH * math.sqrt(HIGH**2 / count + small * _STEP**2 * _FULL)  # for a row of one HIGH
         codes = round_half_away(numbers * (HIGH / largest)).astype(np.int16)
         scaled = quantize_multiplier(largest / (HIGH * unit * result[0]))
     return RmsNormParams(
@@ -197,7 +197,7 @@ def rms_norm_params(
 
 
 def rms_norm_codes(x: NDArray[Any], p: RmsNormParams) -> NDArray[Any]:
-    """Return codes ``gamma * x / sqrt(mean(x^2) + epsilon)`` along the last axis."""
+    """Return codes of ``gamma * x / sqrt(mean(x^2) + epsilon)`` along the last axis."""
     low, high = code_range(p.dtype)
     d = _limited((x.astype(np.int32) - p.zero) * p.widening)
     largest = _limited(np.abs(d)).max(axis=-1, keepdims=True)
@@ -221,22 +221,22 @@ def _limited(values: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def _limit(small: float) -> int:
-    """Return the largest normaliser with which epsilon leaves room for the mean; it makes no element smaller."""
+    """Return the largest normaliser for which epsilon leaves room for the mean; elements never become smaller."""
     return HIGH if small * HIGH**2 <= _MOST_EPSILON else max(_STEP, int(math.sqrt(_MOST_EPSILON / small)))
 
 
 @cache
 def _normaliser() -> NDArray[np.int16]:
-    """Return entries by the largest element of a row, such that no product with interpolated ones exceeds 16 bits."""
+    """Return normalisers by the largest element of a row. No product with an interpolated one exceeds 16 bits."""
     cells = np.arange(1, _ZERO + 1)
-    before = np.maximum(cells - 1, 1)  # where the product with an interpolated one is larger than with an entry
+    before = np.maximum(cells - 1, 1)  # where products with interpolated values exceed those with entries
     entries = np.floor(HIGH / cells / (1 + 1 / (4.0 * before * (before + 1))))
     return np.concatenate([np.full(_ZERO + 1, entries[0]), entries]).astype(np.int16)
 
 
 @cache
 def _roots() -> tuple[NDArray[np.int16], NDArray[np.int16]]:
-    """Return the tables of ``_ROOT / sqrt(mean)``: beyond the small means, and what these add to that."""
+    """Return two tables of ``_ROOT / sqrt(mean)``: coarse, and the fine correction to add for small means."""
     beyond = _ROOT / math.sqrt(_COARSE_FROM)
 
     def root(means: NDArray[Any], least: float) -> NDArray[np.float64]:
@@ -249,7 +249,7 @@ def _roots() -> tuple[NDArray[np.int16], NDArray[np.int16]]:
 
 
 def _table(function: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[np.int16]:
-    """Return entries that interpolate a function of codes above ``LOW``, half of the error in the middle taken off."""
+    """Return entries that interpolate a function of ``code - LOW``, minus half of the error in the middle of steps."""
     at = np.arange(2 * _ZERO + 1) * float(_STEP)
     exact = function(at)
     entries = exact.copy()

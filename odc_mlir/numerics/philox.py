@@ -1,7 +1,7 @@
 """TensorFlow's random numbers: the counter-based generator Philox4x32-10 and distributions on its words.
 
-Philox is due to Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). A generator gives blocks of
-four 32-bit words; a draw of n numbers takes whole blocks, so the next draw starts at the next block.
+Source of Philox: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). A generator yields blocks of
+four 32-bit words. A draw of n numbers consumes whole blocks, so the next draw starts with a new block.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _ROUNDS = 10
 _WORD = np.uint64(32)
 _MASK = np.uint64(0xFFFFFFFF)
 
-# Blocks by which TensorFlow's multinomial operator advances per sample, rounded up to fours.
+# Blocks by which TensorFlow's multinomial operator advances per sample; samples are rounded up to a multiple of 4.
 _SKIPPED_PER_SAMPLE = 2 * 256
 
-_CHUNK_BLOCKS = 1 << 15  # computed at a time
+_CHUNK_BLOCKS = 1 << 15  # number of blocks computed at a time
 
 
 @dataclass(slots=True)
@@ -53,12 +53,12 @@ class Philox:
 
 
 def _narrow(seed: int) -> int:
-    """Return the low 32 bits as a signed number, which is how TensorFlow Lite keeps seeds."""
+    """Return the low 32 bits as a signed number, as TensorFlow Lite stores seeds."""
     return (seed + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def _blocks(key: int, counter: int, count: int) -> Array:
-    """Return ``[count, 4]`` words from ``counter`` on."""
+    """Return the words ``[count, 4]`` of the blocks that start at ``counter``."""
     low = np.arange(count, dtype=np.uint64) + np.uint64(counter % (1 << 64))
     high = np.uint64(counter >> 64) + (low < np.uint64(counter % (1 << 64)))  # the low half may have wrapped
     words = [low & _MASK, low >> _WORD, high & _MASK, high >> _WORD]
@@ -76,13 +76,13 @@ def _blocks(key: int, counter: int, count: int) -> Array:
 
 
 def scrambled(seed: int, seed2: int) -> Philox:
-    """Return the generator of TensorFlow's stateless operators, which mixes both seeds by one block."""
+    """Return the generator of TensorFlow's stateless operators, whose state is a block computed from both seeds."""
     mixed = _blocks(0x02461E293EC8F720, seed % (1 << 64) | (seed2 % (1 << 64)) << 64, 1)[0].tolist()
     return Philox(mixed[0] | mixed[1] << 32, (mixed[2] | mixed[3] << 32) << 64)
 
 
 def unit_floats(words: NDArray[np.uint32]) -> NDArray[np.float32]:
-    """Return 23 bits of each word as a float32 in [0, 1), in place."""
+    """Return 23 bits of each word as a float32 in [0, 1), in the memory of ``words``."""
     words &= np.uint32(0x7FFFFF)
     words |= np.uint32(127 << 23)
     units = words.view(np.float32)
@@ -115,8 +115,8 @@ def normal(generator: Philox, count: int) -> NDArray[np.float32]:
 def multinomial(generator: Philox, logits: Array, samples: int) -> NDArray[np.int64]:
     """Draw classes ``[batch, samples]`` with the probabilities of ``logits [batch, classes]``.
 
-    Two words make one draw. Classes whose logit is not finite are never drawn, and every row needs a finite logit.
-    Like TensorFlow's, the generator then skips more words than were used.
+    Each draw uses two words. Classes whose logit is not finite are never drawn, and every row needs a finite logit.
+    Afterwards the generator skips more words than the draws used, as TensorFlow's does.
     """
     words = Philox(generator.key, generator.counter).words(2 * logits.shape[0] * samples)
     generator.counter = (generator.counter + logits.shape[0] * -(-samples // 4) * 4 * _SKIPPED_PER_SAMPLE) % (1 << 128)

@@ -1,4 +1,4 @@
-"""Functions on large arrays in pieces, so that temporaries stay in the second-level cache and memory is bounded."""
+"""Computation on large arrays in pieces, so that temporaries stay in the second-level cache and memory is bounded."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[Any]
-Place = tuple[slice, ...]  # of a part of an array
+Place = tuple[slice, ...]  # position of a part in an array
 
 CHUNK_ELEMENTS = 1 << 15
-PART_ELEMENTS = 1 << 18  # of parts that bound memory where smaller pieces are slower
-FEW_ELEMENTS = 1 << 12  # up to which the overhead of a numpy call dominates
-_NARROW = 32  # elements of rows that numpy reduces faster as columns
+PART_ELEMENTS = 1 << 18  # size of parts that only bound memory, where smaller pieces would be slower
+FEW_ELEMENTS = 1 << 12  # number of elements up to which the overhead of a numpy call dominates
+_NARROW = 32  # length of rows up to which numpy reduces columns faster than rows
 
 
 def clamp(x: Array, low: float | None, high: float | None) -> Array:
-    """Limit ``x`` to ``[low, high]``; None is no limit on that side."""
+    """Limit ``x`` to ``[low, high]``; None means no limit on that side."""
     return x if low is None and high is None else np.asarray(np.clip(x, low, high))
 
 
 def limit(x: Array, low: Any, high: Any, out: Array | None = None) -> Array:
-    """Limit ``x`` to ``[low, high]``; NaN stays NaN. Bounds of its dtype and rank 0 are fastest."""
+    """Limit ``x`` to ``[low, high]``; NaN stays NaN. Bounds of rank 0 with the dtype of ``x`` are fastest."""
     return np.asarray(x.clip(low, high, out))
 
 
@@ -51,13 +51,13 @@ def in_pairs(compute: Callable[[Array, Array], Array], a: Array, b: Array, dtype
 
 
 def reduce(function: np.ufunc, x: Array, axes: tuple[int, ...], dtype: DTypeLike | None = None, *, keep: bool) -> Array:
-    """Return ``function.reduce`` of ``x`` over ``axes``, which stay with size 1 if ``keep``."""
+    """Return ``function.reduce`` of ``x`` over ``axes``; if ``keep``, the axes stay with size 1."""
     call: Any = function.reduce
     return np.asarray(call(x, axes, dtype, None, keep))
 
 
 def has_nan(x: Array) -> bool:
-    """Return True if ``x`` contains NaN, by its sum of squares, which nothing else makes NaN."""
+    """Return True if ``x`` contains NaN. The sum of squares is NaN only in this case."""
     flat = x.reshape(-1)
     total = flat.dot(flat)
     return bool(total != total)
@@ -66,7 +66,7 @@ def has_nan(x: Array) -> bool:
 def choose(condition: Array, x: Array, y: Array) -> Array:
     """Return ``x`` where ``condition`` is true, else ``y``; all broadcast.
 
-    ``x`` and ``y`` have one dtype. Large arrays of numbers are chosen by masks, because random branches are slow.
+    ``x`` and ``y`` have the same dtype. Large arrays of numbers use bit masks, because unpredictable branches are slow.
     """
     size = y.dtype.itemsize
     same = condition.shape == x.shape == y.shape
@@ -85,9 +85,9 @@ def choose(condition: Array, x: Array, y: Array) -> Array:
 
 
 def pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Yield matching parts of arrays that broadcast to the last one, of about CHUNK_ELEMENTS elements.
+    """Yield matching parts, of about CHUNK_ELEMENTS elements, of arrays that broadcast to the last array.
 
-    Parts are views, so that the last array can be written.
+    Parts are views, so callers can write to parts of the last array.
     """
     shape = arrays[-1].shape
     if arrays[-1].size <= CHUNK_ELEMENTS:
@@ -116,7 +116,7 @@ def _broadcast_pieces(arrays: tuple[Array, ...], shape: tuple[int, ...]) -> Iter
 
 
 def _split_axis(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the first axis whose slices have at most CHUNK_ELEMENTS elements, and their size."""
+    """Return the first axis whose slices have at most CHUNK_ELEMENTS elements, and the size of a slice."""
     inner = math.prod(shape)
     for axis, size in enumerate(shape):
         inner //= size
@@ -126,7 +126,7 @@ def _split_axis(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def in_rows(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike, elements: int = CHUNK_ELEMENTS) -> Array:
-    """Return ``compute`` of ``x [..., C]`` seen as rows ``[n, C]``, in pieces of ``elements``, as ``dtype``."""
+    """Return ``compute`` of ``x [..., C]`` viewed as rows ``[n, C]``, in pieces of ``elements``, as ``dtype``."""
     columns = x.shape[-1]
     if 0 < x.size <= elements:
         return compute(x.reshape(-1, columns)).astype(dtype, copy=False).reshape(x.shape)
@@ -140,7 +140,7 @@ def in_rows(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike, eleme
 
 
 def row_totals(compute: Callable[[Array], Array], rows: Array) -> NDArray[np.int64]:
-    """Return sums ``[n, 1]`` over the columns of ``compute(rows)``, in parts of ``rows [n, C]``."""
+    """Return the row sums ``[n, 1]`` of ``compute(rows)``, computed for parts of ``rows [n, C]``."""
     totals = np.empty((len(rows), 1), np.int64)
     for part in row_slices(rows):
         compute(rows[part]).sum(axis=1, keepdims=True, out=totals[part])
@@ -148,7 +148,7 @@ def row_totals(compute: Callable[[Array], Array], rows: Array) -> NDArray[np.int
 
 
 def below_maximum(codes: NDArray[Any]) -> NDArray[Any]:
-    """Return the differences, without sign, of 8-bit or 16-bit codes ``[rows, C]`` from the maximum of their row."""
+    """Return the row maximum minus each code, unsigned, for 8-bit or 16-bit codes ``[rows, C]``."""
     if codes.shape[1] < _NARROW < len(codes):
         largest = reduce(np.maximum, np.ascontiguousarray(codes.T), (0,), keep=False)[:, None]
     else:
@@ -166,9 +166,9 @@ def row_slices(rows: Array, elements: int = CHUNK_ELEMENTS) -> Iterator[slice]:
 def parts(
     shape: tuple[int, ...], whole: tuple[int, ...] = (), elements: int = CHUNK_ELEMENTS, least: tuple[int, ...] = ()
 ) -> Iterator[Place]:
-    """Return places of parts that cover an array of ``shape``, of about ``elements`` elements each.
+    """Yield places of parts that cover an array of ``shape``, with about ``elements`` elements each.
 
-    Leading axes are split first, those in ``whole`` never, and none into parts of fewer than its number in ``least``.
+    Leading axes are split first. Axes in ``whole`` are never split. ``least``: smallest size of a part, by axis.
     """
     spans, taken = [], math.prod(shape)
     for axis, size in enumerate(shape):
@@ -182,7 +182,7 @@ def parts(
 
 
 def part_of(x: Array, place: Place) -> Array:
-    """Return the part of an operand that broadcasts to a part of a result; without a place, all of it."""
+    """Return the part of an operand that broadcasts to the part of a result at ``place`` (empty: the whole result)."""
     if not place:
         return x
     fitting = place[len(place) - x.ndim :]

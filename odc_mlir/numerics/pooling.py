@@ -1,4 +1,4 @@
-"""Maximum, average and L2 pooling over NHWC tensors. Taps outside the input do not count."""
+"""Maximum, average and L2 pooling over NHWC tensors. Taps outside the input are ignored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pair = tuple[int, int]
 
 
 class PoolWindows(NamedTuple):
-    """Windows over rows and columns; ``pads`` are above and at the left, ``output`` the number of windows."""
+    """Windows over rows and columns. ``pads``: padding above and at the left; ``output``: numbers of windows."""
 
     size: Pair
     stride: Pair
@@ -24,11 +24,11 @@ class PoolWindows(NamedTuple):
     output: Pair
 
 
-_FEW_TAPS = 1 << 15  # whose sums of 16 bits have 32
+_FEW_TAPS = 1 << 15  # with fewer taps, sums of 16-bit codes fit into 32 bits
 
 
 def _taps(size: int, kernel: int, stride: int, pad: int, output: int) -> Iterator[tuple[slice, slice]]:
-    """Yield (input positions, result positions) for each tap of one axis that meets the input."""
+    """Yield (input positions, result positions) for each tap of one axis that lies inside the input."""
     first = max(0, pad - (output - 1) * stride)
     last = min(kernel, pad + size)
     for k in range(first, last):
@@ -40,7 +40,7 @@ def _taps(size: int, kernel: int, stride: int, pad: int, output: int) -> Iterato
 
 
 def tap_counts(size: int, kernel: int, stride: int, pad: int, output: int) -> NDArray[np.int64]:
-    """Return the number of taps of each result of one axis that meet the input, ``[output]``."""
+    """Return, for each result of one axis, the number of taps inside the input, ``[output]``."""
     first = np.arange(output, dtype=np.int64) * stride - pad
     counts: NDArray[np.int64] = np.maximum(np.minimum(first + kernel, size) - np.maximum(first, 0), 0)
     return counts
@@ -49,7 +49,7 @@ def tap_counts(size: int, kernel: int, stride: int, pad: int, output: int) -> ND
 def _sweep(
     x: NDArray[Any], axis: int, combine: np.ufunc, start: Any, kernel: int, stride: int, pad: int, output: int
 ) -> NDArray[Any]:
-    """Combine the taps of one axis, of ``output`` results; ``start``: the neutral element, of their dtype."""
+    """Combine the taps of one axis into ``output`` results; ``start``: the neutral element, which has their dtype."""
     shape = list(x.shape)
     shape[axis] = output
     result = np.full(shape, start)
@@ -61,7 +61,7 @@ def _sweep(
 
 
 class _Band(NamedTuple):
-    """A part of the rows of results: its place, its number of rows, its input and the padding above that."""
+    """A part of the rows of results: its place, its number of rows, its input rows and the padding above them."""
 
     target: Place
     rows: int
@@ -89,7 +89,7 @@ def _pool(
     windows: PoolWindows,
     prepare: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> Iterator[tuple[Place, NDArray[Any]]]:
-    """Yield parts of the pooled ``x``, each ``prepare``d, with their places."""
+    """Yield the place and values of each part of the pooled ``prepare(x)``."""
     (rows, columns), size = zip(*windows[:3], strict=True), windows.output
     for band in _bands(x.shape, *rows, size[0]):
         part = x[band.source] if prepare is None else prepare(x[band.source])
@@ -104,9 +104,9 @@ def small_pool(
     placed: PoolWindows,
     act: tuple[float | None, float | None],
 ) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
-    """Return a small pool of ``kind`` (max, average, l2), by one reduction over all windows, or None.
+    """Return a pooling function of ``kind`` (max, average, l2) for small inputs, or None if there are many taps.
 
-    Inputs have one ``shape``. The function keeps a buffer, so several threads must not share it. None for many taps.
+    It reduces all windows at once. It keeps a buffer, so several threads must not share it. All inputs have ``shape``.
     """
     (batch, height, width, channels), (window, stride, pads, output) = shape, placed
     if not 0 < batch * math.prod(output) * math.prod(window) * channels <= FEW_ELEMENTS:
@@ -114,7 +114,7 @@ def small_pool(
     real = dtype.kind == "f"
     sizes = [(count - 1) * step + taps for count, step, taps in zip(output, stride, window, strict=True)]
     start = 0 if kind != "max" else -np.inf if real else np.iinfo(dtype).min
-    wide = dtype if real or kind == "max" else np.dtype(np.float64)  # in which sums of codes are exact
+    wide = dtype if real or kind == "max" else np.dtype(np.float64)  # exact for sums of codes
     image = np.full((batch, *sizes, channels), start, wide)
     rows, columns = (min(full, size - pad) for full, size, pad in zip((height, width), sizes, pads, strict=True))
     inside = image[:, pads[0] : pads[0] + rows, pads[1] : pads[1] + columns]
@@ -146,7 +146,7 @@ def small_pool(
         if kind == "l2":
             np.sqrt(sums, sums)
         found = sums if low is None else sums.clip(low, high)
-        return found.astype(dtype, copy=False)  # truncates codes; the rounded quotient never crosses an integer
+        return found.astype(dtype, copy=False)  # truncates codes: rounding never moves the quotient across an integer
 
     return mean
 
@@ -160,7 +160,7 @@ def _bounds(dtype: np.dtype[Any], act: tuple[float | None, float | None]) -> tup
 
 
 def _counts(shape: tuple[int, ...], windows: PoolWindows) -> NDArray[np.int64]:
-    """Return the number of taps of each result that meet the input, at least 1, ``[1, *output, 1]``."""
+    """Return, for each result, the number of taps inside the input, at least 1, ``[1, *output, 1]``."""
     rows, columns = (tap_counts(size, *axis) for size, *axis in zip(shape[1:3], *windows, strict=True))
     return np.asarray(np.maximum(rows[:, None] * columns[None, :], 1)[None, :, :, None])
 
@@ -179,7 +179,7 @@ def average_pool(
 ) -> NDArray[Any]:
     """Return averages ``[N, *output, C]`` of codes or float32 ``x``, or of squares, clamped.
 
-    Codes: the sum plus half the count away from zero, divided by the count with truncation; no rescaling.
+    Averages of codes are rounded to nearest, ties away from zero, and not rescaled.
     """
     wide = x.dtype if x.dtype.kind == "f" else np.int32 if math.prod(windows.size) < _FEW_TAPS else np.int64
     counts = _counts(x.shape, windows).astype(wide)

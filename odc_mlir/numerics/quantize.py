@@ -63,7 +63,7 @@ def real_quantizer(
 def signed_half(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the largest float32 below 1/2, with the sign of ``x``.
 
-    Adding it and truncating rounds float32 numbers half away from zero, also those adjacent to a half.
+    Adding it and truncating rounds float32 numbers to nearest, ties away from zero, even next to a tie.
     """
     if x.size <= FEW_ELEMENTS:
         return np.asarray(np.copysign(_BELOW_HALF.view(np.float32), x))
@@ -73,9 +73,9 @@ def signed_half(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def dequantize_codes(codes: NDArray[Any], scale: Any, zero_point: Zeros, axis: int = 0) -> NDArray[np.float32]:
-    """Dequantise codes to float32: scale times code without zero point, rounded once.
+    """Dequantise codes to float32: ``scale * (code - zero_point)``, rounded once.
 
-    ``scale`` and ``zero_point`` are as in :func:`quantize_real`. Only wide codes need more than float32 products.
+    ``scale`` and ``zero_point`` are as in :func:`quantize_real`. Only wide codes need more precision than float32.
     """
     return dequantizer(scale, zero_point, codes.dtype, axis, codes.ndim)(codes)
 
@@ -83,7 +83,7 @@ def dequantize_codes(codes: NDArray[Any], scale: Any, zero_point: Zeros, axis: i
 def dequantizer(
     scale: Any, zero_point: Zeros, dtype: np.dtype[Any], axis: int, rank: int
 ) -> Callable[[NDArray[Any]], NDArray[np.float32]]:
-    """Return :func:`dequantize_codes` of tensors of this dtype and rank."""
+    """Return :func:`dequantize_codes` for tensors of this dtype and rank."""
     scales, zeros = _along(scale, axis, rank).astype(np.float32), _along(zero_point, axis, rank)
     exact = dtype.itemsize <= 2 and int(np.abs(zeros).max(initial=0)) < _FLOAT32_EXACT // 2
     offsets = np.asarray(zeros, np.float32) if np.any(zeros) else None
@@ -105,7 +105,7 @@ def dequantizer(
 
 @dataclass(frozen=True, slots=True)
 class FakeQuantParams:
-    """Grid of a fake quantisation: ``low``, ``low + step`` … ``high`` (float32)."""
+    """Grid of a fake quantisation: ``low``, ``low + step``, …, ``high`` (float32)."""
 
     low: np.float32
     high: np.float32
@@ -113,7 +113,7 @@ class FakeQuantParams:
 
 
 def fake_quant_params(least: float, most: float, bits: int, *, narrow: bool) -> FakeQuantParams:
-    """Return the grid of ``2^bits`` steps (less one if ``narrow``) near ``[least, most]`` with zero on it."""
+    """Return the grid of ``2^bits`` values (one fewer if ``narrow``) near ``[least, most]`` that contains zero."""
     first, last = np.float32(1 if narrow else 0), np.float32((1 << bits) - 1)
     with np.errstate(all="ignore"):
         step = np.float32((np.float32(most) - np.float32(least)) / (last - first))
@@ -125,7 +125,7 @@ def fake_quant_params(least: float, most: float, bits: int, *, narrow: bool) -> 
 
 
 def fake_quant(x: NDArray[np.float32], p: FakeQuantParams) -> NDArray[np.float32]:
-    """Return float32 ``x`` limited to the grid and rounded to it, halves up."""
+    """Return float32 ``x`` limited to the range of the grid and rounded to the grid, ties up."""
     with np.errstate(divide="ignore"):
         inverse = np.float32(1) / p.step
 

@@ -36,9 +36,9 @@ def codes_mean(
     *,
     keep_dims: bool = True,
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return the function from codes of ``shape`` to their mean or sum over ``axes``, as codes clamped to ``act``.
+    """Return the function from codes of ``shape`` to their mean or sum over ``axes``: codes clamped to ``act``.
 
-    ``params`` are (multiplier, exponent).
+    ``params``: (multiplier, exponent), from :func:`mean_params` or :func:`sum_params`.
     """
     finish = fixed.Requantizer(*params, out_zero, *act, dtype)
     count = math.prod(shape[a] for a in axes)
@@ -54,7 +54,7 @@ def codes_mean(
 def product_params(in_scale: float, out_scale: float, count: int) -> tuple[int, int]:
     """Return ``(multiplier, exponent)`` of one step of a product of ``count`` codes.
 
-    Each step includes its share of the result's scale, so that the running product keeps its size.
+    Each step applies an equal share of the result's scale, so that the running product stays in range.
     """
     share = float(np.float32(out_scale)) ** (1.0 / count)
     return fixed.quantize_multiplier(float(np.float32(in_scale)) / share)
@@ -107,7 +107,7 @@ def _products(source: NDArray[Any], multiplier: int, exponent: int, in_zero: int
 def extreme(x: NDArray[Any], axes: tuple[int, ...], *, largest: bool, keep_dims: bool = True) -> NDArray[Any]:
     """Return the largest or smallest elements over ``axes``. NaN is ignored.
 
-    Without a number the result is the lowest (highest) value: minus (plus) infinity for floats.
+    Without any number, a maximum (minimum) is the type's lowest (highest) value: minus (plus) infinity for floats.
     """
     if x.dtype.kind == "b":
         return np.asarray((np.any if largest else np.all)(x, axis=axes, keepdims=keep_dims))

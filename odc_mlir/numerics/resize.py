@@ -1,7 +1,7 @@
 """Image resizing over NHWC tensors: nearest neighbour, and bilinear in float32 or 10-bit fixed point.
 
-Each position is defined by a division or by real numbers. A :class:`Line` has integer positions that grow by a constant
-step, so that each takes one addition. If no start and step reproduce the same results, there is no such line.
+Definitions of positions use a division or real numbers. A :class:`Line` has integer positions that grow by a constant
+step, so each takes one addition. If no start and step give the same results as the definition, there is no line.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _BLOCK_ELEMENTS = 1 << 18
 _HALF = np.float32(0.5)
 ONE = 1 << 10  # 1.0 in the fixed-point positions
 NEAREST_BITS = 24  # fraction bits of positions that are rounded down
-BLEND_BITS = ONE.bit_length() - 1  # fraction bits of positions between two neighbours
+BLEND_BITS = ONE.bit_length() - 1  # fraction bits of positions that are interpolated
 _MANTISSA_BITS = 24
-_LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # for both axes, so that sums of uint8 codes are exact in float32
+_LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # of both axes together, for exact float32 sums of uint8 codes
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Two source positions and the weight of the second for each result position of one axis."""
+    """For each result position of one axis: two source positions, and the weight of the second."""
 
     low: NDArray[np.int64]
     high: NDArray[np.int64]
@@ -40,7 +40,7 @@ class _Places:
 
 
 def nearest_positions(size: int, output: int, align_corners: bool, half_pixel: bool) -> NDArray[np.int64]:
-    """Return the source position of each of ``output`` results along an axis of ``size`` elements."""
+    """Return the source positions of ``output`` results along an axis of ``size`` elements."""
     index = np.arange(output, dtype=np.float32)
     offset = np.float32(0.5 if half_pixel else 0.0)
     position = (index + offset) * _ratio(size, output, align_corners)
@@ -55,7 +55,7 @@ def _ratio(size: int, output: int, align_corners: bool) -> np.float32:
 
 
 def steps(size: int, output: int, align_corners: bool) -> Pair:
-    """Return the number of source elements per result along an axis."""
+    """Return the number of source elements per result along an axis, as numerator and denominator."""
     return (size - 1, output - 1) if align_corners and output > 1 else (size, output)
 
 
@@ -105,7 +105,7 @@ def exact_positions(size: int, output: int, align_corners: bool, half_pixel: boo
 
 
 def in_fixed_point(dtype: str, source: Pair, output: Pair, align_corners: bool, half_pixel: bool) -> bool:
-    """Return True if :func:`resize_bilinear` uses integers: for int8, and int16 if that loses nothing."""
+    """Return True if :func:`resize_bilinear` uses integers: for int8, and for int16 if positions are exact."""
     if dtype == "int16":
         axes = zip(source, output, strict=True)
         return all(size == 1 or exact_positions(size, results, align_corners, half_pixel) for size, results in axes)
@@ -115,9 +115,9 @@ def in_fixed_point(dtype: str, source: Pair, output: Pair, align_corners: bool, 
 def axis_line(
     size: int, output: int, align_corners: bool, half_pixel: bool, *, fixed: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return both source positions of every result along an axis, and the weight of the second (1 / ONE).
+    """Return both source positions of every result along an axis, and the weight of the second in units of 1 / ONE.
 
-    ``fixed``: codes are interpolated by integers (:func:`in_fixed_point`).
+    ``fixed``: codes are interpolated in integers (:func:`in_fixed_point`).
     """
     line = (_fixed_line if fixed else _float_line)(size, output, align_corners, half_pixel)
     return line.low, line.high, line.fraction.astype(np.float64) * (1 if fixed else ONE)
@@ -145,7 +145,7 @@ def _weighted(x: NDArray[Any], row: _Places, column: _Places) -> NDArray[np.floa
 
 
 def _fixed_sums(x: NDArray[Any], row: _Places, column: _Places) -> NDArray[Any]:
-    """Interpolate codes by integers in units of 2^-20 (exact), along columns and then along rows."""
+    """Interpolate codes exactly in integers, in units of 2^-20, along columns and then along rows."""
     dtype = np.dtype(np.int32 if x.dtype.itemsize == 1 else np.int64)
     first, last = int(row.low.min()), int(row.high.max()) + 1
     source = x[:, first:last]
@@ -164,10 +164,10 @@ def resize_bilinear(
 ) -> NDArray[Any]:
     """Resize ``x [N, H, W, C]`` to ``[N, *output, C]`` of the same dtype.
 
-    float32 and uint8 interpolate in float32 (uint8 adds 0.5 and truncates); int8 uses 10-bit positions and rounds the
-    sum half away from zero. So does int16 if 10 bits represent the positions exactly, as for twice the size; otherwise
-    it interpolates in float32 and rounds. The reference, and this function ``by_reference``, always use 10 bits for
-    int16: the rounding errors of steps add up along the axis, which leaves an accuracy of some 8 of 16 bits.
+    float32 and uint8 are interpolated in float32 (uint8 adds 0.5 and truncates). int8 uses 10-bit positions and rounds
+    the sum half away from zero. int16 does the same if 10 bits represent the positions exactly, for example for twice
+    the size; otherwise it is interpolated in float32 and rounded. The reference, and this function ``by_reference``,
+    always use 10 bits for int16: rounding errors of the step add up along the axis, so only about 8 bits are accurate.
     """
     fixed = x.dtype.kind == "i"
     if not by_reference:
@@ -187,14 +187,14 @@ def resize_bilinear(
 
 
 def _as_codes(total: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return interpolated reals, rounded if ``dtype`` is an integer type that truncates them."""
+    """Return interpolated reals for conversion to ``dtype``: rounded if it is an integer type, as that truncates."""
     if dtype.kind == "u":
         total += _HALF
     return np.rint(total) if dtype.kind == "i" else total
 
 
 def rounded_sum(total: NDArray[Any]) -> NDArray[Any]:
-    """Return ``total / 2^20``, int32 or int64, rounded to nearest, halves away from zero."""
+    """Return ``total / 2^20`` for int32 or int64, rounded to nearest, halves away from zero."""
     number = total.dtype.type
     down = total >> number(8 * total.dtype.itemsize - 1)
     down += total
@@ -204,7 +204,7 @@ def rounded_sum(total: NDArray[Any]) -> NDArray[Any]:
 
 
 class Line(NamedTuple):
-    """Positions of an axis: ``start + i * step``, in units of the kind's fraction."""
+    """Positions along an axis: ``start + i * step``, with NEAREST_BITS or BLEND_BITS fraction bits."""
 
     start: int
     step: int
@@ -214,12 +214,12 @@ class Line(NamedTuple):
         return int64(self.start) + np.arange(count, dtype=np.int64) * int64(self.step)
 
     def moved(self, results: int, pixels: int, bits: int) -> Line:
-        """Return the positions from result ``results`` on, relative to pixel ``pixels``."""
+        """Return the line that starts at result ``results``, with positions relative to pixel ``pixels``."""
         return Line(self.start + results * self.step - (pixels << bits), self.step)
 
 
 class Lines(NamedTuple):
-    """Both axes of an image."""
+    """The lines of both axes of an image."""
 
     rows: Line
     columns: Line
@@ -258,12 +258,12 @@ def resize_bilinear_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Li
 
 
 def nearest_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> Line | None:
-    """Return the line of :func:`nearest_positions`."""
+    """Return a line that gives the same positions as :func:`nearest_positions`, or None."""
     wanted = nearest_positions(size, output, align_corners, half_pixel)
     ratio = Fraction(*steps(size, output, align_corners))
     offset = ratio / 2 if half_pixel else Fraction(0)
     if align_corners:
-        offset += Fraction(1, 2)  # to nearest
+        offset += Fraction(1, 2)  # rounds to nearest
     unit, index = 1 << NEAREST_BITS, np.arange(output, dtype=np.int64)
     for step in dict.fromkeys((round(ratio * unit), math.floor(ratio * unit), math.ceil(ratio * unit))):
         least, most = (wanted << NEAREST_BITS) - index * step, ((wanted + 1) << NEAREST_BITS) - 1 - index * step
@@ -278,9 +278,9 @@ def nearest_line(size: int, output: int, align_corners: bool, half_pixel: bool) 
 def bilinear_lines(
     source: tuple[int, int], output: tuple[int, int], dtype: str, align_corners: bool, half_pixel: bool
 ) -> Lines | None:
-    """Return the lines of :func:`resize_bilinear` for images of codes.
+    """Return lines that give the same results as :func:`resize_bilinear` for images of codes, or None.
 
-    They exist for int8 and int16, and for uint8 if float32 is exact.
+    Lines may exist for int8 and int16, and for uint8 if float32 is exact.
     """
     fixed, found, bits = in_fixed_point(dtype, source, output, align_corners, half_pixel), [], 0
     if dtype != "uint8" and not fixed:

@@ -1,4 +1,4 @@
-"""Convolutions of inputs of one shape whose result is one small tile: only the arithmetic is left for a call.
+"""Convolutions for a fixed input shape whose result is one small tile. All preparation is done before the first call.
 
 Functions keep their buffers between calls, so several threads must not share them. Results are new arrays, equal to
 those of :func:`~odc_mlir.numerics.convolution.conv2d` with bias and rescaling.
@@ -23,13 +23,13 @@ Compute = Callable[[Array], Array]
 Slices = tuple[slice, slice, slice]
 Shape4 = tuple[int, int, int, int]
 
-KEPT_BYTES = 1 << 18  # largest buffers that are kept: what a call costs counts below, memory above
-_INT32_ROOM = 1 << 30  # sums with bias below this need no thought of overflow
+KEPT_BYTES = 1 << 18  # limit on kept buffers: below it, the overhead of calls matters more than memory
+_INT32_ROOM = 1 << 30  # sums with bias below this cannot overflow int32
 
 
 @dataclass(frozen=True, slots=True)
 class TileSums:
-    """Zero point of the input, a row of biases of the dtype of sums, and the function from biased sums to results."""
+    """Zero point of the input, biases in the dtype of sums, and the function that converts biased sums to results."""
 
     dtype: np.dtype[Any]
     in_zero: int = 0
@@ -44,7 +44,7 @@ def tile_convolution(
     window: convolution.Window,
     sums: TileSums,
 ) -> Compute | None:
-    """Return the convolution of inputs of ``shape`` as one prepared product, or None if it has more tiles."""
+    """Return the convolution of inputs of ``shape`` as one prepared product, or None if it has several tiles."""
     tile, matrix = convolution.single_tile(shape, weights, window), weights.groups[0]
     if tile is None or len(weights.groups) > 1 or shape[3] != weights.in_channels:
         return None
@@ -66,7 +66,7 @@ def tile_transposed(
 ) -> Compute | None:
     """Return :func:`tile_convolution` for a transposed convolution with ``weights [O, kh, kw, I]``.
 
-    It is a convolution with the reversed filter of the input with zeros between its pixels.
+    It is the convolution of the input, with zeros inserted between pixels, with the reversed filter.
     """
     kernel = int(weights.shape[1]), int(weights.shape[2])
     turned = convolution.conv_filter(np.ascontiguousarray(weights[:, ::-1, ::-1]), largest, sums=kind)
@@ -83,7 +83,7 @@ def tile_transposed(
 
 
 def _landing(size: int, stride: int, first: int, room: int) -> tuple[slice, slice] | None:
-    """Return the input pixels whose place ``i * stride + first`` is in ``room``, and the places, or None."""
+    """Return the input pixels ``i`` with ``i * stride + first`` in ``[0, room)``, and these positions, or None."""
     begin = max(0, -(first // stride))
     end = min(size, (room - 1 - first) // stride + 1)
     if end <= begin:
@@ -130,7 +130,7 @@ def _extent(part: Slices) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """A padded input: ``source`` of it is copied to ``target`` of an image of ``size`` (n, h, w)."""
+    """A padded input: part ``source`` of the input is copied to ``target`` in an image of ``size`` (n, h, w)."""
 
     size: tuple[int, int, int]
     target: Slices
@@ -166,7 +166,7 @@ def _convolution(
     taps, channels = values.shape
     if not 0 < pixels * (taps + channels) * values.itemsize <= KEPT_BYTES or values.dtype.kind != "f":
         return None
-    if math.prod(image.size) * shape[3] * values.itemsize > 4 * KEPT_BYTES:  # taps far from each other
+    if math.prod(image.size) * shape[3] * values.itemsize > 4 * KEPT_BYTES:  # taps are far apart
         return None
     zero = _Zero(source, values, sums.in_zero)
     patches = _patches(shape, source, image, window, outputs, values.dtype, zero)
@@ -181,12 +181,12 @@ def _convolution(
 
 
 class _Zero:
-    """Subtraction of the zero point: ``offset`` from elements, or ``row`` from sums; padding is then ``outside``."""
+    """Subtraction of the zero point: ``offset`` from elements, or ``row`` from sums. ``outside``: value of padding."""
 
     def __init__(self, source: np.dtype[Any], values: Array, in_zero: int) -> None:
         self.outside = self.offset = 0
         self.row: Array | None = None
-        self.largest = 0.0  # sum
+        self.largest = 0.0  # bound on sums
         if source.kind == "f":
             return
         limits = np.iinfo(source)
@@ -210,7 +210,7 @@ def _patches(
     dtype: np.dtype[Any],
     zero: _Zero,
 ) -> Compute:
-    """Return the function from ``x`` to the taps of each result, ``[pixels, taps]`` in ``dtype``."""
+    """Return the function that copies the taps of each result from ``x``: ``[pixels, taps]`` in ``dtype``."""
     (kh, kw), (sy, sx) = window.kernel, window.stride
     matrix = math.prod(outputs), kh * kw * shape[3]
     if kh * kw * sy * sx == 1 and image.size == shape[:3]:
@@ -236,10 +236,10 @@ def _patches(
 
 
 def _finish(channels: int, kind: np.dtype[Any], zero: _Zero, sums: TileSums, pixels: int) -> Compute:
-    """Return the function from sums ``[pixels, channels]`` to results, in place for reals."""
+    """Return the function that converts sums ``[pixels, channels]`` to results, in place for reals."""
     row, rescale = sums.bias, sums.rescale
     if zero.row is not None:
-        row = (-zero.row if row is None else row - zero.row).astype(kind)  # modulo 2^32, as the sums are
+        row = (-zero.row if row is None else row - zero.row).astype(kind)  # wraps modulo 2^32, as the sums do
     if isinstance(rescale, Requantizer):
         largest = 0 if row is None else int(np.abs(row.astype(np.int64)).max(initial=0))
         direct = rescale.of_reals(row, pixels, channels) if zero.largest + largest < _INT32_ROOM else None

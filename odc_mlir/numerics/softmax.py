@@ -1,4 +1,4 @@
-"""Softmax and its logarithm along the last axis, of 8-bit codes and reals."""
+"""Softmax and log-softmax along the last axis, of 8-bit codes and reals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odc_mlir.numerics.transcendental import exp_negative, log_from_one, recipro
 _DIFF_BITS = 5  # integer bits of scaled differences
 _SUM_BITS = 12  # integer bits of the sum of exponentials
 _LOG_STEP = 2.0 ** (_DIFF_BITS + 4 - 31)  # a step of Q5 in sixteenths
-_KEPT_ELEMENTS = 1 << 18  # elements up to which differences from the maximum are kept
+_KEPT_ELEMENTS = 1 << 18  # number of elements up to which differences from the maximum are kept
 
 
 def softmax_params(scale: float, beta: float) -> tuple[int, int, int]:
@@ -36,7 +36,7 @@ def softmax_params(scale: float, beta: float) -> tuple[int, int, int]:
 def exponentials(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return ``e^(beta*scale*d)`` for differences d = 0, -1 ... -255, in Q0, and rounded to Q12 for sums.
 
-    Differences below ``diff_min`` count as zero.
+    For differences below ``diff_min``, the exponential is 0.
     """
     scaled, counts = _scaled_differences(multiplier, exponent, diff_min)
     values = np.where(counts, exp_negative(scaled, _DIFF_BITS), 0)
@@ -60,8 +60,8 @@ def softmax_codes(
 ) -> NDArray[Any]:
     """Return softmax codes of 8-bit ``x [..., C]``, of scale 1/256, or 1/65536 for int16 results.
 
-    The zero point is the lowest code. Everything before the sum depends only on the difference from the row's maximum,
-    so it is tabulated.
+    The zero point is the lowest code. Exponentials depend only on the difference from the row's maximum, so they are
+    tabulated.
     """
     values, terms = exponentials(multiplier, exponent, diff_min)
     low, high = code_range(dtype)
@@ -74,7 +74,7 @@ def softmax_codes(
     half = (np.int64(1) << shift) >> 1
     result = np.empty(rows.shape, dtype)
     for part in row_slices(rows):
-        # neither rounding meets negative numbers
+        # All numbers are non-negative, so both roundings can add half and shift.
         scaled = np.take(values, below_maximum(rows[part]))
         scaled *= inverse[part]
         scaled += 1 << 30
@@ -97,7 +97,7 @@ def softmax_float_table(
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
         rows = codes.astype(np.int16)
         terms = table[rows.max(axis=1, keepdims=True) - rows]
-        total = np.add.accumulate(terms, axis=1, dtype=np.float32)[:, -1:]  # in order, as the scalar loop adds
+        total = np.add.accumulate(terms, axis=1, dtype=np.float32)[:, -1:]  # sums in order, as the scalar loop does
         inverse = np.float32(1) / (total * np.float32(out_scale))
         results = np.floor((terms * inverse).astype(np.float64) + 0.5).astype(np.int64) + out_zero
         return clamp(results, low, high)
@@ -118,7 +118,7 @@ def softmax_float(x: NDArray[Any], beta: float) -> NDArray[Any]:
 def log_softmax_params(scale: float) -> tuple[int, int, int, int, int]:
     """Return ``(multiplier, exponent, diff_min, back_multiplier, back_exponent)`` of a log-softmax.
 
-    The first three belong to a softmax with beta 1, the last two scale back to differences of codes.
+    The first three are those of a softmax with beta 1. The last two convert back to differences of codes.
     """
     multiplier, exponent, diff_min = softmax_params(scale, 1.0)
     back = 2.0 ** (31 - exponent) / multiplier if multiplier else 0.0
@@ -168,8 +168,8 @@ def log_softmax_codes(
 def _log_tables(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return scaled differences 0, -1 ... -255 in sixteenths, and their exponentials in Q12.
 
-    The differences include an addend, so that subtracting a logarithm and rounding down rounds to nearest, halves away
-    from zero, as no result is positive. Everything is exact in float64.
+    The differences include an addend: subtracting the logarithm and rounding down then rounds to nearest, halves away
+    from zero, because no result is positive. All numbers are exact in float64.
     """
     scaled = _scaled_differences(multiplier, exponent, diff_min)[0].astype(np.float64) * _LOG_STEP
     scaled += 0.5 - _LOG_STEP

@@ -12,8 +12,8 @@ from odc_mlir.numerics.pieces import in_pieces, limit, pieces
 
 Array = NDArray[Any]
 
-# Upper tail of the normal distribution: Q(z) = 1/2 / (1 + C1 z + C2 z^2 …)^16. In our fit z * Q(z) has an error of
-# 4e-9, and up to z = 3 a relative error of 5e-7. Beyond the end the power overflows, and the tail is zero.
+# Upper tail of the normal distribution: Q(z) = 1/2 / (1 + C1 z + C2 z^2 …)^16. With our fitted coefficients, z * Q(z)
+# has an error of 4e-9, and a relative error of 5e-7 for z <= 3. For large z, the power overflows, and Q(z) is zero.
 _ROOT = np.array(
     [
         0.0498679359,
@@ -31,15 +31,15 @@ _ROOT_END = np.float32(16)
 _LEAST_NORMAL = np.finfo(np.float32).smallest_normal
 _INFINITY, _MINUS_INFINITY = np.float32(np.inf), np.float32(-np.inf)
 _MINUS_ROOT_HALF = np.float32(-math.sqrt(0.5))
-_FEW = 64  # elements up to which the C library is faster than numpy
+_FEW = 64  # number of elements up to which the C library is faster than numpy
 _HALF, _ONE = np.float32(0.5), np.float32(1)
 _ROOT_2_OVER_PI, _CUBIC = np.float32(math.sqrt(2 / math.pi)), np.float32(0.044715)
 
 
 def exp(x: Array, out: Array | None = None) -> Array:
-    """Return ``e^x`` of float32, or 0 if that is smaller than the normal numbers.
+    """Return ``e^x`` of float32, or 0 where the result would be subnormal.
 
-    Products with subnormal numbers take many times as long.
+    Products with subnormal numbers take many times as long as other products.
     """
     powers = np.exp(x, out)
     if not powers.min(initial=1) >= _LEAST_NORMAL:
@@ -48,14 +48,14 @@ def exp(x: Array, out: Array | None = None) -> Array:
 
 
 def gelu(x: Array) -> NDArray[np.float32]:
-    """Return ``x`` times the normal distribution function of ``x`` in float32; ``-inf`` gives NaN."""
+    """Return ``x`` times the standard normal distribution function at ``x`` in float32; ``-inf`` gives NaN."""
     if x.size <= _FEW:
         return gelu_exact(x)
     return in_pieces(_gelu, x, np.float32)
 
 
 def _gelu(x: Array) -> Array:
-    """Return ``max(x, 0) - z * Q(z)`` with ``z = |x|``, which does not cancel below zero."""
+    """Return ``max(x, 0) - z * Q(z)`` with ``z = |x|``, which has no cancellation for negative ``x``."""
     z = np.abs(limit(x, _MINUS_INFINITY, _ROOT_END))
     power = z * _ROOT[-1]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -81,20 +81,20 @@ def erf(x: Array) -> NDArray[np.float32]:
 
 
 def gelu_exact(x: Array) -> NDArray[np.float32]:
-    """Return GELU of a few float32 values by the C library's erfc, for tables, which must be exact."""
+    """Return GELU of a few float32 values, computed with the C library's erfc for tables, which must be exact."""
     scaled = x * _MINUS_ROOT_HALF
     tails = np.array([math.erfc(v) for v in scaled.ravel().tolist()], np.float32).reshape(x.shape)
     return np.asarray(_HALF * x * tails)
 
 
 def exp_exact(x: Array) -> NDArray[np.float32]:
-    """Return ``e^x`` of a few float32 values, rounded once, for tables."""
+    """Return ``e^x`` of a few float32 values for tables, rounded once."""
     with np.errstate(over="ignore"):
         return np.asarray(np.exp(x.astype(np.float64)), np.float32)
 
 
 def gelu_tanh_exact(x: Array) -> NDArray[np.float32]:
-    """Return :func:`gelu_tanh` of a few float32 values with the tangent rounded once, for tables."""
+    """Return :func:`gelu_tanh` of a few float32 values for tables, with the tangent rounded once."""
     inner = _ROOT_2_OVER_PI * (x + _CUBIC * x * x * x)
     tangent = np.tanh(inner.astype(np.float64)).astype(np.float32)
     return np.asarray(_HALF * x * (_ONE + tangent))
@@ -119,7 +119,7 @@ def gelu_tanh(x: Array) -> NDArray[np.float32]:
 
 
 def elu(x: Array) -> Array:
-    """Return ``x`` where it is not negative, else ``e^x - 1 = 2 t / (1 - t)`` with ``t = tanh(x / 2)``."""
+    """Return ``x`` where it is not negative, else ``e^x - 1``, as ``2 t / (1 - t)`` with ``t = tanh(x / 2)``."""
     kind = x.dtype.type
     zero, low = kind(0), kind(-np.inf)
 

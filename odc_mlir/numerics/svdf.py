@@ -17,7 +17,7 @@ Codes = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class SvdfParams:
-    """Factors ``(multiplier, exponent)`` of memory entries and of results, and zero points."""
+    """Factors ``(multiplier, exponent)`` of memory entries and results, and zero points of input and result."""
 
     memory: tuple[int, int]
     result: tuple[int, int]

@@ -46,7 +46,7 @@ def shift_pot(x: NDArray[Any], n: int) -> NDArray[np.int32]:
 
 
 def _add(a: NDArray[Any], b: Ints) -> NDArray[np.int32]:
-    """Return the wrapping int32 sum."""
+    """Return the int32 sum, wrapping on overflow."""
     return wrap32(a.astype(np.int64) + b)
 
 
@@ -87,7 +87,7 @@ def reciprocal_of_one_plus(a: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def leading_zeros(x: NDArray[Any]) -> NDArray[np.int64]:
-    """Return leading zero bits of values in [0, 2^32) as 32-bit words; 32 for 0."""
+    """Return the number of leading zero bits of values in [0, 2^32) as 32-bit words; 32 for 0."""
     _, exponent = np.frexp(x.astype(np.float64))
     return 32 - exponent.astype(np.int64)
 
@@ -111,12 +111,12 @@ def inverse_sqrt(n: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]
 
 def _inverse_sqrt(n: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     bits = 32 - leading_zeros(n)
-    down = np.maximum(bits - 28, 0) >> 1  # quarters until below 2^29
+    down = np.maximum(bits - 28, 0) >> 1  # number of divisions by 4 until below 2^29
     wide = n >> (2 * down)
     up = np.maximum(((leading_zeros(wide) - 1) >> 1) - 1, 0)
     shift = 11 + down - up
     half = ((wide << (2 * up) >> 1) + 1) >> 1
-    # Newton's steps from 2^28 on; no value is negative or saturates.
+    # Newton steps that start at 2^28; no value becomes negative or saturates.
     x = np.asarray(int64(3 << 24) - _product(half, int64(1 << 28)))
     x <<= int64(3)
     for _ in range(4):
@@ -132,7 +132,7 @@ def _inverse_sqrt(n: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.i
 
 
 def _product(a: NDArray[np.int64], b: Ints) -> NDArray[np.int64]:
-    """Return ``srdhm`` of 32-bit values held in int64 arrays, where it cannot saturate."""
+    """Return ``srdhm`` of 32-bit values in int64 arrays, for values that cannot saturate."""
     product = np.asarray(np.multiply(a, b))
     product += int64(1 << 30)
     product >>= int64(31)

@@ -1,12 +1,12 @@
 """Rounding of weights that minimises the error of a layer's results.
 
 A layer computes ``Y = W X + b`` for inputs X from calibration data. Rounding every weight to the nearest code minimises
-``|W - Q|``, but the error of results is ``|(W - Q) X|``, a quadratic form with the second moments of X. Columns are
-rounded one by one, and the error of a column is compensated in the columns that are still free, by the inverse moments
-(Frantar et al., "GPTQ", 2022, after Hassibi's optimal brain surgeon). The bias takes the remaining mean error, so the
-moments are central.
+``|W - Q|``, but the error of results is ``|(W - Q) X|``, a quadratic form in the second moments of X. Columns are
+rounded one by one. The columns that are not rounded yet compensate the error, by means of the inverse moments
+(Frantar et al., "GPTQ", 2022, after Hassibi's optimal brain surgeon). The bias compensates the mean error, so the
+moments are central moments.
 
-Layers are problems ``weights [G, O, K]``: G groups with inputs of their own (1 for plain layers, the channels of a
+A layer is given as ``weights [G, O, K]``: G groups with separate inputs (1 for plain layers, the channels of a
 depthwise convolution), O results and K inputs per group. This module is independent of graphs.
 """
 
@@ -23,8 +23,8 @@ from odc_mlir.numerics.fixed import round_half_away
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-DAMPING = 0.01  # part of the mean variance added to every input, as few samples are unreliable
-# Other scales to try, relative to the first, and the largest number of products that this may take.
+DAMPING = 0.01  # share of the mean variance that is added to every input's: few samples are unreliable
+# Other scales to try, relative to the first, and the largest number of multiplications that this may take.
 _FACTORS = (0.98, 1.02, 0.96, 1.04, 0.94, 1.06, 0.92, 1.08, 0.9, 1.1)
 _MOST_SCALING_PRODUCTS = 1 << 33
 _BLOCK = 64  # columns rounded before their errors are compensated in all later columns
@@ -34,7 +34,7 @@ _BLOCK = 64  # columns rounded before their errors are compensated in all later 
 class Moments:
     """Second moments of G groups of K inputs, summed over rows; initially empty.
 
-    ``parts`` counts the added parts, and ``spread`` sums the squared mean products of every two inputs over the parts.
+    ``parts``: number of added parts. ``spread``: sum over parts of the squared mean products of two different inputs.
     """
 
     count: int
@@ -49,7 +49,7 @@ class Moments:
     def add(self, rows: NDArray[Any], parts: int = 1) -> None:
         """Add rows ``[G, N, K]`` (or ``[N, K]`` of one group), which consist of ``parts`` of equal size.
 
-        The result equals that of adding the parts one by one, bit for bit.
+        The result is bit-identical to adding the parts one by one.
         """
         stacked = rows[np.newaxis] if rows.ndim == 2 else rows
         groups, count, inputs = stacked.shape
@@ -72,9 +72,9 @@ class Moments:
 def shrunk(moments: Moments, runs: int) -> Floats:
     """Return the mean products ``[G, K, K]`` of ``moments``, shrunk by the noise of few ``runs``.
 
-    Products of different inputs are shrunk by their sampling noise, estimated from the variation between runs (Ledoit
-    and Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", 2004), because rows of one run
-    are alike and a few large ones may dominate. Inputs of small variance get the variance of one more, average run;
+    Products of different inputs shrink by their sampling noise, estimated from the variation between runs (Ledoit and
+    Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", 2004), because rows of a run are
+    alike and a few large rows may dominate. Variances below the mean grow as if one more run had the mean variance:
     otherwise an input that few runs excite would have to compensate the errors of all others.
     """
     known = moments.mean
@@ -122,16 +122,16 @@ class Grid:
 def round_weights(weights: Floats, grid: Grid, covariance: Floats) -> Codes:
     """Return codes ``[G, O, K]`` of ``weights [G, O, K]`` for inputs with ``covariance [G, K, K]``.
 
-    A constant input gets the nearest codes, as the bias compensates its error. A row keeps the nearest codes if the
-    compensation does not reduce its error (because codes reach the grid's limits) or cannot be computed.
+    Weights of a constant input get the nearest codes, because the bias compensates their error. A row keeps the nearest
+    codes if compensation does not reduce its error (because codes reach the grid's limits) or cannot be computed.
     """
     return _RoundingProblem.of(weights, covariance).codes(grid)[0]
 
 
 def round_and_scale(weights: Floats, grid: Grid, covariance: Floats) -> tuple[Codes, NDArray[np.float32]]:
-    """Return codes like :func:`round_weights`, and the best scales ``[G, O]`` near the scales of ``grid``.
+    """Return codes as :func:`round_weights` does, and the best scales ``[G, O]`` near the scales of ``grid``.
 
-    Every result has its own scale. Layers with few inputs gain most; large layers try fewer scales to save time.
+    Every result has its own scale. Layers with few inputs gain most. For large layers, fewer scales are tried.
     """
     rounding = _RoundingProblem.of(weights, covariance)
     scales = grid.scales.astype(np.float32)
@@ -152,7 +152,7 @@ class _RoundingProblem:
     weights: Floats
     covariance: Floats
     order: NDArray[np.intp]  # [G, K]
-    factors: Floats | None  # in that order; None if they cannot be computed
+    factors: Floats | None  # in the order of rounding; None if they cannot be computed
 
     @classmethod
     def of(cls, weights: Floats, covariance: Floats) -> _RoundingProblem:
@@ -179,14 +179,14 @@ class _RoundingProblem:
         return np.where(better[:, :, np.newaxis], found, nearest).astype(np.int64), np.where(better, lost, least)
 
     def _moved(self, grid: Grid, factors: Floats) -> Floats:
-        """Return codes that compensate the rounding errors of those before them."""
+        """Return codes; the code of each column compensates the rounding errors of previous columns."""
         size = self.weights.shape[2]
         left = np.take_along_axis(self.weights, self.order[:, np.newaxis, :], 2)
         codes = np.zeros_like(left)
         own = np.einsum("gkk->kg", factors)[:, :, np.newaxis]  # [K, G, 1]
         for start in range(0, size, _BLOCK):
             stop = min(start + _BLOCK, size)
-            # Column by column, each in one piece: [columns, G, O].
+            # Columns come first, so that each is contiguous: [columns, G, O].
             ahead = np.ascontiguousarray(left[:, :, start:stop].transpose(2, 0, 1))
             moves = np.ascontiguousarray(factors[:, start:stop, start:stop].transpose(1, 2, 0))[..., np.newaxis]
             found, losses = np.empty_like(ahead), np.empty_like(ahead)
@@ -214,7 +214,7 @@ def loss(differences: Floats, covariance: Floats) -> Floats:
 
 
 def _lift(covariance: Floats, damping: float) -> Floats:
-    """Return the damping of each group: ``damping`` times the mean variance, 1 if nothing varies."""
+    """Return the damping of each group: ``damping`` times the mean variance, or 1 if nothing varies."""
     size = covariance.shape[1]
     parts = damping * np.einsum("gkk->g", covariance) / max(1, size)
     return np.asarray(np.where(parts > 0, parts, 1.0)[:, np.newaxis, np.newaxis] * np.eye(size))

@@ -1,8 +1,7 @@
-"""The NPU simulator: bytes of a ``.npu`` file and input arrays in; output arrays, cycles and counters out.
+"""The NPU simulator: from the bytes of a ``.npu`` file and input arrays to output arrays, cycles and counters.
 
-``load(data) -> Program`` checks a file, ``simulate(program, inputs) -> Result`` runs it once: the same pass through the
-instructions gives values and time, so nothing can be computed without being charged. ``docs/npu.md`` is the
-specification of both.
+``load(data) -> Program`` checks a file, and ``simulate(program, inputs) -> Result`` runs it once. Values and time come
+from the same pass through the instructions, so every computation is charged. ``docs/npu.md`` specifies values and time.
 """
 
 from __future__ import annotations

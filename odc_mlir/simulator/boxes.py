@@ -1,8 +1,8 @@
-"""Happens-before: the accesses ordered by queues and semaphores, and the boxes of addresses that they touch.
+"""Detection of races: the happens-before order by queues and semaphores, and the boxes of addresses of accesses.
 
-Every instruction carries a vector clock: for each queue, how many of its instructions are complete before this one
-starts. Two accesses that conflict and are not ordered by these clocks are a race even if they did not meet in time.
-Tokens carry clocks, so a semaphore connects one posting queue with one waiting queue.
+Every instruction carries a vector clock: for each queue, the number of its instructions that are complete before this
+instruction starts. Two conflicting accesses that these clocks do not order are a race, even if they do not overlap in
+time. Tokens carry clocks, so a semaphore connects one posting queue with one waiting queue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odc_mlir.isa.fields import SEMAPHORE_MAX, SEMAPHORES, Queue
 class Box(NamedTuple):
     """``count2`` groups, ``stride2`` apart, of ``count1`` runs, ``stride1`` apart, of ``size`` units from ``start``.
 
-    Made by :func:`box`, which merges what is contiguous: ``count1`` is 1 only when ``count2`` is 1 too.
+    :func:`box` makes boxes and merges contiguous runs: ``count1`` is 1 only if ``count2`` is also 1.
     """
 
     start: int
@@ -39,12 +39,12 @@ class Box(NamedTuple):
 
     @property
     def units(self) -> int:
-        """Addresses counted with repetition."""
+        """Number of addresses, counted with repetition."""
         return self.size * self.count1 * self.count2
 
 
 def box(start: int, size: int, count1: int = 1, stride1: int = 0, count2: int = 1, stride2: int = 0) -> Box:
-    """The normal form of a box; counts are at least 1."""
+    """Return the normal form of a box; counts must be at least 1."""
     if count1 > 1 and stride1 == size:
         size, count1 = size * count1, 1
     if count1 == 1:
@@ -61,7 +61,7 @@ def box(start: int, size: int, count1: int = 1, stride1: int = 0, count2: int = 
 
 
 def repeats(b: Box) -> bool:
-    """Return whether some address may occur twice (runs closer together than they are long)."""
+    """Return whether an address may occur twice: runs are closer together than they are long."""
     row = (b.count1 - 1) * b.stride1 + b.size
     return (b.count1 > 1 and b.stride1 < b.size) or (b.count2 > 1 and b.stride2 < row)
 
@@ -77,14 +77,14 @@ def overlap(a: Box, b: Box) -> bool:
 
 
 def _marks(b: Box, low: int, high: int) -> NDArray[np.bool_]:
-    """Return the addresses of ``[low, high)`` in the box as a mask."""
+    """Return a mask over the addresses ``[low, high)``: True for those in the box."""
     marks = np.zeros(b.end - b.start, np.bool_)
     view(marks, b._replace(start=0))[...] = True
     return marks[low - b.start : high - b.start]
 
 
 def view(array: NDArray[Any], b: Box) -> NDArray[Any]:
-    """The elements of a one-dimensional contiguous ``array`` in a box: ``[size]`` or ``[count2, count1, size]``."""
+    """Return a view of a one-dimensional contiguous ``array`` at a box: ``[size]`` or ``[count2, count1, size]``."""
     if b.count1 == 1:
         return array[b.start : b.start + b.size]
     item = array.itemsize
@@ -98,7 +98,7 @@ def view(array: NDArray[Any], b: Box) -> NDArray[Any]:
 
 
 def burst_bytes(b: Box, burst: int) -> int:
-    """Bytes that move when a byte box is transferred: every burst that a contiguous run touches, whole."""
+    """Return the bytes that a transfer of a byte box moves: whole bursts, wherever a contiguous run touches one."""
     if b.count1 == 1:
         return ((b.start + b.size - 1) // burst - b.start // burst + 1) * burst
     return _strided_bursts(b.start % burst, b.size, b.count1, b.stride1, b.count2, b.stride2, burst) * burst
@@ -114,7 +114,7 @@ def _strided_bursts(start: int, size: int, count1: int, stride1: int, count2: in
 
 @lru_cache(maxsize=4096)
 def picked_bytes(start: int, size: int, rows: int, count: int, burst: int) -> int:
-    """Bytes that move for ``count`` of ``rows`` rows of ``size`` bytes from ``start`` on, whichever they are."""
+    """Return the bytes moved for any ``count`` of ``rows`` rows of ``size`` bytes; the first begins at ``start``."""
     starts = start + np.arange(min(rows, burst)) * size  # alignments repeat
     return count * int(((starts % burst + size - 1) // burst + 1).max()) * burst
 
@@ -125,7 +125,7 @@ START: Clock = (0,) * len(Queue)
 
 
 def join(a: Clock, b: Clock) -> Clock:
-    """The clock that knows what either knows."""
+    """Return the element-wise maximum of two clocks."""
     return tuple(map(max, a, b)) if a is not b else a
 
 
@@ -142,20 +142,20 @@ class Semaphores:
         """Return whether every wait can take its token now."""
         if len(waits) == 2 and waits[0] == waits[1]:
             return len(self.tokens[waits[0]]) >= 2
-        for semaphore in waits:  # noqa: SIM110 - asked at every event: a generator would cost more than the question
+        for semaphore in waits:  # noqa: SIM110 - called at every event: a generator would be slower
             if not self.tokens[semaphore]:
                 return False
         return True
 
     def take(self, waits: tuple[int, ...], queue: Queue, clock: Clock) -> Clock:
-        """Take the tokens for an instruction of ``queue``; returns ``clock`` joined with theirs."""
+        """Take the tokens for an instruction of ``queue``; return ``clock`` joined with the tokens' clocks."""
         for semaphore in waits:
             _connect(self._waited_by, semaphore, queue, "waited on")
             clock = join(clock, self.tokens[semaphore].popleft())
         return clock
 
     def post(self, semaphore: int, queue: Queue) -> None:
-        """``queue`` posts; the token becomes visible by :meth:`deliver`."""
+        """Post a token from ``queue``; :meth:`deliver` makes it visible."""
         _connect(self._posted_by, semaphore, queue, "posted")
         self.pending[semaphore] += 1
         if self.pending[semaphore] + len(self.tokens[semaphore]) > SEMAPHORE_MAX:
@@ -167,7 +167,7 @@ class Semaphores:
         self.tokens[semaphore].append(clock)
 
     def left(self) -> dict[int, int]:
-        """Semaphores that are not zero, with their counts."""
+        """Return the semaphores that are not zero, with their counts."""
         counts = {s: len(tokens) + self.pending[s] for s, tokens in enumerate(self.tokens)}
         return {s: count for s, count in counts.items() if count}
 
@@ -182,7 +182,7 @@ def _connect(ends: dict[int, Queue], semaphore: int, queue: Queue, what: str) ->
 
 
 def _conflict(accesses: Sequence[_Access], area: Box, known: int) -> int | None:
-    """Return the instruction of the newest access to ``area`` that is not among the first ``known`` of its queue."""
+    """Return the newest instruction that accesses ``area`` and is not among the first ``known`` of its queue."""
     low, high = area.start, area.end
     for position, start, end, seen, instruction in reversed(accesses):
         if position < known:
@@ -193,7 +193,7 @@ def _conflict(accesses: Sequence[_Access], area: Box, known: int) -> int | None:
 
 
 class AccessLog:
-    """The accesses to one memory, per queue in program order, compared with every new one."""
+    """The accesses to one memory, per queue in program order. Every new access is compared with them."""
 
     __slots__ = ("_reads", "_writes", "name")
 
@@ -205,7 +205,7 @@ class AccessLog:
     def record(
         self, queue: int, position: int, clock: Clock, area: Box, instruction: int, *, write: bool
     ) -> int | None:
-        """Record an access; returns an earlier instruction that it races with, or None.
+        """Record an access; return an earlier instruction with which it races, or None.
 
         ``position``: the instruction's number in its queue; ``instruction``: its index in the program.
         """

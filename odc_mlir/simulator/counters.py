@@ -10,12 +10,12 @@ from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator.resources import BUSY, IDLE, Meter, Resource
 from odc_mlir.targets import Target
 
-_DIGITS = 3  # of a cycle; times are sums of fractions
+_DIGITS = 3  # decimal digits of cycles: times are sums of fractions
 
 
 @dataclasses.dataclass(slots=True)
 class PortBytes:
-    """Traffic of one port. ``*_bytes``: transferred in whole bursts; ``*_payload_bytes``: requested."""
+    """Traffic of one port. ``*_bytes``: transferred bytes, in whole bursts; ``*_payload_bytes``: requested bytes."""
 
     read_bytes: int = 0
     write_bytes: int = 0
@@ -36,9 +36,9 @@ class PortBytes:
 class QueueTime:
     """Cycles of one queue: ``busy + sum(stall.values()) + idle`` is the whole run.
 
-    ``stall`` causes: ``semaphore`` (head waits for a token), ``descriptor`` (no free transfer slot), and for the fetch
-    engine ``program`` (bytes not there yet), ``queue_full`` and ``drain`` (halt waits for the queues).
-    ``contended_cycles``: how much of ``busy_cycles`` is due to sharing ports and lanes with others.
+    Causes in ``stall``: ``semaphore`` (the first instruction waits for a token), ``descriptor`` (no free transfer
+    slot), and for the fetch engine ``program`` (bytes have not arrived), ``queue_full`` and ``drain`` (halt waits).
+    ``contended_cycles``: part of ``busy_cycles`` that is due to sharing ports and lanes with other queues.
     """
 
     busy_cycles: float = 0.0
@@ -50,11 +50,11 @@ class QueueTime:
 
 @dataclasses.dataclass(slots=True)
 class OperatorTime:
-    """Share of one operator of the model (an entry of the map section).
+    """Counters of one operator of the model (an entry of the map section).
 
-    ``macs``: of the graph; ``executed_macs``: what the array computed for it; ``busy_cycles`` by queue;
-    ``first_cycle`` and ``last_cycle``: start of its first and end of its last instruction; ``amounts`` of resources
-    that they took: bytes of ports in whole bursts, results of lanes, weights of the decoder, entries of accumulators.
+    ``macs``: the graph's count; ``executed_macs``: the array's count; ``busy_cycles``: by queue; ``first_cycle`` and
+    ``last_cycle``: start of its first and end of its last instruction; ``amounts``: used resources, in bytes of ports
+    (whole bursts), results of lanes, weights of the decoder, entries of accumulators.
     """
 
     name: str
@@ -70,7 +70,7 @@ class OperatorTime:
     def add(
         self, queue: Queue, started: float, since: float, ended: float, macs: int, amounts: Mapping[Resource, float]
     ) -> None:
-        """Count an instruction of ``queue`` that left it at ``started`` and was alone in it from ``since``."""
+        """Count an instruction of ``queue``. It left the queue at ``started``; no earlier one ran from ``since`` on."""
         for resource, amount in amounts.items():
             key = resource.name.lower()
             self.amounts[key] = self.amounts.get(key, 0.0) + amount
@@ -84,13 +84,13 @@ class OperatorTime:
 
 @dataclasses.dataclass(slots=True)
 class Counters:
-    """Everything one run measured. Times in cycles of the target's clock, sizes in bytes.
+    """All counters of one run. Times are in cycles of the target's clock, sizes in bytes.
 
-    ``macs_useful``: multiply-accumulates whose result the program asked for; ``macs_array``: multiplier slots that were
-    taken, idle lanes of edge tiles included. ``constant_bytes_read``: constants read, whole bursts, program not
-    included. ``sram_peak_bytes``: arena, inputs and outputs. ``local_peak_bytes``: of each local memory, up to
-    the last byte used. ``amounts``: of every resource, as in operators, the program included. ``hardware``: the parts
-    of the target that a run draws on.
+    ``macs_useful``: multiply-accumulates whose results the program needs; ``macs_array``: occupied multiplier slots,
+    including idle lanes of edge tiles. ``constant_bytes_read``: constants read, in whole bursts, without the program.
+    ``sram_peak_bytes``: arena, inputs and outputs. ``local_peak_bytes``: size of each local memory up to the last used
+    byte. ``amounts``: use of every resource, as in operators, including the program. ``hardware``: quantities of the
+    target that limit a run.
     """
 
     target: str
@@ -115,14 +115,14 @@ class Counters:
     hardware: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON-able values; times rounded to thousandths of a cycle."""
+        """Return the counters as JSON data; times are rounded to thousandths of a cycle."""
         rounded = _rounded(dataclasses.asdict(self))
         assert isinstance(rounded, dict)
         return rounded
 
 
 def queue_time(meter: Meter, cycles: int, contended: float, instructions: int) -> QueueTime:
-    """Cycles of one queue; ``cycles`` minus work and stalls is idle time."""
+    """Return the cycles of one queue; idle time is ``cycles`` minus work and stalls."""
     states = meter.close(cycles)
     states.pop(IDLE, 0.0)
     busy = states.pop(BUSY, 0.0)
@@ -130,7 +130,7 @@ def queue_time(meter: Meter, cycles: int, contended: float, instructions: int) -
 
 
 def hardware(target: Target) -> dict[str, int]:
-    """The quantities of a target that a budget limits, as the simulator used them."""
+    """Return the quantities of a target that limit a run, as the simulator uses them."""
     return {
         "clock_hz": target.clock_hz,
         "macs_per_cycle": target.array.macs_per_cycle,

@@ -1,11 +1,10 @@
 """Explanation of a run: live bytes of SRAM, causes of an operator's cycles, and estimates for a better machine.
 
-A byte is live from the start of the instruction that writes it to the end of the last one that reads it before it is
-written again; inputs from cycle 0 on, outputs to the end. Copies of constants count; constants and programs stored in
-SRAM do not.
+A byte is live from the start of the instruction that writes it to the end of the last instruction that reads this
+value. Inputs are live from cycle 0, outputs to the end. Copies of constants count; constants stored in SRAM do not.
 
 ``explain(program)`` follows the critical path of a run, divides it among the operators of the model, and runs the same
-program on machines with more of the limiting resource. A compiler could gain more, so the estimates are lower bounds.
+program on machines with more of the limiting resource. A new compilation could gain more: estimates are lower bounds.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from odc_mlir.simulator.run import simulate
 from odc_mlir.simulator.trace import Trace, TraceEvent, windows
 from odc_mlir.targets import Target
 
-PREFETCHED = "prefetched"  # the owner of copies of constants
+PREFETCHED = "prefetched"  # name of the owner of copies of constants
 _REGIONS = (Region.ARENA, Region.INPUTS, Region.OUTPUTS)
 _NEVER = -1
-_DIGITS = 3  # of a cycle
+_DIGITS = 3  # decimal digits of cycles
 
 
 class _Life(NamedTuple):
-    """Some bytes of an owner, from one time on until another, in cycles."""
+    """Number of bytes of an owner, and the time in cycles from which and until which they are live."""
 
     owner: str
     begin: float
@@ -45,7 +44,7 @@ class _Life(NamedTuple):
 
 
 class _Marks:
-    """For each byte of a region: the number of its writer, and the time until which it is read."""
+    """For each byte of a region: the number of its last writer, and the end of its last read."""
 
     def __init__(self, size: int) -> None:
         self.writer = np.full(size, _NEVER, np.int32)
@@ -56,12 +55,12 @@ class _Marks:
 
 
 def live_bytes(trace: Trace, run_cycles: int, columns: int) -> dict[str, Any]:
-    """JSON-able: ``peak_bytes``, the most that is live at a time, ``peak_cycle``, ``held`` then and ``owners``.
+    """Return JSON data about live bytes: ``peak_bytes``, ``peak_cycle``, ``held``, ``cycles`` and ``owners``.
 
-    ``held``: bytes by owner, largest first. Owners are inputs and operators (results, and what they keep for
-    themselves) by name, and :data:`PREFETCHED`. The run of ``run_cycles`` cycles is cut into at most ``columns`` equal
-    parts. ``cycles`` are the first, the fullest and the last instant of each at which something changes; an owner has
-    its ``bytes`` at them from the one numbered ``first`` on, none before and after. Empty for a program that keeps
+    ``held``: live bytes at the peak by owner, largest first. Owners are inputs and operators (results and temporaries)
+    by name, and :data:`PREFETCHED`. The run of ``run_cycles`` cycles is divided into at most ``columns`` equal parts.
+    ``cycles``: the first, the fullest and the last instant of a change in each part. ``owners``: for each owner, its
+    ``bytes`` at these instants, starting with instant number ``first``; 0 at all others. Empty for a program that keeps
     nothing in SRAM.
     """
     lives = _lives(trace, run_cycles)
@@ -141,7 +140,7 @@ def _lives(trace: Trace, cycles: int) -> list[_Life]:
 
 
 def _touch(event: TraceEvent, number: int, end: int, marks: dict[int, _Marks], found: Counter[tuple[int, int]]) -> None:
-    """Record the reads of an instruction up to time ``end``, then its writes as writer ``number``."""
+    """Record the reads of an instruction that ends at ``end``, then its writes as writer ``number``."""
     for touch in sorted(event.touched, key=lambda touch: touch.writes):
         if touch.region not in marks:
             continue
@@ -155,7 +154,7 @@ def _touch(event: TraceEvent, number: int, end: int, marks: dict[int, _Marks], f
 
 
 def _close(found: Counter[tuple[int, int]], writer: NDArray[np.int32], until: NDArray[np.int32]) -> None:
-    """Count the bytes that were read, by writer and by the place in time until which they were."""
+    """Count bytes that were read, by their writer and the end of their last read."""
     read = (until != _NEVER) & (writer != _NEVER)
     pairs = (writer[read].astype(np.int64) << 32) | until[read]
     for pair, size in zip(*np.unique(pairs, return_counts=True), strict=True):
@@ -170,14 +169,14 @@ def _owner(trace: Trace, event: TraceEvent) -> str:
     return trace.program.operators[owner].name if owner >= 0 else ""
 
 
-LEAST_SHARE = 0.05  # least share of a run's cycles for which a better machine is tried
-LEAST_GAIN = 1.02  # speed-up of an operator that is worth a word
+LEAST_SHARE = 0.05  # least share of a run's cycles that a cause must have for a better machine to be tried
+LEAST_GAIN = 1.02  # least speed-up of an operator that is reported
 COLUMNS = 160  # parts of the time in the chart of live bytes
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A better machine: the causes that shrink, and the factors by which numbers of the target change."""
+    """A better machine: the causes of cycles that it reduces, and its factors for numbers of the target."""
 
     text: str
     causes: tuple[str, ...]
@@ -219,7 +218,7 @@ WHAT_IFS: dict[str, WhatIf] = {
 
 
 def _until(last: PathSpan, end: float) -> PathSpan:
-    """Return the last span of a path, extended to the end of its cycle."""
+    """Return ``last``, the last span of a path, extended to ``end``."""
     longer = (end - last.begin) / (last.end - last.begin)
     return PathSpan(last.begin, end, {cause: cycles * longer for cause, cycles in last.causes.items()})
 
@@ -232,7 +231,7 @@ def _charged(counters: Counters) -> tuple[int, list[tuple[str, int, int]]]:
 
 
 def causes_of(path: Sequence[PathSpan], charged: Sequence[tuple[int, int]]) -> list[dict[str, float]]:
-    """Return cycles of the path by cause, for each window; windows follow each other without gaps."""
+    """Return the path's cycles by cause for each window; windows must follow one another without gaps."""
     found: list[dict[str, float]] = [defaultdict(float) for _ in charged]
     place = 0
     for span in path:
@@ -250,11 +249,11 @@ def causes_of(path: Sequence[PathSpan], charged: Sequence[tuple[int, int]]) -> l
 
 
 def explain(program: Program) -> dict[str, Any]:
-    """JSON-able: ``causes`` of the run's cycles, ``what_if`` by change, both for every operator, and ``sram_live``.
+    """Return JSON data: ``causes`` of the run's cycles, ``what_if`` by change, ``operators`` and ``sram_live``.
 
-    ``operators``: in order of their end, each with ``name``, ``cycles``, ``causes`` that add up to them, ``binds`` (the
-    largest cause, None where it takes no cycles) and ``helps``: machines on which it would take fewer, best first, as
-    ``change`` and ``speedup``. ``sram_live``: see :func:`live_bytes`.
+    ``operators``: in order of their end, each with ``name``, ``cycles``, ``causes`` (which add up to ``cycles``),
+    ``binds`` (the largest cause, or None without cycles) and ``helps``: the machines on which the operator would take
+    fewer cycles, best first, as ``change`` and ``speedup``. ``sram_live``: see :func:`live_bytes`.
     """
     result = simulate(program, execute=False, trace=True)
     assert result.trace is not None
@@ -299,7 +298,7 @@ def explain(program: Program) -> dict[str, Any]:
 def _window(
     found: Sequence[tuple[str, int, int]], name: str, charged: Sequence[tuple[str, int, int]], place: int
 ) -> int:
-    """Return the cycles of the operator ``name`` on another machine; of several with this name, the same in order."""
+    """Return the cycles on another machine of operator ``place``; duplicates of ``name`` are matched in order."""
     which = [other for other, *_ in charged[:place]].count(name)
     begin, end = [(begin, end) for other, begin, end in found if other == name][which]
     return end - begin

@@ -1,7 +1,7 @@
-"""The fetch engine: reads the program through its port, issues to queues in program order, runs loops and halt.
+"""The fetch engine: it reads the program through its port, issues to queues in program order, and runs loops and halt.
 
-Program bytes arrive in requests of half the prefetch buffer, two at most under way. Issuing takes a fixed time; an
-instruction whose queue is full blocks everything after it. A loop body that fits in the loop buffer is fetched once.
+Program bytes arrive in requests of half the prefetch buffer; at most two requests are in flight. Issuing takes a fixed
+time. An instruction whose queue is full blocks all later ones. A loop body that fits the loop buffer is fetched once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odc_mlir.simulator.trace import Issue
 
 
 class FetchEngine:
-    """Feeds :class:`Engines` from a program; ``halted`` once halt has found everything finished."""
+    """Engine that feeds :class:`Engines` from a program; ``halted``: halt has run and all work is finished."""
 
     def __init__(
         self,
@@ -51,18 +51,18 @@ class FetchEngine:
         self._requested = 0
         self._arrived = 0
         self._consumed = 0
-        self._requests = deque[list[bool]]()  # requests in flight, in order, each with whether its latency is over
+        self._requests = deque[list[bool]]()  # requests in flight, in order: has the latency passed?
         self._moving = False
         self._step = next(self._steps)
         self._instr = program.instructions[self._step.index]
-        self._stage = "program"  # program: wait for bytes; issuing; issued: wait for room, tokens or the end
+        self._stage = "program"  # program: waits for bytes; issuing; issued: waits for room, tokens or the end
         self.clock: Clock = START
         self.position = 0
         self.meter = Meter("program")
         self.halted = False
         self.status = 0
         self.bytes_fetched = 0
-        self.changed = True  # something happened that may let it go on
+        self.changed = True  # an event may allow the engine to continue
         self.issues: list[Issue] | None = None  # data for a trace
         self._begun = self._ready = 0.0
         self._request()
@@ -84,7 +84,7 @@ class FetchEngine:
         return "drain" if self._semaphores.ready(self._instr.waits) else "semaphore"
 
     def advance(self) -> bool:
-        """Make all progress possible now; return whether there was any."""
+        """Make all progress that is possible now; return whether there was any."""
         if self._stage == "issued" and not self.halted:
             return self._control() if self._instr.queue == Queue.FETCH else self._push()
         if self._stage != "program" or self._arrived - self._consumed < self._step.fetched_bytes:
@@ -107,7 +107,7 @@ class FetchEngine:
         self.changed = True
 
     def _push(self) -> bool:
-        """Hand the instruction to its queue, if that has room."""
+        """Append the instruction to its queue, if the queue has room."""
         if self._engines.units[self._instr.queue].full:
             return False
         values = field_values(self._instr, self._step.iteration)
@@ -117,7 +117,7 @@ class FetchEngine:
         return True
 
     def _control(self) -> bool:
-        """Run an instruction of the fetch engine: wait, post, and for halt check that all work is finished."""
+        """Run an instruction of the fetch engine: wait, post, and for halt, check that all work is finished."""
         instr = self._instr
         if not self._semaphores.ready(instr.waits) or (instr.mnemonic == "halt" and not self._engines.drained):
             return False
@@ -142,7 +142,7 @@ class FetchEngine:
         self._stage = "program"
 
     def _request(self) -> None:
-        """Ask for more program while the buffer has room for it."""
+        """Request more program bytes while the buffer has room for them."""
         while (
             self._requested < self._stream_bytes
             and self._requested - self._consumed + self._request_bytes <= self._buffer_bytes
@@ -157,7 +157,7 @@ class FetchEngine:
         self._move()
 
     def _move(self) -> None:
-        """Let the oldest request's bytes move: one request at a time, in order."""
+        """Transfer the bytes of the oldest request: requests move one at a time, in order."""
         if self._moving or not self._requests or not self._requests[0][0]:
             return
         self._moving = True
@@ -179,7 +179,7 @@ class FetchEngine:
 
 
 def field_values(instr: Instr, iteration: int) -> Mapping[str, int]:
-    """Return field values in an iteration of the enclosing loop: addresses advance by their steps."""
+    """Return the field values in an iteration of the enclosing loop, in which addresses advance by their steps."""
     if instr.steps is None or not iteration:
         return instr.values
     values = dict(instr.values)

@@ -1,8 +1,8 @@
 """Memories of the NPU, and all accesses to them.
 
 Instructions access memories through :class:`Access`. It checks bounds, that bytes are written before they are read, and
-that semaphores order accesses. It also counts the bytes; the scheduler turns these amounts into time. So a transfer
-that has an effect always has a cost.
+that semaphores order accesses. It also counts the bytes, which the timeline converts to time, so every transfer that
+has an effect also has a cost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARAM_COLUMNS = 3  # bias, multiplier, exponent
 class SimulatedMemory:
     """One memory: ``size`` units (bytes, or entries of accumulators and parameters).
 
-    ``data`` is None in timing-only runs. ``written`` marks units that hold something.
+    ``data`` is None in timing-only runs. ``written`` marks units that have been written.
     """
 
     __slots__ = (
@@ -71,13 +71,13 @@ class SimulatedMemory:
         self.writable = writable
         self.written = None if data is None else np.zeros(size, np.bool_)
         self.log = AccessLog(name)
-        self.high_water = 0  # units from the start up to the last one ever written
-        self.moved = 0  # units that its port carried for it, bursts in full
+        self.high_water = 0  # number of units from the start to the last written unit
+        self.moved = 0  # units that the port moved for this memory, in whole bursts
         self.version = 0  # grows with every write; data derived from older contents are stale
 
 
 class Memories:
-    """All memories of one run. ``execute`` False leaves out their contents."""
+    """All memories of one run; if ``execute`` is False, without contents."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Memories:
         )
 
     def at(self, address: int) -> tuple[SimulatedMemory, int]:
-        """Return the memory and byte offset in a memory field; raise SimulationError for an unbound region."""
+        """Return the memory and byte offset that an address names; raise SimulationError for an unbound region."""
         region, offset = split_address(address)
         space = self.regions.get(region)
         if space is None:
@@ -153,10 +153,10 @@ class Touch(NamedTuple):
 
 
 class Access:
-    """The door. One instruction at a time: :meth:`begin`, then reads and writes.
+    """Access to memories, for one instruction at a time: call :meth:`begin`, then read and write.
 
-    Then ``demands`` holds the amounts of resources that it moves, ``latency`` the cycles before its data, and
-    ``shortest`` the least duration that ports allow.
+    Afterwards, ``demands`` holds the amounts of resources that the instruction uses, ``latency`` the cycles before its
+    data arrive, and ``shortest`` the least duration that ports allow.
     """
 
     def __init__(self, ports: Mapping[Resource, PortBytes], *, check: bool, strict: bool) -> None:
@@ -167,10 +167,10 @@ class Access:
         self._own_reads: list[tuple[SimulatedMemory, Box]] = []
         self.demands = [0.0] * len(Resource)
         self.latency = self.shortest = 0.0
-        self.touched: list[Touch] | None = None  # of the instruction, in regions; None: not noted
+        self.touched: list[Touch] | None = None  # touched bytes of regions; None: not recorded
 
     def begin(self, queue: int, position: int, clock: Clock, instruction: int) -> None:
-        """Start an instruction: the ``position``-th of ``queue``, number ``instruction`` of the program."""
+        """Begin an instruction: number ``position`` in ``queue``, number ``instruction`` in the program."""
         self._queue, self._position, self._clock, self._instruction = queue, position, clock, instruction
         self._own_reads = []
         self.demands = [0.0] * len(Resource)
@@ -183,8 +183,8 @@ class Access:
     ) -> NDArray[Any] | None:
         """Return the units of ``area`` (a view; None in timing-only runs).
 
-        ``moved``: bytes on the memory's port, if the engine does not fetch each byte exactly once; ``payload``:
-        requested bytes, if they are not the whole area.
+        ``moved``: bytes on the memory's port, if the engine does not fetch each byte exactly once; ``payload``: number
+        of requested bytes, if not all bytes of the area.
         """
         self._bounds(space, area, "reads")
         if space.read_resource is not None:
@@ -203,7 +203,7 @@ class Access:
     ) -> NDArray[Any] | None:
         """Return a view of the units of ``area`` to assign to (None in timing-only runs).
 
-        An instruction may not write bytes that it reads, except element by element at the same place (``in_place``).
+        An instruction must not write bytes that it reads, except element by element in the same place (``in_place``).
         """
         self._bounds(space, area, "writes")
         if not space.writable:
@@ -247,7 +247,7 @@ class Access:
             moved = burst_bytes(area, space.burst) if space.burst > 1 else payload
         self.demands[resource] += moved
         space.moved += moved
-        port = self._ports.get(resource)  # None: a local memory's, which is counted in entries
+        port = self._ports.get(resource)  # None for a local memory, whose traffic is counted in entries
         if port is not None:
             port.add(moved, payload, write=write)
         if space.port is None:

@@ -1,8 +1,8 @@
 """The critical path of a run: the cause of every cycle.
 
-The path is followed backwards. An instruction ends after its phase; the phase began after a delay, after the turn in
-its queue, and after the start. The instruction started when the last of its tokens, its engine and its issue was
-available. The path continues with that one. So each cycle has one instruction and one cause, and causes add up.
+The path is followed backwards. An instruction ends with its phase. Before the phase come a delay, the wait for its turn
+in the queue, and the start. The instruction started as soon as its tokens, its engine and its issue were all available.
+The path continues with the last of these. Each cycle thus has one instruction and one cause, and causes add up.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _OF_RESOURCE = {
     Resource.ACCUMULATOR_WRITE: "accumulators",
 }
 _OF_QUEUE = {Queue.MAC: "array", Queue.VECTOR: "vector", Queue.WEIGHT: "decoder"}
-_SAME = 1e-6  # cycles: closer instants are one
+_SAME = 1e-6  # cycles; instants that are closer count as equal
 
 
 @dataclass(frozen=True, slots=True)
 class PathSpan:
-    """Cycles ``begin`` to ``end`` of the path: by cause, adding up to their length."""
+    """Cycles ``begin`` to ``end`` of the path, divided by cause; causes add up to the length."""
 
     begin: float
     end: float
@@ -58,7 +58,7 @@ def critical_path(trace: Trace) -> list[PathSpan]:
     return _Walk(trace).spans()
 
 
-Continuation = tuple[Callable[[Any], Any], Any]  # next step, and where it starts
+Continuation = tuple[Callable[[Any], Any], Any]  # next step, and its argument
 
 
 class _Walk:
@@ -87,7 +87,7 @@ class _Walk:
         self.seen: set[int] = set()
 
     def _numbers(self) -> dict[int, int]:
-        """Number events by issue: a queue starts its instructions in the order of issue."""
+        """Number events in each queue by issue: a queue starts its instructions in the order of issue."""
         numbers: dict[int, int] = {}
         counts: dict[Queue, int] = defaultdict(int)
         for number, issue in enumerate(self.issues):
@@ -99,7 +99,7 @@ class _Walk:
         return numbers
 
     def spans(self) -> list[PathSpan]:
-        """Return the whole path, first cycle first."""
+        """Return the whole path in order of time."""
         step: Continuation | None = (self._issue, self.issues[-1])
         while step is not None:
             step = step[0](step[1])
@@ -110,7 +110,7 @@ class _Walk:
             self.found.append(PathSpan(begin, end, {causes: end - begin} if isinstance(causes, str) else causes))
 
     def _issue(self, issue: Issue) -> Continuation | None:
-        """Return the time at which an instruction leaves the fetch engine: after its issue, or after its wait there."""
+        """Continue before an instruction in the fetch engine: with its issue, or with the cause of its wait there."""
         if issue.handed > issue.ready + _SAME and (step := self._held(issue)) is not None:
             return step
         number = self.numbers[id(issue)]
@@ -121,7 +121,7 @@ class _Walk:
 
     def _held(self, issue: Issue) -> Continuation | None:
         instr = self.instructions[issue.index]
-        if instr.queue != Queue.FETCH:  # its queue was full until another one started
+        if instr.queue != Queue.FETCH:  # its queue was full until another instruction started
             started = self.starts.get((instr.queue, _instant(issue.handed)))
             return None if started is None else (self._start, started)
         awaited = list(self.posters[id(issue)])
@@ -146,7 +146,7 @@ class _Walk:
         return self._start, event
 
     def _start(self, event: TraceEvent) -> Continuation:
-        """Return the last of the events that an instruction waits for: tokens, issue, engine, and turn to start."""
+        """Continue with the last event for which an instruction waits: a token, its issue, its engine, or its turn."""
         when = event.started
         self.seen.add(id(event))
         awaited = self.posters[id(event)]
@@ -165,7 +165,7 @@ class _Walk:
         return self._issue, issue
 
     def _engine_until(self, event: TraceEvent, least: float) -> TraceEvent | None:
-        """Return an instruction of the same engine that ended when ``event`` started, and after ``least``."""
+        """Return an instruction of the same engine that ended when ``event`` started, but after ``least``."""
         if event.started <= least:
             return None
         engine = self.engine_of.get(event.queue, event.queue)
@@ -176,7 +176,7 @@ class _Walk:
 
 
 def _phase(event: TraceEvent, own: str) -> dict[str, float]:
-    """Split a phase by cause: time lost to shared resources, and the rest to its slowest resource."""
+    """Divide a phase by cause: time lost to shared resources, and the rest, which its slowest resource causes."""
     causes: dict[str, float] = defaultdict(float)
     for resource, cycles in event.lost.items():
         causes[_OF_RESOURCE[Resource(resource)]] += cycles

@@ -1,4 +1,4 @@
-"""A loaded program: the contents of the container, decoded, checked, and bound to its hardware."""
+"""A loaded program: the decoded and checked contents of the container, with the program's hardware."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TARGET_DESCRIPTION = "target_description"  # metadata key: canonical text of a t
 
 @dataclass(frozen=True, slots=True)
 class DynamicInstruction:
-    """One dynamic instruction: ``index`` in the program, ``iteration``, and cost of its issue."""
+    """One dynamic instruction: its ``index`` in the program, its loop ``iteration``, and the cost of its issue."""
 
     index: int
     iteration: int
@@ -60,7 +60,7 @@ class Program:
 
     @cached_property
     def owners(self) -> tuple[int, ...]:
-        """For each instruction the operator that it belongs to, -1 for none."""
+        """For each instruction, the operator to which it belongs, or -1."""
         owners = [-1] * len(self.instructions)
         for number, entry in enumerate(self.operators):
             for first, count in entry.ranges:
@@ -69,7 +69,7 @@ class Program:
 
     @cached_property
     def dynamic_instructions(self) -> int:
-        """Instructions issued in one run, halt included."""
+        """Number of instructions issued in one run, including halt."""
         total, index = 0, 0
         while self.instructions[index].mnemonic != "halt":
             length = 1
@@ -82,7 +82,7 @@ class Program:
 
     @cached_property
     def fetched_bytes(self) -> int:
-        """Program bytes fetched in one run: a loop body that fits in the loop buffer only once."""
+        """Program bytes fetched in one run. A loop body that fits in the loop buffer is fetched once."""
         return sum(step.fetched_bytes for step in self.steps())
 
     def steps(self) -> Iterator[DynamicInstruction]:
@@ -103,7 +103,7 @@ class Program:
                 index = body.stop
 
     def _step(self, index: int, iteration: int = 0, *, kept: bool = False) -> DynamicInstruction:
-        """``kept``: the instruction is in the loop buffer. In compact form it expands at a pace as it is issued."""
+        """Return the dynamic instruction; ``kept``: it is in the loop buffer. Expanding compact form takes time."""
         fetched, cycles = 0 if kept else self.code.sizes[index], self.target.fetch.issue_cycles
         if self.code.history_bytes is not None:
             cycles *= max(1, -(-fetched // GRANULE_BYTES))
@@ -124,7 +124,7 @@ def load(
 
     ``target``: the NPU to run on (default: the target of the program). ``location`` names the file in errors. Raises
     PackageError for a malformed file, SimulationError for malformed code, UnsupportedError for instructions that this
-    version does not implement, TargetError for a program of other hardware.
+    version does not implement, TargetError for a program for other hardware.
     """
     contents = container.read(data, location)
     memory: MemoryMode = "sram" if contents.memory == "sram" else "flash"
@@ -172,9 +172,9 @@ def _check_sizes(contents: Container, target: Target, location: str | None) -> N
 
 
 def _check_structure(code: Code, target: Target) -> None:
-    """Check that there is a halt, that loops are closed, flat and of the stated size, and that only loops have steps.
+    """Check that halt exists, loops end, are not nested and have the stated size, and steps occur only in loops.
 
-    In compact form, the loop buffer must hold the history and the bodies of loops.
+    In compact form, the loop buffer must have room for the history and for the bodies of loops.
     """
     kept = target.fetch.loop_buffer_bytes
     if code.history_bytes is not None and code.history_bytes > kept:

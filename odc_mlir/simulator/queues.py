@@ -1,8 +1,8 @@
 """The in-order queues and the engines behind them.
 
-An instruction leaves its queue when its tokens are available and its engine has room: a compute engine takes one
-instruction at a time, a DMA engine a few descriptors, whose latencies overlap while their data move in queue order. The
-instruction is executed when it starts. Its cost becomes timers and a phase; at their end its tokens are posted.
+An instruction leaves its queue when its tokens are available and its engine has room. A compute engine runs one
+instruction at a time. A DMA engine takes a few descriptors: latencies overlap, but data move in queue order. An
+instruction is executed when it starts. Its cost becomes timers and a phase. When these end, its tokens are posted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DMA_ENGINES = ((Queue.XFER,), (Queue.LOAD, Queue.STORE, Queue.WEIGHT))
 
 @dataclass(slots=True)
 class Entry:
-    """An issued instruction, at time ``issued``. ``known``: clock of the fetch engine when it issued it."""
+    """An instruction issued at time ``issued``. ``known``: clock of the fetch engine at this time."""
 
     index: int
     instr: Instr
@@ -43,7 +43,7 @@ class StartedInstruction:
     clock: Clock
     work: InstructionCost
     started: float
-    demands: Sequence[float]  # of every resource
+    demands: Sequence[float]  # needed amount of every resource
     latency: float
     phase: ExecutionPhase = field(init=False)
     data_ready: bool = False
@@ -51,17 +51,17 @@ class StartedInstruction:
     phase_began: float = 0.0
     phase_ended: float = 0.0
     contended: float = 0.0
-    touched: Sequence[Touch] = ()  # noted for traces only
+    touched: Sequence[Touch] = ()  # recorded only for traces
 
 
 class DmaEngine:
-    """A DMA engine: how many more descriptors it takes now."""
+    """A DMA engine with its number of free descriptors."""
 
     __slots__ = ("free", "turn")
 
     def __init__(self, slots: int) -> None:
         self.free = slots
-        self.turn = 0  # the engine's queue that is considered first; it advances with every grant
+        self.turn = 0  # the engine's queue that is considered first; advances with every start
 
 
 class QueueState:
@@ -84,17 +84,17 @@ class QueueState:
 
     def __init__(self, queue: Queue, engine: DmaEngine | None, depth: int) -> None:
         self.queue = queue
-        self.engine = engine  # None: compute queue, one instruction at a time
+        self.engine = engine  # None for a compute queue, which runs one instruction at a time
         self.depth = depth
         self.pending: deque[Entry] = deque()
         self.running: deque[StartedInstruction] = deque()
-        self.position = 0  # instructions started
+        self.position = 0  # number of started instructions
         self.finished = 0
         self.clock = START
         self.meter = Meter(IDLE)
         self.last_end = 0.0
         self.contended = 0.0
-        self.dirty = False  # something happened that may let its first instruction start
+        self.dirty = False  # an event may allow the first instruction to start
 
     @property
     def full(self) -> bool:
@@ -115,13 +115,13 @@ class QueueState:
         return None if semaphores.ready(instr.waits) else "semaphore"
 
     def state(self, semaphores: Semaphores) -> str:
-        """Busy, idle, or the cause of a stall."""
+        """Return the state: busy, idle, or the cause of a stall."""
         if self.running:
             return BUSY
         return self.obstacle(semaphores) or BUSY if self.pending else IDLE
 
     def next_clock(self, entry: Entry, semaphores: Semaphores) -> Clock:
-        """Take the tokens of ``entry``; the clock with which it starts: it knows all before it in this queue."""
+        """Take the tokens of ``entry`` and return the clock with which it starts, after all before it in this queue."""
         clock = semaphores.take(entry.instr.waits, self.queue, join(self.clock, entry.known))
         self.clock = with_own(clock, self.queue, self.position)
         self.position += 1
@@ -134,7 +134,7 @@ def with_own(clock: Clock, queue: Queue, completed: int) -> Clock:
 
 
 class Engines:
-    """All queues but the fetch engine's, driven by the timeline."""
+    """All queues except the fetch engine's, driven by the timeline."""
 
     def __init__(
         self,
@@ -159,18 +159,18 @@ class Engines:
             self._groups.append((engine, group))
         self._compute = [self.units[queue] for queue in COMPUTE_QUEUES]
         self._all = list(self.units.values())
-        self.changed = False  # some unit is dirty
+        self.changed = False  # True if a queue is dirty
         self._sharing = {u.queue: group for _, group in self._groups for u in group} | {
             u.queue: [u] for u in self._compute
         }
 
     @property
     def drained(self) -> bool:
-        """Return whether nothing waits or runs."""
+        """Return whether no instruction waits or runs."""
         return all(unit.drained for unit in self.units.values())
 
     def startable(self) -> QueueState | None:
-        """Return a queue whose first instruction can start now: compute queues first, then DMA queues in turn."""
+        """Return a queue whose first instruction can start now: first compute queues, then DMA queues in turn."""
         if not self.changed:
             return None
         for unit in self._compute:
@@ -201,7 +201,7 @@ class Engines:
         unit.dirty = self.changed = True
 
     def start(self, unit: QueueState, job: StartedInstruction) -> None:
-        """Start the time of ``job``, which has been executed."""
+        """Start the timers of ``job``, which has been executed."""
         unit.running.append(job)
         if unit.engine is not None and job.entry.instr.mnemonic != "sync":
             unit.engine.free -= 1
@@ -212,7 +212,7 @@ class Engines:
         self._begin_first(job.unit)
 
     def _begin_first(self, unit: QueueState) -> None:
-        """Let the oldest running instruction begin its main part: they come in queue order."""
+        """Let the oldest running instruction begin its phase: phases run in queue order."""
         if unit.running and unit.running[0].data_ready and not unit.running[0].data_begun:
             job = unit.running[0]
             job.data_begun = True
@@ -246,7 +246,7 @@ class Engines:
 
     def _deliver(self, token: tuple[int, Clock]) -> None:
         self.semaphores.deliver(*token)
-        self.changed = True  # the fetch engine may wait for it
+        self.changed = True  # the fetch engine may wait for this event
         for unit in self._all:
             if unit.pending and token[0] in unit.pending[0].instr.waits:
                 unit.dirty = self.changed = True

@@ -1,8 +1,8 @@
 """Simulated time: shared bandwidth of ports and lanes (docs/npu.md, "Time"), timers and running phases.
 
 A phase has a minimum duration and needs amounts (bytes, results, symbols) of resources. Alone, it takes the largest of
-its minimum duration and amount / width of each resource. Phases that request more than the width of a resource share it
-equally, as by round-robin arbitration: no phase gets more than its fair share while another could use it.
+its minimum duration and amount / width of each resource. If phases together request more than the width of a resource,
+they share it fairly, as by round-robin arbitration: no phase gets more than a fair share while another needs it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 from odc_mlir.targets import Target
 
-_ROUNDS = 4  # refinements of fair levels when several resources are crowded
-FINISHED = 1e-7  # cycles of work left at which a phase counts as done: far above rounding, far below one cycle
+_ROUNDS = 4  # number of refinements of fair levels when several resources are overloaded
+FINISHED = 1e-7  # a phase with fewer cycles of work left is done: far above rounding errors, far below a cycle
 
 
 class Resource(IntEnum):
@@ -49,10 +49,10 @@ def widths(target: Target) -> tuple[float, ...]:
 
 
 class ExecutionPhase:
-    """A running piece of work. ``remaining`` counts cycles at full speed; ``speed`` is at most 1.
+    """A running piece of work. ``remaining``: cycles at full speed; ``speed``: at most 1.
 
-    ``bound``: the resource that it takes longest on, None where that is its shortest duration. ``limiter``: the crowded
-    resource that keeps it below full speed now; ``lost``: cycles that it lost to each, where that is counted.
+    ``bound``: the resource that determines the phase's time alone, or None if its shortest duration does. ``limiter``:
+    the overloaded resource that slows it down now; ``lost``: cycles lost to each resource, if these are recorded.
     """
 
     __slots__ = ("bound", "limiter", "lost", "rates", "remaining", "solo", "speed")
@@ -77,11 +77,11 @@ class Shares:
     def __init__(self, width: Sequence[float]) -> None:
         self.width = width
         self.running: list[ExecutionPhase] = []
-        self.blaming = False  # whether phases record their losses to other phases
+        self.blaming = False  # whether phases record the cycles that they lose by sharing
         self._stale = False
 
     def add(self, phase: ExecutionPhase) -> None:
-        """Start a phase; speeds are adjusted before time next advances."""
+        """Start a phase; speeds are adjusted before time advances again."""
         self.running.append(phase)
         self._stale = True
 
@@ -132,7 +132,7 @@ class Shares:
             return
         if len(crowded) > 1:
             self._settle(crowded)
-        # Speeds only fall here, so every resource that was within its width stays within it.
+        # Speeds only decrease here, so no further resource becomes overloaded.
         for resource in crowded:
             self._limit(resource)
 
@@ -145,9 +145,9 @@ class Shares:
                 phase.speed, phase.limiter = level / rate, resource
 
     def _settle(self, crowded: list[int]) -> None:
-        """With several overloaded resources, let a phase that one slows down leave room on the others.
+        """Adjust levels of several overloaded resources: a phase that one of them slows down leaves room on the others.
 
-        The levels of all resources are refined one after another; each assumes the uses that the other levels allow.
+        The levels of all resources are refined in turn, each for the uses that the other levels allow.
         """
         levels = dict.fromkeys(crowded, float("inf"))
         users = {resource: [self._wish(phase, resource, levels) for phase in self.running] for resource in crowded}
@@ -169,7 +169,7 @@ class Shares:
 
     @staticmethod
     def _wish(phase: ExecutionPhase, resource: int, crowded: Container[int]) -> tuple[float, list[tuple[int, float]]]:
-        """Return the use of ``resource`` by ``phase`` at full speed, and of other crowded resources."""
+        """Return the use of ``resource`` by ``phase`` at full speed, and its uses of other overloaded resources."""
         wanted, others = 0.0, []
         for r, rate in phase.rates:
             if r == resource:
@@ -192,7 +192,7 @@ def fair_level(wanted: Sequence[float], width: float) -> float:
 
 
 BUSY, IDLE = "busy", "idle"  # states of queues that are not stalls
-_SAME_INSTANT = 1e-9  # cycles: timers this close together are due together
+_SAME_INSTANT = 1e-9  # cycles; timers that are closer are due at the same instant
 Action = Callable[[Any], None]
 
 
@@ -208,7 +208,7 @@ class Timeline:
         self.segments: list[tuple[float, float, tuple[float, ...]]] | None = None
 
     def after(self, cycles: float, action: Action, argument: Any) -> None:
-        """Call ``action(argument)`` in ``cycles``; at once when that is 0."""
+        """Call ``action(argument)`` after ``cycles``, or at once if ``cycles`` is 0."""
         if cycles <= 0:
             action(argument)
             return
@@ -216,7 +216,7 @@ class Timeline:
         self._sequence += 1
 
     def run(self, phase: ExecutionPhase, action: Action, argument: Any) -> None:
-        """Run ``phase`` and then call ``action(argument)``; at once when there is nothing to do."""
+        """Run ``phase``, then call ``action(argument)``; call it at once if the phase is empty."""
         if phase.solo <= 0:
             action(argument)
             return
@@ -224,8 +224,8 @@ class Timeline:
         self.shares.add(phase)
 
     def advance(self) -> bool:
-        """Go to the next instant at which something happens, and let it happen; False when nothing ever will."""
-        # Cycles are kept apart from the instant: late in a long run a short phase may not move the clock at all.
+        """Advance to the next event and handle it; return False if there are no more events."""
+        # Keep cycles separate from the instant: late in a long run, adding a short phase may not change the clock.
         cycles = self.shares.next_finish()
         if self._timers:
             cycles = min(cycles, self._timers[0][0] - self.now)
@@ -246,7 +246,7 @@ class Timeline:
 
 
 class Meter:
-    """Accumulates how long something was in each of its states."""
+    """Accumulator of the time spent in each state."""
 
     __slots__ = ("since", "state", "totals")
 
@@ -262,6 +262,6 @@ class Meter:
             self.state, self.since = state, now
 
     def close(self, now: float) -> dict[str, float]:
-        """Cycles per state up to ``now``."""
+        """Return the cycles spent in each state up to ``now``."""
         self.set("", now)
         return {state: cycles for state, cycles in self.totals.items() if cycles > 0}

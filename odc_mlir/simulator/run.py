@@ -27,7 +27,7 @@ from odc_mlir.simulator.trace import Trace
 
 
 def bind(program: Program, memories: Memories, inputs: Sequence[NDArray[Any]]) -> None:
-    """Copy ``inputs`` into their regions; raises InputError where number, dtype or shape is not the program's."""
+    """Copy ``inputs`` into their regions; raise InputError if number, dtypes or shapes differ from the program's."""
     records = program.inputs
     if len(inputs) != len(records):
         raise InputError(f"the program's inputs: {len(inputs)} given, expected {len(records)}")
@@ -44,7 +44,7 @@ def bind(program: Program, memories: Memories, inputs: Sequence[NDArray[Any]]) -
 
 
 def outputs(program: Program, memories: Memories) -> tuple[NDArray[Any], ...]:
-    """Return copies of the outputs; raise SimulationError for one that is not completely written."""
+    """Return copies of the outputs; raise SimulationError for an output that is not completely written."""
     arrays = []
     for record in program.outputs:
         data, written = _bytes_of(memories, record)
@@ -57,7 +57,7 @@ def outputs(program: Program, memories: Memories) -> tuple[NDArray[Any], ...]:
 
 
 def _bytes_of(memories: Memories, record: TensorRecord) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the bytes of an input or output, and which of them are written."""
+    """Return the bytes of an input or output, and the mask of written bytes."""
     space = memories.regions[record.region]
     if space.data is None or space.written is None:
         raise ValueError("a timing-only run has no contents")
@@ -69,12 +69,12 @@ MemoryModel = Literal["parity", "strict"]
 Mode = Literal["fast", "stepped"]
 MODES: tuple[Mode, ...] = ("fast", "stepped")
 MEMORY_MODELS: tuple[MemoryModel, ...] = ("parity", "strict")
-INSTRUCTION_LIMIT = 2_000_000  # limit on issued instructions: far above any model, low enough to end a test
+INSTRUCTION_LIMIT = 2_000_000  # limit on issued instructions: far above any model's number, low enough to end a test
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a run: ``outputs`` in program order (empty in timing-only runs); ``trace``, None unless requested."""
+    """Result of a run: ``outputs`` in program order (empty in timing-only runs); ``trace``: None unless requested."""
 
     outputs: tuple[NDArray[Any], ...]
     counters: Counters
@@ -94,10 +94,10 @@ def simulate(
 ) -> Result:
     """Run ``program`` once on ``inputs`` (shapes and dtypes of ``program.inputs``).
 
-    ``mode``: "fast", or "stepped", which advances by at most a cycle and charges the formulas of docs/npu.md. It is a
-    hundred times slower, checks "fast", and has no trace. ``execute`` False: timing only. Values are neither needed nor
-    computed, and cycles are the same, but reads before writes and races are not detected. Raises InputError for unfit
-    inputs, SimulationError if the program is invalid or exceeds a limit.
+    ``mode``: "fast", or "stepped", which advances by at most one cycle at a time and charges the formulas of
+    docs/npu.md; it is a hundred times slower, serves to check "fast", and has no trace. ``execute`` False: timing only,
+    without values; cycles are the same, but reads before writes and races are not detected. Raises InputError for
+    inputs that do not fit, SimulationError if the program is invalid or exceeds a limit.
     """
     if memory_model not in MEMORY_MODELS:
         raise OptionError(f"memory model {memory_model!r} is not one of {', '.join(MEMORY_MODELS)}")
@@ -117,9 +117,9 @@ def simulate(
 
 
 def simulate_memory(program: Program, regions: Mapping[int, memoryview]) -> Counters:
-    """Run ``program`` once on memory of the caller, as a device does: it knows no inputs and outputs, only regions.
+    """Run ``program`` once on the caller's memory, as a device does, which has regions, but no inputs and outputs.
 
-    ``regions``: the bytes of arena, inputs and outputs, by number; written in place, all of them count as written.
+    ``regions``: the bytes of arena, inputs and outputs by region number, modified in place. All bytes count as written.
     Raises SimulationError if the program is invalid.
     """
     run = _Simulation(program, False, False, True, False)
@@ -137,8 +137,8 @@ def simulate_memory(program: Program, regions: Mapping[int, memoryview]) -> Coun
 class _Account:
     """Totals of completed instructions, for counters and the trace.
 
-    It knows nothing of the engines that fill it: a reference cycle would keep the memories of a run until the cycle
-    collector looks at them.
+    It does not refer to the engines that fill it: a reference cycle would keep the memories of a run alive until the
+    next garbage collection.
     """
 
     def __init__(self, program: Program, timeline: Timeline, trace: Trace | None) -> None:
@@ -229,7 +229,7 @@ class _Simulation:
         self.fetch.note_state()
 
     def _start(self, unit: QueueState) -> None:
-        """Take the first instruction of a queue, execute it, and let it take its time."""
+        """Take the first instruction of a queue, execute it, and start its timers."""
         entry = unit.pending.popleft()
         clock = unit.next_clock(entry, self.semaphores)
         self.access.begin(unit.queue, clock[unit.queue], clock, entry.index)

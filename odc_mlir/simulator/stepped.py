@@ -1,6 +1,6 @@
-"""Stepped simulation: the reference for the fast one, charged by the formulas of the table, cycle by cycle.
+"""Stepped simulation: the reference for the fast simulation. It charges the table's formulas, cycle by cycle.
 
-It is slow. It evaluates costs from the document, finds shares of resources by iteration, and keeps only the remaining
+It is slow: it evaluates the documented costs, finds shares of resources by iteration, and keeps only the remaining
 amounts of phases between steps. Fetch, queues and values are those of the fast simulation.
 """
 
@@ -63,7 +63,7 @@ def _port(address: int, target: Target, memory: MemoryMode) -> tuple[MemoryPort,
 
 
 def _move(c: Charge, address: int, area: Area, port: tuple[MemoryPort, Resource], *, write: bool, strict: bool) -> None:
-    """Charge latency and bursts for the contiguous runs of ``area`` from ``address`` on."""
+    """Charge latency and bursts for the contiguous runs of ``area``, which begins at ``address``."""
     (memory, resource), offset = port, split_address(address)[1]
     burst = memory.burst_bytes
     if area.picked is not None:
@@ -81,12 +81,12 @@ def _move(c: Charge, address: int, area: Area, port: tuple[MemoryPort, Resource]
 
 
 def _bursts(first: int, size: int, burst: int) -> int:
-    """Return the bursts that ``size`` bytes from ``first`` on touch."""
+    """Return the number of bursts that ``size`` bytes starting at ``first`` touch."""
     return (first + size - 1) // burst - first // burst + 1
 
 
 def _contiguous(runs: Runs) -> Iterator[tuple[int, int]]:
-    """Yield (first unit, units) of each contiguous run, counted from the first unit."""
+    """Yield (offset of the first unit, number of units) of each contiguous run."""
     size, count, stride, groups, group_stride = runs
     if count == 1 or stride == size:  # a group is one run
         size, count = size * count, 1
@@ -119,15 +119,15 @@ def speeds(rates: Sequence[Mapping[Resource, float]], widths: Sequence[float]) -
 
 
 def _speed(phase: Mapping[Resource, float], levels: Mapping[Resource, float]) -> float:
-    """Return the largest speed, at most 1, at which a phase passes no level."""
+    """Return the largest speed, at most 1, at which a phase exceeds no level."""
     return min([1.0, *(levels[r] / rate for r, rate in phase.items() if r in levels and rate)])
 
 
 def _level(wanted: Sequence[float], width: float) -> float:
-    """Return the largest level at which the wishes, each cut to the level, fit in ``width``."""
+    """Return the largest level for which the sum of uses, each limited to the level, fits in ``width``."""
     if sum(wanted) <= width:
         return float("inf")
-    # smallest uses first: a use below an equal part of the rest is granted, until none is
+    # In increasing order: grant each use that is below an equal part of what is left.
     open_wishes, left = sorted(wanted), width
     while open_wishes[0] <= left / len(open_wishes):
         left -= open_wishes.pop(0)
@@ -136,7 +136,7 @@ def _level(wanted: Sequence[float], width: float) -> float:
 
 @dataclass(slots=True)
 class _Pending:
-    """An action after ``left`` cycles at full speed. ``rates``: use of resources per such cycle, empty for a delay."""
+    """An action after ``left`` cycles at full speed; ``rates``: use of resources per such cycle, empty for a delay."""
 
     left: float
     rates: Mapping[Resource, float]
@@ -164,7 +164,7 @@ class SteppedTimeline(Timeline):
             item.action(item.argument)
 
     def advance(self) -> bool:
-        """Go to the end of this cycle, or to the end of a delay or phase before it; False if nothing is left."""
+        """Advance to the end of this cycle, or of a delay or phase that ends earlier; return False if none is left."""
         if not self._pending:
             return False
         found = list(zip(self._pending, speeds([item.rates for item in self._pending], self.shares.width), strict=True))

@@ -1,9 +1,9 @@
 """Trace of a run: instructions on their queues, use of every resource, and the event format of trace viewers.
 
-In the event format there is one process; its first thread holds the layers, each from the end of the one before to its
-own, the others the engines with their instructions. Slices of a thread never overlap. An arrow leads from the
-instruction that posted a token to the one that started as soon as it was visible. Counters are averages, few enough not
-to hide the rest.
+The event format has one process. One thread holds the layers, each from the end of the previous layer to its own end;
+the other threads hold the engines with their instructions. Slices of a thread never overlap. An arrow leads from the
+instruction that posts a token to the instruction that starts as soon as the token is visible. Counters are averages,
+few enough not to hide other events.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ TraceSpan = tuple[float, float, tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """One executed instruction, in cycles. ``started``: left its queue; ``alone``: no earlier one runs any more.
+    """One executed instruction, with times in cycles.
 
-    ``issued``: entered its queue; ``start``: of its engine before the phase; ``began``, ``done``: its phase;
-    ``bound``: what the phase takes longest on alone (None: its shortest duration); ``lost``: to whom it lost how much;
-    ``touched``: what of the regions it read and wrote.
+    ``issued``: entered its queue; ``started``: left its queue; ``alone``: no earlier instruction of the queue runs any
+    more; ``start``: cycles of the engine before the phase; ``began``, ``done``: its phase; ``bound``, ``lost``: as in
+    ExecutionPhase; ``touched``: bytes of regions that it read and wrote.
     """
 
     queue: Queue
@@ -51,7 +51,7 @@ class TraceEvent:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One instruction in the fetch engine, in cycles: ``begins`` to be issued, then ``ready``, then ``handed`` over."""
+    """Times in cycles of an instruction in the fetch engine: ``begins`` to issue, ``ready``, ``handed`` over."""
 
     index: int
     begins: float
@@ -71,7 +71,7 @@ class Trace:
     segments: list[TraceSpan] = field(default_factory=list)
 
     def add(self, job: StartedInstruction, alone: float, ended: float) -> None:
-        """Note a finished instruction."""
+        """Record a finished instruction."""
         phase, entry = job.phase, job.entry
         bound = None if phase.bound is None else Resource(phase.bound)
         times = (entry.issued, job.work.start, job.phase_began, job.phase_ended)
@@ -83,7 +83,7 @@ class Trace:
         )
 
     def to_chrome(self) -> dict[str, Any]:
-        """Return the trace as chrome://tracing and Perfetto read it, in microseconds; instructions also have cycles."""
+        """Return the trace for chrome://tracing and Perfetto, in microseconds; instructions also have cycles."""
         target, instructions = self.program.target, self.program.instructions
         found = list(_names(f"{target.name}, memory {self.program.memory}"))
         found += _layers(self)
@@ -125,7 +125,7 @@ def edges(trace: Trace) -> list[TokenEdge]:
 
 
 def _executed(trace: Trace) -> Iterator[TraceEvent | Issue]:
-    """Yield all instructions; each queue's instructions are in order."""
+    """Yield all instructions, those of each queue in order."""
     yield from trace.events
     for issue in trace.issues:
         if trace.program.instructions[issue.index].queue == Queue.FETCH:
@@ -135,8 +135,8 @@ def _executed(trace: Trace) -> Iterator[TraceEvent | Issue]:
 def windows(last_cycles: Sequence[float], cycles: int) -> list[tuple[int, int]]:
     """Return the window of each operator, in rounded cycles: from the end of the previous one to its own end.
 
-    Operators overlap. Each is charged the time from the end of the operator before; the last one also the rest, so that
-    charges add up to the run.
+    Operators overlap, so each is charged the time since the end of the previous operator. The last operator is also
+    charged the rest of the run, so that charges add up to the run.
     """
     found: list[tuple[int, int]] = []
     end = 0
@@ -162,8 +162,8 @@ _COUNTERS = {
     Resource.OFFCHIP: "off-chip port, bytes/cycle",
     Resource.REQUANT: "lanes, results/cycle",
 }
-_COUNTED = 0.2  # counters among all events, at most
-_SAMPLES = 1000  # of a counter, at most
+_COUNTED = 0.2  # largest share of counters among all events
+_SAMPLES = 1000  # largest number of samples of a counter
 _SAME = 1e-6  # cycles
 
 
@@ -175,7 +175,7 @@ def _names(process: str) -> Iterator[dict[str, Any]]:
 
 
 def _layers(trace: Trace) -> Iterator[dict[str, Any]]:
-    """Yield a slice for each operator that takes cycles: its window."""
+    """Yield a slice, the window, for each operator that is charged cycles."""
     times: dict[int, tuple[float, float]] = {}
     for event in trace.events:
         owner = trace.program.owners[event.index]
@@ -212,13 +212,13 @@ def _instruction(trace: Trace, event: TraceEvent) -> dict[str, Any]:
 
 
 def _waited(trace: Trace, edge: TokenEdge) -> bool:
-    """Return whether the taker of a token started when it became visible."""
+    """Return whether the taker of a token started when the token became visible."""
     taken = edge.taker.handed if isinstance(edge.taker, Issue) else edge.taker.started
     return abs(end_of(edge.poster) + trace.program.target.fetch.semaphore_cycles - taken) < _SAME
 
 
 def end_of(executed: TraceEvent | Issue) -> float:
-    """Return the cycle at which an instruction is over."""
+    """Return the cycle in which an instruction ends."""
     return executed.handed if isinstance(executed, Issue) else executed.ended
 
 
@@ -235,7 +235,7 @@ def _arrow(number: int, edge: TokenEdge) -> Iterator[dict[str, Any]]:
 
 
 def _counters(trace: Trace, others: int) -> Iterator[dict[str, Any]]:
-    """Yield averages over equal intervals of time, as many as :data:`_COUNTED` allows beside the other events."""
+    """Yield averages over equal intervals of time, as many as :data:`_COUNTED` allows for the other events."""
     used = [r for r in _COUNTERS if any(usage[r] for _, _, usage in trace.segments)]
     samples = min(_SAMPLES, int(others * _COUNTED / (1 - _COUNTED)) // max(1, len(used)))
     if not samples or not trace.segments:

@@ -15,7 +15,7 @@ from odc_mlir.simulator.engines.machine import Executor
 def executors() -> Mapping[str, Executor]:
     """Return the functions of this package's modules that execute instructions, by mnemonic.
 
-    Instructions of the fetch engine and ``sync`` have none.
+    Instructions of the fetch engine and ``sync`` have no such function.
     """
     found: dict[str, Executor] = {}
     for item in pkgutil.iter_modules(__path__):

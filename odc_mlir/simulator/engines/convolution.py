@@ -32,8 +32,8 @@ from odc_mlir.simulator.engines.machine import (
 
 @dataclass(frozen=True, slots=True)
 class _Geometry:
-    """Sizes of one instruction; ``item``, ``weight_item``: bytes of an input element and of a weight, ``rows``,
-    ``columns``: input extent.
+    """Sizes of one instruction. ``item``, ``weight_item``: bytes of an input element and of a weight; ``rows``,
+    ``columns``: extent of the input.
     """
 
     out_height: int
@@ -56,7 +56,7 @@ class _Geometry:
 
 
 def conv(m: Machine, v: Values) -> InstructionCost:
-    """Sums of products of one tile, kept in the accumulator buffer or scaled and written to the tile buffer."""
+    """Compute sums of products of one tile; keep them in accumulators, or scale and write them to the tile buffer."""
     in_type = check_type(v, "in_type", "u8", "i8", "i16")
     weight_item = check_type(v, "weight_type", "u8", "i8", "i16").itemsize
     require(weight_item <= in_type.itemsize, "weights of 16 bits go with inputs of 16 bits")
@@ -130,7 +130,7 @@ def _geometry(v: Values, item: int, weight_item: int) -> _Geometry:
 def _cost(m: Machine, v: Values, g: _Geometry, *, accumulators: bool) -> InstructionCost:
     """Return the cycles of the array and the bytes read from the tile buffer (docs/npu.md, "conv")."""
     array = m.target.array
-    passes = g.item * g.weight_item  # 8 bits of each at a time
+    passes = g.item * g.weight_item  # each pass multiplies 8 bits of inputs by 8 bits of weights
     if v["depthwise"]:
         pixels, channels = array.depthwise_shape
         tiles = g.out_height * ceil_div(g.out_width, pixels) * ceil_div(g.channels, channels)
@@ -153,7 +153,7 @@ def _cost(m: Machine, v: Values, g: _Geometry, *, accumulators: bool) -> Instruc
 
 
 def _fetched(m: Machine, v: Values, g: _Geometry) -> int:
-    """Return the bytes that the array reads from the tile buffer, in whole accesses."""
+    """Return the bytes that the array reads from the tile buffer, counted in whole accesses."""
     (kh, kw), dilation_x, array = g.window.kernel, g.window.dilation[1], m.target.array
     if v["depthwise"]:
         pixels, channels = array.depthwise_shape
@@ -208,7 +208,7 @@ def _input(m: Machine, v: Values, g: _Geometry, dtype: np.dtype[Any]) -> NDArray
 def touched(results: int, kernel: int, stride: int, dilation: int) -> int:
     """Return the number of different rows (or columns) read by ``results`` windows of ``kernel`` taps."""
     step = math.gcd(stride, dilation)
-    # tap k + stride / step of result y - dilation / step reads the row that tap k of result y reads
+    # Tap k + stride / step of result y - dilation / step reads the same row as tap k of result y.
     again = max(0, results - dilation // step) * max(0, kernel - stride // step)
     return results * kernel - again
 
@@ -216,8 +216,8 @@ def touched(results: int, kernel: int, stride: int, dilation: int) -> int:
 def depthwise_rows_read(results: int, kernel: int, stride: int, dilation: int, held: int) -> int:
     """Return the input rows that a depthwise instruction reads for each of its column blocks.
 
-    The array holds the sums of ``held`` result rows. Where so many are enough while rows pass by, every row is read
-    once; otherwise the results are computed ``held`` rows at a time.
+    The array holds the sums of ``held`` result rows. If that is enough for one pass over the input rows, every row is
+    read once; otherwise the results are computed ``held`` rows at a time.
     """
     if -(-kernel // stride) <= held and 1 in (stride, dilation):
         return touched(results, kernel, stride, dilation)
@@ -238,7 +238,7 @@ def _touched(results: int, stride: int, kernel: int, dilation: int) -> Iterator[
 
 
 def _wrapped(area: Box, end: int, length: int) -> Iterator[Box]:
-    """Return the parts of ``area`` in a ring that ends before ``end``: bytes beyond are moved back by ``length``."""
+    """Yield the parts of ``area`` in a ring that ends before ``end``: addresses beyond it wrap back by ``length``."""
     if area.end <= end:
         yield area
     elif area.start >= end:
@@ -247,7 +247,7 @@ def _wrapped(area: Box, end: int, length: int) -> Iterator[Box]:
         yield Box(area.start, end - area.start)
         yield Box(end - length, area.end - end)
     else:
-        # the last group (or run) alone and those before it are simpler areas
+        # Split into simpler areas: the last group (or run), and all before it.
         groups = area.count2 > 1
         count, stride = (area.count2, area.stride2) if groups else (area.count1, area.stride1)
         first = min(count - 1, (end - area.start) // stride)
@@ -308,7 +308,7 @@ def weight_matrix(w: NDArray[Any], channels: int, group: int) -> NDArray[Any]:
 def _scaled(
     m: Machine, v: Values, g: _Geometry, params: NDArray[Any], clamp: tuple[int, int], dtype: np.dtype[Any]
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return the function from sums ``[pixels, channels]`` to codes."""
+    """Return the function that requantises sums ``[pixels, channels]`` to codes."""
     zero = v["out_zero"]
     if v["wide"]:
         most = int(params[:, 2].max())

@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class InstructionCost:
-    """Cost of executing an instruction, beyond traffic and latency of its accesses. All times in cycles.
+    """Cost of executing an instruction, without traffic and latency of its accesses. All times are in cycles.
 
-    ``start``: before an engine's first result; ``shortest``: least duration of
-    the main phase; ``lanes``: results through the requantisation lanes; ``symbols``: through the weight decoder;
-    ``drain``: after the main phase. ``macs``: multiply-accumulates that matter, ``array_macs``: multiplier slots taken.
+    ``start``: time before the main phase; ``shortest``: least duration of the main phase; ``drain``: time after it.
+    ``lanes``: results through the requantisation lanes; ``symbols``: weights through the decoder. ``macs``: useful
+    multiply-accumulates; ``array_macs``: occupied multiplier slots.
     """
 
     start: float = 0.0
@@ -55,7 +55,7 @@ class Machine:
     weights: dict[tuple[str, bytes, int], NDArray[np.uint8]] = field(default_factory=dict)
 
     def prepare(self, space: SimulatedMemory, key: tuple[object, ...], make: Callable[[], T]) -> T:
-        """Return ``make()``, operands in a form for numpy, kept until ``space`` is written again."""
+        """Return ``make()``, operands in a form for numpy. The result is cached until ``space`` is written."""
         kept = self.prepared.get(key)
         if kept is not None and kept[0] == space.version:
             value: T = kept[1]
@@ -67,7 +67,7 @@ class Machine:
         return value
 
     def decoded(self, coding: str, data: bytes, count: int) -> NDArray[np.uint8]:
-        """Return the weights coded in ``data``, kept in case they are read again; raise SimulationError."""
+        """Decode the weights in ``data``, cached because they may be read again; raise SimulationError."""
         key = (coding, data, count)
         if key not in self.weights:
             if len(self.weights) >= _DECODED_STREAMS:

@@ -21,7 +21,7 @@ from odc_mlir.simulator.engines.machine import (
 from odc_mlir.simulator.memories import SimulatedMemory
 
 _FULL_RECORD = np.dtype([(name, kind) for name, kind, _ in (*BIAS, *SCALE)])
-_BIAS_BYTES = 4  # of an entry: param writes entries as fast as these arrive
+_BIAS_BYTES = 4  # bytes of an entry's bias: param writes entries as fast as biases arrive
 _COMMON_RECORD = np.dtype([(name, kind) for name, kind, _ in SCALE])
 
 
@@ -154,7 +154,7 @@ def table(m: Machine, v: Values) -> InstructionCost:
 
 
 def gather(m: Machine, v: Values) -> InstructionCost:
-    """Copy the rows of a table whose numbers are in SRAM. Raise InputError for a row that does not exist."""
+    """Copy the table rows whose row numbers are in SRAM. Raise InputError for a row that does not exist."""
     source, start = m.memories.at(v["source"])
     numbers, first = _sram(m, v["indices"])
     target, end = _sram(m, v["target"])
@@ -174,7 +174,7 @@ def gather(m: Machine, v: Values) -> InstructionCost:
 
 
 def scatter(m: Machine, v: Values) -> InstructionCost:
-    """Replace rows of each of several consecutive tables, from a row number in SRAM on."""
+    """Replace rows of each of several consecutive tables, starting at a row number in SRAM."""
     source, start = _sram(m, v["source"])
     numbers, first = _sram(m, v["position"])
     target, end = _sram(m, v["target"])
@@ -202,7 +202,7 @@ def _sram(m: Machine, address: int) -> tuple[SimulatedMemory, int]:
 
 
 def _check_runs(stride1: int, stride2: int, size: int, runs: int, groups: int) -> None:
-    """Raise if written runs overlap; the check uses the fields so that the message can name them."""
+    """Raise SimulationError if written runs overlap; the message names the fields."""
     row = (runs - 1) * stride1 + size
     require(runs <= 1 or stride1 >= size, f"runs of {size} bytes are written {stride1} bytes apart")
     require(groups <= 1 or stride2 >= row, f"groups of {row} bytes are written {stride2} bytes apart")

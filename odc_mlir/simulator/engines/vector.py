@@ -33,7 +33,7 @@ from odc_mlir.simulator.engines import machine
 _SOFTMAX_PASSES = 3  # maximum; exponentials and their sum; scaling
 _ALL_TYPES = ("u8", "i8", "i16", "i32")
 _UNSCALED = ("lut", "copy", *SIGMOIDS)
-_ENTRY_PAIR_BYTES = 4  # two neighbouring entries of 16 bits
+_ENTRY_PAIR_BYTES = 4  # size of two neighbouring 16-bit entries
 _LARGEST_POSITION_FACTOR = (1 << 15) - 1
 
 
@@ -67,14 +67,14 @@ def vop(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
 
 @dataclass(frozen=True, slots=True)
 class _LookupTable:
-    """Look up table entries for a ``vop``; ``interpolated``: between two entries, for 16-bit codes."""
+    """Look-up table of a ``vop``; ``interpolated``: 16-bit codes interpolate between two entries."""
 
     apply: Callable[[NDArray[Any]], NDArray[Any]]
     interpolated: bool
 
     @staticmethod
     def of(m: machine.Machine, v: machine.Values, kind: str, out_type: np.dtype[Any]) -> _LookupTable | None:
-        """Read from the table buffer; None for an instruction without table."""
+        """Read the table from the table buffer; return None for an instruction without a table."""
         if kind in SIGMOIDS:
             machine.check_type(v, "a_type", "i16")
             machine.check_type(v, "out_type", "i16")
@@ -102,7 +102,7 @@ class _LookupTable:
 
 
 def _area(v: machine.Values, field: str, prefix: str, item: int, step: int) -> Box:
-    """Return the bytes of an operand of ``vop``; strides of 0 repeat and are not counted."""
+    """Return the bytes of an operand of ``vop``; axes with stride 0 repeat elements and are not counted."""
     size = v["size0"] * item if step else item
     count1 = v["size1"] if v[f"{prefix}_stride1"] or prefix == "out" else 1
     count2 = v["size2"] if v[f"{prefix}_stride2"] or prefix == "out" else 1
@@ -115,7 +115,7 @@ def _operand(
     """Return elements of operand ``name`` as ``[size2, size1, size0]``, broadcast by strides of 0."""
     dtype = machine.check_type(v, f"{name}_type", *_ALL_TYPES)
     step = v[f"{name}_stride0"]
-    # every run reads its elements, a broadcast run repeatedly; one element for a whole run is read once
+    # Every run reads its elements, and a broadcast run reads them repeatedly. A single element for a run is read once.
     moved = shape[0] * shape[1] * (shape[2] if step else 1) * dtype.itemsize
     m.access.read(m.memories.tile, _area(v, name, name, dtype.itemsize, step), moved=moved)
     data = m.memories.tile.data
@@ -126,7 +126,7 @@ def _operand(
 
 
 def _accumulated(m: machine.Machine, v: machine.Values, shape: tuple[int, ...]) -> NDArray[Any] | None:
-    """Return operand a from sums in the accumulator buffer, scaled per channel to codes of ``a_type``."""
+    """Return operand a: sums in the accumulator buffer, scaled per channel to codes of ``a_type``."""
     dtype = machine.check_type(v, "a_type", "u8", "i8", "i16")
     count, channels = shape[0] * shape[1] * shape[2], shape[2]
     sums = m.access.read(m.memories.accumulators, Box(v["accumulators"], count))
@@ -147,7 +147,7 @@ def _accumulated(m: machine.Machine, v: machine.Values, shape: tuple[int, ...]) 
 
 
 def _arithmetic(v: machine.Values, kind: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], NDArray[Any]]:
-    """Return the function of operands a and b (None for one-operand kinds) for ``kind``."""
+    """Return the function for ``kind`` of operands a and b (None for one-operand kinds)."""
     if kind in _UNSCALED:
         machine.require(
             kind != "copy" or v["a_type"] == v["out_type"], "copy keeps the type, a_type and out_type differ"
@@ -186,7 +186,7 @@ def pool(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     vector = m.target.vector
     work = machine.InstructionCost(start=vector.start_cycles, shortest=taps / vector.reduce_lanes, lanes=results)
     start = v["input"] + v["valid_y"] * v["in_stride_y"] + v["valid_x"] * v["in_stride_x"]
-    # if the stride exceeds the kernel, pixels between windows are read as well
+    # If the stride exceeds the kernel, the engine also reads pixels between windows.
     x = _image(m, v, dtype, start, rows, columns, moved=taps * item)
     out = m.access.write(m.memories.tile, _result(v, channels * item))
     if out is None or x is None:
@@ -209,9 +209,9 @@ def _image(
     *,
     moved: int | None = None,
 ) -> NDArray[Any] | None:
-    """Read pixels ``[rows, columns, channels]`` from ``start`` on; None in timing-only runs.
+    """Read pixels ``[rows, columns, channels]`` that begin at ``start``; None in timing-only runs.
 
-    ``moved``: bytes that are read if they are more than those of the pixels.
+    ``moved``: bytes that the engine reads, if more than the bytes of the pixels.
     """
     channels, strides = v["channels"], (v["in_stride_y"], v["in_stride_x"], dtype.itemsize)
     machine.check_pixels(rows, columns, channels * dtype.itemsize, strides[0], strides[1])
@@ -223,7 +223,7 @@ def _image(
 
 
 def _result(v: machine.Values, pixel: int) -> Box:
-    """Return the bytes of a tile of result pixels of ``pixel`` bytes."""
+    """Return the area of a tile of result pixels of ``pixel`` bytes each."""
     return box(v["output"], pixel, v["out_width"], v["out_stride_x"], v["out_height"], v["out_stride_y"])
 
 
@@ -238,7 +238,7 @@ def _valid(results: int, stride: int, kernel: int, before: int, inside: int, axi
 
 
 def reduce(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
-    """Sum or maximum over pixels per channel, or the channel with the largest code per pixel."""
+    """Compute the sum or maximum over pixels per channel, or the channel with the largest code per pixel."""
     kind, init = REDUCE_KINDS[v["kind"]], REDUCE_INITS[v["init"]]
     in_type = machine.check_type(v, "in_type", "u8", "i8", "i16")
     height, width, channels = v["height"], v["width"], v["channels"]
@@ -289,7 +289,7 @@ def _finish(
     result: NDArray[Any] | None,
     count: int,
 ) -> machine.InstructionCost:
-    """Write ``count`` results next to each other."""
+    """Write ``count`` contiguous results."""
     out = m.access.write(m.memories.tile, Box(v["output"], count * dtype.itemsize))
     if out is not None and result is not None:
         out[...] = np.ascontiguousarray(result.astype(dtype)).view(np.uint8)
@@ -326,15 +326,15 @@ def softmax(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
 
 
 def _softmax_passes(m: machine.Machine, count: int, *, wide: bool) -> float:
-    """Return the cycles of all passes over ``count`` elements; with 16-bit codes, two look up pairs of entries."""
+    """Return the cycles of all passes over ``count`` elements. If ``wide``, two passes look up pairs of entries."""
     vector = m.target.vector
     if wide:
         return count / vector.softmax_elements_per_cycle + 2 * _ENTRY_PAIR_BYTES * count / vector.requant_lanes
     return _SOFTMAX_PASSES * count / vector.softmax_elements_per_cycle
 
 
-PIXELS = {"nearest": 1, "bilinear": 4}  # of a result
-TURNS = {"nearest": 1, "bilinear": 3}  # of a lane for a result: a blend multiplies once
+PIXELS = {"nearest": 1, "bilinear": 4}  # source pixels of a result
+TURNS = {"nearest": 1, "bilinear": 3}  # uses of a lane for a result: a blend of two pixels multiplies once
 
 
 def resize(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
@@ -357,7 +357,7 @@ def resize(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
 
 
 GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate")
-PASSES = 2  # of each logistic function and tangent through the exponential unit: exponential, reciprocal
+PASSES = 2  # each logistic function and tangent uses the exponential unit twice: exponential, reciprocal
 _INT16 = machine.DTYPES[2]
 
 
@@ -373,7 +373,7 @@ def gates(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     machine.require(v["clip"] < 1 << 15, f"clip is {v['clip']}, no cell state is as large")
     scales = [machine.check_scale(v, name) for name in GATES[-count:]]
     hidden_scale = machine.check_scale(v, "out")
-    vector, functions = m.target.vector, count + 1  # a function of each gate, and the tangent of the cell state
+    vector, functions = m.target.vector, count + 1  # one function per gate, and the tangent of the cell state
     work = machine.InstructionCost(
         start=vector.softmax_start_cycles,
         shortest=PASSES * functions * units / vector.softmax_elements_per_cycle,
@@ -401,7 +401,7 @@ def gates(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
 
 
 def _arguments(sums: NDArray[Any], added: NDArray[Any], scales: list[tuple[int, int]]) -> list[NDArray[np.int16]]:
-    """Return for each gate its argument in Q3, ``[units]``."""
+    """Return the argument of each gate in Q3, ``[units]``."""
     return [
         saturate16(multiply(wrap32(own), *scale).astype(np.int64) + part).astype(np.int16)
         for own, part, scale in zip(sums, added, scales, strict=True)
