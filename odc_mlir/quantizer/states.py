@@ -1,8 +1,8 @@
 """State of a model in use: outputs that the next run takes as inputs, and running over sequences of samples.
 
-Samples are consecutive frames. The first frame of a sequence has the state that its sample gives, or zero; each later
-one has the state that the model itself made of the frame before, a quantised model its own. A sequence starts with the
-first sample, and wherever a sample's states are all zero or those of the first sample again, but not everywhere.
+Samples are consecutive frames. The first frame of a sequence has the state that its sample gives, or zero. Each later
+frame has the state that the running model, float or quantised, computed before. A sequence starts with the first
+sample, and with each sample whose states are zero or equal the first sample's, unless this holds for all samples.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 
 DECLARED, BY_NAME, BY_VALUES = "declared", "by name", "by values"
-# Words that tell the two ends of a state apart: the rest of both names is the same.
+# Words that distinguish the names of a state's two ends, which are otherwise equal.
 _ENDS = frozenset(
     ["in", "out", "input", "output", "new", "next", "prev", "previous", "past", "present"]
     + ["updated", "old", "initial", "init", "current"]
 )
-_LIKE = 0.5  # part of the joint range of an input and an output that both cover if one may be the other's next value
-# Samples that are no stream, and states that go farther by half a bit if each is held for some frames: they are taken
-# as held, and as a bit louder, at the price of a bit of the codes.
+_LIKE = 0.5  # an output may be the next value of an input if each covers this part of their joint range
+# If samples are not a stream, and repeating each for _HELD frames takes states farther by half a bit (_FARTHER), ranges
+# are determined from repeated samples scaled by _LOUDER, which costs one bit of the codes.
 _HELD, _FARTHER, _LOUDER = 8, 2.0**0.5, 2.0
-_SHORT = 8  # frames, or independent samples: fewer show little of how errors add up
-_GROWTH_DB = 3.0  # by which the last steps of sequences are worse than all if errors still grow
+_SHORT = 8  # fewer frames, or independent samples, show little of the growth of errors
+_GROWTH_DB = 3.0  # if the last steps of sequences are worse than all by this much, errors still grow
 
 Places = tuple[tuple[int, int], ...]
 
@@ -48,7 +48,7 @@ Places = tuple[tuple[int, int], ...]
 class Rollout:
     """Runs of the float model ``graph`` and of quantised ones over sequences.
 
-    ``pairs``: its states, empty until samples show some; ``how`` they are known. ``steps``: of each frame, its number
+    ``pairs``: states, empty until samples show some; ``how``: the source of ``pairs``. ``steps``: number of each frame
     in its sequence, from 0. ``are_shuffled``: samples are in another order than in use.
     """
 
@@ -58,16 +58,16 @@ class Rollout:
     places: Places = ()
     steps: list[int] = field(default_factory=list)
     are_shuffled: bool = False
-    _each: int = 1  # frames of each sample
+    _each: int = 1  # number of frames per sample
     _frames: list[list[Array]] = field(default_factory=list)
-    _numbers: dict[int, int] = field(default_factory=dict)  # of frames, by identity
+    _numbers: dict[int, int] = field(default_factory=dict)  # frame number by id of the frame
     _given: dict[int, list[Array]] = field(default_factory=dict)  # samples with other states than frames, by identity
 
     @classmethod
     def of(
         cls, states: Mapping[str, str] | None, of_file: Sequence[StatePair], model: Model, graph: Graph
     ) -> Rollout | None:
-        """Return the roll-out of given ``states``, of those in the model's file, or of those found; None for none.
+        """Return the roll-out of given states, of those in the model's file, or of those found; None if there are none.
 
         Raises OptionError for names and types that cannot be states.
         """
@@ -103,7 +103,7 @@ class Rollout:
     # Samples.
 
     def read(self, source: Source, **options: Any) -> Samples:
-        """Read samples, with or without arrays for states, which then are as at the start. Raises InputError."""
+        """Read samples; if arrays for states are missing, use initial states. Raise InputError."""
         infos = self.graph.input_infos()
         hidden = [place for _, place in self.places]
         try:
@@ -118,7 +118,7 @@ class Rollout:
     def through(self, samples: list[list[Array]], *, may_be_shuffled: bool = True) -> list[list[Array]]:
         """Return ``samples`` as frames: with the float model's own states, except where a sequence starts.
 
-        Shuffled samples that hide how far states go are held, louder, for some frames, of which the last is returned.
+        Shuffled samples hide how far states go. Each is then repeated, scaled up, and only its last frame is returned.
         """
         if not self.pairs:
             self._set(*self._shown(samples))
@@ -144,7 +144,7 @@ class Rollout:
         return frames
 
     def _gives_others(self, sample: list[Array], frame: list[Array]) -> bool:
-        """Return whether ``sample`` gives other states than ``frame`` has."""
+        """Return whether the states in ``sample`` differ from those in ``frame``."""
         pairs = [(sample[place], frame[place]) for _, place in self.places]
         return any(np.any(given) for given, _ in pairs) and not all(np.allclose(b, a, 1e-3, 1e-6) for a, b in pairs)
 
@@ -154,7 +154,7 @@ class Rollout:
         return {place for _, place in self.places}
 
     def _are_unlike(self, samples: Sequence[Sequence[Array]], starts: Sequence[bool]) -> bool:
-        """Return whether the samples are no stream: no input resembles the previous sample in values or size."""
+        """Return whether the samples are not a stream: no input resembles the previous sample's in values or size."""
         steps, memories = _steps(starts), [0]
         for place, array in enumerate(samples[0]):
             if array.dtype.kind == "f" and place not in self._hidden and np.count_nonzero(steps) >= _SHORT:
@@ -163,7 +163,7 @@ class Rollout:
         return max(memories) == 1
 
     def _rolled(self, samples: Sequence[list[Array]], starts: Sequence[bool]) -> list[list[Array]]:
-        """Return ``samples`` with the states that the float model makes of the samples before."""
+        """Return ``samples`` with the states that the float model computes from the previous samples."""
         executor, frames, last = HostExecutor(self.graph), [], list[Array]()
         for sample, is_start in zip(samples, starts, strict=True):
             frame = list(sample)
@@ -182,7 +182,7 @@ class Rollout:
         return max((given / own for given, own in zip(*sizes, strict=True) if own > 0.0), default=1.0)
 
     def with_given(self, samples: Sequence[Sequence[Array]]) -> list[Sequence[Array]]:
-        """Return ``samples``, which are frames, and others for ranges: with the states that were given."""
+        """Return ``samples``, which are frames, and further samples for ranges, which have the given states."""
         return [*samples, *(self._given[id(sample)] for sample in samples if id(sample) in self._given)]
 
     def _starts(self, samples: Sequence[Sequence[Array]]) -> list[bool]:
@@ -195,7 +195,7 @@ class Rollout:
         return [True, *[not all(found) and is_start for is_start in found[1:]]]
 
     def _shown(self, samples: Sequence[Sequence[Array]]) -> tuple[tuple[StatePair, ...], str]:
-        """Return the only possible pairs of a type if inputs are the outputs of the samples before, half or more."""
+        """Return the only possible pairs of a type if at least half of the inputs equal the previous outputs."""
         sole = _sole(possible_pairs(self.graph))
         if not sole or len(samples) < 2:
             return (), BY_VALUES
@@ -213,7 +213,7 @@ class Rollout:
     # Roll-outs.
 
     def run(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
-        """Yield the outputs of a quantised ``graph`` for samples, which are frames; None for one that it refuses."""
+        """Yield the outputs of a quantised ``graph`` for samples, which are frames; None for a refused sample."""
         inputs, outputs = graph.input_infos(), graph.output_infos()
         wanted = [self._numbers[id(sample)] for sample in samples]
         executor, found = HostExecutor(graph), dict[int, list[Array] | None]()
@@ -232,19 +232,19 @@ class Rollout:
 
     @cached_property
     def independent(self) -> int:
-        """Number of independent samples that tell as much as the frames: one in each time that frames stay alike."""
+        """Number of independent samples equivalent to the frames: one per period in which frames stay similar."""
         rows = (np.stack(list(map(np.ravel, arrays))) for arrays in zip(*self._frames, strict=True))
         longest = max(_memory(values.astype(np.float64), np.array(self.steps)) for values in rows)
         return max(self.steps.count(0), len(self._frames) // max(1, 2 * longest - 1))
 
     def in_blocks(self, samples: Sequence[Sequence[Array]], count: int) -> NDArray[np.int64]:
-        """Return places of ``samples`` such that every ``count``-th is one block of consecutive frames."""
+        """Return places of ``samples`` in an order in which every ``count``-th belongs to one block of frames."""
         ordered = np.argsort([self._numbers[id(sample)] for sample in samples])
         blocks = np.array_split(ordered, min(count, len(samples)))
         return np.array([block[i] for i in range(len(blocks[0])) for block in blocks if i < len(block)])
 
     def blocks(self, samples: Sequence[Sequence[Array]], places: Sequence[int]) -> list[list[int]]:
-        """Return ``places`` of samples as blocks of consecutive frames of a sequence, as independent as samples are."""
+        """Return ``places`` of samples in blocks of consecutive frames of a sequence; blocks count as independent."""
         length, found = -(-len(self._frames) // self.independent), dict[tuple[int, int], list[int]]()
         for place in places:
             number = self._numbers[id(samples[place])]
@@ -253,7 +253,7 @@ class Rollout:
         return list(found.values())
 
     def doubts(self, steps: Sequence[Mapping[str, Any]], whole_db: float | None) -> dict[str, str]:
-        """Return why the roll-out does not show errors in use, each reason with its remedy; ``steps``: of `by_step`."""
+        """Return reasons why the roll-out does not show errors in use, with remedies; ``steps``: from `by_step`."""
         longest, last = max(self.steps) + 1, steps[-1]["sqnr_db"]
         found = {}
         if self.are_shuffled:
@@ -289,7 +289,7 @@ class Rollout:
 
 
 def _repeated(samples: list[list[Array]], starts: Sequence[bool], times: int) -> tuple[list[list[Array]], list[bool]]:
-    """Return each sample so many times, and which of these start a sequence."""
+    """Return each sample ``times`` times, and for each copy whether it starts a sequence."""
     every = [sample for sample in samples for _ in range(times)]
     return every, [is_start and number == 0 for is_start in starts for number in range(times)]
 
@@ -301,7 +301,7 @@ def _steps(starts: Sequence[bool]) -> NDArray[np.int64]:
 
 
 def _memory(values: NDArray[np.float64], steps: NDArray[np.int64]) -> int:
-    """Return for how many frames of a sequence ``values`` keep a correlation above a half; 0 if they never vary."""
+    """Return the number of frames over which ``values`` keep a correlation above 0.5; 0 if they never vary."""
     values = values - values.mean(axis=0)
     whole, count, lag = float(np.square(values).sum()), len(values), 0
     while lag < count and 2.0 * (values[lag:] * values[: count - lag])[steps[lag:] >= lag].sum() > whole > 0.0:
@@ -310,12 +310,12 @@ def _memory(values: NDArray[np.float64], steps: NDArray[np.int64]) -> int:
 
 
 def initial_value(pair: StatePair, info: TensorInfo) -> Array:
-    """Return a state before the first run, as its input has it."""
+    """Return the initial value of a state, in the form of its input."""
     return np.frombuffer(initial_bytes(pair, info), info.info.numpy).reshape(info.static_shape)
 
 
 def _scaled(sample: list[Array], places: Set[int]) -> list[Array]:
-    """Return ``sample`` with real arrays at ``places`` as loud as they may be in use."""
+    """Return ``sample`` with real arrays at ``places`` scaled up to the size that they may have in use."""
     return [
         value * value.dtype.type(_LOUDER) if place in places and value.dtype.kind == "f" else value
         for place, value in enumerate(sample)
@@ -329,11 +329,11 @@ def _filled(sample: list[Array], states: Mapping[int, Array], count: int) -> lis
     return [states[place] if place in states else next(rest) for place in range(count)] if lacks else sample
 
 
-# Pairs that a model has.
+# Search for pairs in a model.
 
 
 def found_pairs(model: Model, graph: Graph) -> tuple[StatePair, ...]:
-    """Return the possible pairs whose names, of tensors or of a signature, differ in words such as in and out only."""
+    """Return the possible pairs with names (of tensors or a signature) that differ only in words such as in and out."""
     names: list[list[set[str]]] = [
         [{info.name} for info in infos] for infos in (graph.output_infos(), graph.input_infos())
     ]
@@ -355,7 +355,7 @@ def found_pairs(model: Model, graph: Graph) -> tuple[StatePair, ...]:
 
 
 def possible_pairs(graph: Graph) -> list[StatePair]:
-    """Return all pairs of an output and an input of one static type, of a model with another input beside it."""
+    """Return all pairs of an output and an input of one static type, if the model has a further input."""
     if len(graph.inputs) < 2:
         return []
     return [
@@ -368,7 +368,7 @@ def possible_pairs(graph: Graph) -> list[StatePair]:
 
 
 def _sole(pairs: Sequence[StatePair]) -> tuple[StatePair, ...]:
-    """Return the pairs whose output and input are in no other."""
+    """Return the pairs whose output and input are in no other pair."""
     counts = Counter(end for pair in pairs for end in ((True, pair.output), (False, pair.input)))
     return tuple(pair for pair in pairs if counts[True, pair.output] == counts[False, pair.input] == 1)
 
@@ -376,7 +376,7 @@ def _sole(pairs: Sequence[StatePair]) -> tuple[StatePair, ...]:
 def like_states(
     graph: Graph, samples: Sequence[Sequence[Array]], outputs: Sequence[Sequence[Array]]
 ) -> list[StatePair]:
-    """Return the possible pairs whose ends have one range in ``samples`` and ``outputs``, or whose input is zero."""
+    """Return the possible pairs with equal ranges in ``samples`` and ``outputs``, or with an input of zeros."""
     found = []
     for pair in possible_pairs(graph):
         ((output, input),) = positions([pair], graph.input_infos(), graph.output_infos())

@@ -13,7 +13,7 @@ from odc_mlir.quantizer.policy import verdict as rules
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 
 _LAYERS_SHOWN, _FINDINGS_SHOWN, _HOST_SHOWN = 5, 8, 3
-# Measures in plain words; those of fractions as percent.
+# Texts for measures; fractions are shown as percent.
 _SHARES = {
     "mpeir": "the largest error of a sample is on average {} of the output's range",
     "top1_match": "{} of the answers are the float model's",
@@ -47,7 +47,7 @@ def headline(model: str, verdict: Mapping[str, Any]) -> str:
 
 
 def figure(verdict: Mapping[str, Any]) -> str:
-    """Return how well the quantised model does its task: its score beside the float model's, or how near it is."""
+    """Return the quality of the quantised model: its score beside the float model's, or its nearness to it."""
     samples, scores, metrics = verdict["samples"], verdict["scores"], verdict["metrics"]
     count = counted(samples["checked_on"], "made-up input" if samples["made_up"] else "sample")
     if scores:
@@ -70,7 +70,7 @@ def _from_to(metric: str, before: float, after: float) -> str:
 
 
 def _over_frames(verdict: Mapping[str, Any]) -> str:
-    """Return where errors begin and end over the frames of sequences."""
+    """Return the text about errors in the first and last frames of sequences."""
     states = verdict.get("states")
     if not states:
         return ""
@@ -119,7 +119,7 @@ def _help(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 
 def conclusion(verdict: Mapping[str, Any]) -> str:
-    """Return the status of a verdict and its limits in words, those that are missed first."""
+    """Return the status of a verdict and its limits in words, missed limits first."""
     text = rules.failed_text if verdict["status"] == rules.FAILED else rules.passed_text
     status = rules.caution(verdict) or text(verdict)
     checks = sorted(verdict["limits"], key=lambda check: bool(check["passed"]))
@@ -146,7 +146,7 @@ def _check_text(check: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
 
 
 def _layers(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the layers with the largest effect, each judged by the part of the outputs that it changes."""
+    """Yield the layers with the largest effect, each judged by its error relative to the outputs."""
     layers = [layer for layer in verdict["worst_layers"] if layer["output_sqnr_db"] is not None or layer["lacking"]]
     if layers:
         yield "  worst layers, by how much each alone changes the outputs:"

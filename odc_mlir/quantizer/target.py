@@ -1,6 +1,6 @@
 """Target queries: the layers that a target runs, their modelled time, and the costs of precisions.
 
-The answers come from the passes that partition a model when it is compiled, so quantiser and partitioner agree.
+The answers come from the same passes that partition a model during compilation, so quantiser and partitioner agree.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from odc_mlir.universe import make_context
 
 LOG = logging.getLogger(__name__)
 
-_MOST_COMPILED_MACS = 1 << 30  # of a model that is compiled to know its time
+_MOST_COMPILED_MACS = 1 << 30  # limit for models that are compiled to determine their time
 
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """Latency of an inference: ``modelled`` by a package, or else the estimate of a plan."""
+    """Latency of an inference: from a package if ``modelled``, otherwise the estimate of a plan."""
 
     ns: float
     modelled: bool
@@ -45,9 +45,9 @@ class Time:
 
 @dataclass(frozen=True, slots=True)
 class PlacedOperator:
-    """An operator that computes: products, name, and why the target does not run it; empty if it does.
+    """An operator that computes: multiplications, name, and the reason why the target does not run it, or "".
 
-    ``ns``: modelled time of the operator alone; 0 where nothing was priced.
+    ``ns``: modelled time of the operator alone; 0 if not determined.
     """
 
     op: str
@@ -59,7 +59,7 @@ class PlacedOperator:
 
 @dataclass(slots=True)
 class Placement:
-    """All operators of the main function that are no conversions, in order; ``time_ns`` where a plan was made."""
+    """All operators of the main function except conversions, in order; ``time_ns``: set if a plan was made."""
 
     layers: list[PlacedOperator] = field(default_factory=list)
     time_ns: float | None = None
@@ -69,11 +69,11 @@ class Placement:
         return [not layer.reason for layer in self.layers]
 
     def on_host(self) -> list[dict[str, str]]:
-        """The operators that the target does not run, and why."""
+        """Return the operators that the target does not run, with reasons."""
         return [{"op": layer.op, "name": layer.name, "reason": layer.reason} for layer in self.layers if layer.reason]
 
     def share(self, among: Sequence[bool] | None = None) -> float | None:
-        """The part of the products (or operators, where there are none) ``among`` these that the target runs."""
+        """Return the part of the multiplications (operators, if there are none) ``among`` these on the target."""
         chosen = [
             layer for layer, counts in zip(self.layers, among or [True] * len(self.layers), strict=True) if counts
         ]
@@ -89,23 +89,23 @@ class TargetRules:
         self.name = name
         self._target = targets.load(name)
         self._memory: MemoryMode = "sram" if OdcSetTargetPass(target=name).memory == "sram" else "flash"
-        self._context = make_context()  # one for all: it keeps the tilings that were found, most layers stay the same
+        self._context = make_context()  # shared, because it caches tilings and most layers stay the same
         self._judged: WeakKeyDictionary[ModuleOp, dict[bool, Placement]] = WeakKeyDictionary()  # by plan
-        self._timed: WeakKeyDictionary[ModuleOp, Time] = WeakKeyDictionary()  # of those that were to be compiled
+        self._timed: WeakKeyDictionary[ModuleOp, Time] = WeakKeyDictionary()  # of models to compile
 
     def takes(self, scheme: str) -> bool:
         """Return whether the target computes with values of ``scheme``."""
         return SCHEMES[scheme].activations in ELEMENT_TYPES
 
     def judge(self, module: ModuleOp, *, plan: bool = False) -> Placement:
-        """Return the cached placement of ``module``; with a ``plan`` only layers worth it, and the time."""
+        """Return the placement of ``module``, cached; with a ``plan``, only of worthwhile layers, and with the time."""
         known = self._judged.setdefault(module, {})
         if plan not in known:
             known |= self._judgements(module, plan)
         return known[plan]
 
     def time(self, module: ModuleOp, *, compiled: bool = False) -> Time:
-        """Return the time of the package of ``module`` if it is or shall be ``compiled``, else an estimate."""
+        """Return the time of the package of ``module`` if it has been or is to be ``compiled``, else an estimate."""
         if module not in self._timed:
             plan = self.judge(module, plan=True)
             assert plan.time_ns is not None
@@ -133,7 +133,7 @@ class TargetRules:
             return None
 
     def _judgements(self, module: ModuleOp, plan: bool) -> dict[bool, Placement]:
-        """Return the placements without a plan and, if wanted, with one."""
+        """Return the placement without a plan and, with ``plan``, the one with a plan."""
         scratch = module.clone()
         self._run(scratch, pipelines.PLACE)
         found = {False: Placement(self._layers(scratch))}
@@ -147,7 +147,7 @@ class TargetRules:
         return [_placed(op, work) for op, work in works.items() if op.SPEC.name not in CASTS]
 
     def _host_works(self, module: ModuleOp) -> dict[CircleOp, Work]:
-        """Return the work of each operator on the host: of a loop, all trips."""
+        """Return the work of each operator on the host, over all iterations of loops."""
         found, rates = list(operators(main_function(module))), self._target.host
         works: dict[str, Work] = {}
         if any(Trait.CONTROL_FLOW in op.SPEC.traits for op in found):
@@ -157,7 +157,7 @@ class TargetRules:
         return {op: works.get(op_name(op)) or _work(op, rates) for op in found}
 
     def _run(self, module: ModuleOp, names: Sequence[str]) -> None:
-        """Run passes on a copy that nobody keeps, and so nobody has verified."""
+        """Run passes on a temporary copy, without verifying the IR."""
         options = {"odc-set-target": {"target": self.name}}
         passes = (("partition", pipelines.find_pass(name)(**options.get(name, {}))) for name in names)
         pipelines.run_passes(self._context, module, passes, verify=False)
@@ -181,7 +181,7 @@ class TargetRules:
         return Placement(layers)
 
     def conversion_ns(self, elements: int) -> tuple[float, float]:
-        """Modelled time of giving a tensor other codes on the target, and of passing it between target and host."""
+        """Return the modelled time to requantise a tensor on the target, and to pass it between target and host."""
         passes = elements / self._target.vector.requant_lanes * 1e9 / self._target.clock_hz
         return passes, self._target.host.switch_ns + self._target.host.transfer_ns(1, elements)
 

@@ -37,12 +37,12 @@ from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.scores import never_answered, recall_findings
 from odc_mlir.transforms.quant.quant_normalize_outputs import NORMALISED
 
-# The part of the samples for which the float model must give finite outputs: measures over fewer describe a minority.
+# Minimum part of the samples with finite outputs of the float model: measures over fewer describe only a minority.
 LEAST_MEASURED = 0.5
 
 
 class JudgedCandidate:
-    """A candidate with everything that was measured of it, as the checks and the verdict read it."""
+    """A candidate with all its measurements, for the checks and the verdict."""
 
     def __init__(self, driver: Driver, candidate: Candidate) -> None:
         self.driver, self.candidate = driver, candidate
@@ -62,12 +62,12 @@ class JudgedCandidate:
 
     @cached_property
     def itself(self) -> Measurement:
-        """Measures of the candidate on all samples, those that its ranges were chosen by included."""
+        """Measures of the candidate on all samples, including those that determined its ranges."""
         return self.evaluator.measured_itself(self.candidate)
 
     @cached_property
     def placement(self) -> dict[str, Any]:
-        """Shares of products that the target runs, its layers on the host, and the time; empty without a target."""
+        """Shares of multiplications on the target, layers on the host, and the time; empty without a target."""
         target, module = self.evaluator.target, self.candidate.module
         if target is None:
             return {}
@@ -88,7 +88,7 @@ class JudgedCandidate:
 
     @cached_property
     def helped(self) -> dict[str, list[float | None]]:
-        """Score, or else equal answers, and SQNR without help and with it, on the samples held back."""
+        """Score (or share of equal answers) and SQNR, without and with help, on the held-out samples."""
         plain, evaluator, reference = self.driver.plain, self.evaluator, self.evaluator.reference
         if plain is None or plain.recipe == self.candidate.recipe or self.data.made_up:
             return {}
@@ -104,12 +104,12 @@ class JudgedCandidate:
 
     @cached_property
     def leaked(self) -> Mapping[str, float]:
-        """The part of each SOFTMAX that lies where the float model's is zero."""
+        """Sum of the scores of each SOFTMAX at places where the float model has zeros."""
         return leaked(self.reference.graph, self.candidate.graph, self.data.held)
 
     @cached_property
     def same_inputs(self) -> list[str]:
-        """Inputs that no sample varies although outputs depend on them."""
+        """Inputs that are equal in all samples although outputs depend on them."""
         return [] if self.data.made_up else same_inputs(self.reference.graph, [*self.data.fit, *self.data.held])
 
     @cached_property
@@ -122,7 +122,7 @@ class JudgedCandidate:
 
     @cached_property
     def doubtful(self) -> list[Limit]:
-        """Limits that hold, but not certainly on so few samples."""
+        """Limits that hold, but that too few samples confirm."""
         return self.evaluator.doubtful(self.candidate, self.metrics)
 
     @property
@@ -132,12 +132,12 @@ class JudgedCandidate:
 
     @property
     def holds(self) -> bool:
-        """True if all limits hold, certainly enough, and outputs lack no numbers."""
+        """True if all limits hold, enough samples confirm them, and outputs lack no numbers."""
         return not (self.missed or self.doubtful or self.measured.lacking)
 
     @cached_property
     def lost_outputs(self) -> tuple[list[str], bool]:
-        """Texts about outputs that a constant approximates as well, and whether other samples might show more."""
+        """Texts about outputs no better than a constant, and whether other samples might show more."""
         texts, lacking = list[str](), list[bool]()
         lost = lost_places(self.measured)
         for place in lost:
@@ -154,7 +154,7 @@ class JudgedCandidate:
 
     @cached_property
     def silent(self) -> tuple[list[str], list[str]]:
-        """Constant outputs and lost columns: those that fail the model, and those to note."""
+        """Texts about constant outputs and lost columns: those that fail the model, and notes."""
         problems, notes = list[str](), list[str]()
         for place, may_be in () if self.reference.constant else self.reference.untold():
             count = len(self.reference.samples)
@@ -190,7 +190,7 @@ class JudgedCandidate:
 
     @property
     def are_informative(self) -> bool:
-        """True if a miss on the samples counts and other samples would not change it."""
+        """True if a missed limit on these samples counts, because other samples would not change the result."""
         if self.reference.constant:
             return False
         little = self.constants_keep_limits or self.silent[0] or self.lost_outputs[1]
@@ -231,7 +231,7 @@ class JudgedCandidate:
         return points
 
     def least_cost(self) -> dict[str, Any]:
-        """Return the least bytes or time of models with enough coverage within the limits, or else of all models.
+        """Return the minimum bytes or time of covered models within the limits or, if there are none, of all models.
 
         ``tight``: a larger budget would change the result.
         """
@@ -262,10 +262,10 @@ class JudgedCandidate:
 
     @cached_property
     def doubts_of_states(self) -> dict[str, str]:
-        """Reasons why samples do not show how states err in use, each with what to do."""
+        """Reasons why samples do not show the errors of states in use, each with a remedy."""
         if self.states is not None:
             assert self.data.rollout is not None
-            # The share of equal answers is known to its limit only from hundreds of samples.
+            # Only hundreds of samples can confirm a limit on the share of equal answers.
             open_ones = [limit for limit in self.evaluator.limits if limit.metric not in rules.OF_ANSWERS]
             return self.data.rollout.doubts(self.states["steps"], self.metrics["sqnr_db"]) | {
                 f"{limit.name} over other sequences may miss its limit": "give longer sequences, or more"
@@ -292,19 +292,19 @@ class JudgedCandidate:
 
     @property
     def counted_lost(self) -> list[str]:
-        """Texts about lost outputs that are reasons of their own: no other limit is missed."""
+        """Texts about lost outputs if no other limit is missed, so that these outputs decide."""
         return [] if self.misses_own_limits else self.lost_outputs[0]
 
 
 def _spread(search: PrecisionSearch) -> list[Tried]:
-    """Return a few measured models by the number of changed layers, the plain and the chosen one among them."""
-    most_points = 6  # each takes a plan of the partitioner
+    """Return a few measured models, sorted by number of changed layers, including the plain and the chosen model."""
+    most_points = 6  # each point needs a plan of the partitioner
     ordered = sorted(search.tried.values(), key=lambda item: len(item.precisions))
     shown = [ordered[round(place)] for place in np.linspace(0, len(ordered) - 1, most_points)] if ordered else []
     return [item for item in ordered if item is search.chosen or item in shown]
 
 
-# Checks: each yields a text for what it finds.
+# Checks: each yields a text per finding.
 
 
 def _few_samples(o: JudgedCandidate) -> Iterator[str]:
@@ -329,7 +329,7 @@ def _one_sample(o: JudgedCandidate) -> Iterator[str]:
 
 def _low_coverage(o: JudgedCandidate) -> Iterator[str]:
     evaluator, scheme, found = o.evaluator, o.options.scheme, o.coverage
-    # With a budget, every type that keeps it is allowed.
+    # With a budget, all types within the budget are allowed.
     others = (NARROWER.get(scheme, scheme), *with_wide_weights(scheme)[:-1])
     least = f"the minimum is {100 * evaluator.min_coverage:g} %"
     if found.computing.isdisjoint((scheme, *(others if o.options.has_budget else ()))):
@@ -355,8 +355,8 @@ def _low_coverage(o: JudgedCandidate) -> Iterator[str]:
 
 
 def _leaked_attention(o: JudgedCandidate) -> Iterator[str]:
-    # The part of a SOFTMAX's output that may lie where the float model has exact zeros, such as masked positions: an
-    # attention row then keeps 99.5 % of its weight.
+    # Largest sum of SOFTMAX scores at places where the float model has exact zeros, such as masked positions: an
+    # attention row keeps at least 99.5 % of its weight.
     most_leaked = 0.005
     name = next((name for name, share in o.leaked.items() if share > most_leaked), None)
     if name is not None:
@@ -426,7 +426,7 @@ def _search_in_vain(o: JudgedCandidate) -> Iterator[str]:
 
 
 def _states(o: JudgedCandidate) -> Iterator[str]:
-    """Yield texts for states that were found, and for outputs that may be states."""
+    """Yield texts for detected states, and for outputs that may be states."""
     if o.states is None:
         yield from _unshown_states(o)
     elif o.states["known"] != DECLARED:
@@ -501,7 +501,7 @@ CHECKS = (
     VerdictCheck("one sample", PROBLEM, _one_sample),
     VerdictCheck("coverage", PROBLEM, _low_coverage),
     VerdictCheck("masked positions", PROBLEM, _leaked_attention),
-    # Only where no other limit is missed, which is reason enough.
+    # Reported only if no other limit is missed.
     VerdictCheck("lost outputs", PROBLEM, lambda o: () if o.data.made_up else o.counted_lost),
     VerdictCheck("silent outputs", PROBLEM, lambda o: o.silent[0]),
     VerdictCheck(
@@ -590,7 +590,7 @@ def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]
 
 
 def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:
-    """Return the scores of both models, of the column that loses most if columns are scored separately."""
+    """Return the scores of both models; if columns are scored separately, those of the column that loses most."""
     all_before, scored = driver.reference.scores, measured.scored
     if all_before is None or scored is None:
         return None
@@ -618,7 +618,7 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     result |= {"help": driver.options.help, "rounding": recipe.rounding, "correction": recipe.correction}
     if scheme.weights_only:
         result["scales"] = FITTED if recipe.fitted else RANGE
-        if driver.data.fit:  # without samples weights alone decide
+        if driver.data.fit:  # without samples, only weights decide
             result["normalize"] = _normalized(recipe)
     else:
         result |= {
@@ -643,7 +643,7 @@ def _normalized(recipe: Recipe) -> str:
 
 
 def saturated_biases(graph: Graph) -> dict[str, list[int]]:
-    """The channels of biases whose codes are at the end of their type, by tensor name."""
+    """Return the channels of biases whose codes are at a limit of their type, by tensor name."""
     result: dict[str, list[int]] = {}
     for info in graph.tensors:
         if info.is_const and info.quant is not None and info.dtype in ("int32", "int64"):

@@ -31,7 +31,7 @@ def pieces(text: str, separator: str) -> list[str]:
 
 
 def escaped(name: str, separator: str) -> str:
-    """``name`` as :func:`pieces` reads it."""
+    """Return ``name`` escaped for :func:`pieces`."""
     return name.replace(separator, f"\\{separator}")
 
 
@@ -39,7 +39,7 @@ BOUNDARY_TYPES = (FLOAT, declarations.QUANTIZED, *CODE_DTYPES)
 
 
 def parse_boundary(entries: Sequence[str] | Mapping[str, str] | str) -> dict[str, str]:
-    """Types by name from ``NAME=TYPE``, under the empty name from ``TYPE`` alone; raises OptionError."""
+    """Return types by name from ``NAME=TYPE``; ``TYPE`` alone has the empty name. Raise OptionError."""
     if isinstance(entries, Mapping):
         entries = [f"{name}={type}" if name else str(type) for name, type in entries.items()]
     elif isinstance(entries, str):
@@ -61,7 +61,7 @@ def parse_boundary(entries: Sequence[str] | Mapping[str, str] | str) -> dict[str
 
 
 def parse_parameters(entries: Sequence[str] | Mapping[str, tuple[float, int]]) -> dict[str, tuple[float, int]]:
-    """Scales and zero points by name from ``NAME=SCALE:ZERO``; raises OptionError."""
+    """Return scales and zero points by name from ``NAME=SCALE:ZERO``; raise OptionError."""
     given = (
         {name: f"{scale!r}:{zero}" for name, (scale, zero) in entries.items()}
         if isinstance(entries, Mapping)
@@ -87,7 +87,7 @@ def parse_copies(entries: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_states(entries: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """Return inputs by the output that they are in the run before, from ``OUT=IN``; none from ``none``."""
+    """Return states as output -> input of the next run, from ``OUT=IN``; no states from ``none``."""
     if isinstance(entries, str):
         entries = [entries]
     pairs = () if not isinstance(entries, Mapping) and list(entries) == ["none"] else pairs_of(entries)
@@ -121,7 +121,7 @@ class PrecisionChoice:
 
 @dataclass(frozen=True, slots=True)
 class PrecisionEntry:
-    """One entry: names under each of its variants, the one that it is written with first."""
+    """One entry: names of layers under each of its variants, first the name as written."""
 
     variants: tuple[tuple[str, ...], ...]
     choice: PrecisionChoice
@@ -159,7 +159,7 @@ def _variant(layer: PrecisionEntry, known: set[str]) -> tuple[str, ...]:
 
 
 def parse_overrides(text: str) -> tuple[PrecisionEntry, ...]:
-    """``name:precision,name:precision`` as layers; a name may contain colons, and ``\\,``. Raises OptionError."""
+    """Parse ``name:precision,name:precision``; names may contain colons, and commas as ``\\,``. Raise OptionError."""
     layers = []
     for entry in filter(None, pieces(text, ",")):
         name, colon, precision = entry.rpartition(":")
@@ -173,12 +173,12 @@ def parse_overrides(text: str) -> tuple[PrecisionEntry, ...]:
 
 
 def overrides_text(precisions: Mapping[str, str]) -> str:
-    """Precisions by layer as :func:`parse_overrides` reads them."""
+    """Return the text of precisions by layer for :func:`parse_overrides`."""
     return ",".join(f"{escaped(name, ',')}:{precision}" for name, precision in precisions.items())
 
 
 def read_config(path: str | os.PathLike[str]) -> PrecisionPlan:
-    """The plan in a JSON file; raises OptionError, naming the file, for one that cannot be read or understood."""
+    """Return the plan in a JSON file; raise an OptionError that names the file if it is unreadable or invalid."""
     with located(os.fspath(path)):
         with parsing("cannot read the configuration", OptionError), open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -186,7 +186,7 @@ def read_config(path: str | os.PathLike[str]) -> PrecisionPlan:
 
 
 def plan_of(content: Any) -> PrecisionPlan:
-    """The plan that the content of a JSON file says."""
+    """Return the plan for the content of a JSON file."""
     fields = _table(content, "the configuration", _FIELDS)
     default, granularity = fields.get("default_quantization_dtype"), fields.get("default_granularity")
     layers = fields.get("layers", [])
@@ -225,7 +225,7 @@ def _names(content: Any) -> tuple[str, ...]:
 
 
 def _granularity(value: Any) -> str:
-    """ONE calls one scale per tensor ``layer``."""
+    """Parse a granularity; ``layer`` is ONE's name for one scale per tensor."""
     return _known("granularity", "tensor" if value == "layer" else value, schemes.GRANULARITIES)
 
 
@@ -243,14 +243,14 @@ def _table(content: Any, what: str, allowed: Sequence[str]) -> Mapping[str, Any]
     return content
 
 
-PAIRS_SUFFIX = ".json"  # of files with pairs of layers to equalise
-WIDE_HEADROOM = 1.0  # of 16-bit values, which have codes to spare
+PAIRS_SUFFIX = ".json"  # suffix of files with pairs of layers to equalise
+WIDE_HEADROOM = 1.0  # headroom of 16-bit values, which have enough codes
 
 Progress = Callable[[str, int, int | None], None]
 """Callback with the current activity, the number of models made, and the number expected, if known."""
 
 _OF_VALUES = tuple(name for name, scheme in SCHEMES.items() if not scheme.weights_only)
-# Names of schemes by the kind that options declare. BY_SCHEME is not in it: such options are checked by the scheme.
+# Kind of schemes in declarations of options -> names of the schemes. BY_SCHEME is missing: the scheme checks it.
 SCHEMES_OF: Mapping[str, tuple[str, ...]] = {
     declarations.ANY: tuple(SCHEMES),
     declarations.OF_VALUES: _OF_VALUES,
@@ -268,18 +268,18 @@ class Options(declarations.QuantizeOptions):
 
     @property
     def definition(self) -> Scheme:
-        """The scheme with its granularity and form of weights; raises OptionError where they contradict."""
+        """The scheme with its granularity and form of weights; raises OptionError if these contradict."""
         found, granularity = schemes.scheme(self.scheme), self.granularity
         if self.reader == LITERT and found.activations == "uint8":
-            granularity = granularity or "tensor"  # of uint8 weights LiteRT knows no other
+            granularity = granularity or "tensor"  # LiteRT's only granularity of uint8 weights
         reader, weights = self.reader or (NPU if self.target is not None else ""), self.weights
         if weights is None and reader == NPU and found.weights == "uint8":
-            weights = "symmetric"  # an NPU takes twice the products where zero points differ by channel
+            weights = "symmetric"  # with zero points per channel, NPUs need twice the multiplications
         return found.read_by(reader).with_options(granularity=granularity, weights=weights)
 
     @property
     def equalizations(self) -> tuple[str, ...]:
-        """Equalisations to try, the plain one first; none where parameters of tensors are given."""
+        """Equalisations to try, without any first; no others if parameters of tensors are given."""
         if self.equalize != AUTO:
             return (self.equalize,)
         return EQUALIZE if self.help and not self.gives_parameters else EQUALIZE[:1]
@@ -288,7 +288,7 @@ class Options(declarations.QuantizeOptions):
     def chosen_headroom(self) -> float:
         """Headroom of the first trial, as a part of the observed range.
 
-        Clipping is far worse than a wider step, and 16 bits always have room. With 8 bits, help may choose some later.
+        Clipping is far worse than a wider step, and 16 bits have enough codes. With 8 bits, help may choose it later.
         """
         if self.headroom is not None:
             return self.headroom
@@ -296,28 +296,28 @@ class Options(declarations.QuantizeOptions):
 
     @property
     def has_codes_to_spare(self) -> bool:
-        """True if ranges may be much wider than values before steps show."""
+        """True if ranges may be much wider than values without a visible loss by wider steps."""
         return self.definition.activations == "int16"
 
     def switched(self, value: str) -> tuple[bool, ...]:
-        """The states of a switch that are to be tried, off first."""
+        """Return the states of a switch to try, off first."""
         if value == AUTO:
             return (False, True) if self.help else (False,)
         return (value == ON,)
 
     def normalizes(self, kind: str) -> tuple[bool, ...]:
-        """The states of normalising this ``kind``, inputs or outputs, that are to be tried, off first."""
+        """Return the states to try for normalising this ``kind``, inputs or outputs; off first."""
         value = self.normalization
         return (value == kind,) if value in (INPUTS, declarations.OUTPUTS) else self.switched(value)
 
     @property
     def fits_scales(self) -> tuple[bool, ...]:
-        """States of fitting scales of weights that are to be tried, off first."""
+        """States to try for fitting scales of weights, off first."""
         return (self.scales == declarations.FITTED,) if self.scales != AUTO else self.switched(AUTO)
 
     @property
     def searches_precisions(self) -> bool:
-        """True if layers may get other precisions than the scheme's."""
+        """True if layers may get precisions other than the scheme's."""
         return self.mixed == ON or (self.mixed == AUTO and (self.help or self.has_budget))
 
     @property
@@ -327,7 +327,7 @@ class Options(declarations.QuantizeOptions):
 
     @property
     def normalization(self) -> str:
-        """The switch of normalising inputs and outputs; states and those with given parameters stay as they are."""
+        """Switch of normalising inputs and outputs, except for states and tensors with given parameters."""
         return OFF if self.normalize == AUTO and (self.gives_parameters or self.states) else self.normalize
 
     @property
@@ -441,7 +441,7 @@ def _check_kind(name: str, value: Any) -> None:
 
 
 def _check_type(what: str, value: Any, allowed: type | tuple[type, ...], text: str) -> None:
-    is_truth = isinstance(value, bool) and allowed is not bool  # which Python counts among the numbers
+    is_truth = isinstance(value, bool) and allowed is not bool  # bool is an int in Python
     if is_truth or not isinstance(value, allowed):
         raise OptionError(f"{what} is {value!r}, expected {text}")
 
@@ -520,14 +520,14 @@ def _check_numbers(options: Options) -> None:
         number, most = getattr(options, name), declared.most
         if name == "headroom" and options.definition.activations is not None:
             low, high = DTYPES[options.definition.activations].range
-            most = float(high - low)  # which leaves values a step between two codes
+            most = float(high - low)  # so that values have at least one step between two codes
         if most is not None and number is not None and not (0 <= number <= most and number < math.inf):
             allowed = "of at least 0 that is finite" if most == math.inf else f"from 0 to {most:g}"
             raise OptionError(f"{name} is {number}, expected a number {allowed}")
 
 
 def _check_given(options: Options) -> None:
-    """Raise OptionError for types and parameters that contradict something else."""
+    """Raise OptionError for types and parameters that contradict other options."""
     if options.gives_parameters and options.equalize not in (AUTO, EQUALIZE[0]):
         raise OptionError("equalisation would change values whose parameters are given", hint="omit one of the two")
     if options.normalize not in (AUTO, OFF) and options.io != FLOAT:

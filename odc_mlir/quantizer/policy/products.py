@@ -1,7 +1,7 @@
 """Layers as matrix products: inputs, weights, scales and biases in one shape, ``[groups, rows or outputs, K]``.
 
-A convolution is the product of its patches with its filters. A recurrent operator has products of its input, and of its
-state, which is its result of the previous step.
+A convolution is the matrix product of its patches and its filters. A recurrent operator has matrix products of its
+input, and of its state, which is its result of the previous step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odc_mlir.ops.spec import Node, QuantParams
 
 LAYERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
 SEQUENCES = frozenset({"UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN", "GRU"})
-# How operands are called that multiply the input and the state of such an operator; those of GRU depend on sizes.
+# Prefixes of operands that multiply input and state of a recurrent operator; for GRU, the operand's shape decides.
 _OF_INPUT, _OF_STATE = ("input_to_", "input_weights"), ("recurrent_",)
 
 
@@ -40,9 +40,9 @@ class _AxisTaps(NamedTuple):
 
 @dataclass(frozen=True)
 class Product:
-    """One layer: ``groups`` products of ``outputs`` results from ``inputs`` inputs each.
+    """One layer as ``groups`` matrix products, each with ``inputs`` inputs and ``outputs`` outputs.
 
-    ``place``: operand with the weights; ``of_state``: they multiply the operator's state.
+    ``place``: operand with the weights; ``of_state``: the weights multiply the operator's state.
     """
 
     node: Node
@@ -56,7 +56,7 @@ class Product:
 
     @classmethod
     def of(cls, node: Node) -> Product | None:
-        """``node`` as products; None for other operators, for computed weights and weights in their own layout."""
+        """Return ``node`` as matrix products; None for other operators, computed weights and special layouts."""
         if (
             node.spec.name not in LAYERS
             or len(node.results) != 1
@@ -81,7 +81,7 @@ class Product:
 
     @classmethod
     def all_of(cls, node: Node) -> list[Product]:
-        """Every product of ``node`` by constant weights: one of a layer, several of a recurrent operator."""
+        """Return all products of ``node`` with constant weights: one for a layer, several for a recurrent operator."""
         if node.spec.name not in SEQUENCES:
             return [found] if (found := cls.of(node)) is not None else []
         result = []
@@ -138,9 +138,9 @@ class Product:
         return scales, zero_points
 
     def rows(self, x: NDArray[Any], first: int = 0, every: int = 1) -> NDArray[Any]:
-        """Return the inputs ``x`` that meet the weights as ``[G, N, K]``, run by run, with padding as zeros.
+        """Return the inputs ``x`` that multiply the weights as ``[G, N, K]``, run by run, with zeros as padding.
 
-        Of all rows those from ``first`` on, one of ``every``.
+        ``first`` and ``every`` select rows: row ``first``, and after it one in ``every`` rows.
         """
         if self.window is None:
             return x.reshape(1, -1, self.inputs)[:, first::every]
@@ -212,7 +212,7 @@ class Product:
 
 
 def with_all_states(node: Node) -> Node:
-    """A recurrent operator as ``node`` whose result has the states after all steps, not only after the last one."""
+    """Return the recurrent operator ``node`` changed to return the states after all steps, not only the last one."""
     if node.options.get("return_sequences", True):
         return node
     result = replace(node.results[0], shape=(*node.operand(0).static_shape[:2], node.results[0].static_shape[-1]))
@@ -230,7 +230,7 @@ def _multiplies_state(node: Node, operand: str) -> bool | None:
 
 
 def _counts(taps: NDArray[np.intp], size: int) -> NDArray[np.float64]:
-    """Return ``[K, size]``: how often each tap of ``taps [results, K]`` meets each element."""
+    """Return counts ``[K, size]``: how often each tap of ``taps [results, K]`` is at each element."""
     found = np.zeros((taps.shape[1], size))
     for counts, places in zip(found, taps.T, strict=True):
         np.add.at(counts, places[(places >= 0) & (places < size)], 1)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import InputError, OptionError
 
-LEAST_RATIO = 16.0  # of sizes that differ: four of the bits of codes
+LEAST_RATIO = 16.0  # sizes differ from this ratio on, which costs the smaller one four bits of its codes
 
 
 def sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
@@ -30,7 +30,7 @@ def sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
 
 
 def most_sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
-    """Return whether at least half of the varying columns are so small beside others that each needs its own unit."""
+    """Return whether at least half of the varying columns are so small beside others that each needs its own scale."""
     if not low.size or not (np.isfinite(low) & np.isfinite(high)).all():
         return False
     sizes = np.maximum(np.abs(low), np.abs(high))[high > low]
@@ -65,12 +65,12 @@ def minmax(stats: TensorStatistics) -> Range:
 
 
 def percentile(stats: TensorStatistics, low: float = 1.0, high: float = 99.0) -> Range:
-    """Percentile ``low`` of the runs' minima and ``high`` of their maxima, interpolated linearly, as ONE's recorder."""
+    """Percentile ``low`` of the runs' minima and ``high`` of their maxima, interpolated linearly like ONE's."""
     if not 0 <= low <= high <= 100:
         raise OptionError(f"the percentiles are {low} and {high}, expected 0 <= low <= high <= 100")
     first = float(np.percentile(stats.minima.astype(np.float64), low))
     last = float(np.percentile(stats.maxima.astype(np.float64), high))
-    # Runs that are each of one value can have a low percentile of minima above a high one of maxima.
+    # If each run has a single value, the percentile of minima can exceed the percentile of maxima.
     return min(first, last), max(first, last)
 
 
@@ -100,10 +100,10 @@ MODES: dict[str, Callable[..., Range]] = {MINMAX: minmax, "percentile": percenti
 _Reals = NDArray[np.float64]
 
 TAIL = 1 / 3  # part of the runs that is the tail
-# Prior of the index: slightly heavier than exponential, with the weight of so many extremes, as few say little. Heavier
-# tails get twice that weight, as rare extremes among few imitate them.
+# Prior of the tail index, slightly heavier than exponential, with the weight of so many extremes, because few extremes
+# say little. Against heavier tails, the prior has twice this weight: one rare extreme among few imitates a heavy tail.
 _INDEX, _LIGHTER_WEIGHT = 0.1, 20
-# Limits of an index: beyond them it is chance, or the tail has no mean square.
+# Limits of the index: values beyond are due to chance, or the tail has no finite mean square.
 _LEAST_INDEX, _MOST_INDEX, _MOST_OF_SQUARES = -1.0, 0.9, 0.45
 
 
@@ -122,7 +122,7 @@ class Tail:
         """The upper tail of at least two ``values``."""
         # Plotting positions of probability-weighted moments.
         position = 0.35
-        fewest = 6  # extremes of a tail
+        fewest = 6  # minimum number of extremes in a tail
         ordered = np.sort(values)
         count = min(max(fewest, int(np.ceil(TAIL * len(ordered)))), len(ordered) - 1)
         threshold, share = float(ordered[-count - 1]), count / len(ordered)
@@ -136,11 +136,11 @@ class Tail:
         found = min(max(found, _LEAST_INDEX), _MOST_INDEX)
         weight = (2 if found > _INDEX else 1) * _LIGHTER_WEIGHT
         index = (count * found + weight * _INDEX) / (count + weight)
-        # So few values are less spread than all are.
+        # A small sample underestimates the scale.
         return cls(threshold, mean * (1.0 - index) * (1.0 + 1.0 / count), index, share, count)
 
     def indices(self, odds: _Reals) -> _Reals:
-        """Return draws of the index, by the standard normal draws ``odds``."""
+        """Return draws of the index from the standard normal draws ``odds``."""
         error = (1.0 + self.index) / math.sqrt(self.count + _LIGHTER_WEIGHT)
         return np.clip(self.index + error * odds, _LEAST_INDEX, _MOST_OF_SQUARES)
 
@@ -160,7 +160,7 @@ def _squares_beyond(apart: _Reals | float, scales: _Reals, index: _Reals | float
     """Return the mean square of generalised Pareto values beyond ``apart``; others count as zero."""
     no_index, no_scale = 1e-6, 1e-300
     index = np.where(np.abs(index) < no_index, no_index, index)
-    with np.errstate(divide="ignore"):  # no value lies beyond the end that a negative index gives them
+    with np.errstate(divide="ignore"):  # with a negative index, the distribution ends
         logs = np.log1p(np.maximum(index * apart / np.maximum(scales, no_scale), -1.0))
     farther = np.maximum(scales + index * apart, 0.0)
     return np.asarray(np.exp(-logs / index) * 2.0 * farther**2 / ((1.0 - index) * (1.0 - 2.0 * index)))
@@ -181,7 +181,7 @@ def with_room(stats: TensorStatistics, elements: int, bits: int) -> tuple[float,
 
 
 def _ends(extremes: _Reals, span: float) -> tuple[_Reals, _Reals]:
-    # How far beyond the range an end may lie, in parts of that range.
+    # Candidate distances of a limit from the observed range, relative to this range.
     rooms = np.concatenate([[0.0], np.geomspace(0.02, 8.0, 40)])
     most = float(extremes.max())
     if most <= 0.0:
