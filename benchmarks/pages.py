@@ -1,5 +1,7 @@
 """Drive every HTML page in Chromium at 1,280 and 420 pixels, light and dark: overflow, clipped text, errors, bytes.
 
+On a compile page, the cards must equal the JSON report, and an operator selected in one view must be selected in all.
+
     python benchmarks/pages.py [--keep DIR] [MODEL]
 
 Exit code 1 if a page is wider than the screen, cuts text off, has an error, or is larger than its limit. `--keep`
@@ -14,6 +16,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +26,15 @@ sys.path[:0] = [str(ROOT), str(ROOT / "test")]
 import odc_mlir  # noqa: E402
 from helpers.browser import WIDTHS, find_browser  # noqa: E402
 from odc_mlir import samples  # noqa: E402
+from odc_mlir.formats.quantities import counted, share_text, time_text  # noqa: E402
 from odc_mlir.runtime.reporting import report_compare, report_html  # noqa: E402
+from odc_mlir.simulator.path import CAUSES  # noqa: E402
 from odc_mlir.tools import odc_explore, odc_opt  # noqa: E402
 
 FLOAT_MODEL = ROOT / "examples" / "on_device" / "digits_mobile_hard.circle"
 MODEL = ROOT / "examples" / "pytorch" / "digits_mbv2.circle"
 SCHEMES = {"dark": 0, "light": 1}  # of Blink's setting preferredColorScheme
-LIMITS = {"view": 400_000, "view-alloc": 1_000_000}
+LIMITS = {"report": 300_000, "view": 400_000, "view-alloc": 1_000_000}
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=10000")
 
 # Text is cut off if its box hides what is wider than it, or if it leaves its picture.
@@ -65,20 +70,58 @@ function check() {
   const overflow = document.documentElement.scrollWidth - innerWidth;
   const result = {errors: found, clipped, overflow, scheme, width: innerWidth};
   result.lines = document.querySelectorAll('pre').length;
+  result.cards = [...document.querySelectorAll('.figure strong')].map((card) => card.textContent);
+  result.links = links();
   parent.postMessage(JSON.stringify(result), '*');
+}
+const VIEWS = ['operators', 'when-operators-ran', 'rooflines', 'instructions', 'sram-over-time'];
+function links() {
+  const mark = (id, operator, kind) => document.querySelector(`#${id} [data-op="${operator}"]${kind}`);
+  const seen = (operator, kind) => VIEWS.filter((id) => mark(id, operator, kind));
+  const operators = [...new Set([...document.querySelectorAll('[data-op]')].map((item) => item.dataset.op))];
+  const common = operators.find((operator) => seen(operator, '').length === VIEWS.length);
+  if (common === undefined) return {common: false, wrong: []};
+  const wrong = [];
+  const judge = (way) => {
+    const others = [...document.querySelectorAll('.selected')].some((item) => item.dataset.op !== common);
+    if (others || seen(common, '.selected').length !== VIEWS.length) wrong.push(way);
+    document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}));
+    if (document.querySelector('.selected')) wrong.push(`${way}, cleared`);
+  };
+  for (const id of VIEWS) {
+    mark(id, common, '').dispatchEvent(new MouseEvent('click', {bubbles: true}));
+    judge(id);
+  }
+  const row = document.querySelector(`tr[data-op="${common}"]`);
+  row.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', bubbles: true}));
+  judge('keyboard');
+  return {common: true, wrong};
 }
 </script>
 """
 
 
-def make_pages(model: Path, folder: Path) -> dict[str, str]:
-    """Return the text of one page of each kind."""
+def cards_of(report: Mapping[str, Any]) -> list[str]:
+    """Return the values of the five cards by the JSON report."""
+    latency, parts = report["latency_ms"], report["modelled"]
+    rate, on_host = 1e3 / latency, counted(report["host_op_count"], "operator")
+    on_npu = sum(layer["macs"] for layer in report["layers"] if layer["placed"] == "npu")
+    cards = [time_text(1e6 * latency), f"{rate:,.0f}", share_text(on_npu / report["macs"])]
+    if parts["host_ms"] > parts["npu_ms"]:
+        return [*cards, "operators on the host", f"{on_host} on the NPU"]
+    best = min(report["what_if"].values(), key=lambda what: what["cycles"])
+    return [*cards, CAUSES[max(report["causes"], key=report["causes"].get)], best["text"]]
+
+
+def make_pages(model: Path, folder: Path) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
+    """Return the text of one page of each kind, and the JSON reports of compile pages."""
     data = str(samples.path("calibration.npz"))
     quantized = odc_mlir.quantize(FLOAT_MODEL, calibration=data, help=False, max_samples=8)
     package = odc_mlir.compile(quantized.model)
+    reports = {"report": package.report, "float": odc_mlir.compile(FLOAT_MODEL).report}
     pages = {
         "report": report_html.render(package.report, report_html.operator_code(package)),
-        "float": report_html.render(odc_mlir.compile(FLOAT_MODEL).report),
+        "float": report_html.render(reports["float"]),
         "verdict": quantized.report_html(),
         "compare": report_compare.render([package.report, odc_mlir.compile(quantized.model, memory="sram").report]),
     }
@@ -95,7 +138,7 @@ def make_pages(model: Path, folder: Path) -> dict[str, str]:
         words = ["--stage", stage, "--target", "npu-256", "-o", str(folder / "ir.mlir"), "--view", str(page)]
         assert odc_opt.main([str(stored), *words, "--overwrite"]) == 0
         pages[name] = page.read_text()
-    return pages
+    return pages, {name: json.loads(json.dumps(report)) for name, report in reports.items()}
 
 
 def look(browser: str, page: str, width: int, scheme: str, folder: Path) -> dict[str, Any]:
@@ -115,7 +158,7 @@ def look(browser: str, page: str, width: int, scheme: str, folder: Path) -> dict
     return found
 
 
-def problems_of(browser: str, name: str, page: str, folder: Path) -> list[str]:
+def problems_of(browser: str, name: str, page: str, report: Mapping[str, Any] | None, folder: Path) -> list[str]:
     """Return everything that is wrong with a page."""
     size = len(page.encode())
     told = [f"{name}: {size:,} bytes, at most {LIMITS[name]:,}"] if size > LIMITS.get(name, size) else []
@@ -123,10 +166,16 @@ def problems_of(browser: str, name: str, page: str, folder: Path) -> list[str]:
         for scheme in SCHEMES:
             found, place = look(browser, page, width, scheme, folder), f"{name} at {width}, {scheme}"
             assert (found["scheme"], found["width"]) == (scheme, width)
-            told += [f"{place}: shows no change"] if name in LIMITS and not found["lines"] else []
+            told += [f"{place}: shows no change"] if name.startswith("view") and not found["lines"] else []
             told += [f"{place}: error {text}" for text in found["errors"]]
             told += [f"{place}: too wide by {found['overflow']} pixels"] if found["overflow"] > 0 else []
             told += [f"{place}: cuts off {text!r}" for text in found["clipped"][:5]]
+            if report is not None and found["cards"] != (cards := cards_of(report)):
+                told.append(f"{place}: the cards say {found['cards']}, the report {cards}")
+            told += (
+                [f"{place}: no operator is in all views"] if name == "report" and not found["links"]["common"] else []
+            )
+            told += [f"{place}: not selected in all views by {way}" for way in found["links"]["wrong"]]
     return told
 
 
@@ -142,8 +191,9 @@ def main() -> int:
     told = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        for name, page in make_pages(arguments.model, folder).items():
-            found = problems_of(browser, name, page, folder)
+        pages, reports = make_pages(arguments.model, folder)
+        for name, page in pages.items():
+            found = problems_of(browser, name, page, reports.get(name), folder)
             print(f"{name}: {len(page.encode()):,} bytes, {len(found)} problems", flush=True)
             told += found
             for scheme, number in SCHEMES.items() if arguments.keep else ():

@@ -6,25 +6,25 @@ The page compares printed IR without locations and bytes of constants. If a modu
 
 from __future__ import annotations
 
-import base64
 import difflib
-import zlib
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
 from odc_mlir.dialects.circle import ConstOp
 from odc_mlir.formats.quantities import count_text
 from odc_mlir.pages import charts
-from odc_mlir.pages.markup import Figure, Html, Section, joined, tag
+from odc_mlir.pages.markup import Figure, Html, Section, folded, joined, tag
 from odc_mlir.pages.markup import render as render_page
-from odc_mlir.support.locations import op_name
+from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.support.text import module_text
 from odc_mlir.transforms.common.describe import source_of
 from odc_mlir.transforms.common.rewriting import observed, unwrapped
@@ -32,7 +32,8 @@ from odc_mlir.transforms.common.rewriting import observed, unwrapped
 MOST_LINES, MOST_REWRITES, MOST_NODES = 4000, 200, 150
 MOST_PLAIN = 200_000  # characters of text about passes; longer text is compressed
 _CONTEXT, _LONGEST_LINE = 2, 300
-_MOST_OF_REWRITE = 60  # lines shown per rewrite: renumbering unnamed values changes all lines below the rewrite
+_NO_NAME = re.compile(r"\W+")
+_MOST_OF_REWRITE = 60  # lines shown per rewrite
 
 
 @dataclass
@@ -69,6 +70,7 @@ class Viewer:
     def __init__(self, module: ModuleOp) -> None:
         self.module = module
         self.steps: list[PassRun] = []
+        self._names: dict[SSAValue, str] = {}
         self._last = self._lines()
         self._tried = ""
 
@@ -100,7 +102,22 @@ class Viewer:
             self._last = lines
 
     def _lines(self) -> list[str]:
-        return module_text(self.module, constants="elide", locations=False).splitlines()
+        self._name_values()
+        return module_text(self.module, constants="elide", locations=False, names=self._names).splitlines()
+
+    def _name_values(self) -> None:
+        """Name every value: as before, or after its hint, its location, or its operation."""
+        values: list[SSAValue] = []
+        for op in self.module.walk():
+            values += (*op.results, *(arg for region in op.regions for block in region.blocks for arg in block.args))
+        self._names = {value: self._names[value] for value in values if value in self._names}
+        taken, numbers = set(self._names.values()), defaultdict[str, Iterator[int]](count)
+        for value in (value for value in values if value not in self._names):
+            owner = value.owner.name.partition(".")[2] if isinstance(value.owner, Operation) else "argument"
+            stem = value.name_hint or "v" + _NO_NAME.sub("_", value_name(value) or owner)
+            tries = (f"{stem}_{number}" if number else stem for number in numbers[stem])
+            self._names[value] = next(name for name in tries if name not in taken)
+            taken.add(self._names[value])
 
 
 def difference(before: Sequence[str], after: Sequence[str]) -> list[str]:
@@ -136,7 +153,7 @@ def render(name: str, views: Sequence[Viewer]) -> str:
     ]
     shown = {index: _step(step) for index, step in enumerate(steps, start=1) if step.changed}
     if sum(map(len, shown.values())) > MOST_PLAIN:
-        shown = {index: _packed(content) for index, content in shown.items()}
+        shown = {index: folded("what the pass changed", content, packed=True) for index, content in shown.items()}
     sections = [
         Section(f"{index}. {steps[index - 1].name}", content, _lead(steps[index - 1]))
         for index, content in shown.items()
@@ -147,14 +164,8 @@ def render(name: str, views: Sequence[Viewer]) -> str:
     return render_page(f"Passes over {Path(name).name}", figures, sections, note=note)
 
 
-def _packed(content: Html) -> Html:
-    """Return a folded element that holds ``content`` compressed until somebody opens it (see page.js)."""
-    data = base64.b64encode(zlib.compress(content.encode(), 9)).decode()
-    return tag("details", tag("summary", "what the pass changed"), data_packed=data)
-
-
 def _lead(step: PassRun) -> str:
-    counted = ", ".join(f"{count} by {name}" for name, count in step.patterns.most_common())
+    counted = ", ".join(f"{number} by {name}" for name, number in step.patterns.most_common())
     return f"Stage {step.stage}" + (f"; rewrites: {counted}." if counted else ".")
 
 

@@ -11,7 +11,8 @@ from odc_mlir.formats.quantities import count_text, size_text
 from odc_mlir.pages.markup import Html, joined, tag
 
 COLOURS = 12  # number of colours in the style sheet
-_WIDTH, _LEFT, _ROW = 1000, 90, 18
+_WIDTH, _LEFT, _ROW = 1000, 150, 18
+_CHARACTER = 6.5  # width of a character of labels, at most on average
 _Place = Callable[[float, float], tuple[float, float]]
 
 
@@ -22,9 +23,8 @@ def colour(index: int) -> str:
 
 def legend(names: Sequence[str]) -> Html:
     """Return the legend of a stacked chart's colours."""
-    return tag(
-        "div", *(tag("span", tag("i", style=f"--c:{colour(i)}"), name) for i, name in enumerate(names)), class_="legend"
-    )
+    items = (tag("span", tag("i", style=f"--c:{colour(i)}", title=name), name) for i, name in enumerate(names))
+    return tag("div", *items, class_="legend")
 
 
 def stack(parts: Mapping[str, float], names: Sequence[str], full: float) -> Html:
@@ -42,44 +42,47 @@ def stack(parts: Mapping[str, float], names: Sequence[str], full: float) -> Html
 
 
 @dataclass(frozen=True, slots=True)
-class TimelineSpan:
-    """An interval on a row of a time line, in cycles."""
+class BusyOperator:
+    """Cycles in which an operator kept rows of a time line busy: begin, end, begin, end, … by row.
 
-    row: str
-    start: float
-    end: float
-    label: str
-    colour: int = 0
+    ``names``: from long to short; a box shows the first that fits. ``operator``: place in the model.
+    """
+
+    operator: int
+    names: Sequence[str]
+    cycles: Mapping[str, Sequence[float]]
 
 
-def time_line(rows: Sequence[str], spans: Iterable[TimelineSpan], end: float, *, title: str) -> Html:
-    """Draw rows of spans over cycles 0 to ``end``, with tooltips; return nothing if ``end`` is 0."""
+def time_line(rows: Sequence[str], operators: Iterable[BusyOperator], end: float, *, title: str) -> Html:
+    """Draw rows over cycles 0 to ``end``: operators with names and tooltips on grey; nothing without time."""
     if end <= 0 or not rows:
         return Html("")
-    scale = (_WIDTH - _LEFT) / end
-    places = {row: index for index, row in enumerate(rows)}
-    boxes = [
-        tag(
-            "rect",
-            tag("title", f"{span.label}: cycles {count_text(span.start)} to {count_text(span.end)}"),
-            x=f"{_LEFT + span.start * scale:.2f}",
-            y=places[span.row] * _ROW + 2,
-            width=f"{max((span.end - span.start) * scale, 0.4):.2f}",
-            height=_ROW - 4,
-            style=f"fill:{colour(span.colour)}",
-        )
-        for span in spans
-    ]
-    labels = [tag("text", row, x=_LEFT - 6, y=place * _ROW + 13, text_anchor="end") for row, place in places.items()]
-    height = len(rows) * _ROW
-    return _svg(_WIDTH, height + 18, title, joined((*labels, *boxes, _axis(end, scale, height))))
+    scale, height = (_WIDTH - _LEFT) / end, len(rows) * _ROW
+    places = {row: index * _ROW + 2 for index, row in enumerate(rows)}
+    parts = [_axis(end, scale, height)]
+    for row, y in places.items():
+        parts.append(tag("text", row, x=_LEFT - 6, y=y + 11, text_anchor="end"))
+        parts.append(tag("rect", class_="idle", x=_LEFT, y=y, width=_WIDTH - _LEFT, height=_ROW - 4))
+    for item in operators:
+        path, texts = "", []
+        for row, cycles in item.cycles.items():
+            ends = zip(cycles[::2], cycles[1::2], strict=True)
+            boxes = [(_LEFT + a * scale, max((b - a) * scale, 0.4)) for a, b in ends]
+            path += "".join(f"M{x:.1f} {places[row]}h{width:.1f}v{_ROW - 4}H{x:.1f}z" for x, width in boxes)
+            x, width = max(boxes, key=itemgetter(1))
+            if name := next((name for name in item.names if (len(name) + 1) * _CHARACTER <= width), None):
+                texts.append(tag("text", name, class_="inside", x=f"{x + 3:.1f}", y=places[row] + 11))
+        first, last = min(map(min, item.cycles.values())), max(map(max, item.cycles.values()))
+        note = tag("title", f"{item.names[0]}: cycles {count_text(first)} to {count_text(last)}")
+        parts += [tag("path", note, d=path, style=f"fill:{colour(item.operator)}", data_op=item.operator), *texts]
+    return _svg(_WIDTH, height + 18, title, joined(parts))
 
 
 def _axis(end: float, scale: float, height: int) -> Html:
     step, parts = _round_step(end / 8), []
     for tick in (step * i for i in range(int(end / step) + 1)):
-        if (x := _LEFT + tick * scale) <= _WIDTH - 20:
-            anchor = "middle" if tick else "start"
+        if (x := _LEFT + tick * scale) <= _WIDTH:
+            anchor = "start" if not tick else "end" if x > _WIDTH - 40 else "middle"
             parts += [
                 tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=0, y2=height, class_="axis"),
                 tag("text", count_text(round(tick)), x=f"{x:.1f}", y=height + 13, text_anchor=anchor),
@@ -95,11 +98,12 @@ def _round_step(least: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StackedSeries:
-    """Named amounts, one per instant from the instant ``first`` on; zero before and after."""
+    """Named amounts, one per instant from ``first`` on, zero before and after; of the ``operator``, if known."""
 
     name: str
     first: int
     amounts: Sequence[float]
+    operator: int | None = None
 
 
 def layers(items: Sequence[StackedSeries], cycles: Sequence[float], end: float, *, mark: float, title: str) -> Html:
@@ -115,15 +119,15 @@ def layers(items: Sequence[StackedSeries], cycles: Sequence[float], end: float, 
     top = max(totals) or 1
     paths = []
     for index, item in enumerate(items):
-        upper, lower = [], []
+        upper, lower = "", ""
         for place, amount in enumerate(item.amounts, start=item.first):
             low, high = (height - value / top * (height - 8) for value in (floor[place], floor[place] + amount))
-            upper.append(f"{edges[place]:.1f} {high:.1f}L{edges[place + 1]:.1f} {high:.1f}")
-            lower.append(f"{edges[place + 1]:.1f} {low:.1f}L{edges[place]:.1f} {low:.1f}")
+            upper += f"V{high:.1f}H{edges[place + 1]:.1f}"
+            lower = f"V{low:.1f}H{edges[place]:.1f}" + lower
             floor[place] += amount
         note = tag("title", f"{item.name}: up to {size_text(max(item.amounts))}")
-        drawn = "L".join([*upper, *reversed(lower)])
-        paths.append(tag("path", note, d=f"M{drawn}Z", style=f"fill:{colour(index)}"))
+        drawn = f"{edges[item.first]:.1f} {height - floor[item.first] / top * (height - 8):.1f}{upper}{lower}"
+        paths.append(tag("path", note, d=f"M{drawn}Z", style=f"fill:{colour(index)}", data_op=item.operator))
     x = _LEFT + mark * (_WIDTH - _LEFT) / end
     line = tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=0, y2=height, class_="mark")
     label = tag("text", size_text(round(top)), x=_LEFT - 6, y=14, text_anchor="end")
@@ -161,15 +165,15 @@ class Roof:
         return self.value if self.value is not None else (self.slope or 0.0) * intensity
 
 
-def roofline(roofs: Sequence[Roof], layers: Sequence[tuple[str, float, float]], unit: str, *, title: str) -> Html:
-    """Draw layers (name, MACs per ``unit``, MACs per cycle) below the roofs, on logarithmic axes; "" without layers."""
-    shown = [(name, x, y) for name, x, y in layers if x > 0 and y > 0]
+def roofline(roofs: Sequence[Roof], layers: Sequence[tuple[int, str, float, float]], unit: str, *, title: str) -> Html:
+    """Draw (operator, name, MACs per ``unit``, MACs per cycle) below roofs, on logarithmic axes; "" without layers."""
+    shown = [layer for layer in layers if layer[2] > 0 and layer[3] > 0]
     if not shown:
         return Html("")
     height, bottom = 300, 24
-    low_x, high_x = _decades([x for _, x, _ in shown])
-    top = max([roof.value or 0 for roof in roofs] + [y for _, _, y in shown])
-    low_y, high_y = _decades([y for _, _, y in shown] + [top])
+    low_x, high_x = _decades([x for _, _, x, _ in shown])
+    top = max([roof.value or 0 for roof in roofs] + [y for *_, y in shown])
+    low_y, high_y = _decades([y for *_, y in shown] + [top])
 
     def place(x: float, y: float) -> tuple[float, float]:
         across = (math.log10(x) - low_x) / (high_x - low_x)
@@ -188,16 +192,16 @@ def roofline(roofs: Sequence[Roof], layers: Sequence[tuple[str, float, float]], 
         parts.append(
             tag("path", tag("title", roof.name), d=path, style=f"fill:none;stroke:{colour(index + 1)};stroke-width:1.5")
         )
-    for name, x, y in shown:
+    for operator, name, x, y in shown:
         cx, cy = place(x, y)
         note = f"{name}: {x:.3g} MACs per {unit}, {y:.3g} MACs per cycle"
-        parts.append(_dot(cx, cy, 4, f"fill:{colour(0)};fill-opacity:.75", note))
+        parts.append(_dot(cx, cy, 4, f"fill:{colour(0)};fill-opacity:.75", note, operator))
     names = ["layers", *(roof.name for roof in roofs)]
     return joined((legend(names), _svg(_WIDTH, height + bottom, title, joined(parts))))
 
 
-def _dot(x: float, y: float, radius: float, style: str, note: str) -> Html:
-    return tag("circle", tag("title", note), cx=f"{x:.1f}", cy=f"{y:.1f}", r=radius, style=style)
+def _dot(x: float, y: float, radius: float, style: str, note: str, operator: int | None = None) -> Html:
+    return tag("circle", tag("title", note), cx=f"{x:.1f}", cy=f"{y:.1f}", r=radius, style=style, data_op=operator)
 
 
 def _decades(values: Sequence[float]) -> tuple[int, int]:
@@ -209,9 +213,10 @@ def _decade_axis(place: _Place, low_x: int, high_x: int, low_y: int, high_y: int
     parts = []
     for power in range(low_x, high_x + 1):
         x, _ = place(10.0**power, 10.0**low_y)
+        anchor = "end" if power == high_x else "middle"  # the last label stays inside
         parts += [
             tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=0, y2=height, class_="axis"),
-            tag("text", f"{10.0**power:g}", x=f"{x:.1f}", y=height + 14, text_anchor="middle"),
+            tag("text", f"{10.0**power:g}", x=f"{x:.1f}", y=height + 14, text_anchor=anchor),
         ]
     for power in range(low_y, high_y + 1):
         _, y = place(10.0**low_x, 10.0**power)

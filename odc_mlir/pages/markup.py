@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -124,6 +126,12 @@ def bullets(items: Iterable[object]) -> Html:
     """Return a list; "" without items."""
     found = [tag("li", item) for item in items]
     return tag("ul", *found) if found else Html("")
+
+
+def folded(summary: object, content: Html, *, packed: bool, **attributes: object) -> Html:
+    """Return a folded element; a ``packed`` one holds ``content`` compressed until somebody opens it (see page.js)."""
+    data = base64.b64encode(zlib.compress(content.encode(), 9)).decode() if packed else None
+    return tag("details", tag("summary", summary), "" if packed else content, **attributes, data_packed=data)
 
 
 def data(value: Any) -> str:

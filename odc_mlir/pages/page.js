@@ -82,5 +82,102 @@ for (const box of document.querySelectorAll("details[data-packed]")) {
     const bytes = Uint8Array.from(atob(box.dataset.packed), (letter) => letter.charCodeAt(0));
     const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
     box.insertAdjacentHTML("beforeend", await new Response(plain).text());
+    markWords(box);
   }, { once: true });
+}
+
+// Words in which a removed line and the added line in its place differ are marked, if half of the words are the same.
+function markWords(part) {
+  for (const text of part.querySelectorAll("pre.difference")) {
+    const lines = [...text.children];
+    for (let first = 0; first < lines.length;) {
+      const run = (start, kind) => {
+        let end = start;
+        while (end < lines.length && lines[end].className === kind) end += 1;
+        return lines.slice(start, end);
+      };
+      const before = run(first, "removed");
+      const after = run(first + before.length, "added");
+      before.slice(0, after.length).forEach((line, index) => markPair(line, after[index]));
+      first += Math.max(before.length + after.length, 1);
+    }
+  }
+}
+
+function markPair(before, after) {
+  const [a, b] = [before, after].map((line) => line.textContent.slice(1).match(/[\w%]+|\s+|./g) ?? []);
+  const common = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1)); // of the ends from i and j
+  for (let i = a.length - 1; i >= 0; i -= 1) {
+    for (let j = b.length - 1; j >= 0; j -= 1) {
+      common[i][j] = a[i] === b[j] ? common[i + 1][j + 1] + 1 : Math.max(common[i + 1][j], common[i][j + 1]);
+    }
+  }
+  if (4 * common[0][0] < a.length + b.length) return;
+  const mark = (word) => Object.assign(document.createElement("mark"), { textContent: word });
+  const sides = [["-"], ["+"]];
+  for (let i = 0, j = 0; i < a.length || j < b.length;) {
+    if (i < a.length && j < b.length && a[i] === b[j]) {
+      sides[0].push(a[i++]);
+      sides[1].push(b[j++]);
+    } else if (j === b.length || (i < a.length && common[i + 1][j] >= common[i][j + 1])) sides[0].push(mark(a[i++]));
+    else sides[1].push(mark(b[j++]));
+  }
+  before.replaceChildren(...sides[0]);
+  after.replaceChildren(...sides[1]);
+}
+markWords(document);
+
+// An operator that is selected in one view is highlighted in all of them; arrows lead to its neighbours, Escape clears.
+for (const table of document.querySelectorAll("table")) {
+  const isOfOperators = table.tHead && table.tHead.rows[0].cells[0].textContent === "#";
+  if (isOfOperators) for (const row of table.tBodies[0].rows) row.dataset.op = row.cells[0].dataset.value;
+}
+const marks = [...document.querySelectorAll("[data-op]")];
+const selection = document.createElement("div");
+let selected = null;
+
+function select(operator) {
+  selected = operator;
+  document.body.classList.toggle("selecting", operator !== null);
+  for (const mark of marks) mark.classList.toggle("selected", mark.dataset.op === operator);
+  selection.hidden = operator === null;
+  if (operator === null) return;
+  const row = document.querySelector("tr.selected");
+  const name = document.createElement("strong");
+  name.textContent = row ? [...row.cells].slice(0, 3).map((cell) => cell.textContent).join(" ") : operator;
+  const sections = [...document.querySelectorAll("section")].filter((part) => part.querySelector(".selected"));
+  selection.replaceChildren(name, ...sections.map((part) => {
+    const link = document.createElement("a");
+    link.href = `#${part.id}`;
+    link.textContent = part.querySelector("h2").textContent;
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      part.querySelector(".selected").scrollIntoView({ block: "center" });
+    });
+    return link;
+  }));
+}
+
+if (marks.length) {
+  selection.className = "selection";
+  selection.hidden = true;
+  selection.setAttribute("role", "status");
+  document.body.append(selection);
+  for (const mark of marks) if (mark.tagName === "TR") mark.tabIndex = 0;
+  document.addEventListener("click", (event) => {
+    const mark = event.target.closest("[data-op]");
+    if (mark) select(mark.dataset.op === selected && !event.target.closest("a, details") ? null : mark.dataset.op);
+  });
+  document.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (event.target.tagName === "INPUT") return;
+    if (event.key === "Escape") select(null);
+    else if (event.target.tagName === "TR" && (event.key === "Enter" || event.key === " ")) {
+      event.preventDefault();
+      select(event.target.dataset.op);
+    } else if (step && selected !== null) {
+      const next = String(Number(selected) + step);
+      if (marks.some((mark) => mark.dataset.op === next)) select(next);
+    }
+  });
 }

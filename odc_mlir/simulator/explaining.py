@@ -172,6 +172,7 @@ def _owner(trace: Trace, event: TraceEvent) -> str:
 LEAST_SHARE = 0.05  # least share of a run's cycles that a cause must have for a better machine to be tried
 LEAST_GAIN = 1.02  # least speed-up of an operator that is reported
 COLUMNS = 160  # parts of the time in the chart of live bytes
+SPAN_PARTS = 500  # of the run: shorter pauses of an engine do not split its spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,23 @@ WHAT_IFS: dict[str, WhatIf] = {
 }
 
 
+def engine_spans(trace: Trace, counters: Counters) -> list[dict[str, list[float]]]:
+    """For operators in order of their end, by engine: begin, end, begin, end, … of the spans in which it was busy.
+
+    Gaps shorter than the run divided by :data:`SPAN_PARTS` are closed.
+    """
+    found: list[dict[str, list[float]]] = [{} for _ in trace.program.operators]
+    for event in sorted(trace.events, key=lambda event: event.alone):
+        if (owner := trace.program.owners[event.index]) >= 0:
+            spans = found[owner].setdefault(event.queue.name.lower(), [])
+            if spans and event.alone - spans[-1] < counters.cycles / SPAN_PARTS:
+                spans[-1] = max(spans[-1], round(event.ended, _DIGITS))
+            else:
+                spans += [round(event.alone, _DIGITS), round(event.ended, _DIGITS)]
+    times = zip(counters.operators, found, strict=True)
+    return [own for _, own in sorted(times, key=lambda item: (item[0].last_cycle, item[0].first_cycle))]
+
+
 def _until(last: PathSpan, end: float) -> PathSpan:
     """Return ``last``, the last span of a path, extended to ``end``."""
     longer = (end - last.begin) / (last.end - last.begin)
@@ -253,7 +271,8 @@ def explain(program: Program) -> dict[str, Any]:
 
     ``operators``: in order of their end, each with ``name``, ``cycles``, ``causes`` (which add up to ``cycles``),
     ``binds`` (the largest cause, or None without cycles) and ``helps``: the machines on which the operator would take
-    fewer cycles, best first, as ``change`` and ``speedup``. ``sram_live``: see :func:`live_bytes`.
+    fewer cycles, best first, as ``change`` and ``speedup``. ``spans``: see :func:`engine_spans`; ``sram_live``: see
+    :func:`live_bytes`.
     """
     result = simulate(program, execute=False, trace=True)
     assert result.trace is not None
@@ -272,6 +291,7 @@ def explain(program: Program) -> dict[str, Any]:
         other = replace(program, target=WHAT_IFS[name].better(program.target))
         totals[name], better[name] = _charged(simulate(other, execute=False).counters)
     causes = causes_of(path, [(begin, end) for _, begin, end in charged])
+    spans = engine_spans(result.trace, result.counters)
     operators = []
     for place, (name, begin, end) in enumerate(charged):
         after = {change: _window(found, name, charged, place) for change, found in better.items()}
@@ -284,6 +304,7 @@ def explain(program: Program) -> dict[str, Any]:
                 "causes": _rounded(causes[place]),
                 "binds": max(causes[place], key=lambda cause: causes[place][cause], default=None),
                 "helps": [{"change": change, "speedup": round(gain, 2)} for gain, change in helps],
+                "spans": spans[place],
             }
         )
     return {

@@ -17,7 +17,7 @@ from typing import IO, Any, Literal
 from xdsl.context import Context
 from xdsl.dialects import builtin
 from xdsl.dialects.builtin import AnyDenseElement, ModuleOp, RankedStructure
-from xdsl.ir import Attribute, BlockArgument, Operation, TypeAttribute
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue, TypeAttribute
 from xdsl.parser import AttrParser, Parser, ParserState
 from xdsl.printer import Printer
 from xdsl.utils.lexer import Input
@@ -364,14 +364,17 @@ def write_module(
     generic: bool = False,
     locations: bool = True,
     properties: bool = True,
+    names: Mapping[SSAValue, str] | None = None,
 ) -> None:
     """Print ``module`` to ``stream``; raise ModelError for ``keep`` if a constant's bytes are unknown.
 
     ``properties`` False prints properties in generic syntax as attributes, as old MLIR text has them.
+    ``names``: distinct names of values, instead of their hints.
     """
     body = StringIO()
     printer = OdcPrinter(body, generic=generic, locations=locations)
     printer.print_properties_as_attributes = not properties
+    printer._ssa_values.update(names or {})
     printer.print_op(module)
     written = [blob for blob in printer.blobs if constants == "keep" or blob.is_resolved]
     if constants == "elide":

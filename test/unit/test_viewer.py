@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import re
 import zlib
 from pathlib import Path
@@ -37,6 +38,17 @@ def test_rewrites_are_named_with_their_source(tmp_path: Path) -> None:
     assert "<code>transforms/circle/rewrites/canonical.py:" in found
     assert "2. cse" in found.partition("Passes that changed nothing")[2]
     assert 'class="removed"' in found
+
+
+def test_values_keep_their_names(tmp_path: Path) -> None:
+    """A value without a name in front of others leaves their names alone when it goes."""
+    model = MODEL.replace("%zero", "%0").replace("%a", "%1").replace("%b", "%2").replace("%c", "%3")
+    found = html.unescape(re.sub("<[^>]*>", "", view(tmp_path, model, "--circle-optimize")))
+    gone, kept = "-    %vrelu = circle.relu(%vadd)", "     %vrelu_1 = circle.relu(%vrelu)"
+    assert gone in found
+    assert gone.replace("-", "+").replace("%vadd", "%x") in found
+    assert kept in found
+    assert kept.replace(" ", "-", 1) not in found
 
 
 def test_long_modules_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

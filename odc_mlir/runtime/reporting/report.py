@@ -336,6 +336,9 @@ def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
             total.update(part.get(key, {}))
         if key in longest:
             known[key] = dict(total)
+    if known.get("spans"):
+        engines = sorted({engine for part in parts for engine in part["spans"]})
+        known["spans"] = {e: [cycle for part in parts for cycle in part["spans"].get(e, ())] for e in engines}
     if known.get("causes"):
         known["binds"] = max(known["causes"], key=known["causes"].__getitem__)
     return known

@@ -9,7 +9,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.formats.quantities import NOTHING, count_text, share_text, size_text, time_text
+from odc_mlir.formats.quantities import NOTHING, count_text, counted, middle_cut, share_text, size_text, time_text
 from odc_mlir.isa import container
 from odc_mlir.isa.assembly import format_instruction
 from odc_mlir.isa.compact import read_code
@@ -23,6 +23,7 @@ from odc_mlir.pages.markup import (
     Section,
     TableCell,
     bullets,
+    folded,
     joined,
     pairs,
     short_name,
@@ -30,8 +31,8 @@ from odc_mlir.pages.markup import (
     tag,
 )
 from odc_mlir.pages.markup import render as render_page
-from odc_mlir.runtime.reporting.report_partition import plan_text
-from odc_mlir.runtime.reporting.report_table import bound_by, help_text
+from odc_mlir.runtime.reporting.report_partition import HostGroup, host_groups, plan_text
+from odc_mlir.runtime.reporting.report_table import bound_by, explanation_lines, help_text
 from odc_mlir.simulator.path import CAUSES
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 MOST_INSTRUCTIONS = 24  # limit on the shown instructions of one operator
 _EXTENSION = "npu"
+_MOST_PLAIN = 1000  # instructions of all operators; more are compressed
+_LONGEST_NAME = 40  # characters of a name in tooltips
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +86,19 @@ def _source(node: Node) -> str:
     return f"{results} = {node.spec.name}({operands}) {{{options}}}"
 
 
-def anchor(operator: int) -> str:
-    """Return the id of an operator's instructions on the page."""
-    return f"operator-{operator}"
-
-
 def section(code: Mapping[int, OperatorCode]) -> Html:
     """Return a foldable section for every operator."""
-    return joined(_details(operator, item) for operator, item in code.items())
+    packed = sum(len(item.instructions) for item in code.values()) > _MOST_PLAIN
+    return joined(_details(operator, item, packed) for operator, item in code.items())
 
 
-def _details(operator: int, item: OperatorCode) -> Html:
+def _details(operator: int, item: OperatorCode, packed: bool) -> Html:
     count = len(item.instructions)
-    counted = f"{count_text(count)} instruction{'' if count == 1 else 's'} of {item.segment}" if count else "none"
+    text = f"{counted(count, 'instruction')} of {item.segment}" if count else "none"
     kind = item.source.partition(" = ")[2].partition("(")[0]
-    summary = tag("summary", tag("strong", f"{operator} {kind}"), f" {counted}")
-    return tag("details", summary, tag("pre", *_lines(item), class_="difference"), id=anchor(operator))
+    summary = joined((tag("strong", f"{operator} {kind}"), f" {text}"))
+    content = tag("pre", *_lines(item), class_="difference")
+    return folded(summary, content, packed=packed, id=f"operator-{operator}", data_op=operator)
 
 
 def _lines(item: OperatorCode) -> Iterator[Html]:
@@ -134,12 +134,17 @@ def rooflines(report: Mapping[str, Any]) -> Html:
     return joined(drawn)
 
 
-def _points(layers: Iterable[Mapping[str, Any]], resource: str) -> Iterator[tuple[str, float, float]]:
-    """Return (name, MACs per unit of the resource, MACs per cycle) of the operators that use the resource."""
+def _label(layer: Mapping[str, Any]) -> str:
+    """Format place, kind and short name of an operator for tooltips."""
+    return f"{layer['operator']} {layer['op']} {middle_cut(layer['name'], _LONGEST_NAME)}"
+
+
+def _points(layers: Iterable[Mapping[str, Any]], resource: str) -> Iterator[tuple[int, str, float, float]]:
+    """Return (operator, name, MACs per unit of the resource, MACs per cycle) of the operators that use it."""
     for layer in layers:
         used = layer.get("amounts", {}).get(resource, 0)
         if used and layer["macs"] and layer["cycles"]:
-            yield f"{layer['op']} {layer['name']}", layer["macs"] / used, layer["macs"] / layer["cycles"]
+            yield layer["operator"], _label(layer), layer["macs"] / used, layer["macs"] / layer["cycles"]
 
 
 def energy(found: Mapping[str, Any]) -> Html:
@@ -204,10 +209,9 @@ def _box(name: str, layers: Sequence[Mapping[str, Any]], segments: Mapping[str, 
         kinds = ", ".join(dict.fromkeys(layer["op"] for layer in layers))
         taken = time_text(sum(layer["host_modelled_ns"] for layer in layers))
         return tag("div", tag("strong", "host"), tag("span", count), tag("span", short_name(kinds)), tag("span", taken))
-    taken = "" if segment["npu_ns"] is None else time_text(segment["npu_ns"])
+    taken = "" if segment["npu_ns"] is None else _parts(segment)
     passed = [
-        tag("span", f"{word} {size_text(sum(item['bytes'] for item in segment[key]))}")
-        for word, key in (("takes", "inputs"), ("gives", "outputs"))
+        tag("span", f"{word} ", _tensors(segment[key])) for word, key in (("takes", "inputs"), ("gives", "outputs"))
     ]
     macs = tag("span", f"{count_text(segment['macs'])} MACs")
     return tag("div", tag("strong", name), tag("span", count), macs, tag("span", taken), *passed, class_="device")
@@ -215,20 +219,23 @@ def _box(name: str, layers: Sequence[Mapping[str, Any]], segments: Mapping[str, 
 
 def live_bytes(report: Mapping[str, Any]) -> Html:
     """Draw SRAM contents over the cycles of each segment, and list the contents at the peak; empty if unknown."""
-    found: Sequence[Mapping[str, Any]] = report.get("sram_live") or ()
-    return joined(joined((tag("h3", live["segment"]) if len(found) > 1 else "", _live_segment(live))) for live in found)
+    names = {layer["name"]: layer["operator"] for layer in report["layers"]}
+    return joined(_live_segment(live, names) for live in report.get("sram_live") or ())
 
 
-def _live_segment(live: Mapping[str, Any]) -> Html:
+def _live_segment(live: Mapping[str, Any], operators: Mapping[str, int]) -> Html:
     peak, owners = live["peak_bytes"], [own["name"] for own in live["owners"]]
     at = f"cycle {count_text(round(live['peak_cycle']))} of {live['segment']}"
     text = f"{size_text(peak)} are in use at {at}, the most; {size_text(live['reserved_bytes'])} are reserved"
-    layers = [charts.StackedSeries(own["name"], own["first"], own["bytes"]) for own in live["owners"]]
+    layers = [
+        charts.StackedSeries(middle_cut(name, _LONGEST_NAME), own["first"], own["bytes"], operators.get(name))
+        for name, own in zip(owners, live["owners"], strict=True)
+    ]
     title = f"bytes in use over cycles of {live['segment']}"
     chart = charts.layers(layers, live["cycles"], live["run_cycles"], mark=live["peak_cycle"], title=title)
     caption = f"in use at the peak of {live['segment']}"
     held = _shares(("of", "bytes"), live["held"], size_text, peak, caption, coloured=owners)
-    return joined((tag("p", text), chart, held))
+    return joined((tag("h3", live["segment"]), tag("p", text), chart, held))
 
 
 # Rows of the summary: label, key, and function that formats the value.
@@ -249,7 +256,7 @@ _SUMMARY: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 _LATENCY = (
     ("latency, modelled", "latency_ms"),
     ("… on the NPU", "npu_ms"),
-    ("… on the host", "host_ms"),
+    ("… operators on the host", "host_ms"),
     ("… passing tensors", "transfer_ms"),
     ("… starting segments", "switch_ms"),
 )
@@ -297,14 +304,16 @@ def render(report: Mapping[str, Any], code: Mapping[int, OperatorCode] = Mapping
     memory = [(label, size_text(report[key])) for label, key in _MEMORY]
     sections = [
         Section("Defects of the compiler: please report them", _defects(report["defects"])),
+        Section("Why operators are on the host", _reasons(report)),
         Section("Summary", pairs(_summary(report), caption="latency, cycles and work of one inference")),
         Section("What runs where", steps(report), "From left to right, in the order in which it runs."),
-        Section("Why operators are on the host", _reasons(layers)),
         Section("Where the cycles go", _causes(report), "Every cycle has one cause: what the run waited for then."),
         Section(
-            "Operators", _layers(layers, code), "Click a heading to sort; bars show what an operator's cycles went to."
+            "Operators",
+            _layers(layers, code),
+            "Click a heading to sort. Select an operator, here or in a chart, to see it in all of them; Escape clears.",
         ),
-        Section("When operators ran", _time_lines(layers), "From the first to the last cycle of each operator."),
+        Section("When operators ran", _time_lines(layers), "Engines over cycles; grey: idle, or waiting."),
         Section("What the engines did", _engines(report["engines"])),
         Section("Rooflines", rooflines(report), _ROOFLINE_NOTE),
         Section("Instructions", section(code), "From the operator of the model to what computes it."),
@@ -318,35 +327,51 @@ def render(report: Mapping[str, Any], code: Mapping[int, OperatorCode] = Mapping
 
 
 def _figures(report: Mapping[str, Any]) -> Iterator[Figure]:
-    """Return the three headline numbers."""
+    """Return the five headline numbers."""
     cycles = f"{count_text(report['cycles_total'])} NPU cycles"
-    yield Figure("latency, modelled", time_text(1e6 * report["modelled"]["latency_ms"]), cycles)
+    latency: float = report["modelled"]["latency_ms"]
+    yield Figure("latency, modelled", time_text(1e6 * latency), cycles)
+    rate = 1e3 / latency if latency else None
+    alone = sum(layer["host_modelled_ns"] for layer in report["layers"]) / 1e6
+    times = f"{alone / latency:,.3g} times the host alone" if latency and report["npu_op_count"] else "the host alone"
+    shown = NOTHING if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+    yield Figure("inferences per second", shown, times)
     on_npu = sum(layer["macs"] for layer in report["layers"] if layer["placed"] == "npu")
     share = on_npu / report["macs"] if report["macs"] else None
     placed = f"{report['npu_op_count']} of {report['npu_op_count'] + report['host_op_count']} operators"
     yield Figure("multiply-accumulates on the NPU", share_text(share), placed)
     yield _binding(report)
+    yield _helping(report)
+
+
+def _longest_part(report: Mapping[str, Any]) -> tuple[str, str]:
+    """Return label and key of the longest part of the latency."""
+    return max(_LATENCY[1:], key=lambda part: float(report["modelled"][part[1]]))
+
+
+def _helping(report: Mapping[str, Any]) -> Figure:
+    """Return the change that would shorten the latency most: another placement, or the best tried machine."""
+    label = "what would help"
+    if _longest_part(report)[1] == "host_ms" and (groups := _groups(report)):
+        wanted = f"{counted(report['host_op_count'], 'operator')} on the NPU"
+        return Figure(label, wanted, groups[0].remedy or groups[0].cause)
+    tried = {what["cycles"]: (name, what["text"]) for name, what in report.get("what_if", {}).items()}
+    if not (cycles := min(filter(None, tried), default=0)):
+        return Figure(label, NOTHING, "no change of the machine was tried")
+    name, text = tried[cycles]
+    return Figure(label, text, f"{report['cycles_total'] / cycles:.2f} times as fast on the NPU")
 
 
 def _binding(report: Mapping[str, Any]) -> Figure:
-    """Return the cause of most cycles, or the busiest engine if causes are unknown."""
-    if causes := report.get("causes"):
-        name = max(causes, key=lambda cause: causes[cause])
-        share = share_text(causes[name] / (report["cycles_total"] or 1))
-        return Figure("what binds", CAUSES.get(name, name), f"{share} of the cycles")
-    name, part = binding_engine(report["engines"])
-    return Figure(
-        "busiest part", _ENGINES.get(name, name) or NOTHING, f"{share_text(part)} of the time" if name else ""
-    )
-
-
-def binding_engine(engines: Mapping[str, Mapping[str, float]]) -> tuple[str, float | None]:
-    """Return the busiest engine and its share of the time; an empty name if nothing ran."""
-    if not engines:
-        return "", None
-    name, entry = max(engines.items(), key=lambda item: item[1]["busy_cycles"])
-    total = sum(entry.values())
-    return name, entry["busy_cycles"] / total if total else None
+    """Return the longest part of the latency; if it is the NPU, the cause of most cycles."""
+    label, part = _longest_part(report)
+    if part != "npu_ms":
+        share = share_text(report["modelled"][part] / (report["modelled"]["latency_ms"] or 1))
+        return Figure("what binds", label.removeprefix("… "), f"{share} of the latency")
+    causes = report.get("causes") or {"": 0}
+    name = max(causes, key=lambda cause: causes[cause])
+    share = share_text(causes[name] / (report["cycles_total"] or 1))
+    return Figure("what binds", CAUSES.get(name, name) or NOTHING, f"{share} of the cycles" if name else "")
 
 
 def _summary(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -363,11 +388,7 @@ def _causes(report: Mapping[str, Any]) -> Html:
     total = report["cycles_total"] or 1
     if not causes:
         return Html("")
-    better = [
-        f"with {what['text']}: {count_text(what['cycles'])} cycles, {total / what['cycles']:.2f} times as fast"
-        for what in sorted(report.get("what_if", {}).values(), key=lambda what: what["cycles"])
-        if what["cycles"]
-    ]
+    better = explanation_lines(causes, report.get("what_if", {}), report["cycles_total"])
 
     def named(name: str) -> Html:
         return joined((tag("strong", name), f" {CAUSES.get(name, '')}"))
@@ -383,46 +404,26 @@ def _defects(defects: Sequence[Mapping[str, str]]) -> Html:
     return table(columns, rows, caption="defects")
 
 
-def _reasons(layers: Iterable[Mapping[str, Any]]) -> Html:
-    counts = Counter((layer["op"], layer["reason"]) for layer in layers if layer["placed"] != "npu")
-    if not counts:
+def _groups(report: Mapping[str, Any]) -> list[HostGroup]:
+    return host_groups(report["layers"], report["target"], quantized=report["quantization"] is not None)
+
+
+def _reasons(report: Mapping[str, Any]) -> Html:
+    """Show operators on the host by cause, with remedies, and the command that quantises a float model."""
+    if not (groups := _groups(report)):
         return tag("p", "None is: the whole model runs on the NPU.")
-    columns = (Column("count", number=True), Column("operator"), Column("reason"))
-    rows = [(count, op, reason or "") for (op, reason), count in counts.most_common()]
-    return table(columns, rows, caption="operators on the host by reason")
+    command = f"odc-compile MODEL --target {report['target']} --quantize int8 --calibration DATA.npz -o PACKAGE"
+    shown = tag("p", tag("code", command)) if "--quantize" in groups[0].remedy else ""
+    return joined((bullets(group.line(report["macs"]) for group in groups), shown))
 
 
 def _partition(partition: Mapping[str, Any]) -> Html:
-    """Show the compared plans, and inputs, outputs and times of each segment."""
-    if partition["chosen"] is None:
+    """Show the compared plans, the chosen one first."""
+    chosen = partition["chosen"]
+    if chosen is None:
         return tag("p", "There was nothing to choose.")
-    plans = [plan for plan in partition["plans"] if plan != partition["chosen"]]
-    rows = [("chosen", partition["chosen"]), *(("", plan) for plan in plans)]
-    weighed = table(
-        (Column(""), Column("plan")),
-        [(mark, plan_text(plan)) for mark, plan in rows],
-        caption="plans that were weighed",
-    )
-    columns = (
-        Column("segment"),
-        Column("operators", number=True),
-        Column("MACs", number=True),
-        Column("takes"),
-        Column("gives"),
-        Column("modelled"),
-    )
-    segments = [
-        (
-            item["name"],
-            len(item["operators"]),
-            TableCell(count_text(item["macs"]), item["macs"]),
-            _tensors(item["inputs"]),
-            _tensors(item["outputs"]),
-            None if item["npu_ns"] is None else _parts(item),
-        )
-        for item in partition["segments"]
-    ]
-    return joined((weighed, table(columns, segments, caption="segments")))
+    weighed = [("chosen" if plan == chosen else "", plan_text(plan)) for plan in partition["plans"]]
+    return table((Column(""), Column("plan")), weighed, caption="plans that were weighed")
 
 
 def _tensors(items: Iterable[Mapping[str, Any]]) -> Html:
@@ -451,26 +452,26 @@ def _engines(engines: Mapping[str, Mapping[str, float]]) -> Html:
 
 
 def _time_lines(layers: Sequence[Mapping[str, Any]]) -> Html:
-    """Draw one time line per segment, with overlapping operators on different rows."""
+    """Draw one time line per segment: engines, and the operators that kept them busy."""
     segments: dict[str, list[Mapping[str, Any]]] = {}
     for layer in layers:
-        if layer["placed"] == "npu" and "first_cycle" in layer:
+        if layer.get("spans"):
             segments.setdefault(layer["segment"], []).append(layer)
-    return joined(
-        joined((tag("h3", name), _time_line(name, found))) for name, found in segments.items() if len(found) > 1
-    )
+    return joined(joined((tag("h3", name), _time_line(name, found))) for name, found in segments.items())
 
 
 def _time_line(segment: str, layers: Sequence[Mapping[str, Any]]) -> Html:
-    ends: list[float] = []
-    spans = []
-    for index, layer in enumerate(sorted(layers, key=lambda item: item["first_cycle"])):
-        row = next((i for i, end in enumerate(ends) if end <= layer["first_cycle"]), len(ends))
-        ends[row : row + 1] = [layer["last_cycle"]]
-        label = f"{layer['op']} {layer['name']}"
-        spans.append(charts.TimelineSpan(str(row + 1), layer["first_cycle"], layer["last_cycle"], label, index))
-    rows = [str(row + 1) for row in range(len(ends))]
-    return charts.time_line(rows, spans, max(ends), title=f"operators of {segment} over cycles")
+    engines = [name for engine, name in _ENGINES.items() if any(engine in layer["spans"] for layer in layers)]
+    operators = [
+        charts.BusyOperator(
+            layer["operator"],
+            (_label(layer), f"{layer['operator']} {layer['op']}", str(layer["operator"])),
+            {_ENGINES[engine]: cycles for engine, cycles in layer["spans"].items()},
+        )
+        for layer in layers
+    ]
+    end = max(max(cycles) for item in operators for cycles in item.cycles.values())
+    return charts.time_line(engines, operators, end, title=f"engines of {segment} over cycles")
 
 
 def _layers(layers: Sequence[Mapping[str, Any]], code: Mapping[int, OperatorCode]) -> Html:
@@ -479,7 +480,7 @@ def _layers(layers: Sequence[Mapping[str, Any]], code: Mapping[int, OperatorCode
     parts = [name for name in words if any(name in entry for entry in spent)]
     full = max((sum(entry.values()) for entry in spent), default=0)
     total = sum(layer["cycles"] for layer in layers) or 1
-    links = {operator: tag("a", operator, href=f"#{anchor(operator)}") for operator in code}
+    links = {operator: tag("a", operator, href=f"#operator-{operator}") for operator in code}
     columns = (
         Column("#", number=True, hint="place in the model"),
         Column("operator", tight=True),

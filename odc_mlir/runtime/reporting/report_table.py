@@ -13,7 +13,7 @@ from typing import Any
 
 from odc_mlir.formats.quantities import NOTHING, aligned, count_text, csv_text, share_text, time_text
 
-EXPLAINED = ("causes", "binds", "helps")  # keys of an operator's explanation by the simulator
+EXPLAINED = ("causes", "binds", "helps", "spans")  # keys of an operator's explanation by the simulator
 _CAUSES_SHOWN = 4
 
 

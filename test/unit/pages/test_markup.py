@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from odc_mlir.pages import charts
@@ -90,22 +91,26 @@ def test_stacked_bars_have_the_width_of_their_share() -> None:
 
 
 def test_time_lines() -> None:
-    spans = [charts.TimelineSpan("mac", 0, 500, "conv <1>", 0), charts.TimelineSpan("load", 250, 1000, "x", 1)]
-    found = charts.time_line(["mac", "load"], spans, 1000, title="engines")
-    assert "conv &lt;1&gt;: cycles 0 to 500" in found
-    assert 'x="90.00" y="2" width="455.00"' in found
+    conv = charts.BusyOperator(0, ["conv <1>", "0"], {"mac": [0, 400, 500, 520], "load": [600, 620]})
+    late = charts.BusyOperator(7, ["a name that is too long for the box of its operator", "7"], {"load": [900, 1000]})
+    found = charts.time_line(["mac", "load"], [conv, late], 1000, title="engines")
+    assert "conv &lt;1&gt;: cycles 0 to 620" in found
+    assert 'd="M150.0 2h340.0v14H150.0zM575.0 2h17.0v14H575.0zM660.0 20h17.0v14H660.0z"' in found
+    assert re.findall(r'class="inside"[^>]*>([^<]*)<', found) == ["conv &lt;1&gt;", "0", "7"]
+    assert found.count('class="idle"') == 2
+    assert re.findall(r'data-op="(\d+)"', found) == ["0", "7"]
     assert charts.time_line(["mac"], [], 0, title="none") == ""
 
 
 def test_rooflines_leave_out_what_has_no_place() -> None:
     roofs = [charts.Roof("array", value=256), charts.Roof("port", slope=8)]
-    found = charts.roofline(roofs, [("a", 1.0, 5.0), ("none", 0, 0)], "byte", title="roofline")
-    assert found.count("<circle") == 1
+    found = charts.roofline(roofs, [(3, "a", 1.0, 5.0), (4, "none", 0, 0)], "byte", title="roofline")
+    assert found.count("<circle") == found.count('data-op="3"') == 1
     assert "a: 1 MACs per byte, 5 MACs per cycle" in found
-    assert charts.roofline(roofs, [("none", 0, 1)], "byte", title="roofline") == ""
+    assert charts.roofline(roofs, [(4, "none", 0, 1)], "byte", title="roofline") == ""
     # One decade of each axis: the port's slope of 8 enters at (1.25, 10) and leaves at (10, 80).
-    ends = charts.roofline([charts.Roof("port", slope=8)], [("a", 2.0, 11.0)], "byte", title="r")
-    assert 'd="M177.2 300.0L990.0 36.3"' in ends
+    ends = charts.roofline([charts.Roof("port", slope=8)], [(3, "a", 2.0, 11.0)], "byte", title="r")
+    assert 'd="M231.4 300.0L990.0 36.3"' in ends
 
 
 def test_bars() -> None:

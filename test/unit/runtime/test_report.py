@@ -207,7 +207,7 @@ def test_quick_reports_leave_out_what_costs_time(package: Package, report: dict[
     assert different == {"cycles_total_strict", "causes", "what_if", "layers", "sram_live"}
     for brief, full in zip(quick["layers"], report["layers"], strict=True):
         assert {key: full[key] for key in brief} == brief
-        assert set(full) - set(brief) <= {"causes", "binds", "helps"}
+        assert set(full) - set(brief) <= {"causes", "binds", "helps", "spans"}
     assert quick["cycles_total_strict"] is None
 
 

@@ -14,7 +14,7 @@ from helpers.npu_programs import random_program
 from odc_mlir import targets
 from odc_mlir.isa.container import MapEntry
 from odc_mlir.simulator import Program, explain, load, simulate
-from odc_mlir.simulator.explaining import WHAT_IFS, causes_of
+from odc_mlir.simulator.explaining import SPAN_PARTS, WHAT_IFS, causes_of
 from odc_mlir.simulator.path import CAUSES, PathSpan, critical_path
 from odc_mlir.simulator.resources import Resource
 from odc_mlir.simulator.trace import TraceEvent, edges, windows
@@ -84,6 +84,23 @@ def test_causes_add_up_for_every_operator() -> None:
         for operator in found["operators"]:
             assert sum(operator["causes"].values()) == pytest.approx(operator["cycles"], abs=0.02)
             assert operator["binds"] == max(operator["causes"], key=operator["causes"].get)
+
+
+def test_spans_are_in_order_and_cover_what_engines_were_busy_for() -> None:
+    loaded = load(listing.packed(memory="sram"))
+    counters = simulate(loaded, execute=False).counters
+    busy = {operator.name: operator for operator in counters.operators}
+    for operator in explain(loaded)["operators"]:
+        own = busy[operator["name"]]
+        assert set(operator["spans"]) == set(own.busy_cycles)
+        assert min(map(min, operator["spans"].values())) >= own.first_cycle - 0.001
+        assert max(map(max, operator["spans"].values())) == pytest.approx(own.last_cycle, abs=0.001)
+        for engine, ends in operator["spans"].items():
+            assert ends == sorted(ends)
+            assert all(
+                start - end >= counters.cycles / SPAN_PARTS for end, start in zip(ends[1::2], ends[2::2], strict=False)
+            )
+            assert sum(ends[1::2]) - sum(ends[::2]) >= own.busy_cycles[engine] - 0.01
 
 
 def test_what_helps_is_what_the_simulator_finds() -> None:
