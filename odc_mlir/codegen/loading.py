@@ -1,7 +1,7 @@
-"""Symbols of object code, and loading it by the C functions of llvmlite's library.
+"""Symbols of object code, and loading of object code by the C functions of llvmlite's library.
 
-Importing all of ``llvmlite.binding`` takes several times as long as loading, and more where Python cannot keep its byte
-code. Only code generation needs it.
+Importing all of ``llvmlite.binding`` takes several times as long as loading, and longer if Python cannot cache byte
+code. Only code generation needs that import.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odc_mlir.codegen.machine import EXTRA, HINT
 from odc_mlir.errors import OptionError, PackageError, parsing
 
 _NAMES = {"darwin": "libllvmlite.dylib", "win32": "llvmlite.dll"}
-_OBJECT, _LIBRARY = 2, 3  # kinds of elements to link: object code, names of another library ("": of the process)
+_OBJECT, _LIBRARY = 2, 3  # kinds of elements to link: object code, symbols of a library ("": of this process)
 
 
 class _Element(ctypes.Structure):
@@ -48,7 +48,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 @cache
 def _library() -> dict[str, Any]:
-    """Return the functions by name; raise OptionError without llvmlite, PackageError if it lacks one."""
+    """Return llvmlite's functions by name; raise OptionError without llvmlite, PackageError if it lacks a function."""
     spec = find_spec(EXTRA)
     if spec is None or not spec.submodule_search_locations:
         raise OptionError(f"native code needs the package {EXTRA}", hint=HINT)
@@ -74,7 +74,7 @@ def _release(held: list[tuple[Any, int]]) -> None:
 
 
 def _failure(functions: dict[str, Any], message: ctypes.c_char_p) -> PackageError:
-    """Return the error with a message of LLVM, which is freed."""
+    """Return an error with LLVM's ``message``, and free the message."""
     text = (message.value or b"LLVM does not say why").decode(errors="replace")
     functions["DisposeString"](message)
     return PackageError(f"the object code cannot be loaded: {text.splitlines()[0]}")
@@ -82,7 +82,7 @@ def _failure(functions: dict[str, Any], message: ctypes.c_char_p) -> PackageErro
 
 _SYMTAB = 2
 _LOCAL = 0
-# Made by linkers.
+# Symbols that the linker defines.
 _OF_THE_LINKER = frozenset({"_GLOBAL_OFFSET_TABLE_"})
 
 
@@ -120,7 +120,7 @@ _MATHEMATICS = (
     "ceil", "cos", "erf", "exp", "exp2", "floor", "fma", "fmax", "fmin", "fmod", "ldexp", "log", "log2", "nearbyint",
     "pow", "rint", "round", "roundeven", "sin", "sqrt", "tanh", "trunc",
 )  # fmt: skip
-# All functions that LLVM calls by itself, and the one that parts of a segment call while they wait.
+# The functions to which LLVM itself inserts calls, and the function that waiting parts of a segment call.
 _RUNTIME = frozenset(
     ["memcpy", "memmove", "memset", "bzero", "sched_yield"]
     + [f"{name}{suffix}" for name in _MATHEMATICS for suffix in ("", "f")]
@@ -130,9 +130,9 @@ _RUNTIME = frozenset(
 class LoadedObject:
     """Object code for the running machine, linked with this process.
 
-    ``addresses`` are the addresses of the functions ``names`` while this object lives. Raises PackageError if the code
-    lacks one, or calls functions beyond memory and mathematics: the linker would find any function of this process,
-    ``system`` included.
+    ``addresses``: the addresses of the functions ``names``, valid while this object lives. Raises PackageError if the
+    code lacks one of them, or calls functions other than memory and mathematical functions: the linker would find any
+    function of this process, even ``system``.
     """
 
     def __init__(self, code: bytes, *names: str) -> None:

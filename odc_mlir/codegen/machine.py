@@ -22,7 +22,7 @@ HINT = "pip install 'odc-mlir[native]'"
 
 _CPUINFO = Path("/proc/cpuinfo")
 _FLAG_LINES = ("flags", "Features")  # of x86 and of Arm
-# Names of Linux that differ from those of LLVM.
+# LLVM's names of features that have another name in Linux.
 _NAMES = {"avx512_vnni": "avx512vnni", "asimd": "neon", "asimddp": "dotprod", "avx512_bf16": "avx512bf16"}
 _ARCHITECTURES = {"AMD64": "x86_64", "arm64": "aarch64"}
 
@@ -52,12 +52,12 @@ def known_features() -> frozenset[str] | None:
 
 
 def why_not_known_here(wanted: str, features: tuple[str, ...]) -> str | None:
-    """Return the reason why code for such a processor cannot run here; None if the system reports none."""
+    """Return why code for such a processor cannot run here; None if it can or the system does not report features."""
     return _why_not(wanted, features, architecture(), known_features())
 
 
 def why_not_here(wanted: str, features: tuple[str, ...]) -> str | None:
-    """Return the reason why code for such a processor cannot run here; None if it can. LLVM is asked."""
+    """Return the reason why code for such a processor cannot run here, according to LLVM, or None if it can."""
     return _why_not(wanted, features, running_architecture(), running_features())
 
 
@@ -97,7 +97,7 @@ def running_features() -> frozenset[str]:
     """Return the features of the running machine by LLVM's names; raise OptionError without llvmlite."""
     found = import_llvm().get_host_cpu_features()
     features = {name for name, present in found.items() if present}
-    # LLVM does not report NEON where every processor has it
+    # LLVM does not report NEON on aarch64, where every processor has it.
     return frozenset(features | ({"neon"} if running_architecture() == "aarch64" else set()))
 
 
@@ -152,7 +152,7 @@ machine.emit_object(module)
 def _check_cpu(triple: str, name: str) -> None:
     """Raise OptionError for a processor that LLVM does not know for ``triple``.
 
-    LLVM has no query for that: it prints a message and ignores the name, or ends the process. A child process tries it.
+    LLVM has no such query: it prints a message and ignores the name, or ends the process. So a child process tries it.
     """
     if not name:
         return
@@ -174,7 +174,7 @@ def target_machine(target: CpuTarget) -> Any:
 
 
 BROKEN = 1 << 62
-"""The number of arrivals that ends all waiting: the barrier is set to it if a part fails."""
+"""The barrier's count of arrivals after a part has failed: it ends all waiting."""
 
 _SPINS = 512  # pauses before the thread yields the processor: a few microseconds
 _PAUSES = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
@@ -213,9 +213,9 @@ leave:
 
 
 def with_barrier(text: str, name: str, architecture: str) -> str:
-    """Return the text of an LLVM module with the body of the barrier that it declares by this name.
+    """Return the text of an LLVM module with a body for the barrier that the module declares as ``name``.
 
-    A part that arrives increments the count and waits until it is a multiple of the number of parts.
+    An arriving part increments the count of arrivals, and waits until the count is a multiple of the number of parts.
     """
     body = _TEXT.format(
         name=name,
@@ -234,9 +234,9 @@ def emit_object(text: str, target: CpuTarget) -> bytes:
 
 
 def emit_linkable(text: str, target: CpuTarget, entry: str) -> bytes:
-    """Return object code for linking with other code: ``entry`` is its only global name.
+    """Return object code for linking with other code; ``entry`` is its only global name.
 
-    Loops that fill or copy do not become calls of ``memset`` and ``memcpy``, which firmware need not have.
+    Loops that fill or copy memory do not become calls of ``memset`` and ``memcpy``, which firmware may lack.
     """
     text = re.sub(r"^(define [^{\n]*?)( *\{)?$", r'\1 "no-builtins"\2', text, flags=re.MULTILINE)
     module, machine = _optimised(text, target, entry)
@@ -246,7 +246,7 @@ def emit_linkable(text: str, target: CpuTarget, entry: str) -> bytes:
 def _optimised(text: str, target: CpuTarget, entry: str | None = None) -> tuple[Any, Any]:
     """Return the module after the passes of LLVM, and the code generator; only ``entry``, if given, stays global.
 
-    Vectorisation and unrolling are off: kernels are written so already.
+    Vectorisation and unrolling are off, because kernels are already vectorised and unrolled.
     """
     llvm = import_llvm()
     machine = target_machine(target)

@@ -49,7 +49,7 @@ def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
 
 
 def module_of(segment: SegmentOp) -> ModuleOp:
-    """Return the module with the functions of a segment; raise CompileError if there is none yet."""
+    """Return the module with the functions of a segment; raise CompileError if the segment has no module yet."""
     root = segment.parent_op()
     while root is not None and not isinstance(root, ModuleOp):
         root = root.parent_op()
@@ -64,7 +64,7 @@ def _port(info: TensorInfo) -> NativePort:
 
 
 def llvm_text(module: ModuleOp) -> str:
-    """Return the text of the LLVM module of functions in the llvm dialect, translated by xDSL."""
+    """Return the LLVM IR text of a module in the llvm dialect, translated by xDSL."""
     import_llvm()
     from xdsl.backend.llvm.convert import convert_module
 
@@ -76,7 +76,7 @@ def llvm_text(module: ModuleOp) -> str:
     for function in translated.functions:
         if function.name.startswith(CHOOSE):
             _define_choice(function)
-        # the translation drops linkage and attributes
+        # xDSL's translation drops linkage and attributes.
         if function.name in private:
             function.linkage = "internal"
         if function.name in inline:
@@ -90,7 +90,7 @@ def llvm_text(module: ModuleOp) -> str:
 def _define_choice(function: Any) -> None:
     """Define ``function(a, b, x, y)``: ``x`` where ``a`` and ``b`` compare as its name says, else ``y``.
 
-    xDSL's comparisons and selections accept no vectors, LLVM's do.
+    xDSL's comparisons and selections do not accept vectors, but LLVM's do.
     """
     from llvmlite.ir import IRBuilder
 
@@ -98,7 +98,7 @@ def _define_choice(function: Any) -> None:
     a, b, x, y = function.args
     symbol = {"eq": "==", "gt": ">", "ge": ">="}[function.name.split(".")[-2]]
     builder.ret(builder.select(builder.fcmp_ordered(symbol, a, b), x, y))
-    function.name = function.name.removeprefix("llvm.")  # a prefix that LLVM reserves for its own
+    function.name = function.name.removeprefix("llvm.")  # LLVM reserves this prefix
     function.linkage = "internal"
     function.attributes.add("alwaysinline")
 
@@ -131,14 +131,14 @@ def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[byt
 
 
 def _undivide(module: ModuleOp) -> None:
-    """Erase the functions for several threads: firmware has one."""
+    """Erase the functions for several threads, because firmware has a single thread."""
     if isinstance(part := module.attributes.get(PART), StringAttr):
         for op in [op for op in module.ops if isinstance(op, llvm.FuncOp) and op.sym_name.data in (part.data, BARRIER)]:
             Rewriter.erase_op(op)
 
 
 def needs(code: bytes) -> str:
-    """Return a sentence with the functions that object code needs from its linker."""
+    """Return a sentence that names the functions that object code needs at link time."""
     symbols = read_symbols(code)
     if symbols is None:
         return "The linker says which functions it needs: it is no ELF file."
@@ -160,7 +160,7 @@ def _entry(inner: str, name: str, tensors: int, constants: memoryview) -> str:
 
 
 def fill(template: str, **texts: object) -> str:
-    """Return the text of a template in C, in which ``$name`` stands for the text of this name."""
+    """Return the text of a C template with every ``$name`` replaced by the text called ``name``."""
     return Template(Path(__file__).with_name("c_templates").joinpath(template).read_text()).substitute(texts)
 
 

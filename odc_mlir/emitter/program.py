@@ -38,12 +38,12 @@ TARGET_DESCRIPTION = "target_description"  # metadata key that the simulator rea
 def emit_program(
     program: npu_program.ProgramOp, target: Target, memory: MemoryMode, kinds: Mapping[str, str] = MappingProxyType({})
 ) -> bytes:
-    """Return the ``.npu`` file of ``program``; arguments and errors as :func:`container_of`."""
+    """Return the ``.npu`` file of ``program``; arguments and errors are those of :func:`container_of`."""
     return write(container_of(program, target, memory, kinds))
 
 
 def operator_kinds(segment: SegmentOp) -> dict[str, str]:
-    """Return the opcodes of the operators in a segment, by their names in its program."""
+    """Return the opcodes of a segment's operators, by the operators' names in its program."""
     found = [op for op in segment.circle_block.ops if isinstance(op, CircleOp)]
     names = npu_program.distinct_names(segment.circle_block)
     return {name: op.SPEC.name for op, own in zip(found, names, strict=True) for name in own[:1]}
@@ -164,13 +164,13 @@ def _buffers(program: npu_program.ProgramOp, space: Space) -> list[tuple[int, Bu
 
 
 def _arena_bytes(program: npu_program.ProgramOp, burst: int) -> int:
-    """Return the end of the last buffer in whole bursts, as allocation counts it."""
+    """Return the end of the last buffer, rounded up to whole bursts, as allocation does."""
     end = max((address + op.size for address, op in _buffers(program, Space.ARENA)), default=0)
     return -(-end // burst) * burst
 
 
 def _constants(program: npu_program.ProgramOp) -> bytes:
-    parts: list[bytes | memoryview] = []  # joined once: constants are most of a large network
+    parts: list[bytes | memoryview] = []  # joined only once, because constants may be large
     end = 0
     for address, op in _buffers(program, Space.CONSTANTS):
         assert op.data is not None, "the verifier requires data of constants"
@@ -187,7 +187,7 @@ def _offsets(program: npu_program.ProgramOp, name: str) -> tuple[int, ...]:
 
 
 def _regions(program: npu_program.ProgramOp) -> tuple[list[Region], list[Region]]:
-    """Return the region of each input and each output: the arena if a buffer of it holds the tensor."""
+    """Return the region of each input and each output: the arena if a buffer in the arena holds the tensor."""
     inputs = [Region.INPUTS] * len(program.input_types)
     outputs = [Region.OUTPUTS] * len(program.output_types)
     for _, op in _buffers(program, Space.ARENA):
@@ -211,7 +211,7 @@ def _records(
 
 
 def _recomputed(program: npu_program.ProgramOp) -> dict[str, int]:
-    """Return the repeated multiply-accumulates by the name of the operator."""
+    """Return the number of repeated multiply-accumulates by operator name."""
     attribute = program.attributes.get(npu_program.RECOMPUTED_MACS)
     if not isinstance(attribute, DictionaryAttr):
         return {}
@@ -241,7 +241,7 @@ def _operators(program: Sequence[Emitted], kinds: Mapping[str, str], again: Mapp
 
 
 def instruction_macs(values: Mapping[str, int]) -> int:
-    """Return the multiply-accumulates of one ``conv`` instruction, padding taps included."""
+    """Return the multiply-accumulates of one ``conv`` instruction, including taps in the padding."""
     depth = values["kernel_height"] * values["kernel_width"]
     depth *= 1 if values.get("depthwise") else values["in_channels"]
     return values["out_width"] * values["out_height"] * values["channels"] * depth

@@ -12,13 +12,13 @@ CACHE_VARIABLE = "ODC_CACHE_DIR"
 LIMIT_VARIABLE = "ODC_CACHE_LIMIT_MB"
 DEFAULT_LIMIT_MB = 1024
 FOLDERS = ("compiled", "made", "models", "native", "plugins", "records", "tilings", "trusted")
-"""The folders of a cache; nothing else in it is ours."""
+"""The folders of a cache. Other entries do not belong to this project."""
 RECORDS_FILE = "ranges.sqlite"
 _NAME = "odc-mlir"
 
 
 def cache_folder() -> Path:
-    """Return ``$ODC_CACHE_DIR``, else ``$XDG_CACHE_HOME/odc-mlir``, else ``~/.cache/odc-mlir``; it need not exist.
+    """Return ``$ODC_CACHE_DIR``, else ``$XDG_CACHE_HOME/odc-mlir``, else ``~/.cache/odc-mlir``, which need not exist.
 
     Raises OptionError if ODC_CACHE_DIR is not absolute or there is no home folder. As the XDG base directory
     specification asks, an XDG_CACHE_HOME that is not absolute is ignored.

@@ -27,9 +27,9 @@ PICTURE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", "
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Conversion of pixels 0..255 to a float input: ``(pixel - mean) * scale``, by channel or for all.
+    """Conversion of pixels 0..255 to a float input: ``(pixel - mean) * scale``, per channel or for all channels.
 
-    Pictures are scaled to cover ``size``, [height, width], by default the input's, and the middle is cut out.
+    Pictures are scaled to cover ``size``, [height, width] (default: the input's), and cropped to the centre.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -95,12 +95,12 @@ def _is_picture(file: Path) -> bool:
 
 
 def _is_data(file: Path, folder: Path) -> bool:
-    """Return whether a file is data; hidden files, and files in hidden folders, belong to the system."""
+    """Return whether a file is data, which hidden files and files in hidden folders are not."""
     return file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
 def _arrays(path: Path, inputs: Sequence[TensorInfo]) -> Samples:
-    """Read an NPZ or HDF5 file; arrays without numbers hold samples along the first axis unless they fit unchanged."""
+    """Read an NPZ or HDF5 file. Arrays without sample numbers that do not fit unchanged hold samples along axis 0."""
     ranks = [None if info.shape is None else len(info.shape) for info in inputs]
     samples = read_samples(path, ranks)
     if samples.layout != "single" or (samples.labels is None and _fits(samples.records[0], inputs)):
@@ -115,7 +115,7 @@ def _fits(record: Sequence[Array], inputs: Sequence[TensorInfo]) -> bool:
         or (
             array.ndim == len(info.shape)
             and all(dim in (None, size) for dim, size in zip(info.shape, array.shape, strict=True))
-            # An open first dimension is the batch; several entries along it are samples.
+            # An unknown first dimension is the batch; several entries along it are samples.
             and not (info.shape and info.shape[0] is None and array.shape[0] > 1)
         )
         for array, info in zip(record, inputs, strict=True)
@@ -123,7 +123,7 @@ def _fits(record: Sequence[Array], inputs: Sequence[TensorInfo]) -> bool:
 
 
 def _listed(path: Path) -> list[Path]:
-    """Return the files in a list; empty lines are skipped."""
+    """Return the files named by the lines of ``path``; skip empty lines."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -134,7 +134,7 @@ def _listed(path: Path) -> list[Path]:
 
 
 def _raw_sample(path: Path, inputs: Sequence[TensorInfo]) -> list[Array]:
-    """Split the bytes of a file into the inputs in order; open dimensions count as 1."""
+    """Split the bytes of a file into the inputs in order; unknown dimensions count as 1."""
     data = read_regular(path)
     shapes = [_closed_shape(info) for info in inputs]
     dtypes = [DTYPES[info.dtype].numpy for info in inputs]
@@ -160,7 +160,7 @@ def _closed_shape(info: TensorInfo) -> tuple[int, ...]:
 
 
 def _picture(path: Path, inputs: Sequence[TensorInfo], pictures: Pictures) -> Array:
-    """Return a picture as the model's only input."""
+    """Return a picture as an array for the model's only input."""
     shape = _closed_shape(inputs[0]) if len(inputs) == 1 else ()
     if len(shape) != 4 or shape[0] != 1 or shape[3] not in (1, 3):
         raise InputError(
@@ -182,7 +182,7 @@ def _picture(path: Path, inputs: Sequence[TensorInfo], pictures: Pictures) -> Ar
 
 
 def _pixels(path: Path, height: int, width: int, channels: int) -> Array:
-    """Return [1, height, width, channels] of uint8: the middle of the picture, scaled to cover the size."""
+    """Return the centre of the picture, scaled to cover the size, as uint8 [1, height, width, channels]."""
     try:
         from PIL import Image, ImageOps
     except ImportError:
@@ -196,7 +196,7 @@ def _pixels(path: Path, height: int, width: int, channels: int) -> Array:
 
 
 def _checked_list(sample: Any) -> list[Array]:
-    """Return one sample of an iterable, checked."""
+    """Check one sample of an iterable and return it."""
     if isinstance(sample, np.ndarray) or not isinstance(sample, Sequence):
         hint = "put a single array into a list"
         raise InputError(f"a sample is {type(sample).__name__}, expected a list of arrays, one per input", hint=hint)

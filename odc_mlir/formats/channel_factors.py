@@ -1,4 +1,4 @@
-"""Factors of equalised channels, stored as metadata of a model file so that its tensors compare with the original's.
+"""Factors of equalised channels, stored as metadata of a model file to compare its tensors with the original's.
 
 There is one factor for each element of a tensor's last axis, or of several last axes.
 """

@@ -32,7 +32,7 @@ class TypeReason(NamedTuple):
 class MemoryReason(NamedTuple):
     """An operator needs more SRAM than allowed.
 
-    ``edge``: quoted name, bytes, and "enters" or "leaves", of a too large tensor that is in SRAM as a whole.
+    ``edge``: quoted name, bytes, and "enters" or "leaves", of an oversized tensor that must be in SRAM as a whole.
     """
 
     needed_bytes: int

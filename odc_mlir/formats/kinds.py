@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OWN_MARK = "odc-mlir"
-"""Stands in files of formats that others write too: pages and array files."""
+"""Mark in our files of formats that other programs also write: pages and array files."""
 
-_MARK_BYTES = 2048  # from the start of a page, among which its mark is
+_MARK_BYTES = 2048  # the mark of a page is within this many bytes from the start
 
 
 class OutputKind(NamedTuple):
     """A kind of output.
 
-    ``name`` is for errors. ``recognises`` may raise whatever reading a file that is something else raises.
+    ``name`` is for errors. ``recognises`` may raise any error that reading a file of another format raises.
     """
 
     name: str
     recognises: Callable[[Path], bool]
-    suffixes: tuple[str, ...] = ()  # that a name may end with; any when empty
+    suffixes: tuple[str, ...] = ()  # allowed ends of names; empty: any
     is_text: bool = False  # it may go to standard output
     is_folder: bool = False
 
@@ -42,7 +42,7 @@ def _is_own_zip(path: Path) -> bool:
 
     members = ZipMembers(path)
     if zip_bytes({name: members[name] for name in sorted(members)}) != path.read_bytes():
-        return False  # the archive's reader skips what stands before or between the members
+        return False  # the archive's reader would ignore data before or between members
     known = recognised_files(members[MANIFEST_PATH]) if MANIFEST_PATH in members else {}
     return bool(known) and all(known.get(name) == digest_of(members[name]) for name in members)
 
@@ -88,13 +88,13 @@ def _is_own_array_file(path: Path) -> bool:
 
 
 IR_NOTE = "// odc-mlir: "
-"""What the comments begin with that the printer of IR writes itself."""
+"""Start of the comments that our IR printer writes."""
 
 _OWN_COMMENTS = ("// -----", IR_NOTE)
 
 
 def _is_printed_ir(path: Path) -> bool:
-    """Return whether text starts as printed IR does, and has no comments by hand."""
+    """Return whether a text starts as printed IR does and has no comments written by hand."""
     lines = path.read_text(encoding="utf-8").splitlines()
     first = next((line for line in lines if line.strip() and not line.startswith(_OWN_COMMENTS)), "")
     starts = ("module", "builtin.module", '"builtin.module"', "!", "#")
@@ -118,7 +118,7 @@ def _is_own_object(path: Path) -> bool:
 
 
 PAGE_MARK = f'<meta name="generator" content="{OWN_MARK}">'
-"""The element of a page's head by which it is recognised."""
+"""The element in the head of a page that identifies it as ours."""
 
 OBJECT = OutputKind("an object file", _is_own_object, (".o",))
 HEADER = starts_with("a C header", f"/* {OWN_MARK}: ".encode())
@@ -132,7 +132,7 @@ IR_TEXT = OutputKind("IR", _is_printed_ir, is_text=True)
 TRACE = json_kind("a trace", "traceEvents", "displayTimeUnit")
 PROFILE = json_kind("a profile", "schema_version", "measured")
 UNKNOWN = OutputKind("a file", _is_never_ours)
-"""Formats that others define, or that say nothing of themselves: only an empty file may be replaced."""
+"""Kind of files whose content does not identify them as ours: only an empty file may be replaced."""
 
 
 FILE_SUFFIXES = frozenset(
@@ -160,9 +160,9 @@ FILE_SUFFIXES = frozenset(
         ".txt",
     )
 )
-"""What names of single files end with: a new folder is not called so, as somebody meant a file."""
+"""Suffixes of single files. A new folder must not have such a name, because the user probably meant a file."""
 
 
 def package_kind(path: str | os.PathLike[str]) -> OutputKind:
-    """Return the kind of a package's folder or, by its name, zip."""
+    """Return the kind of a package: a zip if ``path`` has its suffix, else a folder."""
     return ZIP if os.fspath(path).lower().endswith(".zip") else FOLDER

@@ -1,7 +1,7 @@
 """The files of an nnpackage in a directory, a zip or memory, with its manifest and configuration.
 
-Packages come from elsewhere, so nothing about them is trusted: a path cannot leave the package, a member cannot be a
-link, a device or encrypted, no path appears twice, and sizes are limited before anything is read.
+Packages are not trusted: paths must stay inside the package, members must not be links, devices or encrypted, no path
+may occur twice, and sizes are limited before anything is read.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MANIFEST_PATH = "metadata/MANIFEST"
 CONFIG_NAME = "config.cfg"
 CONFIG_PATH = f"metadata/{CONFIG_NAME}"
 
-# The versions written: the newest whose keys are the ones used, without connections and with. Any minor version of
-# major 1 is read.
+# The versions that we write, without and with connections: the newest whose keys we use. Any minor version of major
+# version 1 is read.
 _VERSION, _CONNECTED_VERSION = ("1", "2", "0"), ("1", "3", "0")
 _VERSION_KEYS = ("major-version", "minor-version", "patch-version")
-# Our own key: the path of the plan in force. Other readers of nnpackages ignore keys that they do not know.
+# Our own key: the path of the active plan. Other readers of nnpackages ignore unknown keys.
 _PLAN_KEY = "odc-plan"
-# Digests of all files that we wrote, and of the manifest itself: unchanged files may be replaced.
+# Keys of the digests of all files that we wrote, and of the manifest itself: unchanged files may be replaced.
 _FILES_KEY, _OWN_KEY = "odc-files", "odc-digest"
 _INPUTS_KEY, _OUTPUTS_KEY, _CONNECT_KEY = "pkg-inputs", "pkg-outputs", "model-connect"
 
@@ -55,8 +55,8 @@ class Connection(NamedTuple):
 class Manifest:
     """Manifest of a package: paths of ``models``, the primary one first, and of the ``plan``; SHA-256 of our ``files``.
 
-    Of ``configs``, names of files in ``metadata/``, the first counts. Models with ``connections`` are one model with
-    these ``inputs`` and ``outputs``.
+    ``configs``: names of files in ``metadata/``, of which the first is used. ``connections`` join several models to one
+    with these ``inputs`` and ``outputs``.
     """
 
     models: tuple[str, ...]
@@ -70,7 +70,7 @@ class Manifest:
 
     @property
     def is_connected(self) -> bool:
-        """Return whether several models are one."""
+        """Return whether connections join several models to one."""
         return len(self.models) > 1 and bool(self.inputs or self.outputs or self.connections)
 
     def io_indices(self) -> Iterator[IoIndex]:
@@ -139,9 +139,9 @@ def digest_of(data: bytes) -> str:
 
 
 def recognised_files(data: bytes) -> dict[str, str]:
-    """Return the members, itself included, that the manifest ``data`` lists as ours, each with its SHA-256.
+    """Return the members that the manifest ``data`` lists as ours, including the manifest, with their SHA-256.
 
-    Empty if the manifest is not ours, or was changed.
+    Empty if the manifest is not ours or was changed.
     """
     try:
         document = json.loads(data)
@@ -232,9 +232,9 @@ def _path_fault(path: Any) -> str | None:
 
 
 def parse_config(data: bytes) -> dict[str, str]:
-    """Parse the settings in ``data``: text after ``#``, blanks and quotes around values are dropped; later lines win.
+    """Parse the settings in ``data``. Comments after ``#``, and blanks and quotes around values are dropped.
 
-    A line without ``=`` may separate key and value by blanks; a line with neither is ignored.
+    Later lines win. A line without ``=`` may separate key and value by blanks; a line with neither is ignored.
     """
     settings: dict[str, str] = {}
     for line in data.decode("utf-8", "replace").splitlines():
@@ -256,9 +256,9 @@ def format_config(settings: Mapping[str, str]) -> bytes:
 
 
 MAX_MEMBERS = 10_000
-MAX_MEMBER_BYTES = 2 << 30  # of a flatbuffer, and so of a model
-# Deflate cannot shrink real weights by more; an archive that claims to hold more than this many times its own size
-# (plus some slack for small ones full of zeros) is meant to exhaust memory.
+MAX_MEMBER_BYTES = 2 << 30  # size limit of a flatbuffer, and therefore of a model
+# Largest ratio of the size of members to the size of their archive, with some slack for small archives of zeros.
+# Deflate does not shrink real weights by more; archives beyond it are attacks on memory.
 MAX_EXPANSION = 200
 _EXPANSION_SLACK_BYTES = 16 << 20
 
@@ -364,7 +364,7 @@ class ZipMembers(Mapping[str, bytes]):
             zipfile.ZipFile(self.file) as archive,
             archive.open(info) as member,
         ):
-            # One byte more than claimed is asked for, so that a member that is longer than it says is noticed.
+            # Read one byte more than the stated size, to detect a member that is longer.
             data = member.read(info.file_size + 1)
             if len(data) != info.file_size:
                 raise PackageError(f"the member {path!r} has not the {info.file_size} bytes that it claims")

@@ -1,6 +1,6 @@
 """``.cpu`` files: a segment's object code, packed constants and calling convention.
 
-Layout: the magic, the length of the header as 8 bytes, the SHA-256 of all that follows; then the header (JSON), the
+Layout: the magic, the length of the header as 8 bytes, the SHA-256 of the rest of the file; then the header (JSON), the
 object code and the constants. Numbers are little-endian.
 """
 
@@ -17,9 +17,9 @@ from odc_mlir.ops.dtypes import DTYPES
 
 MAGIC = b"ODCCPU\x00\x02"
 SUFFIX = ".cpu"
-BARRIER = "odc_barrier"  # what parts of a segment call to wait for one another; its body is in the object code
-ALIGNMENT_BYTES = 64  # of all buffers: one cache line, and the longest register
-SLACK_BYTES = 256  # after every buffer, where a row of registers may read and write
+BARRIER = "odc_barrier"  # function that parts of a segment call to wait for one another; the object code contains it
+ALIGNMENT_BYTES = 64  # alignment of all buffers: one cache line, and the longest register
+SLACK_BYTES = 256  # bytes after every buffer that kernels may read and write with whole registers
 _HEADER = len(MAGIC) + 8 + 32
 _SIZES = ("arena_bytes", "scratch_bytes", "alignment_bytes", "slack_bytes")
 _BODY = ("code", "constants")  # fields that follow the header
@@ -42,10 +42,10 @@ class NativePort:
 class NativeSegment:
     """One segment: object code, constants and calling convention.
 
-    ``entry`` takes pointers to inputs, outputs, arena and constants, aligned to ``alignment_bytes``. ``slack_bytes``
-    after each may be read, and after outputs and arena written. ``part_entry``, empty if nothing is divided, is for
-    several threads: it also takes pointers to ``scratch_bytes`` for each thread and to a 64-bit zero, and number and
-    count of callers.
+    ``entry`` takes pointers to inputs, outputs, arena and constants, aligned to ``alignment_bytes``. It may read
+    ``slack_bytes`` after each of these buffers, and write them after outputs and arena. ``part_entry``, for several
+    threads (empty if nothing is divided), also takes pointers to ``scratch_bytes`` for each thread and to a 64-bit
+    zero, and the number of the calling thread and of all threads.
     """
 
     target: str
@@ -88,7 +88,7 @@ def read_stamps(data: bytes) -> tuple[str, str, tuple[str, ...]]:
 
 
 def check_whole(data: bytes) -> None:
-    """Compare a file with its checksum, and read nothing else; raise PackageError."""
+    """Compare a file with its checksum without parsing it; raise PackageError."""
     _check_magic(data)
     body = memoryview(data)[_HEADER:]
     if len(data) < _HEADER or hashlib.sha256(body).digest() != data[len(MAGIC) + 8 : _HEADER]:

@@ -1,8 +1,8 @@
-"""Output files: written whole or not at all, by one rule for all commands and functions.
+"""Output files, which are written completely or not at all. All commands and functions follow the same rule.
 
-Files that this project wrote and still recognises are replaced: packages by the digests in their manifest, single files
-by their kind (:mod:`odc_mlir.formats.kinds`), also empty files, devices and pipes. Anything else needs ``overwrite``.
-Even then other files in a folder stay, files and folders do not replace each other, and inputs are never replaced.
+Files of this project are replaced if they are recognised: packages by the digests in their manifest, single files by
+their kind (:mod:`odc_mlir.formats.kinds`). Empty files, devices and pipes are also replaced. All others need
+``overwrite``. Even then other files in a folder stay, files and folders do not replace each other, and inputs stay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 
 
 def write_file(path: str | os.PathLike[str], *chunks: bytes | bytearray | memoryview) -> None:
-    """Write the chunks to ``path`` and replace an existing file atomically, also for a power loss; raise OdcError.
+    """Write the chunks to ``path``. Replace an existing file atomically, even if power is lost; raise OdcError.
 
     Links keep pointing to the file, and permissions stay. Devices and pipes are written directly; a pipe without a
     reader is an error.
@@ -57,7 +57,7 @@ def _write_special(target: Path, chunks: Sequence[bytes | bytearray | memoryview
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:
-    """Make the names in a folder survive a power loss, where the system can."""
+    """Flush the names in a folder to the disk, so that they survive a power loss, if the system supports that."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -66,9 +66,9 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Let two files or folders change places in one step; False, and nothing has happened, where that cannot be done.
+    """Exchange two files or folders in one step; return False and change nothing if the system cannot do that.
 
-    Of a folder that is replaced by two renamings there is nothing in between, for whoever looks at that moment.
+    Two renamings instead would leave a moment in which other processes find no folder.
     """
     try:
         import ctypes
@@ -81,9 +81,9 @@ def exchange(first: Path, second: Path) -> bool:
 
 
 def replace_file(target: Path, chunks: Sequence[bytes | bytearray | memoryview], mode: int | None = None) -> None:
-    """Let ``target`` be a file of these chunks with the rights ``mode``, whatever is there; raises OSError."""
-    # A random name, because several processes may write one target at the same time. The target's own name is no part
-    # of it, as that may already be as long as names can be.
+    """Replace ``target``, whatever it is, by a file of these chunks with permissions ``mode``; raises OSError."""
+    # A random name, because several processes may write the same target at the same time. It does not contain the
+    # target's name, which may already have the maximal length.
     temporary = target.with_name(f".odc-{secrets.token_hex(8)}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:
@@ -104,7 +104,7 @@ _log = logging.getLogger(__name__)
 
 FilePath = str | os.PathLike[str]
 
-_MADE = "made"  # outputs for models whose folder cannot be written
+_MADE = "made"  # cache folder of outputs for models in read-only folders
 _CHOOSE = "choose another name"
 _HINT = f"{_CHOOSE}, or overwrite it (--overwrite, overwrite=True)"
 
@@ -162,7 +162,7 @@ def write_output(
 def beside_or_in_cache(model: FilePath, wanted: FilePath, kind: OutputKind) -> Path:
     """Return ``wanted``, a path beside ``model``, if it may be written; else a path in the cache, with a warning.
 
-    Raises OdcError if there is no cache either.
+    Raises OdcError if there is no cache.
     """
     try:
         check_output(wanted, kind, inputs=[model])
@@ -176,7 +176,7 @@ def beside_or_in_cache(model: FilePath, wanted: FilePath, kind: OutputKind) -> P
 
 
 def is_in_cache(path: FilePath) -> bool:
-    """Return whether :func:`beside_or_in_cache` chose this path: all that is there is ours."""
+    """Return whether this path is in the cache's folder of outputs, where all files are ours."""
     try:
         return Path(path).is_relative_to(cache_folder() / _MADE)
     except OptionError:  # there is none
@@ -184,7 +184,7 @@ def is_in_cache(path: FilePath) -> bool:
 
 
 def _has(path: Path, data: bytes | bytearray | memoryview) -> bool:
-    """Return whether these bytes are there already."""
+    """Return whether the file at ``path`` already holds these bytes."""
     return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
 
 
@@ -199,7 +199,7 @@ def _is_read(target: Path, kind: OutputKind, source: FilePath) -> bool:
 
 
 def _check_name(text: str, kind: OutputKind, wrong: type[OdcError]) -> None:
-    """Raise an error for a new file with the name of a folder, or the reverse, and for links in a circle."""
+    """Raise an error for a file whose name means a folder, for the reverse, and for circular links."""
     if os.path.islink(os.path.realpath(text)):
         raise wrong("the link there leads to itself", location=text, hint=f"remove it, or {_CHOOSE}")
     if not kind.is_folder and text.endswith(("/", os.sep)):
@@ -236,7 +236,7 @@ def _check_folder(folder: Path, text: str, overwrite: bool) -> None:
 
 
 def entries(folder: Path) -> Iterator[str]:
-    """Return the path of every entry of ``folder`` but folders, links included, in order, with forward slashes."""
+    """Return the sorted paths, with forward slashes, of all entries of ``folder`` except folders; include links."""
     for inner, folders, files in os.walk(folder):
         folders.sort()
         links = [name for name in folders if (Path(inner) / name).is_symlink()]
@@ -254,7 +254,7 @@ def unknown_entries(folder: Path) -> Iterator[str]:
 
 
 def is_unchanged(file: Path, digest: str) -> bool:
-    """Return whether there is a file, no link, with this SHA-256."""
+    """Return whether ``file`` is a file, not a link, with this SHA-256."""
     return _is_plain(file) and digest_of(file.read_bytes()) == digest
 
 

@@ -1,4 +1,4 @@
-"""nnpackages: reading and writing; installation of compiled code in the package of its model, and removal.
+"""nnpackages: reading, writing, and installing and removing compiled code in a model's package.
 
 ::
 
@@ -8,8 +8,8 @@
     odc/<key>/plan.json           see odc_mlir.formats.plan; <key> is a digest of all that follows from compiling
     odc/<key>/segment-0.npu ...   one binary per segment; with another model than the package's, model.circle
 
-Installation writes a folder completely before the manifest, replaced in one step, names it, so that a reader finds the
-old state or the new one after any crash. Only unchanged files that a manifest of ours lists are removed.
+Installation first writes a complete folder, then replaces the manifest, which names the folder, in one step. After a
+crash, a reader thus finds the old or the new state. Only unchanged files that a manifest of ours lists are removed.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
 """A .circle, .tflite or .mlir file, an nnpackage directory or zip, or the bytes of a file."""
 
 MODEL_NAME = "model.circle"
-"""What the model of a package that we make is called."""
+"""File name of the model in the packages that we write."""
 
-# The oldest date that a zip can express: two packages of the same content are the same bytes.
+# A constant date, the oldest that a zip can express: packages with the same content have the same bytes.
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # with members, without
 # Ends of file names in archives of ``torch.export.save``, of today and of PyTorch up to 2.7.
@@ -101,13 +101,13 @@ class PackageFiles:
         return str(PurePosixPath(self.manifest.plan or "").parent / file)
 
     def unchanged(self, path: str, *, listed: bool = False) -> bytes:
-        """Return a member; raise PackageError if it is missing or has another digest or, with ``listed``, none."""
+        """Return a member; raise PackageError if it is missing or changed or, with ``listed``, has no digest."""
         data = self.read(path)
         self._check_unchanged(path, data, listed=listed)
         return data
 
     def _check_unchanged(self, path: str, data: bytes, *, listed: bool = False) -> str:
-        """Return the digest of a member; raise PackageError if the manifest has another one, ``listed``: or none."""
+        """Return a member's digest; raise PackageError if the manifest has another or, with ``listed``, none."""
         known, found = self.manifest.files.get(path), digest_of(data)
         if (listed or known is not None) and known != found:
             raise PackageError(
@@ -282,7 +282,7 @@ def zip_bytes(members: Mapping[str, bytes]) -> bytes:
 
 
 def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
-    """Write a new folder beside ``target``, bring it to the disk and rename it; an old one steps aside first."""
+    """Write a new folder beside ``target``, flush it to the disk, and rename it; move an old folder aside first."""
     new = target.parent / f".{target.name}.{secrets.token_hex(4)}.new"
     old = new.with_suffix(".old")
     try:
@@ -317,7 +317,7 @@ def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
 
 
 def _keep(file: Path, place: Path) -> None:
-    """Let ``place`` be the file or link ``file`` too."""
+    """Make ``place`` a hard link to, or a copy of, the file or link ``file``."""
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(file, place, follow_symlinks=False)
@@ -326,7 +326,7 @@ def _keep(file: Path, place: Path) -> None:
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:
-    """Remove these entries of ``folder``, and it; whatever else has got into it by now is left, in it."""
+    """Remove the entries ``names`` of ``folder``, then the folder, if no other entries have appeared in it."""
     for name in names:
         with suppress(OSError):
             (folder / name).unlink()
@@ -344,7 +344,7 @@ Plans = tuple[str | None, ...]
 def install(path: str | os.PathLike[str], compiled: PackageFiles) -> PackageFiles:
     """Make the package at ``path`` run the plan of ``compiled``; return the changed package.
 
-    Raises PackageError, and leaves it unchanged, without a plan or if it cannot be read or written.
+    Raises PackageError and leaves the package unchanged if ``compiled`` has no plan, or if reading or writing fails.
     """
     package = read_package(path)
     manifest, added = _additions(package, compiled)
@@ -352,7 +352,7 @@ def install(path: str | os.PathLike[str], compiled: PackageFiles) -> PackageFile
         return package  # the folder's name is a digest of its content
     first = original_of(package)
     original = {} if first else {ORIGINAL_PATH: package.members[MANIFEST_PATH]}
-    # The plan before this one stays for processes that still run it, the first one for rolling back.
+    # Keep the previous plan for processes that still run it, and the first plan for rolling back.
     plans = (manifest.plan, package.manifest.plan, first.manifest.plan if first else None)
     known = _known(package)
     listed = {name: digest for name, digest in known.items() if not _is_for_others(name, plans)}
@@ -371,7 +371,7 @@ def install(path: str | os.PathLike[str], compiled: PackageFiles) -> PackageFile
 
 
 def roll_back(path: str | os.PathLike[str]) -> PackageFiles:
-    """Undo every :func:`install`: the package runs its own models again, and nothing compiled is left in it.
+    """Undo every :func:`install`: the package runs its own models again and contains no installed code.
 
     Raises PackageError when nothing was installed, and when the package cannot be read or written.
     """
@@ -401,7 +401,7 @@ def original_of(package: PackageFiles) -> PackageFiles | None:
 
 
 def read_original(path: str | os.PathLike[str], members: Mapping[str, bytes] | None = None) -> PackageFiles | None:
-    """Return :func:`original_of` the package at ``path``, damaged or not; raise PackageError."""
+    """Return :func:`original_of` the package at ``path``, even if that is damaged; raise PackageError."""
     members = open_members(path) if members is None else members
     if ORIGINAL_PATH not in members:
         return None
@@ -444,7 +444,7 @@ def _commit_folder(root: Path, added: Mapping[str, bytes], original: Mapping[str
             write_file(file, data)
         for inner, _, _ in os.walk(new):
             sync_folder(inner)
-        if folder.exists():  # left over from an attempt that did not get to the manifest, or by another process
+        if folder.exists():  # left by an attempt that failed before the manifest, or written by another process
             _check_left_over(folder, added, root)
             shutil.rmtree(folder)
         os.rename(new, folder)

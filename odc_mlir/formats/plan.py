@@ -37,7 +37,7 @@ class SegmentStep:
     """Run the binary ``file`` (beside the plan) in place of ``operators``.
 
     ``inputs`` and ``outputs`` are the model's tensors bound to the binary's inputs and outputs, in its order.
-    ``states`` are positions of an input and an output each, which stay on the device from run to run.
+    ``states``: pairs of positions of an input and an output that stay on the device from run to run.
     """
 
     file: str
@@ -49,7 +49,7 @@ class SegmentStep:
 
     @property
     def passed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Tensors that pass in and out in each run: inputs and outputs that are no states on the device."""
+        """Tensors that each run transfers: inputs and outputs, without states that stay on the device."""
         return others(self.inputs, (i for i, _ in self.states)), others(self.outputs, (o for _, o in self.states))
 
     @property
@@ -60,9 +60,9 @@ class SegmentStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps of one inference, and target and options of the package.
+    """Steps of one inference, with target and options of the package.
 
-    ``options``: compile options that affect the result; ``host_reasons``: reasons of operators on the host.
+    ``options``: compile options that affect the result; ``host_reasons``: why operators run on the host.
     ``partition`` is for reports: compared placements, costs of the target's host, and defects of the compiler.
     """
 

@@ -1,8 +1,8 @@
 """Private files of the cache, and memos: results of earlier runs by key.
 
 This module opens all files of a cache. It follows no links, reads only regular files of this user, and resets
-permissions that are too wide. A memo is a file of JSON below a line with its digest; damaged, foreign or large memos
-count as empty. The caller that opens a memo gives everything that results depend on, besides their keys.
+permissions that are too wide. A memo is a JSON file whose first line is its digest. Damaged, foreign or large memos
+count as empty. To open a memo, the caller gives everything that the results depend on, except their keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odc_mlir.formats.outputs import replace_file
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 _OTHERS = 0o077
-# A system without a flag lacks the feature that the flag disables.
+# Flags of :func:`os.open`. A system without one of them lacks the feature that the flag disables.
 _SAFELY = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -39,7 +39,7 @@ _KINDS = (
 def make_folder(path: Path, *, within: Path) -> None:
     """Make ``path``, a folder below ``within``, with permissions for its owner only; raise CacheError.
 
-    ``within`` is made, too. If it exists, it must be safe (:func:`check_root`); each folder below it must be ours.
+    ``within`` is also made. If it exists, it must be safe (:func:`check_root`); each folder below it must be ours.
     """
     _make(within)
     check_root(within)
@@ -61,7 +61,7 @@ def _make(path: Path) -> None:
 def check_root(path: Path) -> None:
     """Raise CacheError if another user could replace folders in ``path``, the root of a cache.
 
-    It must belong to this user or to root, and be sticky if everyone can write to it; in our folder that is revoked.
+    It must belong to this user or root. If everyone can write to it, it must be sticky; our own folder is made private.
     """
     with _failing("the folder cannot be used", path):
         found = path.stat()
@@ -180,7 +180,7 @@ def make_empty_file(path: Path) -> None:
 
 
 def read_file(path: Path, *, max_bytes: int) -> bytes:
-    """Read the file; raise FileNotFoundError, and CacheError also above ``max_bytes``."""
+    """Read the file; raise FileNotFoundError, or CacheError, for example if it is larger than ``max_bytes``."""
     with open(open_file(path), "rb") as stream, _failing("the file cannot be read", path):
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -203,12 +203,12 @@ def write_file(path: Path, *chunks: bytes | bytearray | memoryview) -> None:
 _log = logging.getLogger(__name__)
 
 _MAGIC = "odc-memo 1"
-MAX_BYTES = 2 << 20  # of one file: reading it must take less time than it saves
-MAX_FILES = 8  # of one kind: other targets, other versions of the compiler
+MAX_BYTES = 2 << 20  # size limit of a memo: reading it must take less time than it saves
+MAX_FILES = 8  # limit on memos of a kind: for other targets, or other versions of the compiler
 
 
 class Memo:
-    """Results by key. ``path`` None: they are kept for this run only."""
+    """Results by key. ``path`` None: results are kept in memory only."""
 
     def __init__(self, path: Path | None = None, results: dict[str, Any] | None = None) -> None:
         self._path = path
@@ -217,7 +217,7 @@ class Memo:
 
     @classmethod
     def open(cls, kind: str, depends_on: str) -> Memo:
-        """Open the results of earlier runs with this kind and the same dependences."""
+        """Open the memo of this kind with the results of earlier runs that had the same dependences."""
         try:
             root = cache_folder()
             path = root / kind / f"{hashlib.sha256(depends_on.encode()).hexdigest()[:32]}.json"
@@ -236,7 +236,7 @@ class Memo:
         self._results[key] = self._found[key] = result
 
     def save(self) -> None:
-        """Write the additions of this run, merged with results that others have written meanwhile."""
+        """Write the new results, merged with results that other processes have written meanwhile."""
         if self._path is None or not self._found:
             return
         try:

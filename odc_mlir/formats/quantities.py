@@ -22,11 +22,11 @@ _MODEL_SUFFIXES = (".circle", ".tflite", ".mlir", ".zip", ".nnpackage")
 NOTHING = "–"
 
 _LEAST_NAME = 12  # characters of names in tables
-_MOST_MORE = 3  # digits that distinguish different values
+_MOST_MORE = 3  # limit on extra digits that distinguish values
 
 
 def time_text(nanoseconds: float | None) -> str:
-    """Format ``12.3 ms``, ``0.00412 ms``: three significant digits, and at least whole microseconds of long times."""
+    """Format ``12.3 ms``, ``0.00412 ms``: at least three significant digits, and long times to whole microseconds."""
     if nanoseconds is None:
         return NOTHING
     milliseconds = nanoseconds / 1e6
@@ -175,7 +175,7 @@ def distinct(names: Sequence[str], others: Sequence[str]) -> list[str]:
 def tensor_names(names: Sequence[str]) -> list[str]:
     """Return display names of a subgraph's tensors: the file's names, or the tensor's index.
 
-    The third tensor is ``tensor 2`` without a name of its own, and ``x#2`` if an earlier one is named ``x`` as well.
+    The third tensor is called ``tensor 2`` if it has no name, and ``x#2`` if its name ``x`` is that of an earlier one.
     """
     return distinct(names, [f"{name}#{index}" if name else f"tensor {index}" for index, name in enumerate(names)])
 
@@ -183,7 +183,7 @@ def tensor_names(names: Sequence[str]) -> list[str]:
 def aligned(
     titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Set[str] = frozenset(), width: int | None = None
 ) -> Iterator[str]:
-    """Return the lines of a table, ``numbers`` to the right; ``result`` is shortened in its middle to fit ``width``."""
+    """Yield the lines of a table. Columns ``numbers`` are right-aligned; ``result`` is shortened to fit ``width``."""
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     if width is not None:
         place = titles.index("result")

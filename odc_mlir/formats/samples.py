@@ -3,8 +3,8 @@
 NPZ: ``in_J`` is tensor J of the only sample, or of all samples along a leading axis when the caller says so (labels are
 then in ``y``); ``in_K_J`` is tensor J of sample K. Outputs are written the same way as ``out_J`` or ``out_K_J``.
 NPY: the only input, of one sample or all. HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many. Other tensors
-stand beside the outputs under their names: in NPZ as they are, or after ``K/`` where samples are numbered, in HDF5
-below ``/tensor`` or ``/tensor/K``; one whose name is a folder of others is ``NAME/value`` there.
+are stored under their names: in NPZ unchanged, or after ``K/`` if samples are numbered; in HDF5 below ``/tensor`` or
+``/tensor/K``, where a tensor whose name is also a folder is ``NAME/value``.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ Layout = Literal["single", "axis", "numbered"]
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 NPY_MAGIC = b"\x93NUMPY"
 _NAMES_SHOWN = 8
-_INTEGERS = 100  # made up: those below
+_INTEGERS = 100  # random integers are below this
 _HDF5_SUFFIXES = (".h5", ".hdf5")
 _INPUT = re.compile(r"in_(?:(\d{1,9})_)?(\d{1,9})")
-_LIKE_INPUT = re.compile(r"in(put)?[-_]*\d.*", re.IGNORECASE)  # meant as one, and would be left out
+_LIKE_INPUT = re.compile(r"in(put)?[-_]*\d.*", re.IGNORECASE)  # probably a misspelt input
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Samples:
 
 
 def is_finite(sample: Sequence[Array]) -> bool:
-    """Return whether a sample has no NaN and no infinity, from which no range or error can be computed."""
+    """Return whether a sample is free of NaN and infinity, for which ranges and errors are undefined."""
     return all(value.dtype.kind != "f" or bool(np.isfinite(value).all()) for value in sample)
 
 
@@ -357,7 +357,7 @@ def read_raw(prefix: str, tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]
 def write_raw(prefix: str, arrays: Sequence[Array], *, overwrite: bool = False) -> None:
     """Write each array's bytes to ``prefix.0``, ``prefix.1`` ...
 
-    Raises OptionError where a file is there, as nothing tells ours, unless ``overwrite``.
+    Raises OptionError if a file exists, because raw files cannot be recognised as ours, unless ``overwrite``.
     """
     for index in range(len(arrays)):
         check_output(f"{prefix}.{index}", UNKNOWN, overwrite=overwrite)

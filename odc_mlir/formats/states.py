@@ -1,4 +1,4 @@
-"""State of a model: pairs of an output and an input, such that the next run's input is this run's output.
+"""States of a model: pairs of an output and an input. The output of a run is the input of the next run.
 
 A model file lists them in the metadata ``odc.states`` as JSON: names of ``output`` and ``input``, and the bytes of the
 ``initial`` state in base64 (absent: real zero).
@@ -28,7 +28,7 @@ Tensor = TypeVar("Tensor")
 class StatePair:
     """One state: names of the output that updates it and of the input that reads it, and its bytes at the start.
 
-    ``initial`` None means real zero, that is the zero point of quantised tensors.
+    ``initial`` None means real zero, which is the zero point for quantised tensors.
     """
 
     output: str
@@ -40,7 +40,7 @@ class StatePair:
 
 
 States = Mapping[str, str] | Iterable[str | StatePair]
-"""Pairs as users give them: inputs by output, or texts OUT=IN."""
+"""Pairs in the form of users: a mapping from outputs to inputs, or texts OUT=IN."""
 
 
 def pairs_of(states: States) -> tuple[StatePair, ...]:
@@ -99,8 +99,8 @@ def positions(
 def places_of(pairs: Sequence[StatePair], inputs: Sequence[str], outputs: Sequence[str]) -> tuple[tuple[int, int], ...]:
     """Return the positions of each pair's output and input among these names.
 
-    The last of several outputs with one name are taken, one for each pair. Raises OptionError for unknown names and
-    for an input in two pairs.
+    If several outputs have the same name, the last ones are used, one for each pair. Raises OptionError for unknown
+    names and for an input in two pairs.
     """
     found: list[tuple[int, int]] = []
     for pair in pairs:
@@ -122,7 +122,7 @@ def _places(pair: StatePair, name: str, names: Sequence[str], what: str) -> list
 
 
 def check_types(pair: StatePair, output: TensorInfo, input: TensorInfo) -> None:
-    """Raise OptionError unless the tensors of a state have one static type, and its start has their size."""
+    """Raise OptionError unless a state's tensors have the same static type and its initial value has their size."""
     types = [type_text(ResultType(info.dtype, info.shape)) for info in (output, input)]
     if types[0] != types[1] or "?" in types[0] or "..." in types[0]:
         raise OptionError(

@@ -46,9 +46,9 @@ class Llama2Tokenizer:
         self._ids = {piece: id for id, piece in reversed(list(enumerate(self.pieces)))}
 
     def encode(self, text: str) -> list[int]:
-        """Return the token that begins a text and the ids of ``text``.
+        """Return the start token and the ids of ``text``.
 
-        Characters, or else bytes, are joined while a pair of them is a token, the best score first.
+        Tokens of characters (or else of bytes) are joined while a pair is a token; the pair with the best score first.
         """
         ids: list[int] = []
         for character in f" {text}" if text else "":
@@ -105,7 +105,7 @@ Tokenizer = Llama2Tokenizer | JsonTokenizer
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """Read a tokenizer, whose kind the content shows; raise InputError for a damaged file, UnsupportedError."""
+    """Read a tokenizer; the content determines its kind. Raise InputError for a damaged file, or UnsupportedError."""
     data = read_regular(Path(path))
     location = os.fspath(path)
     return JsonTokenizer(data, location) if data.lstrip()[:1] == b"{" else Llama2Tokenizer(data, location)

@@ -24,7 +24,7 @@ from odc_mlir.formats.private import check_root, is_ours, make_empty_file, make_
 _log = logging.getLogger(__name__)
 
 FOLDER = "trusted"
-MAX_RECORDS = 10_000  # _prune deletes the least recently used beyond that
+MAX_RECORDS = 10_000  # limit on records; _prune deletes the least recently used
 
 
 def compiled_here(files: PackageFiles) -> PackageFiles:
@@ -50,7 +50,7 @@ def write_records(files: PackageFiles) -> None:
     folder = root / FOLDER
     try:
         if os.path.lexists(folder):
-            _check_folder(folder)  # first, as the next line would reset its permissions
+            _check_folder(folder)  # before the next line, which resets permissions
         make_folder(folder, within=root)
         for key in files.compiled_here:
             make_empty_file(folder / key)
@@ -115,7 +115,7 @@ def _is_trusted(files: PackageFiles, step: SegmentStep, cache: Path | None) -> b
     if not (stat.S_ISREG(found.st_mode) and is_ours(found)):
         return False
     with suppress(OSError):
-        os.utime(folder / key)  # the longest unused are deleted first
+        os.utime(folder / key)  # the least recently used records are deleted first
     return True
 
 

@@ -1,6 +1,6 @@
 """Assembly text of programs, and the text form of a ``.npu`` file.
 
-One instruction a line, ``field=value``, fields that are zero left out::
+Each line holds one instruction with fields ``field=value``; fields that are zero are omitted::
 
     load  source=arena:0x40 size0=24 size1=1 size2=1 wait=3 post=4,5   ; a comment
     sync@mac  wait=4
@@ -10,7 +10,7 @@ One instruction a line, ``field=value``, fields that are zero left out::
 ``post`` list semaphores, ``step.field`` gives an address step; an instruction with any step has a step block.
 
 The text form of a file begins with directives of one line each (``.metadata {…}``, ``.input {…}``, ``.bytes 0102…``)
-and reads back to the same bytes. Without the ``.bytes`` lines a listing is for reading only.
+and assembles to the same bytes. A listing without the ``.bytes`` lines cannot be assembled.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def read_listing(text: str) -> Container:
     directives: dict[str, list[tuple[int, str]]] = {name: [] for name in (*_SINGLE, _OPTIONAL, *_REPEATED)}
     code: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
-        code.append("" if line.startswith(".") else line)  # line numbers in errors stay right
+        code.append("" if line.startswith(".") else line)  # keeps line numbers in errors right
         if line.startswith("."):
             name, _, value = line[1:].partition(" ")
             if name not in directives:
@@ -224,7 +224,7 @@ def _version(text: str) -> tuple[int, int, int]:
 
 
 def _fields(text: str, record: type[Any], kinds: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
-    """Return the fields of a record, each of its kind."""
+    """Parse the fields of ``record`` from JSON; ``kinds``: the allowed types of each field."""
     value = _object(text)
     if value.keys() != {field.name for field in fields(record)}:
         raise ValueError(f"expected the fields {', '.join(field.name for field in fields(record))}")

@@ -1,4 +1,4 @@
-"""Instructions to bytes and back, driven by the instruction table.
+"""Conversion between instructions and bytes, driven by the instruction table.
 
 An instruction is a little-endian integer of 16-byte granules: the prefix, then its fields, least significant bit first
 without gaps, zero bits up to the end of the last granule, and an optional step block. The encoding is canonical: every
@@ -64,7 +64,7 @@ class Instr:
 
 
 class _BitField(NamedTuple):
-    """Position of a field in the instruction's integer, and its values."""
+    """Position of a field in the instruction's integer, and the field's range of values."""
 
     name: str
     shift: int
@@ -116,7 +116,7 @@ def split_address(value: int) -> tuple[int, int]:
 
 
 def spec_of(mnemonic: str) -> Instruction:
-    """Return the row of the table; raise CompileError if there is none."""
+    """Return the table's row for ``mnemonic``; raise CompileError if there is none."""
     spec = BY_MNEMONIC.get(mnemonic)
     if spec is None:
         raise CompileError(f"unknown instruction {mnemonic!r}", hint=f"one of {', '.join(BY_MNEMONIC)}")
@@ -132,8 +132,8 @@ def make(
     steps: Mapping[str, int] | Sequence[int] | None = None,
     **fields: Any,
 ) -> Instr:
-    """A checked instruction. Enum fields take a name or a code, left-out fields are zero, ``steps`` maps address
-    fields to signed steps (or lists them all). Raises CompileError that names the instruction and the field.
+    """Return a checked instruction. Enum fields take a name or a code, omitted fields are zero, ``steps`` maps address
+    fields to signed steps (or lists all steps). Raises CompileError that names the instruction and the field.
     """
     spec = spec_of(mnemonic)
     declared = {field.name: field for field in spec.fields}
@@ -176,7 +176,7 @@ def check(instr: Instr) -> None:
 
 
 def _word(instr: Instr) -> int:
-    """Return the fields of ``instr``, shifted to their positions; raise CompileError for one that does not fit."""
+    """Return the fields of ``instr``, shifted to their positions; raise CompileError for a value that does not fit."""
     word, values, spec = 0, instr.values, instr.spec
     for slot in _FIELD_SLOTS[spec.opcode]:
         name, shift, mask, low, high = slot
@@ -189,7 +189,7 @@ def _word(instr: Instr) -> int:
 
 
 def _check_frame(instr: Instr) -> None:
-    """Raise CompileError unless all but the values of fields can be encoded."""
+    """Raise CompileError unless everything except field values can be encoded: queue, semaphores and steps."""
     spec, values = instr.spec, instr.values
     if not values.keys() <= _FIELD_NAMES[spec.opcode]:
         unknown = sorted(values.keys() - _FIELD_NAMES[spec.opcode])
@@ -244,7 +244,7 @@ def encode_one(instr: Instr) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> list[Instr]:
-    """Return the instructions in ``data``; raise SimulationError with the byte offset of a malformed one."""
+    """Return the instructions in ``data``; raise SimulationError with the byte offset of a malformed instruction."""
     view = memoryview(data)
     instructions = []
     offset = 0

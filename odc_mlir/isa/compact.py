@@ -1,7 +1,7 @@
-"""Programs in compact form, and reading both forms. Compact form is described in ``docs/npu.md``, "Compact form".
+"""Programs in compact form, and a reader for both forms. ``docs/npu.md``, "Compact form", describes the format.
 
-Most instructions differ from a recent one in a few bytes of addresses and semaphores. The compact form stores only
-those bytes. It expands to the instructions of :mod:`odc_mlir.isa.codec`, byte for byte.
+Most instructions differ from a recent instruction in a few bytes of addresses and semaphores. The compact form stores
+only these bytes. It expands to the bytes of :mod:`odc_mlir.isa.codec`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from odc_mlir.isa.codec import Instr, decode, decode_one, encode_one, malformed
 from odc_mlir.isa.fields import GRANULE_BYTES
 from odc_mlir.isa.instructions import LONGEST_BYTES
 
-MARK = 0xFF  # no opcode: the first byte of a compact program
-FARTHEST = 127  # instructions back
+MARK = 0xFF  # first byte of a compact program; not an opcode
+FARTHEST = 127  # largest distance of a reference, in instructions
 WORD_BYTES = 8
 _HEADER = struct.Struct("<BBH")
 _VERSION = 1
 _WORDS = LONGEST_BYTES // WORD_BYTES
 _LOW_BITS = np.uint64(0x0101010101010101)
-_BITS = [[bit for bit in range(8) if mask >> bit & 1] for mask in range(256)]  # that are set in each mask
+_BITS = [[bit for bit in range(8) if mask >> bit & 1] for mask in range(256)]  # the bits that are set in each mask
 
 
 class Code(NamedTuple):
-    """A program as read. ``sizes``: bytes of each instruction where it was read from; ``history_bytes``: expanded
-    instructions that the fetch engine keeps to refer to, None for plain programs.
+    """A program as read. ``sizes``: bytes of each instruction in the file; ``history_bytes``: size of the expanded
+    instructions that the fetch engine keeps for references, None for plain programs.
     """
 
     instructions: tuple[Instr, ...]
@@ -70,13 +70,13 @@ def write_code(instructions: Iterable[Instr], history_bytes: int) -> bytes:
 
 
 def _references(plain: Sequence[bytes], table: NDArray[np.uint8], history_bytes: int) -> list[int]:
-    """Return the distance of each instruction's shortest reference, 0 if none is shorter than writing it out."""
+    """Return the distance of the reference that codes each instruction shortest, or 0 if no reference saves bytes."""
     count = len(plain)
     sizes = np.array([len(data) for data in plain], np.int64)
     ends = np.cumsum(sizes)
     starts = ends - sizes
     words = table.view(np.uint64)
-    best = _change_bytes(words) + 1  # the length of one without a reference
+    best = _change_bytes(words) + 1  # coded length without a reference
     chosen = np.zeros(count, np.int64)
     kinds = table[:, 0].astype(np.int64) << 8 | sizes // GRANULE_BYTES
     for kind in sorted(set(kinds.tolist())):  # np.unique would import numpy.ma
@@ -102,17 +102,17 @@ def _references(plain: Sequence[bytes], table: NDArray[np.uint8], history_bytes:
 
 
 def _change_bytes(differences: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return bytes of masks and changes, per row of words; masks of the words separately, equal for equal lengths."""
+    """Return the bytes of masks and changes for each row of words."""
     bits = differences | differences >> 4
     bits |= bits >> 2
     bits |= bits >> 1
-    counts = (bits & _LOW_BITS) * _LOW_BITS >> 56  # of bytes that are not 0: their sum ends up in the highest byte
+    counts = (bits & _LOW_BITS) * _LOW_BITS >> 56  # number of nonzero bytes: their sum ends up in the highest byte
     total: NDArray[np.int64] = (counts + (differences != 0)).sum(axis=1).astype(np.int64)
     return total
 
 
 def read_code(code: bytes | memoryview) -> Code:
-    """Return the program in ``code``, plain or compact; raise SimulationError with the byte of a malformed one."""
+    """Return the program in ``code``, plain or compact; raise SimulationError with the offset of malformed bytes."""
     view = memoryview(code)
     if is_compact(view):
         return _ProgramExpander(view).read()
@@ -121,13 +121,13 @@ def read_code(code: bytes | memoryview) -> Code:
 
 
 class _ProgramExpander:
-    """Expands a compact program."""
+    """Expansion of a compact program."""
 
     def __init__(self, view: memoryview) -> None:
         self.data = bytes(view)
         self.offset = _HEADER.size
         self.expanded: list[bytes] = []
-        self.ends: list[int] = []  # of expanded instructions, in bytes
+        self.ends: list[int] = []  # end offsets of expanded instructions, in bytes
 
     def read(self) -> Code:
         if len(self.data) < _HEADER.size:

@@ -1,7 +1,7 @@
 """The ``.npu`` file: a program with its constants, tables and checksums. Layout in ``docs/npu.md``.
 
-:func:`write` is deterministic. :func:`read` accounts for every byte of a file: a CRC-32 checks it, or it must be zero.
-Sizes are limited by the file's size or by address widths before memory is allocated.
+:func:`write` is deterministic. :func:`read` checks every byte of a file: a CRC-32 covers it, or it must be zero. Sizes
+are checked against the file's size or address widths before memory is allocated.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ISA_VERSION = 1
 OPTIONAL = 1  # section flag: a reader that does not know the kind skips it
 CONSTANTS_IN_SRAM = 1  # header flag: memory mode "sram"
 SEGMENT = "segment"  # key of the metadata: the name of the segment that the program computes
-# Key of the metadata: what the map calls the results of each operator of the segment, in order; only where tensors' own
-# names do not tell operators apart.
+# Metadata key: the map's names for the results of each operator of the segment, in order. Present only if the names of
+# tensors do not distinguish operators.
 RESULTS = "results"
-# Key of the metadata: positions of an input and an output for each state. Both are the same bytes of the arena, which
-# a device that keeps them there neither binds before a run nor reads after it.
+# Metadata key: positions of an input and an output for each state. Both are the same bytes of the arena. A device that
+# keeps the state there neither binds these bytes before a run nor reads them after it.
 STATES = "states"
 
 _HEADER = struct.Struct("<4sBBHIIHHIIHBB16sIQI")
@@ -42,7 +42,7 @@ _COUNTS = struct.Struct("<HH")
 _MAX_SECTIONS = 64
 _MAX_RANK = 8
 _MAX_TENSORS = 256
-_MAX_NESTING = 32  # objects and lists within each other in JSON; readers without recursion keep a bit for each
+_MAX_NESTING = 32  # limit on nesting in JSON: readers without recursion keep one bit per level
 _NO_REGION = 0xFF
 
 
@@ -60,7 +60,7 @@ class SectionKind(IntEnum):
 _KNOWN = frozenset(SectionKind) - {SectionKind.RELOCATION}
 _REQUIRED = (SectionKind.CODE, SectionKind.TENSORS, SectionKind.METADATA)
 
-# Element types of inputs and outputs: name -> bytes; types of instructions first, in their order.
+# Bytes of the element types of inputs and outputs; the types of instructions come first, in the order of their codes.
 ELEMENT_BYTES = {"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
 _TYPE_NAMES = tuple(ELEMENT_BYTES)
 
@@ -86,7 +86,7 @@ class TensorRecord:
 class MapEntry:
     """A model operator and the ``ranges`` (first instruction, count) that compute it.
 
-    ``macs``: the operator's multiply-accumulates in the graph; ``recomputed_macs``: done more than once, on purpose.
+    ``macs``: the operator's multiply-accumulates in the graph; ``recomputed_macs``: those that the program repeats.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Container:
 
     @property
     def states(self) -> tuple[tuple[int, int], ...]:
-        """Positions of the input and the output of each state, which are in the same place."""
+        """Positions of the input and the output of each state, which share their memory."""
         return tuple((source, result) for source, result in self.metadata.get(STATES, ()))
 
     def result_names(self, own: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
@@ -147,7 +147,7 @@ def hardware_id(target_digest: bytes) -> int:
 
 
 def write(container: Container) -> bytes:
-    """Return the file's bytes, equal for equal containers; raise PackageError for a value that is not allowed."""
+    """Return the file's bytes, which are equal for equal containers; raise PackageError for invalid values."""
     _check_metadata(container.metadata)
     _check_tensors(container)
     _check_fields(container)
@@ -377,7 +377,7 @@ def _check_tensors(container: Container) -> None:
 
 
 def _check_states(container: Container) -> None:
-    """Raise PackageError unless the input and the output of each state have one place in the arena and one type."""
+    """Raise PackageError unless the input and output of each state share their type and their place in the arena."""
     pairs = container.metadata.get(STATES, [])
     whole = type(pairs) is list and all(type(pair) is list and len(pair) == 2 and _naturals(pair) for pair in pairs)
     for source, result in pairs if whole else ():
@@ -393,7 +393,7 @@ def _check_states(container: Container) -> None:
 
 
 def _check_fields(container: Container) -> None:
-    """Raise PackageError where a value has no room in the fields of the file, or one that ``read`` refuses."""
+    """Raise PackageError for a value that does not fit the file's fields, or that ``read`` refuses."""
     if not 0 <= container.arena_bytes <= 1 << OFFSET_BITS:
         raise PackageError(f"arena of {container.arena_bytes} bytes cannot be addressed")
     for what, digest, size in (

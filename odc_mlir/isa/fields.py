@@ -1,11 +1,11 @@
 """Vocabulary of the instruction table: fields, instructions, effects and costs.
 
-Effects are the areas of memory that an instruction reads and writes, from an address field on, in units of its memory.
-Two instructions that touch disjoint columns of the same rows count as conflicting.
+Effects are the memory areas that an instruction reads and writes. An area begins at an address field and is measured in
+units of its memory. Two instructions that touch disjoint columns of the same rows count as conflicting.
 
-A cost is lines ``name = expression`` in Python's syntax: docs/npu.md prints them, the stepped simulation and the cost
-model evaluate them. Names are fields of the instruction (an enum field is its word), lines before, :data:`FUNCTIONS`
-and keys of the target (``vector.start_cycles``). Lines in :data:`DELAYS` and :data:`WIDTHS` are charged.
+A cost consists of lines ``name = expression`` in Python's syntax. docs/npu.md prints them; the stepped simulation and
+the cost model evaluate them. Expressions use fields of the instruction (words for enum fields), previous lines,
+:data:`FUNCTIONS` and keys of the target (``vector.start_cycles``). :data:`DELAYS` and :data:`WIDTHS` are charged.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Runs(NamedTuple):
 
     @property
     def extent(self) -> int:
-        """Units from the first to one past the last."""
+        """Number of units from the first to the last, both included."""
         return (self.count2 - 1) * self.stride2 + (self.count1 - 1) * self.stride1 + self.size
 
 
 class Area(NamedTuple):
-    """Area of ``size`` units from the address in ``field`` on, or only its ``runs``.
+    """Area of ``size`` units that begins at the address in ``field``, or only the ``runs`` of this area.
 
     ``ring``: the address field and the size of a ring in which the area wraps, if any. ``picked``: (count, units of
-    each): only so many pieces of the area are accessed, and data select them.
+    each piece) if only ``count`` pieces of the area are accessed, which data select at run time.
     """
 
     field: str
@@ -85,7 +85,7 @@ def item_bytes(v: Values, field: str) -> int:
 
 # Cycles before the phase, least cycles of it, cycles after it.
 DELAYS = ("start", "shortest", "drain")
-# Units of shared resources that the phase needs, and how many there are a cycle.
+# Units of shared resources that the phase needs, with the formula of the units per cycle.
 WIDTHS = {
     "lanes": "vector.requant_lanes",
     "symbols": "decoder.symbols_per_cycle",
@@ -103,7 +103,7 @@ def _item(kind: str) -> int:
 
 @cache
 def _rows(results: int, kernel: int, stride: int, dilation: int, held: int) -> int:
-    """Count input rows for ``results`` result rows while ``held`` sums are kept."""
+    """Return the number of input rows read for ``results`` result rows if the array holds ``held`` rows of sums."""
 
     def different(first: int, last: int) -> int:
         return len({y * stride + tap * dilation for y in range(first, last) for tap in range(kernel)})
@@ -114,7 +114,7 @@ def _rows(results: int, kernel: int, stride: int, dilation: int, held: int) -> i
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {"ceil": math.ceil, "max": max, "min": min, "item": _item, "rows": _rows}
-PARTS = ("array", "decoder", "sram", "tile_ports", "vector")  # keys of a target in formulas
+PARTS = ("array", "decoder", "sram", "tile_ports", "vector")  # parts of a target that formulas may use
 _parts = operator.attrgetter(*PARTS)
 _WIDTHS = {name: operator.attrgetter(width) for name, width in WIDTHS.items()}
 
@@ -130,14 +130,14 @@ class Cost:
         return compile(self.text, "<cost>", "exec")
 
     def alone(self, values: Mapping[str, int | str], target: object) -> float:
-        """Return the cycles with all resources, without traffic on the ports of SRAM and off-chip memory."""
+        """Return the cycles of the instruction running alone, without traffic on SRAM and off-chip ports."""
         found = self._names(values, target)
         busy = [found[name] / width(target) for name, width in _WIDTHS.items() if name in found]
         start, shortest, drain = (found.get(name, 0.0) for name in DELAYS)
         return float(start + max([shortest, *busy]) + drain)
 
     def evaluate(self, values: Mapping[str, int | str], target: object) -> dict[str, Any]:
-        """Return all names of the formulas; ``values``: every field of the instruction, enum fields as words."""
+        """Return the value of each line by name; ``values``: every field of the instruction, enum fields as words."""
         return {name: value for name, value in self._names(values, target).items() if name not in values}
 
     def _names(self, values: Mapping[str, int | str], target: object) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class Space(StrEnum):
     PARAM = "param"
     TABLE = "table"
 
-    __hash__ = str.__hash__  # which the interpreter computes once; programs ask for it a hundred thousand times
+    __hash__ = str.__hash__  # cached by the interpreter; programs need the hash very often
 
     @property
     def region(self) -> Region:
@@ -214,14 +214,14 @@ REGION_BITS, OFFSET_BITS = 4, 28
 SEMAPHORES = 32
 SEMAPHORE_MAX = 65_535  # counters have 16 bits; an overflow is an error
 GRANULE_BYTES = 16
-REGION_ALIGNMENT_BYTES = 128  # regions are bound at, and sections of a file start at, multiples of this
+REGION_ALIGNMENT_BYTES = 128  # alignment of bound regions and of a file's sections
 ACCUMULATOR_BITS = 40
-LARGEST_SHIFT = 31  # of a scale's exponent, either way
-LARGEST_WIDE_EXPONENT = 7  # of the scale of whole sums, which 15 bits of a multiplier scale
+LARGEST_SHIFT = 31  # largest left or right shift by a scale's exponent
+LARGEST_WIDE_EXPONENT = 7  # largest exponent of a scale of 40-bit sums, whose multiplier has 15 bits
 LARGEST_WIDE_FACTOR = (1 << LARGEST_WIDE_EXPONENT) - 1  # every scale below this has such an exponent after rounding
-LUT_ENTRIES = 256  # of a look-up table of 8-bit codes, one byte each
-WIDE_LUT_BYTES = 2 * 513  # of a table of 16-bit codes, between whose entries is interpolated
-SIGMOID_TABLE_BYTES = 2 * 256  # of the table that logistic and tanh share
+LUT_ENTRIES = 256  # entries of a look-up table for 8-bit codes, one byte each
+WIDE_LUT_BYTES = 2 * 513  # size of a table for 16-bit codes, which is interpolated
+SIGMOID_TABLE_BYTES = 2 * 256  # size of the table that logistic and tanh share
 # Parameters of a channel: name, numpy's name of the type, bytes. All channels may share one scale.
 BIAS = (("bias", "<i4", 4),)
 SCALE = (("multiplier", "<i4", 4), ("exponent", "i1", 1))
@@ -234,7 +234,7 @@ FULL_RECORD_BYTES = BIAS_BYTES + COMMON_RECORD_BYTES
 class Field:
     """``bits`` wide; ``signed`` two's complement; ``values`` names the codes of an enum field.
 
-    ``default``: the value that text leaves out, of a field that mostly has it.
+    ``default``: the field's most frequent value, which text omits.
     """
 
     name: str
@@ -258,7 +258,7 @@ class Field:
 
     @property
     def step_bits(self) -> int:
-        """Width of this address's entry in a step block: signed, enough for every distance within its memory."""
+        """Width of this address's entry in a step block: signed, and wide enough for every distance in its memory."""
         return REGION_BITS + OFFSET_BITS if self.kind is Kind.MEMORY else 16
 
 
@@ -281,8 +281,8 @@ STEP_BLOCK_BYTES = GRANULE_BYTES
 class Instruction:
     """One row of the table: ``fields`` are packed after the prefix, least significant bit first, without gaps.
 
-    ``effects``: areas that it reads and writes, from its fields without addresses; fields that are 0 may be missing.
-    ``cost``: cost besides traffic on the ports of SRAM and off-chip memory.
+    ``effects``: function from the fields except addresses (fields that are 0 may be missing) to the areas that the
+    instruction reads and writes. ``cost``: cost without traffic on the ports of SRAM and off-chip memory.
     """
 
     mnemonic: str
@@ -294,7 +294,7 @@ class Instruction:
     cost: Cost = field(default_factory=Cost)
 
     def words(self, values: Values) -> dict[str, int | str]:
-        """Return all fields by name, enum fields as words; ``values``: their codes, without some that are 0."""
+        """Return all fields by name, enum fields as words; ``values``: codes, from which zeros may be missing."""
         codes = ((f, values.get(f.name, 0)) for f in self.fields)
         return {f.name: f.values[code] if f.values else code for f, code in codes}
 
@@ -308,7 +308,7 @@ class Instruction:
 
     @cached_property
     def size_bytes(self) -> int:
-        """Without a step block."""
+        """Size of the instruction without a step block."""
         bits = PREFIX_BITS + sum(f.bits for f in self.fields)
         return -(-bits // (8 * GRANULE_BYTES)) * GRANULE_BYTES
 
@@ -319,7 +319,7 @@ class Instruction:
 
     @cached_property
     def immediates(self) -> tuple[Field, ...]:
-        """The fields that are no addresses, in order."""
+        """The fields that are not addresses, in order."""
         return tuple(f for f in self.fields if not f.kind.is_address)
 
     @cached_property
@@ -334,7 +334,7 @@ class Instruction:
 
     @cached_property
     def place_steps(self) -> tuple[tuple[int, bool, int], ...]:
-        """Return for each of :attr:`places` its number, its invariance in loops, and the width of its step."""
+        """Return, for each of :attr:`places`, its number, whether it is fixed in loops, and the width of its step."""
         return tuple((number, field.fixed, field.step_bits) for number, field in enumerate(self.places))
 
     @cached_property

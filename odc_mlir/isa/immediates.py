@@ -1,7 +1,7 @@
-"""The fields of an instruction that are no addresses, as one shared record.
+"""The fields of an instruction that are not addresses, as one shared record.
 
-Programs have ten thousands of instructions that differ mostly in addresses. Instructions with the same immediates share
-one object, so that derived data are computed once: checks, areas read and written, text, cost.
+Programs have tens of thousands of instructions that differ mostly in addresses. Instructions with the same immediates
+share one object, so data derived from it are computed once: checks, areas read and written, text, cost.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from types import MappingProxyType
 from odc_mlir.isa.fields import Effects, Field, Instruction
 from odc_mlir.isa.instructions import BY_MNEMONIC
 
-_MOST_SHARED = 1 << 16  # records that are remembered: more than the largest networks have
+_MOST_SHARED = 1 << 16  # limit on cached records: more than the largest networks have
 
 
 class Immediates:
-    """``codes``: one for each of :attr:`Instruction.immediates`, enum fields as numbers. :func:`shared` makes them."""
+    """Immediates of an instruction; ``codes``: one for each of :attr:`Instruction.immediates`. Use :func:`shared`."""
 
     def __init__(self, spec: Instruction, codes: tuple[int, ...]) -> None:
         self.spec = spec
@@ -37,7 +37,7 @@ class Immediates:
 
     @cached_property
     def values(self) -> Mapping[str, int]:
-        """Codes by name; fields that are 0, which mostly is no default, may be missing."""
+        """Codes by name; fields that are 0 may be missing."""
         fields = zip(self.spec.immediates, self.codes, strict=True)
         return MappingProxyType({field.name: code for field, code in fields if code or field.default})
 

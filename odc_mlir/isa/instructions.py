@@ -39,7 +39,7 @@ def in_order(rows: Iterable[Instruction]) -> tuple[Instruction, ...]:
 
 INSTRUCTIONS = _rows()
 LONGEST_BYTES = max(i.size_bytes for i in INSTRUCTIONS) + STEP_BLOCK_BYTES
-# In compact form: reference, length, masks of words and bytes, and every byte changed.
+# Largest size in compact form: reference, length, masks of words and bytes, and all bytes changed.
 MOST_COMPACT_BYTES = 2 + 2 + LONGEST_BYTES // 8 + LONGEST_BYTES
 
 BY_MNEMONIC = {i.mnemonic: i for i in INSTRUCTIONS}

@@ -1,7 +1,7 @@
 """Coded weights, which ``wload`` decodes. ``docs/npu.md`` describes the format in section "wload".
 
-A stream is a header and codewords, most significant bit first. Bytes are coded as ranks of their distance from a
-centre, so the numbers of codewords of each length define a code: neither file nor decoder needs a table of symbols.
+A stream consists of a header and codewords, most significant bit first. A byte is coded by the rank of its distance
+from a centre. The number of codewords of each length defines a code, so neither file nor decoder has a symbol table.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa.table.transfers import CODINGS
 
-LONGEST_BITS = 12  # of a codeword
+LONGEST_BITS = 12  # longest codeword
 RANKS = 256
-RUNS = tuple(2 << i for i in range(6))  # repetitions of the centre with a codeword
-ESCAPE_QUOTIENT = 4  # rice: quotients from here on are written as four ones and the whole rank
-WORTH_RUNS = 0.3  # share of the centre from which on runs are tried
+RUNS = tuple(2 << i for i in range(6))  # lengths of runs of the centre that have codewords
+ESCAPE_QUOTIENT = 4  # rice: quotients >= 4 are written as four ones and the whole rank
+WORTH_RUNS = 0.3  # share of the centre from which runs are tried
 _WINDOWS = 1 << LONGEST_BITS
 _RICE_PARAMETERS = 8
 _RICE_HEADER_BITS = 11
@@ -39,7 +39,7 @@ class Coded(NamedTuple):
 
 
 class _Code(NamedTuple):
-    """``header``: its value and bits; ``bits`` and ``words``: of each symbol, 0 bits: the symbol has no codeword."""
+    """A code. ``header``: value and number of bits; ``bits``, ``words``: each symbol's codeword (0 bits: none)."""
 
     header: tuple[int, int]
     bits: NDArray[np.int64]
@@ -59,7 +59,7 @@ def coded_bytes(weights: bytes, codings: Collection[str] = CODINGS) -> int:
 
 
 class _Form(NamedTuple):
-    """A coding of weights: values of ``symbols`` in the words of ``code``, ``size`` bytes together."""
+    """Weights in a coding: ``symbols`` returns the symbols, ``code`` their codewords; ``size``: total in bytes."""
 
     coding: str
     code: Callable[[], _Code]
@@ -68,7 +68,7 @@ class _Form(NamedTuple):
 
 
 def _shortest(weights: bytes, codings: Collection[str]) -> _Form | None:
-    """Return the shortest form; None if it is the raw bytes. Lengths are counted, without writing codewords."""
+    """Return the shortest form, or None if raw bytes are shortest. Only lengths are computed, not codewords."""
     values = np.frombuffer(weights, np.uint8)
     counts = np.bincount(values, minlength=256)
     forms: list[_Form] = []
@@ -99,7 +99,7 @@ def _least_bytes(counts: NDArray[np.int64]) -> int:
 
 
 def _mean(counts: NDArray[np.int64]) -> int:
-    """Return the middle of bytes on a circle, where 255 and 0 are neighbours, for signed and unsigned codes."""
+    """Return the circular mean of bytes, with 255 and 0 as neighbours: it suits signed and unsigned codes."""
     x, y = _CIRCLE @ counts
     return round(math.atan2(int(y), int(x)) * 128 / math.pi) & 0xFF
 
@@ -110,7 +110,7 @@ def _rank_of() -> NDArray[np.int64]:
     return np.where(distance >= 0, 2 * distance, -2 * distance - 1)
 
 
-_DISTANCES = np.argsort(_rank_of())  # of each rank, as a byte: 0, -1, 1, -2, ...
+_DISTANCES = np.argsort(_rank_of())  # distance of each rank from the centre, as a byte: 0, -1, 1, -2, ...
 _BYTES = (np.arange(256)[:, None] + _DISTANCES) & 0xFF  # [centre, rank] -> byte
 _RANKS = np.argsort(_BYTES, axis=1)  # [centre, byte] -> rank
 _ANGLES = np.arange(256) * (math.pi / 128)
@@ -145,7 +145,7 @@ def _huffman(centre: int, counts: NDArray[np.int64], symbols: Callable[[], NDArr
 
 
 def _lengths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return codeword lengths that rise with the rank, by Huffman's algorithm on counts that fall with it."""
+    """Return codeword lengths that increase with the rank, by Huffman's algorithm on decreasing counts."""
     used = max(int(np.flatnonzero(counts[:RANKS])[-1]) + 1 if counts[:RANKS].any() else 1, 2)
     weights = _falling(counts[:used].tolist())
     runs = [index for index in range(RANKS, len(counts)) if counts[index]]
@@ -159,7 +159,7 @@ def _lengths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _falling(counts: list[int]) -> list[float]:
-    """Return the best approximation of ``counts`` by positive numbers that never rise: rising ones are averaged."""
+    """Return the best non-increasing positive approximation of ``counts``: averages replace increasing ones."""
     totals: list[float] = []
     sizes: list[int] = []
     before, last = math.inf, 1  # a first one that stays
@@ -181,15 +181,15 @@ def _falling(counts: list[int]) -> list[float]:
 
 
 def _depths(weights: list[float]) -> list[int]:
-    """Return rising Huffman code lengths, at most :data:`LONGEST_BITS`, of at least two weights in falling order."""
+    """Return increasing Huffman code lengths, at most :data:`LONGEST_BITS`, of two or more decreasing weights."""
     count = len(weights)
     if weights[0] < weights[-1] + weights[-2]:  # leaves are joined first, all of them: depths differ by one at most
         shallow = count.bit_length() - 1
         deeper = 2 * (count - (1 << shallow))
         return _limited([0] * shallow + [count - deeper, deeper])
     leaves, trees = [*weights[::-1], math.inf], [math.inf] * count  # weights of subtrees
-    of_leaves, of_trees = [0] * count, [0] * (count - 1)  # the tree that each becomes part of
-    leaf = tree = 0  # the first of either without a parent
+    of_leaves, of_trees = [0] * count, [0] * (count - 1)  # the tree that each leaf or tree becomes part of
+    leaf = tree = 0  # the first leaf and tree without a parent
     for made in range(count - 1):
         total = 0.0
         for _ in (0, 1):
@@ -202,14 +202,14 @@ def _depths(weights: list[float]) -> list[int]:
                 total += trees[tree]
                 tree += 1
         trees[made] = total
-    depth = [1] * (count - 1)  # of the children of each tree
+    depth = [1] * (count - 1)  # depth of the children of each tree
     for tree in range(count - 3, -1, -1):
         depth[tree] = depth[of_trees[tree]] + 1
     return _limited(np.bincount(np.array(depth)[of_leaves]).tolist())
 
 
 def _limited(found: list[int]) -> list[int]:
-    """Return rising code lengths from ``found``, the number of codes per length, limited to the maximum."""
+    """Return increasing code lengths, limited to the maximum; ``found``: the number of codes per length."""
     many = (found + [0] * (LONGEST_BITS + 1))[: LONGEST_BITS + 1]
     many[LONGEST_BITS] += sum(found[LONGEST_BITS + 1 :])
     excess = sum(n << (LONGEST_BITS - bits) for bits, n in enumerate(many)) - _WINDOWS
@@ -259,19 +259,19 @@ def _huffman_header(centre: int, bits: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _code_order(bits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the symbols with codewords in the order of codewords: by length, runs first, then ranks."""
+    """Return the symbols that have codewords, ordered by codeword: by length, then runs before ranks."""
     symbols = np.arange(len(bits))
     order = np.lexsort((symbols, symbols < RANKS, bits))
     return order[bits[order] > 0]
 
 
 def _count_bits(size: int) -> int:
-    """Return the bits of the field for the number of ranks with codewords of ``size`` bits."""
+    """Return the width of the header field for the number of ranks with codewords of ``size`` bits."""
     return min(size, 8) + 1
 
 
 def _join_runs(symbols: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ``symbols`` with repetitions of rank 0 as runs: the longest as often as it fits, then shorter ones."""
+    """Replace repetitions of rank 0 in ``symbols`` by runs: the longest as often as possible, then shorter runs."""
     zero = symbols == 0
     edges = np.flatnonzero(np.diff(np.concatenate(([False], zero, [False])).astype(np.int8)))
     starts, sizes = edges[::2], edges[1::2] - edges[::2]
@@ -358,7 +358,7 @@ class _Bits:
 
 
 Windows = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""For each value of the next LONGEST_BITS bits: symbol and length of the codeword that they begin with (0: none)."""
+"""For each value of the next LONGEST_BITS bits: symbol and length of the codeword at their start (length 0: none)."""
 
 
 def _rice_windows(reader: _Bits) -> Windows:
@@ -394,10 +394,10 @@ def _huffman_windows(reader: _Bits) -> Windows:
 
 
 def _walk(data: bytes, start: int, symbols: NDArray[np.int64], lengths: NDArray[np.int64]) -> Windows:
-    """Return (last bit, symbol) of every codeword from bit ``start`` on, up to the end or to bits without a codeword.
+    """Return (last bit, symbol) of every codeword from bit ``start`` up to the end or to an invalid codeword.
 
-    The codeword that would start at each bit is looked up at once; then steps are joined in groups of eight, to save
-    time.
+    Codewords are looked up at all bit positions together. Then steps from codeword to codeword are joined in groups of
+    eight, to save time.
     """
     padded = np.frombuffer(data + b"\0\0", np.uint8).astype(np.int32)
     words = padded[:-2] << 16 | padded[1:-1] << 8 | padded[2:]

@@ -459,7 +459,7 @@ def _reaching(size: int, kernel: int, stride: int, pad: int, output: int) -> Pai
 
 
 def _landing(first: int, last: int, offset: int, stride: int, size: int) -> tuple[slice, slice]:
-    """Return the ``i`` of ``first..last`` - ``first`` with ``i * stride + offset`` in ``[0, size)``, and these."""
+    """Return those of ``first..last`` that land in ``[0, size)``, relative to ``first``, and their positions there."""
     start = max(first, -(offset // stride))
     stop = min(last, (size - 1 - offset) // stride + 1)
     if stop <= start:

@@ -1,4 +1,4 @@
-"""Joins the models of a package into one model, as its manifest connects them.
+"""Joining the models of a package to one model, as the manifest connects them.
 
 The result is an ordinary model, which is run, quantised, compiled and written like any other. If an output and the
 input that it feeds differ in element type or quantisation, a conversion is inserted between them.
@@ -23,15 +23,15 @@ from odc_mlir.ops.infer.common import compatible
 def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model:
     """Connect the models of a package to one model, with the inputs and outputs of ``manifest`` in its order.
 
-    Signatures are dropped. Raises PackageError for an index that does not exist, an input that no output or several
-    feed, cycles, and edges with different shapes.
+    Signatures are dropped. Raises PackageError for an index that does not exist, an input that is fed by no output or
+    by several, cycles, and connections of different shapes.
     """
     with located(location):
         return _Joint(models, manifest).join()
 
 
 def join_signatures(models: Mapping[str, Model]) -> Model:
-    """Return one model with the first subgraph of each of ``models`` as the signature of this name.
+    """Return one model in which the first subgraph of each of ``models`` is a signature with the model's name.
 
     Equal buffers are stored once. The metadata, such as declared states, are those of the first model.
     """
@@ -83,7 +83,7 @@ class _Joint:
         return self._result
 
     def _find_entries(self) -> list[int]:
-        """Find the subgraph at which each model is entered."""
+        """Return the entry subgraph of each model."""
         named: list[set[int]] = [set() for _ in self._models]
         for item in self._manifest.io_indices():
             if item.model >= len(self._models):
@@ -108,7 +108,7 @@ class _Joint:
         return tensors[item.io]
 
     def _find_feeds(self) -> dict[IoIndex, IoIndex]:
-        """Find the output that feeds each connected input."""
+        """Return the output that feeds each connected input."""
         feeds: dict[IoIndex, IoIndex] = {}
         for edge in self._manifest.connections:
             self._output(edge.source)
@@ -127,7 +127,7 @@ class _Joint:
         return feeds
 
     def _order(self) -> list[int]:
-        """Return the models, each after those that feed it, otherwise in the manifest's order."""
+        """Return the models in an order in which each follows those that feed it, else in the manifest's order."""
         needs = TopologicalSorter({index: set[int]() for index, _ in enumerate(self._models)})
         for target, source in self._feeds.items():
             needs.add(target.model, source.model)
@@ -145,7 +145,7 @@ class _Joint:
 
     def _add_model(self, index: int) -> None:
         model, entry = self._models[index], self._entry(index)
-        buffers = len(self._result.buffers) - 1  # how far buffers move; index 0 stays 0
+        buffers = len(self._result.buffers) - 1  # shift of buffer indices; index 0 stays 0
         self._result.buffers += model.buffers[1:]
         subgraphs = self._add_subgraphs(model, self._entries[index], buffers)
         fed = self._connect_inputs(index)
@@ -162,7 +162,7 @@ class _Joint:
         self._main.operators += [_moved(op, self._tensors[index], subgraphs) for op in entry.operators]
 
     def _add_subgraphs(self, model: Model, entry: int, buffers: int) -> dict[int, int]:
-        """Take over everything but the entry, unless something calls that as well; the new index of each subgraph."""
+        """Add all subgraphs except the entry, unless it is called as well; return the new index of each subgraph."""
         operators = [operator for graph in model.subgraphs for operator in graph.operators]
         called = {index for item in operators for index in called_subgraphs(item.options_type, item.options)}
         kept = [index for index, _ in enumerate(model.subgraphs) if index != entry or index in called]
@@ -229,12 +229,12 @@ class _Joint:
 
 
 def _placed(tensor: Tensor, buffers: int) -> Tensor:
-    """Return ``tensor`` with its buffer after ``buffers`` others."""
+    """Return ``tensor`` with its buffer index shifted by ``buffers``."""
     return replace(tensor, buffer=tensor.buffer + buffers if tensor.buffer else 0)
 
 
 def _renumber_blocks(tensor: Tensor, tensors: dict[int, int]) -> None:
-    """Let a tensor coded in blocks find its scales, which are tensors themselves."""
+    """Renumber the scale tensors to which a tensor in a block format refers."""
     quantization = tensor.quantization
     if quantization is None or quantization.details is None or quantization.details[0] != "BlockwiseQuantization":
         return
@@ -244,13 +244,13 @@ def _renumber_blocks(tensor: Tensor, tensors: dict[int, int]) -> None:
 
 
 def _moved(operator: Operator, tensors: dict[int, int], subgraphs: dict[int, int]) -> Operator:
-    """Return ``operator`` on other tensors, which calls other subgraphs."""
+    """Return ``operator`` with renumbered tensors and called subgraphs."""
 
     def indices(old: Sequence[int]) -> tuple[int, ...]:
         return tuple(LEFT_OUT if index == LEFT_OUT else tensors[index] for index in old)
 
     def callee(old: int) -> int:
-        return subgraphs.get(old, old)  # a missing tensor stays unchanged, so that the graph's checks name it
+        return subgraphs.get(old, old)  # missing indices stay unchanged, so that the graph's checks report them
 
     options = dict(operator.options)
     for name in subgraph_fields(operator.options_type):

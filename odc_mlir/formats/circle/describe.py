@@ -15,7 +15,7 @@ Document = dict[str, Any]
 
 
 def describe_model(model: Model) -> Document:
-    """Return the contents of ``model`` without its constants; keys are stable, other bytes are hexadecimal text."""
+    """Return the contents of ``model`` without constants, with stable keys; other bytes are hexadecimal text."""
     return {
         "format": model.schema,
         "version": model.version,

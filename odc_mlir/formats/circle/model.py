@@ -35,19 +35,19 @@ __all__ = [
 ]
 
 LEFT_OUT = -1
-"""Tensor index of an operand that is not given."""
+"""Tensor index of an omitted operand."""
 
 EMPTY = memoryview(b"")
 
 INDEX_WIDTHS = MappingProxyType({"Int32Vector": "<i4", "Uint16Vector": "<u2", "Uint8Vector": "|u1"})
-"""numpy names of the widths in which a sparse level may store its index vectors, by schema table."""
+"""Numpy dtypes of the index vectors of a sparse level, by schema table."""
 
 
 @dataclass(slots=True, eq=False)
 class Quantization:
     """Quantisation parameters of a tensor as stored in the file; empty arrays if absent.
 
-    ``min`` and ``max`` are calibration records. ``details`` is a (table name, fields) pair and wins over the rest.
+    ``min`` and ``max`` are calibration records. ``details`` is a (table name, fields) pair and overrides other fields.
     """
 
     scale: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
@@ -67,7 +67,7 @@ class Quantization:
     def params(self, rank: int | None = None) -> QuantParams | None:
         """Return the affine parameters, None without a scale; missing zero points are 0.
 
-        The axis is 0 per tensor, and for a tensor of ``rank`` 1, because the bias of some files names another axis.
+        The axis is 0 for per-tensor parameters and for a tensor of ``rank`` 1, because some files give biases another.
         Raises ModelError for zero points that do not fit the scales, or an axis that does not exist.
         """
         count = self.scale.size
@@ -95,7 +95,7 @@ class VariantSubType:
 
 @dataclass(slots=True)
 class Tensor:
-    """A tensor; ``buffer`` indexes ``Model.buffers``, ``shape`` None means that the file gives none."""
+    """A tensor; ``buffer`` is an index into ``Model.buffers``; ``shape`` None means that the file has no shape."""
 
     name: str
     dtype: str
@@ -114,15 +114,15 @@ class Tensor:
         """The shape with None for unknown dimensions (-1 in the signature or in the shape); None for unknown rank."""
         if self.shape is None:
             return None
-        # Files exist with an empty signature beside a shape; the reader refuses other differences in rank.
+        # Some files have an empty signature and a shape. The reader refuses all other differences in rank.
         dims = self.shape_signature if self.shape_signature else self.shape
         return tuple(None if -1 in (dim, seen) else seen for dim, seen in zip(dims, self.shape, strict=True))
 
     @property
     def says_nothing(self) -> bool:
-        """Return whether a tensor without dimensions may have an unknown shape; files store scalars alike.
+        """Return whether a tensor without dimensions may have an unknown shape: files store scalars in the same way.
 
-        Only ``has_rank``, which few writers set, tells a scalar for sure.
+        Only ``has_rank``, which few writers set, identifies a scalar reliably.
         """
         return not self.shape and not self.has_rank
 
@@ -182,7 +182,7 @@ class Operator:
 
 @dataclass(slots=True)
 class SubGraph:
-    """Tensors and the operators on them; indices count within the subgraph."""
+    """Tensors and the operators on them; tensor indices are local to the subgraph."""
 
     name: str | None
     tensors: list[Tensor] = field(default_factory=list)
@@ -227,12 +227,12 @@ class Model:
     signatures: list[Signature] = field(default_factory=list)
     metadata_buffer: tuple[int, ...] = ()
     unknown: list[str] = field(default_factory=list)
-    # Where this was read from: a file, or a member of the package with the files ``siblings``.
+    # Origin of the model: a file, or a member of the package that has the files ``siblings``.
     path: str | None = field(default=None, compare=False)
     siblings: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
 
     def metadata_bytes(self, name: str) -> memoryview | None:
-        """Return the bytes of the first metadata entry with ``name``; None without one."""
+        """Return the bytes of the first metadata entry with ``name``, or None if there is none."""
         return next((self.buffers[buffer] for key, buffer in self.metadata if key == name), None)
 
     def constants(self, subgraph_index: int) -> dict[int, memoryview]:

@@ -1,8 +1,8 @@
-"""Circle and TFLite files to records: ``read_model``.
+"""Reader of Circle and TFLite files: ``read_model`` returns records.
 
-Files are not trusted. Every access is checked against the file's end, shared structures are decoded once, and visited
-bytes are charged against the file's size. The schema has no recursive table, which bounds the depth. All indices are
-checked, so that users of the records need not check them.
+Files are not trusted. Every access is checked against the file's end, shared structures are decoded once, and the
+file's size limits the number of visited bytes. The schema has no recursive table, which bounds the depth. All indices
+are checked, so users of the records need not check them.
 
 A decoded table is a dict of the schema's live fields: numbers, lower-case enum names, ``str``, ``memoryview`` (vectors
 of ubyte), arrays, lists, ``(table name, record)`` for unions, and None for absent references.
@@ -48,18 +48,18 @@ _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I32 = struct.Struct("<i")
 
-# Sharing that real writers use (vtables, strings) is charged once; the slack keeps tiny files out of trouble.
+# Visited bytes may be this multiple of the file's size: shared vtables and strings are charged once.
 _BUDGET_FACTOR = 2
 _BUDGET_SLACK_BYTES = 4096
 
-# A decoded table takes some hundred times the bytes of the smallest stored one; no real model has as many.
+# Limit on decoded tables, which no real model reaches: a decoded table is some hundred times larger than a stored one.
 MAX_TABLES = 1 << 21
 
 
 class MalformedError(Exception):
     """Internal error of the reader: the reason for rejecting a file, and the path of the field.
 
-    ``error``: public class that it becomes; ``op`` and ``tensor``: names of its location, if known.
+    ``error``: class of the public error; ``op`` and ``tensor``: names of the operator and tensor, if known.
     """
 
     def __init__(
@@ -114,14 +114,14 @@ _Layout = list[tuple[SchemaField, int, int]]
 
 
 class UnknownPart(NamedTuple):
-    """A part that a newer schema may define; ``what`` names the slot, the tag or the table."""
+    """An unknown part, which a newer schema may define; ``what`` names the slot, the tag or the table."""
 
     table: str
     what: str
 
 
 class Decoder:
-    """Decoder of one file; ``unknown`` collects fields outside the schema, without repeats."""
+    """Decoder of one file; ``unknown`` collects fields outside the schema, without duplicates."""
 
     def __init__(self, data: memoryview, schema: Schema) -> None:
         self.schema = schema
@@ -207,7 +207,7 @@ class Decoder:
         return found
 
     def _field(self, field: SchemaField, position: int) -> Any:
-        """Return the value of a present field that is no union."""
+        """Return the value of a present field that is not a union."""
         if field.kind == "scalar" and field.scalar is not None:
             return self._read(field.scalar.struct, position)
         if field.kind == "enum" and field.scalar is not None:
@@ -272,7 +272,7 @@ class Decoder:
             raw = self._span(position, field.scalar.size)
             if field.type == "ubyte":
                 return raw
-            # Bytes other than 0 and 1 must not leak into a numpy bool.
+            # A numpy bool must not contain bytes other than 0 and 1.
             numbers = np.frombuffer(raw, field.scalar.dtype if field.type != "bool" else "u1")
             if field.element == "scalar":
                 return numbers if field.type != "bool" else numbers != 0
@@ -293,7 +293,7 @@ class Decoder:
 
 
 def check_model(model: Model) -> None:
-    """Raise MalformedError where an index or a shape is impossible, or a tensor is used before it has a value."""
+    """Raise MalformedError if an index or shape is impossible, or a tensor is used before it has a value."""
     if not model.subgraphs:
         raise MalformedError("the model has none", path="subgraphs")
     check_indices(model.metadata_buffer, len(model.buffers), "metadata_buffer", "a buffer")
@@ -369,7 +369,7 @@ def _check_shape(tensor: Tensor) -> None:
 def _check_order(subgraph: SubGraph, constants: Iterable[int]) -> None:
     """Check that each tensor has one definition, before its first use.
 
-    Outputs may lack a definition, as in some files; running the model reports an output without a value.
+    Outputs may lack a definition, because some files have such outputs; a run reports an output without a value.
     """
     defined = {LEFT_OUT, *constants, *subgraph.inputs}
     defined |= {index for index, tensor in enumerate(subgraph.tensors) if tensor.is_variable}
@@ -391,8 +391,8 @@ def _check_order(subgraph: SubGraph, constants: Iterable[int]) -> None:
                 defined.add(index)
 
 
-# Larger files are mapped: reading them whole would double their memory. Smaller ones are read, so that a file that is
-# truncated in place while we use it cannot crash the process.
+# Larger files are mapped, because reading them would double their memory. Smaller files are read, so that truncating
+# a file while it is in use cannot crash the process.
 MAP_BYTES = 64 << 20
 
 # `deprecated_builtin_code` of operators whose code does not fit in a byte.
@@ -452,20 +452,20 @@ def _reader_of(data: memoryview) -> _RecordReader:
 
 
 def read_operator_codes(data: bytes | memoryview) -> list[tuple[str, int]]:
-    """Return name and version of each kind of operator of a model file, and read nothing else; raise ModelError."""
+    """Return name and version of each operator kind in a model file, without reading more; raise ModelError."""
     reader = _reader_of(memoryview(data))
     with public_errors():
         return [reader.operator_code(record)[:2] for record in reader.decoder.root_field("operator_codes") or ()]
 
 
 class _RecordReader:
-    """Turns decoded tables into records; ``_budget`` bounds the number of records by the size of the file."""
+    """Converter of decoded tables to records; ``_budget`` bounds the number of records by the size of the file."""
 
     def __init__(self, data: memoryview, schema: Schema) -> None:
         self._data = data
         self._schema = schema
         self.decoder = Decoder(data, schema)
-        # A record costs its file an offset of four bytes, unless a vector of them is shared by many owners.
+        # Every record takes an offset of four bytes in the file, unless owners share a vector of records.
         self._budget = min(len(data) // 4 + 64, MAX_TABLES)
         self._tuples: dict[int, tuple[Any, ...]] = {}
         self._unknown: dict[str, None] = {}
@@ -488,7 +488,7 @@ class _RecordReader:
         return model
 
     def _each(self, records: Sequence[Record] | None, name: str, convert: Callable[[Record], Any]) -> list[Any]:
-        """Convert every entry of a vector of tables; errors name the entry."""
+        """Convert every entry of a vector of tables; errors contain the entry's index."""
         entries = records or ()
         self._budget -= len(entries)
         if self._budget < 0:
@@ -513,7 +513,7 @@ class _RecordReader:
         return found
 
     def _note(self, record: Record, name: str, table: str) -> None:
-        """Record that the file sets a field that Circle lacks."""
+        """Note as unknown that the file sets a field that Circle does not have."""
         value = record.get(name)
         if len(value) if isinstance(value, (list, memoryview, np.ndarray)) else value:
             self._unknown[f"{name} of {table}"] = None
@@ -533,7 +533,7 @@ class _RecordReader:
         return self._data[offset : offset + size]
 
     def operator_code(self, record: Record) -> tuple[str, int, str]:
-        """Name, version and custom code. Circle ignores the wide field unless the narrow one is 127; TFLite takes
+        """Return name, version and custom code. Circle ignores the wide field unless the narrow one is 127; TFLite uses
         the larger of both."""
         narrow, wide = record["deprecated_builtin_code"], record["builtin_code"]
         code = max(narrow, wide) if self._schema.name == "tflite" else narrow

@@ -41,7 +41,7 @@ _SCALAR_FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A fixed-size little-endian number; ``dtype`` is numpy's name of it."""
+    """A fixed-size little-endian number; ``dtype`` is numpy's name of the type."""
 
     name: str
     struct: Struct
@@ -104,9 +104,9 @@ class Union:
 class SchemaField:
     """One field of a table.
 
-    ``type`` names the scalar, enum, table or union; for a vector it is the element's type, and ``element`` its kind.
-    ``scalar``: stored number of scalar and enum fields and of such elements. A union's tag is in the slot before
-    ``slot``. ``align``: alignment in bytes that the schema requires; 0: that of the type.
+    ``type`` names the scalar, enum, table or union. For a vector, it is the elements' type, and ``element`` their kind.
+    ``scalar``: stored number of scalar and enum fields and elements. A union's tag is in the slot before ``slot``.
+    ``align``: alignment in bytes that the schema requires; 0: the type's own alignment.
     """
 
     name: str
@@ -220,7 +220,7 @@ def default_options(table: str | None) -> dict[str, Any]:
 
 @cache
 def subgraph_fields(table: str | None) -> tuple[str, ...]:
-    """Return the fields of an options table that are indices of subgraphs, which only their names show."""
+    """Return the fields of an options table that are subgraph indices; only their names identify them."""
     known = circle_schema().tables.get(table or "")
     return (
         ()
@@ -292,7 +292,7 @@ def _field(item: dict[str, Any], enums: Mapping[str, Enum], unions: Mapping[str,
     enum = enums.get(type_name)
     default = item["default"]
     if type_name == OPERATOR_ENUM:
-        kind = "scalar"  # an operator's code is spread over two fields, so one of them alone has no name
+        kind = "scalar"  # an operator code has two fields, so a single field is no enum value
     elif kind == "enum" and enum is not None:
         default = enum.name_of(default)
     return SchemaField(

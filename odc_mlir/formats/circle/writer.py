@@ -1,11 +1,11 @@
-"""Records to Circle and TFLite files: ``write_model`` and ``write_tflite``.
+"""Writers of Circle and TFLite files from records: ``write_model`` and ``write_tflite``.
 
-The same records give the same bytes. A field with None is omitted; an empty vector or string is written. Buffers at one
-address are stored once, and the buffers of a model too large for a flatbuffer follow it.
+The same records give the same bytes. A field with None is omitted; an empty vector or string is written. Buffers at the
+same address are stored once. If a model is too large for a flatbuffer, its buffers follow the flatbuffer.
 
-TFLite files get equivalent forms that LiteRT reads. Versions before the first release are raised. CONV_2D gets a bias
-of zeros; other convolutions drop a missing last operand. Sums of int16 state whether shifts suffice, and wider codes
-become uint8 through int8.
+For TFLite files, operators get equivalent forms that LiteRT reads. Operator versions below the first release are
+raised. CONV_2D without a bias gets a bias of zeros; other convolutions drop a missing last operand. Additions of int16
+codes state whether shifts suffice. Conversions from wider codes to uint8 go through int8.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _OFFSET_BYTES = 4
 
 
 class _TableField(NamedTuple):
-    """One entry of a table that is about to be written; ``flags`` None marks an offset."""
+    """One field of a table to be written; ``flags`` None marks an offset."""
 
     nbytes: int
     slot: int
@@ -65,7 +65,7 @@ class _TableField(NamedTuple):
 
 
 class Encoder:
-    """Encodes one file. ``size_hint_bytes`` spares the builder from growing step by step."""
+    """Encoder of one file. ``size_hint_bytes``: expected size, which avoids repeated growth of the builder's buffer."""
 
     def __init__(self, schema: Schema, size_hint_bytes: int = 1024) -> None:
         self._schema = schema
@@ -73,7 +73,7 @@ class Encoder:
         self._strings: dict[str, int] = {}
         self._byte_vectors: dict[tuple[object, int], int] = {}
         self._number_vectors: dict[tuple[bytes, int, int], int] = {}
-        # Keeps shared bytes alive, so that an address stays unique while it is a key.
+        # Keeps shared bytes alive, so that addresses used as keys stay unique.
         self._held: list[memoryview] = []
 
     def finish(self, record: Mapping[str, Any]) -> bytes:
@@ -85,7 +85,7 @@ class Encoder:
             raise error.public() from None
         except flatbuffers.builder.BuilderSizeError:
             raise ModelError("the model does not fit in one flatbuffer of 2 GiB") from None
-        return bytes(memoryview(self._builder.Bytes)[self._builder.Head() :])  # ``Output`` would be one copy more
+        return bytes(memoryview(self._builder.Bytes)[self._builder.Head() :])  # ``Output`` would copy once more
 
     def _table(self, table: Table, record: Mapping[str, Any]) -> int:
         stray = record.keys() - table.by_name.keys()
@@ -102,7 +102,7 @@ class Encoder:
                 except (struct.error, TypeError, ValueError, OverflowError) as error:
                     raise MalformedError(f"{value!r:.60} cannot be stored: {error}", path=f".{field.name}") from None
         self._builder.StartObject(table.slot_count)
-        for entry in sorted(slots, key=lambda entry: -entry.nbytes):  # wide ones first: least padding
+        for entry in sorted(slots, key=lambda entry: -entry.nbytes):  # wide fields first, for the least padding
             if entry.flags is None:
                 self._builder.PrependUOffsetTRelativeSlot(entry.slot, entry.value, 0)
             else:
@@ -166,8 +166,8 @@ class Encoder:
         return int(self._builder.EndVector())
 
     def _bytes(self, data: bytes | memoryview, align: int) -> int:
-        """Write a vector of ubyte. Views of the same bytes are written once, and so are equal ``bytes``
-        objects: sharing must not depend on the origin of the records.
+        """Write a vector of ubyte. Views of the same bytes are written once. Equal ``bytes`` objects are also written
+        once, because sharing must not depend on the origin of the records.
         """
         key: tuple[object, int]
         if isinstance(data, bytes):
@@ -188,14 +188,14 @@ class Encoder:
             raise MalformedError(
                 f"an array {values.dtype}{list(values.shape)} where a {field.scalar.dtype} vector goes"
             )
-        # Equal ones are written once: shapes, index lists and zero points per channel repeat a lot.
+        # Equal vectors are written once: shapes, index lists and zero points per channel repeat often.
         key = values.tobytes(), field.scalar.size, max(field.align, field.scalar.size)
         if key not in self._number_vectors:
             self._number_vectors[key] = self._paste(key[0], key[1], len(values), key[2])
         return self._number_vectors[key]
 
     def _paste(self, data: bytes | memoryview, element_bytes: int, count: int, align: int) -> int:
-        """Write a vector of ready bytes; the builder's functions take one element at a time or cannot align."""
+        """Write a vector of encoded bytes. The builder's own functions write single elements or cannot align."""
         builder = self._builder
         builder.StartVector(element_bytes, count, align)
         builder.head -= len(data)
@@ -210,7 +210,7 @@ _SUMS_BY_SHIFTS = frozenset({"ADD", "SUB"})
 _LARGEST_SHIFT = 31
 _WIDER_THAN_BYTES = frozenset({"int16", "int32"})
 _SIGN_OFFSET = 128
-# Element types of sums by those of inputs.
+# Element types of sums by element type of inputs.
 _SUMS: Mapping[str, str] = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 
 
@@ -265,7 +265,7 @@ def _litert_operator(operator: Operator, tensors: list[Tensor], buffers: list[me
 
 
 def _some(tensors: Sequence[Tensor], places: Sequence[int]) -> list[Tensor]:
-    """Return the tensors at these indices, None for a missing one; the writer rejects those."""
+    """Return the tensors at these indices, with an empty tensor for a missing one, which the writer rejects later."""
     nothing = Tensor("", "", ())
     return [tensors[place] if 0 <= place < len(tensors) else nothing for place in places]
 
@@ -298,7 +298,7 @@ def _zeros(operator: Operator, x: Tensor, weights: Tensor) -> tuple[Tensor, byte
     return bias, np.zeros(weights.shape[0], dtype).tobytes()
 
 
-# Offsets in a flatbuffer are 31 bits wide; the rest is left for everything that is not a buffer.
+# Offsets in a flatbuffer have 31 bits; 256 MiB are reserved for everything except buffers.
 INLINE_LIMIT_BYTES = (1 << 31) - (256 << 20)
 
 _BUFFER_ALIGN = 16
@@ -306,7 +306,7 @@ _BUFFER_ALIGN = 16
 # Longest list of unknown parts in a message.
 _NAMED_UNKNOWN = 4
 
-# Codes from here on go to the wide field only and leave this value in the narrow one.
+# Codes from this value are stored in the wide field, and the narrow field holds this value.
 _EXTENDED_CODE = 127
 
 _VERSIONS = {"circle": 0, "tflite": 3}
@@ -318,7 +318,7 @@ _SOMEWHERE = 1 << 60
 def write_model(model: Model, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -> bytes:
     """Return ``model`` as a Circle file; raise ModelError, and UnsupportedError for parts of other schemas.
 
-    Buffers of more than ``inline_limit_bytes`` together follow the flatbuffer, a form that few Circle readers know.
+    If buffers exceed ``inline_limit_bytes`` in total, they follow the flatbuffer, which few Circle readers support.
     """
     return b"".join(_chunks(model, inline_limit_bytes, circle_schema()))
 
@@ -326,7 +326,7 @@ def write_model(model: Model, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -
 def write_tflite(model: Model) -> bytes:
     """Return ``model`` as a TFLite file in forms that LiteRT reads.
 
-    Raises ModelError and UnsupportedError, also for operators that only Circle has.
+    Raises ModelError, and UnsupportedError, for example for operators that only Circle has.
     """
     return b"".join(_chunks(as_litert_reads(model), INLINE_LIMIT_BYTES, tflite_schema()))
 
@@ -346,7 +346,7 @@ def _chunks(model: Model, inline_limit_bytes: int, schema: Schema) -> list[bytes
 
 
 def _encode(record: Record, buffer_bytes: int, schema: Schema) -> bytes:
-    # A sixteenth for names and scales, because a buffer that is slightly too small is doubled.
+    # Add a sixteenth for names and scales, because the builder doubles a buffer that is slightly too small.
     return Encoder(schema, buffer_bytes + (buffer_bytes >> 4) + (64 << 10)).finish(record)
 
 
@@ -372,7 +372,7 @@ def _model(model: Model, schema: Schema) -> Record:
         with within(f"subgraphs[{index}]"):
             subgraphs.append(_subgraph(subgraph, codes, schema))
     return {
-        # The version numbers of one format mean nothing in the other.
+        # Version numbers of one format have no meaning in the other.
         "version": model.version if model.schema == schema.name else _VERSIONS[schema.name],
         "operator_codes": [_operator_code(*code, schema) for code in codes],
         "subgraphs": subgraphs,
@@ -454,7 +454,7 @@ def _tensor(tensor: Tensor, schema: Schema) -> Record:
         "shape_signature": tensor.shape_signature,
         "has_rank": tensor.has_rank,
         "variant_tensors": variants or None,
-        # A field that only Circle has.
+        # Only Circle has this field.
         **({} if tensor.compression == "none" else {"compression_type": tensor.compression}),
     }
 

@@ -48,12 +48,12 @@ table = _local(Kind.TABLE, 12)
 
 
 def count(name: str, bits: int, doc: str) -> Field:
-    """A number from 0 on."""
+    """A non-negative number."""
     return Field(name, bits, doc)
 
 
 def factor(name: str, bits: int, doc: str) -> Field:
-    """A number that changes nothing where it is 1."""
+    """A number whose neutral value is 1."""
     return Field(name, bits, doc, default=1)
 
 

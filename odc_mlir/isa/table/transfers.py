@@ -21,7 +21,7 @@ from odc_mlir.isa.table.shorthand import (
 
 CODINGS = ("raw", "rice", "huffman")
 FORMS = ("full", "bias")
-POSITION_BYTES = 4  # of a row number of ``scatter``
+POSITION_BYTES = 4  # size of a row number of ``scatter``
 _STRIDES = (
     count("size0", 16, "contiguous bytes"),
     factor("size1", 12, "runs of size0 (pixels)"),
