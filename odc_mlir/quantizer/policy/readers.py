@@ -15,7 +15,7 @@ from odc_mlir.ops.spec import Node, TensorInfo
 
 NPU = "npu"
 
-# In any type of codes.
+# Operators that LiteRT does not run on any type of codes.
 _NO_CODES = {
     "SIN": "no kernel for codes",
     "COS": "no kernel for codes",
@@ -39,7 +39,7 @@ _REFUSED: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("SPACE_TO_DEPTH", "DEPTH_TO_SPACE"), _NONE),
         **dict.fromkeys(("ARG_MAX", "ARG_MIN", "ONE_HOT", "SPARSE_TO_DENSE"), _NONE),
         **dict.fromkeys(("EXP", "LOG", "RSQRT", "PRELU"), _OTHER),
-        "SQRT": "no kernel that takes codes below zero",  # which rounding makes even of what is never negative
+        "SQRT": "no kernel that takes codes below zero",  # rounding may make non-negative values negative
         # It compares codes without their scales.
         **dict.fromkeys(("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"), _OTHER),
     },
@@ -50,7 +50,7 @@ _PRODUCTS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_
 
 
 def litert_refuses(op: str, activations: str, weights: str | None = None, *, per_channel: bool = False) -> str | None:
-    """Return why LiteRT does not run ``op`` on codes of these types, or None; ``per_channel``: of weights."""
+    """Return why LiteRT does not run ``op`` on codes of these types, or None; ``per_channel``: form of weights."""
     seen = _NO_CODES.get(op) or _REFUSED.get(activations, {}).get(op)
     if seen is None and op in _PRODUCTS:
         if activations == "uint8" and per_channel:
@@ -65,7 +65,7 @@ def litert_refuses(op: str, activations: str, weights: str | None = None, *, per
 
 
 def litert_refuses_node(node: Node) -> str | None:
-    """Return why LiteRT does not run this node; None for float nodes and those that it runs."""
+    """Return why LiteRT does not run this node; None for float nodes and for nodes that it runs."""
     coded = [info for info in (*node.operands, *node.results) if info is not None and info.quant is not None]
     moving = [info.dtype for info in coded if not info.is_const and info.dtype in _REFUSED]
     if node.spec.name in _CONVERSIONS:
@@ -98,7 +98,7 @@ def litert_refuses_form(node: Node) -> str | None:
         return "LiteRT has no kernel for operands that are no scalars here"
     if name == "ATAN2" and node.operand(0).shape != node.operand(1).shape:
         return "LiteRT has no kernel for operands of different shapes"
-    # Recurrent operators need their state between runs, though it may begin at zero.
+    # Recurrent operators need variables as states, even if these begin at zero.
     held = [node.optional(place) for place, operand in enumerate(node.spec.operands) if operand.mutated]
     if any(info is None or not info.is_variable for info in held):
         return _refused_types(node) or "LiteRT has no kernel for state that no variable holds"
@@ -112,7 +112,7 @@ def litert_misreads(node: Node) -> bool:
 
 
 def _refused_types(node: Node) -> str | None:
-    """Types of codes that no kernel has, whatever their scales."""
+    """Return the reason against types of codes that no kernel supports with any scales, or None."""
     if any(info is not None and info.dtype == "uint4" for info in (*node.operands, *node.results)):
         return "LiteRT has no kernel for codes of uint4"
     if litert_misreads(node):
@@ -126,7 +126,7 @@ def _refused_types(node: Node) -> str | None:
 
 
 def _refused_values(node: Node) -> str | None:
-    """Constants, and conditions of loops, that LiteRT rejects when it makes the model ready."""
+    """Return the reason against constants and loop conditions that LiteRT rejects when it prepares the model."""
     if node.spec.name == "SLICE":
         begin, size = node.operand(1), node.operand(2)
         if (begin.is_const and (begin.array() < 0).any()) or (size.is_const and (size.array() < -1).any()):
@@ -170,19 +170,19 @@ def _is_below_one(multiplied: float, bits: int, scale: float) -> bool:
 
 
 def _fits_sum(node: Node) -> bool:
-    """Sums are made in a scale that is 2^20 (of int16 codes 2^15) steps below twice the larger operand's."""
+    """Check that steps of sums fit: sums have 2^20 (for int16 codes 2^15) steps in twice the larger operand's step."""
     bits = 15 if node.results[0].dtype == "int16" else 20
     return _is_below_one(2 * max(_scales(node)), bits, _scale(node.results[0]))
 
 
 def _fits_softmax(node: Node) -> bool:
-    """Differences of 8-bit codes are scaled by 2^26, which must not make them smaller."""
+    """Check that the scaling of 8-bit codes' differences, by a factor with 2^26, does not make them smaller."""
     wide = node.operand(0).dtype == "int16"
     return wide or float(node.options.get("beta", 1.0)) * _scale(node.operand(0)) * (1 << 26) > 1.0
 
 
 def _product_scale(node: Node) -> float:
-    """One step of a sum of products in steps of the result."""
+    """Return one step of a sum of products in steps of the result."""
     found = 1.0
     for info in (node.operand(place) for place in FACTORS[node.spec.name]):
         found *= max(info.quant.scales) if info.quant is not None else 1.0
@@ -197,7 +197,7 @@ def _fits_connected(node: Node) -> bool:
     return step * weights.shape[-1] * (1 << 14 + weights.info.bits) < 1 << 31
 
 
-# The operands whose scales are multiplied with each other.
+# Operator -> the two operands whose scales are multiplied.
 FACTORS: Mapping[str, tuple[int, int]] = {
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL", "MUL"), (0, 1)),
     "TRANSPOSE_CONV": (1, 2),
@@ -215,7 +215,7 @@ _REACH: Mapping[str, Callable[[Node], bool]] = {
         ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"), lambda node: max(_scales(node)) < 1.0
     ),
     **dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), _fits_softmax),
-    # Places of int16 codes in a table overflow with scales above 5; ours are of real arithmetic from 1 on.
+    # Indices of int16 codes in a table overflow for scales above 5. From 1 on, our tables use real arithmetic.
     **dict.fromkeys(
         ("LOGISTIC", "TANH"), lambda node: node.operand(0).dtype != "int16" or _scale(node.operand(0)) < 1.0
     ),

@@ -36,8 +36,8 @@ TFLITE = "tflite"
 class Scheme:
     """Element types and parameters of a quantised model or operator.
 
-    ``activations`` and ``bias`` are None in schemes of weights only. ``granularity``: of weights. ``reader``: runtime
-    whose kernels have to take the codes; empty for ours.
+    ``activations`` and ``bias`` are None in weight-only schemes. ``granularity``: granularity of weights. ``reader``:
+    runtime whose kernels have to accept the codes; empty for ours.
     """
 
     name: str
@@ -60,22 +60,22 @@ class Scheme:
 
     @property
     def largest_bias(self) -> int:
-        """The largest code that a bias may have; raises KeyError for schemes without biases."""
-        # An NPU adds biases of 32 bits to sums of 16-bit codes too. Half of that leaves room to correct them.
+        """Return the largest code that a bias may have; raise KeyError for schemes without biases."""
+        # NPUs add 32-bit biases, also to sums of 16-bit codes. Half of this range leaves room for corrections.
         largest_bias_of_npus = 1 << 30
         largest = DTYPES[self.bias or ""].range[1]
         return min(largest, largest_bias_of_npus) if self._has_wide_sums_on_npu else largest
 
     @property
     def largest_sum(self) -> int | None:
-        """The largest sum of products without bias, None where there is nothing to mind."""
+        """Largest sum of products without bias; None if there is no limit."""
         largest_sum_of_npus = (1 << ACCUMULATOR_BITS - 1) - (1 << 31)
         return largest_sum_of_npus if self._has_wide_sums_on_npu else None
 
     @property
     def most_steps(self) -> int | None:
-        """Largest number of steps of a result for one step of a sum; None for no limit."""
-        # One step of such a sum may be nearly as many steps of the result as scales can bring it to.
+        """Largest number of steps of a result for one step of a sum; None if there is no limit."""
+        # The largest factor with which an NPU can rescale such a sum is just below this.
         most_steps_of_npus = LARGEST_WIDE_FACTOR - 1
         return most_steps_of_npus if self._has_wide_sums_on_npu else None
 
@@ -84,7 +84,7 @@ class Scheme:
         return self.reader == NPU and self.bias == "int64"
 
     def fixed(self, table: str) -> QuantParams | None:
-        """Parameters of a result that the operator fixes, None where it takes them from its range."""
+        """Return the parameters of a result that the operator fixes; None if they follow from the range."""
         if self.activations is None:
             return None
         by_family = FIXED.get((table, self.activations), {})
@@ -95,7 +95,7 @@ class Scheme:
         return replace(self, reader=reader, family=self.family if reader == CPU else TFLITE) if reader else self
 
     def with_options(self, *, granularity: str | None = None, weights: str | None = None) -> Scheme:
-        """The scheme with another granularity or form of weights; raises OptionError where that cannot be."""
+        """Return the scheme with another granularity or form of weights; raise OptionError if this is impossible."""
         granularity = granularity or self.granularity
         if granularity not in GRANULARITIES:
             raise OptionError(f"unknown granularity {granularity!r}", hint=f"use one of {', '.join(GRANULARITIES)}")
@@ -159,11 +159,11 @@ def scheme(name: str) -> Scheme:
         raise OptionError(f"unknown quantisation scheme {name!r}", hint=f"use one of {', '.join(SCHEMES)}") from None
 
 
-NARROW = "int8"  # what targets run most of
-WIDE_VALUES = "int16x8"  # values of 16 bits, beside weights of 8
-WIDE_WEIGHTS, WIDE_WEIGHTS_ALONE = "int16", "int16_wo"  # weights of 16 bits, beside values of as many or real ones
+NARROW = "int8"  # the scheme of which targets run most operators
+WIDE_VALUES = "int16x8"  # values of 16 bits, with weights of 8 bits
+WIDE_WEIGHTS, WIDE_WEIGHTS_ALONE = "int16", "int16_wo"  # 16-bit weights, with 16-bit or real values
 
-# Wider schemes to try for single layers, in order. They are of the same family, so every reader knows both.
+# Wider schemes to try for single layers, in order. Both schemes are of one family, so that every reader knows both.
 LADDERS: Mapping[str, tuple[str, ...]] = {
     "int8": ("int16x8", FLOAT),
     "int8x4": ("int8", "int16x8", FLOAT),
@@ -179,22 +179,22 @@ NARROWER: Mapping[str, str] = {"int8": "int8x4", "int8_wo": "int4_wo"}
 
 
 def ladder_of(scheme: str) -> tuple[str, ...]:
-    """The precisions that layers of ``scheme`` can be taken to, cheapest first; none where nothing is to be gained."""
+    """Return the precisions to try for layers of ``scheme``, cheapest first; none if they cannot gain."""
     return LADDERS.get(scheme, ())
 
 
 def wider_values(scheme: str) -> str:
-    """The first precision on the ladder of ``scheme`` whose values have more bits."""
+    """Return the first precision on the ladder of ``scheme`` whose values have more bits."""
     return next(step for step in ladder_of(scheme) if step == FLOAT or values_of(step) != values_of(scheme))
 
 
 def values_of(precision: str) -> str | None:
-    """The element type of values in this precision, None for real ones."""
+    """Return the element type of values in this precision, or None if values are real."""
     return None if precision == FLOAT else SCHEMES[precision].activations
 
 
 def with_wide_weights(scheme: str) -> tuple[str, ...]:
-    """The ladder of ``scheme`` with a step for weights too coarse beside values of 16 bits: a target prices it."""
+    """Return the ladder of ``scheme`` with a step for 16-bit weights, which only a target can price."""
     ladder = ladder_of(scheme)
     if WIDE_VALUES not in (scheme, *ladder):
         return ladder
@@ -203,7 +203,7 @@ def with_wide_weights(scheme: str) -> tuple[str, ...]:
 
 
 SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
-# Scale of a tensor that holds nothing but zeros: any would do.
+# Scale of a tensor of zeros, for which any scale would do.
 SCALE_OF_ZEROS = 1e-10
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -220,7 +220,7 @@ def activation_params(least: float, most: float, dtype: str, *, symmetric: bool)
 def cell_state_params(least: float, most: float) -> QuantParams:
     """Return parameters of an int16 cell state with these final extremes: a power of two, zero point 0.
 
-    There is room for twice as much, because the state may have been larger within a run.
+    The range is at least twice the extremes, because the state may have been larger within a run.
     """
     magnitude = 2 * max(abs(least), abs(most))
     exponent = math.ceil(math.log2(magnitude)) - 15 if magnitude else CELL_EXPONENTS[0]
@@ -256,7 +256,7 @@ def _params(least: Reals, most: Reals, dtype: str, symmetric: bool, bounds: Real
     least, most = np.minimum(least, 0.0), np.maximum(most, 0.0)
     middle = 0 if low < 0 else (high + 1) // 2
     steps = np.maximum(-least, most) / (high - middle) if symmetric else (most - least) / (high - low)
-    # Channels of zeros have the smallest scale of the others, so that their sums fit as well.
+    # Channels of zeros get the smallest scale of the other channels, so that their sums fit as well.
     is_zero = least == most
     of_zeros = steps[~is_zero].min(initial=np.inf) if not is_zero.all() else SCALE_OF_ZEROS
     scales = np.maximum(np.where(is_zero, of_zeros, steps), np.maximum(bounds, SMALLEST_SCALE))
@@ -273,21 +273,21 @@ def least_weight_scales(bias: Reals, input_scale: float, largest: int) -> Reals:
 
     A channel that training has switched off may have weights near zero beside a bias.
     """
-    # half a step of room for rounding, and some for scales that are stored as float32
+    # Room of half a step for rounding, and for the rounding of scales to float32.
     room = 1 - 2.0**-20
     by_codes = np.abs(bias, dtype=np.float64).reshape(-1) / largest
     return np.maximum(by_codes, SMALLEST_SCALE) / (input_scale * room)
 
 
 def bias_params(input: QuantParams, weights: QuantParams) -> QuantParams:
-    """Scale of sums of products, one for each channel; zero point 0."""
+    """Return the parameters of sums of products: a scale for each channel, and zero point 0."""
     products = np.asarray(weights.scales, np.float64) * input.scale
     stored = np.clip(products, SMALLEST_SCALE, _LARGEST).astype(np.float32)
     return QuantParams(tuple(stored.tolist()), (0,) * len(stored))
 
 
 def quantize_bias(bias: Reals, params: QuantParams, dtype: str) -> tuple[Reals, tuple[int, ...]]:
-    """Codes of a bias, saturated where they do not fit, and the channels where they did not."""
+    """Return codes of a bias, saturated if they do not fit, and the channels with saturated codes."""
     low, high = DTYPES[dtype].range
     codes = round_half_away(bias.astype(np.float64).reshape(-1) / np.asarray(params.scales, np.float64))
     outside = (codes < low) | (codes > high)
@@ -299,7 +299,7 @@ def quantize_bias(bias: Reals, params: QuantParams, dtype: str) -> tuple[Reals, 
 def quantize_constant(array: Reals, params: QuantParams, dtype: str) -> Reals:
     """Return codes of a constant, clamped to the type.
 
-    Unsigned codes are rounded after the zero point is added, as in ONE, which matters for negative halves only.
+    As in ONE, unsigned codes are rounded after the zero point is added, which matters only for negative halves.
     """
     info = DTYPES[dtype]
     low, high = info.range
@@ -323,20 +323,20 @@ def _along(values: tuple[float, ...], params: QuantParams, rank: int) -> Reals:
 
 
 def represented_range(params: QuantParams, dtype: str) -> tuple[float, float]:
-    """The least and the largest real value that has a code."""
+    """Return the least and the largest real values that have a code."""
     low, high = DTYPES[dtype].range
     return (low - params.zero_point) * params.scale, (high - params.zero_point) * params.scale
 
 
-# Distance that rounding to float32 moves a weight, in steps and as a part of the weight.
+# Largest distance from the grid due to float32 rounding, in steps and relative to the weight.
 _NEAR, _NEAR_PART = 2.0**-18, 2.0**-20
 # Scales to try, relative to the range's scale, by bits: with few bits it pays to clip the largest weights.
 _FACTORS = {4: np.linspace(0.4, 1.1, 36), 8: np.linspace(0.84, 1.16, 33)}
 
 
 def on_grid(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
-    """Return ``params`` with the scale of the grid for every channel whose weights lie on one; coarser ones stay."""
-    # Steps of the finest grid that is looked for; finer codes, of 16 bits, are multiples of its steps.
+    """Return ``params`` with the grid's scale for each channel whose weights lie on a grid; coarser scales stay."""
+    # Number of steps of the finest grid to search for; steps of 16-bit codes can divide its steps.
     most_steps = 255
     rows, (low, high) = _rows(array, params), DTYPES[dtype].range
     least, most = rows.min(axis=1, initial=0.0), rows.max(axis=1, initial=0.0)
@@ -357,7 +357,7 @@ def on_grid(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
 
 
 def fitted(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
-    """Return symmetric ``params`` with the scale for every channel that loses least of its results.
+    """Return symmetric ``params`` with the scale for each channel with the least error of results.
 
     Inputs are assumed uniform from 0 to 1, so errors of weights add up. No channel gets a larger squared error of its
     weights. 16-bit codes stay.
@@ -396,10 +396,10 @@ def _errors(
 def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
     """Return by row the finest scale that divides all its weights, at most ``steps`` times in ``reach``; else NaN.
 
-    Rows of few weights count only where all others lie on grids.
+    For a row of few weights, a grid counts only if all other rows lie on grids.
     """
-    # So many nonzero weights lie on a grid by chance in one channel of 10^7: the largest fixes 128 scales, and each
-    # other one is near a multiple of such a scale in one case of 2000 or fewer.
+    # By chance, so many nonzero weights lie on a grid in one of 10^7 channels: the largest weight fixes 128 scales, and
+    # each other weight is near a multiple of such a scale in at most one of 2000 cases.
     least_weights, first_weights, rows_at_once = 4, 16, 64
     found = np.full(len(rows), np.nan)
     is_telling = np.count_nonzero(rows, axis=1) >= least_weights
@@ -410,7 +410,7 @@ def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) ->
         for start in range(0, len(left), rows_at_once):
             part = left[start : start + rows_at_once]
             scales = reach[part, np.newaxis] / counts
-            # Few weights of a row seldom lie on a grid when all do not.
+            # Test a few weights first: they seldom lie on a grid if not all weights of the row do.
             for place, number in zip(*np.nonzero(_divides(rows[np.ix_(part, some)], scales)), strict=True):
                 row, scale = part[place], scales[place, number]
                 if np.isnan(found[row]) and _divides(rows[row : row + 1], np.array([[scale]])).all():
@@ -427,7 +427,7 @@ def _divides(rows: NDArray[np.float64], scales: NDArray[np.float64]) -> NDArray[
 
 
 def bits_of(precision: str, of_weights: bool) -> int:
-    """Bits of values or weights in this precision, 0 for float."""
+    """Return the bits of values or weights in this precision, 0 for float."""
     scheme: Scheme | None = SCHEMES.get(precision)
     dtype = None if scheme is None else scheme.weights if of_weights else scheme.activations
     return 0 if dtype is None else int("".join(filter(str.isdigit, dtype)))

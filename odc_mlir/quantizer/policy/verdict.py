@@ -1,4 +1,4 @@
-"""Accuracy limits, the verdict over a quantised model, its texts, and advice for one that has not passed.
+"""Accuracy limits, the verdict over a quantised model, its texts, and advice for models that have not passed.
 
 Measures are those of :mod:`odc_mlir.runtime.reporting.metrics`; ``docs/quantisation.md`` explains the default limits.
 A limit that constant outputs meet checks nothing; as an option it is an error.
@@ -19,14 +19,15 @@ from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, ladder_of
 
 
 class UntoldError(OptionError):
-    """A limit that constant outputs meet too on these samples; on other samples they may miss it."""
+    """A limit that constant outputs also meet on these samples; on other samples, they may miss it."""
 
 
 DEFAULT_DROP_POINTS, DEFAULT_DROP_DB = 1.0, 0.5
-DEFAULT_DROP_OF_SPAN = 1.0  # percent of the answers' range that an RMSE may grow by
-# A class may lose so many times as much as all together: where one of ten is lost, all lose a tenth of that.
+DEFAULT_DROP_OF_SPAN = 1.0  # allowed growth of an RMSE, in percent of the answers' range
+# Factor by which a single class may lose more than all together: if one class of ten is lost, all lose a tenth of this.
 RECALL_DROPS = 10.0
-# So may one of many columns: few samples have all of a rare error. A lost column loses a tenth of its range or more.
+# The same factor for one of many columns, because few samples may have all of a rare error. A lost column loses a tenth
+# of its range or more.
 COLUMN_DROPS = 4.0
 _ALL = 100.0  # percent, or points
 _NO_DISTANCE = "its outputs are places, such as classes, which have no distance; use top1"
@@ -68,7 +69,7 @@ HIGHER_IS_BETTER = {name: metric.is_higher_better for name, metric in _METRICS.i
 OF_LABELS = frozenset({"drop", "recall_drop", "column_drop"})
 OF_ANSWERS = OF_LABELS | {"top1_match", "top5_match", "top1_decided"}
 _ALIASES = {"sqnr": "sqnr_db", "mape": "mape_percent", "top1": "top1_match", "top5": "top5_match"}
-_LARGEST_FORGIVEN = 0.1  # share of the answers that one of few may make up
+_LARGEST_FORGIVEN = 0.1  # largest share of a single answer for which limits forgive one different answer
 
 Measures = Mapping[str, float | None]
 # The options that limits come from.
@@ -79,7 +80,7 @@ OF_LIMIT, OF_METRIC, OF_DROP = "limit", "metric", "max_drop"
 class Limit:
     """Limit: ``metric`` may not be worse than ``bound``.
 
-    ``of_many``: bound of large sets, where ``bound`` forgives one of few answers. ``option``: option that changes the
+    ``of_many``: bound for large sets, if ``bound`` forgives one of few answers. ``option``: option that changes the
     limit: :data:`OF_LIMIT`, :data:`OF_METRIC` (a limit together with its metric) or :data:`OF_DROP`. ``output``: name
     of the limited output; None: the worst.
     """
@@ -103,7 +104,7 @@ class Limit:
     def holds(self, measures: Measures) -> bool:
         """Return whether ``measures`` keep the limit: equal values keep all, unknown values none."""
         value = measures.get(self.key)
-        # Equal values have no SQNR. Values that are not finite may be equal too, but have no distance.
+        # Equal values have no SQNR. Infinite values can also be equal, but have no distance.
         if measures.get("differing") == 0 and measures.get("max_abs") is not None and self.metric != "drop":
             return True
         if value is None or not math.isfinite(value):
@@ -117,7 +118,7 @@ class Limit:
         return value >= self.bound - slack if HIGHER_IS_BETTER[self.metric] else value <= self.bound + slack
 
     def is_certain(self, measures: Measures, intervals: Mapping[str, tuple[float, float]]) -> bool:
-        """Return whether ``measures`` keep the limit, and both ends of their interval the one of large sets."""
+        """Return whether ``measures`` keep the limit, and both ends of their interval the bound for large sets."""
         ends = intervals.get(self.key)
         strict = self if self.of_many is None else replace(self, bound=self.of_many)
         if self.metric == "recall_drop":  # which is nothing but what chance does not explain
@@ -136,7 +137,7 @@ class Limit:
 
 
 def measure_key(metric: str, output: str | None = None) -> str:
-    """The key of a measure of all outputs, or of the one with this name."""
+    """Return the key of a measure of all outputs, or of the output with this name."""
     return metric if output is None else f"{metric}:{output}"
 
 
@@ -149,12 +150,12 @@ class Answers:
     count: float
 
 
-# The limit that constant outputs miss where they keep all others.
+# The limit that constant outputs miss even if they keep all other limits.
 R2_LIMIT = Limit("r2", _METRICS["r2"].default or 0.0)
 
 
 def metric_name(text: str) -> str:
-    """The full name of a measure; raises OptionError for an unknown one."""
+    """Return the full name of a measure; raise OptionError for an unknown name."""
     name = _ALIASES.get(text, text)
     if name not in _METRICS:
         raise OptionError(
@@ -204,7 +205,7 @@ def choose_limits(
     others = _default_limits(answering, has_values)
     chosen = _chosen_limits(metric, limit, max_drop, score, labels) or others
     if score is not None and metric is None and limit is None:
-        # Of a classifier that is not scored by classes the agreement counts, of answers that say nothing all else.
+        # Without a score by classes, agreement counts for classifiers; if answers say nothing, other measures count.
         shares = tuple(item for item in others if item.metric in OF_ANSWERS)
         is_all = is_telling and not has_unscored
         chosen = (*chosen, *(others if not is_all else shares if score != "top1_percent" else ()))
@@ -220,7 +221,7 @@ def choose_limits(
 def _chosen_limits(
     metric: str | None, limit: float | None, max_drop: float | None, score: str | None, labels: int
 ) -> tuple[Limit, ...]:
-    """Return the given limits, else those for labels; none without either."""
+    """Return the given limits, or else the limits for labels; no limits without either."""
     if max_drop is not None and score is None:
         raise OptionError("max_drop needs labels", hint="give labels (--labels)")
     drop = () if max_drop is None else (Limit("drop", max_drop, option=OF_DROP),)
@@ -247,7 +248,7 @@ def _default_limits(answering: Sequence[Answers], has_values: bool) -> tuple[Lim
         bound = min(of_many, 1.0 - min(1.0 / max(round(answers.count), 1), _LARGEST_FORGIVEN))
         least = of_many if bound < of_many else None
         shares.append(Limit(answers.metric, bound, least, OF_METRIC, answers.output))
-    if len({replace(limit, output=None) for limit in shares}) == 1:  # one says it of all
+    if len({replace(limit, output=None) for limit in shares}) == 1:  # equal limits become one for all outputs
         shares = [replace(shares[0], output=None)]
     return (*limits, *shares)
 
@@ -255,12 +256,12 @@ def _default_limits(answering: Sequence[Answers], has_values: bool) -> tuple[Lim
 def check_can_be_missed(
     limits: Sequence[Limit], given: Collection[str], nothing: Sequence[Measures], *, has_values: bool = True
 ) -> bool:
-    """Return whether no constant outputs keep all ``limits``, or nearly: else :data:`R2_LIMIT` applies as well.
+    """Return whether constant outputs clearly miss a limit of ``limits``; otherwise :data:`R2_LIMIT` applies as well.
 
     ``nothing``: measures of constant outputs, if known. Raises UntoldError for a limit on one of the ``given`` metrics
     that they keep, OptionError for a metric that the outputs lack.
     """
-    nearly = 1.1  # times the errors: what is only that much better than nothing says as little
+    nearly = 1.1  # factor of errors: limits only this much better than constant outputs say as little
     for limit in limits:
         if limit.metric not in given or not nothing:
             continue
@@ -382,7 +383,7 @@ def make_verdict(
 
 
 def describe(verdict: Mapping[str, Any]) -> str:
-    """A verdict in one line: the failed limits (or the main one), and the worst layers of a failure."""
+    """Return a verdict in one line: the failed limits (or the main limit), and the worst layers of a failure."""
     failed = verdict["status"] == FAILED
     checks = [check for check in verdict["limits"] if check["passed"] is not failed]
     texts = [
@@ -506,7 +507,7 @@ def check_text(
 # Advice for a model that has not passed: samples, options, another scheme or a larger budget.
 
 _LONGER = "raise --max-seconds (in Python max_seconds), which cut the search short"
-_IN_USE = "in use"  # as samples should be, where a problem says what to give
+_IN_USE = "in use"  # text in problems that already say which samples to give
 
 
 def hint_of(verdict: Mapping[str, Any]) -> str | None:
@@ -525,7 +526,7 @@ def _hint_of(verdict: Mapping[str, Any]) -> str | None:
         missed = [check for check in every if not check["passed"]]
         return _budget_hint(budget, _LONGER if _is_cut_short(verdict) else _allow_more(missed))
     if len(every) > 1 and [check["metric"] for check in every if not check["passed"]] == [R2_LIMIT.metric]:
-        # A limit that nobody asked for, as constant outputs keep all others.
+        # Nobody requested R2_LIMIT: it applies because constant outputs keep all other limits.
         return None if any(_IN_USE in problem for problem in verdict["problems"]) else VARY_MORE
     told = () if verdict["samples"].get("outputs_vary", True) else (R2_LIMIT.metric,)  # what to do about it
     missed = [check for check in every if not check["passed"] and check["metric"] not in told]
@@ -553,7 +554,7 @@ def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]]) -
         and check["interval"] is not None
         and any(map(Limit(check["metric"], check["limit"]).allows, check["interval"]))
         for check in missed
-    ):  # one end of each interval keeps the limit
+    ):  # each interval has an end that keeps the limit
         found.append("give more samples, because the confidence interval includes the limit")
     budget = verdict["coverage"].get("budget")
     if verdict["front"] and budget is None and not _is_cut_short(verdict):
