@@ -25,7 +25,7 @@ from odc_mlir._version import __version__
 from odc_mlir.dialects.circle import CircleOp, VariableOp, info_of, node_of
 from odc_mlir.dialects.odc import SegmentOp, kept_states, lowered_symbols, set_states, state_places, states_of
 from odc_mlir.emitter.program import plain_data
-from odc_mlir.errors import CompileError, OptionError, UnsupportedError
+from odc_mlir.errors import CompileError, ForeignPassError, OdcError, OptionError, UnsupportedError, bounded
 from odc_mlir.formats import source_lines
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model
@@ -40,8 +40,9 @@ from odc_mlir.ops.work import kernel_names
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.deadline import Progress, tell
-from odc_mlir.support.diagnostics import attribute_errors, typed_errors
+from odc_mlir.support.diagnostics import attribute_errors, typed_errors, verify_order
 from odc_mlir.support.locations import op_name, value_name
+from odc_mlir.support.universes import owner_of
 from odc_mlir.targets.costs import HostCosts
 from odc_mlir.targets.cpu import CpuTarget, is_cpu
 from odc_mlir.transforms.common import placement as places
@@ -244,6 +245,7 @@ def package(module: ModuleOp, *, time_limit: float | None = None, run: bool = Fa
 def _verified_copy(module: ModuleOp) -> ModuleOp:
     """Return a copy of ``module``; raise ModelError if it does not verify."""
     with typed_errors(), attribute_errors(module):
+        verify_order(module)
         copy = clone_module(module)
         copy.verify()
     return copy
@@ -265,6 +267,8 @@ def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = Fals
     _check_added(context, backend.last, backend.last if stage.name == PACKAGED else stage.name)
     if stage.name == backend.partitioned:
         return package_of(context, lowered, backend, strict=strict)
+    if stage.name in ("npu-alloc", PACKAGED):  # text may have been edited since the stage verified it
+        pipelines.run_passes(context, clone_module(lowered), pipelines.passes_of("npu-unroll-loops,npu-verify-memory"))
     validation = pipelines.validation_of(context)
     with validation.of_binaries(backends.segments(lowered)):
         if stage.name not in (backend.last, PACKAGED):
@@ -330,10 +334,17 @@ def compile_segments(
     """
     base, attempt = clone_module(module), 0
     while True:
-        found = backends.segment_binaries(context, module, backend, guarded=not strict)
+        try:
+            found = backends.segment_binaries(context, module, backend, guarded=not strict)
+        except Exception as error:  # with validation, or strict
+            if isinstance(error, OdcError) or not _added_passes_fail(context, base, backend):
+                raise
+            raise _of_added_passes(context, error) from error
         if isinstance(found, backends.Compiled):
             return found
-        if strict or _added_passes_fail(context, base, backend):
+        if _added_passes_fail(context, base, backend):
+            raise _of_added_passes(context, found.error) from found.error
+        if strict:
             raise found.error
         attempt += 1
         for op, reason in backend.evicted(context, base, found, attempt).items():
@@ -353,8 +364,18 @@ def _added_passes_fail(context: Context, base: ModuleOp, backend: backends.Compi
     if not (isinstance(context, OdcContext) and context.before):
         return False
     plain = context.clone()
-    plain.before = {}
+    plain.before, plain.validator = {}, None
     return isinstance(backends.segment_binaries(plain, clone_module(base), backend, guarded=True), backends.Compiled)
+
+
+def _of_added_passes(context: Context, error: Exception) -> OdcError:
+    """Return ``error``, or for a defect an error that names the packages of the inserted passes."""
+    if isinstance(error, OdcError) and not isinstance(error, backends.DefectError):
+        return error
+    added = [item for items in getattr(context, "before", {}).values() for item in items]
+    names = ", ".join(dict.fromkeys(f"{item.name} of {owner_of(type(item)) or 'odc-mlir'}" for item in added))
+    seen = bounded(f"{type(error).__name__}: {error}")
+    return ForeignPassError(f"after {names}, compiling fails: {seen}", hint="without inserted passes it does not")
 
 
 def _inline(segment: SegmentOp) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
 from odc_mlir.dialects.circle_attributes import BlobAttr
@@ -19,6 +20,7 @@ from odc_mlir.dialects.npu import TENSOR_OPS, PadOp
 from odc_mlir.dialects.npu_isa import ADDRESS_HINT, BufferOp, is_instruction
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, ProgramOp
 from odc_mlir.dialects.npu_tiling import PARTS, RESIDENT, SLOT_BYTES, VIEW
+from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 
@@ -190,6 +192,12 @@ def fitting_stages(module: ModuleOp) -> Iterator[str]:
 
 
 def _breaches(module: ModuleOp, level: StageLegality) -> Iterator[Breach]:
+    if level.laws and (symbols := lowered_symbols(module)):
+        segments = (
+            op for top in module.ops if isinstance(top, FuncOp) for op in top.walk() if isinstance(op, SegmentOp)
+        )
+        lost = (op for op in segments if op.sym_name.data not in symbols)
+        yield from (Breach(op, f"@{op.sym_name.data} has no lowered form", "name its program after it") for op in lost)
     known: dict[type[Operation], bool] = {}
     for top in module.body.block.ops:
         kinds = (ProgramOp,) if level.inside else (ModuleOp,) if level.laws else ()

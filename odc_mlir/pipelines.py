@@ -391,6 +391,8 @@ def added_passes(before: Mapping[str, Passes] | None) -> dict[str, list[ModulePa
     """Return the passes that ``before`` inserts, by the name of the pass that follows them; raise OptionError."""
     known = [spec.name for stage in (*STAGES, *NATIVE_STAGES) for spec in stage.specs]
     added: dict[str, list[ModulePass]] = {}
+    if not isinstance(before, Mapping | None):
+        raise OptionError(f"before is {before!r}", hint="give a mapping from names of passes to the passes to insert")
     for name, given in (before or {}).items():
         if name not in known:
             raise OptionError(
@@ -466,7 +468,7 @@ def apply_pass(item: ModulePass, context: Context, module: ModuleOp, *, verify: 
                 module.verify()
     except OdcError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if package is None:
             raise
         seen = bounded(" ".join(f"{type(error).__name__}: {error}".split()))
@@ -520,4 +522,5 @@ def run_passes(
             if stage is not None and ends_stage(stage, item):
                 check_stage(module, stage)
         validation.keep(label, module)
+    checkpoint(context)
     validation.check()

@@ -73,6 +73,7 @@ def verify_errors(module: ModuleOp, positions: Positions, stage: str | None = No
     """Verify ``module``, and return an error with its position for each invalid operation."""
     try:
         module.verify()
+        verify_order(module)
         return []
     except VerifyException as error:
         whole = error
@@ -86,6 +87,16 @@ def verify_errors(module: ModuleOp, positions: Positions, stage: str | None = No
             if not found:
                 raise
     return found or [_of_op(whole, module, positions, stage)]  # errors of blocks and regions name no operation
+
+
+def verify_order(module: ModuleOp) -> None:
+    """Raise VerifyException for an operation that uses a result of a later operation in its block, or its own."""
+    seen: set[Operation] = set()
+    for op in module.walk():
+        for value in op.operands:
+            if isinstance(value.owner, Operation) and value.owner.parent is op.parent and value.owner not in seen:
+                raise VerifyException(f"{op.name}: operand {value.name_hint or value} is defined by a later operation")
+        seen.add(op)
 
 
 def _of_op(error: VerifyException, op: Operation, positions: Positions, stage: str | None) -> ModelError:

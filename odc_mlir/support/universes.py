@@ -38,7 +38,7 @@ def _universes() -> tuple[tuple[str, str, Any], ...]:
             continue
         try:
             found.append((package, _root(entry.module), entry.load()))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             text = bounded(f"{type(error).__name__}: {error}")
             _log.warning("the dialects, passes and formats of package %s are left out: %s", package, text)
     return tuple(found)

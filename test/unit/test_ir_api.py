@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.parser import Parser
 from xdsl.passes import ModulePass
 from xdsl.printer import Printer
@@ -19,6 +22,7 @@ import odc_mlir
 from helpers.data import REPOSITORY
 from odc_mlir import compiler, pipelines
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_isa import BufferOp
 from odc_mlir.dialects.npu_tiling import TILING, Tiling, TilingAttr
 from odc_mlir.dialects.odc import TARGET, TargetAttr, TargetChoice
 from odc_mlir.errors import (
@@ -27,13 +31,13 @@ from odc_mlir.errors import (
     ModelError,
     OptionError,
     PackageError,
-    SimulationError,
     TimeLimitError,
     TranslationError,
     UnsupportedError,
 )
 from odc_mlir.isa import container
 from odc_mlir.isa.assembly import write_listing
+from odc_mlir.isa.fields import Space
 from odc_mlir.support.text import module_text
 from odc_mlir.tools import odc_sim
 from odc_mlir.universe import make_context
@@ -90,7 +94,7 @@ def test_a_broken_program_is_an_error_and_no_reason_to_run_the_circle_body() -> 
     lowered = odc_mlir.lower(odc_mlir.load(DIGITS), "npu-alloc")
     conv = next(op for op in lowered.walk() if op.name == "npu.isa.conv")
     conv.detach()
-    with pytest.raises(SimulationError, match="race"):
+    with pytest.raises(CompileError, match="races with"):
         odc_mlir.run(lowered, [image()])
 
 
@@ -159,6 +163,75 @@ def test_invalid_ir_of_a_pass_that_was_added_ends_compiling(place: str, erase: b
     with pytest.raises(ForeignPassError, match=f"^pass breaking of test made invalid IR: {text}") as raised:
         odc_mlir.compile(DIGITS, before={place: [Breaking(erase)]})
     assert raised.value.pass_name == "breaking"
+
+
+@dataclass(frozen=True)
+class Doing(ModulePass):
+    """Call a function with the module."""
+
+    name = "doing"
+    act: Callable[[ModuleOp], object]
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        self.act(op)
+
+
+def leave(module: ModuleOp) -> None:
+    raise SystemExit(0)
+
+
+def lose_programs(module: ModuleOp) -> None:
+    for op in [op for op in module.body.block.ops if op.name == "npu.program"]:
+        op.detach()
+
+
+@pytest.mark.parametrize("verify", ["stages", "run"])
+@pytest.mark.parametrize(
+    ("act", "text"),
+    [(leave, "^pass doing of test failed: SystemExit: 0"), (lose_programs, "^after doing of test, compiling fails: ")],
+)
+def test_what_a_pass_causes_names_its_package(act: Callable[[ModuleOp], None], text: str, verify: Any) -> None:
+    with pytest.raises(ForeignPassError, match=text):
+        odc_mlir.compile(DIGITS, before={"npu-choose-tiles": [Doing(act)]}, verify=verify)
+
+
+def test_a_pass_that_takes_too_long_ends_the_pipeline() -> None:
+    with pytest.raises(TimeLimitError):
+        odc_mlir.run_passes(odc_mlir.load(DIGITS), [Doing(lambda module: time.sleep(0.2))], time_limit=0.1)
+
+
+def test_passes_to_insert_are_a_mapping() -> None:
+    with pytest.raises(OptionError, match=r"^before is \[\]; give a mapping"):
+        odc_mlir.compile(DIGITS, before=[])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("entry", ["package", "simulate", "run_passes"])
+def test_values_are_defined_before_they_are_used(entry: str) -> None:
+    module = odc_mlir.lower(odc_mlir.load(DIGITS), "npu")
+    first = next(op for op in module.walk() if op.name == "npu.conv")
+    block = first.parent
+    assert block is not None
+    assert block.last_op is not None
+    first.detach()
+    block.insert_op_before(first, block.last_op)
+    with pytest.raises(ModelError, match="operand conv1 is defined by a later operation"):
+        getattr(odc_mlir, entry)(module, *([[]] if entry == "run_passes" else []))
+
+
+def test_a_segment_without_its_program_is_refused() -> None:
+    module = odc_mlir.lower(odc_mlir.load(DIGITS), "npu-alloc")
+    program = next(op for op in module.body.block.ops if op.name == "npu.program")
+    program.properties["sym_name"] = StringAttr("another")
+    with pytest.raises(CompileError, match="the IR is between stages"):
+        odc_mlir.package(module)
+
+
+def test_buffers_of_edited_programs_do_not_overlap() -> None:
+    module = odc_mlir.lower(odc_mlir.load(DIGITS), "npu-alloc")
+    buffers = [op for op in module.walk() if isinstance(op, BufferOp) and op.buffer.type.space is Space.TILE]
+    buffers[0].properties["address"] = buffers[1].properties["address"]
+    with pytest.raises(CompileError, match="share bytes while both are in use"):
+        odc_mlir.package(module)
 
 
 def test_passes_are_objects_names_or_sequences_of_these() -> None:
@@ -283,7 +356,7 @@ def test_ir_between_stages_is_refused() -> None:
 def test_a_program_without_semaphores_is_no_package() -> None:
     module = odc_mlir.lower(odc_mlir.load(DIGITS), "npu-sched", target="npu-256")
     passes = "npu-allocate-local,npu-hoist-transfers,npu-prefetch-constants,npu-allocate-memory"
-    with pytest.raises(CompileError, match=r"the program of segment @segment_0 fails: .* in a race"):
+    with pytest.raises(CompileError, match="races with"):
         odc_mlir.package(odc_mlir.run_passes(module, passes))
 
 

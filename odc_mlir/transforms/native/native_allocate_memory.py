@@ -74,12 +74,14 @@ def segment_modules(module: ModuleOp) -> list[ModuleOp]:
 
 def segment_function(module: ModuleOp) -> FuncOp:
     """Return the function of a segment: the only one that is not a kernel."""
-    (found,) = [
+    found = [
         item
         for item in module.ops
         if isinstance(item, FuncOp) and KERNEL not in item.attributes and item.sym_visibility is None
     ]
-    return found
+    if len(found) != 1:
+        raise CompileError(f"a lowered segment has {len(found)} functions that are no kernels, it takes one")
+    return found[0]
 
 
 def _offsets(function: FuncOp) -> tuple[dict[Operation, int], int]:

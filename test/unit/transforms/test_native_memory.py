@@ -62,6 +62,7 @@ def test_every_move_of_a_buffer_onto_its_neighbour_is_noticed() -> None:
             "of the constants are used, which has 19200",
         ),
         ("native-loops", "constant 17152 : index", "constant 117152 : index", "bytes 117152 to .* of the constants"),
+        ("native", "constant 17152 : index", "constant 17148 : index", "byte 17148 of .*; begin at a multiple of 64"),
     ],
 )
 def test_views_beyond_their_buffers_are_refused_before_code_is_made(

@@ -18,7 +18,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.native_attributes import ARENA_BYTES, CONSTANTS, PART, THREAD_PARAMETERS
 from odc_mlir.errors import CompileError
-from odc_mlir.formats.native_segment import SLACK_BYTES
+from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, SLACK_BYTES
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.native.native_allocate_memory import item_bytes
 
@@ -124,6 +124,13 @@ class _Follower:
                 op=op.name,
                 tensor=value_name(op.result) or None,
                 hint="correct the view" + (f", or {ARENA_BYTES}" if buffer.in_arena else ""),
+            )
+        if self.call is None and start % ALIGNMENT_BYTES:
+            raise CompileError(
+                f"the view begins at byte {start} of {buffer.name}",
+                op=op.name,
+                tensor=value_name(op.result) or None,
+                hint=f"begin at a multiple of {ALIGNMENT_BYTES}, as vectors need",
             )
         values[op.result] = Extent("a buffer", size)
 
