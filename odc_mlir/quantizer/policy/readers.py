@@ -170,7 +170,7 @@ def _is_below_one(multiplied: float, bits: int, scale: float) -> bool:
 
 
 def _fits_sum(node: Node) -> bool:
-    """Check that steps of sums fit: sums have 2^20 (for int16 codes 2^15) steps in twice the larger operand's step."""
+    """Check that steps of sums, 2^-20 (int16: 2^-15) of twice the larger operand's step, are below the result's."""
     bits = 15 if node.results[0].dtype == "int16" else 20
     return _is_below_one(2 * max(_scales(node)), bits, _scale(node.results[0]))
 

@@ -26,8 +26,7 @@ DEFAULT_DROP_POINTS, DEFAULT_DROP_DB = 1.0, 0.5
 DEFAULT_DROP_OF_SPAN = 1.0  # allowed growth of an RMSE, in percent of the answers' range
 # Factor by which a single class may lose more than all together: if one class of ten is lost, all lose a tenth of this.
 RECALL_DROPS = 10.0
-# The same factor for one of many columns, because few samples may have all of a rare error. A lost column loses a tenth
-# of its range or more.
+# The same for one of many columns: few samples may have all of a rare error. A lost column loses 10 % or more.
 COLUMN_DROPS = 4.0
 _ALL = 100.0  # percent, or points
 _NO_DISTANCE = "its outputs are places, such as classes, which have no distance; use top1"
