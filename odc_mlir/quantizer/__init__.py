@@ -1,6 +1,6 @@
-"""The quantiser: from a float model and samples to a quantised model with a verdict on its accuracy.
+"""The quantiser, which turns a float model and samples into a quantised model with a verdict on its accuracy.
 
-A module imports only from areas before its own:
+A module imports only from its own area and from areas above it in this table:
 
 =========== ===================================================== =============================================
 area        modules                                               subject

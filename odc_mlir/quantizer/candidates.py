@@ -86,7 +86,7 @@ def copied(assigned: ModuleOp, copies: Mapping[str, str]) -> dict[str, Attribute
 
 
 def missing(graph: Graph, types: Types) -> dict[str, str]:
-    """Return the actual type of each tensor whose type differs from the given one, by name."""
+    """Return the actual types of the tensors whose types differ from those in ``types``, keyed by tensor name."""
     found: dict[str, str] = {}
     standing = float_names(graph, dict.fromkeys(types, 0))
     for name, type in types.items():
@@ -113,7 +113,7 @@ def _is_same(info: TensorInfo, wanted: QuantParams | None) -> bool:
 
 
 def taken_out(module: ModuleOp) -> ModuleOp:
-    """Return a copy without the rounding of quantisation-aware training, but with its parameters, or ``module``."""
+    """Return a copy that keeps only the parameters of quantisation-aware training, or ``module`` if it has none."""
     function = quant_ir.quantized_function(module)
     if function is None or not any(op.SPEC.name in _ROUNDING for op in quant_ir.all_ops(function)):
         return module
@@ -175,7 +175,7 @@ def with_output_room(
     # Logit of the score 0.9.
     clear = math.log(9.0)
     found = dict(ranges)
-    # Operands at which the result is half a step from its limit (1, or ±1); larger operands give the same codes.
+    # Operands at which the result is half a step from its limit (1 or, for TANH, ±1); larger ones give the same codes.
     saturated = {"LOGISTIC": math.log(2.0 ** (bits + 1) - 1.0), "TANH": math.atanh(1.0 - 2.0**-bits)}
     most = {value_name(value): end for kind, end in saturated.items() for value in _squashed(function, kind)}
     for value in _behind_layers(function, statistics):
@@ -194,7 +194,7 @@ def with_output_room(
 
 
 def has_outputs_with_tails(module: ModuleOp, statistics: Statistics) -> bool:
-    """Return whether outputs, or values after the last layer, have tails that may need room."""
+    """Return whether outputs, or values after the last layer, have tails that may need wider ranges."""
     owners = (value.owner for value in _behind_layers(models.main_of(module), statistics))
     return not all(isinstance(op, CircleOp) and (_moves(op) or _is_sure(op, statistics)) for op in owners)
 
@@ -216,7 +216,7 @@ def _is_sure(op: CircleOp, statistics: Statistics) -> bool:
 
 
 def _squashed(function: FuncOp, kind: str) -> Iterator[SSAValue]:
-    """Yield the operands of operators of this ``kind`` whose results only move to outputs."""
+    """Yield the operands of operators of this ``kind`` whose results reach outputs only through moving operators."""
     made = (value.owner for value in _back(outputs_of(function), _moves))
     read = [op.operands[0] for op in made if isinstance(op, CircleOp) and op.SPEC.name == kind]
     return _back(read, _moves)
@@ -240,7 +240,7 @@ def _back(values: Sequence[SSAValue], goes_through: Callable[[CircleOp], bool]) 
 
 # Limit on samples for refining codes: more samples change the moments of inputs only little.
 MOST_REFINING = 64
-# Limit on bytes of constants in the cache of candidates without refined codes: many candidates differ only in refining.
+# Limit on the bytes of constants in the cache of unrefined candidates: many candidates differ only in refined codes.
 _MOST_KEPT = 64 << 20
 
 
@@ -254,7 +254,7 @@ class CandidateBuilder:
         self._context = make_context()
         self.given: dict[str, Attribute] = {}  # types requested for the last model, by tensor name
         self._found: dict[tuple[Any, ...], tuple[Statistics, Mapping[str, Range]]] = {}  # by id and options
-        # Candidates without refined codes and their bytes, by recipe and ids of the model and statistics.
+        # Candidates without refined codes and their sizes in bytes, keyed by recipe and by ids of model and statistics.
         self._unrefined: dict[tuple[Any, ...], tuple[Statistics, models.Candidate, int]] = {}
 
     def add_samples(self, samples: Sequence[Sequence[Array]]) -> bool:
@@ -272,7 +272,7 @@ class CandidateBuilder:
         statistics: Statistics,
         known: RefinementCache | None = None,
     ) -> models.Candidate:
-        """Return ``model`` quantised by ``recipe``, with ranges from ``statistics``; raise OdcError.
+        """Return ``model`` quantised by ``recipe``, with ranges from ``statistics``; raise OdcError if that fails.
 
         ``known``: cache of refined codes for the samples. The caller verifies the candidates that it keeps.
         """
@@ -343,7 +343,7 @@ class CandidateBuilder:
         return candidate
 
     def assign(self, module: ModuleOp, recipe: models.Recipe, statistics: Statistics) -> None:
-        """Attach ranges, and assign each value of ``module`` a type, which neighbours may change by propagation."""
+        """Attach ranges and types to the values of ``module``; propagation may replace types by those of neighbours."""
         options, precisions = self.options, dict(recipe.precisions)
         for output, input in (options.states or {}).items():  # both ends of a state have the same type
             precisions[input] = precisions.get(output, PrecisionChoice(self.scheme.name))
@@ -400,7 +400,7 @@ class CandidateBuilder:
         return self._found[key][1]
 
     def _wide_ranges(self, recipe: models.Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
-        """Return ranges for values that get 16 bits in an 8-bit model; 16 bits have enough codes to clip nothing."""
+        """Return ranges that clip nothing, for values with 16 bits in an 8-bit model: 16 bits have codes to spare."""
         if not any(choice.precision in SCHEMES for _, choice in recipe.precisions):
             return {}
         wider = 1.0 + WIDE_HEADROOM

@@ -1,4 +1,4 @@
-"""The quantiser's driver: from a float model and samples to the best quantised model.
+"""The quantiser's driver, which searches for the best quantised model of a float model and samples.
 
 The same model, data and options give the same bytes, unless ``max_seconds`` cuts the search short.
 """
@@ -23,10 +23,10 @@ from odc_mlir.runtime.reporting.labels import FLOAT_MODEL, misfit_text, unscored
 
 
 class Driver:
-    """Driver for one model: ``original``, optimised as ``base``.
+    """Driver for one model. ``original``: the imported float model; ``base``: the optimised float model.
 
-    ``fixed``: precisions that the user chose, by layer. ``findings``: texts that the verdict shows.
-    ``differing_units``: texts about inputs in different units, by name.
+    ``fixed``: precisions that the user chose, keyed by layer name. ``findings``: texts that the verdict shows.
+    ``differing_units``: texts about inputs in different units, keyed by input name.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Driver:
         if reference.scorer is not None and reference.scorer.unscored:
             self.findings.append(unscored_text(reference.scorer.unscored))
         if options.metric is None:
-            # Labels determine the kind of the output that they are compared with.
+            # Labels determine the kind of the output that is compared with the labels.
             labelled = {0} if reference.labels is not None else set()
             self.findings += [text for place, text in reference.doubts_of_scores.items() if place not in labelled]
         if data.fit:
@@ -84,7 +84,7 @@ class Driver:
         return found | self.options.plan.resolve(names)
 
     def _errors_told(self) -> tuple[str, Mapping[str, float]] | None:
-        """Return metric and errors of layers from a file; raise OptionError for a file of another model."""
+        """Return the metric and the layers' errors that a file gives; raise OptionError for a file of another model."""
         file = self.options.visq_file
         if file is None:
             return None
@@ -94,7 +94,7 @@ class Driver:
         return metric, errors
 
     def run(self) -> Candidate:
-        """Return the best candidate within the limits, or the best one at all."""
+        """Return the best candidate within the limits, or the best of all if no candidate holds the limits."""
         evaluator, options = self.evaluator, self.options
         choosing = HelpSearch(evaluator, self.fixed, self.findings)
         best = found = choosing.run()
@@ -102,7 +102,7 @@ class Driver:
         weights_only = evaluator.builder.scheme.weights_only
         if evaluator.target is not None and not weights_only:
             evaluator.place(best, has_own=bool(self.fixed))
-        # Made-up inputs do not show the accuracy that weights need, but a budget requires a search anyway.
+        # Random inputs do not show which precision weights need, but a budget requires a search anyway.
         is_informative = bool(self.data.fit) or not weights_only or options.has_budget
         if options.searches_precisions and is_informative:
             found = self._widened(choosing, best)
@@ -111,7 +111,7 @@ class Driver:
         return evaluator.builder.verify(found)
 
     def _widened(self, choosing: HelpSearch, best: Candidate) -> Candidate:
-        """Return the best candidate; if it misses limits, one with other precisions in few layers."""
+        """Return the best candidate; if it misses limits, return a candidate with other precisions in few layers."""
         assert choosing.plain is not None
         may_correct = len(self.options.switched(self.options.correction)) > 1
         search = self.precision_search = PrecisionSearch(
@@ -124,7 +124,7 @@ class Driver:
         found = search.run(best)
         if found is best or found.recipe.correction or not may_correct:
             return found
-        # Try corrected biases; keep them if they help and the limits still hold.
+        # Try corrected biases, and keep the correction if it helps and the limits still hold.
         change = RecipeChange(True, found.model, replace(found.recipe, correction=True))
         better = choosing.tried("mixed, correction", change, found)
         if better is found or self.evaluator.over_budget(better):

@@ -2,8 +2,8 @@
 
 A model never clips values of the samples from which its ranges were chosen. Cross-validation therefore builds models by
 the same recipe, each without a part of the samples, and measures each model on the part that it lacks. Confidence
-intervals (95 %) give each sample a random weight, and a share to unseen inputs (Learned-Miller and Thomas, 2019): at
-best, their error is zero; at worst, it follows a Pareto tail (Hill, 1975). See docs/quantisation.md.
+intervals (95 %) give each sample, and an unseen input, a random weight (Learned-Miller and Thomas, 2019): the error of
+the unseen input is at best zero, and at worst follows a Pareto tail (Hill, 1975). See docs/quantisation.md.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-# Number of models in cross-validation, and number of parts of the held-out samples.
+# Number of models in cross-validation; the held-out samples are divided into as many parts.
 JUDGES, HALVES = 8, 2
 _MOST_JUDGING_MACS = 1 << 30  # limit over all samples, because cross-validation of larger models takes minutes
 
 
 @dataclass
 class Folds:
-    """Cross-validation over the samples of ``reference``, calibration samples included.
+    """Cross-validation over the samples of ``reference``, which include calibration samples.
 
-    Each model lacks the samples on which it is measured. This is more informative than the held-out samples, and takes
-    longer. For the last float model, statistics without each fold and refined codes are cached.
+    Each model lacks the samples on which it is measured. Cross-validation says more than the held-out samples and takes
+    longer. The statistics without each fold, and the refined codes, are cached for the last float model.
     """
 
     reference: Reference
@@ -72,7 +72,7 @@ class Folds:
     _known: list[RefinementCache] = field(default_factory=list, init=False, repr=False)
 
     def judge(self, model: FloatModel, recipe: Recipe) -> Measurement:
-        """Measure models that each lack a fold, and keep outputs; raise OdcError if a model cannot be built."""
+        """Measure models that each lack a fold, and keep their outputs; raise OdcError if a model cannot be built."""
         samples, rollout = self.reference.samples, self.reference.rollout
         count = min(JUDGES, len(samples))
         if self._model is not model:
@@ -96,13 +96,13 @@ class Folds:
 
 
 class Evaluator:
-    """Builder and judge of candidates of ``original``, optimised as ``base``.
+    """Builder and judge of candidates. ``original``: the float model; ``base``: the optimised float model.
 
     ``reference`` holds the held-out samples of ``data``, which decide choices. ``judging`` holds the samples of the
     verdict: all samples, unless the model is large. ``search_limits`` apply to ``reference``, ``limits`` to
-    ``judging``; ``outputs_vary``: constant outputs would miss ``limits``. ``plain`` and ``possible``: placement of the
-    model on the target, and the layers that the target could run, known after :meth:`place`. ``steps``: log of the
-    search; ``is_cut_short``: the time limit ended the search.
+    ``judging``. ``outputs_vary``: whether constant outputs would miss ``limits``. ``plain`` and ``possible``: placement
+    of the model on the target, and the layers that the target could run, both set by :meth:`place`. ``steps``: log of
+    the search. ``is_cut_short``: whether the time limit ended the search.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Evaluator:
         return candidate.measured
 
     def measured_unseen(self, candidate: Candidate) -> Measurement:
-        """Return errors on the verdict's samples, of models built like the candidate without these samples.
+        """Return errors on the verdict's samples: those of models built like the candidate without these samples.
 
         If samples cannot be left out, measure the candidate itself.
         """
@@ -212,10 +212,10 @@ class Evaluator:
         return candidate.measured_itself
 
     def measured_by_halves(self, candidate: Candidate) -> Measurement:
-        """Measure two models, each on the half of the held-out samples that it lacks; keep outputs.
+        """Measure two models, each on the half of the held-out samples that it lacks, and keep their outputs.
 
-        These models are worse than the final model, which also knows this half: for choices, caution is more important
-        than an unbiased estimate. If models do not depend on samples, or samples cannot be left out, measure the
+        Both models are worse than the final model, which is built from both halves: a choice needs a cautious estimate
+        rather than an unbiased one. If models do not depend on samples, or samples cannot be left out, measure the
         candidate itself.
         """
         if candidate.by_halves is None:
@@ -224,7 +224,7 @@ class Evaluator:
         return candidate.by_halves
 
     def _half_models(self, candidate: Candidate) -> list[Candidate]:
-        """Return models by the same recipe, each without one recorded part; no models if they cannot be built."""
+        """Return models by the same recipe, each built without one part of the held-out samples; [] if that fails."""
         model, recipe, parts = candidate.model, candidate.recipe, len(candidate.model.held)
         if not self.data.fit or self.data.separate:
             return []
@@ -248,7 +248,7 @@ class Evaluator:
         return candidate.coverage
 
     def precision_name(self, precision: str) -> str:
-        """Return the name of the precision of a layer without weights: int16 layers belong to int16x8 there."""
+        """Return the name of a precision for coverage: in int16x8 schemes, int16 layers without weights are int16x8."""
         has_wide = WIDE_VALUES in (self.options.scheme, *ladder_of(self.options.scheme))
         return WIDE_VALUES if precision == "int16" and has_wide else precision
 
@@ -259,7 +259,7 @@ class Evaluator:
         return self._examinations[id(model)]
 
     def intervals(self, candidate: Candidate) -> Mapping[str, Interval]:
-        """Return the interval of each measure of :meth:`measured_unseen`; no intervals for made-up inputs."""
+        """Return the interval of each measure of :meth:`measured_unseen`; random inputs have no intervals."""
         if self.data.made_up:
             return {}
         if candidate.intervals is None:
@@ -275,13 +275,13 @@ class Evaluator:
 
     @cached_property
     def folds(self) -> Folds | None:
-        """Cross-validation over all samples; None if it tells nothing more, or if the model is too large."""
+        """Cross-validation over all samples; None if it adds no information, or if the model is too large."""
         has_own = self.data.separate and self.data.held is not self.data.fit
         return None if self.is_large or has_own or self.data.known < 2 else Folds(self.judging, self.options)
 
     @property
     def _has_judges(self) -> bool:
-        """True if models built without some samples differ; weight-only models have no ranges from samples."""
+        """True if models depend on the samples they are built from; weight-only models have no ranges from samples."""
         return not (self.is_large or self.builder.scheme.weights_only)
 
     @property
@@ -329,31 +329,31 @@ class Evaluator:
         given = {"drop"} if options.max_drop is not None else set()
         if options.metric is not None or options.limit is not None:
             given.add("mpeir" if options.metric is None else rules.metric_name(options.metric))
-        # A verdict on made-up inputs never passes, and made-up inputs need not vary as real inputs do.
+        # A verdict on random inputs never passes, and random inputs need not vary as real inputs do.
         nothing = [] if self.data.made_up else reference.constant_measures
         if rules.check_can_be_missed(limits, given, nothing, has_values=reference.has_values):
             return limits, True
-        # Columns in different units share the range of the largest column, even if samples hardly show the others.
+        # Columns in different units share the range of the largest column, even if small columns hardly vary here.
         has_units = all(map(reference.varies_in_units, range(len(reference.graph.outputs))))
         return (*limits, R2_LIMIT), has_units
 
     @property
     def scheme_is_taken(self) -> bool:
-        """True if there is a target that computes with values of the model's scheme."""
+        """True if a target is given and computes with values of the model's scheme."""
         return self.target is not None and self.target.takes(self.options.scheme)
 
     @property
     def min_coverage(self) -> float:
-        """Minimum share of multiplications that are quantised or, if the target takes the scheme, run on the target."""
+        """Minimum share of multiplications that are quantised or, if the target runs the scheme, run on the target."""
         if self.options.min_coverage is not None:
             return self.options.min_coverage
         return LEAST_TARGET_COVERAGE if self.scheme_is_taken else LEAST_COVERAGE
 
     def place(self, best: Candidate, *, has_own: bool) -> None:
-        """Determine the placement of ``best`` on the target; if it ``has_own`` precisions of layers, without these.
+        """Determine the placement of ``best`` on the target; ``has_own``: ignore its precisions of single layers.
 
-        Layers with multiplications that the target does not run in the scheme may run with 8-bit codes: long sums of
-        products of 16-bit codes exceed the target's accumulators.
+        If the target does not run a layer with multiplications in the scheme, it may run the layer with 8-bit codes:
+        long sums of products of 16-bit codes exceed the target's accumulators.
         """
         assert self.target is not None
         recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)  # without effect on placement
@@ -370,7 +370,7 @@ class Evaluator:
             ]
 
     def share(self, candidate: Candidate) -> float:
-        """Return the quantised share, or the share of possible multiplications that the target runs."""
+        """Return the quantised share, or the share that the target runs of the multiplications that it could run."""
         if self.possible is not None and self.target is not None and self.scheme_is_taken:
             return self.target.judge(candidate.module).share(self.possible) or 0.0
         return self.coverage(candidate).share() or 0.0
@@ -401,7 +401,7 @@ class Evaluator:
     def measures(self, candidate: Candidate) -> dict[str, float | None]:
         """Return the measures for the verdict's limits, by cross-validation.
 
-        R² of outputs that vary only in rare samples is measured on the model itself: fold models would clip them.
+        If outputs vary only in rare samples, their R² is that of the model itself: fold models would clip the outputs.
         """
         found = self.judging.metrics(self.measured_unseen(candidate))
         if R2_LIMIT in self.limits:
@@ -418,7 +418,7 @@ class Evaluator:
         return not self.doubtful(candidate, metrics)
 
     def doubtful(self, candidate: Candidate, measures: Mapping[str, float | None]) -> list[Limit]:
-        """Return the limits, except on shares of samples, that ``measures`` keep but too few samples confirm."""
+        """Return the limits that ``measures`` keep but too few samples confirm, without limits on shares of samples."""
         if not 1 < self.judging.measurable < FEWEST_TO_SPLIT or self.data.made_up:
             return []
         found = self.intervals(candidate)
@@ -431,7 +431,7 @@ class Evaluator:
 _DRAWS = 1000
 _FEWEST = 2  # minimum number of different samples
 _NORMAL = 1.96  # standard errors of a 95 % interval
-# Fewer samples than _KNOWING show too little of the tail: errors are multiplied by the missing factor to this power.
+# With fewer samples than _KNOWING, errors are multiplied by this power of _KNOWING / samples: the tail is hardly known.
 _KNOWING, _FEW = 48, 1.5
 
 Reals = NDArray[np.float64]
@@ -449,8 +449,8 @@ def intervals_of(
 ) -> dict[str, Interval]:
     """Return the interval of each measure that is a sum over samples; no intervals for a single sample.
 
-    ``measured``: the verdict's measures, which lie within the intervals; ``judged``: measures of models without the
-    samples, if different; ``itself``: measures of the model itself, whose outputs have the ranges ``ends``.
+    ``measured``: the verdict's measures, which lie within the intervals. ``judged``: measures of models built without
+    the samples, if different. ``itself``: measures of the model itself. ``ends``: ranges of the model's outputs.
     """
     if min(len(measured.reals), reference.measurable) < _FEWEST:
         return {}
@@ -487,7 +487,7 @@ def _ends(
     ranges: Sequence[Interval | None] = (),
     unsettled: Mapping[int, float] | None = None,
 ) -> dict[str, Interval]:
-    """Return for each measure the interval of the worst output, for independent ``blocks`` of samples.
+    """Return the interval of each measure for the worst output; ``blocks`` of samples are independent of each other.
 
     ``reals``: outputs of the model; ``ranges``: limits of its outputs; ``unsettled``: see :meth:`Reference.unsettled`.
     """
@@ -536,7 +536,7 @@ class _Draws:
         self._factor = max(1.0, _KNOWING / count) ** _FEW
 
     def spans(self, values: Sequence[Array], count: int, spans: Reals) -> Reals:
-        """Draw the ranges of ``count`` samples, given the ``spans`` of the judged ones."""
+        """Draw the ranges of ``count`` samples, given the ``spans`` of the judged samples."""
         ends = [(value.min(), value.max()) for value in values if value.size and np.isfinite(value).all()]
         if not ends:
             return spans
@@ -544,26 +544,26 @@ class _Draws:
         chosen = self._random.integers(0, len(ends), (_DRAWS, count))
         found = high[chosen].max(axis=1) - low[chosen].min(axis=1)
         found = np.where(found > 0, found, spans)
-        # Draws from judged samples never exceed them; other samples do as often as they fall short of them.
+        # Draws from judged samples never exceed the judged ranges; unseen samples are larger as often as smaller.
         is_larger = self._random.random(_DRAWS) < 0.5
         return np.asarray(np.where(is_larger, spans**2 / found, found))
 
     def unseen(self, errors: Reals, most: float, power: float = 1.0, unsettled: float = 0.0) -> Reals:
-        """Draw the worst error of another sample, at most ``most``, or the error of a score of 0.5."""
+        """Draw the worst error of an unseen sample, at most ``most``; ``unsettled``: squared error of a 0.5 score."""
         half = (unsettled * -np.log(self._odds)) ** power
         ordered = np.sort(errors[errors > 0])[::-1]
         if not ordered.size:
             return np.asarray(np.minimum(half, most))
         tail = min(ordered.size // 2, math.ceil(math.sqrt(_KNOWING * ordered.size) / 2))
         logs = float(np.log(ordered[:tail] / ordered[tail]).sum())
-        prior, weight = 1.0, 2.0  # prior of the tail index, with the weight of so many errors
+        prior, weight = 1.0, 2.0  # prior of the tail index, and its weight as a number of errors
         index = (logs + power * prior * weight) / (tail + weight)
         largest = float(ordered[0])
         beyond = np.maximum(self._factor**power * largest * self._odds**-index, half)
         return np.asarray(np.minimum(beyond, max(most, largest)))
 
     def cut_off(self, values: Sequence[Array], ends: Interval | None) -> _CutOff | None:
-        """Draw unseen values beyond the ``ends`` of an output's range, farther out than all ``values``."""
+        """Draw unseen values that exceed all ``values`` and the ``ends`` of an output's range."""
         rows = [np.asarray(value, np.float64) for value in values if value.size and np.isfinite(value).all()]
         if ends is None or len(rows) < _FEWEST:
             return None
@@ -580,9 +580,9 @@ class _Draws:
     def ends(
         self, above: Reals, below: Reals, unseen: Reals, unit: Reals | float = 1.0, cut: _CutOff | None = None
     ) -> Interval:
-        """Return the ends of a ratio of weighted sums in ``unit``; unseen errors are 0 at best, ``unseen`` at worst.
+        """Return the interval of ``above / (below * unit)``, weighted sums with unseen errors from 0 to ``unseen``.
 
-        If the ``cut`` off part of unseen values is larger, it replaces ``unseen``, with its own power.
+        If the part ``cut`` off from unseen values is larger, it replaces ``unseen``, with the values' own power.
         """
         ends = (2.5, 97.5)  # percentiles
         sums = (self._seen @ below + self._rest * below.mean()) * unit
@@ -603,8 +603,8 @@ def _of_output(
 ) -> dict[str, Interval]:
     """Return the intervals of one output's measures.
 
-    MPEIR is relative to ``spans`` in each draw, R² to the ``variation`` of each sample. ``unsettled``: square of the
-    error in scores of a half, which two scores share.
+    MPEIR is relative to ``spans`` in each draw, R² to the ``variation`` of each sample. ``unsettled``: squared error
+    of two scores of 0.5 together.
     """
 
     errors = [[np.abs(a - b) for a, b in block] for block in blocks]
@@ -644,7 +644,7 @@ def wilson(share: float, count: int) -> Interval:
 
 
 def _drops(reference: Reference, measured: Measurement) -> Interval:
-    """Return the interval of the drop in points (Bonett and Price, 2012); it is not empty even without a loss."""
+    """Return the interval of the drop in points (Bonett and Price, 2012), which has a width even without a loss."""
     labels = reference.labels
     assert labels is not None
 

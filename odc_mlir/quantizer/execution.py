@@ -1,6 +1,6 @@
-"""Execution of graphs for many samples: batches with bit-identical results, and operator by operator.
+"""Execution of graphs on many samples, in batches with bit-identical results or operator by operator.
 
-In batches, sums of floats would depend on the batch size, so graphs with float arithmetic run sample by sample.
+Sums of floats would depend on the batch size, so graphs with float arithmetic run sample by sample.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _REDUCING = frozenset({"MEAN", "REDUCE_MAX", "REDUCE_MIN", "SUM"})
 
 
 def run_in_batches(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
-    """Yield the outputs of each sample of codes, with fresh state; None for a sample that a kernel refuses.
+    """Yield the outputs for each sample of codes, with fresh state; yield None for a sample that a kernel refuses.
 
-    Samples run in the largest batches in which each sample has the same results as alone.
+    Batches are as large as possible, provided that each sample has the same results as in a run of its own.
     """
     shapes = {tuple(array.shape for array in sample) for sample in samples}
     are_alike = len(shapes) == 1 and all(shape[:1] == (1,) for shape in next(iter(shapes)))
@@ -55,8 +55,8 @@ def run_in_batches(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator
 
 
 def most_at_once(graph: Graph) -> int:
-    """Return the number of samples that a run may take with unchanged results."""
-    most_elements = 1 << 17  # limit for the largest tensor of a run, so that it stays in the cache
+    """Return the number of samples that one run can process without a change of results."""
+    most_elements = 1 << 17  # limit for the largest tensor of a run, so that the tensor fits the cache
     real = [graph.tensors[index] for index in graph.inputs]
     made = [graph.tensors[index] for item in graph.nodes for index in item.outputs]
     if not all(info.shape and info.shape[0] in (1, None) for info in (*real, *made)):
@@ -68,7 +68,7 @@ def most_at_once(graph: Graph) -> int:
 
 
 def _is_alone(graph: Graph, item: GraphNode) -> bool:
-    """Return whether each result along the first axis depends only on the operands' codes at the same index."""
+    """Return whether each result index on the first axis depends only on the operands' codes at the same index."""
     node, name = item.node, item.node.spec.name
     operands = [graph.tensors[index] for index in item.inputs if index >= 0]
     given, result = [info for info in operands if not info.is_const], graph.tensors[item.outputs[0]]
@@ -77,7 +77,7 @@ def _is_alone(graph: Graph, item: GraphNode) -> bool:
         return False
     if name in CASTS or not coded:
         return name in CASTS
-    if name == "SOFTMAX":  # 16-bit SOFTMAX computes with reals
+    if name == "SOFTMAX":  # 16-bit SOFTMAX computes with floats
         return len(result.shape or ()) > 1 and result.info.bits == 8
     if name == "CONCATENATION":
         return len(given) == len(operands) and int(node.options["axis"]) % len(result.shape or ()) != 0
@@ -88,14 +88,14 @@ def _is_alone(graph: Graph, item: GraphNode) -> bool:
         shape = operands[_SHAPES[name]]
         return shape.is_const and shape.array().reshape(-1)[0] in (1, -1) and -1 not in shape.array().reshape(-1)[1:]
     if Trait.ELEMENTWISE in node.spec.traits:
-        # Each operand is the same for all items, or has the result's axes.
+        # Each operand is the same for all samples, or has the result's axes.
         rank, shapes = len(result.shape or ()), [(info.is_const, info.shape or ()) for info in operands]
         return all(len(own) < rank or own[0] == 1 if is_const else len(own) == rank for is_const, own in shapes)
     return name in WINDOWS and len(given) == 1
 
 
 def _for_items(graph: Graph, count: int) -> Graph:
-    """Return ``graph`` for ``count`` items in its inputs and in constants with shapes."""
+    """Return ``graph`` with a first axis of ``count`` in its inputs and in its constants that hold shapes."""
     tensors = list(graph.tensors)
     for index in graph.inputs:
         tensors[index] = replace(tensors[index], shape=(None, *(tensors[index].shape or ())[1:]))
@@ -119,7 +119,7 @@ def _for_items(graph: Graph, count: int) -> Graph:
 class Stepper:
     """Runner of ``graph`` operator by operator on ``samples``, lists of real arrays of the same shapes.
 
-    Raises UnsupportedError for control flow, shapes that depend on values, and state that is not one operator's own.
+    Raises UnsupportedError for control flow, for shapes that depend on values, and for state shared by operators.
     """
 
     def __init__(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> None:
@@ -161,14 +161,14 @@ class Stepper:
         self._step(item)
 
     def reals(self, index: int) -> Iterator[Array]:
-        """Yield for each sample the value of tensor ``index``, which must be alive."""
+        """Yield the value of tensor ``index``, which must be live, for each sample."""
         info = self.graph.tensors[index]
         if info.is_const:
             return (to_reals(info, info.array()) for _ in range(self._count))
         return (to_reals(info, value) for value in self._values[index])
 
     def replace(self, index: int, array: Array) -> None:
-        """Give later operators ``array`` as tensor ``index``, a constant or computed only from constants."""
+        """Replace tensor ``index`` by ``array`` for later operators; the tensor must depend only on constants."""
         info = self.graph.tensors[index]
         if not info.is_const:
             self._values[index] = [array] * self._count
@@ -187,7 +187,7 @@ class Stepper:
         self._next = item.index + 1
 
     def results_as(self, item: GraphNode, change: Callable[[Node], Node]) -> list[Array]:
-        """Return for each sample the first result of ``item`` changed by ``change``; ``item`` must not have run."""
+        """Return the first result of ``change(item.node)`` for each sample; ``item`` must not have run."""
         self.go_to(item)
         node = change(self._shaped.nodes[item.index])
         return [results[0] for results in self._results(item, node.spec.kernel_function(node), node)]
@@ -196,7 +196,7 @@ class Stepper:
         """Return all results for each sample, or a single list if they are the same for all samples."""
         found = []
         constants = [None if info is None or not info.is_const else info.array() for info in node.operands]
-        # equal operands give equal results: an operator on constants only runs once
+        # An operator whose operands are all constant runs once for all samples.
         runs = self._count if any(index in self._values for index in item.inputs) else 1
         for number in range(runs):
             operands = [
@@ -221,7 +221,7 @@ class Stepper:
 
 
 def same_inputs(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[str]:
-    """Return the names of inputs that are equal in all ``samples``, although outputs clearly depend on these inputs.
+    """Return the names of inputs that are equal in all ``samples`` although outputs clearly depend on these inputs.
 
     As a test, every second element of such an input is changed in the first sample.
     """
@@ -235,7 +235,7 @@ def same_inputs(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[str]:
 
 def _decides(executor: HostExecutor, sample: Sequence[Array], place: int) -> bool:
     found = []
-    for start in (None, 0, 1):  # first element to change; every second one becomes 0, or 1 if it was 0
+    for start in (None, 0, 1):  # first changed element; every second element becomes 0, or 1 if it is 0
         values = np.array(sample[place]).reshape(-1)
         if start is not None and values.dtype.kind in "biuf":
             values[start::2] = (values[start::2] == 0).astype(values.dtype)
@@ -261,7 +261,7 @@ Run = Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]
 
 
 def run_with(graph: Graph, wanted: Iterable[int]) -> Run:
-    """Return a function that runs ``graph`` on a sample, and returns outputs and ``wanted`` tensors by index."""
+    """Return a function that runs ``graph`` on a sample and returns its outputs and, by index, ``wanted`` tensors."""
     more, count = tuple(dict.fromkeys(wanted)), len(graph.outputs)
     executor = HostExecutor(replace(graph, outputs=(*graph.outputs, *more)))
 
@@ -274,7 +274,7 @@ def run_with(graph: Graph, wanted: Iterable[int]) -> Run:
 
 
 def float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:
-    """Return the float model's tensor name for each tensor of ``quantised``, by index, traced through conversions."""
+    """Map tensors of ``quantised``, traced through conversions, to names of the float model's tensors."""
     names = {index: info.name for index, info in enumerate(quantised.tensors) if info.name in known}
     casts = [item for item in quantised.nodes if item.node.spec.name in CASTS]
     for item in casts:

@@ -1,6 +1,6 @@
-"""Help for a model: optional quantisation steps, each kept if a paired test on held-out samples confirms it.
+"""Help for a model: optional quantisation steps, each kept if a paired test on held-out samples confirms its gain.
 
-A row of the help table is one kind of help. Its changes are applied in turn to the best trial so far, and
+Each row of the help table is one kind of help. The row's changes are applied in turn to the best trial so far, and
 :meth:`HelpSearch.accepts` decides about each change by the row's samples and tolerance.
 """
 
@@ -30,15 +30,15 @@ from odc_mlir.transforms.circle.circle_equalize_channels import drop_factors
 
 LOG = logging.getLogger(__name__)
 
-# Minimum gain of a change, beyond chance: smaller gains are below the repeatability of a verdict's figures.
+# Minimum gain of a change beyond chance: smaller gains are below the repeatability of a verdict's figures.
 LEAST_GAIN_DB = 0.1
-# Wider ranges to try: with 8 bits, 10 and 30 % cost at most 0.8 and 2.3 dB, because steps are wider. With 16 bits, four
+# Headrooms to try: with 8 bits, 10 and 30 % cost at most 0.8 and 2.3 dB, because steps are wider. With 16 bits, four
 # and eight times the range cost one and two bits more than the usual headroom of such values.
 HEADROOMS, WIDER_HEADROOMS = (0.1, 0.3), (3.0, 7.0)
-# Wider ranges are tried if unseen samples are worse than known ones by this much, half the cost of the smallest change.
+# Headrooms are tried if unseen samples are worse than known ones by this much, half the cost of the smallest headroom.
 _LEAST_LOST_DB = 0.5
-# Headroom -> largest number of samples for which it is presumed to help, and the cost in dB accepted in this case.
-# Another sample exceeds the maximum of n samples with probability 1 / (n + 1): 1 in 100, or 1 in 17.
+# Headroom -> largest number of samples for which the headroom is presumed to help, and the cost in dB accepted then.
+# An unseen sample exceeds the maximum of n samples with probability 1 / (n + 1): 1 in 100, or 1 in 17.
 _PRESUMED = {0.1: (99, 0.5), 0.3: (16, math.inf), 3.0: (99, math.inf), 7.0: (16, math.inf)}
 
 _IMPLIED = (
@@ -47,7 +47,7 @@ _IMPLIED = (
 )
 NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # names of steps
 
-# Samples that judge a row: the held-out samples, or all samples by models that each lack a part of them.
+# Samples that judge a row: the held-out samples, or all samples in cross-validation.
 HELD_BACK, UNSEEN = "held back", "unseen"
 
 
@@ -55,7 +55,7 @@ HELD_BACK, UNSEEN = "held back", "unseen"
 class RecipeChange:
     """A model and a recipe to try.
 
-    ``is_presumed``: keep the change unless it is worse beyond chance, or by ``most_lost_db`` on unseen samples.
+    ``is_presumed``: the change is kept unless it is worse beyond chance, or loses ``most_lost_db`` on unseen samples.
     """
 
     value: Any
@@ -67,7 +67,7 @@ class RecipeChange:
 
 @dataclass(frozen=True, slots=True)
 class Help:
-    """A row of the help table: name of the step, condition, generator of changes, and samples that judge them.
+    """A row of the help table: name of the step, condition, generator of changes, and samples that judge the changes.
 
     Each change builds on ``search.best``, which the previous change may have replaced.
     """
@@ -79,9 +79,9 @@ class Help:
 
 
 class HelpSearch:
-    """Search for the help that improves a model; ``fixed``: precisions that the user chose.
+    """Search for the help that improves a model.
 
-    ``plain``: the first trial.
+    ``fixed``: precisions that the user chose. ``plain``: the first trial, without help.
     """
 
     best: Candidate
@@ -118,7 +118,7 @@ class HelpSearch:
         return self._refit(self.best)
 
     def _by_weights_alone(self) -> Candidate:
-        """Return the trial given by options and weights, because nothing can be judged without samples."""
+        """Return the trial that follows from options and weights; without samples, no other trial can be judged."""
         model, recipe = self.evaluator.base, replace(self._recipe(), fitted=self.options.fits_scales[-1])
         asks = self.options.io == FLOAT and self.options.normalizes(INPUTS)[-1]
         if asks and (found := float_models.normalized_by_weights(model)) is not None:
@@ -150,7 +150,7 @@ class HelpSearch:
     # Acceptance.
 
     def accepts(self, judged_on: str, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
-        """Return whether ``found`` replaces ``best``: it is better on these samples and not worse otherwise."""
+        """Return whether ``found`` replaces ``best``: it gains on the judging samples, and no layer becomes float."""
         if judged_on == HELD_BACK:
             if not change.is_presumed:
                 gains = self.measured(found).better_than(self.measured(best), LEAST_GAIN_DB)
@@ -158,7 +158,7 @@ class HelpSearch:
                 gains = not self.measured(best).better_than(self.measured(found), LEAST_GAIN_DB)
             else:  # ranges depend on the held-out samples
                 gains = not self.is_worse_unseen(found, best)
-            # Float layers do not count as a gain: a model with sufficient coverage precedes a model without.
+            # Float layers do not count as a gain: sufficient coverage takes precedence over accuracy.
             least = LEAST_COVERAGE if self.options.min_coverage is None else self.options.min_coverage
             ours, theirs = (self.evaluator.coverage(each).share() or 0.0 for each in (found, best))
             return (gains and not self.loses_layers(found, best)) or theirs < least <= ours
@@ -170,13 +170,13 @@ class HelpSearch:
         return theirs.better_than(ours, LEAST_GAIN_DB)
 
     def _gains_on_unseen(self, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
-        """Return whether models that lack a part of the samples gain on it; if presumed, a small loss is accepted."""
+        """Return whether models gain on samples they lack; a small loss is accepted if the gain is presumed."""
         ours, theirs = (self.evaluator.measured_unseen(each) for each in (found, best))
         if not change.is_presumed:
             return ours.better_than(theirs, LEAST_GAIN_DB)
         gain = ours.quality_db - theirs.quality_db
         if change.recipe.output_room:
-            # A larger loss is accepted if more outputs can have scores on both sides of 0.5.
+            # A larger loss is accepted if the codes of more outputs reach scores on both sides of 0.5.
             return gain >= -change.most_lost_db or len(unreached(found.graph)) < len(unreached(best.graph))
         return (
             ours.better_than(theirs, LEAST_GAIN_DB)
@@ -185,7 +185,7 @@ class HelpSearch:
         )
 
     def loses_layers(self, found: Candidate, best: Candidate) -> bool:
-        """Return whether ``found`` has more float multiplications, or lacks numbers for more samples."""
+        """Return whether ``found`` has more float multiplications, or non-finite outputs for more samples."""
         ours, theirs = (self.evaluator.coverage(each).left("macs") for each in (found, best))
         return ours > theirs or self.measured(found).lacking > self.measured(best).lacking
 
@@ -278,7 +278,7 @@ class HelpSearch:
         if self.data.separate or self.data.known * evaluator.examination(best.model).macs > most_refining_macs:
             return best
         if not evaluator.builder.add_samples(self.data.held) or not (best.recipe.rounding or best.recipe.correction):
-            return best  # a search for precisions may refine codes by all samples
+            return best  # the search for precisions may refine codes by all samples
         found = evaluator.built(best.model, best.recipe)
         found.unseen = best.unseen
         if self.weights_only or len(best.model.held) > 1:  # with one part, the candidate itself is measured
@@ -323,7 +323,7 @@ def _switched(
 
 
 def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
-    """Yield wider ranges if unseen samples are worse, or if calibration samples are so few that others exceed them."""
+    """Yield headrooms if unseen samples are worse, or if calibration samples are so few that others exceed them."""
     evaluator = search.evaluator
     wider = WIDER_HEADROOMS if search.options.has_codes_to_spare else HEADROOMS
     seen = evaluator.measured_unseen(search.best)
@@ -331,7 +331,7 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
     for headroom in wider:
         few, most_lost_db = _PRESUMED.get(headroom, (0, 0.0))
         is_presumed = search.data.independent <= few
-        if search.data.rollout is not None:  # frames of the roll-out show the loss
+        if search.data.rollout is not None:  # the frames of the roll-out show whether ranges are too narrow
             most_lost_db = min(most_lost_db, _PRESUMED[0.1][1])
         if not (shows or is_presumed):
             continue
@@ -341,7 +341,7 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
             continue
         ours = evaluator.measured_unseen(found)
         seen = evaluator.measured_unseen(before)
-        # If a headroom harms, larger ones do too. Large models take long to judge, so the first failure ends the row.
+        # If a headroom harms, so does a larger one. Judging large models takes long, so the first failure ends the row.
         if (search.best is before and ours.quality_db < seen.quality_db) or (
             evaluator.is_large and not ours.better_than(seen, LEAST_GAIN_DB)
         ):
@@ -352,7 +352,7 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
 
 
 def _may_switch(search: HelpSearch, option: str) -> bool:
-    """Return whether a switch of the recipe is undecided and still off."""
+    """Return whether the user left a switch of the recipe to the search, and the switch is still off."""
     is_open = len(search.options.switched(getattr(search.options, option))) > 1
     return bool(search.data.fit) and is_open and not getattr(search.best.recipe, option)
 
@@ -387,7 +387,7 @@ OF_VALUES = (
     Help("equalize", lambda search: True, _equalizations),
     ROUNDING,
     CORRECTION,
-    # Rounding nearly always helps small models, but few held-out samples cannot confirm this.
+    # Rounding nearly always helps small models, but few held-out samples cannot confirm this gain.
     Help(
         "rounding unless worse",
         lambda search: (
@@ -397,7 +397,7 @@ OF_VALUES = (
         ),
         partial(_switched, is_presumed=True, rounding=True),
     ),
-    # With refined codes, gains show that the rounding noise of weights hid before.
+    # Refined codes reduce the rounding noise of weights, which hides gains of other changes.
     Help("refined equalize", lambda search: _is_refined(search) and not search.evaluator.is_large, _equalizations),
     Help(
         "headroom",

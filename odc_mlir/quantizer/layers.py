@@ -1,7 +1,7 @@
-"""Errors of single layers and roundings, and the share of layers, weights and multiplications in each precision.
+"""Errors of single layers and roundings, and shares of layers, weights and multiplications in each precision.
 
-The *isolated* error of an operator is the error of its results for the float model's values as codes. Its *effect* is
-the error of the float model's outputs with these results. The effect of a *rounding* predicts the gain of wider codes.
+The *isolated* error of an operator is its error if its operands are the float model's values, quantised. Its *effect*
+is the error of the float model's outputs with this error. The effect of a *rounding* predicts the gain of wider codes.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Examination:
         self.graph = graph
         executor = HostExecutor(graph)
         self.runs = [FloatRun(executor, samples[0])]
-        # An effect takes on average half a run of the model per operator: limit the work to seconds of a core, and the
-        # bytes of stored float tensors. Means over eight samples suffice to rank layers.
+        # Measuring an effect takes on average half a run of the model. The limits keep the work to seconds on one core,
+        # and bound the bytes of stored float tensors. Means over eight samples suffice to rank layers.
         most_samples, most_macs, most_bytes = 8, 4 << 30, 256 << 20
         per_operator = 1 << 15  # multiplications that take as long as the start of an operator
         macs = (self.macs + per_operator * len(graph.nodes)) * max(len(graph.nodes) // 2, 1)
@@ -63,7 +63,7 @@ class Examination:
             if len(self.runs) == most:
                 break
             if is_measurable((run := FloatRun(executor, sample)).outputs):
-                # Drop the first run if it is not measurable.
+                # Drop the first run if its outputs are not measurable.
                 self.runs = [*(self.runs if is_measurable(self.runs[0].outputs) else ()), run]
         self._index = {info.name: index for index, info in reversed(list(enumerate(graph.tensors)))}
         self._producers = graph.producers()
@@ -79,7 +79,7 @@ class Examination:
         return sum(node.macs for node in self.runs[0].shaped.nodes)
 
     def layers(self, quantised: Graph) -> list[dict[str, Any]]:
-        """Return the verdict's entries for operators of ``quantised`` also in the float model, in program order."""
+        """Return the verdict's entries for operators of ``quantised`` that the float model also has, in order."""
         names = float_names(quantised, self._index)
         coded = coded_constants(quantised)
         found: dict[int, _OperatorErrors] = {
@@ -96,7 +96,7 @@ class Examination:
         return [layer.result() for layer in found.values()]
 
     def work(self) -> dict[str, float]:
-        """Return the work of each operator, by result name: multiplications plus elements of its largest tensor."""
+        """Return by result name the work of each operator: multiplications plus elements of its largest tensor."""
         result: dict[str, float] = {}
         for item, node in zip(self.graph.nodes, self.runs[0].shaped.nodes, strict=True):
             for index in item.outputs:
@@ -104,7 +104,7 @@ class Examination:
         return result
 
     def hiding(self) -> set[str]:
-        """Return the SOFTMAX operators, by result name, with scores of exactly zero, which a mask causes."""
+        """Return the result names of the SOFTMAX operators that a mask gives scores of exactly zero."""
         results = {item.outputs[0] for item in self.graph.nodes if item.node.spec.name == "SOFTMAX"}
         return {
             self.graph.tensors[index].name
@@ -113,7 +113,7 @@ class Examination:
         }
 
     def weights(self) -> dict[str, int]:
-        """Return the number of constant weights of each operator, by the names of its results."""
+        """Return the number of constant weights of each operator, keyed by result name."""
         result: dict[str, int] = {}
         for item in self.graph.nodes:
             infos = [item.node.optional(index) for index in item.node.spec.quant.trained(item.node.options)]
@@ -122,7 +122,7 @@ class Examination:
         return result
 
     def edges(self) -> list[tuple[str, str, int]]:
-        """Return (operator, reader of its results, number of elements passed), with operators named by first result."""
+        """Return (operator, reader of its results, number of elements) for each edge, with names of first results."""
         makers = self._producers
         return [
             (self.graph.tensors[makers[index].outputs[0]].name, self.graph.tensors[item.outputs[0]].name, value.size)
@@ -145,7 +145,7 @@ class Examination:
     def _isolated(self, layer: _OperatorErrors, shaped: SpecializedGraph, run: FloatRun) -> dict[int, Array] | None:
         """Return the results of one operator for the float model's operands, as reals by float tensor index.
 
-        Return None if its operands are unknown, as inside loops, or are state of the whole run.
+        Return None if its operands are unknown, as in loops, or are state of the whole run.
         """
         item, tensors = layer.item, shaped.graph.tensors
         operands = [None if index < 0 else self._operand(layer, tensors[index], index, run) for index in item.inputs]
@@ -153,7 +153,7 @@ class Examination:
             return None
         try:
             results = _run_operator(shaped, item, operands)
-        except OdcError:  # shapes computed here may differ from those of the whole run
+        except OdcError:  # shapes computed from quantised operands may differ from those of the whole run
             return None
         reals: dict[int, Array] = {}
         for index, result in zip(item.outputs, results, strict=True):
@@ -178,7 +178,7 @@ class Examination:
             return to_codes(info, value)
 
     def outputs_with(self, run: FloatRun, changed: dict[int, Array]) -> list[Array]:
-        """Return the float model's outputs if the tensors in ``changed`` have these values; kernels may refuse them."""
+        """Return the float model's outputs with the values in ``changed``; they are NaN if a kernel refuses a value."""
         values = {index: value for index, value in changed.items() if not np.array_equal(value, run.values[index])}
         made = (self._producers.get(index) for index in values)
         last = max((-1 if node is None else node.index for node in made), default=len(self.graph.nodes))
@@ -238,12 +238,12 @@ class _OperatorErrors:
         self._effect, self._lacking = Effect(frozenset({self.name}), of_weights=False), 0
 
     def add(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
-        """Add the model's outputs for one sample without and with this operator's errors."""
+        """Add one sample: the model's outputs without and with this operator's errors."""
         self._effect.add(expected, found)
         self._lacking += any(completed(a, b)[1] for a, b in zip(expected, found, strict=True))
 
     def result(self) -> dict[str, Any]:
-        """Return the verdict's entry; ``lacking``: number of samples whose outputs lack numbers."""
+        """Return the verdict's entry; its key ``lacking`` counts samples with non-finite outputs."""
         isolated = asdict(self.meter.errors())
         parts = [noise / power for noise, power in self._effect.sums if power]
         noise = sum(parts) / len(parts) if parts else 0.0
@@ -257,14 +257,14 @@ class _OperatorErrors:
         }
 
 
-_BY_WEIGHTS = {"int16x8": ("int16", "int8"), "int8x4": ("int8", "int4")}  # schemes recognised by their weights
+_BY_WEIGHTS = {"int16x8": ("int16", "int8"), "int8x4": ("int8", "int4")}  # scheme -> types of values and weights
 
 
 def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo]) -> str:
-    """Return the scheme of an operator by the types of its results, or else of its operands; ``float`` without codes.
+    """Return the scheme of an operator by the types of its results, else of its operands; ``float`` if none has codes.
 
-    Weights distinguish int16x8 from int16, and int8x4 from int8. Weight-only precisions such as ``int8_wo`` are those
-    of float operators with quantised weights, and of lookups in quantised tables.
+    Weights distinguish int16x8 from int16, and int8x4 from int8. Float operators with quantised weights, and lookups in
+    quantised tables, have weight-only precisions such as ``int8_wo``.
     """
     given = [graph.tensors[index] for index in item.outputs]
     taken = [coded.get(index, graph.tensors[index]) for index in item.inputs if index >= 0]
@@ -277,7 +277,7 @@ def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo])
 
 
 def lookup_of(item: GraphNode, graph: Graph, names: Mapping[int, str]) -> GraphNode:
-    """Return the lookup whose rows ``item`` only reshapes if the float model has a single operator for both."""
+    """Return the lookup that ``item`` only reshapes if the float model has one operator for both; else ``item``."""
     source = item.node.spec.quant.source
     if source is None or item.inputs[source] in names:
         return item
@@ -287,7 +287,7 @@ def lookup_of(item: GraphNode, graph: Graph, names: Mapping[int, str]) -> GraphN
 
 
 def _looks_up_weights(item: GraphNode, graph: Graph) -> bool:
-    """Return whether an operator moves codes of a constant, and the next operator dequantises them."""
+    """Return whether an operator moves codes of a constant that the next operator dequantises."""
     source = item.node.spec.quant.source
     if source is None or not graph.tensors[item.inputs[source]].is_const:
         return False
@@ -296,7 +296,7 @@ def _looks_up_weights(item: GraphNode, graph: Graph) -> bool:
 
 
 def coded_constants(graph: Graph) -> dict[int, TensorInfo]:
-    """Return quantised constants by the real tensor that DEQUANTIZE computes from each."""
+    """Map each float tensor that DEQUANTIZE computes from a quantised constant to this constant."""
     return {
         item.outputs[0]: graph.tensors[item.inputs[0]]
         for item in graph.nodes
@@ -313,7 +313,7 @@ def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Arra
             for value, info in zip(operands, item.node.operands, strict=True)
         )
         variant = shaped.variants.get(item.index, shapes)
-    for position in item.node.mutated:  # the operator writes a copy of its state
+    for position in item.node.mutated:  # the operator gets a copy of its state to write
         value = operands[position]
         operands[position] = None if value is None else value.copy()
     with np.errstate(all="ignore"):
@@ -322,10 +322,10 @@ def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Arra
 
 @dataclass(slots=True)
 class Effect:
-    """Noise in each output caused by one rounding, relative to the output's power.
+    """Noise that one rounding causes in each output, relative to the output's power.
 
-    ``layers``: names of the layers that compute or read the values; ``of_weights``: constants are rounded, not values;
-    ``wide``: effect of the same rounding to 16 bits, if measured.
+    ``layers``: names of the layers that compute or read the rounded tensor. ``of_weights``: whether this tensor is a
+    constant. ``wide``: effect of the same rounding to 16 bits, if measured.
     """
 
     layers: frozenset[str]
@@ -336,8 +336,8 @@ class Effect:
     @property
     def noise(self) -> tuple[float, ...]:
         """Relative noise of each output."""
-        # Noise of an output that is unrelated to the right one. Larger noise, as after a division by nearly zero, is
-        # limited to this value, so that other noise still counts.
+        # Noise of an output that is uncorrelated with the expected output. Larger noise, as after a division by nearly
+        # zero, is limited to this value, so that the noise of other roundings still counts.
         wrong = 2.0
         return tuple(
             wrong if not math.isfinite(error) else min(error / power, wrong) if power else float(error > 0)
@@ -345,11 +345,11 @@ class Effect:
         )
 
     def add(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
-        """Add the outputs of one sample without and with the rounding."""
+        """Add one sample: the outputs without and with the rounding."""
         if not self.sums:
             self.sums = [[0.0, 0.0] for _ in expected]
         for sums, a, b in zip(self.sums, expected, found, strict=True):
-            # For an index or an answer, only equality counts.
+            # Indices and answers are only compared for equality.
             b = b if a.shape == b.shape else refused_output(a)
             signal, noise = signal_and_noise(a, b, counts=a.dtype.kind != "f")
             sums[0] += noise
@@ -358,8 +358,8 @@ class Effect:
 
 def effects(examination: Examination, quantised: Graph) -> list[Effect]:
     """Return the effect of every rounding of ``quantised``, which is built from the examined float model."""
-    # Roundings with more noise are measured with 16 bits as well, which may still be too few for values that are far
-    # apart, or nearly equal and far from zero.
+    # Roundings with more noise are measured with 16 bits as well: even 16 bits may be too few for values that differ
+    # widely in size, or that are nearly equal and far from zero.
     loud = 0.01
     graph = examination.graph
     known = {info.name: index for index, info in enumerate(graph.tensors)}
@@ -376,7 +376,7 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
     found: list[Effect] = []
     for index, place in coded.items():
         if index in moved:
-            continue  # only moves codes
+            continue  # the operator only moves codes
         effect = Effect(frozenset(readers.get(index, ())), of_weights=False)
         _round(examination, effect, index, quantised.tensors[place])
         if max(effect.noise, default=0.0) > loud:
@@ -402,7 +402,7 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
 
 
 def _round(examination: Examination, effect: Effect, index: int, info: TensorInfo) -> None:
-    """Add to ``effect`` the outputs if the float model's tensor ``index`` is rounded to codes of ``info``."""
+    """Add to ``effect`` the outputs with the float model's tensor ``index`` rounded to the type of ``info``."""
     for run in examination.runs:
         value = run.values.get(index)
         if value is not None:
@@ -420,9 +420,9 @@ def _widened(info: TensorInfo) -> TensorInfo:
 
 
 def effects_told(metric: str, errors: Mapping[str, float], names: Sequence[str], outputs: int) -> list[Effect]:
-    """Return effects of the layers called ``names`` from errors of tensors in a metric of visq, as noise of outputs.
+    """Return effects of the layers called ``names``; their noise is the tensors' ``errors`` in a metric of visq.
 
-    Such errors accumulate over layers, so they only give an order; the search measures models along this order.
+    Such errors accumulate over layers, so they only rank the layers; the search measures models in this order.
     """
     squares = {name: errors[name] if metric == "mse" else errors[name] ** 2 for name in names if errors.get(name)}
     total = sum(squares.values())
@@ -433,7 +433,7 @@ def effects_told(metric: str, errors: Mapping[str, float], names: Sequence[str],
 
 
 def _of_constants(examination: Examination, item: GraphNode, constants: Mapping[int, Array]) -> list[Effect]:
-    """Return the effect of replacing ``constants`` of ``item``, by position; no effect if the operator cannot run."""
+    """Return the effect of replacing ``constants`` of ``item``, keyed by position; [] if the operator cannot run."""
     if not constants or item.node.mutated or any(position >= len(item.inputs) for position in constants):
         return []
     effect = Effect(frozenset({_name(examination.graph, item)}), of_weights=True)
@@ -451,7 +451,7 @@ def _name(graph: Graph, item: GraphNode) -> str:
 
 
 def _coded_values(quantised: Graph, names: Mapping[int, str], known: Mapping[str, int]) -> dict[int, int]:
-    """Map each tensor of the float model to the first tensor of ``quantised`` that has its codes."""
+    """Map each tensor of the float model to the first tensor of ``quantised`` that holds its codes."""
     found: dict[int, int] = {}
     made = {index for item in quantised.nodes for index in item.outputs} | set(quantised.inputs)
     for index in sorted(made, key=lambda index: (quantised.tensors[index].name not in known, index)):
@@ -472,10 +472,10 @@ def _sources(graph: Graph) -> dict[int, int]:
 
 
 def leaked(reference: Graph, quantised: Graph, samples: Sequence[Sequence[Array]]) -> dict[str, float]:
-    """Return, by result name of a SOFTMAX, the sum of its scores at places where ``reference`` has exact zeros."""
+    """Return by SOFTMAX result name the sum of the scores at positions where ``reference`` has exact zeros."""
     ours = [item.outputs[0] for item in reference.nodes if item.node.spec.name == "SOFTMAX"]
     names = {reference.tensors[index].name: index for index in ours}
-    wanted: dict[int, int] = {}  # tensors of the quantised model
+    wanted: dict[int, int] = {}  # float tensor -> quantised tensor
     for index, name in float_names(quantised, names).items():
         wanted.setdefault(names[name], index)
     totals, runs = np.zeros((len(wanted), 2)), (run_with(reference, wanted), run_with(quantised, wanted.values()))
@@ -514,7 +514,7 @@ class Coverage:
     computing: set[str] = field(default_factory=set)
 
     def left(self, unit: str) -> int:
-        """Return the count of this unit (layers, weights or multiplications) that stays float."""
+        """Return the number of layers, weights or multiplications (``unit``) that stay float."""
         return self.by_precision.get(FLOAT, Counter())[unit]
 
     def share(self) -> float | None:
@@ -540,7 +540,7 @@ class Coverage:
 
 
 def coverage_of(graph: Graph, shapes: list[tuple[int, ...]], names: Mapping[str, str]) -> Coverage:
-    """Return the counts of a quantised ``graph`` for inputs of these shapes; ``names``: other names of precisions."""
+    """Return the coverage of a quantised ``graph`` for inputs of ``shapes``; ``names``: precisions to rename."""
     coded = coded_constants(graph)
     found = Coverage()
     shaped = HostExecutor(graph).prepare(shapes)

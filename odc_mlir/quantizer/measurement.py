@@ -18,9 +18,9 @@ from odc_mlir.runtime.reporting.scores import Recall, Scored
 
 
 def constant_outputs(every: Sequence[Sequence[Array]], places: Sequence[int] = ()) -> list[list[Array]]:
-    """Return constant outputs: zeros and, for several samples, the mean of each output in ``every``.
+    """Return constant outputs: zeros and, if ``every`` has several samples, the mean of each output.
 
-    Outputs of other types than numbers, and outputs in ``places``, have their most frequent value. None if shapes vary.
+    Outputs that are no numbers, and outputs in ``places``, have their most frequent value. [] if shapes vary.
     """
     if any(array.shape != arrays[0].shape for arrays in every for array in arrays):
         return []
@@ -31,7 +31,7 @@ def constant_outputs(every: Sequence[Sequence[Array]], places: Sequence[int] = (
 
 
 def variation(every: Sequence[Sequence[Array]], places: Sequence[int] = ()) -> list[NDArray[np.float64]]:
-    """Return for each output the squared distance of each sample from the mean, float64 [samples].
+    """Return for each output the squared distance of every sample from the mean, float64 [samples].
 
     For outputs in ``places``, return the number of values that differ from the most frequent value. The result is zero
     for an output that varies only by rounding, or in shape.
@@ -77,7 +77,7 @@ _OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in {*OF_
 def signal_and_noise(expected: Array, found: Array, counts: bool = False) -> tuple[float, float]:
     """Return signal and noise of one tensor; if ``counts``, its size and the number of differing elements.
 
-    Use only elements whose expected value is finite; a found value that is not finite counts as zero.
+    Only elements with a finite expected value count; a found value that is not finite counts as zero.
     """
     if counts or expected.dtype.kind not in "biuf":
         return float(expected.size), float(np.count_nonzero(expected != found))
@@ -94,8 +94,8 @@ class Measurement:
 
     ``decisive``: powers of the tensors that decide the outputs, such as operands of softmax and logistic functions. In
     these tensors, every sample shows noise; in the outputs, only undecided samples do. Columns in different units count
-    as separate tensors. ``lacking``: number of samples that lack numbers of the float model, which count as zeros;
-    ``exceeding``: number of samples with numbers where the float model has none.
+    as separate tensors. ``lacking``: number of samples with non-finite values where the float model's are finite; such
+    values count as zeros. ``exceeding``: number of samples with finite values where the float model has none.
     """
 
     outputs: list[Errors]
@@ -103,7 +103,7 @@ class Measurement:
     results: Powers  # powers of the outputs themselves
     names: list[str]
     scored: Scored | None = None  # score by known answers
-    # Index of an output of answers -> share of answers that equal the float model's, or are nearly as likely.
+    # Index of an output with answers -> share of its answers that equal the float model's, or are nearly as likely.
     decided: dict[int, float] = dataclasses.field(default_factory=dict)
     r2: list[float | None] = dataclasses.field(default_factory=list)  # per output, None if it does not vary
     reals: list[list[Array]] = dataclasses.field(default_factory=list)  # outputs per sample, if kept
@@ -118,10 +118,10 @@ class Measurement:
         return self.decisive.quality_db
 
     def better_than(self, other: Measurement, least_db: float) -> bool:
-        """Return whether the decisive tensors or the outputs gain ``least_db`` beyond chance, and neither loses.
+        """Return whether decisive tensors or outputs gain ``least_db`` beyond chance, and neither of the two loses.
 
-        Both are compared because a squashing function may hide the noise of many values. A recovery of lost columns may
-        cost the other columns more than other gains may.
+        Both are compared because a squashing function may hide the noise of many values. If lost columns are recovered,
+        the other columns may lose more than usual.
         """
         most_paid_db = 3.0  # accepted loss for the recovery of lost columns, half a bit
         most = most_paid_db if self.tells_more(other) else _MOST_LOST_DB
@@ -130,11 +130,11 @@ class Measurement:
         return better and not any(ours.worse_than(theirs, least_db) for ours, theirs in pairs)
 
     def tells_more(self, other: Measurement) -> bool:
-        """Return whether this keeps columns that ``other`` loses, and loses no columns that ``other`` keeps."""
+        """Return whether this model keeps columns that ``other`` loses, and loses no columns that ``other`` keeps."""
         return _places(self.lost) < _places(other.lost)
 
     def worst(self) -> dict[str, float | None]:
-        """Return each measure of the worst output; None if an output has no finite value to measure."""
+        """Return each measure of the worst output; a measure is None if an output has no finite value to measure."""
         result: dict[str, float | None] = {"differing": sum(errors.differing for errors in self.outputs)}
         result["top1_decided"] = min(self.decided.values(), default=None)
         result["r2"] = min((value for value in self.r2 if value is not None), default=None)
@@ -152,8 +152,8 @@ def _places(every: list[list[Lost]]) -> set[tuple[int, int, int]]:
 
 
 def lost_places(measured: Measurement) -> list[int]:
-    """Return the varying outputs that are no better than a constant output, their mean over the samples."""
-    fewest_samples = 4  # the mean of fewer samples is too near to each sample
+    """Return the varying outputs with errors no smaller than those of a constant output, the mean over the samples."""
+    fewest_samples = 4  # the mean of fewer samples is too close to each sample
     if len(measured.reals) < fewest_samples:
         return []
     every = enumerate(zip(measured.r2, measured.outputs, strict=True))
@@ -163,7 +163,7 @@ def lost_places(measured: Measurement) -> list[int]:
 
 @dataclasses.dataclass(slots=True)
 class Powers:
-    """Sums of squares of tensors, ``signal``, and of their errors, ``noise``: both [tensors, samples]."""
+    """Sums of squares of tensors (``signal``) and of their errors (``noise``), both [tensors, samples]."""
 
     signal: NDArray[np.float64]
     noise: NDArray[np.float64]
@@ -191,13 +191,13 @@ class Powers:
         return np.where(compared, found, 0.0) * 10.0 / math.log(10.0)
 
     def gains_nearly_always(self, other: Powers) -> bool:
-        """Return whether more samples gain than by chance; this matters if few samples dominate the total noise."""
+        """Return whether more samples gain than chance explains, also if few samples dominate the total noise."""
         gains = np.mean(_sqnr_db(self.signal, self.noise) - _sqnr_db(other.signal, other.noise), axis=0)
         won, lost = int((gains > 0).sum()), int((gains < 0).sum())
         return won + lost > 0 and (won - lost) / 2 > self._doubts() * math.sqrt(won + lost) / 2
 
     def better_than(self, other: Powers, least_db: float, most_lost_db: float | None = None) -> bool:
-        """Return whether this gains ``least_db`` over ``other``, and size or number of gains exceed chance.
+        """Return whether the gain over ``other`` is ``least_db``, and size or number of the gains exceed chance.
 
         No tensor may lose ``most_lost_db``, by default half a dB, beyond chance.
         """
@@ -214,7 +214,7 @@ class Powers:
         return gain < -max(least_db, self._doubts() * error)
 
     def _doubts(self, of: int = 1) -> float:
-        """Return the number of standard errors that chance explains for the largest of ``of`` differences (Bonferroni).
+        """Return how many standard errors chance explains in the largest of ``of`` differences (Bonferroni).
 
         Student's distribution is approximated by the expansion of Cornish and Fisher, rounded up.
         """

@@ -1,4 +1,4 @@
-"""Float models ready for quantising: optimised, normalised, equalised and with limited masks.
+"""Float models ready for quantising: optimised, normalised and equalised models, with limited masks.
 
 A :class:`FloatModel` holds the module and the statistics of its tensors. A :class:`Recipe` holds all choices of a
 quantised model: the same recipe gives the same model, so choices are compared by building one candidate for each.
@@ -64,7 +64,7 @@ Moments = dict[str, NDArray[np.float64]]
 
 
 def moments_of(module: ModuleOp, graph: Graph, samples: Sequence[Sequence[Array]]) -> Moments:
-    """Return moments for ``quant-normalize-inputs`` by name, [2, channels]; only of inputs if the graph cannot run."""
+    """Return moments, [2, channels], for ``quant-normalize-inputs``; only those of inputs if the graph cannot run."""
     infos = enumerate(graph.input_infos())
     of_inputs = {info.name: [sample[place] for sample in samples] for place, info in infos if info.dtype == "float32"}
     found = {name: _moments(values) for name, values in of_inputs.items() if _have_channels(values)}
@@ -107,10 +107,10 @@ OPTIMISED = "circle-opt"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Choices for a quantised model besides its scheme.
+    """Choices, except the scheme, for a quantised model.
 
-    ``headroom``: part by which ranges exceed the observed ones; ``output_room``: ranges of outputs follow their tails;
-    ``fitted``: in weight-only schemes, fit scales to weights; ``precisions``: of layers that differ from the scheme.
+    ``headroom``: part by which ranges exceed observed ones. ``output_room``: whether outputs get room for rare values.
+    ``fitted``: whether weight-only schemes fit scales. ``precisions``: layers with another precision than the scheme's.
     """
 
     normalize: bool = False
@@ -142,9 +142,9 @@ class Recipe:
 class FloatModel:
     """A float model ready to be quantised. Its ``module`` has no ranges.
 
-    ``records``: records of the calibration samples; ``held``: records of each part of the held-out samples; ``known``:
-    caches of refined codes by number of samples; ``equalization``: pairs of layers in the format of ONE's fm-equalize;
-    ``mends_columns``: small columns of inputs, which had hardly any codes, were scaled or separated.
+    ``records``: records of the calibration samples. ``held``: records of each part of the held-out samples. ``known``:
+    caches of refined codes, keyed by number of samples. ``equalization``: pairs of layers in the format of ONE's
+    fm-equalize. ``mends_columns``: whether small columns of inputs, which had few codes, were scaled or separated.
     """
 
     module: ModuleOp
@@ -161,7 +161,7 @@ class FloatModel:
 
     @cached_property
     def fitted(self) -> Statistics:
-        """Statistics of the samples that decide choices."""
+        """Statistics of the calibration samples, which decide choices."""
         return self.records.statistics()
 
     @cached_property
@@ -180,8 +180,8 @@ class FloatModel:
 class Candidate:
     """A quantised model, built from ``model`` by ``recipe``, and its measures.
 
-    ``measured``: on the held-out samples; ``measured_itself``: on all samples; ``unseen``, ``by_halves``: measures of
-    models by the same recipe that are built without the measured samples.
+    ``measured``, ``measured_itself``: measures on the held-out samples and on all samples. ``unseen``, ``by_halves``:
+    measures of models by the same recipe that are built without the measured samples.
     """
 
     model: FloatModel
@@ -220,7 +220,7 @@ def run_passes(
     *,
     verify: bool = True,
 ) -> None:
-    """Run passes of the quantising stage in place, with ``options`` by name; ``verify`` their results."""
+    """Run passes of the quantising stage in place; ``options``: by pass name; ``verify``: verify the results."""
     passes = ((STAGE, pipelines.find_pass(name)(**options.get(name, {}))) for name in names)
     pipelines.run_passes(context, module, passes, verify=verify)
 
@@ -228,8 +228,8 @@ def run_passes(
 def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
     """Return the optimised and folded copy of an imported module; raise ModelError for a quantised one.
 
-    Weights with codes of another type than the scheme's become real. For weight-only schemes, very different factors of
-    inputs are not folded into weights. Outputs keep their names.
+    Quantised weights become float weights unless they have the scheme's type. For weight-only schemes, factors of
+    inputs that differ widely are not folded into weights. Outputs keep their names.
     """
     context, ready = make_context(), module.clone()
     function = quantized_function(ready)
@@ -282,13 +282,13 @@ def recorded_ranges(module: ModuleOp) -> dict[str, tuple[float, float]]:
 
 
 def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatModel | None:
-    """Return a copy with equalised channels, without records, or None if nothing changes; ``kind``: as ``equalize``."""
+    """Return a copy with equalised channels and no records; None if nothing changes. ``kind``: see ``equalize``."""
     module = model.module.clone()
     function = main_of(module)
     attach_ranges(function, ranges_of(statistics, "minmax"))
     patterns = kind if is_pattern_file(kind) else ""
     arrays = _channel_magnitudes(statistics)
-    if kind == "weights":  # factors of raw columns say nothing of what they give, but where these are normalised
+    if kind == "weights":  # only factors of normalised columns tell how much each column contributes
         ops = quant_ir.all_ops(function)
         kept = {op_name(op) for op in ops if quant_ir.read_word(op, quant_ir.PRECISION) == FLOAT}
         arrays = {name: found for name, found in arrays.items() if name in kept}
@@ -303,9 +303,9 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
 
 
 def normalized(model: FloatModel, samples: Sequence[Sequence[Array]], *, columns: bool = False) -> FloatModel | None:
-    """Return a copy that centres and scales the channels of its inputs, without records; None if unnecessary.
+    """Return a copy, without records, that centres and scales its input channels; None if this is unnecessary.
 
-    ``columns``: large columns of images of one channel get a channel of their own.
+    ``columns``: give large columns of single-channel images separate channels.
     """
     moments, sizes = moments_of(model.module, model.graph, samples), {}
     for place, info in enumerate(model.graph.input_infos()) if columns else ():
@@ -322,14 +322,14 @@ def normalized(model: FloatModel, samples: Sequence[Sequence[Array]], *, columns
 
 
 def normalized_by_weights(model: FloatModel) -> FloatModel | None:
-    """Return a copy that scales input channels by its first weights; None if these hardly differ."""
+    """Return a copy with input channels scaled by the first layer's weights; None if these weights hardly differ."""
     module = model.module.clone()
     changed = _changed(module, lambda: normalize_inputs(module, {}, by_weights=True))
     return FloatModel(module) if changed else None
 
 
 def precisions_in(model: FloatModel, precisions: Mapping[str, PrecisionChoice]) -> dict[str, PrecisionChoice]:
-    """Return ``precisions`` by names of layers in ``model``; layers before a scaling of columns have new names."""
+    """Return ``precisions`` keyed by names in ``model``, where layers before a scaling of columns have new names."""
     known = set(layer_names(model.module))
     return {inner if (inner := f"{name}{NORMALISED}") in known else name: of for name, of in precisions.items()}
 
@@ -341,10 +341,10 @@ def outputs_normalized(
     statistics: Statistics,
     samples: Sequence[Sequence[Array]],
 ) -> FloatModel | None:
-    """Return a copy that scales output columns to their units after the last layer, or None; ``axes``: by output name.
+    """Return a copy that scales output columns to their units after the last layer, or None if nothing changes.
 
-    This includes columns of layers that are only moved to the outputs ``moved``. ``statistics`` tell which columns
-    differ in size, ``samples`` how far columns may reach.
+    ``axes``: column axes, keyed by output name. ``moved``: outputs with columns that operators only move.
+    ``statistics`` tell which columns differ in size, ``samples`` how far columns may reach.
     """
     channels = {name: statistics[name].channels for name in axes if name in statistics}
     differ = {name for name, found in channels.items() if found is not None and sizes_differ(*_ends(found))}
@@ -362,7 +362,7 @@ def _ends(channels: Channels) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def _moved_layers(module: ModuleOp, moved: Set[str], statistics: Statistics) -> list[str]:
-    """Return the layers with columns that differ in size and are only moved to outputs."""
+    """Return the layers whose columns differ in size and reach outputs only through moving operators."""
     found = []
     for op in computing(module):
         layer = WeightedLayer.of(op)
@@ -376,7 +376,7 @@ def _moved_layers(module: ModuleOp, moved: Set[str], statistics: Statistics) -> 
 
 
 def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[Sequence[Array]]) -> dict[str, Array]:
-    """Return by name the wider ranges of tensors per index along an axis, in shapes that broadcast."""
+    """Return widened ranges of tensors, keyed by name: one for each index of the axis, in a shape that broadcasts."""
     if not axes:
         return {}
     places = {index: info.name for index, info in enumerate(graph.tensors) if info.name in axes}
@@ -402,7 +402,7 @@ def _changed(module: ModuleOp, change: Callable[[], object]) -> bool:
 
 
 def _told(module: ModuleOp) -> list[str | None]:
-    """Return the digests of all constants and the assigned precisions, in order."""
+    """Return the digests of all constants, and the assigned precisions, in program order."""
     ops = list(module.walk())
     digests = [op.blob.digest for op in ops if isinstance(op, ConstOp)]
     return [*digests, *(quant_ir.read_word(op, quant_ir.PRECISION) for op in ops if isinstance(op, CircleOp))]
@@ -419,17 +419,17 @@ def _channel_magnitudes(statistics: Statistics) -> dict[str, Any]:
 
 
 def computing(module: ModuleOp) -> list[CircleOp]:
-    """Return the operators of the main function that do not convert types, in order."""
+    """Return the operators of the main function, without type conversions, in program order."""
     return [op for op in quant_ir.all_ops(main_of(module)) if op.SPEC.name not in CASTS]
 
 
 def layer_names(module: ModuleOp) -> list[str]:
-    """Return the names of the operators of the main function that do not convert types, in order."""
+    """Return the names of the operators of the main function, without type conversions, in program order."""
     return [op_name(op) for op in computing(module)]
 
 
 def float_reasons(module: ModuleOp) -> dict[str, str]:
-    """Return the reasons for operators of a quantised module that stayed float, by result name."""
+    """Return, keyed by result name, the reasons why operators of a quantised module stayed float."""
     found = ((op_name(op), quant_ir.read_word(op, quant_ir.REASON)) for op in quant_ir.all_ops(main_of(module)))
     return {name: reason for name, reason in found if reason}
 
@@ -437,7 +437,7 @@ def float_reasons(module: ModuleOp) -> dict[str, str]:
 def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatModel:
     """Return a copy with mask values no larger than necessary; ``model`` itself if it has no masks.
 
-    Mask values are limited if no softmax score changes in the first of ``samples``, except in fully hidden rows.
+    A mask is limited only if no softmax score changes in the first samples, except scores of fully masked rows.
     """
     terms = _terms(model)
     if not terms:
@@ -468,7 +468,7 @@ def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> Floa
 
 
 def _terms(model: FloatModel) -> dict[str, list[TermSource]]:
-    """Return the possible masks by the name of their SOFTMAX."""
+    """Return the possible masks of each SOFTMAX, keyed by its name."""
     function = main_of(model.module)
     result = {}
     for op in quant_ir.all_ops(function):
@@ -494,7 +494,7 @@ def _range(values: Sequence[Array]) -> Range:
 
 
 def _is_same(old: Array, new: Array) -> bool:
-    """Return whether softmax scores are equal in all rows that are not fully hidden."""
+    """Return whether softmax scores are equal in all rows that are not fully masked."""
     all_hidden = (old == old[..., :1]).all(axis=-1) if old.ndim else np.False_
     return bool(((old == new).all(axis=-1) | all_hidden).all())
 
@@ -508,14 +508,14 @@ class _Makers:
         self._by_tensor = graph.producers()
 
     def of(self, index: int) -> GraphNode | None:
-        """Return the operator that computes a tensor's values, traced through moves; None for inputs and constants."""
+        """Return the operator, traced through moves, that computes a tensor's values; None for inputs and constants."""
         found = self._by_tensor.get(index)
         while found is not None and found.node.spec.name in _MOVES:
             found = self._by_tensor.get(found.inputs[0])
         return found
 
     def operand(self, item: GraphNode | None, *names: str) -> GraphNode | None:
-        """Return the first producer of an operand of ``item`` that is one of these operators."""
+        """Return the first producer of an operand of ``item`` whose operator is one of ``names``."""
         makers = () if item is None else (self.of(index) for index in item.inputs)
         return next((maker for maker in makers if maker is not None and maker.node.spec.name in names), None)
 
@@ -555,7 +555,7 @@ PATTERNS: Mapping[str, Callable[[_Makers, GraphNode], Iterator[GraphNode]]] = {
 
 
 def layers_of(graph: Graph, pattern: str) -> list[str]:
-    """Return the result names of the layers of a pattern that need more bits."""
+    """Return the result names of the layers in matches of a pattern that may need more bits."""
     makers = _Makers(graph)
     found = (graph.tensors[part.outputs[0]].name for item in graph.nodes for part in PATTERNS[pattern](makers, item))
     return list(dict.fromkeys(found))

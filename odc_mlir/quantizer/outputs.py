@@ -1,7 +1,7 @@
-"""Kinds of outputs: class scores, indices, yes/no scores and columns of numbers, and what decides each.
+"""Kinds of outputs (class scores, indices, yes/no scores and columns of numbers), and the tensors that decide outputs.
 
-An index is right or wrong. One scale for all columns may leave no codes for a small column. A detector calibrated
-without detections has logits below zero only; no quantised score then exceeds a half.
+An index is either right or wrong. One scale for all columns may leave too few codes for a small column. If a detector
+is calibrated without detections, all observed logits are negative, and no quantised score exceeds 0.5.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ def is_in_order(graph: Graph, output: int, axis: int | None) -> bool:
 
 
 def is_varied(winners: Sequence[int], classes: int, most: float = _MOST_WON) -> bool:
-    """Return whether several classes win, and none in more than ``most`` of the samples."""
+    """Return whether several classes win, and no class wins more than the share ``most`` of the samples."""
     least_winners = 3
     won = max(map(winners.count, winners))
     return len(set(winners)) >= min(least_winners, classes) and won <= most * len(winners)
 
 
 def are_scores(rows: NDArray[np.float64], alone: bool = True) -> bool:
-    """Return whether ``rows``, [samples, classes], of an output, ``alone`` or beside others, look like class scores.
+    """Return whether ``rows``, [samples, classes], of an output look like scores; ``alone``: there is no other output.
 
     Different samples have different winning classes. If one class wins most samples, as the largest of several
     quantities may too, the sum of scores decides: training by cross entropy does not change the sum, so it varies less
@@ -189,7 +189,7 @@ class Places:
     in_order: bool
 
     def may_be_undecided(self, graph: Graph, answers: Sequence[Array], classes: int) -> bool:
-        """Return whether logits are searched, so that another class may be nearly as likely."""
+        """Return whether the search is over logits, so that another class may be nearly as likely."""
         node = last_operator(graph, self.searched)
         if not (self.in_order and self.largest) or node is None or node.node.spec.name not in LOGITS:
             return False
@@ -201,7 +201,7 @@ class Places:
         return self.axis if self.axis < 0 or shape is None else self.axis - len(shape)
 
     def nearly(self, searched: Array, expected: Array, found: Array) -> Array:
-        """Return for each index whether ``found`` has at least half the odds of the expected class."""
+        """Return whether each index in ``found`` has at least half the odds of the expected class."""
         best, chosen = (self._at(searched, places) for places in (expected, found))
         return np.ravel(chosen >= best - UNDECIDED_NATS)
 
@@ -213,14 +213,14 @@ class Places:
         return np.ravel(np.stack([share_of_ties(values, least[..., i], seen, chosen[..., i]) for i in ranks], axis=-1))
 
     def _at(self, values: Array, places: Array) -> Array:
-        """Return ``values`` at ``places``: [..., places], with the searched axis as the last."""
+        """Return ``values`` at ``places``, [..., places], with the searched axis last."""
         moved = np.moveaxis(values, self.axis, -1)
         shape = (*moved.shape[:-1], -1)
         return np.take_along_axis(moved, np.clip(places.astype(np.int64), 0, moved.shape[-1] - 1).reshape(shape), -1)
 
 
 def share_of_ties(expected: Array, least: Array, found: Array, chosen: Array) -> NDArray[np.float64]:
-    """Return the weight of answers with the values ``chosen`` of ``found``, [..., classes] like ``expected``.
+    """Return the weight of answers whose values in ``found``, [..., classes] like ``expected``, are ``chosen``.
 
     The weight is 1 for a single highest class whose expected score is at least ``least``, and 1 / n for n tied classes.
     It is 0 if a tied class is below ``least``, and 1 if the float model ties the same classes.
@@ -261,7 +261,7 @@ class Answering:
     best: bool = False
 
     def of(self, outputs: Sequence[Array]) -> Array:
-        """Return the answer; the best of several indices is the first, int64."""
+        """Return the answer; of several indices, ordered by score, return the first as int64."""
         found = outputs[self.output]
         return found[..., :1].astype(np.int64) if self.best else found
 
@@ -287,7 +287,7 @@ class PlaceMeter:
         self._shares: list[float] = []
 
     def add_all(self, references: Sequence[Array], others: Sequence[Array]) -> None:
-        """Add records."""
+        """Add outputs of samples."""
         for reference, other in zip(references, others, strict=True):
             differing = int(np.count_nonzero(reference != other))
             self._elements += reference.size
@@ -308,9 +308,9 @@ _MORE_OF_IT, _MORE_OF_THEM = (
 
 @dataclass(slots=True)
 class Columns:
-    """Least and largest finite value of each column of one output, float64 [columns]; empty for other types.
+    """Least and largest finite value of each column of one output, float64 [columns]; empty for outputs of integers.
 
-    ``axis``: axis of the columns. ``total``, ``squares``: sums of values and their squares; ``noise``: sum of squared
+    ``axis``: axis of the columns. ``total``, ``squares``: sums of values, of their squares; ``noise``: that of squared
     errors.
     """
 
@@ -324,7 +324,7 @@ class Columns:
 
     @classmethod
     def of(cls, arrays: Sequence[Array], axis: int = -1) -> Columns:
-        """Return the columns of an output over samples; none if their number changes or values are not real."""
+        """Return the columns of an output over samples; no columns if their number changes or values are no floats."""
         widths = {array.shape[axis] if array.ndim else 1 for array in arrays}
         if len(widths) != 1 or not (width := widths.pop()) or any(array.dtype.kind != "f" for array in arrays):
             return cls(np.empty(0), np.empty(0), axis)
@@ -368,7 +368,7 @@ class Columns:
 
     @property
     def differ(self) -> bool:
-        """True if one scale, with a code for zero, is too coarse for one of the columns."""
+        """True if one scale for all columns, with a code for zero, is too coarse for a column."""
         return sizes_differ(self.low, self.high)
 
     @property
@@ -385,7 +385,7 @@ class Columns:
         mean = self.total / max(1, self.values)
         deviation = np.sqrt(np.maximum(self.variation, 0.0) / max(1, self.values))
         farthest = np.maximum(self.high - mean, mean - self.low)
-        with np.errstate(all="ignore"):  # what is not finite says nothing
+        with np.errstate(all="ignore"):  # values that are not finite are ignored
             parts = farthest / deviation
             reach = deviation * np.max(parts, where=np.isfinite(parts), initial=0.0)
             half = (self.high - self.low) / 2
@@ -403,14 +403,14 @@ class Columns:
         slight = 0.25  # smaller variation, relative to the largest value, may be irrelevant
         if self.values < FEWEST_VALUES or found.values != self.values:
             return []
-        with np.errstate(invalid="ignore"):  # of columns without a finite value
+        with np.errstate(invalid="ignore"):  # columns may have no finite value
             varies = self.high - self.low > slight * np.maximum(np.abs(self.low), np.abs(self.high))
             none = (found.noise > (1.0 - least_r2) * self.variation) & single
         return np.flatnonzero(varies & ((found.low == found.high) | none)).tolist()
 
 
 def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None]) -> list[Columns]:
-    """Return the columns of an output: along the axis of separate quantities first, then the last axis.
+    """Return the columns of an output: those along the axis of separate quantities, if any, then the last axis.
 
     An axis other than the batch holds quantities if one scale is too coarse for its columns, columns explain how much
     elements vary, and channels ``are_along`` it. If this is unknown, the columns must be few.
@@ -457,7 +457,7 @@ class Lost:
     are_shares: bool = False
 
     def text(self, name: str) -> str:
-        """Return the text about these columns of output ``name``."""
+        """Return the text about the lost columns of output ``name``."""
         named = 4
         if self.columns == 1:
             return lost_output_text(name, are_shares=self.are_shares)
@@ -495,7 +495,7 @@ def alike(arrays: Sequence[Array]) -> bool:
 
 
 def reached(graph: Graph) -> set[int]:
-    """The tensors that depend on an input or a state; others are constant by construction."""
+    """The tensors that depend on an input or a state; all other tensors are constant by construction."""
     found = {*graph.inputs, *(index for index, info in enumerate(graph.tensors) if info.is_variable)}
     for node in graph.nodes:
         if not node.inputs or not found.isdisjoint(node.inputs):
@@ -503,7 +503,7 @@ def reached(graph: Graph) -> set[int]:
     return found
 
 
-# Operators over images or rows: the last axis has channels, the others positions.
+# Operators over images or rows: the last axis holds channels, the other axes hold positions.
 WINDOWS = frozenset(
     {
         "AVERAGE_POOL_2D",
@@ -607,7 +607,7 @@ def _score(graph: Graph, node: GraphNode, logit: float) -> float:
 
 
 def _scoring(graph: Graph) -> Iterator[tuple[str, GraphNode]]:
-    """Yield the LOGISTIC producers of outputs whose operands may have both signs, each with the output's name."""
+    """Yield the LOGISTIC producers of outputs, if their operands may have both signs, with the outputs' names."""
     producers = graph.producers()
     for output in dict.fromkeys(graph.outputs):
         for node in _sources(producers, [output]):
@@ -642,7 +642,7 @@ Interval = tuple[float, float]
 
 
 def ends_of(graph: Graph, tensors: Iterable[int]) -> list[Interval | None]:
-    """Return the range of each tensor's codes as numbers, through operators that move them; None without codes."""
+    """Return the real range of each tensor's codes, traced through moving operators; None for float tensors."""
     producers, found = graph.producers(), list[Interval | None]()
     for index in tensors:
         info, node = graph.tensors[index], producers.get(index)

@@ -1,4 +1,4 @@
-"""Mixed precision as an optimisation: the Pareto front of output noise and cost over the precisions of layers.
+"""Mixed precision as an optimisation problem: the Pareto front of output noise and cost over precisions of layers.
 
 Noises of roundings are treated as independent: like costs, they add up. For each price of noise, the best choice is a
 minimum cut (project selection, Rhys 1970 and Picard 1976), found by Dinic's algorithm (1970).
@@ -108,7 +108,7 @@ class RoundingNoise:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """Cost of different levels of two layers: ``costs[k]`` if one is at most at level k and the other above."""
+    """Cost of a border between two layers: ``costs[k]`` is due if only one of the layers is above level k."""
 
     first: int
     second: int
@@ -135,11 +135,11 @@ class Problem:
 
     @cached_property
     def free(self) -> tuple[int, ...]:
-        """The layers that have a choice."""
+        """The layers for which several levels are possible."""
         return tuple(i for i, row in enumerate(self.costs) if sum(map(math.isfinite, row)) > 1)
 
     def point(self, levels: Levels) -> Point:
-        """Return these levels with their cost and noise."""
+        """Return these levels with their estimated cost and noise."""
         cost = sum(row[level] for row, level in zip(self.costs, levels, strict=True))
         cost += sum(border.cost(levels) for border in self.borders)
         noise = sum(r.noise[min(levels[i] for i in r.layers)] for r in self.roundings)
@@ -256,9 +256,9 @@ WIDE_BITS = 16  # bits of wide values
 
 @dataclass
 class Pricing:
-    """Costs of layers ``names`` at ``levels``, which name precisions; ``fixed`` layers have no choice.
+    """Costs of the layers ``names`` at the precisions ``levels``.
 
-    ``pinned``: layers without a choice between the first two levels, known after :meth:`costs`.
+    ``fixed``: layers whose precision the user chose. ``pinned``: layers without level 1, set by :meth:`costs`.
     """
 
     evaluator: Evaluator
@@ -272,7 +272,7 @@ class Pricing:
     _leaving: list[list[bool]] = field(default_factory=list)  # per layer and level: whether it leaves the target
 
     def costs(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
-        """Return the cost of each layer at each level, infinite where not allowed; level 0 always is."""
+        """Return [layer][level] costs, infinite if the level is not allowed; ``host``: layers may leave the target."""
         precisions = self.examination.precisions(candidate.graph)
         weights, hiding = self.examination.weights(), self.examination.hiding()
         self._leaving = self._left(candidate)
@@ -339,7 +339,7 @@ class Pricing:
         ]
 
     def _placement(self, candidate: Candidate, step: str) -> Placement | None:
-        """Return the target's placement with all layers in this precision; None if it cannot be built."""
+        """Return the placement of the model with all layers in precision ``step``; None if that cannot be built."""
         assert self.evaluator.target is not None
         if step not in self._placements:
             movable = [name for name in self.names if name not in self.fixed]
