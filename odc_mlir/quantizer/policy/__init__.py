@@ -1,1 +1,1 @@
-"""Decisions about numbers: schemes, ranges, options, limits and verdicts. Free of IR."""
+"""Decisions about numbers: schemes, ranges, options, limits and verdicts. These modules do not use the IR."""

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 FULL_SCHEMES = ("uint8", "int8", "int8x4", "int16", "int16x8")
 SCHEME_NAMES = (*FULL_SCHEMES, "int8_wo", "int16_wo", "int4_wo")
 RANGE_MODES = ("minmax", "percentile", "moving-average")
-FLOAT = "float"  # the precision of an operator that stays as it is
+FLOAT = "float"  # the precision of an operator that is not quantised
 QUANTIZED = "quantized"
 EQUALIZE = ("none", "weights", "activations", "activations:0.8")
 AUTO, ON, OFF = "auto", "on", "off"
@@ -28,8 +28,8 @@ LITERT, CPU = "litert", "cpu"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Schemes that an option applies to: all; those that quantise values; those of weights only; those with a wider scheme
-# for values; those that can be mixed with another scheme. BY_SCHEME: the scheme itself checks the option.
+# Schemes that an option applies to: all; schemes that quantise values; weight-only schemes; schemes with a wider scheme
+# for values; schemes that mix with another scheme. BY_SCHEME: the scheme itself checks the option.
 ANY, OF_VALUES, OF_WEIGHTS, OF_WIDER, OF_MIXED, BY_SCHEME = "any", "values", "weights", "wider", "mixed", "by scheme"
 # Groups of flags. Options without a group have no flag of their own.
 COMMON, TYPES, ACCURACY, BUDGET, LIMITS = "common", "types", "accuracy", "budget", "limits"
@@ -37,11 +37,11 @@ COMMON, TYPES, ACCURACY, BUDGET, LIMITS = "common", "types", "accuracy", "budget
 
 @dataclass(frozen=True, slots=True)
 class OptionDeclaration:
-    """Declaration of an option beside its name, type and default.
+    """Properties of an option in addition to its name, type and default.
 
     ``idle``: values without effect, which all schemes accept. ``why``: reason in the message for a scheme that the
-    option does not apply to. ``needs_samples``: recorded ranges do not replace calibration samples. ``most``: largest
-    number; None: not checked. ``is_file``: the value can be a file. ``is_chosen``: the verdict records the value.
+    option does not apply to. ``needs_samples``: recorded ranges do not suffice. ``most``: largest number; None: not
+    checked. ``is_file``: the value can be a file. ``is_chosen``: the verdict records the value.
     """
 
     help: str = ""
@@ -59,7 +59,7 @@ class OptionDeclaration:
 
 
 def option(default: Any, help: str = "", group: str = "", **more: Any) -> Any:
-    """Return a field with its declaration; a callable ``default`` is a factory."""
+    """Return a dataclass field with its declaration; a callable ``default`` is a factory."""
     metadata = {"option": OptionDeclaration(help, group, **more)}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
@@ -274,7 +274,7 @@ class QuantizeOptions:
 
 
 OPTIONS: Mapping[str, OptionDeclaration] = {item.name: item.metadata["option"] for item in fields(QuantizeOptions)}
-KINDS: Mapping[str, str] = {item.name: str(item.type) for item in fields(QuantizeOptions)}  # types as they are written
+KINDS: Mapping[str, str] = {item.name: str(item.type) for item in fields(QuantizeOptions)}  # name -> annotation
 
 
 def flag_of(name: str) -> str:
@@ -288,7 +288,7 @@ def in_group(group: str) -> list[str]:
 
 
 def takes_options(function: Function) -> Function:
-    """Give a function with ``**options`` the signature and the documentation of all options of quantising."""
+    """Give a function with ``**options`` the signature and documentation of all quantisation options."""
     found = inspect.signature(function)
     own = [item for item in found.parameters.values() if item.kind is not inspect.Parameter.VAR_KEYWORD]
     lines = [inspect.getdoc(function) or "", "", "Options:", ""]

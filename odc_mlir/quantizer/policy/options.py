@@ -1,7 +1,7 @@
 """Options of the quantiser: their text forms, their defaults and the schemes that they apply to.
 
-Precisions of single layers come from text or from a JSON file in the format of ONE's quantiser, by the names of
-results. A layer with ``alternate`` has several name variants, of which exactly one must be in the graph.
+Text, or a JSON file in the format of ONE's quantiser, gives precisions of single layers by result names. An entry with
+``alternate`` has several variants of names, and exactly one variant must be in the graph.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def parse_parameters(entries: Sequence[str] | Mapping[str, tuple[float, int]]) -
 
 
 def parse_copies(entries: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """Return the source of each tensor's parameters, from ``TO=FROM`` with escaped ``=``; raise OptionError."""
+    """Return the source of each tensor's parameters from ``TO=FROM`` with escaped ``=``; raise OptionError if wrong."""
     if isinstance(entries, Mapping):
         return dict(entries)
     return dict(_assigned(entries, "a copy of parameters", "TO=FROM"))
@@ -113,7 +113,7 @@ _LAYER_FIELDS = ("name", "names", "dtype", "granularity", "alternate")
 
 @dataclass(frozen=True, slots=True)
 class PrecisionChoice:
-    """Precision of one layer, and the granularity of its weights (None: the model's)."""
+    """Precision of one layer, and the granularity of its weights (None: the granularity of the model)."""
 
     precision: str
     granularity: str | None = None
@@ -247,7 +247,7 @@ PAIRS_SUFFIX = ".json"  # suffix of files with pairs of layers to equalise
 WIDE_HEADROOM = 1.0  # headroom of 16-bit values, which have enough codes
 
 Progress = Callable[[str, int, int | None], None]
-"""Callback with the current activity, the number of models made, and the number expected, if known."""
+"""Callback with the current activity, the number of models built, and the number expected, if known."""
 
 _OF_VALUES = tuple(name for name, scheme in SCHEMES.items() if not scheme.weights_only)
 # Kind of schemes in declarations of options -> names of the schemes. BY_SCHEME is missing: the scheme checks it.
@@ -332,12 +332,12 @@ class Options(declarations.QuantizeOptions):
 
     @property
     def has_budget(self) -> bool:
-        """True if time or bytes are limited."""
+        """True if the user limits time or bytes."""
         return self.max_time_ms is not None or self.max_bytes is not None
 
 
 def is_pattern_file(equalize: str) -> bool:
-    """Return whether an equalisation is a file of pairs of layers."""
+    """Return whether an equalisation is a file with pairs of layers."""
     return equalize.endswith(PAIRS_SUFFIX)
 
 
@@ -356,7 +356,7 @@ def share_moved(equalize: str) -> float:
 
 
 def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO, **given: Any) -> Options:
-    """Return checked options; None counts as not given, switches may be bools. Raises OptionError."""
+    """Return checked options; None counts as not given, and switches may be bools. Raise OptionError if wrong."""
     if unknown := next((name for name in given if name not in OPTIONS), None):
         raise OptionError(f"unknown option {unknown!r}", hint=f"{did_you_mean(unknown, OPTIONS)}see the documentation")
     given = {name: _plain(name, value) for name, value in given.items() if value is not None}
@@ -390,7 +390,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def parse_patterns(names: str | Sequence[str]) -> tuple[str, ...]:
-    """Return names of patterns, also from one text with commas, in any case; raise OptionError for unknown ones."""
+    """Return names of patterns from a list or a text with commas, in any case; raise OptionError for unknown names."""
     given = names.split(",") if isinstance(names, str) else list(names)
     found = tuple(dict.fromkeys(name.strip().lower() for name in given if name.strip()))
     if unknown := next((name for name in found if name not in declarations.NAMED_PATTERNS), None):
@@ -465,7 +465,7 @@ def _plan(overrides: Any, config: Any) -> PrecisionPlan:
 def _check(options: Options) -> None:
     for name, declared in OPTIONS.items():
         value = getattr(options, name)
-        if name == "equalize":  # a file of pairs, or a share, which is checked
+        if name == "equalize":  # a file of pairs, or a share, which share_moved checks
             share_moved(value)
             kind = "activations" if value.startswith("activations:") else value
             value = AUTO if is_pattern_file(value) else kind

@@ -1,4 +1,4 @@
-"""Layers as matrix products: inputs, weights, scales and biases in one shape, ``[groups, rows or outputs, K]``.
+"""Layers as matrix products, with inputs, weights, scales and biases in one shape, ``[groups, rows or outputs, K]``.
 
 A convolution is the matrix product of its patches and its filters. A recurrent operator has matrix products of its
 input, and of its state, which is its result of the previous step.
@@ -25,7 +25,7 @@ _OF_INPUT, _OF_STATE = ("input_to_", "input_weights"), ("recurrent_",)
 
 
 class _AxisTaps(NamedTuple):
-    """A window along an axis: padding, positions, and ``counts [taps, size]`` of elements under each tap."""
+    """Window along an axis: padding, positions, and ``counts [taps, size]``: how often each tap meets each element."""
 
     before: int
     after: int
@@ -34,7 +34,7 @@ class _AxisTaps(NamedTuple):
 
     @property
     def pads(self) -> int:
-        """Elements of padding."""
+        """Number of padding elements."""
         return self.before + self.after
 
 
@@ -49,7 +49,7 @@ class Product:
     groups: int
     outputs: int
     inputs: int
-    window: WindowOptions | None  # None where rows are the last axis
+    window: WindowOptions | None  # None if a row is the last axis
     place: int = 1
     of_state: bool = False
     _axes: dict[tuple[int, int], _AxisTaps] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -119,19 +119,19 @@ class Product:
         return self.node.spec.name == "DEPTHWISE_CONV_2D"
 
     def matrix(self, weights: NDArray[Any]) -> NDArray[Any]:
-        """Weights of the layer as ``[G, O, K]``."""
+        """Return the weights of the layer as ``[G, O, K]``."""
         if self._is_depthwise:
             return weights.reshape(self.inputs, self.groups, self.outputs).transpose(1, 2, 0)
         return weights.reshape(self.groups, self.outputs, self.inputs)
 
     def weights(self, matrix: NDArray[Any]) -> NDArray[Any]:
-        """The inverse of :meth:`matrix`."""
+        """Return ``matrix`` in the layout of the layer's weights; inverse of :meth:`matrix`."""
         if self._is_depthwise:
             matrix = matrix.transpose(2, 0, 1)
         return np.ascontiguousarray(matrix).reshape(self.node.operand(self.place).static_shape)
 
     def scales(self, params: QuantParams) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Scales and zero points of weights with one for each result channel, or one for all, as ``[G, O]``."""
+        """Return scales and zero points of weights, per result channel or per tensor, as ``[G, O]``."""
         shape = self.groups, self.outputs
         found = (np.asarray(part, np.float64) for part in (params.scales, params.zero_points))
         scales, zero_points = (np.broadcast_to(part, math.prod(shape)).reshape(shape) for part in found)
@@ -162,9 +162,9 @@ class Product:
         return math.prod((len(x), *(self._axis(axis, x.shape[1 + axis]).results for axis in (0, 1))))
 
     def means(self, x: NDArray[Any], runs: int = 1) -> NDArray[np.float64]:
-        """Return the mean of each input over all rows of each run, ``[runs, G, K]``; runs are joined in ``x``.
+        """Return the mean of each input over all rows of each run, ``[runs, G, K]``; ``x`` concatenates the runs.
 
-        Sums over a window's columns and then its rows avoid patches, which are many times as large.
+        Summing over a window's columns and then over its rows avoids patches, which take many times the memory.
         """
         if self.window is None:
             rows = x.reshape(runs, -1, self.inputs)
@@ -220,7 +220,7 @@ def with_all_states(node: Node) -> Node:
 
 
 def _multiplies_state(node: Node, operand: str) -> bool | None:
-    """Return whether a recurrent operand multiplies the state, or the input; None for all others."""
+    """Return whether an operand multiplies the state (True) or the input (False); None for other operands."""
     if node.spec.name == "GRU":
         by_state, by_input = gru_matrices(node)
         return {by_state: True, by_input: False}.get(operand)

@@ -1,7 +1,7 @@
-"""Ranges of codes from the statistics of a tensor.
+"""Choice of a tensor's quantised range from the statistics of its values.
 
-:func:`with_room` widens a range for values that no sample shows: the extremes of runs follow a generalised Pareto
-distribution (Pickands, 1975; fitted as by Hosking and Wallis, 1987), and the range has the least loss of one more run.
+:func:`with_room` widens a range for values beyond those of the samples. It fits a generalised Pareto distribution to
+the extremes of runs (Pickands, 1975; Hosking and Wallis, 1987), and minimises the expected loss for one more run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEAST_RATIO = 16.0  # sizes differ from this ratio on, which costs the smaller o
 
 
 def sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
-    """Return whether one scale for columns with these limits is too coarse for a varying one."""
+    """Return whether one scale for columns with these limits is too coarse for a varying column."""
     if not low.size or not (np.isfinite(low) & np.isfinite(high)).all():
         return False
     sizes, whole = high - low, max(float(high.max()), 0.0) - min(float(low.min()), 0.0)
@@ -43,8 +43,8 @@ Range = tuple[float, float]
 def choose_range(stats: TensorStatistics, mode: str, **options: Any) -> Range:
     """Return the range for a tensor with these statistics, within the observed values.
 
-    ``mode`` is one of :data:`MODES`; ``options`` are the parameters of its function below. Raises OptionError for
-    unknown or wrong ones, InputError without observed values.
+    ``mode`` is one of :data:`MODES`; ``options`` are the parameters of the mode's function. Raises OptionError for
+    wrong modes and options, InputError if no values were observed.
     """
     choose = MODES.get(mode)
     if choose is None:
@@ -60,7 +60,7 @@ def choose_range(stats: TensorStatistics, mode: str, **options: Any) -> Range:
 
 
 def minmax(stats: TensorStatistics) -> Range:
-    """Least and greatest value of all runs."""
+    """Return the least and the greatest value of all runs."""
     return stats.minimum, stats.maximum
 
 
@@ -109,7 +109,7 @@ _LEAST_INDEX, _MOST_INDEX, _MOST_OF_SQUARES = -1.0, 0.9, 0.45
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Generalised Pareto tail of a ``share`` of values, ``count`` of them, above ``threshold``; scale 0: none."""
+    """Generalised Pareto tail of ``count`` values, a ``share`` of all, above ``threshold``; scale 0 means no tail."""
 
     threshold: float
     scale: float
@@ -119,7 +119,7 @@ class Tail:
 
     @classmethod
     def of(cls, values: _Reals) -> Tail:
-        """The upper tail of at least two ``values``."""
+        """Return the upper tail of ``values``, which are at least two."""
         # Plotting positions of probability-weighted moments.
         position = 0.35
         fewest = 6  # minimum number of extremes in a tail
@@ -145,19 +145,19 @@ class Tail:
         return np.clip(self.index + error * odds, _LEAST_INDEX, _MOST_OF_SQUARES)
 
     def cut_off(self, ends: _Reals) -> _Reals:
-        """Return the mean square of one more value beyond each of ``ends``, above the threshold."""
+        """Return for each of ``ends``, above the threshold, the mean square by which one more value exceeds it."""
         index = min(self.index, _MOST_OF_SQUARES)
         return self.share * _squares_beyond(ends - self.threshold, np.full_like(ends, self.scale), index)
 
     def beyond(self, most: float, end: float, indices: _Reals) -> tuple[_Reals, _Reals]:
-        """Return mean squares, beyond ``end`` and in full, of values above ``most``, for each index."""
+        """Return, for each index, mean squares of values above ``most``: of the parts beyond ``end``, and in full."""
         scales = np.maximum(self.scale + indices * (most - self.threshold), 0.0)
         own = _squares_beyond(0.0, scales, indices) + 2.0 * most * scales / (1.0 - indices) + most**2
         return _squares_beyond(max(end - most, 0.0), scales, indices), own
 
 
 def _squares_beyond(apart: _Reals | float, scales: _Reals, index: _Reals | float) -> _Reals:
-    """Return the mean square of generalised Pareto values beyond ``apart``; others count as zero."""
+    """Return the mean square of the excess of generalised Pareto values over ``apart``; smaller values count as zero."""
     no_index, no_scale = 1e-6, 1e-300
     index = np.where(np.abs(index) < no_index, no_index, index)
     with np.errstate(divide="ignore"):  # with a negative index, the distribution ends
@@ -167,7 +167,7 @@ def _squares_beyond(apart: _Reals | float, scales: _Reals, index: _Reals | float
 
 
 def with_room(stats: TensorStatistics, elements: int, bits: int) -> tuple[float, float]:
-    """Return the range with the least expected loss of one more run of ``elements`` for codes of ``bits``."""
+    """Return the range of ``bits``-bit codes with the least expected loss for one more run of ``elements`` values."""
     low, high = stats.minimum, stats.maximum
     span = max(high, 0.0) - min(low, 0.0)
     if stats.runs < 2 or not (np.isfinite(span) and span > 0.0):

@@ -1,4 +1,4 @@
-"""Limits of LiteRT (TensorFlow Lite): operators, types and scales that its kernels refuse or compute otherwise.
+"""Limits of LiteRT (TensorFlow Lite): operators, types and scales that its kernels refuse or compute differently.
 
 The tables hold for the reference kernels of LiteRT 2.3. Some scales abort the LiteRT process.
 """
@@ -27,7 +27,7 @@ _NO_CODES = {
 _NONE = "no kernel for codes of this type"
 _OTHER = "other numbers of codes of this type"
 _REFUSED: Mapping[str, Mapping[str, str]] = {
-    # Quotients near 0 are shifted by more than 31 bits, which processors do differently.
+    # DIV shifts quotients near 0 by more than 31 bits, and the result depends on the processor.
     "int8": {"MATRIX_DIAG": _OTHER, "DIV": _OTHER, "REVERSE_SEQUENCE": _NONE},
     "uint8": {
         **dict.fromkeys(("BATCH_MATMUL", "SQUARED_DIFFERENCE", "ABS", "EXP", "LOG", "SQRT", "RSQRT"), _NONE),
@@ -76,10 +76,10 @@ def litert_refuses_node(node: Node) -> str | None:
     weights = next((info for info in coded if info.is_const and info.info.bits <= 16), None)
     several = weights is not None and weights.quant is not None and not weights.quant.per_tensor
     seen = litert_refuses(node.spec.name, moving[0], None if weights is None else weights.dtype, per_channel=several)
-    if seen is None and node.spec.name in _IMAGE_FILTERS:  # computed filters over images are read as if they had 8 bits
+    if seen is None and node.spec.name in _IMAGE_FILTERS:  # LiteRT reads computed image filters as 8-bit codes
         filters = [node.optional(place) for place in node.spec.quant.weights]
         seen = WIDE_WEIGHTS if any(info is not None and info.dtype == "int16" for info in filters) else None
-    if seen is None and node.spec.name == "FULLY_CONNECTED":  # beside such weights a bias is read as 32-bit codes
+    if seen is None and node.spec.name == "FULLY_CONNECTED":  # with such weights, LiteRT reads a bias as 32-bit codes
         types = [None if info is None else info.dtype for info in (node.optional(1), node.optional(2))]
         seen = "LiteRT has no kernel for this bias beside weights of int16" if types == ["int16", "int64"] else None
     fits = _REACH.get(node.spec.name)
@@ -89,7 +89,7 @@ def litert_refuses_node(node: Node) -> str | None:
 
 
 def litert_refuses_form(node: Node) -> str | None:
-    """Return why LiteRT does not run an operator with operands of these shapes; None if it does."""
+    """Return why LiteRT does not run an operator with operands like these, whatever their scales; None if it does."""
     name = node.spec.name
     if node.custom_code and node.custom_code not in _CUSTOM:
         return f"LiteRT has no kernel for the custom operator {node.custom_code}"
@@ -136,14 +136,14 @@ def _refused_values(node: Node) -> str | None:
     return None if shape in (None, (), (1,), (None,)) else "LiteRT has no kernel for a condition of several values"
 
 
-# Types that codes and reals can be converted to. The writer splits a conversion of wider codes to uint8 into two.
+# Types that codes and floats can be converted to. The writer splits a conversion of wider codes to uint8 into two.
 _CONVERTED: Mapping[str, tuple[str, ...]] = {
     "float32": (*CODE_DTYPES, "int4"),
     **dict.fromkeys(("int8", "uint8"), (*CODE_DTYPES, "float32")),
     "int16": (*CODE_DTYPES, "int32", "float32"),
     "int32": CODE_DTYPES,
 }
-# The custom operators whose kernels LiteRT's own resolvers register.
+# Custom operators with kernels that LiteRT's own resolvers register.
 _CUSTOM = frozenset({"TFLite_Detection_PostProcess", "Mfcc", "AudioSpectrogram"})
 _SCALARS: Mapping[str, tuple[int, ...]] = {
     "FILL": (1,),
@@ -190,7 +190,7 @@ def _product_scale(node: Node) -> float:
 
 
 def _fits_connected(node: Node) -> bool:
-    """Check that sums fit 32 bits in steps of the result; 8-bit sums fit in their own steps."""
+    """Check that sums, in steps of the result, fit 32 bits; 8-bit sums only need steps finer than the result's."""
     step, weights = _product_scale(node), node.operand(1)
     if node.results[0].dtype != "int16" or not weights.shape or weights.shape[-1] is None:
         return step < 1.0
@@ -204,7 +204,7 @@ FACTORS: Mapping[str, tuple[int, int]] = {
 }
 _REACH: Mapping[str, Callable[[Node], bool]] = {
     "FULLY_CONNECTED": _fits_connected,
-    # Sums of 16-bit codes are not shifted left.
+    # LiteRT does not shift sums of 16-bit codes to the left.
     **dict.fromkeys(
         ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "BATCH_MATMUL"),
         lambda node: node.results[0].dtype != "int16" or _product_scale(node) < 1 << 14,
@@ -224,7 +224,7 @@ _BOUNDED = ("RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
 
 
 def _limits_fit(node: Node) -> bool:
-    """Return whether the limits of an activation are 32-bit codes, with room for the zero point."""
+    """Return whether the limits of an activation fit 32-bit codes, with room for the zero point."""
     alone = node.spec.name if node.spec.name in _BOUNDED else ""
     bounds = activation_bounds(alone.lower() or str(node.options.get("fused_activation_function", "none")))
     most = max(abs(bound or 0.0) for bound in bounds)
