@@ -310,7 +310,7 @@ _MORE_OF_IT, _MORE_OF_THEM = (
 class Columns:
     """Least and largest finite value of each column of one output, float64 [columns]; empty for outputs of integers.
 
-    ``axis``: axis of the columns. ``total``, ``squares``: sums of values, of their squares; ``noise``: that of squared
+    ``axis``: axis of the columns. ``total``, ``squares``, ``noise``: sums of values, of their squares and of squared
     errors.
     """
 

@@ -157,7 +157,7 @@ class Tail:
 
 
 def _squares_beyond(apart: _Reals | float, scales: _Reals, index: _Reals | float) -> _Reals:
-    """Return the mean square of the excess of generalised Pareto values over ``apart``; smaller values count as zero."""
+    """Return the mean square of generalised Pareto values' excess over ``apart``; smaller values count as zero."""
     no_index, no_scale = 1e-6, 1e-300
     index = np.where(np.abs(index) < no_index, no_index, index)
     with np.errstate(divide="ignore"):  # with a negative index, the distribution ends
