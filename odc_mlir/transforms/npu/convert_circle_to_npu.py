@@ -20,9 +20,9 @@ scales, numbers instead of padding rules, and properties instead of constants::
       odc.yield %y : …
     }
 
-Tensor names stay on the locations. In a program that exists already, the pass lowers the ``circle`` operations that are
-left. The partitioner applies the same patterns to single operators of a copy, to estimate their costs
-(:mod:`odc_mlir.transforms.partition.plans.costs`).
+Tensor names stay on the locations. If the program of a segment already exists, the pass lowers the remaining ``circle``
+operations of that program. The partitioner applies the same patterns to single operators of a copy, to estimate their
+costs (:mod:`odc_mlir.transforms.partition.plans.costs`).
 
 The placement rules guarantee that some pattern matches every operator of a segment. An operator that no pattern
 matches, or that a pattern refuses, is an error.
@@ -65,7 +65,7 @@ class ConvertCircleToNpuPass(PatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        """Return the patterns of the modules in ``lowering`` by benefit, then in order of definition."""
+        """Return the patterns of the modules in ``lowering`` sorted by benefit, then by order of definition."""
         found: list[type[LowerToNpu]] = []
         for item in pkgutil.iter_modules(lowering.__path__):
             module = import_module(f"{lowering.__name__}.{item.name}")

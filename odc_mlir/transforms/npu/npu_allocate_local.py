@@ -10,11 +10,11 @@ After::
     %s = npu.buffer "input" at 8192 : !npu.buffer<tile, 4096xi8>
     npu.isa.load source %x target %s …
 
-Each group of buffers before instructions holds the slots of one layer. The slots of a layer are adjacent in each
-memory. If there is room, they lie beside those of the layer before, so that the first transfers of a layer overlap with
-the last instructions of the one before. A buffer in the tile buffer that later layers also use is a resident tensor: it
-keeps its bytes until its last use, and slots are placed around it. Unused slots are removed. Rejects slots that do not
-fit, and buffers that have an address already.
+Each group of buffers that precedes instructions contains the slots of one layer. The slots of a layer are adjacent in
+each memory. If there is room, they do not overwrite the slots of the previous layer, so that the first transfers of a
+layer run during the last instructions of the previous layer. A buffer in the tile buffer that later layers also use
+holds a resident tensor: it keeps its address until its last use, and slots are placed around it. Unused slots are
+removed. Rejects slots that do not fit, and buffers that already have an address.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Local:
 
     @property
     def is_resident(self) -> bool:
-        """Whether it is a tensor that later layers read."""
+        """Whether the buffer holds a tensor that later layers read."""
         return self.space is Space.TILE and self.last > self.first
 
 
@@ -85,7 +85,7 @@ def _slots(layer: Sequence[_Local], space: Space) -> list[_Local]:
 
 
 def _place(memory: LocalMemory, slots: Sequence[_Local], following: int, target: Target) -> None:
-    """Give the slots of one layer addresses; the next layer's slots will take ``following`` units."""
+    """Assign addresses to the slots of one layer. ``following``: units that the next layer's slots will take."""
     addresses = memory.place([item.size for item in slots], following)
     if addresses is None and slots:  # the last slot need not be rounded up
         addresses = memory.place([*(item.size for item in slots[:-1]), slots[-1].op.size], following)
@@ -143,7 +143,7 @@ def _read(block: Block) -> list[list[_Local]]:
 
 
 class LocalMemory:
-    """One local memory, allocated layer by layer. ``gaps``: its free parts for slots of the current layer."""
+    """One local memory, allocated layer by layer. ``gaps``: free ranges for the slots of the current layer."""
 
     def __init__(self, size: int) -> None:
         self.gaps: Sequence[tuple[int, int]] = [(0, size)]
@@ -169,8 +169,8 @@ class LocalMemory:
     def _start(self, total: int, following: int) -> int | None:
         """Return the start of a range of ``total`` units that overwrites the least of the previous layer's slots.
 
-        Of several such starts, return the last one if the next layer does not fit beside this one: the first slots of
-        the next layer, which are filled first, then lie in free bytes.
+        If several starts are equally good and the next layer's slots do not fit next to the range, return the last
+        start. The first slots of the next layer, which are filled first, then lie in free bytes.
         """
         first, last = self._last
         candidates = [

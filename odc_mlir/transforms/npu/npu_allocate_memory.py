@@ -9,14 +9,14 @@ After::
     %t = npu.buffer "conv1" at 25088 : !npu.buffer<arena, 12544xi8>
 
 Arena buffers that are in use at different times may share bytes; an arena buffer that already has an address keeps it.
-Addresses of constants, inputs and outputs follow from their sizes. The program gets ``npu.input_offsets`` and
-``npu.output_offsets``, the places of all its inputs and outputs, and ``npu.sram_peak``:
+Addresses of constants, inputs and outputs follow from their sizes. The program gets the attributes
+``npu.input_offsets`` and ``npu.output_offsets``, with the addresses of all inputs and outputs, and ``npu.sram_peak``:
 
-* the bytes of the arena, and the peak of live bytes, a lower bound for any allocation;
+* the size of the arena in bytes, and the peak of live bytes, which is a lower bound for any allocation;
 * the instruction and operator at the peak (copies of constants not counted), and the buffers that are live there.
 
-Rejects programs that need more SRAM than the target has or the SRAM limit allows, and given addresses of constants,
-inputs or outputs that are not the assigned ones.
+Rejects programs that need more SRAM than the target has or the SRAM limit allows, and constants, inputs or outputs
+whose given address differs from the assigned one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NpuAllocateMemoryPass(ProgramPass):
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         program = DecodedProgram(job.block)
         limit = arena_bytes(job, program)
-        # Halt uses no buffer; prefetches were planned without it too.
+        # Live ranges do not include the halt instruction: it uses no buffer, and the prefetch plan does not include it.
         intervals = arena.live_intervals(program.working, job.target.sram.burst_bytes)
         tensors = [interval for interval in intervals if interval.owner.live is None]
         used = arena.allocate_around(tensors, [interval for interval in intervals if interval.owner.live is not None])
@@ -66,7 +66,7 @@ class NpuAllocateMemoryPass(ProgramPass):
 
 
 def _set_address(op: BufferOp | MemoryOp, buffer: Buffer, address: int) -> None:
-    """Set the address and erase the lifetime, which no later pass needs; raise CompileError for another address."""
+    """Set the address, and erase the lifetime, which no later pass needs; raise CompileError if the address differs."""
     if buffer.address not in (None, address):
         raise CompileError(
             f"buffer {buffer.name!r} in memory {buffer.space} has the address {buffer.address}, its place is {address}",

@@ -4,20 +4,20 @@ Before::
 
     %1 = npu.conv %0 kernel [3, 3] … : tensor<1x112x112x32x…> -> tensor<1x112x112x64x…>
 
-After: the same with ``{npu.tiling = #npu.tiling<rows = 4, cols = 56, group = 64, …>}``, chosen by the simulator's cost
-formulas. All other operations can be tiled in one way only. They have no tiling, but ``npu.slot_bytes`` if resident
-tensors leave them less than the whole tile buffer. An operation whose result stays in the tile buffer until its readers
-have run has ``npu.resident = #npu.resident<top = 1, …>``, with the border that the readers need. If a tiling has
+After: the same operation with ``{npu.tiling = #npu.tiling<rows = 4, cols = 56, group = 64, …>}``, chosen by the
+simulator's cost formulas. All other operations can be tiled in one way only. They get ``npu.slot_bytes`` if resident
+tensors leave only a part of the tile buffer free. An operation whose result stays in the tile buffer until its readers
+have run has ``npu.resident = #npu.resident<top = 1, …>``, with the border that they need. If a tiling has
 ``operand_slots``, the element-wise operation that reads the result is computed with each tile.
 
-A window operation that has a tiling keeps it: its numbers of slots say whether its operand and its result stay in the
-tile buffer. A program with such an operation is not cut into stripes.
+A window operation that already has a tiling keeps it. The slot counts of this tiling determine whether the operand and
+the result of the operation stay in the tile buffer. A program with such an operation is not cut into stripes.
 
 Weights that every tile reads again are assumed to be prefetched to SRAM. If memory mode is ``flash``, and an SRAM limit
 or ``prefer = memory`` leaves no room for the weights beside the tensors, each read is charged to the off-chip port.
 
-A program with ``npu.tiled_for``, such as ``{sram = 50}``, is tiled as for a machine with this percentage of a resource:
-``lanes``, ``sram`` (its port), ``array`` (its pixels, with ports and lanes), ``room`` (the capacity of the SRAM).
+A program with ``npu.tiled_for = {sram = 50}`` is tiled for a machine with 50 % of the target's SRAM bandwidth. The
+other resources are ``lanes``, ``array`` (including ports and lanes), and ``room`` (the capacity of the SRAM).
 
 Rejects windows for which not even one result pixel fits in the local memories, and given tilings that do not fit.
 """

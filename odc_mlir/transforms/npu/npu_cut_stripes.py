@@ -5,16 +5,16 @@ Before, if the SRAM limit leaves no room for the tensor between the two::
     %1 = npu.conv %0 kernel [1, 1] … : tensor<1x56x56x24x…> -> tensor<1x56x56x144x…>
     %2 = npu.conv depthwise %1 kernel [3, 3] pads [1, 1, 1, 1] … : tensor<1x56x56x144x…> -> tensor<1x56x56x144x…>
 
-After, for every stripe of 14 rows, and finally a move that joins them::
+After, for every stripe of 14 rows; a final move joins the stripes::
 
     %3 = npu.move %0 copies [array<i32: 0, 17472, 0, 21504, 1, 1>] : tensor<1x56x56x24x…> -> tensor<1x16x56x24x…>
     %4 = npu.conv %3 kernel [1, 1] … : tensor<1x16x56x24x…> -> tensor<1x16x56x144x…>
     %5 = npu.conv depthwise %4 kernel [3, 3] pads [0, 1, 0, 1] … : tensor<1x16x56x144x…> -> tensor<1x14x56x144x…>
 
-Applies to convolutions, pooling, resizing, element-wise operations, softmax and searches along the channels of one
-image. Rows that two stripes need are computed twice; the program's ``npu.recomputed_macs`` gives the extra
-multiply-accumulates by operation name. The plan of chains and stripes is the one with the best estimate among all that
-fit; a program that fits without stripes is not cut. The estimate covers the work of operations. It does not cover
+Applies to operations on one image: convolutions, pooling, resizing, element-wise operations, and softmax and arg-max
+along the channels. Rows that two stripes need are computed twice; the program's ``npu.recomputed_macs`` gives the extra
+multiply-accumulates by operation name. The pass chooses the plan of chains and stripes with the best estimate among all
+plans that fit; a program that fits without stripes is not cut. The estimate covers the work of operations, but no
 waiting for constants, although a smaller arena has less room to prefetch them. If a program has ``npu.chains``, triples
 (first layer, last layer, rows of a stripe), it is cut into these chains; ``npu-search-plans`` sets this attribute.
 
@@ -81,7 +81,7 @@ def read_chains(attribute: Attribute) -> tuple[stripe_plan.Chain, ...]:
 
 
 def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[stripe_plan.StripePlanner, int] | None:
-    """Return the planner of a program and the bytes for its tensors, or None if no plans have to be tried.
+    """Return the stripe planner of a program and the bytes available for tensors, or None if no plans have to be tried.
 
     Plans are tried if the SRAM is limited or too small, or if memory is preferred, because their cycles and bytes are
     known only after the passes that follow.
@@ -97,7 +97,7 @@ def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[stripe_plan.Strip
 
 
 def _chosen(ctx: Context, job: TargetedProgram, graph: stripe_plan.RowGraph) -> stripe_plan.StripePlan:
-    """Return the plan without stripes if it fits, else the fastest one estimated to fit, else the smallest."""
+    """Return the plan without stripes if it fits, else the fastest plan estimated to fit, else the smallest."""
     planner, room = stripe_plan.StripePlanner(graph, job.target.sram.burst_bytes), job.sram_bytes - graph.apart_bytes
     if planner.plain.arena_bytes <= room:
         return planner.plain
@@ -181,7 +181,7 @@ class _Cut:
         return self._insert(made, op)
 
     def _slice(self, value: SSAValue, rows: stripe_plan.Rows, reader: Operation) -> SSAValue:
-        """Return some rows of an image for ``reader``, or ``value`` itself for all of them."""
+        """Return ``rows`` of the image ``value`` for ``reader``, or ``value`` itself if these are all rows."""
         kind = tensor_of(value)
         _, height, *pixels = kind.get_shape()
         if rows.count == height:

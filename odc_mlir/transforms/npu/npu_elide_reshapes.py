@@ -8,8 +8,8 @@ Before::
 After: users of ``%2`` read ``%0``; ``%1`` stays only if it has other users. Reshapes are not merged across unary
 element-wise operations (``npu.lut``, ``npu.scale``), because these cost the same in any shape.
 
-If moves repeat matrices for several products, such as keys that query heads share, the products read the source of the
-moves, or a tensor to which each matrix is moved once.
+If moves repeat matrices for several matrix products, such as keys that query heads share, these products read the
+source of the moves, or a tensor to which each matrix is moved once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DropReshape(RewritePattern):
 
 
 class ShareMatrices(RewritePattern):
-    """Let a product read each matrix once if moves repeat it several times in a row; other effects of moves stay.
+    """Let a matrix product read each matrix once if moves repeat it in a row; moves keep their other effects.
 
     Left matrices that share a right matrix become the rows of one left matrix.
     """
@@ -94,9 +94,9 @@ def _reshaped(op: npu.MatmulOp, value: SSAValue, shape: Sequence[int]) -> Reshap
 
 
 def _distinct(value: SSAValue, images: int) -> tuple[SSAValue, NDArray[np.int64]] | None:
-    """Return the source of the distinct matrices in ``value``: a tensor, and its element number for each element.
+    """Return the source tensor of the distinct matrices in ``value``, and the source index of each matrix element.
 
-    Return None unless moves repeat all matrices equally often in a row. ``images``: matrices, repetitions included.
+    Return None unless moves repeat all matrices equally often in a row. ``images``: number of repeated matrices.
     """
     order = np.arange(math.prod(npu.shape_of(value)))
     while isinstance(value, OpResult) and isinstance(value.op, ReshapeOp | npu.MoveOp):

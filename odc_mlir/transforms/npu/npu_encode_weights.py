@@ -5,14 +5,14 @@ Before::
     %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 4096xi8>
     npu.isa.wload source %w coded_bytes 4096 target %slot bytes 4096
 
-After, if one of ``codings`` is shorter than the bytes themselves::
+After, if one of ``codings`` makes the weights shorter::
 
     %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 2710xi8>
     npu.isa.wload source %w coded_bytes 2710 coding "huffman" target %slot bytes 4096
 
-Every buffer is encoded once, in its own shortest form, even if several instructions read it. A buffer stays unchanged
-if it is encoded already, or if any instruction other than a raw ``wload`` of the whole buffer reads it. ``codings``
-limits the candidates, for ablations: ``{codings=raw}`` changes nothing. Rejects unknown codings.
+Every buffer is encoded once, in the coding that makes it shortest, even if several instructions read it. A buffer stays
+unchanged if it is encoded already, or if any instruction other than a raw ``wload`` of the whole buffer reads it.
+``codings`` limits the candidates, for ablations: ``{codings=raw}`` changes nothing. Rejects unknown codings.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NpuEncodeWeightsPass(ProgramPatternPass):
     name = "npu-encode-weights"
 
     codings: tuple[str, ...] = CODINGS
-    """Codings to choose from, beside raw bytes."""
+    """Codings to choose from, in addition to raw bytes."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -85,7 +85,7 @@ class EncodeWeights(RewritePattern):
         made = BufferOp(op.label.data, flat_type(Space.CONSTANTS, len(coded.data)), data=coded.data)
         made.location = op.location
         rewriter.replace(op, made)
-        op.properties.clear()  # frees its bytes now: operation and result form a cycle
+        op.properties.clear()  # frees the bytes at once: operation and result form a reference cycle
 
 
 def _is_whole(buffer: BufferOp, use: Use) -> bool:

@@ -1,4 +1,4 @@
-"""``npu-fuse-padding``: fuse ``npu.pad`` into convolutions, which pad while they load, or make it a convolution.
+"""``npu-fuse-padding``: fuse ``npu.pad`` into convolutions, which pad while they load, or replace it by a convolution.
 
 Before::
 
@@ -8,10 +8,10 @@ Before::
 After: ``%2 = npu.conv %0 kernel [3, 3] stride [2, 2] pads [0, 0, 1, 1] …``. The padding holds the zero point in both
 forms, so it adds nothing to the sums.
 
-For other users, the pad becomes a depthwise 1x1 convolution with weights and scale of one; its windows in the padding
-yield the zero point. Such users are, for example, a pool, whose windows leave padding out, a convolution with another
-zero point, or a convolution whose padding exceeds the field of a load after fusion. The walker erases a pad without
-users. ``npu.pad`` comes from PAD of images; any other PAD is an ``npu.move`` already.
+For other users, a depthwise 1x1 convolution with weights and scale of one replaces the pad; its windows in the padding
+yield the zero point. Such users are, for example, a pool, which ignores padding; a convolution with another zero point;
+or a convolution whose summed padding would exceed the field of a load. The walker erases a pad without users. Only PAD
+of an image becomes ``npu.pad``; any other PAD becomes ``npu.move``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IDENTITY = (1 << 30, 1)  # multiplier and exponent of the factor 1
 
 
 class FusePadding(RewritePattern):
-    """Let a convolution that reads a pad of its own zero point read the source, with the sum of both paddings."""
+    """Let a convolution read the source of a pad with the same zero point, and pad by the sum of both paddings."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.PadOp, rewriter: PatternRewriter) -> None:

@@ -16,13 +16,13 @@ After::
     npu.isa.store source %b target %y …
     npu.isa.conv input %c output %d …
 
-Queues run independently, so a transfer that is issued earlier overlaps with the instructions that it passed. It moves
-up, across tiles and layers, until right after the last instruction that it depends on; the order within each queue is
-preserved. A transfer is at most half a queue ahead of its original place, because a full queue stops the fetch of all
-instructions after it.
+Queues run independently, so a transfer that is issued earlier overlaps with the instructions that it passed. Each
+transfer moves up, across tiles and layers, to right after the last instruction that it depends on; the order within
+each queue is preserved. A transfer is at most half a queue ahead of its original place, because a full queue stops the
+fetch of all instructions after it.
 
-Buffers move to the top, and unused ones are removed. Needs the addresses of local memories, because slots that share
-bytes limit hoisting.
+Buffers move to the top, and unused ones are removed. The slots need addresses in local memories, because slots that
+share bytes limit hoisting.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ MOVED = frozenset({Queue.LOAD, Queue.WEIGHT})
 
 
 def hoist_transfers(commands: Sequence[Command], found: Sequence[Latest], queue_depth: int) -> list[int]:
-    """Return an order of ``commands``, by index, with transfers as early as their dependences, ``found``, allow.
+    """Return the indices of ``commands`` in an order with every transfer as early as the dependences ``found`` allow.
 
     A transfer is at most half a queue ahead of its original place.
     """

@@ -10,11 +10,11 @@ After::
     npu.isa.load source %x target %slot posts [8]
     npu.isa.conv … input %slot waits [8]
 
-An instruction has room for two waits and two posts; ``npu.isa.sync`` takes the rest. Needs addresses of all buffers.
+An instruction has room for two waits and two posts; ``npu.isa.sync`` takes the rest. All buffers need addresses.
 
-Each ordered pair of queues has one semaphore. Vector clocks tell which commands are known to be complete when a command
-starts, through earlier waits of its queue and the clocks of the posting commands. Only other dependences cost a token.
-Tokens of one semaphore are posted and taken in the same order, so a counter is enough.
+Each ordered pair of queues has one semaphore. Vector clocks record which commands are complete when a command starts,
+as follows from earlier waits of its queue and the clocks of the commands that posted. Only a dependence that the clocks
+do not cover costs a token. Tokens of one semaphore are posted and taken in the same order, so a counter is enough.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NpuInsertSyncPass(ProgramPass):
 
 
 Tokens = dict[int, list[int]]
-"""Index of a command -> the semaphores that it waits on or posts, for each command that has any."""
+"""Map from the index of a command to the semaphores that it waits on or posts, if there are any."""
 
 WORKING: tuple[Queue, ...] = tuple(queue for queue in Queue if queue is not Queue.FETCH)
 
@@ -78,7 +78,7 @@ def find_tokens(commands: Sequence[Command]) -> tuple[Tokens, Tokens]:
         needed = [(last, other) for other, last in before.items() if last > clock[other] and other is not queue]
         if needed:
             known[queue] = clock = list(clock)
-            needed.sort(reverse=True)  # latest first: waiting for it may cover the others
+            needed.sort(reverse=True)  # latest first: a wait for the latest may cover the others
         for last, other in needed:
             if last > clock[other]:
                 join(clock, complete[last])
@@ -98,7 +98,7 @@ def insert_sync(block: Block, program: DecodedProgram) -> None:
     waits, posts = find_tokens(program.working)
     for index, op in enumerate(program.ops[: len(program.working)]):
         taken, given = waits.get(index, ()), posts.get(index, ())
-        if not taken and not given and len(op.properties) == 1:  # only the fields
+        if not taken and not given and len(op.properties) == 1:  # no stale tokens to clear
             continue
         set_semaphores(op, waits=taken[:MAX_WAITS], posts=given[:MAX_POSTS])
         queue = program.commands[index].queue

@@ -200,7 +200,7 @@ class TilePattern(LoweringPattern[TensorOpT]):
 
 
 class TileView(LoweringPattern[npu.ReshapeOp | npu.ConstantOp | npu.MoveOp]):
-    """A constant, a reshape or a move marked as a view, to no instruction: users refer to the base buffer."""
+    """Lower a constant, a reshape or a move marked as a view to no instruction: users refer to the base buffer."""
 
     def __init__(self, emission: Emission) -> None:
         self.emission = emission
@@ -214,7 +214,7 @@ class TileView(LoweringPattern[npu.ReshapeOp | npu.ConstantOp | npu.MoveOp]):
 
 
 class TileConv(TilePattern[npu.ConvOp]):
-    """``npu.conv``, with the element-wise operation that is computed with each of its tiles, if there is one."""
+    """Lower ``npu.conv``, and the element-wise operation that is computed with each of its tiles, if there is one."""
 
     def commands(self, op: npu.ConvOp, to: Emission, /) -> Iterator[Command]:
         layer, follower = to.window_layer(op), to.follower(op)
@@ -223,7 +223,7 @@ class TileConv(TilePattern[npu.ConvOp]):
 
 
 class TileMatmul(TilePattern[npu.MatmulOp]):
-    """``npu.matmul``."""
+    """Lower ``npu.matmul``."""
 
     def commands(self, op: npu.MatmulOp, to: Emission, /) -> Iterator[Command]:
         layer = to.window_layer(op)
@@ -231,7 +231,7 @@ class TileMatmul(TilePattern[npu.MatmulOp]):
 
 
 class TilePool(TilePattern[npu.PoolOp]):
-    """``npu.pool``."""
+    """Lower ``npu.pool``."""
 
     def commands(self, op: npu.PoolOp, to: Emission, /) -> Iterator[Command]:
         layer = to.window_layer(op)
@@ -239,7 +239,7 @@ class TilePool(TilePattern[npu.PoolOp]):
 
 
 class TileElementwise(TilePattern[npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp]):
-    """An element-wise operation on one or two tensors; to no instruction if a convolution computes it."""
+    """Lower an element-wise operation on one or two tensors, to no instruction if a convolution computes it."""
 
     def commands(
         self, op: npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp, to: Emission, /
@@ -248,55 +248,55 @@ class TileElementwise(TilePattern[npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | 
 
 
 class TileMove(TilePattern[npu.MoveOp]):
-    """``npu.move`` that is no view."""
+    """Lower an ``npu.move`` that is no view."""
 
     stream = staticmethod(move_commands)
 
 
 class TileReduce(TilePattern[npu.ReduceOp]):
-    """``npu.reduce``."""
+    """Lower ``npu.reduce``."""
 
     stream = staticmethod(reduce_commands)
 
 
 class TileArgMax(TilePattern[npu.ArgMaxOp]):
-    """``npu.arg_max``. Refuses rows that do not fit in the tile buffer."""
+    """Lower ``npu.arg_max``; reject rows that do not fit in the tile buffer."""
 
     stream = staticmethod(argmax_commands)
 
 
 class TileGather(TilePattern[npu.GatherOp]):
-    """``npu.gather``."""
+    """Lower ``npu.gather``."""
 
     stream = staticmethod(gather_commands)
 
 
 class TileUpdate(TilePattern[npu.UpdateOp]):
-    """``npu.update``."""
+    """Lower ``npu.update``."""
 
     stream = staticmethod(update_commands)
 
 
 class TileResize(TilePattern[npu.ResizeOp]):
-    """``npu.resize``."""
+    """Lower ``npu.resize``."""
 
     stream = staticmethod(resize_commands)
 
 
 class TileSoftmax(TilePattern[npu.SoftmaxOp]):
-    """``npu.softmax``. Refuses rows that do not fit in the tile buffer."""
+    """Lower ``npu.softmax``; reject rows that do not fit in the tile buffer."""
 
     stream = staticmethod(softmax_commands)
 
 
 class TileLstm(TilePattern[npu.LstmOp]):
-    """``npu.lstm``. Refuses a cell that does not fit in the local memories."""
+    """Lower ``npu.lstm``; reject a cell that does not fit in the local memories."""
 
     stream = staticmethod(lstm_commands)
 
 
 class EndProgram(LoweringPattern[YieldOp]):
-    """``odc.yield``, to copies of the outputs that no layer computes, and ``npu.isa.halt``."""
+    """Lower ``odc.yield`` to copies of the outputs that no layer computes, and to ``npu.isa.halt``."""
 
     def __init__(self, emission: Emission) -> None:
         self.emission = emission

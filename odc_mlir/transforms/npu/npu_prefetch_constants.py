@@ -14,9 +14,9 @@ room. ``live`` is the interval in which the copy needs its bytes::
     npu.isa.wload source %s + 128 target %slot
 
 If the target was chosen with ``prefer = memory``, constants use arena bytes that tensors leave free and never enlarge
-the arena; constants without room are read from off-chip memory when used. Otherwise they may use the whole SRAM. If it
-has no room for some of them, an estimate decides which of the two is faster; option ``room`` overrides it. A program
-with ``npu.prefetch``, which ``npu-search-plans`` sets, has its own options.
+the arena; constants without room are read from off-chip memory when used. Otherwise constants may use the whole SRAM.
+If some constants do not fit, an estimate decides which of the two policies is faster; option ``room`` overrides the
+estimate. A program with ``npu.prefetch``, which ``npu-search-plans`` sets, has its own options.
 
 Does nothing in mode ``sram``, where constants are behind the SRAM port already. Rejects programs whose tensors do not
 fit in the SRAM limit.
@@ -57,7 +57,7 @@ class Prefetch(NamedTuple):
 
     @property
     def attribute(self) -> DictionaryAttr:
-        """The attribute ``npu.prefetch``."""
+        """Return the options as the attribute ``npu.prefetch``."""
         limit = {} if self.sram_limit is None else {"sram_limit": IntegerAttr(self.sram_limit, i64)}
         return DictionaryAttr({"room": StringAttr(self.room), **limit})
 
@@ -79,7 +79,7 @@ class NpuPrefetchConstantsPass(ProgramPass):
     name = "npu-prefetch-constants"
 
     room: Room = "best"
-    """Arena for constants: rest (what tensors leave), all (of the SRAM limit), or best (as estimated)."""
+    """SRAM for constants: rest (what tensors leave free), all (of the SRAM limit), or best (chosen by an estimate)."""
 
     sram_limit: int | None = None
     """Bytes of SRAM to use; default: what the target or its limit allows."""

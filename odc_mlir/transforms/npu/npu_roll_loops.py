@@ -15,11 +15,11 @@ After::
       npu.isa.conv … input %slot … posts [3]
     }
 
-The same instructions are issued in the same order with the same addresses; the binary holds and fetches the body once.
-Dynamic programming finds the cheapest cover of the program by loops and single instructions. The body of a loop fits in
-the loop buffer. It holds tiles of one tensor operation and of operations fused with it, or stripes of a chain. If an
-address steps from one buffer into the next, the instruction refers to the whole memory (``npu.memory``); unused buffers
-of local memories are removed. Needs addresses of all buffers; existing loops are kept.
+The same instructions are issued in the same order with the same addresses; the binary holds the body once, and the NPU
+fetches it once. Dynamic programming finds the cheapest cover of the program by loops and single instructions. The body
+of a loop fits in the loop buffer. It holds tiles of one tensor operation and of operations fused with it, or stripes of
+a chain. If an address steps from one buffer into the next, the instruction refers to the whole memory (``npu.memory``);
+unused buffers of local memories are removed. All buffers need addresses; existing loops are kept.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _DECLARATIONS = (npu_isa.BufferOp, npu_isa.MemoryOp)
 class _Homes(npu_isa.Homes):
     """Memory and address of each buffer, and the name of each layer, looked up once.
 
-    ``fused``: name of a fused layer -> name of the layer with which it is computed.
+    ``fused``: map from the name of a fused layer to the name of the layer that computes it.
     """
 
     def __init__(self, fused: Attribute | None) -> None:
@@ -87,12 +87,12 @@ class _Homes(npu_isa.Homes):
 
 
 def _issue(op: Operation, homes: _Homes) -> IssuedInstruction:
-    """Return the facts of ``op`` that determine whether a loop can hold it."""
+    """Return the properties of ``op`` that determine whether a loop can hold it."""
     if not npu_isa.is_instruction(op) or op.SPEC.mnemonic == "halt":
         return _APART
     fields, layer, spec = op.field_values, homes.layer(op), op.SPEC
     following = iter(op._operands)
-    where: list[object] = []  # numbers and memories of addresses, and fixed addresses
+    where: list[object] = []  # operand numbers and memories of addresses, and fixed addresses
     addresses: list[int] = []
     bits: list[int] = []
     for (number, fixed, step_bits), offset in zip(spec.place_steps, fields.offsets, strict=True):
@@ -115,7 +115,7 @@ class _Memories:
         self.block = block
         self.buffers: list[npu_isa.BufferOp] = []
         self._whole: dict[Space, npu_isa.MemoryOp] = {}
-        self._ends: dict[Space, int] = {}  # ends of their last buffers
+        self._ends: dict[Space, int] = {}  # end of the last buffer in each memory
         for op in block.ops:
             if type(op) is npu_isa.BufferOp:
                 self.buffers.append(op)
@@ -176,7 +176,7 @@ def _step(
     memories: _Memories,
     homes: _Homes,
 ) -> None:
-    """Give ``op`` its steps; an address that leaves its buffer becomes an address in the whole memory."""
+    """Set the address steps of ``op``; an address that leaves its buffer becomes an address in the whole memory."""
     fields, operands = op.field_values, list(op._operands)
     names, offsets, advance = op.SPEC.place_names, list(fields.offsets), {}
     used = [index for index, offset in enumerate(offsets) if offset is not None]
@@ -204,11 +204,11 @@ _MOST_ITERATIONS = field_range("loop", "count")[1]
 
 
 Numbers = NDArray[np.integer[Any]]
-"""Positions, kinds and addresses have 32 bits, because they are read about a hundred times. Others have 64 bits."""
+"""Positions, kinds and addresses have 32 bits, because they are read about a hundred times; other numbers have 64."""
 
 
 class IssuedInstruction(NamedTuple):
-    """Facts of an instruction that determine whether a loop can hold it.
+    """Properties of an instruction that determine whether a loop can hold it.
 
     ``kind`` is equal for instructions that differ in their addresses only, and None for one that no loop may hold.
     ``layer`` is equal for instructions that one loop may hold together. ``addresses`` are absolute; ``step_bits`` is
@@ -251,7 +251,7 @@ def find_loops(program: Sequence[IssuedInstruction], buffer_bytes: int) -> list[
 def _best_loops(program: Sequence[IssuedInstruction], buffer_bytes: int) -> list[Loop | None]:
     """Return, for each position, the loop that starts there in the cheapest cover of the rest of the program."""
     candidates = _candidates(program, buffer_bytes)
-    from_the_end = np.argsort(-candidates[0], kind="stable")  # last position first; there, shortest body first
+    from_the_end = np.argsort(-candidates[0], kind="stable")  # last position first; at a position, shortest body first
     following = zip(*candidates[:, from_the_end].tolist(), strict=True)
     cost = [0] * (len(program) + 1)
     chosen: list[Loop | None] = [None] * len(program)

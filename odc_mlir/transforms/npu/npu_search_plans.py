@@ -1,14 +1,14 @@
 """``npu-search-plans``: choose stripes, tilings and prefetched constants by simulating several programs.
 
-Estimates do not tell how transfers of different layers overlap, how many constants are prefetched and which results
-reuse memory. Only the finished program does. The pass therefore runs the passes that follow on copies of the program,
-and simulates the results:
+Only a finished program shows how transfers of different layers overlap, how many constants are prefetched and which
+results reuse memory. The pass therefore runs the following passes on copies of the program, and simulates them:
 
 * with stripes for more and for less memory than is available, if memory is preferred or the tensors do not fit in SRAM
-  or in its limit. The memory sizes form a fixed series, so a larger limit finds all plans that a smaller one finds;
+  or in the SRAM limit. The memory sizes form a fixed series, so a larger limit finds all plans that a smaller limit
+  finds;
 * with other shares of the SRAM for constants;
-* if the fewest cycles are preferred, even if the tensors fit: with tiles for machines with less or more of a resource,
-  so that a better machine finds all tilings that a poorer one finds.
+* with tiles for machines with less or more of a resource, if the fewest cycles are preferred, even if the tensors fit.
+  A better machine thus finds all tilings that a poorer machine finds.
 
 Before: an ``npu.program`` of operations on tensors.
 
@@ -19,8 +19,8 @@ After: the same program with the choice as attributes, which ``npu-cut-stripes``
 
 The fastest program is chosen; if memory is preferred, the one with the smallest arena among those at most 5 % slower.
 If no plan fits, the one with the least memory is chosen, and ``npu-allocate-memory`` reports the error. Programs that
-already have such an attribute or tilings stay unchanged, and so do all programs if compile time is preferred. The cache
-of tilings also keeps these choices.
+already have such an attribute or tilings stay unchanged, and so do all programs if compile time is preferred. The
+choices are stored in the cache of tilings.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import has_tilings
 from odc_mlir.transforms.npu.schedule.window_search import tilings_of
 
 LOWERED, SCHEDULED = "npu", "npu-alloc"  # stages between which a program becomes instructions
-MISSES = 3  # the search ends after so many plans in a row that are no better
-INSTRUCTIONS = 200_000  # the search ends after programs with so many instructions, which take about 0.1 ms each
+MISSES = 3  # the search ends after this many plans in a row that are no better
+INSTRUCTIONS = 200_000  # the search ends after this many instructions, which take about 0.1 ms each
 LIMIT_STEP = 1.2**0.5  # factor between the SRAM limits for which prefetching is tried
 LIMITS = 6  # number of these limits
 MEMORY_STEP = 0.85  # factor between the memory sizes of plans that are tried at any limit
 SLOWDOWN = 1.05  # cycles allowed relative to the fastest program, if memory is preferred
 MACHINES = (("lanes", 50), ("sram", 50), ("sram", 200), ("array", 50), ("room", 0))
-"""Other machines, by percent of a resource, to choose tiles for: a better target never gets a slower program."""
+"""Machines for which tiles are tried, as (resource, percentage): a better target never gets a slower program."""
 
 
 class TrialPlan(NamedTuple):
-    """Stripes (None: as without a search), and percentages of resources of the machine to choose tiles for."""
+    """Stripes (None: chosen without a search), and resources of the machine for which tiles are chosen, in percent."""
 
     stripes: StripePlan | None = None
     machine: tuple[tuple[str, int], ...] = ()
@@ -101,7 +101,7 @@ class NpuSearchPlansPass(ModulePass):
             if found is None and job.choice.prefer != FEWEST_CYCLES:
                 continue
             alone = ModuleOp([job.program.clone()], dict(op.attributes))
-            # With inserted passes, results differ.
+            # Inserted passes change the results, so these are not shared.
             memo = Memo() if getattr(ctx, "before", None) else tilings_of(ctx, job.target).memo
             key = hashlib.sha256(module_text(alone, constants="elide").encode()).hexdigest()
             if (kept := memo.get(key)) is None:
@@ -116,7 +116,7 @@ class NpuSearchPlansPass(ModulePass):
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A choice with the cycles and arena of its program; ``ready``: the module before constants are prefetched."""
+    """A choice with the cycles and arena bytes of its program. ``ready``: module before constants are prefetched."""
 
     plan: TrialPlan
     prefetch: Prefetch
@@ -137,7 +137,7 @@ class _Trials:
     job: TargetedProgram
     planner: StripePlanner | None
     room: int
-    tried: set[Hashable] = field(default_factory=set)  # plans; with tiles; with copies of constants
+    tried: set[Hashable] = field(default_factory=set)  # plans, tiled programs, and programs with copies of constants
     instructions: int = 0  # total of the programs tried
     fewest: float = math.inf  # fewest cycles of a program tried
 
@@ -233,7 +233,7 @@ class _Trials:
         return None
 
     def _finished(self, plan: TrialPlan, ready: ModuleOp, prefetch: Prefetch) -> _Trial | OdcError | None:
-        """Compile and simulate a copy of ``ready``; None if an equal program was tried or if it is too slow."""
+        """Compile and simulate a copy of ``ready``; return None for an equal program or if the program is too slow."""
         from odc_mlir.emitter.program import emit_program  # large programs that fit need no simulator
         from odc_mlir.simulator.program import load
         from odc_mlir.simulator.run import simulate
@@ -263,7 +263,7 @@ class _Trials:
             _free(module)
 
     def _prefetched(self, best: _Trial) -> _Trial:
-        """Return the best of ``best`` and other ways to use the room that its tensors leave for constants."""
+        """Return the best of ``best`` and trials of the same plan with other shares of the SRAM for constants."""
         plan, ready = best.plan, best.ready
         most = best.arena_bytes if self.planner is None else self.job.sram_bytes
         step = math.floor(math.log(max(most, 1), LIMIT_STEP))
@@ -298,7 +298,7 @@ def _copies(op: Operation) -> bool:
 
 
 def _ladder(plans: Sequence[StripePlan], place: int) -> Iterator[TrialPlan]:
-    """Yield the plans after ``place`` among those for a series of memory sizes that does not depend on ``place``."""
+    """Select plans for a series of memory sizes that does not depend on ``place``; yield those after ``place``."""
     last = math.inf
     for number, plan in enumerate(plans):
         if plan.arena_bytes <= MEMORY_STEP * last or number == len(plans) - 1:

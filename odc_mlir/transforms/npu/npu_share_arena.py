@@ -11,13 +11,13 @@ After::
     %y = npu.buffer "y" gives [0] : !npu.buffer<arena, 1x10xi8>
 
 The host writes inputs before the program starts and reads outputs after it has ended. In between, other tensors can use
-the bytes of an input after its last use, and those of an output before its first use; regions of their own would not
-allow that. Unused inputs have no buffer and stay in their region.
+the bytes of an input after its last use, and the bytes of an output before its first use. In separate regions, inputs
+and outputs could not share bytes with these tensors. Unused inputs have no buffer and stay in their region.
 
 A state that is kept from run to run is an input and an output in one buffer. If the program copies the next value to
-this buffer at the end, the value is computed in the buffer from the start, unless the program would read replaced bytes
-of the state. If a tensor begins as a copy of a tensor that nothing else needs afterwards, both share one buffer without
-the copy: a ``scatter`` into a cache moves one row only.
+this buffer at the end, the pass lets the program compute the value in this buffer, unless the program would then read
+bytes of the state that it has already replaced. If a tensor begins as a copy of a tensor that nothing else needs
+afterwards, both share one buffer without the copy: a ``scatter`` into a cache moves one row only.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _merge(program: DecodedProgram, kept: Buffer, replaced: Buffer, copies: Sequ
 
 
 def _continue_in_place(block: Block) -> bool:
-    """Compute a tensor that begins as a copy of another in the buffer of the other; return success."""
+    """Let a tensor that begins as a copy of another tensor share the buffer of that tensor; return success."""
     program = DecodedProgram(block)
     touched = [{buffer for found in _touched(command) for buffer, _, _ in found} for command in program.commands]
     for index, command in enumerate(program.commands):
@@ -122,7 +122,7 @@ def _whole_copy(command: Command) -> tuple[Buffer, Buffer] | None:
 def _can_merge(state: Buffer, value: Buffer, commands: Sequence[Command]) -> bool:
     """Return whether ``commands``, which compute ``value``, may compute it in the buffer ``state``.
 
-    They must not write ``state``, nor read a byte of ``state`` after they have written this byte of ``value``.
+    The commands must not write ``state``, nor read a byte of ``state`` after writing the same byte of ``value``.
     """
     written: list[tuple[int, int]] = []
     for reads, writes in map(_touched, commands):
@@ -136,7 +136,7 @@ def _can_merge(state: Buffer, value: Buffer, commands: Sequence[Command]) -> boo
 
 
 def _stay_equal(state: Buffer, value: Buffer, commands: Sequence[Command]) -> bool:
-    """Return whether one buffer can hold both during ``commands``, which follow the copy of one to the other."""
+    """Return whether one buffer can hold both tensors during ``commands``, which follow a copy between the two."""
     if _is_written(value, commands):
         return False
     is_read = any(buffer is value for command in commands for buffer, _, _ in _touched(command)[0])

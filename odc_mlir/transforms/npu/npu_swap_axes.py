@@ -1,6 +1,6 @@
 """``npu-swap-axes``: turn images one pixel wide into images one pixel high.
 
-The array computes several pixels of a row at once, so for an image with one pixel per row it would use one column.
+The array computes several pixels of a row at once; for an image with one pixel per row, it would use one column only.
 
 Before::
 
@@ -12,8 +12,8 @@ After, with the same bytes in memory, and the taps of the weights transposed::
     %3 = npu.conv %2 kernel [1, 3] stride [1, 2] … : tensor<1x1x28x40x…> -> tensor<1x1x13x64x…>
     %1 = npu.reshape %3 : tensor<1x1x13x64x…> -> tensor<1x13x1x64x…>
 
-``npu-elide-reshapes`` removes the views between neighbours. Applies to convolutions (also depthwise) and pooling if
-images and results are one pixel wide and at least one of them is higher. Results are bit-exact.
+``npu-elide-reshapes`` removes the views between adjacent operations. Applies to pooling and (depthwise) convolutions if
+image and result are one pixel wide and at least one of the two is higher than one pixel. Results are bit-exact.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NpuSwapAxesPass(PatternPass):
 
 
 class SwapAxes(RewritePattern):
-    """One window operation on images one pixel wide becomes the same operation on images one pixel high."""
+    """Turn a window operation on images one pixel wide into the same operation on images one pixel high."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.ConvOp | npu.PoolOp, rewriter: PatternRewriter) -> None:

@@ -16,8 +16,8 @@ After::
     …
 
 The same instructions are issued with the same addresses, so a program can be read without loops, checked by
-``npu-verify-memory`` again, and rolled again. Rejects nothing: an address that would leave its buffer fails
-verification before.
+``npu-verify-memory`` again, and rolled again. Rejects nothing: the IR verifier already rejects loops in which an
+address leaves its buffer.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Unroll(RewritePattern):
 
 
 def _issued(op: InstructionOp, iteration: int) -> InstructionOp:
-    """Return the instruction that the loop around ``op`` issues for it in ``iteration``."""
+    """Return the instruction that the loop around ``op`` issues for ``op`` in ``iteration``."""
     made, fields = op.clone(), op.field_values
     steps = fields.step_of()
     offsets = tuple(

@@ -1,12 +1,12 @@
 """``npu-verify-memory``: prove by an analysis that a finished program is safe. Changes nothing.
 
-Checked for every instruction: buffers are inside their memory and accesses inside their buffer; no byte of a value is
-overwritten through another buffer before it is read for the last time, in any memory; arena buffers that share bytes
-are in use at different times; conflicts between queues are ordered by semaphores; every wait is satisfied by an earlier
-post and no token is left over, so the program terminates whatever the depth of the queues.
+For every instruction, the pass checks that buffers are inside their memory and accesses inside their buffer; that no
+byte of a value in any memory is overwritten through another buffer before its last read; that arena buffers that share
+bytes are in use at different times; that semaphores order conflicts between queues; that an earlier post satisfies
+every wait; and that no token is left over. The program thus terminates with queues of any depth.
 
 Rejects loops: run ``npu-unroll-loops`` first. A write through a whole memory (``npu.memory``) may belong to any buffer,
-so it never counts as overwriting a value. Tokens are followed in program order, however they were placed.
+so it never counts as overwriting a value. Tokens are checked in program order, whichever pass placed them.
 """
 
 from __future__ import annotations
