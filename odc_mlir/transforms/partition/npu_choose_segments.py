@@ -12,9 +12,9 @@ records the chosen plan and the other plans with their estimated times in nanose
 
 Operators whose layers do not fit the local memories with any tiling go to the host, too. Groups stay together, and
 operators with ``odc.place = "npu"`` stay on the NPU. The preference ``memory`` of the target selects the plan with the
-fewest bytes among the nearly fastest ones; ``compile-time`` compares two plans only, all supported operators on the NPU
-and none. The options of this pass become part of ``odc.target``, because the compiler runs the pass again if a segment
-does not compile.
+fewest bytes among the nearly fastest plans. The preference ``compile-time`` compares only two plans: all supported
+operators on the NPU, and no operators. The options of this pass become part of ``odc.target``, because the compiler
+runs the pass again if a segment does not compile.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class NpuChooseSegmentsPass(ModulePass):
     """A segment with fewer multiply-accumulates stays on the host."""
 
     max_segments: int | None = None
-    """Maximum number of segments; those that gain least stay on the host. Default: no limit."""
+    """Maximum number of segments; segments that gain least stay on the host. Default: no limit."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         choice = target_of(op)
@@ -84,7 +84,7 @@ class NpuChooseSegmentsPass(ModulePass):
         apply_choice(op, found, result)
 
     def bounds(self) -> Bounds:
-        """Return the options as bounds; raise OptionError."""
+        """Return the options as bounds; raise OptionError for an invalid option."""
         if self.strategy not in WORDS["strategy"]:
             raise OptionError(f"strategy is {self.strategy!r}, allowed: {', '.join(WORDS['strategy'])}")
         for field in ("min_operators", "min_macs", "max_segments"):
@@ -96,7 +96,7 @@ class NpuChooseSegmentsPass(ModulePass):
     def problem(
         self, ctx: Context, module: ModuleOp, found: Sequence[CircleOp], choice: TargetChoice
     ) -> PlacementProblem:
-        """Return the graph with its costs; place operators that cannot be lowered on the host."""
+        """Return the operator graph with its costs; place operators that cannot be lowered on the host."""
         target = targets.load(choice.target)
         memory: MemoryMode = "flash" if choice.memory == "flash" else "sram"
         works = npu_works(ctx, module, target, memory)
@@ -119,7 +119,7 @@ def problem_of(
     segment_cycles: Callable[[Sequence[OperatorCost]], float],
     place: str = "the NPU",
 ) -> PlacementProblem:
-    """Describe the operators of ``module``. ``works``: costs on an accelerator; None if it cannot run the operator."""
+    """Describe the operators of ``module``. ``works``: costs of operators on ``place``; None for one that cannot run there."""
     tensors = _Tensors()
     items = [_item(op, work, tensors, host) for op, work in zip(found, works, strict=True)]
     last = placement.main_function(module).body.block.last_op
@@ -145,7 +145,7 @@ def apply_choice(module: ModuleOp, found: Sequence[CircleOp], result: PlacementC
 
 
 class _Tensors:
-    """Numbers and sizes in bytes of the values that are computed at run time."""
+    """Run-time values of a module, numbered, with their sizes in bytes."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -179,7 +179,7 @@ def _item(op: CircleOp, work: OperatorCost | None, tensors: _Tensors, host: Host
 
 
 def _units(found: Sequence[CircleOp]) -> list[tuple[int, ...]]:
-    """Return the units of placement in program order: groups, and every other operator alone."""
+    """Return the sets of operators that are placed together, in program order: groups, and single other operators."""
     units: dict[object, list[int]] = {}
     for index, op in enumerate(found):
         group = op.attributes.get(placement.GROUP)
@@ -188,7 +188,7 @@ def _units(found: Sequence[CircleOp]) -> list[tuple[int, ...]]:
 
 
 def _record(result: PlacementChoice) -> DictionaryAttr:
-    """Return a record of the chosen plan, the other named plans, and the estimated costs of segments."""
+    """Return an attribute with the chosen plan, the other named plans, and the estimated costs of segments."""
     others = [plan for plan in (result.all_host, result.all_supported, result.runner_up) if plan is not None]
     distinct = {plan.on_npu: plan for plan in (*others, result.chosen)}
     return DictionaryAttr(

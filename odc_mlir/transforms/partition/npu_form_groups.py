@@ -7,7 +7,7 @@ Before::
 
 After: both have ``odc.group = 0``. Groups are islands, and matches of the patterns in
 :mod:`odc_mlir.transforms.partition.plans.plans`, longest patterns first. Operators that the NPU does not support are in
-no group. If one operator of an island is on the host, all of its operators are.
+no group. If one operator of an island is on the host, all operators of the island are.
 """
 
 from __future__ import annotations

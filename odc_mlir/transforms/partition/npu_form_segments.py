@@ -6,7 +6,7 @@ operators of one round form a segment. No path leaves a segment and re-enters it
 later round is in a later round itself.
 
 Operators are sorted into this order, constants first, so that each segment is contiguous, and get ``odc.segment = N``.
-Operators too small for a segment return to the host with a reason.
+Groups with too few operators for a segment are placed on the host again, and ``odc.reason`` says why.
 
 Before::
 
@@ -90,10 +90,10 @@ class NpuFormSegmentsPass(ModulePass):
 
 
 class _KnownResults:
-    """Operators with known results (``odc.known``), placed beside their users.
+    """Placement of operators with known results (``odc.known``) on the side of their users.
 
     If the segment of a user has the tensors whose shapes such an operator reads, the operator goes into the segment,
-    where it costs nothing. Otherwise the host computes it. The first place gets the operator itself, others get copies.
+    where it costs nothing. Otherwise it runs on the host. The first user gets the operator itself, others get copies.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class _KnownResults:
         return order
 
     def of_segment(self, group: Sequence[CircleOp]) -> tuple[list[CircleOp], list[CircleOp]]:
-        """Return the known operators that the host computes for ``group``, and ``group`` with those that go into it."""
+        """Return the known operators that the host runs for ``group``, and ``group`` with the known operators inside."""
         results = {value for op in group for value in op.results}
         inside = results.union(value for op in group for value in op.operands)
         own: dict[CircleOp, CircleOp] = {}
@@ -129,7 +129,7 @@ class _KnownResults:
     def _give(
         self, op: Operation, index: int, value: SSAValue, made: dict[CircleOp, CircleOp], order: list[CircleOp]
     ) -> None:
-        """Let operand ``index`` of ``op``, if known, come from a copy in ``made``; add new copies to ``order``."""
+        """Replace operand ``index`` of ``op``, if known, by a copy in ``made``; add new copies to ``order``, too."""
         owner = value.owner
         if not isinstance(owner, CircleOp) or not is_known(owner):
             return
@@ -160,7 +160,7 @@ def dependencies(operators: Sequence[CircleOp]) -> list[set[int]]:
     """Return, for each operator, the earlier operators that must run before it.
 
     These are the producers of its operands, or of the values that determine a known operand. An operator with side
-    effects also depends on the previous one with side effects.
+    effects also depends on the previous operator with side effects.
     """
     position = {op: index for index, op in enumerate(operators)}
     result: list[set[int]] = []

@@ -10,8 +10,8 @@ After::
 
 The rules are in :mod:`odc_mlir.transforms.partition.rules.table`. Operators that the user places on the host
 (``odc.place = "host"``) stay there. Only the main function is divided into segments; operators in functions called by
-control flow stay on the host. A group of element-wise float or boolean operators between 8-bit codes is supported as a
-whole, as an island that gets its own DEQUANTIZE.
+control flow stay on the host. A group of element-wise float or boolean operators whose inputs and outputs are 8-bit
+codes is supported as a whole. Such a group is an island; it gets its own DEQUANTIZE.
 """
 
 from __future__ import annotations

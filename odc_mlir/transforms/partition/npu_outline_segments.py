@@ -17,9 +17,9 @@ After::
     %2 = circle.floor(%1) …
 
 A segment's results are the values used outside, and the contents of variables that its operators write. For such a
-variable, it yields the argument (see :mod:`odc_mlir.dialects.odc`). Constants move in with their users; a constant with
-other users is copied (the bytes are shared). The host runs two kinds of views, which cost nothing on the host either:
-views of a value that leaves the segment in more than one shape, and of a value that only passes through.
+variable, the segment yields the argument (see :mod:`odc_mlir.dialects.odc`). Constants move in with their users; a
+constant with other users is copied (the bytes are shared). Two kinds of views run on the host, where they cost nothing
+either: views of a value that leaves the segment in more than one shape, and views of a value that only passes through.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ VIEW_REASON = "segment-result: a view of a value that leaves the segment"
 
 
 class NpuOutlineSegmentsPass(ModulePass):
-    """Make segments of marked runs of operators; see the module's text."""
+    """Move runs of operators with the same segment number into segments; see the module's text."""
 
     name = "npu-outline-segments"
 
@@ -148,7 +148,7 @@ def _known_behind(value: SSAValue, last: Operation) -> tuple[SSAValue, Operation
 
 
 def outline(name: str, members: list[CircleOp], target_name: str | None = None) -> SegmentOp:
-    """Move ``members``, consecutive operators, into a segment that takes their place."""
+    """Move the consecutive operators ``members`` into a segment; return it."""
     group: set[Operation] = set(members)
     inputs = _inputs(members, group)
     outputs: list[SSAValue] = [result for op in members for result in op.results if _used_outside(result, group)]

@@ -11,9 +11,9 @@ After ``odc-apply-annotations{host=conv npu=RELU}``::
     %2 = circle.relu %1 … {odc.place = "npu"} loc("act")
 
 ``npu-mark-supported`` and ``npu-choose-segments`` follow these attributes. An operator marked ``host`` stays on the
-host. An operator marked ``npu`` runs on the NPU at any cost if the NPU supports it. A model may have the attributes.
-Later sources take precedence: the attribute, then the partition file (backends ``host`` or ``cpu``, and ``npu`` or the
-target's name), then ``host``, then ``npu``; within each, a name takes precedence over an opcode.
+host. An operator marked ``npu`` runs on the NPU at any cost if the NPU supports it. Sources, in order of increasing
+precedence, are the attribute in the model, the partition file (backends ``host`` or ``cpu``, and ``npu`` or the
+target's name), option ``host``, and option ``npu``. Within a source, a name takes precedence over an opcode.
 
 Rejects words that are neither an opcode nor the name of a result in the main function, and unknown backends.
 """
@@ -85,7 +85,7 @@ def apply_file(file: PartitionFile, found: Sequence[CircleOp], location: str, ta
 
 
 def apply_words(place: str, words: Sequence[str], found: Sequence[CircleOp]) -> None:
-    """Annotate the operators that ``words`` name, opcodes first; raise OptionError for a word that names none."""
+    """Annotate the operators that ``words`` name, opcodes first; raise OptionError for a word without a match."""
     named = {name: op for op in found for name in location_names(op.location)}
     opcodes = [word for word in words if word not in named and word in ops.all_specs()]
     for op in found:

@@ -10,8 +10,8 @@ After: the first dimension is 1, and the declared types are kept as attributes::
     func.func @main(%x: tensor<1x8xi8>) -> tensor<1x4xi8> attributes {odc.declared_inputs = [tensor<?x8xi8>]} {
       %0 = circle.fully_connected(%x, %w) attributes {odc.declared = [tensor<?x4xi8>]} : … -> tensor<1x4xi8>
 
-An operator that computes shapes may now have a known result, which it keeps as ``odc.known``. This result is a constant
-for the target, but not for the model.
+An operator that computes shapes may now have a known result, recorded as its attribute ``odc.known``. This result is a
+constant for the target, but not for the model.
 
 ``restore_batch`` restores the declared types when the model is written, so that the package's model accepts any batch
 size: segments run the batch size that they were compiled for, and host kernels run all others.
@@ -46,12 +46,12 @@ DECLARED_INPUTS = "odc.declared_inputs"  # the same for a function's arguments
 
 @dataclass(frozen=True)
 class OdcFixBatchPass(ModulePass):
-    """Give open first dimensions of inputs a size; see the module's text."""
+    """Set open first dimensions of inputs to a fixed size; see the module's text."""
 
     name = "odc-fix-batch"
 
     batch: int = 1
-    """Samples that segments process per run; files store 1 beside an open dimension."""
+    """Samples that segments process per run. Files store size 1 for an open dimension."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.batch < 1:
@@ -60,7 +60,7 @@ class OdcFixBatchPass(ModulePass):
 
 
 def fix_batch(module: ModuleOp, batch: int, *, declare: bool = True) -> bool:
-    """Give open first dimensions of the main function's inputs the size ``batch``; return whether there were any.
+    """Set open first dimensions of the main function's inputs to ``batch``; return whether there were any.
 
     ``declare``: record the declared types for :func:`restore_batch`.
     """
@@ -98,7 +98,7 @@ def _with_batch(type: Attribute, batch: int) -> Attribute:
 def restore_batch(module: ModuleOp) -> None:
     """Restore the declared types in functions and in circle bodies of segments, in place.
 
-    Programs, which are for the fixed batch size, are removed: the module can be written, but not lowered further.
+    NPU programs are removed because they have a fixed batch size: the module can be written, but not lowered further.
     """
     for program in lowered_symbols(module).values():
         Rewriter.erase_op(program)
@@ -124,7 +124,7 @@ def _restore(op: Operation) -> None:
 
 
 def _restore_segment(segment: SegmentOp) -> None:
-    """Give the circle body's arguments the types of the operands, and the results the types that the body yields."""
+    """Set argument types of the circle body to operand types, and result types of the segment to yielded types."""
     _retype(segment.circle_block.args, segment.operand_types)
     for op in segment.circle_block.ops:
         _restore(op)
@@ -132,6 +132,6 @@ def _restore_segment(segment: SegmentOp) -> None:
 
 
 def _retype(values: Iterable[SSAValue], types: Iterable[Attribute]) -> None:
-    """Give values other types; names and locations stay."""
+    """Set the types of values; names and locations stay."""
     for value, type in zip(tuple(values), tuple(types), strict=True):
         retype(value, type)

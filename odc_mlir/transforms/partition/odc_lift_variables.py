@@ -22,7 +22,7 @@ After::
     }
 
 Reads are replaced by values, so that operators on both sides can be in one segment. A variable stays if it has no
-constant initial value, if another function uses it, or if it is written with another type than it is read.
+constant initial value, if another function uses it, or if its reads and writes differ in type.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _lift(module: ModuleOp, main: FuncOp, variable: _Variable) -> bytes | None:
 
 
 def _initial(module: ModuleOp, main: FuncOp, variable: _Variable) -> tuple[Operation, ConstOp] | None:
-    """Return the assignment of a constant in a function that is called once, before all uses, and the constant.
+    """Return (assignment, constant) that initialise ``variable`` in a function called once, before all uses.
 
     Return None if there is no such function, or if another function also uses the variable.
     """

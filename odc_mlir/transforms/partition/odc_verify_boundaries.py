@@ -3,7 +3,7 @@
 Host kernels and the NPU exchange raw integers. If a pass changed the type of a tensor on one side of a boundary only,
 results would be wrong without any error. This pass therefore compares the operands of a segment with the arguments of
 its circle body, and the values that the body yields with the results of the segment, by element type, scale, zero point
-and shape. If two of them differ and the value can be converted, a host operator converts it.
+and shape. If the two sides differ and the value can be converted, a host operator converts it.
 
 Before (the segment's body has another scale than the host)::
 
@@ -42,7 +42,7 @@ CAST_REASON = "boundary: converts between a segment and the host"
 
 
 class OdcVerifyBoundariesPass(ModulePass):
-    """Verify edges of segments; see the module's text."""
+    """Verify boundaries of segments; see the module's text."""
 
     name = "odc-verify-boundaries"
 
@@ -69,7 +69,7 @@ def _yielded(segment: SegmentOp) -> Sequence[SSAValue]:
 
 
 def _check(segment: SegmentOp, value: SSAValue) -> None:
-    """Check a boundary of the NPU: codes with a known shape and one scale, or plain numbers."""
+    """Check that a tensor can cross the boundary: codes with a known shape and one scale, or plain numbers."""
     info = info_of(value)
     seen = None
     number = info.dtype in NUMBER_TYPES and info.quant is None
