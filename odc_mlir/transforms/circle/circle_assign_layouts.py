@@ -14,11 +14,11 @@ After, with ``gamma`` permuted accordingly::
     %4 = circle.conv_2d(%2, %v, %c) : … -> tensor<1x8x8x4xf32>
 
 Element-wise operators, reductions, concatenation, splits, slices, padding, gathering, batched products and RESHAPE work
-in any order that keeps the dimensions they depend on in place; softmax keeps the last dimension. The chosen orders
-leave the fewest TRANSPOSEs and, among such choices, move the fewest bytes: a TRANSPOSE moves integers before DEQUANTIZE
-or after QUANTIZE, for example, instead of floats. A TRANSPOSE between layers counts 4 MiB more than one at the model's
-interface. The search, by variable elimination, is exact unless a graph is so dense that some variables have to be fixed
-first. A TRANSPOSE that moves only dimensions of extent 1 counts as a RESHAPE.
+in any dimension order that leaves the dimensions they depend on in place; softmax needs its last dimension last. The
+chosen orders leave the fewest TRANSPOSEs and, among such choices, move the fewest bytes. For example, a TRANSPOSE moves
+integers before DEQUANTIZE or after QUANTIZE instead of floats. A TRANSPOSE between layers costs 4 MiB more than a
+TRANSPOSE at the model's interface. The search uses variable elimination. It is exact unless a graph is so dense that
+some variables have to be fixed first. A TRANSPOSE that moves only dimensions of extent 1 counts as a RESHAPE.
 
 Unchanged: tensors that are quantised along an axis, sparse, or of unknown rank. Quantised results are bit-exact; float
 sums may be added in another order.
@@ -61,7 +61,7 @@ _KEEP, _NHWC = "keep", "nhwc"
 
 @dataclass(frozen=True)
 class Layouts:
-    """Result of the pass: the number of TRANSPOSEs removed, and which inputs and outputs have become channels last."""
+    """Result of the pass: the number of removed TRANSPOSEs, and the indices of inputs and outputs now channels last."""
 
     saved: int = 0
     inputs: tuple[int, ...] = ()
@@ -125,7 +125,7 @@ class _Rewrite:
         self.nodes = {node.op: node for node in graph.nodes if not isinstance(node.op, ReturnOp)}
         self.returned = [node for node in graph.nodes if isinstance(node.op, ReturnOp)]
         self.chosen = chosen
-        self.stored: dict[SSAValue, dict[Order, SSAValue]] = {}  # by value; the producer's order is first
+        self.stored: dict[SSAValue, dict[Order, SSAValue]] = {}  # copies by value and order; the producer's is first
         self.replaced: list[Operation] = []
 
     def run(self) -> None:
@@ -138,7 +138,7 @@ class _Rewrite:
         for op in reversed(self.replaced):
             if not any(result.uses for result in op.results):
                 Rewriter.erase_op(op)
-        for argument in self.block.args:  # at the end, because the steps before need the model's shapes
+        for argument in self.block.args:  # at the end, because the earlier steps need the model's shapes
             retype(argument, _type_in(argument.type, self._order_of(argument)))
         set_function_type(self.function)
 
@@ -175,7 +175,7 @@ class _Rewrite:
                 op.operands[place] = self._in_order(value, order)
 
     def _in_order(self, value: SSAValue, order: Order) -> SSAValue:
-        """Return ``value`` in ``order``; transpose it right after its definition if it does not exist yet."""
+        """Return ``value`` in ``order``; insert a TRANSPOSE right after its definition if there is no such copy yet."""
         found = self.stored[value]
         if order not in found:
             first, source = next(iter(found.items()))
@@ -195,7 +195,7 @@ def _type_in(type: Attribute, order: Order) -> Attribute:
 
 
 def _moved(value: SSAValue, source: SSAValue, given: Order, wanted: Order) -> list[Operation]:
-    """Return TRANSPOSE of ``source``, which holds ``value`` in order ``given``; RESHAPE if that moves no data."""
+    """Return a TRANSPOSE (RESHAPE if no data moves) of ``source``, which holds ``value`` in order ``given``."""
     name, shape = value_name(value), shape_of(value)
     suffix = "".join(map(str, wanted))
     called = name if wanted == _natural(value) else f"{name}/order_{suffix}"

@@ -1,4 +1,4 @@
-"""``circle-clip-masks``: limit large negative masks before SOFTMAX, which would widen quantised ranges.
+"""``circle-clip-masks``: limit large negative masks before SOFTMAX, because they would widen quantised ranges.
 
 Before::
 
@@ -8,17 +8,17 @@ Before::
 
 After: ``%m = circle.const [0.0, -2048.0, 0.0, 0.0]``, so that the quantised range has resolution left for the scores.
 
-Entries below -2048 become -2048 (-2048 / beta if beta < 1). Results are bit-exact if no masked score exceeds the
-largest visible score of its row by 1900 (or 1900 / beta), because exponentials of numbers below -104 are 0 in float32.
-Masks are found through ADD, SUB, NEG, products with a constant of at most 64, and operators that only move, select or
-limit values, such as SELECT, RESHAPE, BROADCAST_TO, GATHER and MINIMUM, in any order. A mask is
+Entries below -2048 become -2048 (-2048 / beta if beta < 1). Exponentials of numbers below -104 are 0 in float32.
+Results are therefore bit-exact if no masked score exceeds the largest visible score of its row by 1900 (or 1900 /
+beta). Masks are found through ADD, SUB, NEG, products with a constant of at most 64, and operators that only move,
+select or limit values, such as SELECT, RESHAPE, BROADCAST_TO, GATHER and MINIMUM, in any order. A mask is
 
 * a constant;
-* integer multiples of a large number: booleans or integers, cast to float and multiplied, as in ``(1 - m) * -1e9``. The
-  constant gets smaller;
+* booleans or integers, cast to float and multiplied by a large constant, as in ``(1 - m) * -1e9``. The magnitude of
+  this constant is reduced;
 * with ``seen``, any other value that was recorded below -2048. A MAXIMUM limits the value. Operators that compute the
-  value stay float, up to layers and to values with other users, because large factors amplify small errors. If other
-  operators read the unlimited value, whose range is larger, the MAXIMUM stays float as well.
+  value stay float, because large factors amplify small errors; layers and values with other users end this chain. If
+  other operators read the unlimited value, whose range is larger, the MAXIMUM stays float as well.
 
 If a computed mask hides a row completely, the row then has the softmax weights of its unmasked scores.
 
@@ -98,7 +98,7 @@ class ClipMask(OperatorPattern):
         _erase_unused(before, rewriter)
 
     def _limited(self, value: SSAValue, bound: float) -> Iterator[masks.TermSource]:
-        """Limit sources with recorded values beyond their bounds."""
+        """Yield the sources of a mask that have recorded values beyond their bounds."""
         for source in masks.sources(value, bound):
             if masks.may_be_limited(source) and masks.is_seen_beyond(
                 source, self._seen.get(value_name(source.value), (0.0, 0.0))
@@ -107,7 +107,7 @@ class ClipMask(OperatorPattern):
 
 
 def _keep_real(ops: set[CircleOp]) -> None:
-    """Keep ``ops`` float, and the operators whose only users they are, up to layers: large factors amplify errors."""
+    """Keep float ``ops`` and, back to the nearest layers, operators that only they use: large factors amplify errors."""
     if not ops:
         return
     block = next(iter(ops)).parent
@@ -123,7 +123,7 @@ def _keep_real(ops: set[CircleOp]) -> None:
 
 
 def _erase_unused(value: SSAValue, rewriter: PatternRewriter) -> None:
-    """Erase the operators that compute ``value`` and are not used any more."""
+    """Erase the operators that compute ``value`` and have no users left."""
     left = [value.owner]
     while left:
         op = left.pop()

@@ -1,24 +1,24 @@
 """``circle-equalize-channels``: balance channel ranges between neighbouring layers (cross-layer equalisation).
 
-Before: the first layer's channels differ widely, and with one scale for all of its weights the small ones are lost::
+Before: the first layer's channels differ widely. With one scale for all weights, small channels would be lost::
 
     %w1 = circle.const [0.01, 8.0] : tensor<2x1x1x1xf32>
     %0 = circle.conv_2d(%x, %w1, %b1) {…, activation = relu} : … -> tensor<1x4x4x2xf32>
     %w2 = circle.const [4.0, 0.5] : tensor<1x1x1x2xf32>
     %1 = circle.conv_2d(%0, %w2, %b2) {…} : … -> tensor<1x4x4x1xf32>
 
-After: channel c of the first layer is divided by ``s[c] = sqrt(range1[c] / range2[c])``, its weights in the second
-layer are multiplied by it, so that both ranges become ``sqrt(range1[c] * range2[c])``::
+After: channel c of the first layer is divided by ``s[c] = sqrt(range1[c] / range2[c])``, and its weights in the second
+layer are multiplied by ``s[c]``, so that both ranges become ``sqrt(range1[c] * range2[c])``::
 
     %w1 = circle.const [0.2, 2.0] : …
     %w2 = circle.const [0.2, 2.0] : …
 
 The function stays the same, because the operators in between commute with positive factors per channel: RELU and leaky
 variants, PRELU, pools, PAD with zeros, means and sums within a channel, MUL with any other operand, and data movement.
-Factors of attention values therefore reach the following projection. Pairs of layers are visited until the factors
-converge. Unchanged: channels that are almost zero in one of the two layers, or have other users; shared weights. No
-bias grows beyond the largest bias of its layer, because that would widen the range of activations. Recorded
-ranges of changed values are dropped. The model's metadata keep the factors (``odc.channel_factors``) for comparisons.
+Factors of attention values thus reach the following projection. Pairs of layers are visited until the factors converge.
+Unchanged: channels that are almost zero in one of the two layers, channels with other users, and shared weights. No
+bias grows beyond the largest bias of its layer, because that would widen the range of activations. Recorded ranges of
+changed values are dropped. The model's metadata keep the factors (``odc.channel_factors``) for comparisons.
 
 The first layer may also be a normalisation: the gamma and beta of RMS_NORM or INSTANCE_NORM, or a MUL with a
 per-channel constant, optionally followed by an ADD of a per-channel constant, as PyTorch exports normalisations::
@@ -27,11 +27,11 @@ per-channel constant, optionally followed by an ADD of a per-channel constant, a
     %q = circle.fully_connected(%1, %wq, %bq) …
     %k = circle.fully_connected(%1, %wk, %bk) …
 
-After: ``gamma / s``, and the weights of all its users times ``s``.
+After: gamma is ``gamma / s``, and the weights of all users of ``%1`` are multiplied by ``s``.
 
-With ``ranges``, the first range is that of the activation instead of the weights; this is the right choice if weights
+With ``ranges``, ``range1`` is the range of the activation instead of the weights; this is the right choice if weights
 have per-channel scales. If several tensors lie between the layers, the tensor in which a channel takes the largest part
-of the tensor's range counts. In general ``s = range1[c] ** alpha / range2[c] ** (1 - alpha)``.
+of the range counts. In general ``s = range1[c] ** alpha / range2[c] ** (1 - alpha)``.
 
 With ``patterns``, a file of ONE's fm-equalize, only the pairs in the file are equalised. The factors of a pair with
 ``act_scale`` are applied once::
@@ -105,7 +105,7 @@ class CircleEqualizeChannelsPass(ModulePass):
             write_patterns(self.save, pairs)
 
     def equalize(self, module: ModuleOp, records: Mapping[str, Floats]) -> list[Pair]:
-        """Equalise channels with these largest magnitudes by tensor name; return the pairs of layers."""
+        """Equalise channels; return the pairs of layers. ``records``: largest magnitudes of channels by tensor name."""
         self._check()
         balance = Balance(self.alpha, self.powers_of_two, self.tolerance)
         fronts, pairs = self._found(module)
@@ -128,7 +128,7 @@ class CircleEqualizeChannelsPass(ModulePass):
         return pairs
 
     def _found(self, module: ModuleOp) -> tuple[list[Front], list[Pair]]:
-        """Return all fronts (sources of channels), the layers among them, and the pairs that begin with fronts."""
+        """Return all fronts (operators whose channels can be scaled), and the pairs that begin with fronts."""
         ops = list(operators(module))
         layers = {op: state for op in ops if (state := LayerFront.of(op)) is not None}
         fronts = fronts_of(ops, layers)
@@ -201,7 +201,7 @@ def write_patterns(path: str, pairs: Sequence[Pair]) -> None:
 
 
 def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[EqualizedPair], balance: Balance) -> list[Pair]:
-    """Return the pairs that ``patterns`` name, and move known factors; raise OptionError for unusable patterns.
+    """Return the pairs that ``patterns`` name, and apply their known factors; raise OptionError for unusable patterns.
 
     If several layers read a front, a pattern may name any of these layers.
     """

@@ -5,13 +5,13 @@ Before::
     %0 = circle.shape(%x) {out_type = int32} : (tensor<1x8x8x4xf32>) -> tensor<4xi32>
     %1 = circle.strided_slice(%0, %begin, %end, %strides) {shrink_axis_mask = 1} : … -> tensor<i32>
 
-After: ``%1`` is ``circle.const [1] : tensor<i32>``, as is everything computed from such values.
+After: ``%1`` is ``circle.const [1] : tensor<i32>``, and values computed from such constants are folded, too.
 
 Not folded: operators with side effects, operands of a function's or region's terminator (an output stays the result of
 an operator), results over the size limit, element types without whole bytes, and anything that the kernel rejects.
-Results of more than 4096 bytes are not folded either if they are more than four times as large as their operands.
+Results of more than 4096 bytes are not folded either if they are more than four times as large as their operands. A
 DEQUANTIZE of such a size is folded only if ``decode`` is set: the quantised constant is smaller, and is decoded once
-when the model runs. Operators with ``odc.known``, a result for the fixed shapes only, are kept, as are their users.
+when the model runs. Operators with ``odc.known``, a result for the fixed shapes only, are kept, and so are their users.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class FoldConstants(OperatorPattern):
         return None if arrays is None or not self.is_worth_it(node, arrays) else evaluate(node, arrays)
 
     def is_worth_it(self, node: Node, arrays: Sequence[Array | None]) -> bool:
-        """Return whether the results are small enough, alone and beside their operands."""
+        """Return whether the results are small enough, in bytes and relative to the operands."""
         try:
             inferred = node.spec.infer_function(node)
         except OdcError:

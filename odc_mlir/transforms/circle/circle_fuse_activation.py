@@ -7,10 +7,10 @@ Before::
 
 After: ``%1 = circle.conv_2d(%x, %w, %b) {…, activation = relu6}``, with the name of the activation's result.
 
-RELU, RELU6 and RELU_N1_TO_1 are fused if they are the only user of their operand; TANH only on request. An operator
-that has an activation already is fused with a second one if one activation has the effect of both. A quantised
-activation is fused if its operand and result have the same scale and zero point: it then only clamps. Results are
-bit-exact.
+RELU, RELU6 and RELU_N1_TO_1 are fused if they are the only user of their operand, and TANH is fused only on request. An
+operator that already has an activation is fused with a second activation if one activation has the effect of both. A
+quantised activation is fused if its operand and result have the same scale and zero point: it then only clamps. Results
+are bit-exact.
 """
 
 from __future__ import annotations

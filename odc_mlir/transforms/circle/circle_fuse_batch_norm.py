@@ -10,12 +10,13 @@ After: ``%2 = circle.conv_2d(%x, %w2, %b2) {…, activation = relu6}`` with ``w2
 ``b2 = b * gamma + beta``.
 
 A layer is a convolution (also depthwise or transposed) or fully connected. ADD, SUB, MUL and DIV with a scalar or
-per-channel constant are folded into the preceding layer. MUL and DIV are also folded into the following layer, as are
-ADD and SUB if that layer has no padding, so that all weights multiply the constant for every output. The folded result
-must have a single user and be float: quantised products cannot be merged without another rounding.
+per-channel constant are folded into the preceding layer. MUL and DIV are also folded into the following layer. ADD and
+SUB are folded into the following layer only if it has no padding, so that all weights multiply the constant for every
+output. The folded result must have a single user and be float: quantised products cannot be merged without another
+rounding.
 
-With ``most_ratio``, factors that vary by more than this ratio among the inputs of one output stay before their layer:
-folded factors would leave no resolution for the small weights, which share a scale with the large ones.
+With ``most_ratio``, factors stay before their layer if they vary by more than this ratio among the inputs of one
+output. Folded factors would leave no resolution for the small weights, which share a scale with the large weights.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class CircleFuseBatchNormPass(PatternPass):
     name = "circle-fuse-batch-norm"
 
     most_ratio: float = 0.0
-    """Largest allowed ratio of factors before a layer among the inputs of one output; 0: any."""
+    """Largest ratio of factors, among the inputs of one output, that is folded into the following layer; 0: any."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -210,7 +211,7 @@ def replace_layer(
     rewriter: PatternRewriter,
     source: SSAValue | None = None,
 ) -> bool:
-    """Replace ``op`` by ``layer`` with these weights and bias, the activation of ``op``, and maybe another ``source``.
+    """Replace ``op`` by ``layer`` with these weights and bias, the activation of ``op``, and ``source`` if given.
 
     Return False if the constants exceed float32.
     """

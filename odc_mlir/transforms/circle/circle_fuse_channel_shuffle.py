@@ -9,20 +9,20 @@ Before::
     %4:2 = circle.split(%axis, %3) : … -> (tensor<1x8x8x24xf32>, tensor<1x8x8x24xf32>)
     %5 = circle.conv_2d(%4#1, %w, %c) : … -> tensor<1x8x8x24xf32>
 
-After, if ``%a`` and ``%b`` come from convolutions: the channels that one user reads are adjacent in their results, and
-the weights of the convolutions that read them are permuted to match::
+After, if ``%a`` and ``%b`` come from convolutions: the results of these convolutions store the channels of one user
+next to each other, and the weights of the users are permuted to match::
 
     %6 = circle.slice(%a, …) : … -> tensor<1x8x8x12xf32>
     %7 = circle.slice(%b, …) : … -> tensor<1x8x8x12xf32>
     %8 = circle.concatenation(%6, %7) {axis = 3} : … -> tensor<1x8x8x24xf32>
     %9 = circle.conv_2d(%8, %w2, %c) : … -> tensor<1x8x8x24xf32>
 
-All operators that only move channels, around one or more shuffles, are considered together: every user reads its
-channels directly from where they are computed. Orders propagate through padding, pooling, depthwise convolutions and
-unary functions. Float sums are added in another order.
+All operators around one or more shuffles are considered together if they only move channels. Every user reads its
+channels directly from the tensors in which the channels are computed. Orders propagate through padding, pooling,
+depthwise convolutions and unary functions. Float sums are added in another order.
 
-Unchanged: quantised tensors, and shuffles that are cheaper than their replacement, by the NPU's cost of moving runs of
-channels and single channels.
+Unchanged: quantised tensors, and shuffles that are cheaper than their replacement. The costs are those of the NPU for
+moving runs of channels and single channels.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ Labels = NDArray[np.int64]  # a number for every element
 
 
 def _channels(result: Labels, labels: Mapping[SSAValue, Labels], axis: int) -> list[Channel] | None:
-    """Return the channels along ``axis`` of ``result``, found by the operands' labels; None if a channel is split."""
+    """Return the channels along ``axis`` of ``result``, found by operand labels; None if a channel is split."""
     rows = {
         int(row[0]): (Channel(value, number), row)
         for value, array in labels.items()
@@ -155,7 +155,7 @@ def shuffle_of(op: CircleOp) -> Shuffle | None:
 def channels_of(op: CircleOp, axis: int) -> list[list[Channel]] | None:
     """Return the channels in each result if ``op`` only moves channels along ``axis``, else None.
 
-    To find out, the operator's kernel is run on labels in place of elements.
+    The kernel of the operator runs on labels in place of elements to find the channels.
     """
     if op.unverified is not None or op.SPEC.name not in _MOVING or activation(op) != "none":
         return None
@@ -185,7 +185,7 @@ class ShuffleRegion:
     """
 
     axis: int
-    shape: tuple[int, ...]  # of all its tensors, except for the extent along the axis
+    shape: tuple[int, ...]  # shape of all tensors, except for the extent along the axis
     movers: dict[Operation, list[list[Channel]]] = field(default_factory=dict)
     inner: dict[Operation, tuple[CircleOp, CircleOp]] = field(default_factory=dict)
     channels: dict[SSAValue, list[Channel]] = field(default_factory=dict)
@@ -273,7 +273,7 @@ def _cost_before(region: ShuffleRegion) -> int:
 
 
 class _ShufflePlan:
-    """Plan of a shuffle: runs of sources for each reader, and channel orders of layers."""
+    """Plan of a shuffle: the runs of source channels for each value that is read, and channel orders of layers."""
 
     def __init__(self, region: ShuffleRegion) -> None:
         self.region = region
@@ -285,7 +285,7 @@ class _ShufflePlan:
         }
         self.stored = self._stored()
         places = {Channel(v, number): place for v, order in self.stored.items() for place, number in enumerate(order)}
-        self.wanted: dict[SSAValue, list[int]] = {}  # by reader: its channel numbers in their new order
+        self.wanted: dict[SSAValue, list[int]] = {}  # by value read: its channel numbers in their new order
         self.runs: dict[SSAValue, list[ChannelRun]] = {}
         numbers = {source: number for number, source in enumerate(region.sources)}
         for value in self.readers:
@@ -299,7 +299,7 @@ class _ShufflePlan:
             self.runs[value] = _runs(Channel(given[p].value, places.get(given[p], given[p].number)) for p in order)
 
     def _stored(self) -> Mapping[SSAValue, list[int]]:
-        """Choose the channel order of sources that can produce any order, from their readers."""
+        """Choose channel orders that suit the readers, for sources that can be computed in any order."""
         free = [value for value in self.region.sources if _gives_any(value, self.region)]
         read_by: dict[Channel, list[int]] = {}
         places: dict[Channel, int] = {}
@@ -321,7 +321,7 @@ class _ShufflePlan:
         return (static_shape_of(value) or ())[self.region.axis]
 
     def is_whole(self, value: SSAValue) -> bool:
-        """Return whether a reader reads exactly one whole source."""
+        """Return whether ``value`` consists of exactly one whole source."""
         runs = self.runs[value]
         return len(runs) == 1 and runs[0].begin == 0 and runs[0].count == self._extent(runs[0].source)
 
@@ -343,7 +343,7 @@ def _runs(channels: Iterable[Channel]) -> list[ChannelRun]:
 
 
 def _layer(op: Operation, axis: int) -> WeightedLayer | None:
-    """Return ``op`` if it is a float layer with constants that sums over all channels along its last axis, ``axis``."""
+    """Return ``op`` if it is a float layer with constant weights that sums over all channels, along the last ``axis``."""
     found = WeightedLayer.with_reals(op)
     if found is None or found[0].op.SPEC.name not in _LAST:
         return None
@@ -372,7 +372,7 @@ def _keeps_channels(op: Operation, axis: int) -> bool:
 
 
 def _takes_any(op: Operation, place: int, axis: int, depth: int = _DEEPEST) -> bool:
-    """Return whether operand ``place`` may have its channels in any order."""
+    """Return whether the channels of operand ``place`` may be in any order."""
     layer = _layer(op, axis)
     if layer is not None and layer.op.SPEC.name != "TRANSPOSE_CONV":
         return place == layer.input
@@ -448,7 +448,7 @@ class _Writer:
         replace_layer(layer, layer.op, change(weights), bias if outputs is None else bias[outputs], self.rewriter)
 
     def _brought(self, value: SSAValue) -> SSAValue:
-        """Return the replacement of ``value`` for its readers; a returned value keeps its own operator and name."""
+        """Return the replacement of ``value`` for its readers; a function result keeps its own operator and name."""
         pieces = [self._piece(run) for run in self.plan.runs[value]]
         if len(pieces) == 1 and not is_returned(value):
             return pieces[0]
@@ -478,7 +478,7 @@ class _Writer:
         return self.pieces[run]
 
     def _take(self, op: Operation, order: list[int]) -> None:
-        """Adapt ``op``, and operators after it up to layers, to channels of its operand in ``order``."""
+        """Adapt ``op``, and the operators after ``op`` up to the next layers, to operand channels in ``order``."""
         if _layer(op, self.region.axis) is not None:
             self._reorder(op, None, lambda weights: weights[..., order])
             return

@@ -233,7 +233,7 @@ def _is_erf(value: SSAValue, x: SSAValue) -> bool:
 
 @dataclass(frozen=True)
 class Clamp(_RealPattern):
-    """Merge MAXIMUM, MINIMUM with constants, and RELU to a clamp; the last one is one of ``names``."""
+    """Merge MAXIMUM and MINIMUM with constants, and RELU, into a clamp; ``names``: operators that can be the last."""
 
     names: frozenset[str] = frozenset({"MAXIMUM", "MINIMUM", "RELU"})
 

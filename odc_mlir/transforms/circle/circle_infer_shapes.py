@@ -9,8 +9,8 @@ After (``%shape`` being the constant ``[1, 128]``)::
     %1 = circle.reshape(%0, %shape) : (tensor<1x4x4x8xf32>, tensor<2xi32>) -> tensor<1x128xf32>
 
 Operators on shapes and constants (``shape``, ``strided_slice``, ``pack`` …) are evaluated during inference, so that the
-shapes that they compute are known; the operators stay. Types of function arguments stay. Dimensions that depend on an
-unknown dimension stay unknown. A declared shape that contradicts inference is replaced, with a warning. Rejects no
+shapes that they compute are known. These operators and the types of function arguments stay. Dimensions that depend on
+an unknown dimension stay unknown. A declared shape that contradicts inference is replaced, with a warning. Rejects no
 module that verifies.
 """
 

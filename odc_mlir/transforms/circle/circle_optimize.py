@@ -7,10 +7,10 @@ Before::
 
 After ``circle-optimize{rewrites=fuse_mul_with_conv}``: one ``circle.conv_2d`` with scaled weights.
 
-:mod:`odc_mlir.transforms.circle.rewrites.table` lists the rewrites and those of level ``O1``. First, shapes are
-inferred and constants folded. Then dimension orders are chosen and patterns applied, repeatedly until nothing changes.
-Equal constants and equal computations are merged. ``limit`` stops after that many rewrites, so that bisection can find
-the rewrite that breaks a model.
+:mod:`odc_mlir.transforms.circle.rewrites.table` lists all rewrites and the rewrites of level ``O1``. The pass first
+infers shapes and folds constants. It then chooses dimension orders and applies patterns, repeatedly until nothing
+changes. Equal constants and equal computations are merged. ``limit`` stops after that many rewrites, so that bisection
+can find the rewrite that breaks a model.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CircleOptimizePass(PatternPass):
     """Rewrites to disable, by name."""
 
     io_layout: str = "keep"
-    """``keep`` inputs and outputs, or store images there channels last (``nhwc``) where that saves work."""
+    """``keep`` inputs and outputs, or store images among these channels last (``nhwc``) if that saves work."""
 
     limit: int | None = None
     """Maximum number of rewrites."""
@@ -78,7 +78,7 @@ class CircleOptimizePass(PatternPass):
         turned = Layouts()
         for round in range(_ROUNDS):
             before = tally.total
-            interface = "keep" if round else self.io_layout  # inputs and outputs are transposed once
+            interface = "keep" if round else self.io_layout  # the first round may transpose inputs and outputs
             if any(rule.name == LAYOUTS for rule in chosen) and not tally.is_full:
                 layouts = CircleAssignLayoutsPass(interface).assign(module)
                 tally.add(LAYOUTS, layouts.saved)

@@ -1,24 +1,24 @@
 """``circle-remove-channels``: remove quantised channels that are constant or unused.
 
-Before, where ``%w`` and ``%b`` make channels 1 and 3 of ``%0`` code -128 whatever ``%x`` is::
+Before, if channels 1 and 3 of ``%0`` are code -128 for every ``%x`` because of ``%w`` and ``%b``::
 
     %0 = circle.conv_2d(%x, %w, %b) {activation = relu6, …} : … -> tensor<1x8x8x4x!quant.uniform<i8, 0.02, -128>>
     %1 = circle.depthwise_conv_2d(%0, %v, %c) {…} : … -> tensor<1x8x8x4x!quant.uniform<i8, 0.05, -128>>
     %2 = circle.conv_2d(%1, %u, %d) {…} : … -> tensor<1x8x8x8x!quant.uniform<i8, 0.1, 3>>
 
-After: ``%0`` and ``%1`` have the two other channels, and the weights and biases of all three layers are reduced
+After: ``%0`` and ``%1`` have only the two other channels, and the weights and biases of all three layers shrink
 accordingly::
 
     %0 = circle.conv_2d(%x, %w_2, %b_2) {activation = relu6, …} : … -> tensor<1x8x8x2x!quant.uniform<i8, 0.02, -128>>
     %1 = circle.depthwise_conv_2d(%0, %v_2, %c_2) {…} : … -> tensor<1x8x8x2x!quant.uniform<i8, 0.05, -128>>
     %2 = circle.conv_2d(%1, %u_2, %d_2) {…} : … -> tensor<1x8x8x8x!quant.uniform<i8, 0.1, 3>>
 
-Training leaves channels whose weights are practically 0. Their sums vary so little that, requantised and clamped, they
-are a single code. The constant that such a channel contributes to the sums of the next layer is added to the layer's
-bias. If the code does not represent 0, that layer must not have padding, which would contribute 0 instead. A channel is
-also removed if all weights that multiply it are 0, or all results that depend on it are removed themselves.
+Training leaves channels with weights of practically 0, whose sums vary so little that they all are requantised to one
+code. The constant that such a channel contributes to the sums of the next layer is added to the layer's bias. If the
+code does not represent 0, the next layer must not have padding, because padding contributes 0. A channel is also
+removed if all weights that multiply it are 0, or if all results that depend on it are removed.
 
-Channels are tracked through depthwise layers and views. Inputs and function results keep all channels, as do values
+Channels are tracked through depthwise layers and views. Inputs and function results keep all channels, and so do values
 that other operators read. Every value keeps at least one channel. A layer that would lose fewer than one in 16 channels
 keeps all: a row of 144 codes takes no longer than a row of 143 codes, and is better aligned in memory. Applies to 8-bit
 and 16-bit codes with one scale per tensor. Results are bit-exact.
@@ -60,7 +60,7 @@ class CircleRemoveChannelsPass(PatternPass):
     name = "circle-remove-channels"
 
     share: int = 16
-    """Remove channels of a layer only if they are at least one in this many; 0: keep all, for ablations."""
+    """Remove channels of a layer only if at least one in this many can be removed; 0: keep all, for ablations."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
@@ -74,7 +74,7 @@ class CircleRemoveChannelsPass(PatternPass):
 
 
 class ChannelRemoval(NamedTuple):
-    """Removal of channels of one operator: the remaining channels of its result, and of a layer's input."""
+    """Removal of channels of one operator: masks of the kept channels of its result and, for a layer, its input."""
 
     kind: ChannelKind
     kept: Mask
@@ -97,7 +97,7 @@ def jobs_of(intervals: FunctionIntervals, share: int) -> dict[Operation, Channel
 
 @dataclass(frozen=True)
 class NarrowOperator(RewritePattern):
-    """Remove channels of an operator, after those of the operators before it."""
+    """Remove channels of an operator; the operators before it have already lost their channels."""
 
     jobs: Mapping[Operation, ChannelRemoval]
 
@@ -157,7 +157,7 @@ class _Classes:
     """Classes of channels that can only be removed together, such as operand and result of a depthwise layer.
 
     All channels of all values have consecutive numbers. A class is needed if a result of the function or a barrier
-    reads one of its channels, or if a needed result of a layer depends on one.
+    reads a channel of the class, or if a needed result of a layer depends on such a channel.
     """
 
     def __init__(self, intervals: FunctionIntervals) -> None:
@@ -173,7 +173,7 @@ class _Classes:
         self.labels = self._joined(np.arange(total))
 
     def places(self, value: SSAValue) -> Places:
-        """Return the positions of the channels of ``value`` in the row."""
+        """Return the numbers of the channels of ``value``."""
         return self.first[value] + np.arange(channels_of(value) or 0)
 
     def of(self, value: SSAValue) -> Places:
@@ -199,7 +199,7 @@ class _Classes:
             labels = labels[labels]
 
     def kept(self, share: int) -> Mask:
-        """Return a mask of kept classes; a value keeps at least one channel, and all if too few would be removed."""
+        """Return a mask of kept classes; a value keeps at least one channel, and all if few would be removed."""
         needed = np.zeros(len(self.labels), np.bool_)
         known = self.intervals.kinds
         results = [kind.result for kind in known.values() if isinstance(kind, ProductKind)]

@@ -69,6 +69,6 @@ def _transposed(op: CircleOp) -> list[CircleOp | ConstOp]:
 
 
 def _operator(op: CircleOp, builtin: Node, operands: Sequence[SSAValue]) -> CircleOp:
-    """Return the operator of ``builtin`` that replaces ``op``; options that are not given have their defaults."""
+    """Return the operator ``builtin`` that replaces ``op``; options that are not given have their defaults."""
     types = [result.type for result in op.results]
     return rewriting.build(builtin.spec.name, operands, types, builtin.options, op.location)

@@ -18,9 +18,9 @@ The canonicalization patterns of operators, which ``canonicalize`` applies as we
 * chains: RESHAPE of a view, TRANSPOSE of a TRANSPOSE;
 * TRANSPOSE that moves only dimensions of extent 1 becomes a RESHAPE, which costs nothing.
 
-In addition, if an image is transposed to channels first and flattened for a fully connected layer, the order of its
-elements is folded into the layer's weights. Sums over rows in another order may round differently in floating point;
-quantised results are bit-exact. A function result stays the result of its operator.
+In addition, if an image is transposed to channels first and flattened for a fully connected layer, the pass permutes
+the layer's weights instead. Floating-point sums in the other order may round differently; quantised results are
+bit-exact. A function result stays the result of its operator.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class OrderOfRows(OperatorPattern):
 
 
 def _is_rows(weights: SSAValue) -> bool:
-    """Return whether a constant is stored element by element, with one scale or one for each row."""
+    """Return whether a constant is stored element by element, with one scale or a scale for each row."""
     quant = tensor_facts(weights.type).quant
     return is_stored_whole(weights) and (quant is None or quant.per_tensor or quant.axis == 0)
 

@@ -4,12 +4,13 @@ Before::
 
     %0:2 = circle.while(%zero, %x) {cond_subgraph_index = @more, body_subgraph_index = @step} : …
 
-After, if ``@more`` holds twice: the operators of ``@step`` on ``%x``, and again on their results.
+After, if ``@more`` holds twice: two copies of the operators of ``@step``; the second reads the first one's results.
 
-Converters write recurrent layers as loops; the unrolled steps are ordinary operators. Counters and other values that
-depend only on constants become constants. Rows that a loop writes into a list become one CONCATENATION, and reading a
-row with a constant index becomes a SLICE. Loops stay if they depend on data, contain operators with effects, would
-become more than ``limit`` operators, or return a value that no operator computes. Functions without users are removed.
+Converters write recurrent layers as loops; unrolled steps are ordinary operators. Counters and other values that depend
+only on constants become constants. Rows that a loop writes into a list become one CONCATENATION, and reading a row with
+a constant index becomes a SLICE. Loops stay if the trip count depends on data, or if they contain operators with
+effects, would become more than ``limit`` operators, or return a value that no operator computes. Unused functions are
+removed.
 """
 
 from __future__ import annotations
@@ -79,12 +80,12 @@ def _loops(ops: Iterable[Operation]) -> list[CircleOp]:
 
 
 def _callees(loop: CircleOp) -> tuple[str, str]:
-    """Return the names of condition and body."""
+    """Return the names of the condition and body functions of ``loop``."""
     return str(loop.option("cond_subgraph_index")), str(loop.option("body_subgraph_index"))
 
 
 def _is_pure(function: FuncOp) -> bool:
-    """Return whether no operator has effects; loops in it are judged when they are unrolled."""
+    """Return whether no operator has effects. Nested loops are checked when they are unrolled."""
     return not function.is_declaration and all(
         isinstance(op, ConstOp | NoneOp | ReturnOp)
         or bool(_loops([op]))
@@ -155,7 +156,7 @@ class _Trips:
 
 
 def _follow_rows(function: FuncOp) -> None:
-    """Let readers of lists, which iterations write and read row by row, read the rows themselves."""
+    """Let operators that read rows of a list, which iterations write row by row, read the written values."""
     rows: dict[SSAValue, list[Row]] = {}
     for op in list(function.body.block.ops):
         if not isinstance(op, CircleOp) or op.unverified is not None or len(op.results) != 1:
@@ -173,7 +174,7 @@ def _rows(value: SSAValue, known: dict[SSAValue, list[Row]]) -> list[Row]:
 
 
 def _rows_of(op: CircleOp, known: dict[SSAValue, list[Row]]) -> list[Row] | None:
-    """Return the rows of a list, or of a part of one; None for operators that do other things."""
+    """Return the rows of the list that ``op`` computes; None if ``op`` does more than move whole rows."""
     if op.SPEC.name not in ("CONCATENATION", "SLICE", "REVERSE_V2", "DYNAMIC_UPDATE_SLICE"):
         return None
     shapes = [rewriting.static_shape_of(value) for value in (*op.operands, *op.results)]
@@ -198,7 +199,7 @@ def _rows_of(op: CircleOp, known: dict[SSAValue, list[Row]]) -> list[Row] | None
 
 
 def _cut(op: CircleOp, known: dict[SSAValue, list[Row]]) -> None:
-    """Replace GATHER of one row, whose place is a constant, by SLICE."""
+    """Replace a GATHER of one row with a constant index by a SLICE."""
     place, rows = rewriting.constant(op.operands[1]), _rows(op.operands[0], known)
     shape, wanted = (rewriting.static_shape_of(value) for value in (op.operands[0], op.results[0]))
     if place is None or place.size != 1 or place.ndim > 1 or not shape or wanted is None:

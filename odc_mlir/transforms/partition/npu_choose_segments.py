@@ -119,7 +119,7 @@ def problem_of(
     segment_cycles: Callable[[Sequence[OperatorCost]], float],
     place: str = "the NPU",
 ) -> PlacementProblem:
-    """Describe the operators of ``module``. ``works``: costs of operators on ``place``; None for one that cannot run there."""
+    """Describe the operators of ``module``. ``works``: cost of each operator on ``place``, or None if impossible."""
     tensors = _Tensors()
     items = [_item(op, work, tensors, host) for op, work in zip(found, works, strict=True)]
     last = placement.main_function(module).body.block.last_op

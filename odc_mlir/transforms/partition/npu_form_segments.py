@@ -110,7 +110,7 @@ class _KnownResults:
         return order
 
     def of_segment(self, group: Sequence[CircleOp]) -> tuple[list[CircleOp], list[CircleOp]]:
-        """Return the known operators that the host runs for ``group``, and ``group`` with the known operators inside."""
+        """Return the known operators that the host runs for ``group``, and ``group`` with its own known operators."""
         results = {value for op in group for value in op.results}
         inside = results.union(value for op in group for value in op.operands)
         own: dict[CircleOp, CircleOp] = {}
