@@ -107,7 +107,7 @@ class ClipMask(OperatorPattern):
 
 
 def _keep_real(ops: set[CircleOp]) -> None:
-    """Keep float ``ops`` and, back to the nearest layers, operators that only they use: large factors amplify errors."""
+    """Keep float ``ops`` and, back to the next layers, operators that only they use. Large factors amplify errors."""
     if not ops:
         return
     block = next(iter(ops)).parent

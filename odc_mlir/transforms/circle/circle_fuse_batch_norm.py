@@ -11,9 +11,8 @@ After: ``%2 = circle.conv_2d(%x, %w2, %b2) {…, activation = relu6}`` with ``w2
 
 A layer is a convolution (also depthwise or transposed) or fully connected. ADD, SUB, MUL and DIV with a scalar or
 per-channel constant are folded into the preceding layer. MUL and DIV are also folded into the following layer. ADD and
-SUB are folded into the following layer only if it has no padding, so that all weights multiply the constant for every
-output. The folded result must have a single user and be float: quantised products cannot be merged without another
-rounding.
+SUB are folded there only if that layer has no padding, so that all weights multiply the constant for every output. The
+folded result must have a single user and be float: quantised products cannot be merged without another rounding.
 
 With ``most_ratio``, factors stay before their layer if they vary by more than this ratio among the inputs of one
 output. Folded factors would leave no resolution for the small weights, which share a scale with the large weights.

@@ -343,7 +343,7 @@ def _runs(channels: Iterable[Channel]) -> list[ChannelRun]:
 
 
 def _layer(op: Operation, axis: int) -> WeightedLayer | None:
-    """Return ``op`` if it is a float layer with constant weights that sums over all channels, along the last ``axis``."""
+    """Return ``op`` if it is a float layer with constant weights that sums over channels along the last ``axis``."""
     found = WeightedLayer.with_reals(op)
     if found is None or found[0].op.SPEC.name not in _LAST:
         return None

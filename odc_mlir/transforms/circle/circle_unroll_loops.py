@@ -6,11 +6,10 @@ Before::
 
 After, if ``@more`` holds twice: two copies of the operators of ``@step``; the second reads the first one's results.
 
-Converters write recurrent layers as loops; unrolled steps are ordinary operators. Counters and other values that depend
-only on constants become constants. Rows that a loop writes into a list become one CONCATENATION, and reading a row with
-a constant index becomes a SLICE. Loops stay if the trip count depends on data, or if they contain operators with
-effects, would become more than ``limit`` operators, or return a value that no operator computes. Unused functions are
-removed.
+Converters write recurrent layers as loops; unrolled steps are ordinary operators. Counters and other values computed
+from constants only become constants. Rows that a loop writes into a list become one CONCATENATION, and reading a row at
+a constant index becomes a SLICE. Loops stay if their condition depends on data, or if they contain effects, would
+become more than ``limit`` operators, or return a value that no operator computes. Unused functions are removed.
 """
 
 from __future__ import annotations
