@@ -71,6 +71,7 @@ class Viewer:
         self.module = module
         self.steps: list[PassRun] = []
         self._names: dict[SSAValue, str] = {}
+        self._located: dict[str, str] = {}  # first name at each location
         self._last = self._lines()
         self._tried = ""
 
@@ -114,10 +115,12 @@ class Viewer:
         taken, numbers = set(self._names.values()), defaultdict[str, Iterator[int]](count)
         for value in (value for value in values if value not in self._names):
             owner = value.owner.name.partition(".")[2] if isinstance(value.owner, Operation) else "argument"
-            stem = value.name_hint or "v" + _NO_NAME.sub("_", value_name(value) or owner)
+            place = value_name(value)
+            stem = value.name_hint or self._located.get(place) or "v" + _NO_NAME.sub("_", place or owner)
             tries = (f"{stem}_{number}" if number else stem for number in numbers[stem])
             self._names[value] = next(name for name in tries if name not in taken)
             taken.add(self._names[value])
+            self._located |= {place: self._located.get(place, self._names[value])} if place else {}
 
 
 def difference(before: Sequence[str], after: Sequence[str]) -> list[str]:

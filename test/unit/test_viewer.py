@@ -8,10 +8,16 @@ import re
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
+from xdsl.rewriter import Rewriter
 
 from odc_mlir import samples, viewer
+from odc_mlir.dialects.circle import ConstOp
+from odc_mlir.support.text import parse_module
 from odc_mlir.tools import odc_opt
+from odc_mlir.transforms.common.rewriting import real
+from odc_mlir.universe import make_context
 
 MODEL = """
 func.func @main(%x: tensor<1x4xf32>) -> tensor<1x4xf32> {
@@ -49,6 +55,19 @@ def test_values_keep_their_names(tmp_path: Path) -> None:
     assert gone.replace("-", "+").replace("%vadd", "%x") in found
     assert kept in found
     assert kept.replace(" ", "-", 1) not in found
+
+
+def test_a_replaced_constant_keeps_the_name_of_its_place(tmp_path: Path) -> None:
+    model = MODEL.replace("[0.0] : tensor<1xf32>", '[0.0] : tensor<1xf32> loc("layer/zero")')
+    module = parse_module(make_context(), model)
+    observer = viewer.Viewer(module)
+    with observer.watching("circle", "replace"):
+        (constant,) = [op for op in module.walk() if isinstance(op, ConstOp)]
+        replaced = real(np.ones(1, np.float32), "layer/zero")
+        Rewriter.replace_op(constant, replaced)
+        replaced.result.name_hint = None
+    assert viewer.difference(observer.steps[0].before, observer.steps[0].after) != []
+    assert any("%zero = circle.const [1.0]" in line for line in observer.steps[0].after)
 
 
 def test_long_modules_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
