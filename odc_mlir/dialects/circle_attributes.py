@@ -56,7 +56,7 @@ class BlobAttr(Data[Blob]):
         with parser.in_angle_brackets():
             text = parser.parse_optional_str_literal()
             if text is None:
-                return parse_named_blob(parser, parser.parse_identifier(" of a blob"))
+                return parse_named_blob(parser, parser.parse_identifier(context_msg=" of a blob"))
             try:
                 return Blob(bytes.fromhex(text.removeprefix("0x")))
             except ValueError:
@@ -133,7 +133,7 @@ class QParamsAttr(Data[QuantRecord]):
         fields: dict[str, object] = {}
 
         def parse_field() -> None:
-            key = parser.parse_identifier(" of a quantisation record")
+            key = parser.parse_identifier(context_msg=" of a quantisation record")
             if key in fields or key not in QuantRecord.__slots__:
                 parser.raise_error(f"unexpected {key}, allowed once each: {', '.join(QuantRecord.__slots__)}")
             parser.parse_punctuation("=")

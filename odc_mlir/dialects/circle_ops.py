@@ -209,7 +209,7 @@ def _print_option(printer: Printer, label: str, members: tuple[tuple[OptionPrope
 
 def _parse_option(parser: Parser, options: Mapping[str, OptionProperty], properties: dict[str, Attribute]) -> None:
     position = parser.pos
-    label = parser.parse_identifier(" of an option")
+    label = parser.parse_identifier(context_msg=" of an option")
     full = next((name for name, short in SHORT_NAMES.items() if short == label and name in options), label)
     members = PAIRS[label] if label in PAIRS and PAIRS[label][0] in options else (full,)
     for name in members:

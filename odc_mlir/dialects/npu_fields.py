@@ -86,7 +86,7 @@ class FieldsAttr(Data[Fields]):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Fields:
         with parser.in_angle_brackets():
-            mnemonic = parser.parse_identifier(" naming an instruction")
+            mnemonic = parser.parse_identifier(context_msg=" naming an instruction")
             if mnemonic not in BY_MNEMONIC:
                 parser.raise_error(f"there is no instruction {mnemonic!r}")
             return parse_fields(parser, mnemonic, lambda: None)

@@ -37,7 +37,7 @@ class SpaceAttr(Data[Space]):
 
 
 def _parse_space(parser: AttrParser) -> Space:
-    word = parser.parse_identifier(" naming a memory")
+    word = parser.parse_identifier(context_msg=" naming a memory")
     if word not in Space.__members__.values():
         parser.raise_error(f"there is no memory {word!r}, allowed: {', '.join(Space)}")
     return Space(word)

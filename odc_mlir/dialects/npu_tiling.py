@@ -92,7 +92,7 @@ def _parse_record(parser: AttrParser, record: type[Record]) -> Record:
     found: dict[str, Any] = {}
 
     def parse_entry() -> None:
-        name = parser.parse_identifier(" naming a field")
+        name = parser.parse_identifier(context_msg=" naming a field")
         if name not in hints or name in found:
             problem = "is given twice" if name in found else f"does not exist, allowed: {', '.join(hints)}"
             parser.raise_error(f"field {name!r} {problem}")

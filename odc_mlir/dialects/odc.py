@@ -123,7 +123,7 @@ class TargetAttr(Data[TargetChoice]):
         with parser.in_angle_brackets():
             target = parser.parse_str_literal(" of a target's name")
             while parser.parse_optional_punctuation(",") is not None:
-                key = parser.parse_identifier(" of a target option")
+                key = parser.parse_identifier(context_msg=" of a target option")
                 if key in found or key not in known:
                     parser.raise_error(f"unexpected {key}, allowed once each: {', '.join(known)}")
                 parser.parse_punctuation("=")

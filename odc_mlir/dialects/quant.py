@@ -95,7 +95,7 @@ class UniformQuantizedType(Data[Uniform], TypeAttribute):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Uniform:
         with parser.in_angle_brackets():
-            word = parser.parse_identifier(" of a storage type")
+            word = parser.parse_identifier(context_msg=" of a storage type")
             if word not in STORAGE_WORDS:
                 parser.raise_error(f"unknown storage type {word}, allowed: {', '.join(STORAGE_WORDS)}")
             storage = STORAGE_WORDS[word]

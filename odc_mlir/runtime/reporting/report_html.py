@@ -89,16 +89,14 @@ def _source(node: Node) -> str:
 def section(code: Mapping[int, OperatorCode]) -> Html:
     """Return a foldable section for every operator."""
     packed = sum(len(item.instructions) for item in code.values()) > _MOST_PLAIN
-    return joined(_details(operator, item, packed) for operator, item in code.items())
-
-
-def _details(operator: int, item: OperatorCode, packed: bool) -> Html:
-    count = len(item.instructions)
-    text = f"{counted(count, 'instruction')} of {item.segment}" if count else "none"
-    kind = item.source.partition(" = ")[2].partition("(")[0]
-    summary = joined((tag("strong", f"{operator} {kind}"), f" {text}"))
-    content = tag("pre", *_lines(item), class_="difference")
-    return folded(summary, content, packed=packed, id=f"operator-{operator}", data_op=operator)
+    found = []
+    for operator, item in code.items():
+        count, kind = len(item.instructions), item.source.partition(" = ")[2].partition("(")[0]
+        text = f" {counted(count, 'instruction')} of {item.segment}" if count else " none"
+        content = tag("pre", *_lines(item), class_="difference")
+        summary = joined((tag("strong", f"{operator} {kind}"), text))
+        found.append(folded(summary, content, packed=packed, id=f"operator-{operator}", data_op=operator))
+    return joined(found)
 
 
 def _lines(item: OperatorCode) -> Iterator[Html]:
@@ -210,9 +208,8 @@ def _box(name: str, layers: Sequence[Mapping[str, Any]], segments: Mapping[str, 
         taken = time_text(sum(layer["host_modelled_ns"] for layer in layers))
         return tag("div", tag("strong", "host"), tag("span", count), tag("span", short_name(kinds)), tag("span", taken))
     taken = "" if segment["npu_ns"] is None else _parts(segment)
-    passed = [
-        tag("span", f"{word} ", _tensors(segment[key])) for word, key in (("takes", "inputs"), ("gives", "outputs"))
-    ]
+    ends = (("takes", "inputs"), ("gives", "outputs"))
+    passed = [tag("span", f"{word} ", _tensors(segment[key])) for word, key in ends]
     macs = tag("span", f"{count_text(segment['macs'])} MACs")
     return tag("div", tag("strong", name), tag("span", count), macs, tag("span", taken), *passed, class_="device")
 
@@ -240,16 +237,12 @@ def _live_segment(live: Mapping[str, Any], operators: Mapping[str, int]) -> Html
 
 # Rows of the summary: label, key, and function that formats the value.
 _SUMMARY: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("target", "target", str),
-    ("memory mode", "memory", str),
     ("NPU cycles", "cycles_total", count_text),
     ("NPU cycles, strict memory model", "cycles_total_strict", count_text),
     ("least cycles of this program", "ideal_cycles", count_text),
     ("least cycles of the model's operators on this machine", "model_floor_cycles", count_text),
     ("multiply-accumulates", "macs", count_text),
     ("use of the multipliers", "mac_utilization", share_text),
-    ("operators on the NPU", "npu_op_count", count_text),
-    ("operators on the host", "host_op_count", count_text),
 )
 
 # Parts of the modelled latency: label, key below ``modelled``.
@@ -355,11 +348,10 @@ def _helping(report: Mapping[str, Any]) -> Figure:
     if _longest_part(report)[1] == "host_ms" and (groups := _groups(report)):
         wanted = f"{counted(report['host_op_count'], 'operator')} on the NPU"
         return Figure(label, wanted, groups[0].remedy or groups[0].cause)
-    tried = {what["cycles"]: (name, what["text"]) for name, what in report.get("what_if", {}).items()}
+    tried = {what["cycles"]: what["text"] for what in report.get("what_if", {}).values()}
     if not (cycles := min(filter(None, tried), default=0)):
         return Figure(label, NOTHING, "no change of the machine was tried")
-    name, text = tried[cycles]
-    return Figure(label, text, f"{report['cycles_total'] / cycles:.2f} times as fast on the NPU")
+    return Figure(label, tried[cycles], f"{report['cycles_total'] / cycles:.2f} times as fast on the NPU")
 
 
 def _binding(report: Mapping[str, Any]) -> Figure:
@@ -405,7 +397,7 @@ def _defects(defects: Sequence[Mapping[str, str]]) -> Html:
 
 
 def _groups(report: Mapping[str, Any]) -> list[HostGroup]:
-    return host_groups(report["layers"], report["target"], quantized=report["quantization"] is not None)
+    return host_groups(report["layers"], report["target"], quantized=report.get("quantization") is not None)
 
 
 def _reasons(report: Mapping[str, Any]) -> Html:
@@ -453,23 +445,19 @@ def _engines(engines: Mapping[str, Mapping[str, float]]) -> Html:
 
 def _time_lines(layers: Sequence[Mapping[str, Any]]) -> Html:
     """Draw one time line per segment: engines, and the operators that kept them busy."""
-    segments: dict[str, list[Mapping[str, Any]]] = {}
-    for layer in layers:
-        if layer.get("spans"):
-            segments.setdefault(layer["segment"], []).append(layer)
-    return joined(joined((tag("h3", name), _time_line(name, found))) for name, found in segments.items())
+    timed = [layer for layer in layers if layer.get("spans")]
+    found = (
+        (name, [layer for layer in timed if layer["segment"] == name]) for name in dict.fromkeys(map(_place, timed))
+    )
+    return joined(joined((tag("h3", name), _time_line(name, own))) for name, own in found)
 
 
 def _time_line(segment: str, layers: Sequence[Mapping[str, Any]]) -> Html:
     engines = [name for engine, name in _ENGINES.items() if any(engine in layer["spans"] for layer in layers)]
-    operators = [
-        charts.BusyOperator(
-            layer["operator"],
-            (_label(layer), f"{layer['operator']} {layer['op']}", str(layer["operator"])),
-            {_ENGINES[engine]: cycles for engine, cycles in layer["spans"].items()},
-        )
-        for layer in layers
-    ]
+    operators = []
+    for layer in layers:
+        number, cycles = layer["operator"], {_ENGINES[engine]: ends for engine, ends in layer["spans"].items()}
+        operators.append(charts.BusyOperator(number, (_label(layer), f"{number} {layer['op']}", str(number)), cycles))
     end = max(max(cycles) for item in operators for cycles in item.cycles.values())
     return charts.time_line(engines, operators, end, title=f"engines of {segment} over cycles")
 
