@@ -1,9 +1,9 @@
 """Search for precisions of single layers: the cheapest model within the limits, or the best within a budget.
 
-:mod:`odc_mlir.quantizer.pareto` gives the front by estimate; along it whole models are measured. Limits are kept with a
-margin (errors half as large) if possible, because few samples are checked. Where the target gives layers more bits
-within four times the time, outputs below 25 dB should also gain 10 dB over plain quantising, or 9 dB if that is a tenth
-faster. Layers leave the target only if limits or a budget cannot be met otherwise.
+:mod:`odc_mlir.quantizer.pareto` estimates the front, and the search measures whole models along the front. If possible,
+models keep limits with a margin (errors half as large), because few samples are checked. If the target runs layers with
+more bits within four times the time, outputs below 25 dB should also gain 10 dB over plain quantisation, or 9 dB if the
+model is then 10 % faster. Layers leave the target only if limits or a budget cannot be met otherwise.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Tried:
     is_confirmed: bool | None = field(default=None, init=False)
 
     def holds(self, limits: Iterable[Limit], aims: Sequence[float] = ()) -> bool:
-        """Return whether limits hold, outputs have at least these SQNR, and no sample lacks numbers."""
+        """Return whether limits hold, the SQNR of each output is at least its aim, and no sample lacks numbers."""
         return not self.lacking and all(limit.holds(self.measures) for limit in limits) and self.lacks(aims) <= 0
 
     def lacks(self, aims: Sequence[float]) -> float:
-        """Return by how many dB the output farthest from its aim is below it."""
+        """Return the largest difference in dB between an output's aim and its SQNR."""
         return max((aim - db for db, aim in zip(self.outputs_db, aims, strict=False)), default=-math.inf)
 
 
@@ -61,7 +61,7 @@ def outputs_db(measured: Measurement) -> tuple[float, ...]:
 
 @dataclass
 class PrecisionSearch:
-    """Search for precisions of the layers called ``names``; ``fixed`` ones were chosen by the user.
+    """Search for precisions of the layers called ``names``; ``fixed``: precisions that the user chose.
 
     ``plain_db``: SQNR of outputs without help. ``known_errors``: metric and errors by layer, used without measuring.
     """
@@ -86,7 +86,7 @@ class PrecisionSearch:
         """Return ``candidate``, or one with other precisions in some layers; see the module's docstring."""
         scheme = self.options.scheme
         steps = schemes.with_wide_weights(scheme) if self._runs(schemes.WIDE_VALUES) else schemes.ladder_of(scheme)
-        # LiteRT has no kernels for weights of 16 bits.
+        # LiteRT has no kernels for 16-bit weights.
         unknown = (schemes.WIDE_WEIGHTS, schemes.WIDE_WEIGHTS_ALONE) if self.options.reader == LITERT else ()
         ladder = tuple(step for step in steps if step not in unknown)
         self._levels = (scheme, *ladder)
@@ -122,7 +122,7 @@ class PrecisionSearch:
         return self.chosen.candidate
 
     def takes(self, better: Candidate) -> bool:
-        """Choose ``better``, an extension of the chosen model, unless it misses limits that the chosen model keeps."""
+        """Choose ``better``, a refinement of the chosen model, unless it misses limits that the chosen model keeps."""
         assert self.chosen is not None
         tried = self.measured(self.chosen.precisions, better)
         if self.confirmed(self.chosen) and not self.confirmed(tried):
@@ -132,7 +132,7 @@ class PrecisionSearch:
         return True
 
     def measured(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
-        """Return ``candidate``, which has these precisions, with its measures."""
+        """Measure ``candidate``, whose layers have ``precisions``, and return it with its measures."""
         measured = self.evaluator.measured(candidate)
         metrics = self.evaluator.reference.metrics(measured)
         return Tried(precisions, candidate, metrics, outputs_db(measured), measured.lacking)
@@ -172,10 +172,10 @@ class PrecisionSearch:
         """Return whether cross-validation was done, or is unnecessary because limits are missed in the search."""
         return tried.is_confirmed is not None or not tried.holds(self.limits)
 
-    # Costs and noises.
+    # Costs and noise.
 
     def _problem(self, candidate: Candidate, *, host: bool) -> pareto.Problem:
-        """Return costs and noises of all layers; ``host``: layers may leave the target. Float layers add no noise."""
+        """Return costs and noise of all layers; ``host``: layers may leave the target. Float layers add no noise."""
         costs = self._pricing.costs(candidate, host=host)
         precisions = self._examination.precisions(candidate.graph)
         places = {
@@ -189,12 +189,12 @@ class PrecisionSearch:
         return pareto.Problem(costs, roundings, self._pricing.borders())
 
     def _weighed(self, effect: Effect) -> float:
-        """Return the noise relative to the allowed noise of each output."""
+        """Return the noise of a rounding, relative to the allowed noise of each output."""
         aims = (min(GOOD_DB, db + GAIN_DB) for db in self.plain_db)
         return math.fsum(noise * 10.0 ** (aim / 10.0) for noise, aim in zip(effect.noise, aims, strict=True))
 
     def _noises(self, effect: Effect) -> tuple[float, ...]:
-        """Return the noise of a rounding at each level: measured, else a quarter for each additional bit."""
+        """Return the noise of a rounding at each level: as measured, else divided by 4 for each additional bit."""
         measured = schemes.bits_of(self.options.scheme, effect.of_weights)
         bits = [schemes.bits_of(name, effect.of_weights) for name in self._levels]
         noise = self._weighed(effect)
@@ -266,13 +266,13 @@ class PrecisionSearch:
     def _cheapest(
         self, points: Sequence[pareto.Point], limits: tuple[Limit, ...], aims: Sequence[float]
     ) -> pareto.Levels | None:
-        """Return the cheapest of ``points`` that, as measured, holds the limits and has the SQNR."""
+        """Return the cheapest of ``points`` whose measured model holds ``limits`` and reaches ``aims``."""
         place = pareto.first_good(
             len(points), lambda i: self._made(points[i].levels).holds(limits, aims), self.evaluator.in_time
         )
         if place is None:
             return None
-        # Models that do not know the samples are made for few points alone: each is several models.
+        # Few points are cross-validated, because each cross-validation builds several models.
         while not self.confirmed(self._made(points[place].levels)):
             if place == len(points) - 1 or not self.evaluator.in_time():
                 return None
@@ -280,7 +280,7 @@ class PrecisionSearch:
         return points[place].levels if self._is_covered(self._made(points[place].levels)) else None
 
     def _is_covered(self, tried: Tried) -> bool:
-        """Return whether enough of it, and anything at all, is quantised, to precisions that a budget may take."""
+        """Return whether the model is sufficiently quantised, and its precisions are allowed within the budget."""
         share = self.evaluator.share(tried.candidate)
         is_allowed = self._budget is None or {*self._levels}.issuperset(tried.precisions.values())
         return share > 0.0 and share >= self.evaluator.min_coverage and is_allowed
@@ -303,9 +303,9 @@ class PrecisionSearch:
     # Within a budget.
 
     def least(self, candidate: Candidate, *, holds: bool) -> tuple[Candidate, bool]:
-        """Return the cheapest covered model within the limits, which ``candidate`` keeps if it ``holds``, and True.
+        """Return the cheapest sufficiently quantised model within the limits, and True.
 
-        Without such a model, the cheapest of all and False.
+        Without such a model, return the cheapest of all, and False. ``holds``: ``candidate`` keeps the limits.
         """
         others = (tried for tried in self.tried.values() if tried is not self.chosen)
         ordered = sorted((tried for tried in others if self._is_covered(tried)), key=self._cost)
@@ -318,14 +318,14 @@ class PrecisionSearch:
 
     @property
     def is_tight(self) -> bool:
-        """True if a measured and covered model exceeds the budget."""
+        """True if a measured and sufficiently quantised model exceeds the budget."""
         most = math.inf if self._budget is None else self._budget
         return any(self._is_covered(tried) and self._cost(tried) > most for tried in self.tried.values())
 
     def _best_within_budget(self, candidate: Candidate) -> Tried | None:
-        """Return the most accurate model within the budget, preferably within the limits; None without one.
+        """Return the most accurate model within the budget, preferably within the limits; None if nothing fits.
 
-        For a budget of bytes, layers leave the target only if limits are kept in no other way.
+        With a budget of bytes, layers leave the target only if no other model keeps the limits.
         """
         found: Tried | None = None
         for host in (True,) if self.rules is None or self._limits_time else (False, True):
@@ -345,7 +345,7 @@ class PrecisionSearch:
     # Models within the limits.
 
     def _cheaper(self, problem: pareto.Problem, points: Sequence[pareto.Point], levels: pareto.Levels) -> Tried | None:
-        """Measure ``points`` that cost less than ``levels``, as scores need not follow noise; return a good one."""
+        """Return a good model after measuring ``points`` cheaper than ``levels``: scores need not follow noise."""
         most_cheaper = 6
         most = problem.point(levels).cost
         left = [point for point in points if point.cost <= most and self._key(point.levels) not in self.tried]
@@ -356,7 +356,7 @@ class PrecisionSearch:
         return self._holding() if left else None
 
     def _holding(self) -> Tried | None:
-        """Return a measured model within budget and limits: of a few the most accurate, else of a few the cheapest."""
+        """Return a model within budget and limits from the few most accurate models, else from the few cheapest."""
         others = [tried for tried in self.tried.values() if tried.holds(self.limits) and self._may_fit(tried)]
         accurate = sorted(others, key=lambda tried: -min(tried.outputs_db, default=math.inf))
         cheap = sorted(others, key=self._cost)
@@ -368,8 +368,8 @@ class PrecisionSearch:
     def _first_kept(
         self, among: Iterable[Tried], is_wanted: Callable[[Tried], bool] = lambda tried: True
     ) -> Tried | None:
-        """Return the first that keeps the limits and ``is_wanted``; few are judged anew."""
-        most_confirmed = 4  # models that are judged as the verdict does, in place of one that misses limits
+        """Return the first model that is confirmed to keep the limits and ``is_wanted``; few models are judged anew."""
+        most_confirmed = 4  # maximum number of models that are cross-validated here
         left = most_confirmed
         for tried in among:
             if not self.is_known(tried):
@@ -383,14 +383,14 @@ class PrecisionSearch:
     # Models within the budget.
 
     def _within(self, problem: pareto.Problem, points: Sequence[pareto.Point]) -> pareto.Levels | None:
-        """Return the most accurate choice within the budget, if any; ``points``: the most accurate first.
+        """Return the most accurate choice within the budget, if any; ``points``: the front, most accurate first.
 
-        Estimates of time are scaled by the last package, until the package of the choice itself is known.
+        Estimates of time are corrected by the time of the last package, until the choice itself has been compiled.
         """
-        most_compiled = 6  # choices whose packages tell what a budget of time holds
+        most_compiled = 6  # maximum number of choices that are compiled to know their time
         as_asked = self._levels.index(self.options.scheme)
         plain = tuple(0 if name in self._pricing.pinned else as_asked for name in self.names)
-        # The cheapest may be on no front: what costs no bytes by estimate has some, as parameters of wider values.
+        # The cheapest choice may be off the front: wider values have bytes of parameters that the estimate ignores.
         always = [plain, problem.plain]
         if not self._limits_time:
             return self._most_accurate(self._affordable(points, always))
@@ -410,10 +410,10 @@ class PrecisionSearch:
         return self._most_accurate(filter(self._is_affordable, timed))
 
     def _affordable(self, points: Sequence[pareto.Point], others: Iterable[pareto.Levels]) -> list[pareto.Levels]:
-        """Return the measured ``points`` within the budget, the most accurate first, and such ``others``."""
-        most_macs, fewest, most = 1 << 28, 12, 48  # products of all measured points together, and their number
+        """Return the measured ``points`` within the budget, most accurate first, then ``others`` within the budget."""
+        most_macs, fewest, most = 1 << 28, 12, 48  # multiplications for all measured points, and limits on their number
         count = min(most, most_macs // max(1, self._examination.macs * self._examination.samples))
-        # If the budget does not decide which points are measured, a larger budget never gives a worse model.
+        # Measure points independently of the budget, so that a larger budget never gives a worse model.
         if not self._limits_time and count >= fewest:
             every = [point.levels for point in points[:: -(-len(points) // count) or 1]]
             within = [levels for levels in every if self.evaluator.in_time() and self._is_affordable(levels)]
@@ -422,7 +422,7 @@ class PrecisionSearch:
                 len(points), lambda i: self._is_affordable(points[i].levels), self.evaluator.in_time
             )
             cheap = () if place is None else points[place:]
-            # Cheaper by estimate need not be faster.
+            # A point with a lower estimate need not be faster.
             known = (point.levels for point in cheap if self._key(point.levels) in self.tried)
             within = list(filter(self._is_affordable, known))
         return [*within, *filter(self._is_affordable, others)]
@@ -437,8 +437,8 @@ class PrecisionSearch:
         return self._is_covered(tried) and (self._budget is None or self._cost(tried) <= self._budget)
 
     def _may_fit(self, tried: Tried) -> bool:
-        """Return whether the model may be within the budget, as some estimates of time are too high."""
-        too_high = 1.1  # times what packages take, which some estimates are
+        """Return whether the model may be within the budget, considering that estimates of time may be too high."""
+        too_high = 1.1  # largest ratio of an estimate to the time of the package
         if self._budget is None or self.rules is None or not self._limits_time:
             return self._fits(tried)
         return self.rules.time(tried.candidate.module).ns <= too_high * self._budget and self._is_covered(tried)

@@ -53,9 +53,9 @@ from odc_mlir.transforms.quant.quant_attach_ranges import ranges_of as ranges_by
 class Quantized(ModelFile):
     """A quantised model.
 
-    ``model``: the module, in the circle dialect on quantised types. ``verdict``: accuracy; see docs/quantisation.md for
-    its keys. ``records``: of the float model ``original``. ``equalization``: pairs of layers as ``equalize`` takes them
-    in a ``.json`` file.
+    ``model``: module in the circle dialect with quantised types. ``verdict``: accuracy; see docs/quantisation.md for
+    its keys. ``records``: records of the float model ``original``. ``equalization``: pairs of layers in the format of
+    ``.json`` files for ``equalize``.
     """
 
     model: ModuleOp
@@ -73,7 +73,7 @@ class Quantized(ModelFile):
 
     @property
     def precisions(self) -> dict[str, Any]:
-        """The precisions of single layers, as ``mixed`` takes them, in ONE's format."""
+        """Precisions of single layers in ONE's format, which the option ``mixed`` accepts."""
         choices = self.verdict["choices"]
         finer = choices.get("granularities", {})
         layers = [
@@ -92,7 +92,7 @@ class Quantized(ModelFile):
         return bool(self.verdict["status"] == FAILED)
 
     def save_records(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the records to a new file: onert's format for ``.bin``, else ours."""
+        """Write the records to a file: in onert's format for the suffix ``.bin``, else in ours."""
         save_records(self.records, self.original, path, overwrite=overwrite)
 
     def report_html(self) -> str:
@@ -125,7 +125,7 @@ class Quantized(ModelFile):
 
 
 def save_records(records: Records, model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write ``records`` of the float ``model`` to a new file: minmax.bin by the suffix ``.bin``, else a store.
+    """Write ``records`` of the float ``model`` to a file: minmax.bin for the suffix ``.bin``, else a record store.
 
     A file of records is replaced. Any other file is replaced only with ``overwrite``; otherwise raise OptionError.
     """
@@ -165,8 +165,8 @@ def quantize(
     """Quantise the float ``model``; the result has a verdict on its accuracy. Raises OdcError.
 
     See ``odc_mlir.quantize`` for the arguments; ``chosen``: fields of
-    :class:`odc_mlir.quantizer.policy.options.Options`. Without samples, where none are needed, the model is checked on
-    random inputs; the status is then "unchecked" at best, which is logged.
+    :class:`odc_mlir.quantizer.policy.options.Options`. If there are no samples, and none are needed, the model is
+    checked on random inputs. The status is then at best "unchecked", and a warning is logged.
     """
     module = loading.copied(model)
     stored_states = states_of(module)
@@ -259,9 +259,9 @@ def _with_brought(options: Options, brought: Types) -> Options:
 
 
 def _completed(chosen: dict[str, Any], brought: Types) -> dict[str, Any]:
-    """Return the options with the scheme that a fake-quantised model was trained for, unless one is given.
+    """Return the options with the scheme that a fake-quantised model was trained for, unless a scheme is given.
 
-    The form of weights is the one that the target runs best; a CPU counts as a reader of the file.
+    Weights get the form that the target runs best; a CPU counts as a reader of the file.
     """
     says = chosen.get("scheme") or chosen.get("config") or chosen.get("mixed") not in (None, *SWITCH, True, False)
     chosen |= {"scheme": scheme_of(brought)} if brought and not says else {}
@@ -285,7 +285,7 @@ def embed_ranges(
 ) -> tuple[ModuleOp, Records]:
     """Return the float ``model`` with recorded ranges in its types, like ONE's record-minmax, and the records.
 
-    ``auto`` takes percentiles over runs, as record-minmax does. Raises OdcError.
+    ``ranges="auto"`` takes percentiles over runs, as record-minmax does. Raises OdcError.
     """
     module = loading.copied(model)
     function = quant_ir.quantized_function(module)
@@ -307,7 +307,7 @@ def _digest(model: Source) -> str:
 
 
 def check_of_model(records: Records, model: Model, digest: str, where: str | None = None) -> None:
-    """Raise RecordsError if ``records`` are not of ``model``; ``digest``: digest of its file, empty if unknown."""
+    """Raise RecordsError if ``records`` are not of ``model``; ``digest``: digest of the model's file, or empty."""
     hint = "record this model, or give the one that was recorded"
     if records.digest and digest and records.digest != digest:
         raise RecordsError(

@@ -134,7 +134,7 @@ class Reference:
 
     @property
     def metric(self) -> str | None:
-        """Name of the score by known answers; None without any."""
+        """Name of the score by known answers; None without labels."""
         return None if self.scorer is None else self.scorer.metric
 
     @cached_property
@@ -161,7 +161,7 @@ class Reference:
     def untold(self) -> list[tuple[int, bool]]:
         """Return numbers of outputs that are equal for all of several samples, and whether this is acceptable.
 
-        It is for outputs that do not depend on inputs, are not real, or come from an operator with varying results.
+        It is acceptable if outputs do not depend on inputs, are not real, or share an operator with varying outputs.
         """
         places = [place for place, arrays in enumerate(zip(*self.outputs, strict=True)) if kinds.alike(arrays)]
         varied = {self.graph.outputs[place] for place in range(len(self.spans)) if place not in places}
@@ -234,7 +234,7 @@ class Reference:
 
     @property
     def doubts_of_scores(self) -> dict[int, str]:
-        """Texts about outputs that may hold class scores or numbers, by place."""
+        """Texts about outputs that may hold either class scores or numbers, keyed by place."""
         found = {}
         for place in range(len(self.graph.outputs)):
             # If another output is a search in this operator's results, its indices are the answers.
@@ -250,7 +250,7 @@ class Reference:
         return len(self.graph.outputs) - len(self.places) <= 1
 
     def _rows(self, place: int, classes: int | None = None) -> NDArray[np.float64]:
-        """Return output ``place`` of all samples, [samples, elements], or its rows of ``classes``."""
+        """Return output ``place`` of all samples as [samples, elements], or as rows of ``classes`` elements."""
         values = np.stack([np.ravel(outputs[place]) for outputs in self.outputs]).astype(np.float64)
         return values if classes is None else values.reshape(-1, classes)
 
@@ -259,7 +259,7 @@ class Reference:
         return self._kinds[place] in kinds.SOFTMAX or place in self.places or place in self.logits
 
     def classes(self, place: int) -> int | None:
-        """Return the number of classes in each row of output ``place``; None: all its elements."""
+        """Return the number of classes in each row of output ``place``; None if the whole output is one row."""
         node = self._makers[place]
         if node is None or self._kinds[place] not in kinds.SOFTMAX:
             sizes = {outputs[place].shape for outputs in self.outputs}
@@ -292,7 +292,7 @@ class Reference:
         return found
 
     def by_output(self, metric: str, shares: Mapping[int, float | None]) -> dict[str, float | None]:
-        """Return the minimum of ``shares``, and the share of each output of answers, by key."""
+        """Return the minimum of ``shares`` and the share of each output of answers, keyed as in measures."""
         known = [share for share in shares.values() if share is not None]
         found: dict[str, float | None] = {metric: min(known)} if known else {}
         if len(self._deciding) > 1:
@@ -302,19 +302,19 @@ class Reference:
 
     @property
     def has_values(self) -> bool:
-        """True if an output holds values, which have distances, and not indices."""
+        """True if an output holds values, which have distances, rather than indices."""
         return len(self.places) < len(self.graph.outputs)
 
     def decides_alike(self, number: int, found: Array, place: int = 0) -> float:
-        """Return 1 if scores of sample ``number`` choose a class with half the odds of the float model's, else 0.
+        """Return 1 if ``found`` chooses a class with at least half the odds of the float model's choice, else 0.
 
-        The result is a mean over rows, and ties have fractions: see :func:`odc_mlir.quantizer.outputs.share_of_ties`.
+        The result is a mean over rows. Ties count as fractions; see :func:`odc_mlir.quantizer.outputs.share_of_ties`.
         """
         array = self.outputs[number][place]
         width = self.classes(place) or array.size
         if not width:
             return 1.0
-        with np.errstate(divide="ignore", invalid="ignore"):  # odds up to a factor, of logits as they are
+        with np.errstate(divide="ignore", invalid="ignore"):  # a score of zero has the logarithm -inf
             nats = np.log(array.astype(np.float64)) if self._kinds[place] == "SOFTMAX" else array
         expected, reals = nats.reshape(-1, width), found.reshape(-1, width)
         least = expected.max(axis=-1) - kinds.UNDECIDED_NATS
@@ -328,7 +328,7 @@ class Reference:
             or (place == 0 and self.metric in OF_NUMBERS)
             or first.shape[-1:] in ((), (0,), (1,))
             or any(outputs[place].shape != first.shape for outputs in self.outputs)
-            or (self.columns(place).values >= kinds.FEWEST_VALUES and self.columns(place).differ)  # no logits
+            or (self.columns(place).values >= kinds.FEWEST_VALUES and self.columns(place).differ)  # unlike logits
         )
 
     def _may_have_scores(self, place: int) -> bool:
@@ -338,9 +338,9 @@ class Reference:
         return is_row and self._may_have_rows(place)
 
     def _span(self, place: int) -> float | None:
-        """Return the range that errors of output ``place`` are relative to: its operator's, else that over all samples.
+        """Return the range to relate errors of output ``place`` to: the operator's range, else the range over samples.
 
-        For a constant output, return its magnitude, or None if it is zero.
+        For a constant output, return the magnitude, or None if the output is zero.
         """
         if place in self.places:
             return None
@@ -375,7 +375,7 @@ class Reference:
 
         If all samples have scores near 0 or 1, scores hide errors of logits.
         """
-        # The squared slope of the logistic function at 0; SOFTMAX has it in two scores, each from two logits.
+        # Squared slope of the logistic function at 0; for SOFTMAX, two scores have this slope, each for two logits.
         slopes = {"SOFTMAX": 1 / 4, "LOGISTIC": 1 / 16}
         found = {}
         for part, (place, at) in enumerate(self._parts):
@@ -457,7 +457,7 @@ class Reference:
 
         Several small outputs are metered together, because calls would take most of the time.
         """
-        most_together = 1 << 16  # elements: half a megabyte of reals stays in the cache
+        most_together = 1 << 16  # maximum number of elements: half a megabyte of floats fits the cache
         count = max(1, most_together // max(1, sum(array.size for array in self.outputs[0])))
         for start in range(0, len(self.outputs), count):
             outputs = self.outputs[start : start + count]

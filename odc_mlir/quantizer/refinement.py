@@ -29,7 +29,7 @@ from odc_mlir.transforms.quant import quant_correct_biases, quant_round_weights
 LOG = logging.getLogger(__name__)
 
 Samples = Sequence[Sequence[Array]]
-# Key of codes of weights in one float model: the layers that read them, and the grid.
+# Key of weight codes in one float model: the layers that read these weights, and the grid of the codes.
 _Key = tuple[tuple[str, ...], QuantParams, str]
 
 _MOST_TOGETHER = 1 << 18  # most elements of inputs and intermediate values in one batch of runs
@@ -38,7 +38,7 @@ _SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # constants never use the smalles
 
 @dataclass
 class Refinement:
-    """Codes and scales of weights and corrections of biases, by layer or ``RESULT:OPERAND``."""
+    """Codes and scales of weights, and corrections of biases, keyed by layer name or ``RESULT:OPERAND``."""
 
     codes: dict[str, Array] = field(default_factory=dict)
     scales: dict[str, Array] = field(default_factory=dict)  # changed scales only
@@ -52,7 +52,7 @@ class Refinement:
 
 @dataclass
 class RefinementCache:
-    """Cache of codes, changed scales and means of inputs, [runs, G, K], of a float model and its samples."""
+    """Cache, for a float model and its samples, of codes, changed scales and means of inputs, [runs, G, K]."""
 
     codes: dict[_Key, Array] = field(default_factory=dict)
     scales: dict[_Key, Array] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def refine(
 
 @dataclass
 class Learner:
-    """A quantised model with these ``layers`` that learns codes and means from some ``runs``."""
+    """Collector of codes and means for the ``layers`` of a quantised model, from its own ``runs`` of the samples."""
 
     layers: Sequence[_LayerPair]
     runs: Sequence[int]
@@ -121,11 +121,11 @@ class Learner:
         self._waiting = {layer.key: len(layer.sharing) for layer in new}
 
     def asks_for(self, layer: _LayerPair) -> bool:
-        """Return whether anything of ``layer`` is unknown."""
+        """Return whether codes or means of ``layer`` are still unknown."""
         return bool(self._waiting.get(layer.key)) or (layer.bias is not None and layer.name not in self.known.means)
 
     def learn(self, layer: _LayerPair, values: Sequence[Array], means: Floats | None) -> None:
-        """Learn from ``values``, inputs of ``layer`` in all runs, of which only own runs count; ``means``: per run."""
+        """Learn from ``values``, the inputs of ``layer`` in all runs, using only own runs; ``means``: one per run."""
         known, key, own = self.known, layer.key, [values[run] for run in self.runs]
         if layer.bias is not None and means is not None:
             known.means[layer.name] = means[list(self.runs)]
@@ -195,7 +195,7 @@ class _LayerPair:
 
     @property
     def key(self) -> _Key:
-        """Key of its weights in a :class:`RefinementCache`."""
+        """Key of the layer's weights in a :class:`RefinementCache`."""
         return self.sharing, self.weights.params, self.weights.info.dtype
 
     @property
@@ -216,7 +216,7 @@ class _LayerPair:
         return [self.product.states(result) for result in ideal.results_as(item, with_all_states)]
 
     def observe(self, values: Sequence[Array], means: Floats | None, moments: Moments) -> None:
-        """Add rows of these inputs of all runs to ``moments``: about the mean if a bias can correct it."""
+        """Add rows of inputs ``values`` to ``moments``, with the mean subtracted if a bias can correct its effect."""
         # Number of rows, over all runs, for second moments: minimum, and number per input.
         least_rows, rows_per_input = 4096, 16
         product = self.product
@@ -272,12 +272,12 @@ class _LayerPair:
 
 
 def _results(weights: Floats, means: Floats) -> Floats:
-    """Return ``[runs, G * O]``: the products of ``weights [G, O, K]`` and ``means [runs, G, K]``."""
+    """Return the products ``[runs, G * O]`` of ``weights [G, O, K]`` and ``means [runs, G, K]``."""
     return np.asarray(np.einsum("gok,rgk->rgo", weights, means).reshape(len(means), -1))
 
 
 def layer_pairs(reference: Graph, quantised: Graph) -> list[_LayerPair]:
-    """Return the layers with float weights in one model and codes in the other, in order."""
+    """Return the layers with float weights in ``reference`` and codes in ``quantised``, in order."""
     # Weights of layers with more inputs stay rounded to the nearest: their moments would take hundreds of MB.
     most_inputs = 2560
     originals = {graph_node.node.results[0].name: graph_node for graph_node in reference.nodes if graph_node.outputs}
@@ -294,7 +294,7 @@ def layer_pairs(reference: Graph, quantised: Graph) -> list[_LayerPair]:
             if weights is None or product.inputs > most_inputs:
                 continue
             if original.node.operand(product.place).quant is not None:
-                continue  # codes already in the float model: nothing is rounded here
+                continue  # the float model already has codes
             bias = _constant(quantised, item, 2, makers, real=True) if product.node.spec.name in LAYERS else None
             found.append(_LayerPair(product, original, item, weights, bias))
     return _with_sharing(found)
@@ -315,7 +315,7 @@ def _with_sharing(layers: Sequence[_LayerPair]) -> list[_LayerPair]:
 
 @dataclass(frozen=True)
 class _RefinedConstant:
-    """Constant ``place`` of the quantised graph with ``readers`` operands; ``read``: tensor with its real values."""
+    """Constant ``place`` of the quantised graph, read ``readers`` times; ``read``: tensor with its real values."""
 
     info: TensorInfo
     place: int
@@ -335,7 +335,7 @@ class _RefinedConstant:
 
     @property
     def scales_freely(self) -> bool:
-        """True if only the real values depend on the scales."""
+        """True if the scales can change because only the constant's real values depend on them."""
         return self.read != self.place
 
     def with_scales(self, scales: Array) -> _RefinedConstant:
@@ -362,7 +362,7 @@ def _readers(graph: Graph, tensor: int) -> int:
 def _constant(
     graph: Graph, item: GraphNode, index: int, makers: Mapping[int, GraphNode], *, real: bool = False
 ) -> _RefinedConstant | None:
-    """Return operand ``index`` if it is constant codes, perhaps dequantised, or a ``real`` float32 constant."""
+    """Return operand ``index`` if it holds constant codes, also dequantised ones, or is a ``real`` float32 constant."""
     read = item.inputs[index] if index < len(item.inputs) else -1
     if read < 0:
         return None

@@ -160,7 +160,7 @@ def _scores(verdict: Mapping[str, Any]) -> Html:
 
 
 def _of_columns(metric: str, scored: Sequence[Mapping[str, Any]], count: int) -> Html:
-    """Return the scores of those of ``count`` columns that lose most; the first column decides."""
+    """Return the scores of the columns that lose most, out of ``count`` columns; the first column decides."""
     name = quality_name(metric)
     columns = [Column(text, number=True) for text in ("column", f"{name}, float", f"{name}, quantised", "drop")]
     rows = []
@@ -174,7 +174,7 @@ def _of_columns(metric: str, scored: Sequence[Mapping[str, Any]], count: int) ->
 
 
 def _recalls(classes: Sequence[Mapping[str, Any]]) -> Html:
-    """Return the recall of each class, those that lose most first."""
+    """Return the recall of each class, starting with the classes that lose most."""
     most_classes = 30
     columns = [
         Column(name, number=True) for name in ("class", "samples", "recall, float", "recall, quantised", "change")
@@ -191,7 +191,7 @@ def _recalls(classes: Sequence[Mapping[str, Any]]) -> Html:
 
 
 def _over_steps(states: Mapping[str, Any] | None) -> Html:
-    """Return the errors by the number of the frame in its sequence; nothing for a model without states."""
+    """Return the errors by frame number in the sequence, or nothing for a model without states."""
     columns = [Column(name, number=True) for name in ("frame", "to", "samples", quality_name("sqnr_db"))]
     rows = [
         [TableCell(count_text(step[name]), step[name]) for name in ("first", "last", "frames")]
@@ -206,7 +206,7 @@ def _outputs(outputs: Sequence[Mapping[str, Any]]) -> Html:
     columns = [Column("output"), *(Column(quality_name(name), number=True) for name in measures)]
     rows = []
     for output in outputs:
-        has_none = () if output["classifies"] else _OF_CLASSES  # which of several quantities is largest says nothing
+        has_none = () if output["classifies"] else _OF_CLASSES  # these measures only make sense for classes
         values = [(name, None if name in has_none else output[name]) for name in measures]
         cells = (TableCell(quality_text(name, value), value) for name, value in values)
         rows.append([short_name(output["name"]), *cells])

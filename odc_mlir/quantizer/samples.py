@@ -72,8 +72,8 @@ def _constant(graph: Graph, makers: dict[int, GraphNode], index: int) -> TensorI
 Calibration = str | os.PathLike[str] | Samples | Iterable[Any]
 Labels = bool | Array | Sequence[Any]
 
-# A quarter of the samples is held back, or up to half if there are few. If there are fewer than the last number, all
-# samples are used for both purposes.
+# One sample of HELD_BACK is held back, or up to half of the samples if they are few. Fewer than FEWEST_TO_SPLIT samples
+# are all used both for calibration and for evaluation.
 HELD_BACK = 4
 FEWEST_TO_SPLIT = 8
 
@@ -84,10 +84,10 @@ _RECORDED = "the model is checked on inputs that ranges were recorded of, which 
 class Data:
     """Calibration samples ``fit`` and held-out samples ``held``, without repeats, with their labels if known.
 
-    ``separate``: held-out samples take no part in choosing ranges. ``stands_out``: number of a calibration sample with
-    far larger values than all others. ``rollout``: sequences of which all samples are frames, if the model has states.
-    ``made_up``: held-out samples are random; ``seen``: ranges were recorded on them. ``left_out``: number of samples
-    without finite outputs of the float model.
+    ``separate``: held-out samples take no part in choosing ranges. ``stands_out``: index of a calibration sample with
+    far larger values than all others. ``rollout``: sequences that consist of the samples, if the model has states.
+    ``made_up``: held-out samples are random. ``seen``: ranges were recorded on the held-out samples. ``left_out``:
+    number of samples for which the float model has outputs that are not finite.
     """
 
     fit: list[list[Array]]
@@ -147,7 +147,7 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """Distinct samples of one source, with labels if wanted; ``numbers``: places in the source."""
+    """Distinct samples of one source, with labels if wanted; ``numbers``: positions of the samples in the source."""
 
     samples: list[list[Array]] = field(default_factory=list)
     labels: Array | None = None
@@ -176,11 +176,11 @@ def make_data(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     options: LoadOptions = LoadOptions(),
 ) -> Data:
-    """Return the data for a model; ``recorded`` inputs came with recorded ranges.
+    """Return the data for a model; ``recorded``: inputs that were stored with recorded ranges.
 
-    ``ranges`` of inputs by name limit made-up samples, which replace missing ones. ``labels`` belong to ``evaluation``,
-    or without it to ``calibration``. Raises InputError for samples that do not fit or are not finite, OptionError for
-    labels without samples.
+    ``ranges``: ranges of inputs by name, for random samples, which replace missing samples. ``labels``: labels of
+    ``evaluation`` if given, else of ``calibration``. Raises InputError for samples that do not fit the model or are not
+    finite, and OptionError for labels without samples.
     """
     infos = graph.input_infos()
     if options.pictures is not None and not any(map(holds_pictures, (calibration, evaluation))):
@@ -207,7 +207,7 @@ def make_data(
 
 
 def _checked_on(fit: list[list[Array]], held: list[list[Array]], labels: Array | None) -> Data:
-    """Return calibration and evaluation samples without those that are in both.
+    """Return calibration and evaluation samples, without evaluation samples that are also used for calibration.
 
     If all evaluation samples are also calibration samples, hold some of them back.
     """
@@ -238,7 +238,7 @@ def _checked_on(fit: list[list[Array]], held: list[list[Array]], labels: Array |
 def _without_samples(
     graph: Graph, labels: Labels | None, recorded: Sequence[Sequence[Array]], ranges: Mapping[str, tuple[float, float]]
 ) -> Data:
-    """Return data with recorded inputs as held-out samples, or with made-up ones if there are none."""
+    """Return data with recorded inputs as held-out samples, or with random samples if no inputs were recorded."""
     infos = graph.input_infos()
     if labels is not None:
         raise OptionError("labels need the samples that they belong to", hint="give calibration or evaluation samples")
@@ -258,8 +258,8 @@ def _without_samples(
 
 
 def standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
-    """Return the sample with an input far larger than in any other sample; None without one."""
-    far = 100.0  # factor to all others beyond which a range leaves them hardly any codes
+    """Return the index of a sample with an input far larger than in all other samples; None if there is none."""
+    far = 100.0  # from this ratio on, a common range leaves the other samples hardly any codes
     for place in range(len(samples[0]) if len(samples) > 1 else 0):
         values = [sample[place] for sample in samples]
         if any(value.dtype.kind != "f" or not value.size for value in values):
@@ -272,9 +272,9 @@ def standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
 
 
 def split(samples: list[list[Array]], labels: Array | None = None, *, are_frames: bool = False) -> Data:
-    """Hold back every fourth sample, or every second if there are few; use very few samples for both purposes.
+    """Hold back every fourth sample, or every second of few samples; use very few samples for both purposes.
 
-    For frames in sequences, hold back two blocks, which alternate among held-out samples, and shuffle all others.
+    If samples are frames of sequences, hold back two blocks of frames, interleaved, and shuffle all other frames.
     """
     if len(samples) < FEWEST_TO_SPLIT:
         what = "the only sample was" if len(samples) == 1 else f"all {len(samples)} samples were"
@@ -321,7 +321,7 @@ def _load(
     source: Calibration, infos: Sequence[TensorInfo], labels: Labels | None, wanted: bool, options: LoadOptions
 ) -> _Loaded:
     if not isinstance(source, str | os.PathLike | Samples):
-        # Arrays of a model with one input need no list around each.
+        # For a model with one input, a sample may be the array itself instead of a list with one array.
         source = [sample if isinstance(sample, list | tuple) else [sample] for sample in source]
     read = partial(read_calibration, inputs=infos) if options.rollout is None else options.rollout.read
     found = read(source, most=options.most, pictures=options.pictures)
@@ -350,7 +350,7 @@ def _load(
 
 
 def _answers(labels: Labels, stored: Array | None, count: int) -> Array:
-    """Return the labels of ``count`` samples, given or from their file; raise OdcError for wrong ones."""
+    """Return the labels of ``count`` samples, as given or from the samples' file; raise OdcError for wrong labels."""
     if labels is True:
         if stored is None:
             raise OptionError("the samples have no labels", hint="add them to the file as array y")
@@ -365,7 +365,7 @@ def _answers(labels: Labels, stored: Array | None, count: int) -> Array:
 
 
 def check_samples(infos: Sequence[TensorInfo], samples: Iterable[Sequence[Any]]) -> list[list[Array]]:
-    """Return ``samples`` as arrays of the inputs' types; raise InputError naming the sample."""
+    """Return ``samples`` as arrays of the inputs' types; raise an InputError that names a wrong sample."""
     result = []
     for number, sample in enumerate(samples):
         if len(sample) != len(infos):
@@ -453,7 +453,7 @@ def _other_units(arrays: Sequence[Array]) -> Iterator[tuple[str, float, float]]:
 def units_that_differ(
     graph: Graph, known: Mapping[str, TensorStatistics], samples: Arrays, *, by: str, among: str
 ) -> dict[str, str]:
-    """Return texts for inputs ten times as large or small in ``samples`` as in ``known`` statistics, by name."""
+    """Return texts, keyed by name, for inputs that are 10 times larger or smaller than in ``known`` statistics."""
     far_units = 10.0  # smallest factor that indicates another unit
     found = {}
     for place, info in enumerate(graph.input_infos()):
