@@ -60,7 +60,7 @@ def format_instruction(instr: Instr) -> str:
 
 
 def assemble(text: str) -> list[Instr]:
-    """Return the program of ``text``; raise CompileError with the line."""
+    """Parse a program from ``text``; raise CompileError with the line number."""
     instructions = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition(";")[0].split()
@@ -131,7 +131,7 @@ _OPTIONAL = "history_bytes"
 def write_listing(container: Container, *, data: bool = True) -> str:
     """Return the text of a program; ``data`` False omits the bytes of its constants."""
     lines = [
-        f".metadata {_json(dict(container.metadata), in_order=True)}",  # as in a file
+        f".metadata {_json(dict(container.metadata), in_order=True)}",  # same order of keys as in a file
         f".target_digest {container.target_digest.hex()}",
         f".source_hash {container.source_hash.hex()}",
         f".compiler_version {'.'.join(map(str, container.compiler_version))}",

@@ -29,14 +29,14 @@ from odc_mlir.isa.instructions import BY_MNEMONIC, BY_OPCODE, INSTRUCTIONS
 
 MAX_WAITS = 2
 MAX_POSTS = 2
-_TOKEN_VALID = SEMAPHORES  # a wait or post field is 0 or this plus the semaphore
+_TOKEN_VALID = SEMAPHORES  # a wait or post field is 0 for none, or this plus the semaphore
 
 
 @dataclass(slots=True)
 class Instr:
     """One instruction: field values as integers (enum codes, not names), semaphores, queue and address steps.
 
-    ``values`` may leave out fields that are zero. ``steps`` holds one signed step per address field, or is None.
+    ``values`` may omit fields that are zero. ``steps`` holds one signed step per address field, or is None.
     """
 
     spec: Instruction
@@ -52,14 +52,14 @@ class Instr:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in the program, step block included."""
+        """Bytes of the instruction in a program, with its step block."""
         return self.spec.size_bytes + (STEP_BLOCK_BYTES if self.steps is not None else 0)
 
     def __getitem__(self, field: str) -> int:
         return self.values.get(field, 0)
 
     def name(self, field: str) -> str:
-        """Return the value of an enum field by name."""
+        """Return the name of the value of an enum field."""
         return next(f for f in self.spec.fields if f.name == field).values[self[field]]
 
 
@@ -221,12 +221,12 @@ def _check_range(spec: Instruction, slot: _BitField, value: int, what: str) -> N
 
 
 def encode(instructions: Iterable[Instr]) -> bytes:
-    """Return the program bytes; raise CompileError with instruction and field for a value that does not fit."""
+    """Encode a program; raise CompileError with instruction and field for a value that does not fit."""
     return b"".join(map(encode_one, instructions))
 
 
 def encode_one(instr: Instr) -> bytes:
-    """Return the bytes of one instruction; errors as :func:`encode`."""
+    """Encode one instruction; raise the errors of :func:`encode`."""
     spec, steps = instr.spec, instr.steps
     word = _word(instr)
     _check_frame(instr)
@@ -256,7 +256,7 @@ def decode(data: bytes | memoryview) -> list[Instr]:
 
 
 def decode_one(view: memoryview, offset: int, place: int) -> Instr:
-    """Return the instruction at byte ``offset`` of ``view``; errors name ``place`` in the program."""
+    """Decode the instruction at byte ``offset`` of ``view``; errors name ``place``, its byte in the program."""
     prefix = int.from_bytes(view[offset : offset + _PREFIX_BYTES], "little")
     head = {slot.name: prefix >> slot.shift & slot.mask for slot in _PREFIX_SLOTS.values()}
     spec = BY_OPCODE.get(head["opcode"])

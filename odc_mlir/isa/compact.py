@@ -44,7 +44,7 @@ def is_compact(code: bytes | memoryview) -> bool:
 
 
 def write_code(instructions: Iterable[Instr], history_bytes: int) -> bytes:
-    """Return a compact program that refers to at most the last ``history_bytes`` of expanded instructions.
+    """Encode a compact program whose references reach back at most ``history_bytes`` of expanded instructions.
 
     Raises CompileError for instructions that cannot be encoded.
     """
@@ -86,7 +86,7 @@ def _references(plain: Sequence[bytes], table: NDArray[np.uint8], history_bytes:
         nearest = chosen[members]
         near = np.arange(len(members))
         for back in range(1, len(members)):
-            near = near[near >= back]  # an instruction far from its last reference is farther from the next
+            near = near[near >= back]  # an instruction whose last reference is too far is dropped: the next is farther
             distances = members[near] - members[near - back]
             kept = (distances <= FARTHEST) & (first[near] - first[near - back] <= history_bytes)
             near, distances = near[kept], distances[kept]
@@ -172,7 +172,7 @@ class _ProgramExpander:
         return bytes(base)
 
     def _change(self, base: bytearray, first: int, start: int) -> None:
-        """Change some bytes of the word at ``first``."""
+        """Apply the changed bytes to the word at ``first``."""
         mask = self._take(start)
         if not mask:
             raise malformed(start, "a word that changes has no byte that does")

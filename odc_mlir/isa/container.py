@@ -142,7 +142,7 @@ class Container:
 
 
 def hardware_id(target_digest: bytes) -> int:
-    """Return the header's short form of a target digest."""
+    """Return the short form of a target digest that the header holds."""
     return binascii.crc32(target_digest)
 
 
@@ -185,7 +185,7 @@ def header_checksum(header: bytes, table: bytes) -> int:
 
 
 def read(data: bytes | memoryview, location: str | None = None) -> Container:
-    """Return the container in ``data``, whose buffers it shares; raise PackageError for malformed data."""
+    """Parse a file into a container that shares the memory of ``data``; raise PackageError for malformed data."""
     try:
         return _read(memoryview(data).cast("B"))
     except PackageError as error:
@@ -194,7 +194,7 @@ def read(data: bytes | memoryview, location: str | None = None) -> Container:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """Header fields: target, compiler and source of a file."""
+    """Header fields that identify a file's target, compiler and source."""
 
     major: int
     isa_version: int

@@ -27,7 +27,7 @@ Values = Mapping[str, int]
 
 
 class Runs(NamedTuple):
-    """``count2`` groups, ``stride2`` apart, of ``count1`` runs, ``stride1`` apart, of ``size`` units each."""
+    """``count2`` groups at distances ``stride2`` of ``count1`` runs of ``size`` units at distances ``stride1``."""
 
     size: int
     count1: int = 1
@@ -83,7 +83,7 @@ def item_bytes(v: Values, field: str) -> int:
     return TYPE_BYTES[v.get(field, 0)]
 
 
-# Cycles before the phase, least cycles of it, cycles after it.
+# Cycles before the phase, minimum cycles of the phase, cycles after it.
 DELAYS = ("start", "shortest", "drain")
 # Units of shared resources that the phase needs, with the formula of the units per cycle.
 WIDTHS = {
@@ -121,7 +121,7 @@ _WIDTHS = {name: operator.attrgetter(width) for name, width in WIDTHS.items()}
 
 @dataclass(frozen=True)
 class Cost:
-    """Formulas of one instruction, one per line; without lines, only memory ports cost time."""
+    """Cost formulas of one instruction, one per line; without lines, only traffic on memory ports costs time."""
 
     text: str = ""
 
@@ -177,7 +177,7 @@ class Kind(StrEnum):
 
 
 class Region(IntEnum):
-    """Address spaces that a program names; bound at run time. 4 to 15 are spare."""
+    """Address spaces of a program, bound to memory at run time. Numbers 4 to 15 are reserved."""
 
     CONSTANTS = 0
     ARENA = 1
@@ -186,7 +186,7 @@ class Region(IntEnum):
 
 
 class Space(StrEnum):
-    """Location of a buffer. The first four are regions bound at run time, the others local memories of the NPU."""
+    """Memory of a buffer. The first four are regions bound at run time, the others local memories of the NPU."""
 
     CONSTANTS = "constants"
     ARENA = "arena"
@@ -202,7 +202,7 @@ class Space(StrEnum):
 
     @property
     def region(self) -> Region:
-        """The region of a run-time bound space; KeyError for a local memory."""
+        """The region of a space bound at run time; raises KeyError for a local memory."""
         return Region[self.name]
 
     @property
@@ -245,7 +245,7 @@ class Field:
     values: tuple[str, ...] = ()
     fixed: bool = False  # an address that loops do not advance
     in_sram: bool = False  # an address in memory that cannot be off-chip
-    optional: bool = False  # an address that is not used with some values of other fields
+    optional: bool = False  # an address that is unused for some values of other fields
     default: int = 0
 
     @property
@@ -314,7 +314,7 @@ class Instruction:
 
     @cached_property
     def places(self) -> tuple[Field, ...]:
-        """The fields that are addresses, in order."""
+        """The address fields, in order."""
         return tuple(f for f in self.fields if f.kind.is_address)
 
     @cached_property

@@ -54,7 +54,7 @@ class Immediates:
         return shared(self.mnemonic, {**self.values, **fields})
 
     def problem(self) -> str:
-        """Return the field that does not fit the instruction, empty if all fit."""
+        """Return a message for the first field that does not fit the instruction, or "" if all fit."""
         for field, code in zip(self.spec.immediates, self.codes, strict=True):
             low, high = field.range
             if not low <= code <= high:

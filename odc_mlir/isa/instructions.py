@@ -1,8 +1,8 @@
 """The instruction table: the only declaration of the NPU's instruction set.
 
-Its rows are in :mod:`odc_mlir.isa.table`: fields, areas read and written, cost. From the table derive encoder, decoder,
-assembler, disassembler, IR operations, order and checks of programs, costs of the stepped simulator, tables in
-``docs/npu.md``, and random programs of tests. ``docs/npu.md`` defines the effect of each instruction.
+A row in :mod:`odc_mlir.isa.table` declares fields, areas read and written, and cost. The table is the source of
+encoder, decoder, assembler, disassembler, IR operations, order and checks of programs, costs of the stepped simulator,
+tables in ``docs/npu.md``, and random programs of tests. ``docs/npu.md`` defines the effect of each instruction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odc_mlir.isa.fields import STEP_BLOCK_BYTES, Instruction
 
 
 def _rows() -> tuple[Instruction, ...]:
-    """Return all rows of the table's files, by opcode."""
+    """Return all rows of the table's files, sorted by opcode."""
     found: dict[int, Instruction] = {}
     for item in pkgutil.iter_modules(table.__path__):
         for row in vars(import_module(f"{table.__name__}.{item.name}")).values():
@@ -27,7 +27,7 @@ def _rows() -> tuple[Instruction, ...]:
 
 
 def in_order(rows: Iterable[Instruction]) -> tuple[Instruction, ...]:
-    """Return ``rows`` by opcode; raise ValueError if two have the same opcode or mnemonic."""
+    """Return ``rows`` sorted by opcode; raise ValueError if two have the same opcode or mnemonic."""
     found = tuple(sorted(rows, key=lambda row: row.opcode))
     for one, other in combinations(found, 2):
         if one.opcode == other.opcode:

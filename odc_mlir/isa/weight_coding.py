@@ -32,7 +32,7 @@ _REPEATS = np.array([1] * RANKS + list(RUNS))  # number of weights of each symbo
 
 
 class Coded(NamedTuple):
-    """``data`` in the coding called ``coding``."""
+    """Weights as ``data`` in the coding named ``coding``."""
 
     coding: str
     data: bytes
@@ -47,13 +47,13 @@ class _Code(NamedTuple):
 
 
 def encode(weights: bytes, codings: Collection[str] = CODINGS) -> Coded:
-    """Encode ``weights`` in the shortest form: raw or one of ``codings``; never longer than ``weights``."""
+    """Encode ``weights`` in the shortest form: raw bytes or one of ``codings``."""
     best = _shortest(weights, codings)
     return Coded("raw", weights) if best is None else Coded(best.coding, _pack(best.code(), best.symbols()))
 
 
 def coded_bytes(weights: bytes, codings: Collection[str] = CODINGS) -> int:
-    """Return the size of :func:`encode`'s result in bytes."""
+    """Return the bytes of the data that :func:`encode` returns."""
     best = _shortest(weights, codings)
     return len(weights) if best is None else best.size
 
@@ -92,7 +92,7 @@ def _shortest(weights: bytes, codings: Collection[str]) -> _Form | None:
 
 
 def _least_bytes(counts: NDArray[np.int64]) -> int:
-    """Return the entropy of symbols with these counts, in bytes: the minimum of any code."""
+    """Return the entropy of symbols with these counts in bytes, a lower bound for any code."""
     used = counts[counts > 0]
     bits = float(used @ np.log2(used.sum() / used))
     return int(bits * (1 - 1e-9) / 8)
@@ -119,7 +119,7 @@ _CIRCLE = np.rint(np.stack((np.cos(_ANGLES), np.sin(_ANGLES))) * (1 << 20)).asty
 
 @cache
 def _rice_bits() -> NDArray[np.int64]:
-    """Return codeword lengths: [parameter, rank]."""
+    """Return the lengths of Rice codewords by [parameter, rank]."""
     rank = np.arange(RANKS)
     rows = [(rank >> k) + 1 + k for k in range(_RICE_PARAMETERS)]
     return np.array([np.where(rank >> k < ESCAPE_QUOTIENT, row, LONGEST_BITS) for k, row in enumerate(rows)])
@@ -150,7 +150,7 @@ def _lengths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     weights = _falling(counts[:used].tolist())
     runs = [index for index in range(RANKS, len(counts)) if counts[index]]
     bits = np.zeros(len(_REPEATS), np.int64)
-    if not runs:  # they fall already
+    if not runs:  # the counts fall already
         bits[:used] = _depths(weights)
         return bits
     order = sorted([*range(used), *runs], key=lambda i: -(weights[i] if i < used else float(counts[i])))
@@ -183,7 +183,7 @@ def _falling(counts: list[int]) -> list[float]:
 def _depths(weights: list[float]) -> list[int]:
     """Return increasing Huffman code lengths, at most :data:`LONGEST_BITS`, of two or more decreasing weights."""
     count = len(weights)
-    if weights[0] < weights[-1] + weights[-2]:  # leaves are joined first, all of them: depths differ by one at most
+    if weights[0] < weights[-1] + weights[-2]:  # all leaves are joined before trees, so depths differ by at most one
         shallow = count.bit_length() - 1
         deeper = 2 * (count - (1 << shallow))
         return _limited([0] * shallow + [count - deeper, deeper])
@@ -218,7 +218,7 @@ def _limited(found: list[int]) -> list[int]:
         many[bits] -= 1
         many[bits + 1] += 1
         excess -= 1 << (LONGEST_BITS - bits - 1)
-    while excess < 0:  # codes remain: shorten those that fit
+    while excess < 0:  # code space remains: shorten codes that fit
         bits = next(b for b in range(2, LONGEST_BITS + 1) if many[b] and 1 << (LONGEST_BITS - b) <= -excess)
         many[bits] -= 1
         many[bits - 1] += 1
@@ -227,7 +227,7 @@ def _limited(found: list[int]) -> list[int]:
 
 
 def _canonical(bits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the codewords with these lengths."""
+    """Return the canonical codewords for these lengths."""
     order = _code_order(bits)
     sizes = bits[order]
     ends = np.cumsum(1 << (LONGEST_BITS - sizes))
@@ -237,7 +237,7 @@ def _canonical(bits: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _huffman_header(centre: int, bits: NDArray[np.int64]) -> tuple[int, int]:
-    """Return value and bits of the header of the code with these lengths."""
+    """Return value and length in bits of the header of a code with these codeword lengths."""
     of_all, of_runs = np.bincount(bits, minlength=LONGEST_BITS + 1).tolist(), bits[RANKS:].tolist()
     used = [size for size in range(1, LONGEST_BITS + 1) if of_all[size]]
     shortest, longest = used[0], used[-1]
@@ -295,7 +295,7 @@ def _join_runs(symbols: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _pack(code: _Code, symbols: NDArray[np.int64]) -> bytes:
-    """Return header and codewords as bytes, with zero bits at the end."""
+    """Return header and codewords as bytes, padded with zero bits."""
     value, length = code.header
     pad = -length % 8
     head = (value << pad).to_bytes((length + pad) // 8, "big")
@@ -305,8 +305,8 @@ def _pack(code: _Code, symbols: NDArray[np.int64]) -> bytes:
     total = int(ends[-1])
     placed = (code.words[symbols] << (64 - (starts & 31) - bits)).view(np.uint64)
     index, count = starts >> 5, total // 32 + 2
-    words = np.bincount(index, (placed >> np.uint64(32)).astype(np.float64), count)  # sums of bits that never meet:
-    words += np.bincount(index + 1, (placed & np.uint64(0xFFFFFFFF)).astype(np.float64), count)  # exact as floats
+    words = np.bincount(index, (placed >> np.uint64(32)).astype(np.float64), count)  # codewords share no bit, so
+    words += np.bincount(index + 1, (placed & np.uint64(0xFFFFFFFF)).astype(np.float64), count)  # sums are exact
     body = bytearray(words.astype(np.uint64).astype(">u4").tobytes()[: -(-total // 8)])
     for position, byte in enumerate(head):
         body[position] |= byte
@@ -316,7 +316,7 @@ def _pack(code: _Code, symbols: NDArray[np.int64]) -> bytes:
 def decode(coding: str, data: bytes, count: int) -> Bytes:
     """Decode ``count`` weights from ``data``; raise SimulationError for a malformed stream.
 
-    Bits after the last codeword are zero.
+    Bits after the last codeword must be zero.
     """
     if coding == "raw":
         if len(data) != count:
@@ -343,7 +343,7 @@ def decode(coding: str, data: bytes, count: int) -> Bytes:
 
 
 class _Bits:
-    """Fields of a header."""
+    """Reader of the fields of a header."""
 
     def __init__(self, data: bytes) -> None:
         self._head = int.from_bytes(data[:32].ljust(32, b"\0"), "big")

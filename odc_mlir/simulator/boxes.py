@@ -34,7 +34,7 @@ class Box(NamedTuple):
 
     @property
     def end(self) -> int:
-        """One past the last address."""
+        """The address after the last one."""
         return self.start + (self.count2 - 1) * self.stride2 + (self.count1 - 1) * self.stride1 + self.size
 
     @property

@@ -98,7 +98,7 @@ def _by_owner(lives: Sequence[_Life], times: NDArray[np.float64]) -> list[dict[s
 
 
 def _amounts(lives: Sequence[_Life], times: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the live bytes at each of ``times``, in increasing order."""
+    """Return the live bytes at each of ``times``; these increase."""
     changes = np.zeros(len(times) + 1, np.int64)
     sizes = [life.size for life in lives]
     np.add.at(changes, np.searchsorted(times, [life.begin for life in lives]), sizes)

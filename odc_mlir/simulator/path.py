@@ -130,7 +130,7 @@ class _Walk:
         return self._after(max(awaited, key=end_of), issue.handed) if awaited else None
 
     def _after(self, poster: TraceEvent | Issue, until: float) -> Continuation:
-        """Continue with ``poster``, whose token was in flight until this time."""
+        """Continue with ``poster``, whose token was in flight until ``until``."""
         self._cover(end_of(poster), until, "token")
         return (self._issue if isinstance(poster, Issue) else self._end, poster)
 

@@ -75,7 +75,7 @@ class Program:
             length = 1
             if self.instructions[index].mnemonic == "loop":
                 length = self._body_length(index) + 2
-                total += self.instructions[index]["count"] * (length - 1)  # the body and its end
+                total += self.instructions[index]["count"] * (length - 1)  # body and end of the loop
             total += 1
             index += length
         return total + 1
@@ -180,7 +180,7 @@ def _check_structure(code: Code, target: Target) -> None:
     if code.history_bytes is not None and code.history_bytes > kept:
         raise SimulationError(f"the program refers {code.history_bytes} bytes back, {target.name} keeps {kept}")
     offset = 0
-    loop: tuple[int, int] | None = None  # body's first byte, announced end
+    loop: tuple[int, int] | None = None  # first byte of the body, stated end
     for index, instr in enumerate(code.instructions):
         where = f"instruction {index} ({instr.mnemonic})"
         if instr.steps is not None and loop is None:

@@ -98,7 +98,7 @@ class Shares:
         return soonest
 
     def advance(self, cycles: float) -> list[ExecutionPhase]:
-        """Let ``cycles`` pass, at most :meth:`next_finish`; returns the phases that ended, in order of their start."""
+        """Let ``cycles`` pass, at most :meth:`next_finish`; return the phases that ended, in order of their start."""
         done = []
         if self.blaming:
             for phase in self.running:

@@ -150,7 +150,7 @@ class _Account:
         self._trace = trace
 
     def add(self, job: StartedInstruction) -> None:
-        """Count ``job``, which is complete now."""
+        """Count ``job`` when it is complete."""
         unit, now = job.unit, self._timeline.now
         self.macs += job.work.macs
         self.array_macs += job.work.array_macs
@@ -214,7 +214,7 @@ class _Simulation:
             raise SimulationError(f"semaphores are not zero at halt: {counts}")
 
     def _settle(self) -> None:
-        """Start everything that can start now, then record the state of all queues."""
+        """Start all instructions that can start now, then record the state of all queues."""
         if not (self.engines.changed or self.fetch.changed):
             return
         progress = True

@@ -28,7 +28,7 @@ RESOURCES = dict(zip(WIDTHS, _RESOURCES, strict=True))
 
 @dataclass
 class Charge:
-    """Phases of one instruction in order, with cycles and amounts of resources."""
+    """Cost of one instruction: its phases in order, with cycles and amounts of resources."""
 
     latency: float = 0.0
     start: float = 0.0
@@ -37,7 +37,7 @@ class Charge:
     drain: float = 0.0
 
     def use(self, resource: Resource, amount: float) -> None:
-        """Add an amount of a resource."""
+        """Add ``amount`` to the use of ``resource``."""
         self.amounts[resource] = self.amounts.get(resource, 0.0) + amount
 
 
@@ -68,7 +68,7 @@ def _move(c: Charge, address: int, area: Area, port: tuple[MemoryPort, Resource]
     burst = memory.burst_bytes
     if area.picked is not None:
         count, size = area.picked
-        rows = range(min(area.size // size, burst))  # the alignments of all further runs repeat
+        rows = range(min(area.size // size, burst))  # alignments repeat after ``burst`` runs
         bursts = count * max(_bursts(offset + row * size, size, burst) for row in rows)
     else:
         bursts = sum(_bursts(offset + first, size, burst) for first, size in _contiguous(area.runs or Runs(area.size)))

@@ -61,8 +61,8 @@ class Issue:
 
 @dataclass
 class Trace:
-    """``events`` in order of their end; ``issues`` in program order; ``segments``: (from, to, units per cycle of each
-    resource).
+    """Trace of a run: ``events`` in order of their end, ``issues`` in program order, and ``segments`` of time with the
+    use of each resource in units per cycle.
     """
 
     program: Program
@@ -147,7 +147,7 @@ def windows(last_cycles: Sequence[float], cycles: int) -> list[tuple[int, int]]:
     return found
 
 
-_LAYERS = len(Queue)  # thread of the layers
+_LAYERS = len(Queue)  # number of the thread that shows layers
 _ENGINES = {
     Queue.FETCH: "fetch engine",
     Queue.XFER: "xfer: off-chip DMA",
@@ -223,7 +223,7 @@ def end_of(executed: TraceEvent | Issue) -> float:
 
 
 def _arrow(number: int, edge: TokenEdge) -> Iterator[dict[str, Any]]:
-    """Return an arrow from near the end of the poster's slice to inside the taker's."""
+    """Yield an arrow from near the end of the posting instruction's slice into the slice of the waiting instruction."""
     for phase, executed in (("s", edge.poster), ("f", edge.taker)):
         fetch = isinstance(executed, Issue)
         begin = executed.begins if isinstance(executed, Issue) else executed.alone

@@ -1,4 +1,4 @@
-"""Fields that many instructions have."""
+"""Constructors of fields that many instructions have."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from odc_mlir.isa.fields import TYPES, Field, Kind
 
 
 def type_of(name: str, doc: str) -> Field:
-    """The type of codes."""
+    """Return the field of a code type."""
     return Field(name, 2, doc, Kind.ENUM, values=TYPES)
 
 
 def enum(name: str, bits: int, doc: str, *values: str) -> Field:
-    """One of ``values``."""
+    """Return an enum field with ``values``."""
     return Field(name, bits, doc, Kind.ENUM, values=values)
 
 
 def flag(name: str, doc: str) -> Field:
-    """Yes or no."""
+    """Return a Boolean field."""
     return Field(name, 1, doc, Kind.FLAG)
 
 
 def memory(name: str, doc: str) -> Field:
-    """An address in any memory behind a port."""
+    """Return the field of an address in any memory behind a port."""
     return Field(name, 32, doc, Kind.MEMORY)
 
 
 def sram(name: str, doc: str) -> Field:
-    """An address in memory that is never off-chip."""
+    """Return the field of an address in memory that is never off-chip."""
     return Field(name, 32, doc, Kind.MEMORY, in_sram=True)
 
 
@@ -58,27 +58,27 @@ def factor(name: str, bits: int, doc: str) -> Field:
 
 
 def signed(name: str, bits: int, doc: str) -> Field:
-    """A number that may be negative."""
+    """Return the field of a number that may be negative."""
     return Field(name, bits, doc, signed=True)
 
 
 def limits() -> tuple[Field, ...]:
-    """Limits of a result."""
+    """Return the fields of a result's limits."""
     return (signed("act_min", 16, "smallest code of the result"), signed("act_max", 16, "largest code of the result"))
 
 
 def clamp() -> tuple[Field, ...]:
-    """Zero point and limits of a result."""
+    """Return the fields of a result's zero point and limits."""
     return (signed("out_zero", 16, "zero point added after scaling"), *limits())
 
 
 def pixel_strides(name: str) -> tuple[Field, ...]:
-    """Distances between pixels and rows of a tile."""
+    """Return the fields of the distances between pixels and between rows of a tile."""
     return (count(f"{name}_stride_x", 16, "bytes"), count(f"{name}_stride_y", 16, "bytes"))
 
 
 def scale(name: str, doc: str) -> tuple[Field, ...]:
-    """Multiplier and exponent."""
+    """Return the fields of a scale: multiplier and exponent."""
     return (
         signed(f"{name}_multiplier", 32, f"{doc}: Q0.31 multiplier"),
         signed(f"{name}_exponent", 8, f"{doc}: power of two, positive shifts left"),
@@ -86,7 +86,7 @@ def scale(name: str, doc: str) -> tuple[Field, ...]:
 
 
 def window() -> tuple[Field, ...]:
-    """Sizes of a result, and of the windows that slide over the operand."""
+    """Return the fields of the sizes of a result and of the windows that slide over the operand."""
     return (
         count("out_width", 12, "result pixels per row"),
         count("out_height", 12, "result rows"),

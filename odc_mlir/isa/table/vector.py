@@ -6,7 +6,7 @@ from odc_mlir.isa import fields
 from odc_mlir.isa.table import shorthand
 
 VOP_KINDS = ("add", "sub", "mul", "max", "min", "scale", "lut", "copy", "logistic", "tanh")
-BINARY = VOP_KINDS[:5]  # those with two operands
+BINARY = VOP_KINDS[:5]  # kinds with two operands
 SIGMOIDS = VOP_KINDS[8:]
 POOL_KINDS = ("max", "average")
 REDUCE_KINDS = ("sum", "max", "argmax")

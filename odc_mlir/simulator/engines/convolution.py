@@ -173,7 +173,7 @@ def _fetched(m: Machine, v: Values, g: _Geometry) -> int:
 
 
 def _input(m: Machine, v: Values, g: _Geometry, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """Return the tile's input as ``[1, rows, columns, in_channels]``, after a check of the pixels that taps touch."""
+    """Return the tile's input as ``[1, rows, columns, in_channels]``; check the pixels that the kernel's taps touch."""
     tile, access = m.memories.tile, m.access
     pixel, stride_x, stride_y = g.in_channels * g.item, v["in_stride_x"], v["in_stride_y"]
     ring_base, ring_bytes = v["ring_base"], v["ring_bytes"]
@@ -261,7 +261,7 @@ def _wrapped(area: Box, end: int, length: int) -> Iterator[Box]:
 def _sums(
     m: Machine, v: Values, g: _Geometry, in_type: np.dtype[Any], x: NDArray[Any], w: NDArray[Any]
 ) -> NDArray[Any]:
-    """Return exact sums ``[1, out_height, out_width, channels]``: int32 for 8-bit inputs, else int64."""
+    """Return exact sums ``[1, out_height, out_width, channels]`` as int32 for 8-bit inputs, otherwise int64."""
     sums = "int32" if g.item == 1 else "int64"
     limits = np.iinfo(in_type)
     largest = max(int(limits.max) - v["in_zero"], v["in_zero"] - int(limits.min))
@@ -294,7 +294,7 @@ def _sums(
 
 
 def weight_matrix(w: NDArray[Any], channels: int, group: int) -> NDArray[Any]:
-    """Return ``[K, channels]`` from the weight buffer's order ``[channel group][K][channel in group]``."""
+    """Reorder weights ``[channel group][K][channel in group]`` of the weight buffer to a matrix ``[K, channels]``."""
     reduction = w.size // channels
     whole = channels - channels % group
     parts = []

@@ -1,4 +1,4 @@
-"""State shared by the engines: memories, target, prepared operands, and charges of an instruction."""
+"""State that the engines share: memories, target, prepared operands, and the cost of an instruction."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class InstructionCost:
 
 @dataclass(slots=True)
 class Machine:
-    """One NPU during one run."""
+    """State of one NPU during one run."""
 
     target: Target
     memory: MemoryMode
@@ -91,7 +91,7 @@ def require(holds: bool, message: str) -> None:
 
 
 def check_pixels(rows: int, columns: int, pixel: int, stride_y: int, stride_x: int) -> None:
-    """Raise SimulationError unless ``rows`` x ``columns`` pixels of ``pixel`` bytes lie apart from each other."""
+    """Raise SimulationError if any of ``rows`` x ``columns`` pixels of ``pixel`` bytes overlap."""
     row = (columns - 1) * stride_x + pixel
     require(columns == 1 or stride_x >= pixel, f"in_stride_x is {stride_x}, a pixel has {pixel} bytes")
     require(rows == 1 or stride_y >= row, f"in_stride_y is {stride_y}, a row has {row} bytes")
@@ -125,5 +125,5 @@ def check_scale(values: Values, name: str) -> tuple[int, int]:
 def typed(
     data: NDArray[Any], dtype: np.dtype[Any], offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> NDArray[Any]:
-    """Return elements of a byte memory as an array with the given byte strides (0 repeats), without a copy."""
+    """Return a view of a byte memory as an array with the given byte strides; a stride of 0 repeats elements."""
     return np.ndarray(shape, dtype, data.data, offset, strides)

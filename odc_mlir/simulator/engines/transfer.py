@@ -48,7 +48,7 @@ def fill(m: Machine, v: Values) -> InstructionCost:
 
 
 def load(m: Machine, v: Values) -> InstructionCost:
-    """Load from memory to the tile buffer, with runs and groups of padding around the data."""
+    """Load data from memory to the tile buffer, with runs and groups of padding around the data."""
     source, start = _sram(m, v["source"])
     size, count1, count2 = v["size0"], v["size1"], v["size2"]
     before1, before2 = v["pad_before1"], v["pad_before2"]
@@ -69,7 +69,7 @@ def load(m: Machine, v: Values) -> InstructionCost:
 
 
 def store(m: Machine, v: Values) -> InstructionCost:
-    """Store from the tile buffer to memory."""
+    """Store data from the tile buffer to memory."""
     target, start = _sram(m, v["target"])
     size, count1, count2 = v["size0"], v["size1"], v["size2"]
     _check_runs(v["memory_stride1"], v["memory_stride2"], size, count1, count2)
@@ -94,7 +94,7 @@ def wload(m: Machine, v: Values) -> InstructionCost:
 
 
 def mload(m: Machine, v: Values) -> InstructionCost:
-    """Load rows of a matrix in SRAM into the weight buffer, in the order of weights."""
+    """Load rows of a matrix in SRAM into the weight buffer, in that buffer's order."""
     source, start = _sram(m, v["source"])
     rows, columns, group = v["rows"], v["columns"], v["group"]
     require(group > 0, "divides columns into groups of 0")

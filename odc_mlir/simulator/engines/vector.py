@@ -112,7 +112,7 @@ def _area(v: machine.Values, field: str, prefix: str, item: int, step: int) -> B
 def _operand(
     m: machine.Machine, v: machine.Values, name: str, shape: tuple[int, ...], output: Box
 ) -> NDArray[Any] | None:
-    """Return elements of operand ``name`` as ``[size2, size1, size0]``, broadcast by strides of 0."""
+    """Return operand ``name`` as ``[size2, size1, size0]``; strides of 0 broadcast its elements."""
     dtype = machine.check_type(v, f"{name}_type", *_ALL_TYPES)
     step = v[f"{name}_stride0"]
     # Every run reads its elements, and a broadcast run reads them repeatedly. A single element for a run is read once.
@@ -338,7 +338,7 @@ TURNS = {"nearest": 1, "bilinear": 3}  # uses of a lane for a result: a blend of
 
 
 def resize(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
-    """Compute ``out_height`` x ``out_width`` pixels of a tile, at positions that grow by a step along each axis."""
+    """Resize a tile to ``out_height`` x ``out_width`` pixels; input positions advance by a step along each axis."""
     kind = RESIZE_KINDS[v["kind"]]
     dtype = machine.check_type(v, "type", "u8", "i8", "i16")
     item, channels = dtype.itemsize, v["channels"]
@@ -377,7 +377,7 @@ def gates(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     work = machine.InstructionCost(
         start=vector.softmax_start_cycles,
         shortest=PASSES * functions * units / vector.softmax_elements_per_cycle,
-        lanes=(count + 3) * units,  # sums of gates, both products of the cell state, the hidden state
+        lanes=(count + 3) * units,  # gates, two multiplications for the cell state, one for the hidden state
     )
     sums = m.access.read(m.memories.accumulators, Box(v["accumulators"], count * units))
     m.access.read(m.memories.tile, Box(v["input"], 2 * count * units))
