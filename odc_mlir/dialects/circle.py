@@ -230,7 +230,7 @@ def info_of(value: SSAValue) -> TensorInfo:
 
 
 def is_known(op: object) -> bool:
-    """Return whether ``op`` is an operator with :data:`KNOWN`, the value of its result for the fixed shapes."""
+    """Return whether ``op`` is an operator with the attribute :data:`KNOWN`, its result for the fixed shapes."""
     return isinstance(op, CircleOp) and KNOWN in op.attributes
 
 

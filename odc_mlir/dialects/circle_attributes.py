@@ -113,7 +113,7 @@ class QuantRecord:
 class QParamsAttr(Data[QuantRecord]):
     """Tensor encoding for quantisation that ``!quant.uniform`` cannot express.
 
-    64-bit storage, a scale of 0, ranges recorded for a float tensor, block and MX formats. All fields are optional:
+    It holds 64-bit storage, scales of 0, recorded ranges of float tensors, block and MX formats. Fields are optional:
     ``#circle.qparams<scale = [0.5], zero_point = [0], axis = 0, min = [-1.0], max = [1.0]>``.
     """
 

@@ -71,7 +71,7 @@ class CircleOp(IRDLOperation):
     """Base of all operators of the table; ``SPEC`` is the table's entry."""
 
     SPEC: ClassVar[OpSpec]
-    OPTIONS: ClassVar[Mapping[str, OptionProperty]]  # by property name: the table's fields, then the record's
+    OPTIONS: ClassVar[Mapping[str, OptionProperty]]  # by property name: the table's options, then RECORD_OPTIONS
 
     inputs = var_operand_def()
     outputs = var_result_def()

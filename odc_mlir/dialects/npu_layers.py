@@ -1,4 +1,4 @@
-"""Operations of the ``npu`` dialect with windows, moves, products of matrices, searches and recurrent state."""
+"""Tensor-level operations of the ``npu`` dialect: windows, moves, matrix products, searches, recurrent cells."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class ConvOp(NpuTensorOp):
     """Convolution, depthwise convolution or matrix product with requantisation.
 
     ``sum[o] = bias[o] + sum over taps of (x - in_zero) * (w - weight_zero)``;
-    ``code = clamp(multiply(sum, multiplier[o], exponent[o]) + out_zero, act_min, act_max)``; of 16-bit inputs
-    where ``wide``, by ``multiply64``.
+    ``code = clamp(multiply(sum, multiplier[o], exponent[o]) + out_zero, act_min, act_max)``. If ``wide``, sums of
+    16-bit inputs use ``multiply64`` instead of ``multiply``.
 
     ``weights``: codes as ``[O, kh, kw, I]``; depthwise ``[kh, kw, O]`` where ``O = I * multiplier``.
     ``pads``: top, left, bottom, right; padding counts as ``in_zero``.
@@ -184,7 +184,7 @@ class MatmulOp(NpuTensorOp):
 
     One operand may have fewer images than the other: each of its images is used in several consecutive products.
     ``sum = sum over k of (a - a_zero) * (b - b_zero)``;
-    ``code = clamp(multiply(sum, scale) + out_zero, act_min, act_max)``, of 16-bit results by ``multiply64``.
+    ``code = clamp(multiply(sum, scale) + out_zero, act_min, act_max)``; 16-bit results use ``multiply64`` instead.
     """
 
     name = "npu.matmul"

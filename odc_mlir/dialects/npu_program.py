@@ -1,4 +1,4 @@
-"""``npu.program``: what one segment of a graph becomes, from operators to instructions.
+"""``npu.program``: a segment of the graph on its way from operators to instructions.
 
 ::
 
@@ -40,13 +40,13 @@ RECOMPUTED_MACS = "npu.recomputed_macs"
 # Attribute of a program: its names for the results of each operator of its segment, in order; only if the model's names
 # are not unique.
 RESULT_NAMES = "npu.result_names"
-# Attribute of a program of tensor operations: the chains to cut, (first layer, last layer, rows) one after the other.
+# Attribute of a program of tensor operations: the chains of layers to cut, as triples (first layer, last layer, rows).
 CHAINS = "npu.chains"
 # Attribute of a program of tensor operations: percentages that describe another machine, for which tiles are chosen.
 TILED_FOR = "npu.tiled_for"
 # Attribute of a program before constants are prefetched: the parameters of prefetching, as a dictionary.
 PREFETCH = "npu.prefetch"
-# Attribute of a program: for operations computed with each tile of another operation, that operation's name by theirs.
+# Attribute of a program, by operation that is computed with each tile of another operation: the other's name.
 FUSED = "npu.fused"
 _DECLARED = ("sym_name", "function_type")
 

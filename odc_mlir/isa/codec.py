@@ -189,7 +189,7 @@ def _word(instr: Instr) -> int:
 
 
 def _check_frame(instr: Instr) -> None:
-    """Raise CompileError unless everything except field values can be encoded: queue, semaphores and steps."""
+    """Raise CompileError unless queue, semaphores and steps can be encoded; field values are not checked."""
     spec, values = instr.spec, instr.values
     if not values.keys() <= _FIELD_NAMES[spec.opcode]:
         unknown = sorted(values.keys() - _FIELD_NAMES[spec.opcode])

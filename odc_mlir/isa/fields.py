@@ -232,9 +232,9 @@ FULL_RECORD_BYTES = BIAS_BYTES + COMMON_RECORD_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """``bits`` wide; ``signed`` two's complement; ``values`` names the codes of an enum field.
+    """Field of an instruction: ``bits`` wide, ``signed`` in two's complement; ``values`` names the codes of an enum.
 
-    ``default``: the field's most frequent value, which text omits.
+    ``default``: most frequent value, which the text form omits.
     """
 
     name: str

@@ -90,7 +90,7 @@ def prelu_params(x: Quant, alpha: Quant, out: Quant, dtype: str) -> PreluParams:
 
 
 def prelu_codes(x: Array, alpha: Array, p: PreluParams) -> Array:
-    """Return codes of ``x`` where it is not negative, else of ``alpha * x``; ``alpha`` broadcasts."""
+    """Return codes of ``x`` for elements that are not negative, else of ``alpha * x``; ``alpha`` broadcasts."""
     limits = code_range(p.dtype)
     above = requantizer(p.multiplier, p.exponent, p.out_zero, *limits, p.dtype)
     below = requantizer(p.alpha_multiplier, p.alpha_exponent, p.out_zero, *limits, p.dtype)

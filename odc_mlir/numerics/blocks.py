@@ -115,9 +115,9 @@ def decode_weights(
     """Return float32 weights ``[O, hidden]`` from ``scales [R]``, ``words [R, W]`` and ``clusters [K, 2]``.
 
     Each row is a sum of a few vectors of signs, each with its own scale. Rows come in clusters of ``(planes, rows)``. A
-    cluster stores plane by plane, in each plane row by row, the signs of a row as bits of int32 words; scales are in
-    the same order. ``hidden`` is at most ``32 * W``. ``lowest_first``: the first sign of a word is its lowest bit, else
-    its highest. ``one_is_plus``: a set bit means +1, else -1.
+    cluster stores its planes in order, and each plane its rows; the signs of a row are bits of int32 words. Scales are
+    in the same order. ``hidden`` is at most ``32 * W``. The first sign of a word is its lowest bit if ``lowest_first``,
+    else its highest bit. A set bit means +1 if ``one_is_plus``, else -1.
     """
     shifts = np.arange(_WORD_BITS, dtype=np.uint32)
     shifts = shifts if lowest_first else shifts[::-1]

@@ -73,7 +73,7 @@ _LARGEST_SHARED = 127
 
 # E2M1: codes are 1/2 apart below 2, 1 apart below 4, then 2; the largest is 6.
 _FP4_LARGEST = 6.0
-# Two's complement bytes in 64ths.
+# Unit of two's complement bytes: 1/64.
 _INT8_UNIT = 64.0
 
 
@@ -95,9 +95,9 @@ def round_to_blocks(x: Array, dtype: str, axis: int) -> NDArray[np.float32]:
     """Return ``x`` as float32 after a round trip through ``dtype``, whose blocks lie along ``axis``.
 
     OCP Microscaling Formats specification 1.0: blocks of 32 neighbours share a power of two; the last block may be
-    shorter. The shared exponent is that of the largest magnitude less the largest exponent of the element type;
-    elements are rounded to the nearest, ties to even, and saturate. A block with a number that is not finite is NaN
-    throughout.
+    shorter. The shared exponent is the exponent of the largest magnitude minus the largest exponent of the element
+    type. Elements are rounded to the nearest, ties to even, and saturate. A block with a number that is not finite
+    becomes NaN in all elements.
     """
     rounding, largest_exponent = _ELEMENTS[dtype]
     moved = np.moveaxis(np.asarray(x, np.float64), axis, -1)

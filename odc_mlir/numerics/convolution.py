@@ -60,8 +60,8 @@ class ConvFilter:
 
     groups: tuple[Matrix, ...]
     kernel: Pair
-    in_channels: int  # per group
-    out_channels: int  # all groups
+    in_channels: int  # of one group
+    out_channels: int  # of all groups
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -46,7 +46,7 @@ def round_half_away(x: NDArray[Any]) -> NDArray[Any]:
 def quantize_multipliers(real: NDArray[Any] | Sequence[float]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return int32 arrays ``(q, e)`` that represent float64 multipliers as ``q * 2^(e-31)``.
 
-    Raises ModelError for a multiplier that is not finite or not below 2^31.
+    Raises ModelError for a multiplier that is not finite, or that is 2^31 or more.
     """
     values = np.asarray(real, np.float64)
     if not np.isfinite(values).all():
@@ -71,7 +71,7 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 
 def wrap32(x: NDArray[Any]) -> NDArray[np.int32]:
-    """Return the low 32 bits of int64 values, as int32."""
+    """Return the low 32 bits of int64 values as int32."""
     return x.astype(np.int32)
 
 

@@ -1,7 +1,7 @@
-"""The NPU simulator: from the bytes of a ``.npu`` file and input arrays to output arrays, cycles and counters.
+"""The NPU simulator: it runs a ``.npu`` file on input arrays and returns output arrays, cycles and counters.
 
-``load(data) -> Program`` checks a file, and ``simulate(program, inputs) -> Result`` runs it once. Values and time come
-from the same pass through the instructions, so every computation is charged. ``docs/npu.md`` specifies values and time.
+``load(data) -> Program`` checks a file, and ``simulate(program, inputs) -> Result`` runs the program once. One pass
+through the instructions computes values and time, so no computation is free. ``docs/npu.md`` specifies values and time.
 """
 
 from __future__ import annotations

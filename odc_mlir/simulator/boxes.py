@@ -1,8 +1,8 @@
-"""Detection of races: the happens-before order by queues and semaphores, and the boxes of addresses of accesses.
+"""Race detection: the happens-before order of accesses, and the boxes of addresses that accesses touch.
 
-Every instruction carries a vector clock: for each queue, the number of its instructions that are complete before this
-instruction starts. Two conflicting accesses that these clocks do not order are a race, even if they do not overlap in
-time. Tokens carry clocks, so a semaphore connects one posting queue with one waiting queue.
+Every instruction carries a vector clock: for each queue, the number of instructions of that queue that are complete
+before this instruction starts. Two conflicting accesses that these clocks do not order are a race, even if they did not
+overlap in time. Tokens carry clocks, so a semaphore connects one posting queue with one waiting queue.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from odc_mlir.isa.fields import SEMAPHORE_MAX, SEMAPHORES, Queue
 
 
 class Box(NamedTuple):
-    """``count2`` groups, ``stride2`` apart, of ``count1`` runs, ``stride1`` apart, of ``size`` units from ``start``.
+    """``count2`` groups at distances ``stride2``, each of ``count1`` runs of ``size`` units at distances ``stride1``.
 
-    :func:`box` makes boxes and merges contiguous runs: ``count1`` is 1 only if ``count2`` is also 1.
+    The first run begins at ``start``. :func:`box` merges contiguous runs: if ``count1`` is 1, ``count2`` is 1 as well.
     """
 
     start: int
@@ -114,7 +114,7 @@ def _strided_bursts(start: int, size: int, count1: int, stride1: int, count2: in
 
 @lru_cache(maxsize=4096)
 def picked_bytes(start: int, size: int, rows: int, count: int, burst: int) -> int:
-    """Return the bytes moved for any ``count`` of ``rows`` rows of ``size`` bytes; the first begins at ``start``."""
+    """Return an upper bound of the bytes that any ``count`` of ``rows`` rows move; ``size``: bytes of a row."""
     starts = start + np.arange(min(rows, burst)) * size  # alignments repeat
     return count * int(((starts % burst + size - 1) // burst + 1).max()) * burst
 
@@ -193,7 +193,7 @@ def _conflict(accesses: Sequence[_Access], area: Box, known: int) -> int | None:
 
 
 class AccessLog:
-    """The accesses to one memory, per queue in program order. Every new access is compared with them."""
+    """Log of the accesses to one memory, per queue in program order; each new access is checked for races."""
 
     __slots__ = ("_reads", "_writes", "name")
 

@@ -50,11 +50,11 @@ class QueueTime:
 
 @dataclasses.dataclass(slots=True)
 class OperatorTime:
-    """Counters of one operator of the model (an entry of the map section).
+    """Time and resources that one operator of the model (an entry of the map section) takes.
 
-    ``macs``: the graph's count; ``executed_macs``: the array's count; ``busy_cycles``: by queue; ``first_cycle`` and
-    ``last_cycle``: start of its first and end of its last instruction; ``amounts``: used resources, in bytes of ports
-    (whole bursts), results of lanes, weights of the decoder, entries of accumulators.
+    ``macs``: multiply-accumulates of the operator in the graph; ``executed_macs``: those that the array executed;
+    ``busy_cycles``: cycles by queue; ``first_cycle``, ``last_cycle``: start of the first, end of the last instruction;
+    ``amounts``: bytes by port in whole bursts, results of lanes, weights of the decoder, entries of accumulators.
     """
 
     name: str
@@ -84,13 +84,13 @@ class OperatorTime:
 
 @dataclasses.dataclass(slots=True)
 class Counters:
-    """All counters of one run. Times are in cycles of the target's clock, sizes in bytes.
+    """All measurements of one run. Times are in cycles of the target's clock, sizes in bytes.
 
-    ``macs_useful``: multiply-accumulates whose results the program needs; ``macs_array``: occupied multiplier slots,
-    including idle lanes of edge tiles. ``constant_bytes_read``: constants read, in whole bursts, without the program.
-    ``sram_peak_bytes``: arena, inputs and outputs. ``local_peak_bytes``: size of each local memory up to the last used
-    byte. ``amounts``: use of every resource, as in operators, including the program. ``hardware``: quantities of the
-    target that limit a run.
+    ``macs_useful``: multiply-accumulates whose results the program uses; ``macs_array``: occupied multiplier slots with
+    idle lanes of edge tiles. ``constant_bytes_read``: bytes of constants read, in whole bursts, without the program.
+    ``sram_peak_bytes``: bytes of arena, inputs and outputs. ``local_peak_bytes``: for each local memory, the end of its
+    last byte used. ``amounts``: use of each resource as in :class:`OperatorTime`, with the program's own bytes.
+    ``hardware``: quantities of the target that limit a run.
     """
 
     target: str

@@ -35,7 +35,7 @@ _DIGITS = 3  # decimal digits of cycles
 
 
 class _Life(NamedTuple):
-    """Number of bytes of an owner, and the time in cycles from which and until which they are live."""
+    """A number of bytes of one owner that are live for an interval of cycles."""
 
     owner: str
     begin: float
@@ -55,13 +55,13 @@ class _Marks:
 
 
 def live_bytes(trace: Trace, run_cycles: int, columns: int) -> dict[str, Any]:
-    """Return JSON data about live bytes: ``peak_bytes``, ``peak_cycle``, ``held``, ``cycles`` and ``owners``.
+    """Return the live bytes of SRAM over time, as JSON-able values; {} for a program that keeps nothing in SRAM.
 
-    ``held``: live bytes at the peak by owner, largest first. Owners are inputs and operators (results and temporaries)
-    by name, and :data:`PREFETCHED`. The run of ``run_cycles`` cycles is divided into at most ``columns`` equal parts.
-    ``cycles``: the first, the fullest and the last instant of a change in each part. ``owners``: for each owner, its
-    ``bytes`` at these instants, starting with instant number ``first``; 0 at all others. Empty for a program that keeps
-    nothing in SRAM.
+    ``peak_bytes``: maximum of the live bytes; ``peak_cycle``: cycle of that maximum; ``held``: live bytes at that cycle
+    by owner, largest first. Owners are :data:`PREFETCHED`, and by name inputs and operators (results and temporaries).
+    The run of ``run_cycles`` cycles is cut into at most ``columns`` equal parts. ``cycles`` are the first, the fullest
+    and the last instant of each part at which the live bytes change. In ``owners``, ``first`` is the index of an
+    owner's first instant and ``bytes`` are its live bytes from that instant on; at other instants it has none.
     """
     lives = _lives(trace, run_cycles)
     times = np.unique([[life.begin, life.end] for life in lives])

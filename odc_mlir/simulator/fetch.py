@@ -22,7 +22,7 @@ from odc_mlir.simulator.trace import Issue
 
 
 class FetchEngine:
-    """Engine that feeds :class:`Engines` from a program; ``halted``: halt has run and all work is finished."""
+    """Fetch engine that feeds :class:`Engines`. ``halted``: whether halt was reached and all work is finished."""
 
     def __init__(
         self,

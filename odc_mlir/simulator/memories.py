@@ -71,7 +71,7 @@ class SimulatedMemory:
         self.writable = writable
         self.written = None if data is None else np.zeros(size, np.bool_)
         self.log = AccessLog(name)
-        self.high_water = 0  # number of units from the start to the last written unit
+        self.high_water = 0  # end of the last unit ever written
         self.moved = 0  # units that the port moved for this memory, in whole bursts
         self.version = 0  # grows with every write; data derived from older contents are stale
 

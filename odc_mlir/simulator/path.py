@@ -110,7 +110,7 @@ class _Walk:
             self.found.append(PathSpan(begin, end, {causes: end - begin} if isinstance(causes, str) else causes))
 
     def _issue(self, issue: Issue) -> Continuation | None:
-        """Continue before an instruction in the fetch engine: with its issue, or with the cause of its wait there."""
+        """Cover the time until an instruction leaves the fetch engine: its issue, and its wait for room or tokens."""
         if issue.handed > issue.ready + _SAME and (step := self._held(issue)) is not None:
             return step
         number = self.numbers[id(issue)]
@@ -121,7 +121,7 @@ class _Walk:
 
     def _held(self, issue: Issue) -> Continuation | None:
         instr = self.instructions[issue.index]
-        if instr.queue != Queue.FETCH:  # its queue was full until another instruction started
+        if instr.queue != Queue.FETCH:  # its queue was full until an older instruction started
             started = self.starts.get((instr.queue, _instant(issue.handed)))
             return None if started is None else (self._start, started)
         awaited = list(self.posters[id(issue)])

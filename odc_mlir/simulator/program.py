@@ -60,7 +60,7 @@ class Program:
 
     @cached_property
     def owners(self) -> tuple[int, ...]:
-        """For each instruction, the operator to which it belongs, or -1."""
+        """For each instruction, the index of its operator, or -1 if it has none."""
         owners = [-1] * len(self.instructions)
         for number, entry in enumerate(self.operators):
             for first, count in entry.ranges:
@@ -103,7 +103,7 @@ class Program:
                 index = body.stop
 
     def _step(self, index: int, iteration: int = 0, *, kept: bool = False) -> DynamicInstruction:
-        """Return the dynamic instruction; ``kept``: it is in the loop buffer. Expanding compact form takes time."""
+        """Return one step; ``kept``: no bytes are fetched. In compact form, issue time grows with the bytes fetched."""
         fetched, cycles = 0 if kept else self.code.sizes[index], self.target.fetch.issue_cycles
         if self.code.history_bytes is not None:
             cycles *= max(1, -(-fetched // GRANULE_BYTES))

@@ -61,7 +61,7 @@ class DmaEngine:
 
     def __init__(self, slots: int) -> None:
         self.free = slots
-        self.turn = 0  # the engine's queue that is considered first; advances with every start
+        self.turn = 0  # number of the engine's queue that is considered first; advances with every grant
 
 
 class QueueState:
@@ -121,7 +121,7 @@ class QueueState:
         return self.obstacle(semaphores) or BUSY if self.pending else IDLE
 
     def next_clock(self, entry: Entry, semaphores: Semaphores) -> Clock:
-        """Take the tokens of ``entry`` and return the clock with which it starts, after all before it in this queue."""
+        """Take the tokens of ``entry``; return its clock, which counts all earlier instructions of this queue."""
         clock = semaphores.take(entry.instr.waits, self.queue, join(self.clock, entry.known))
         self.clock = with_own(clock, self.queue, self.position)
         self.position += 1

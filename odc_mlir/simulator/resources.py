@@ -49,10 +49,10 @@ def widths(target: Target) -> tuple[float, ...]:
 
 
 class ExecutionPhase:
-    """A running piece of work. ``remaining``: cycles at full speed; ``speed``: at most 1.
+    """A running piece of work. ``remaining``: cycles left at full speed; ``speed``: present speed, at most 1.
 
-    ``bound``: the resource that determines the phase's time alone, or None if its shortest duration does. ``limiter``:
-    the overloaded resource that slows it down now; ``lost``: cycles lost to each resource, if these are recorded.
+    ``bound``: the slowest resource of the phase, None if the minimum duration is longer. ``limiter``: the overloaded
+    resource that keeps the phase below full speed now; ``lost``: cycles lost so far by resource, counted for traces.
     """
 
     __slots__ = ("bound", "limiter", "lost", "rates", "remaining", "solo", "speed")
@@ -225,7 +225,7 @@ class Timeline:
 
     def advance(self) -> bool:
         """Advance to the next event and handle it; return False if there are no more events."""
-        # Keep cycles separate from the instant: late in a long run, adding a short phase may not change the clock.
+        # Advance phases by cycles, not by clock differences: late in a long run a short phase may not move the clock.
         cycles = self.shares.next_finish()
         if self._timers:
             cycles = min(cycles, self._timers[0][0] - self.now)
@@ -246,7 +246,7 @@ class Timeline:
 
 
 class Meter:
-    """Accumulator of the time spent in each state."""
+    """Accumulated time in each state of a queue or of the fetch engine."""
 
     __slots__ = ("since", "state", "totals")
 

@@ -117,10 +117,10 @@ def simulate(
 
 
 def simulate_memory(program: Program, regions: Mapping[int, memoryview]) -> Counters:
-    """Run ``program`` once on the caller's memory, as a device does, which has regions, but no inputs and outputs.
+    """Run ``program`` once on memory of the caller, as a device does.
 
-    ``regions``: the bytes of arena, inputs and outputs by region number, modified in place. All bytes count as written.
-    Raises SimulationError if the program is invalid.
+    ``regions``: bytes of arena, inputs and outputs, keyed by region number. They are changed in place, and all count as
+    initialised. Raises SimulationError if the program is invalid.
     """
     run = _Simulation(program, False, False, True, False)
     whole = [TensorRecord("", "uint8", (len(memory),), None, 0, region, 0) for region, memory in regions.items()]

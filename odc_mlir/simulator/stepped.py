@@ -1,7 +1,7 @@
-"""Stepped simulation: the reference for the fast simulation. It charges the table's formulas, cycle by cycle.
+"""Stepped simulation: a slow reference for the fast simulation, which advances cycle by cycle.
 
-It is slow: it evaluates the documented costs, finds shares of resources by iteration, and keeps only the remaining
-amounts of phases between steps. Fetch, queues and values are those of the fast simulation.
+It evaluates the cost formulas of the instruction table, finds shares of resources by iteration, and keeps only the
+remaining amounts of phases between steps. Fetch, queues and values are shared with the fast simulation.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _level(wanted: Sequence[float], width: float) -> float:
     """Return the largest level for which the sum of uses, each limited to the level, fits in ``width``."""
     if sum(wanted) <= width:
         return float("inf")
-    # In increasing order: grant each use that is below an equal part of what is left.
+    # in ascending order, grant each use that is below an equal part of the remaining width
     open_wishes, left = sorted(wanted), width
     while open_wishes[0] <= left / len(open_wishes):
         left -= open_wishes.pop(0)

@@ -1,9 +1,9 @@
 """Trace of a run: instructions on their queues, use of every resource, and the event format of trace viewers.
 
-The event format has one process. One thread holds the layers, each from the end of the previous layer to its own end;
-the other threads hold the engines with their instructions. Slices of a thread never overlap. An arrow leads from the
-instruction that posts a token to the instruction that starts as soon as the token is visible. Counters are averages,
-few enough not to hide other events.
+The event format has one process. Its first thread shows the layers, each from the end of the previous layer to its own
+end; the other threads show the instructions of the engines. Slices of a thread never overlap. An arrow leads from the
+instruction that posted a token to the instruction that started as soon as the token was visible. Counters are averages;
+their number is limited to keep other events visible.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ TraceSpan = tuple[float, float, tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """One executed instruction, with times in cycles.
+    """One executed instruction. Times are in cycles of the run.
 
-    ``issued``: entered its queue; ``started``: left its queue; ``alone``: no earlier instruction of the queue runs any
-    more; ``start``: cycles of the engine before the phase; ``began``, ``done``: its phase; ``bound``, ``lost``: as in
-    ExecutionPhase; ``touched``: bytes of regions that it read and wrote.
+    ``issued``, ``started``: times at which the instruction entered and left its queue; ``alone``: time from which no
+    earlier instruction of the queue ran; ``start``: start-up cycles before the phase; ``began``, ``done``: begin and
+    end of the phase; ``bound``, ``lost``: as in ExecutionPhase; ``touched``: areas of regions read and written.
     """
 
     queue: Queue
@@ -51,7 +51,7 @@ class TraceEvent:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """Times in cycles of an instruction in the fetch engine: ``begins`` to issue, ``ready``, ``handed`` over."""
+    """One instruction in the fetch engine: cycles at which issue ``begins``, is ``ready``, and is ``handed`` over."""
 
     index: int
     begins: float
@@ -212,7 +212,7 @@ def _instruction(trace: Trace, event: TraceEvent) -> dict[str, Any]:
 
 
 def _waited(trace: Trace, edge: TokenEdge) -> bool:
-    """Return whether the taker of a token started when the token became visible."""
+    """Return whether the instruction that took a token started when the token became visible."""
     taken = edge.taker.handed if isinstance(edge.taker, Issue) else edge.taker.started
     return abs(end_of(edge.poster) + trace.program.target.fetch.semaphore_cycles - taken) < _SAME
 
@@ -235,7 +235,7 @@ def _arrow(number: int, edge: TokenEdge) -> Iterator[dict[str, Any]]:
 
 
 def _counters(trace: Trace, others: int) -> Iterator[dict[str, Any]]:
-    """Yield averages over equal intervals of time, as many as :data:`_COUNTED` allows for the other events."""
+    """Yield averages over equal intervals of time, as many as :data:`_COUNTED` allows."""
     used = [r for r in _COUNTERS if any(usage[r] for _, _, usage in trace.segments)]
     samples = min(_SAMPLES, int(others * _COUNTED / (1 - _COUNTED)) // max(1, len(used)))
     if not samples or not trace.segments:

@@ -48,12 +48,12 @@ table = _local(Kind.TABLE, 12)
 
 
 def count(name: str, bits: int, doc: str) -> Field:
-    """A non-negative number."""
+    """Return the field of a number >= 0."""
     return Field(name, bits, doc)
 
 
 def factor(name: str, bits: int, doc: str) -> Field:
-    """A number whose neutral value is 1."""
+    """Return the field of a factor, whose default is 1."""
     return Field(name, bits, doc, default=1)
 
 

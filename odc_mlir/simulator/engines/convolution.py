@@ -216,8 +216,8 @@ def touched(results: int, kernel: int, stride: int, dilation: int) -> int:
 def depthwise_rows_read(results: int, kernel: int, stride: int, dilation: int, held: int) -> int:
     """Return the input rows that a depthwise instruction reads for each of its column blocks.
 
-    The array holds the sums of ``held`` result rows. If that is enough for one pass over the input rows, every row is
-    read once; otherwise the results are computed ``held`` rows at a time.
+    The array holds the sums of ``held`` result rows. If ``held`` covers all results that an input row contributes to,
+    every input row is read once; otherwise the results are computed ``held`` rows at a time.
     """
     if -(-kernel // stride) <= held and 1 in (stride, dilation):
         return touched(results, kernel, stride, dilation)

@@ -102,7 +102,7 @@ class _LookupTable:
 
 
 def _area(v: machine.Values, field: str, prefix: str, item: int, step: int) -> Box:
-    """Return the bytes of an operand of ``vop``; axes with stride 0 repeat elements and are not counted."""
+    """Return the bytes of an operand of ``vop``; elements that a stride of 0 repeats count once."""
     size = v["size0"] * item if step else item
     count1 = v["size1"] if v[f"{prefix}_stride1"] or prefix == "out" else 1
     count2 = v["size2"] if v[f"{prefix}_stride2"] or prefix == "out" else 1
