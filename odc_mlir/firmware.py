@@ -40,14 +40,14 @@ from odc_mlir.transforms.common.placement import is_view, main_function
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
 
 _HINT = "move these operators to the NPU, or run the package with odc-mlir's runtime"
-_ROW_BYTES = 24  # bytes of a C array on one line
+_ROW_BYTES = 24  # bytes on one line of a C array
 
 
 def emit_firmware(package: Package, *, name: str, triple: str | None = None, cpu: str = "") -> dict[str, bytes]:
-    """Return the files of firmware for a package that is compiled for an NPU.
+    """Return the firmware files for a package that is compiled for an NPU.
 
     ``triple`` and ``cpu``: LLVM's names for the processor of the host operators (default: this machine). Raises
-    OdcError, UnsupportedError for host operators without a native kernel.
+    OdcError, in particular UnsupportedError for host operators without a native kernel.
     """
     check_c_name(name)
     if package.plan is None or not package.plan.segments or package.plan.extension != "npu":
@@ -59,8 +59,8 @@ def emit_firmware(package: Package, *, name: str, triple: str | None = None, cpu
 class _Firmware:
     """Steps, tensors and files of one package.
 
-    In lines of C, ``@7@`` is the place of tensor 7 in the arena, and ``@-1@`` the place of the first step's scratch
-    memory. A step is stored as its tensors and its lines of C.
+    In lines of C, ``@7@`` is the place of tensor 7 in the arena, and ``@-1@`` is the place of the first step's scratch
+    memory. Each step is stored as its tensors and its lines of C.
     """
 
     def __init__(self, package: Package, plan: Plan, name: str, processor: CpuTarget) -> None:
@@ -71,7 +71,7 @@ class _Firmware:
         self._programs: list[bytes] = []
         self._objects: dict[str, bytes] = {}
         self._declared: list[str] = []
-        # Tensors by the names of the module's values, which are unique.
+        # Names of the module's values, which are unique, -> tensors.
         values = [*_interface(self._module)[0], *(v for op in main_operators(self._module) for v in op.results)]
         tensors = [*package.model.subgraphs[0].inputs, *(t for node in self._graph.nodes for t in node.outputs)]
         self._tensors = dict(zip(map(value_name, values), tensors, strict=True))
@@ -194,7 +194,7 @@ def _interface(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]
 
 
 def _origin(value: SSAValue) -> SSAValue:
-    """Return the value whose bytes ``value`` has; raise UnsupportedError for a constant."""
+    """Return the value that ``value`` is an alias of; raise UnsupportedError for a constant."""
     while isinstance(value, OpResult) and isinstance(value.op, CircleOp) and is_view(value.op):
         value = value.op.operands[0]
     if not isinstance(value, BlockArgument) and not isinstance(value.owner, SegmentOp):

@@ -1,7 +1,7 @@
 """Legality: one table of legal operations and constraints for every stage, and targets of conversions.
 
-Verifiers of operations do not depend on the stage. This table adds the rules of stages: for example, no buffer has an
-address before ``npu-alloc``, and no operation of an earlier level is left.
+Verifiers of operations do not depend on the stage. This table adds rules for each stage: for example, no buffer has an
+address before ``npu-alloc``, and no operation of an earlier level remains after a lowering.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Breach(NamedTuple):
 
 
 Law = Callable[[Any], Iterator[Breach]]
-"""Constraint on a program; at stages of native code, on the module of a segment."""
+"""Constraint on a program or, at stages of native code, on the module of a segment."""
 
 OFFSETS = (INPUT_OFFSETS, OUTPUT_OFFSETS)
 
 
 def no_tilings(program: ProgramOp) -> Iterator[Breach]:
-    """No operation has decisions about the tile buffer; operations may have tilings."""
+    """No operation has decisions about the tile buffer; tilings are allowed."""
     for op in program.block.ops:
         for name in (VIEW, PARTS, RESIDENT, SLOT_BYTES):
             if name in op.attributes:
@@ -91,7 +91,7 @@ def an_arena(module: ModuleOp) -> Iterator[Breach]:
 
 
 def places_inside(module: ModuleOp) -> Iterator[Breach]:
-    """Buffers with a numeric address begin inside the arena, constants with one inside the block of constants."""
+    """Buffers with a numeric address begin inside the arena, and such constants inside the block of constants."""
     from xdsl.dialects import llvm  # only native code needs this dialect
 
     arena, constants = (module.attributes.get(name) for name in (ARENA_BYTES, CONSTANTS))
@@ -132,10 +132,10 @@ class ConversionTarget:
 
 
 class StageLegality(NamedTuple):
-    """Legal contents of a module.
+    """Legal contents of a module at the end of a stage.
 
-    ``around``: prefixes of the names of operations outside of programs; ``inside``: of operations in programs;
-    ``laws``: constraints on every program, or on the module of every segment. Without laws, neither may exist.
+    ``around``: name prefixes of operations outside of programs; ``inside``: name prefixes of operations in programs;
+    ``laws``: constraints on each program or segment module, neither of which may exist if there are no laws.
     """
 
     around: tuple[str, ...]
@@ -172,7 +172,7 @@ LEVELS = {
 
 
 def check_stage(module: ModuleOp, stage: str) -> None:
-    """Raise CompileError, with operation and stage, if ``module`` violates a constraint of ``stage``."""
+    """Raise a CompileError that names operation and stage if ``module`` violates a constraint of ``stage``."""
     level = LEVELS[stage]
     for op, problem, hint in _breaches(module, level):
         raise CompileError(
@@ -184,7 +184,7 @@ def check_stage(module: ModuleOp, stage: str) -> None:
 
 
 def fitting_stages(module: ModuleOp) -> Iterator[str]:
-    """Yield the stages that may end with ``module``; with lowered segments, only stages of segments."""
+    """Yield the stages at whose end ``module`` is legal; for lowered segments, only stages of segments."""
     lowered = any(isinstance(op, ProgramOp | ModuleOp) for op in module.body.block.ops)
     for stage, level in LEVELS.items():
         if bool(level.laws) == lowered and next(_breaches(module, level), None) is None:

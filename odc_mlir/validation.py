@@ -1,9 +1,9 @@
 """Translation validation: comparison of a module's results before and after a pipeline.
 
 Host kernels run the module itself. A program is compared with the circle body of its segment: an interpreter runs
-tensor operations; other programs are emitted and run on their device. A program runs at the end of a pipeline, and
-before tensor operations become instructions, because later its intermediate values cannot be compared. If values
-differ, copies of the module from the ends of stages show the first stage with a difference.
+programs of tensor operations; other programs are emitted and run on their device. A program runs twice: at the end of
+the pipeline, and before tensor operations become instructions, because instructions have no intermediate values to
+compare. If values differ, copies of the module from the ends of stages show the first stage with a difference.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from odc_mlir.transforms.quant.common.ir import SCHEME
 from odc_mlir.universe import make_context
 
 LOG = logging.getLogger(__name__)
-TOLERANCE = 1e-4  # of real outputs, relative to the largest output; codes and integers must be equal
-SAMPLES = 8  # samples of each segment, for tensor operations
-BINARY_SAMPLES = 3  # number of these samples for simulated instructions and machine code, which take longer to run
+TOLERANCE = 1e-4  # tolerance of float outputs, relative to the largest output; codes and integers must be equal
+SAMPLES = 8  # number of samples of each segment for tensor operations
+BINARY_SAMPLES = 3  # number of these samples for simulated instructions and machine code, which run longer
 _GIVEN = "given"
 _QUANTIZING = "quant"  # the stage that changes values if a scheme is chosen
 
@@ -130,7 +130,7 @@ class Validator(pipelines.Validation):
             raise TranslationError(f"the binary of a segment means something else: {problem}", stage="package")
 
     def _problem(self, number: int, *, warn: bool = False) -> str | None:
-        """Return a description of the difference between the beginning and the result of stage ``number``.
+        """Return a description of the difference between the pipeline's input and stage ``number``'s result, or None.
 
         ``warn``: log a warning for each program that cannot run.
         """
@@ -144,7 +144,7 @@ class Validator(pipelines.Validation):
         return self._problem_of_programs(module, warn=warn)
 
     def _problem_of_programs(self, module: ModuleOp, *, warn: bool = False) -> str | None:
-        """Return a description of the difference between programs and the circle bodies of their segments."""
+        """Return a description of a difference between a program and the circle body of its segment, or None."""
         functions = [op for op in module.body.block.ops if isinstance(op, FuncOp)]
         inside = (op for function in functions for op in function.walk() if isinstance(op, SegmentOp))
         segments = self.segments | {op.sym_name.data: op for op in inside}
@@ -164,7 +164,7 @@ class Validator(pipelines.Validation):
     def _runner(
         self, module: ModuleOp, stage: pipelines.Stage | None, segment: SegmentOp, lowered: Operation
     ) -> Callable[[Sequence[Inputs]], Sequence[_Answer]]:
-        """Return a function that runs the lowered form of ``segment`` in ``module``, at the end of ``stage``.
+        """Return a function that runs ``lowered``, the form of ``segment`` in ``module`` at the end of ``stage``.
 
         Only tensor operations can run between stages.
         """
@@ -202,9 +202,9 @@ class Validator(pipelines.Validation):
 
 
 def _common(found: _Inner, expected: _Inner) -> Iterator[tuple[str, Array, Array]]:
-    """Yield name, found and expected elements of intermediate values that both have, with equal type and count.
+    """Yield the name, the found and the expected elements of each common intermediate value with equal type and size.
 
-    If several operations replace one operator of the circle body and have its name, the last one gives its value.
+    If several operations replace an operator of the circle body and have its name, the last operation gives the value.
     """
     for name, values in found.items():
         kind, elements = values[-1]
@@ -235,8 +235,8 @@ def _disagreeing(found: Array, expected: Array) -> int:
 def _drawn_inputs(segment: SegmentOp, count: int) -> list[Inputs]:
     """Draw ``count`` sets of inputs of a segment, with indices in range.
 
-    Successive sets draw codes from the whole range, and from half and a quarter of it around the zero point, because
-    saturated results hide differences; further sets have only extreme codes, which reach the limits of activations.
+    Successive sets draw codes from the whole range, and from a half and a quarter of the range around the zero point,
+    because saturated results hide differences. Further sets have only extreme codes, which reach activation limits.
     """
     infos = [info_of(value) for value in segment.circle_block.args]
     limits: Sequence[int | None] = ()

@@ -1,8 +1,8 @@
-"""State of a model in use: outputs that the next run takes as inputs, and running over sequences of samples.
+"""State of a model in use (outputs that become inputs of the next run), and roll-outs over sequences of samples.
 
 Samples are consecutive frames. The first frame of a sequence has the state that its sample gives, or zero. Each later
 frame has the state that the running model, float or quantised, computed before. A sequence starts with the first
-sample, and with each sample whose states are zero or equal the first sample's, unless this holds for all samples.
+sample, and at each sample whose states are zero or equal the first sample's, unless this holds for all samples.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ Places = tuple[tuple[int, int], ...]
 
 @dataclass
 class Rollout:
-    """Runs of the float model ``graph`` and of quantised ones over sequences.
+    """Runs of the float model ``graph`` and of quantised models over sequences of samples.
 
-    ``pairs``: states, empty until samples show some; ``how``: the source of ``pairs``. ``steps``: number of each frame
-    in its sequence, from 0. ``are_shuffled``: samples are in another order than in use.
+    ``pairs``: states, empty until states are given or detected. ``how``: source of ``pairs``. ``steps``: number of
+    each frame in its sequence, from 0. ``are_shuffled``: whether the samples are in another order than in use.
     """
 
     graph: Graph
@@ -61,13 +61,13 @@ class Rollout:
     _each: int = 1  # number of frames per sample
     _frames: list[list[Array]] = field(default_factory=list)
     _numbers: dict[int, int] = field(default_factory=dict)  # frame number by id of the frame
-    _given: dict[int, list[Array]] = field(default_factory=dict)  # samples with other states than frames, by identity
+    _given: dict[int, list[Array]] = field(default_factory=dict)  # frame id -> sample with other states than the frame
 
     @classmethod
     def of(
         cls, states: Mapping[str, str] | None, of_file: Sequence[StatePair], model: Model, graph: Graph
     ) -> Rollout | None:
-        """Return the roll-out of given states, of those in the model's file, or of those found; None if there are none.
+        """Return the roll-out of given, stored or detected states, in this order; None if the model has no states.
 
         Raises OptionError for names and types that cannot be states.
         """
@@ -85,7 +85,7 @@ class Rollout:
         self.pairs, self.how = pairs, how
 
     def declared_in(self, graph: Graph) -> tuple[StatePair, ...]:
-        """Return the declared pairs with codes of the quantised ``graph``; raise OptionError if their types differ."""
+        """Return the declared pairs with codes of the quantised ``graph``; raise OptionError if types differ."""
         if self.how != DECLARED:
             return ()
         before, after = self.graph.input_infos(), graph.input_infos()
@@ -116,9 +116,9 @@ class Rollout:
         return replace(found, records=[_filled(sample, first, len(infos)) for sample in found.records])
 
     def through(self, samples: list[list[Array]], *, may_be_shuffled: bool = True) -> list[list[Array]]:
-        """Return ``samples`` as frames: with the float model's own states, except where a sequence starts.
+        """Return ``samples`` as frames, which have the float model's own states except at the start of a sequence.
 
-        Shuffled samples hide how far states go. Each is then repeated, scaled up, and only its last frame is returned.
+        If shuffled samples hide large states, each sample is scaled up and repeated, and its last frame is returned.
         """
         if not self.pairs:
             self._set(*self._shown(samples))
@@ -174,7 +174,7 @@ class Rollout:
         return frames
 
     def _reach(self, samples: Sequence[list[Array]], frames: Sequence[list[Array]]) -> float:
-        """Return the largest factor from the states of most ``frames`` to the states of most ``samples``."""
+        """Return the largest ratio of a state's typical size in ``samples`` to that in ``frames``."""
         sizes = [
             [float(np.median([np.abs(each[place]).max(initial=0.0) for each in every])) for _, place in self.places]
             for every in (samples, frames)
@@ -195,7 +195,7 @@ class Rollout:
         return [True, *[not all(found) and is_start for is_start in found[1:]]]
 
     def _shown(self, samples: Sequence[Sequence[Array]]) -> tuple[tuple[StatePair, ...], str]:
-        """Return the only possible pairs of a type if at least half of the inputs equal the previous outputs."""
+        """Return the unambiguous pairs whose inputs equal the previous outputs in at least half of the samples."""
         sole = _sole(possible_pairs(self.graph))
         if not sole or len(samples) < 2:
             return (), BY_VALUES
@@ -225,7 +225,7 @@ class Rollout:
                     sample[place] = to_codes(inputs[place], to_reals(outputs[output], last[output]))
             try:
                 last = [np.array(value) for value in executor.run(sample)]
-            except InputError:  # the next frame goes on from the float model's state
+            except InputError:  # the next frame starts with the float model's state
                 last = None
             found[number] = last
         yield from (found[number] for number in wanted)
@@ -273,7 +273,7 @@ class Rollout:
     def by_step(
         self, samples: Sequence[Sequence[Array]], signal: NDArray[np.float64], noise: NDArray[np.float64]
     ) -> list[dict[str, Any]]:
-        """Return the SQNR of the worst output by the number of the frame, from powers [outputs, samples]."""
+        """Return the SQNR of the worst output by frame number; ``signal``, ``noise``: powers [outputs, samples]."""
         steps = np.array([self.steps[self._numbers[id(sample)]] for sample in samples])
         ends = [0, *(2**power for power in range(1 + int(steps.max()).bit_length()))]
         found = []
@@ -333,7 +333,7 @@ def _filled(sample: list[Array], states: Mapping[int, Array], count: int) -> lis
 
 
 def found_pairs(model: Model, graph: Graph) -> tuple[StatePair, ...]:
-    """Return the possible pairs with names (of tensors or a signature) that differ only in words such as in and out."""
+    """Return the possible pairs whose names in the graph or signature differ only in words such as in and out."""
     names: list[list[set[str]]] = [
         [{info.name} for info in infos] for infos in (graph.output_infos(), graph.input_infos())
     ]
@@ -355,7 +355,7 @@ def found_pairs(model: Model, graph: Graph) -> tuple[StatePair, ...]:
 
 
 def possible_pairs(graph: Graph) -> list[StatePair]:
-    """Return all pairs of an output and an input of one static type, if the model has a further input."""
+    """Return all pairs of an output and an input with the same static type, if the model has a further input."""
     if len(graph.inputs) < 2:
         return []
     return [

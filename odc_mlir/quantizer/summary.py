@@ -47,7 +47,7 @@ def headline(model: str, verdict: Mapping[str, Any]) -> str:
 
 
 def figure(verdict: Mapping[str, Any]) -> str:
-    """Return the quality of the quantised model: its score beside the float model's, or its nearness to it."""
+    """Return the quality of the quantised model: its score and the float model's, or the error between both models."""
     samples, scores, metrics = verdict["samples"], verdict["scores"], verdict["metrics"]
     count = counted(samples["checked_on"], "made-up input" if samples["made_up"] else "sample")
     if scores:
@@ -81,7 +81,7 @@ def _over_frames(verdict: Mapping[str, Any]) -> str:
 
 
 def _cost(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Yield size and time, before and after."""
+    """Yield texts on size and time before and after quantisation."""
     if "bytes" in verdict:
         before, after = verdict["bytes"]
         yield f"file {before:,} -> {quantities.size_text(after)}"
@@ -101,7 +101,7 @@ def _on_host(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _help(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the gain of help over plain quantisation, both on the samples held back."""
+    """Yield the gain of help over plain quantisation, both measured on the held-out samples."""
     found = verdict.get("help")
     if not found:
         return
@@ -160,10 +160,10 @@ def _layers(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _effect_text(share: float) -> str:
-    """Return an error relative to the outputs, and a judgement."""
+    """Return the text for an error relative to the outputs, with a judgement."""
     if not math.isfinite(share):
         return "destroys them"
-    # A step of 7 bits is about a hundredth of the range, a tenth is the default limit of an SQNR, 20 dB.
+    # A 7-bit step is about 1 % of the range; an error of 10 % is an SQNR of 20 dB, the default limit.
     judgement = "harmless" if share < 0.01 else "tolerable" if share < 0.1 else "harmful"
     return f"{share_text(share)}, {judgement}"
 

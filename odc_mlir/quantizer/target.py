@@ -73,7 +73,7 @@ class Placement:
         return [{"op": layer.op, "name": layer.name, "reason": layer.reason} for layer in self.layers if layer.reason]
 
     def share(self, among: Sequence[bool] | None = None) -> float | None:
-        """Return the part of the multiplications (operators, if there are none) ``among`` these on the target."""
+        """Return the share of multiplications (of operators, if there are none) in ``among`` that the target runs."""
         chosen = [
             layer for layer, counts in zip(self.layers, among or [True] * len(self.layers), strict=True) if counts
         ]
@@ -83,7 +83,7 @@ class Placement:
 
 
 class TargetRules:
-    """The rules and costs of ``name``, a shipped target or a .toml file; raises TargetError."""
+    """Rules and costs of the target ``name``, a shipped target or a .toml file; raises TargetError for other names."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -98,14 +98,14 @@ class TargetRules:
         return SCHEMES[scheme].activations in ELEMENT_TYPES
 
     def judge(self, module: ModuleOp, *, plan: bool = False) -> Placement:
-        """Return the placement of ``module``, cached; with a ``plan``, only of worthwhile layers, and with the time."""
+        """Return the cached placement of ``module``; ``plan``: place only worthwhile layers, and determine the time."""
         known = self._judged.setdefault(module, {})
         if plan not in known:
             known |= self._judgements(module, plan)
         return known[plan]
 
     def time(self, module: ModuleOp, *, compiled: bool = False) -> Time:
-        """Return the time of the package of ``module`` if it has been or is to be ``compiled``, else an estimate."""
+        """Return the time of the package if ``module`` has been compiled or is to be ``compiled``, else an estimate."""
         if module not in self._timed:
             plan = self.judge(module, plan=True)
             assert plan.time_ns is not None

@@ -37,7 +37,7 @@ from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.scores import never_answered, recall_findings
 from odc_mlir.transforms.quant.quant_normalize_outputs import NORMALISED
 
-# Minimum part of the samples with finite outputs of the float model: measures over fewer describe only a minority.
+# Minimum share of samples for which the float model has finite outputs: below it, measures describe a minority.
 LEAST_MEASURED = 0.5
 
 
@@ -200,8 +200,8 @@ class JudgedCandidate:
     def front(self) -> list[dict[str, Any]]:
         """Measured models with other precisions: accuracy, time and bytes; empty without a search.
 
-        ``search``: measures on held-out samples. Only ``confirmed`` models are cross-validated, which quantises them
-        again for each fold.
+        The measures in ``search`` are those on held-out samples. Only ``confirmed`` models are cross-validated, because
+        cross-validation quantises a model again for each fold.
         """
         search, target = self.driver.precision_search, self.evaluator.target
         if search is None:
@@ -231,7 +231,7 @@ class JudgedCandidate:
         return points
 
     def least_cost(self) -> dict[str, Any]:
-        """Return the minimum bytes or time of covered models within the limits or, if there are none, of all models.
+        """Return the minimum bytes or time of sufficiently quantised models: of those within the limits, else of all.
 
         ``tight``: a larger budget would change the result.
         """
@@ -248,7 +248,7 @@ class JudgedCandidate:
 
     @cached_property
     def states(self) -> dict[str, Any] | None:
-        """The states of the model, and errors by the number of the frame in its sequence; None without states."""
+        """The states of the model, and errors by frame number in the sequence; None for a model without states."""
         rollout, results = self.data.rollout, self.measured.results
         if rollout is None:
             return None
@@ -285,7 +285,7 @@ class JudgedCandidate:
 
     @property
     def worse_over_sequences_db(self) -> float | None:
-        """Lower end of the SQNR over other sequences if it is far below the measured one; None without states."""
+        """Lower end of the interval of SQNR over sequences if it is far below the measured SQNR; otherwise None."""
         most_db = 3.0  # half a bit
         low, seen = self.intervals.get("sqnr_db", (math.inf, 0.0))[0], self.metrics["sqnr_db"] or 0.0
         return low if self.states is not None and low < seen - most_db else None
@@ -304,7 +304,7 @@ def _spread(search: PrecisionSearch) -> list[Tried]:
     return [item for item in ordered if item is search.chosen or item in shown]
 
 
-# Checks: each yields a text per finding.
+# Checks: each check yields one text for each finding.
 
 
 def _few_samples(o: JudgedCandidate) -> Iterator[str]:

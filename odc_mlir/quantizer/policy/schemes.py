@@ -1,10 +1,10 @@
 """Quantisation schemes, and the scales, zero points and codes that follow from ranges and contents.
 
-Two families share the scheme names: ``one`` is ONE's (asymmetric uint8, int16 throughout), ``tflite`` TensorFlow Lite's
-(int8 with symmetric weights, int16 activations with int8 weights); they differ in :data:`FIXED` parameters. Arithmetic
-is in float64, scales are stored as float32, codes are computed with the stored scale, halves rounded away from zero.
-The smallest code of a symmetric signed type stays unused. Scales are at least the smallest normal float32: smaller
-numbers lose digits, and some processors flush them to zero.
+Schemes belong to a family: ``one`` is ONE's (asymmetric uint8, int16 throughout), ``tflite`` is TensorFlow Lite's (int8
+with symmetric weights, int16 activations with int8 weights). The families differ in :data:`FIXED` parameters.
+Arithmetic uses float64. Codes are computed with the stored scale, which is a float32, and halves are rounded away from
+zero. The smallest code of a symmetric signed type stays unused. Scales are at least the smallest normal float32:
+smaller numbers lose digits, and some processors flush them to zero.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odc_mlir.numerics.lstm import CELL_EXPONENTS
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.declarations import CPU
-from odc_mlir.quantizer.policy.declarations import FLOAT as FLOAT  # the precision of operators that stay as they are
+from odc_mlir.quantizer.policy.declarations import FLOAT as FLOAT  # the precision of operators that are not quantised
 from odc_mlir.quantizer.policy.readers import NPU
 
 GRANULARITIES = ("channel", "tensor")
@@ -37,7 +37,7 @@ class Scheme:
     """Element types and parameters of a quantised model or operator.
 
     ``activations`` and ``bias`` are None in weight-only schemes. ``granularity``: granularity of weights. ``reader``:
-    runtime whose kernels have to accept the codes; empty for ours.
+    runtime whose kernels have to accept the codes, or "" for our own runtime.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Scheme:
         return by_family.get(self.family) or by_family.get("")
 
     def read_by(self, reader: str) -> Scheme:
-        """Return the scheme for files of ``reader``, with TensorFlow Lite's fixed parameters unless it is a CPU."""
+        """Return the scheme for files of ``reader``, with TensorFlow Lite's fixed parameters if it is not a CPU."""
         return replace(self, reader=reader, family=self.family if reader == CPU else TFLITE) if reader else self
 
     def with_options(self, *, granularity: str | None = None, weights: str | None = None) -> Scheme:
@@ -119,7 +119,7 @@ def _one(scale: float, zero_point: int) -> QuantParams:
     return QuantParams((scale,), (zero_point,))
 
 
-# (what an operator fixes, element type) -> family -> parameters; the family "" is any. Each scale is a float32.
+# (table of an operator, element type) -> family -> fixed parameters; the family "" means any. Scales are float32.
 FIXED: Mapping[tuple[str, str], Mapping[str, QuantParams]] = {
     ("logistic", "uint8"): {"": _one(1 / 256, 0)},
     ("logistic", "int8"): {"": _one(1 / 256, -128)},
@@ -152,18 +152,18 @@ PRECISIONS = (*(scheme.name for scheme in _SCHEMES if not scheme.weights_only), 
 
 
 def scheme(name: str) -> Scheme:
-    """The scheme called ``name``; raises OptionError for an unknown one."""
+    """Return the scheme called ``name``; raise OptionError for an unknown name."""
     try:
         return SCHEMES[name]
     except KeyError:
         raise OptionError(f"unknown quantisation scheme {name!r}", hint=f"use one of {', '.join(SCHEMES)}") from None
 
 
-NARROW = "int8"  # the scheme of which targets run most operators
+NARROW = "int8"  # the scheme in which targets run most operators
 WIDE_VALUES = "int16x8"  # values of 16 bits, with weights of 8 bits
 WIDE_WEIGHTS, WIDE_WEIGHTS_ALONE = "int16", "int16_wo"  # 16-bit weights, with 16-bit or real values
 
-# Wider schemes to try for single layers, in order. Both schemes are of one family, so that every reader knows both.
+# Wider schemes to try for single layers, in order. They belong to the model's family, so that every reader knows them.
 LADDERS: Mapping[str, tuple[str, ...]] = {
     "int8": ("int16x8", FLOAT),
     "int8x4": ("int8", "int16x8", FLOAT),
@@ -179,7 +179,7 @@ NARROWER: Mapping[str, str] = {"int8": "int8x4", "int8_wo": "int4_wo"}
 
 
 def ladder_of(scheme: str) -> tuple[str, ...]:
-    """Return the precisions to try for layers of ``scheme``, cheapest first; none if they cannot gain."""
+    """Return the precisions to try for layers of ``scheme``, cheapest first; none if no precision can be better."""
     return LADDERS.get(scheme, ())
 
 
@@ -230,10 +230,10 @@ def cell_state_params(least: float, most: float) -> QuantParams:
 def weight_params(
     array: Reals, axis: int | None, dtype: str, *, symmetric: bool, least_scales: Reals | None = None, name: str = ""
 ) -> QuantParams:
-    """Return parameters of a constant by its contents: one scale per index of ``axis``, or a single one (None).
+    """Return parameters of a constant by its contents: a scale for each index of ``axis``, or one scale if it is None.
 
     ``least_scales``: lower bounds for each channel (:func:`least_weight_scales`). Raises ModelError for values that are
-    not finite, or as large as float32 goes.
+    not finite or reach the limit of float32.
     """
     magnitude = np.abs(array, dtype=np.float64).max(initial=0.0)
     if not magnitude < np.finfo(np.float32).max:
@@ -269,9 +269,9 @@ def _params(least: Reals, most: Reals, dtype: str, symmetric: bool, bounds: Real
 
 
 def least_weight_scales(bias: Reals, input_scale: float, largest: int) -> Reals:
-    """Return weight scales below which a bias would exceed ``largest`` codes, or the scale of sums would be too small.
+    """Return minimum weight scales: below them, a bias exceeds the code ``largest``, or the scale of sums is too small.
 
-    A channel that training has switched off may have weights near zero beside a bias.
+    A channel that training has switched off may have a bias and weights near zero.
     """
     # Room of half a step for rounding, and for the rounding of scales to float32.
     room = 1 - 2.0**-20
@@ -330,7 +330,7 @@ def represented_range(params: QuantParams, dtype: str) -> tuple[float, float]:
 
 # Largest distance from the grid due to float32 rounding, in steps and relative to the weight.
 _NEAR, _NEAR_PART = 2.0**-18, 2.0**-20
-# Scales to try, relative to the range's scale, by bits: with few bits it pays to clip the largest weights.
+# Bits -> scales to try, relative to the range's scale: with few bits, clipping the largest weights reduces errors.
 _FACTORS = {4: np.linspace(0.4, 1.1, 36), 8: np.linspace(0.84, 1.16, 33)}
 
 
@@ -357,10 +357,10 @@ def on_grid(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
 
 
 def fitted(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
-    """Return symmetric ``params`` with the scale for each channel with the least error of results.
+    """Return symmetric ``params``; each channel gets the scale with the least error of its results.
 
-    Inputs are assumed uniform from 0 to 1, so errors of weights add up. No channel gets a larger squared error of its
-    weights. 16-bit codes stay.
+    Inputs are assumed uniform from 0 to 1, so errors of weights add up. No channel's squared error of weights grows.
+    16-bit scales stay.
     """
     factors = _FACTORS.get(DTYPES[dtype].bits)
     if factors is None:
@@ -394,9 +394,9 @@ def _errors(
 
 
 def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
-    """Return by row the finest scale that divides all its weights, at most ``steps`` times in ``reach``; else NaN.
+    """Return for each row the scale of which all weights are multiples, with at most ``steps`` in ``reach``; else NaN.
 
-    For a row of few weights, a grid counts only if all other rows lie on grids.
+    For rows of few nonzero weights, a grid counts only if all other rows lie on grids.
     """
     # By chance, so many nonzero weights lie on a grid in one of 10^7 channels: the largest weight fixes 128 scales, and
     # each other weight is near a multiple of such a scale in at most one of 2000 cases.

@@ -1,7 +1,7 @@
 """Accuracy limits, the verdict over a quantised model, its texts, and advice for models that have not passed.
 
 Measures are those of :mod:`odc_mlir.runtime.reporting.metrics`; ``docs/quantisation.md`` explains the default limits.
-A limit that constant outputs meet checks nothing; as an option it is an error.
+A limit that constant outputs meet checks nothing; if the user gives such a limit, it is an error.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, ladder_of
 
 
 class UntoldError(OptionError):
-    """A limit that constant outputs also meet on these samples; on other samples, they may miss it."""
+    """Error for a limit that constant outputs meet on these samples; on other samples, they may miss the limit."""
 
 
 DEFAULT_DROP_POINTS, DEFAULT_DROP_DB = 1.0, 0.5
 DEFAULT_DROP_OF_SPAN = 1.0  # allowed growth of an RMSE, in percent of the answers' range
 # Factor by which a single class may lose more than all together: if one class of ten is lost, all lose a tenth of this.
 RECALL_DROPS = 10.0
-# The same for one of many columns: few samples may have all of a rare error. A lost column loses 10 % or more.
+# Same factor for one of many columns: a few samples may have all rare errors. A lost column loses 10 % or more.
 COLUMN_DROPS = 4.0
 _ALL = 100.0  # percent, or points
 _NO_DISTANCE = "its outputs are places, such as classes, which have no distance; use top1"
 
 
 class _Metric(NamedTuple):
-    """Properties of a measure.
+    """Properties of a metric.
 
-    ``default``: default limit; None: the user has to give one. ``most``: largest possible limit; the least is 0.
-    ``nothing``: limit that zeros, or a single class, keep as well as any model. ``lacks``: why a model lacks it.
+    ``default``: default limit, or None if the user has to give a limit. ``most``: largest possible limit; the least is
+    0. ``nothing``: limit that even zeros or a single class keep. ``lacks``: reason why a model may lack the metric.
     """
 
     is_higher_better: bool = False
@@ -101,14 +101,14 @@ class Limit:
         return quality_name(self.metric, output=self.output)
 
     def holds(self, measures: Measures) -> bool:
-        """Return whether ``measures`` keep the limit: equal values keep all, unknown values none."""
+        """Return whether ``measures`` keep the limit; equal values keep every limit, unknown values keep none."""
         value = measures.get(self.key)
         # Equal values have no SQNR. Infinite values can also be equal, but have no distance.
         if measures.get("differing") == 0 and measures.get("max_abs") is not None and self.metric != "drop":
             return True
         if value is None or not math.isfinite(value):
             return False
-        # The slack is for shares such as 1 - 1/n, which two ways of computing round differently.
+        # The tolerance is for shares such as 1 - 1/n, which different computations round differently.
         return self.allows(value)
 
     def allows(self, value: float) -> bool:
@@ -120,7 +120,7 @@ class Limit:
         """Return whether ``measures`` keep the limit, and both ends of their interval the bound for large sets."""
         ends = intervals.get(self.key)
         strict = self if self.of_many is None else replace(self, bound=self.of_many)
-        if self.metric == "recall_drop":  # which is nothing but what chance does not explain
+        if self.metric == "recall_drop":  # this drop already excludes chance
             return self.holds(measures)
         return self.holds(measures) and ends is not None and all(map(strict.allows, ends))
 
@@ -142,7 +142,7 @@ def measure_key(metric: str, output: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """An output of answers, by name: how many it has, of one sample or of all, and the share that limits are of."""
+    """Output with answers: its name, the metric to limit, and the number of answers in one sample or in all."""
 
     output: str
     metric: str
@@ -165,7 +165,7 @@ def metric_name(text: str) -> str:
 
 
 def _checked(limit: Limit, score: str | None = None) -> Limit:
-    """Return ``limit``; raise OptionError for one that is not finite, out of range, or kept by constant outputs."""
+    """Return ``limit``; raise OptionError if it is not finite, out of range, or kept by constant outputs."""
     metric = _METRICS[limit.metric]
     if not math.isfinite(limit.bound) or not 0.0 <= limit.bound <= metric.most:
         raise OptionError(
@@ -194,12 +194,12 @@ def choose_limits(
     has_many_columns: bool = False,
     labels: int = 1,
 ) -> tuple[Limit, ...]:
-    """Return the limits that the user gives, else the defaults; see the module's docstring. Raises OptionError.
+    """Return the limits that the user gives, else the default limits; raise OptionError for wrong limits.
 
-    ``score``: score of known answers (``top1_percent``, ``psnr_db`` or ``rmse``), None without any. If it is not
-    telling, or there are outputs without known answers, the other defaults apply beside a ``drop``. ``answering``:
-    outputs of answers; ``has_values``: some output has distances; ``has_many_columns``: answers are numbers in many
-    columns of one kind; ``labels``: number of known answers.
+    ``score``: score by labels (``top1_percent``, ``psnr_db`` or ``rmse``), or None. If it says little (not
+    ``is_telling``), or outputs lack labels (``has_unscored``), other default limits apply in addition to ``drop``.
+    ``answering``: outputs with answers. ``has_values``: an output has distances. ``has_many_columns``: labels are
+    numbers in many columns of one kind. ``labels``: number of labels.
     """
     others = _default_limits(answering, has_values)
     chosen = _chosen_limits(metric, limit, max_drop, score, labels) or others
@@ -242,7 +242,7 @@ def _chosen_limits(
 def _default_limits(answering: Sequence[Answers], has_values: bool) -> tuple[Limit, ...]:
     limits = [Limit("mpeir", _METRICS["mpeir"].default or 0.0)] if has_values else []
     shares = []
-    for answers in answering:  # few answers may differ in one
+    for answers in answering:  # if there are few answers, one may differ
         of_many = _METRICS[answers.metric].default or 0.0
         bound = min(of_many, 1.0 - min(1.0 / max(round(answers.count), 1), _LARGEST_FORGIVEN))
         least = of_many if bound < of_many else None
@@ -257,8 +257,8 @@ def check_can_be_missed(
 ) -> bool:
     """Return whether constant outputs clearly miss a limit of ``limits``; otherwise :data:`R2_LIMIT` applies as well.
 
-    ``nothing``: measures of constant outputs, if known. Raises UntoldError for a limit on one of the ``given`` metrics
-    that they keep, OptionError for a metric that the outputs lack.
+    ``nothing``: measures of constant outputs, if known. Raises UntoldError if constant outputs keep a limit on a metric
+    in ``given``, and OptionError if the outputs lack such a metric.
     """
     nearly = 1.1  # factor of errors: limits only this much better than constant outputs say as little
     for limit in limits:
@@ -300,7 +300,7 @@ def worst_layers(layers: Sequence[Mapping[str, Any]], count: int = 8) -> list[Ma
 
 SCHEMA_VERSION = 1
 
-# Statuses of a verdict; UNCHECKED: limits hold, but on made-up inputs only, or not over sequences as in use.
+# Statuses of a verdict; UNCHECKED: limits hold only on random inputs, or not on sequences like those in use.
 PASSED, FAILED, UNCHECKED = "passed", "failed", "unchecked"
 _NOT_CHECKED = "not checked: no samples were given; limits hold on made-up inputs only"
 _GIVE_SAMPLES = "give samples: --calibration or --evaluation (in Python calibration or evaluation)"
@@ -309,8 +309,8 @@ VARY_MORE = "give samples for which outputs vary as they do in use"
 KEPT_BY_CONSTANTS = "constant outputs would meet, or nearly meet, all limits except R²"
 
 
-# Severities of findings. A problem fails the model, and so does doubt: the limits hold, but too few samples show that
-# they hold on others. An open question leaves the model unchecked. A note changes no status.
+# Severities of findings. A problem fails the model. A doubt fails it as well: the limits hold, but the samples are too
+# few to show that they hold in general. An open question leaves the model unchecked. A note changes no status.
 PROBLEM, DOUBT, OPEN, NOTE = "problem", "doubt", "open", "note"
 
 
@@ -328,10 +328,10 @@ def make_verdict(
     seen: bool = False,
     **parts: Any,
 ) -> dict[str, Any]:
-    """Return the verdict over ``metrics``, the worst of the integer model's outputs; see docs/quantisation.md.
+    """Return the verdict over ``metrics``, measures of the quantised model's worst output; see docs/quantisation.md.
 
-    ``findings``: severities and texts that say what to do. ``inherent``: limits missed on calibration samples too, by
-    key. ``made_up``: inputs are random; ``seen``: ranges were recorded on the same inputs. ``parts``: further entries.
+    ``findings``: severities and texts with remedies. ``inherent``: limit key -> whether calibration samples miss it.
+    ``made_up``: inputs are random. ``seen``: ranges were recorded on these inputs. ``parts``: further entries.
     """
     scored = scores or {}
     columns = {
@@ -451,7 +451,7 @@ def _inputs_were(names: Sequence[str]) -> str:
 
 
 def types_text(verdict: Mapping[str, Any]) -> str:
-    """Return the types of a model's layers, those with the most products first, and the float part if it is large."""
+    """Return the types of a model's layers, ordered by multiplications, and the float part if it is large."""
     scheme, found = str(verdict["choices"]["scheme"]), verdict["coverage"].get("precisions", {})
     if not found:
         return scheme
@@ -465,7 +465,7 @@ def types_text(verdict: Mapping[str, Any]) -> str:
 
 
 def _mostly_real(precisions: Mapping[str, Mapping[str, int]], unit: str) -> str:
-    """Return the text for a model with more than half of its layers, or their ``unit``, in float."""
+    """Return the text for a model of which more than half (of its layers, or in ``unit``) is float."""
     real = precisions.get(FLOAT)
     totals = {each: sum(counts[each] for counts in precisions.values()) for each in ("layers", unit)}
     if real is None or not any(2 * real[each] > total for each, total in totals.items()):
@@ -490,14 +490,14 @@ def caution(verdict: Mapping[str, Any]) -> str | None:
 
 
 def check_name(check: Mapping[str, Any]) -> str:
-    """Return the display name of the measure of one of a verdict's limits."""
+    """Return the display name of the measure in an entry of a verdict's limits."""
     return quality_name(check["metric"], check["column"], check["output"])
 
 
 def check_text(
     metric: str, bound: float, value: float | None, column: int | None = None, output: str | None = None
 ) -> str:
-    """Return the text of a limit beside the measured value; None: it could not be measured."""
+    """Return the text of a limit with the measured ``value``, which is None if it could not be measured."""
     allowed = "at least" if HIGHER_IS_BETTER[metric] else "at most"
     seen = "unknown" if value is None else quality_text(metric, value, bound)
     return f"{quality_name(metric, column, output)} {seen} ({allowed} {quality_text(metric, bound)} allowed)"
@@ -527,7 +527,7 @@ def _hint_of(verdict: Mapping[str, Any]) -> str | None:
     if len(every) > 1 and [check["metric"] for check in every if not check["passed"]] == [R2_LIMIT.metric]:
         # Nobody requested R2_LIMIT: it applies because constant outputs keep all other limits.
         return None if any(_IN_USE in problem for problem in verdict["problems"]) else VARY_MORE
-    told = () if verdict["samples"].get("outputs_vary", True) else (R2_LIMIT.metric,)  # what to do about it
+    told = () if verdict["samples"].get("outputs_vary", True) else (R2_LIMIT.metric,)  # remedies are already given
     missed = [check for check in every if not check["passed"] and check["metric"] not in told]
     return _remedies(verdict, missed) if missed else None
 
@@ -537,10 +537,10 @@ def _is_cut_short(verdict: Mapping[str, Any]) -> bool:
 
 
 def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]]) -> str:
-    """Return remedies for missed limits, the likeliest first, without those that were tried.
+    """Return remedies for missed limits that were not tried, the likeliest first.
 
-    More samples help if the limits hold on calibration samples, another scheme if no precisions of single layers do.
-    Weaker limits come last.
+    More samples help if the limits hold on calibration samples. Another scheme helps if precisions of single layers do
+    not. Weaker limits come last.
     """
     alone = verdict["samples"].get("stands_out")
     found = [] if alone is None else [f"check sample {alone}, whose values are far from those of all others"]
@@ -575,7 +575,7 @@ def _allow_more(missed: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _budget_hint(budget: Mapping[str, Any], otherwise: str) -> str:
-    """Return the least budget that was found, within the limits if any, or ``otherwise``."""
+    """Return the advice to raise the budget to the least cost found, or ``otherwise`` if no model meets the limits."""
     found = "found within the limits" if budget["holds"] else "found"
     if "bytes" in budget:
         size = budget["bytes"]
