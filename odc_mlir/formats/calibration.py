@@ -95,7 +95,7 @@ def _is_picture(file: Path) -> bool:
 
 
 def _is_data(file: Path, folder: Path) -> bool:
-    """Return whether a file is data, which hidden files and files in hidden folders are not."""
+    """Return whether a file is data; hidden files and files in hidden folders are not data."""
     return file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 

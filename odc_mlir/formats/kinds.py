@@ -1,6 +1,6 @@
 """Kinds of files that this tool writes, recognised by content, never by name.
 
-Nothing heavy is loaded here: commands declare their arguments with these, and ``--help`` has to be immediate.
+This module imports nothing heavy: commands declare their arguments with these kinds, and ``--help`` must be fast.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class PartitionFile:
 
 
 def parse_partition(text: str, location: str) -> PartitionFile:
-    """Parse a partition file; ``location`` names it in errors (OptionError)."""
+    """Parse a partition file; ``location`` names the file in errors (OptionError)."""
     parser = configparser.ConfigParser(delimiters=("=",), comment_prefixes=("#", ";"), interpolation=None, strict=True)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     with parsing("not a partition file", OptionError, location=location):

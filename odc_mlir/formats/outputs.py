@@ -21,7 +21,7 @@ from odc_mlir.formats.cache import cache_folder
 from odc_mlir.formats.kinds import FILE_SUFFIXES, FOLDER, ZIP, OutputKind
 from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
 
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # constants of Linux's renameat2
 
 
 def write_file(path: str | os.PathLike[str], *chunks: bytes | bytearray | memoryview) -> None:
@@ -74,7 +74,7 @@ def exchange(first: Path, second: Path) -> bool:
         import ctypes
 
         rename = ctypes.CDLL(None).renameat2
-    except (ImportError, AttributeError, OSError, TypeError):  # a system without
+    except (ImportError, AttributeError, OSError, TypeError):  # a system without renameat2
         return False
     paths = [os.fsencode(path) for path in (first, second)]
     return bool(rename(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0)
@@ -119,7 +119,7 @@ def check_output(
 ) -> None:
     """Raise OptionError (PackageError for packages) unless ``path`` can and may be written.
 
-    ``makes_folders``: make its parents. ``inputs``: files and folders that are read and must not be replaced.
+    ``makes_folders``: make missing parents. ``inputs``: files and folders that are read and must not be replaced.
     """
     wrong = PackageError if kind in (FOLDER, ZIP) else OptionError
     text = os.fspath(path)
@@ -179,7 +179,7 @@ def is_in_cache(path: FilePath) -> bool:
     """Return whether this path is in the cache's folder of outputs, where all files are ours."""
     try:
         return Path(path).is_relative_to(cache_folder() / _MADE)
-    except OptionError:  # there is none
+    except OptionError:  # there is no cache
         return False
 
 

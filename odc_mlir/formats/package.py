@@ -57,7 +57,7 @@ MODEL_NAME = "model.circle"
 
 # A constant date, the oldest that a zip can express: packages with the same content have the same bytes.
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
-_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # with members, without
+_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # of archives with members, and of empty archives
 # Ends of file names in archives of ``torch.export.save``, of today and of PyTorch up to 2.7.
 _IN_PROGRAMS = ("/archive_format", "serialized_exported_program.json")
 

@@ -55,7 +55,7 @@ def _make(path: Path) -> None:
         for folder in [item for item in (path, *path.parents) if not os.path.lexists(item)][::-1]:
             with suppress(FileExistsError):  # another process was faster
                 folder.mkdir(FOLDER_MODE)
-                folder.chmod(FOLDER_MODE)  # the process's mask may have removed some of ours
+                folder.chmod(FOLDER_MODE)  # the process's umask may have removed permissions
 
 
 def check_root(path: Path) -> None:
@@ -168,7 +168,7 @@ def check_file(path: Path) -> None:
 
 
 def make_empty_file(path: Path) -> None:
-    """Make the file unless it exists, without closing a descriptor of it (see above); raises OSError."""
+    """Make the file unless it exists, without closing a descriptor of it (see :func:`check_file`); raises OSError."""
     temporary = path.with_name(f".odc-{secrets.token_hex(8)}.tmp")
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, FILE_MODE))

@@ -126,7 +126,7 @@ def score_text(metric: str, value: float) -> str:
 
 
 def without_far_text(count: int) -> str:
-    """Suffix of an error's name that leaves out ``count`` labels."""
+    """Return the suffix for the name of an error that excludes ``count`` labels."""
     return f"without {counted(count, 'label')} far out"
 
 
@@ -197,7 +197,7 @@ def aligned(
         yield "  ".join(cells).rstrip()
 
 
-_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also full-width ones
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # and their full-width forms
 _ONE_LINE = {ord("\n"): "\\n", ord("\t"): "\\t"}
 
 

@@ -203,7 +203,7 @@ def _read_hdf5(path: Path) -> dict[int, dict[int, Array]]:
 
 
 def is_npy(path: str | os.PathLike[str]) -> bool:
-    """Return whether the file, which can be read, holds one array."""
+    """Return whether the file, which must be readable, holds a single array."""
     with open(path, "rb") as file:
         return file.read(len(NPY_MAGIC)) == NPY_MAGIC
 
@@ -332,7 +332,7 @@ def _h5py() -> Any:
 def read_regular(path: Path, most: int = -1) -> bytes:
     """Return the first ``most`` bytes of a file, by default all; raise InputError."""
     try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for
+        if path.exists() and not path.is_file():  # reading a pipe would block
             raise InputError("this is not a regular file", location=str(path))
         with path.open("rb") as file:
             return file.read(most)

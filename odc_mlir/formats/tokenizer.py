@@ -20,7 +20,7 @@ _END_NAMES = ("</s>", "<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_i
 
 
 class Llama2Tokenizer:
-    """A byte-pair tokenizer of llama2.c: a file of the longest length, then score, length and bytes of each token.
+    """A byte-pair tokenizer of llama2.c. Its file holds the longest length, then score, length and bytes of each token.
 
     ``ends`` are the tokens that end a text.
     """

@@ -2,7 +2,7 @@
 
 Code of a package runs only with the user's consent, or if the package has one model and this process compiled the code
 or ``trusted/<key>`` exists in the cache. The key is a digest of the code, the model, and the operators and tensors that
-the plan binds it to. A folder that others own or can write to holds no records.
+the plan binds to the code. Records in a folder that others own or can write to do not count.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Packed weights: blocks of 32 neighbours along the last axis that share half-precision parameters, and binary codes.
 
-Of a block of four-bit values, the low nibbles of its 16 bytes hold the first 16 elements, and the high nibbles hold the
+The low nibbles of the 16 bytes of a four-bit block hold the block's first 16 elements, and the high nibbles hold the
 others.
 """
 

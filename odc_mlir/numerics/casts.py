@@ -1,4 +1,4 @@
-"""Conversions between element types: real numbers saturate, integers wrap. Rounding to microscaling types."""
+"""Conversions between element types (real numbers saturate, integers wrap), and rounding to microscaling types."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Selection of boxes: TFLite_Detection_PostProcess and non-maximum suppression, hard and soft.
 
-TFLite_Detection_PostProcess keeps the order of equal scores. It drops a box that overlaps a kept box by more than the
-threshold (intersection over union; 0 if a box has no area).
+TFLite_Detection_PostProcess keeps the order of equal scores. It drops a box whose overlap with a kept box exceeds the
+threshold. The overlap is the intersection over union, or 0 if a box has no area.
 
 In NON_MAX_SUPPRESSION_V4 and V5, the binary heap of candidates in TensorFlow Lite's reference kernel determines the
 order of equal scores, so the heap is part of the definition. The heap removes its top bottom-up: the hole moves down to

@@ -1,4 +1,4 @@
-"""Division: quantised by a fixed-point reciprocal, of plain integers as in C, and of reals."""
+"""Division of codes by a fixed-point reciprocal, of plain integers as in C, and of reals; integer powers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def floor_remainder(a: Array, b: Array) -> Array:
 def integer_power(a: Array, b: Array) -> Array:
     """Return ``a`` to the power of ``b >= 0`` in int32; overflow gives the smallest integer.
 
-    Computed by squaring: in integers if none overflows, else in float64, which is exact up to 2^53.
+    Repeated squaring uses integers if no result overflows, else float64, which is exact up to 2^53.
     """
     shape = np.broadcast_shapes(a.shape, b.shape)
     if not math.prod(shape):

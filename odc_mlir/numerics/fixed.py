@@ -270,7 +270,7 @@ class Requantizer:
     ) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
         """Return the function that requantises sums plus ``bias``; sums are whole reals ``[rows, columns]``.
 
-        None unless there are few elements and sums with bias stay below 2^30: then bias and multiplier combine.
+        None unless there are few elements and sums with bias stay below 2^30, so that bias and multiplier combine.
         """
         if self._scaling is None or self._scaling.left is not None:
             return None

@@ -1,7 +1,7 @@
 """Logistic function and hyperbolic tangent in 16-bit fixed point, for gates of recurrent operators.
 
-The arithmetic is gemmlowp's for int16: "Qk" has k integer bits and 15 - k fraction bits. A product is the saturating,
-rounded high half of the doubled product. Each function is computed once for all 2^16 arguments.
+The arithmetic is gemmlowp's for int16: "Qk" has k integer bits and 15 - k fraction bits. Multiplication returns the
+saturated, rounded high half of the doubled product. Each function is computed once for all 2^16 arguments.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from odc_mlir.numerics.transcendental import inverse_sqrt
 Codes = NDArray[Any]
 
 GATES = INPUT, FORGET, CELL, OUTPUT = range(4)
-CELL_EXPONENTS = range(-15, -8)  # exponents of the state's scale, as the tangent accepts 0 to 6 integer bits
+CELL_EXPONENTS = range(-15, -8)  # exponents of the state's scale, because tanh accepts 0 to 6 integer bits
 
 _LARGEST_CODE = 128
 _NORM_FRACTION = 10  # extra fraction bits of normalised values

@@ -180,7 +180,7 @@ def rms_norm_params(
     codes, unit, scaled = None, float(numbers[0]) / result[0], ONE
     if (numbers != numbers[0]).any():
         largest = float(np.abs(numbers).max())
-        unit = _KEPT / HIGH * math.sqrt(HIGH**2 / count + small * _STEP**2 * _FULL)  # for a row of one HIGH
+        unit = _KEPT / HIGH * math.sqrt(HIGH**2 / count + small * _STEP**2 * _FULL)  # for a row of HIGH and zeros
         codes = round_half_away(numbers * (HIGH / largest)).astype(np.int16)
         scaled = quantize_multiplier(largest / (HIGH * unit * result[0]))
     return RmsNormParams(

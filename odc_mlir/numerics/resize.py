@@ -27,7 +27,7 @@ ONE = 1 << 10  # 1.0 in the fixed-point positions
 NEAREST_BITS = 24  # fraction bits of positions that are rounded down
 BLEND_BITS = ONE.bit_length() - 1  # fraction bits of positions that are interpolated
 _MANTISSA_BITS = 24
-_LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # of both axes together, for exact float32 sums of uint8 codes
+_LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # limit for both axes together, for exact float32 sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def resize_bilinear(
 
 
 def _as_codes(total: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return interpolated reals for conversion to ``dtype``: rounded if it is an integer type, as that truncates."""
+    """Return interpolated reals for conversion to ``dtype``: rounded for integer types, as conversion truncates."""
     if dtype.kind == "u":
         total += _HALF
     return np.rint(total) if dtype.kind == "i" else total

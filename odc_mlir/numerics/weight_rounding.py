@@ -23,7 +23,7 @@ from odc_mlir.numerics.fixed import round_half_away
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-DAMPING = 0.01  # share of the mean variance that is added to every input's: few samples are unreliable
+DAMPING = 0.01  # share of the mean variance that is added to every input's variance, because few samples are unreliable
 # Other scales to try, relative to the first, and the largest number of multiplications that this may take.
 _FACTORS = (0.98, 1.02, 0.96, 1.04, 0.94, 1.06, 0.92, 1.08, 0.9, 1.1)
 _MOST_SCALING_PRODUCTS = 1 << 33

@@ -63,6 +63,6 @@ class Context:
     custom_ops: CustomOps = field(default_factory=default_custom_ops)
     max_iterations: int = MAX_ITERATIONS
     max_bytes: int | None = None  # limit on each activation, including results whose size depends on values
-    binary_codes: BinaryCodes | None = None  # None refuses operators on binary-coded weights
-    microscaling: bool = False  # False refuses operators on tensors of microscaling types
+    binary_codes: BinaryCodes | None = None  # if None, operators on binary-coded weights are refused
+    microscaling: bool = False  # if False, operators on tensors of microscaling types are refused
     numerics: str = "fixed"  # requantisation of fully connected layers: "fixed" point, or "litert" in float64

@@ -338,6 +338,6 @@ def _without_options(rule: QuantRule) -> QuantRule:
 
 
 def spec_of_code(code: str, registry: CustomOps) -> OpSpec:
-    """Return the entry of the custom operator ``code``, preferably the application's registration."""
+    """Return the entry of the custom operator ``code``; an application's registration takes precedence."""
     known = known_spec(code) if registry.get(code) is None else None
     return replace(GENERIC, name=_label(code)) if known is None else known

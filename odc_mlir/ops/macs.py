@@ -68,6 +68,6 @@ def _vectors(node: Node) -> int:
 
 
 def attention(node: Node) -> int:
-    """Count four projections of one token, and its scores and mixture over all rows of the cache."""
+    """Count four projections of one token, and the token's scores and weighted sum over all rows of the cache."""
     projections = sum(size(required(node, name)) for name in ("wq", "wk", "wv", "wo"))
     return projections + size(required(node, "k_cache")) + size(required(node, "v_cache"))

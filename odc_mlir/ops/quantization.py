@@ -36,8 +36,8 @@ class Bias:
 class StateParameters(StrEnum):
     """Quantisation parameters of an operator's state."""
 
-    OUTPUT = "output"  # those of the result
-    CELL = "cell"  # int16, the scale a power of two
+    OUTPUT = "output"  # parameters of the result
+    CELL = "cell"  # int16 with a power of two as scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def reduce_window(node: Node) -> list[ResultType]:
 def windows_shape(
     node: Node, x: Shape, window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> Shape:
-    """Return the number of window positions along each axis; raise ModelError if it does not fit."""
+    """Return the number of window positions along each axis; raise ModelError if the window does not fit."""
     if not len(x) == len(window) == len(strides) == len(dilations):
         raise node.error(f"window {list(window)}, strides and dilations must have {len(x)} entries each")
     if min((*window, *strides, *dilations), default=1) < 1:

@@ -331,7 +331,7 @@ class OperatorFamily:
     the operator, in ``module`` and in the kernels' module ``kernels`` (default: of the same name). ``unary`` is another
     function in these modules, ``infer.common:unary`` one in ``odc_mlir.ops.infer.common``. ``verify`` is a function or
     a word: ``first`` or ``same`` (the first operand or all operands have the result's element type), ``shapes`` (any
-    types) or ``own`` (the operator's own verifier); None: no check. ``options`` ``*``: the table named as the operator.
+    types) or ``own`` (the operator's own verifier); None: no check. ``options`` ``*``: the operator's own table.
     """
 
     module: str

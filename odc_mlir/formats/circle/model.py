@@ -67,7 +67,7 @@ class Quantization:
     def params(self, rank: int | None = None) -> QuantParams | None:
         """Return the affine parameters, None without a scale; missing zero points are 0.
 
-        The axis is 0 for per-tensor parameters and for a tensor of ``rank`` 1, because some files give biases another.
+        The axis is 0 for per-tensor parameters and for tensors of ``rank`` 1: biases of some files have another axis.
         Raises ModelError for zero points that do not fit the scales, or an axis that does not exist.
         """
         count = self.scale.size

@@ -252,7 +252,7 @@ def _read_json(name: str) -> dict[str, Any]:
 
 
 def _apply(base: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
-    """Apply ``delta`` to the facts of ``base``: remove by name, then add; new tables are appended."""
+    """Apply ``delta`` to ``base``: remove entries by name, then add entries; new tables are appended."""
     result = {**base, **{key: value for key, value in delta.items() if not isinstance(value, list)}}
     for section, key in (("enums", "values"), ("unions", "members"), ("tables", "fields")):
         entries = {entry["name"]: entry for entry in base[section]}

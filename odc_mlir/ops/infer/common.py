@@ -229,7 +229,7 @@ def verify_shapes(node: Node) -> None:
 
 
 def verify_same_dtype(node: Node) -> None:
-    """Check that all operands, or those that the operator joins if it joins some, have the result's element type."""
+    """Check that all operands (only the joined ones if the operator joins some) have the result's element type."""
     expected, joined = node.results[0].dtype, node.spec.quant.joined
     for index, info in enumerate(node.operands):
         if info is not None and info.dtype != expected and (not joined or index in joined):
@@ -337,7 +337,7 @@ def axis_window(
 def transposed_pad(size: int, kernel: int, stride: int, padding: str, output: int) -> int:
     """Return the padding before one axis of a transposed convolution: half of the window's overhang.
 
-    ``size`` is the input's, ``output`` the result's.
+    ``size``: size of the input along the axis; ``output``: size of the result.
     """
     if padding == "valid":
         return 0

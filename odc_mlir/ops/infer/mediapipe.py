@@ -138,7 +138,7 @@ def max_pooling_with_argmax_2d(node: Node) -> list[ResultType]:
 
 
 def max_unpooling_2d(node: Node) -> list[ResultType]:
-    """Infer an image larger than values and places, both ``[N, H, W, C]``, by the size of the window."""
+    """Infer the image that is larger than values and places ``[N, H, W, C]`` by the size of the window."""
     x, places, window = common.shape_of(node, 0, 4), common.shape_of(node, 1, 4), pool_options(node).window
     if x is None:
         return common.result(node, "float32", None)
