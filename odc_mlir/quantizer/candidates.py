@@ -49,7 +49,7 @@ _ROUNDING = frozenset({"QUANTIZE", "FAKE_QUANT"})
 def types_of(
     module: ModuleOp, parameters: Parameters, default: Scheme, precisions: Mapping[str, PrecisionChoice]
 ) -> dict[str, Attribute]:
-    """Return the quantised types for ``parameters``; raise OptionError for unknown names and impossible zero points."""
+    """Return quantised types with ``parameters``; raise OptionError for unknown names and impossible zero points."""
     values = _values(module)
     found: dict[str, Attribute] = {}
     for name, (scale, zero) in parameters.items():
@@ -70,7 +70,7 @@ def types_of(
 
 
 def copied(assigned: ModuleOp, copies: Mapping[str, str]) -> dict[str, Attribute]:
-    """Return the types that tensors copy from source tensors; raise OptionError if a source has no parameters."""
+    """Return the types that tensors take from their source tensors; raise OptionError if a source has no parameters."""
     values = _values(assigned)
     found: dict[str, Attribute] = {}
     for name, source in copies.items():
@@ -171,8 +171,8 @@ _OTHER_LAYERS = frozenset({"TRANSPOSE_CONV", "BATCH_MATMUL"})
 def with_output_room(
     function: FuncOp, ranges: Mapping[str, Range], statistics: Statistics, bits: int
 ) -> dict[str, tuple[float, float]]:
-    """Return ``ranges`` with room for rare values in outputs and in values after the last layer."""
-    # Logit of the score 0.9.
+    """Return ``ranges``, widened for rare values in outputs and in values after the last layer."""
+    # The logit of a score of 0.9.
     clear = math.log(9.0)
     found = dict(ranges)
     # Operands at which the result is half a step from its limit (1 or, for TANH, ±1); larger ones give the same codes.
@@ -238,14 +238,14 @@ def _back(values: Sequence[SSAValue], goes_through: Callable[[CircleOp], bool]) 
                 todo.extend(value.owner.operands)
 
 
-# Limit on samples for refining codes: more samples change the moments of inputs only little.
+# Limit on the samples for refining codes: further samples hardly change the moments of inputs.
 MOST_REFINING = 64
 # Limit on the bytes of constants in the cache of unrefined candidates: many candidates differ only in refined codes.
 _MOST_KEPT = 64 << 20
 
 
 class CandidateBuilder:
-    """Builder of candidates in one scheme; ``samples``: samples for refining codes."""
+    """Builder of candidates in one scheme; ``samples``: the samples by which codes are refined."""
 
     def __init__(self, options: Options, samples: Sequence[Sequence[Array]]) -> None:
         self.options = options
@@ -253,7 +253,7 @@ class CandidateBuilder:
         self._samples = samples[:MOST_REFINING]
         self._context = make_context()
         self.given: dict[str, Attribute] = {}  # types requested for the last model, by tensor name
-        self._found: dict[tuple[Any, ...], tuple[Statistics, Mapping[str, Range]]] = {}  # by id and options
+        self._found: dict[tuple[Any, ...], tuple[Statistics, Mapping[str, Range]]] = {}  # keyed by id and options
         # Candidates without refined codes and their sizes in bytes, keyed by recipe and by ids of model and statistics.
         self._unrefined: dict[tuple[Any, ...], tuple[Statistics, models.Candidate, int]] = {}
 

@@ -53,7 +53,7 @@ class Driver:
             self.findings += [text for place, text in reference.doubts_of_scores.items() if place not in labelled]
         if data.fit:
             self.evaluator.record(base)
-            # All samples determine the final ranges, so runs are counted over all samples.
+            # All samples determine the final ranges, so all samples count as runs.
             found = [*amount(data.known), *(found for found in base.records.findings if found.kind != FEW_RUNS)]
             self.findings += map(str, found)
         self.differing_units: dict[str, str] = {}

@@ -121,7 +121,7 @@ class Evaluator:
         self.possible: list[bool] | None = None
 
     def settle(self) -> None:
-        """Determine limits and target, after samples without measures have been removed; raise OptionError."""
+        """Determine limits and target after the removal of unmeasurable samples; raise OptionError if wrong."""
         self.limits, self.outputs_vary = self._limits(len(self.judging.samples))
         self.search_limits, _ = self._limits(len(self.data.held))
         if self.options.target is not None:
@@ -130,7 +130,7 @@ class Evaluator:
             self.target = TargetRules(self.options.target)
 
     def _references(self) -> tuple[Reference, Reference]:
-        """Return the references for verdicts and for choices; raise InputError for labels that cannot be right."""
+        """Return the references for verdicts and for choices; raise InputError for labels that do not fit the model."""
         data, lacks_labels = self.data, self.data.labels is not None and self.data.fit_labels is None
         if data.separate or lacks_labels or not self._has_judges:
             reference = Reference(
@@ -143,7 +143,7 @@ class Evaluator:
             return reference, reference
         samples, labels = [*data.fit, *data.held], data.labels
         if data.rollout is None:
-            order = np.random.default_rng(1).permutation(data.known)  # mixes periodic samples
+            order = np.random.default_rng(1).permutation(data.known)  # samples may be periodic
         else:
             order = data.rollout.in_blocks(samples, JUDGES)
         if labels is not None:
@@ -241,7 +241,7 @@ class Evaluator:
             return []
 
     def coverage(self, candidate: Candidate) -> Coverage:
-        """Return the numbers of layers, weights and multiplications of ``candidate`` by precision."""
+        """Return the numbers of layers, weights and multiplications of ``candidate`` in each precision."""
         if candidate.coverage is None:
             shapes = [np.shape(array) for array in self.data.held[0]]
             candidate.coverage = coverage_of(candidate.graph, shapes, {"int16": self.precision_name("int16")})
@@ -356,7 +356,7 @@ class Evaluator:
         long sums of products of 16-bit codes exceed the target's accumulators.
         """
         assert self.target is not None
-        recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)  # without effect on placement
+        recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)  # codes do not affect placement
         self.plain = self.target.judge((self.built(best.model, recipe) if has_own else best).module)
         self.possible = found = self.plain.taken()
         lost = [bool(layer.reason and layer.macs) for layer in self.plain.layers]
@@ -436,7 +436,7 @@ _KNOWING, _FEW = 48, 1.5
 
 Reals = NDArray[np.float64]
 Outputs = Sequence[Sequence[Array]]
-# For each draw: the square of the clipped part of an unseen value, and the square of the value.
+# Two arrays over draws: the squares of the clipped parts of unseen values, and the squares of these values.
 _CutOff = tuple[Reals, Reals]
 
 
@@ -516,7 +516,7 @@ def _ends(
 
 
 def _finite(expected: Array, found: Array) -> tuple[Array, Array]:
-    """Return the elements that are finite in both arrays; expected elements as float64."""
+    """Return the elements that are finite in both arrays, with expected elements as float64."""
     finite = np.isfinite(expected) & np.isfinite(found)
     a, b = (expected, found) if finite.all() else (expected[finite], found[finite])
     return a.astype(np.float64), b
@@ -582,7 +582,7 @@ class _Draws:
     ) -> Interval:
         """Return the interval of ``above / (below * unit)``, weighted sums with unseen errors from 0 to ``unseen``.
 
-        If the part ``cut`` off from unseen values is larger, it replaces ``unseen``, with the values' own power.
+        If the error of clipped unseen values (``cut``) is larger, it replaces ``unseen``, and their power is added.
         """
         ends = (2.5, 97.5)  # percentiles
         sums = (self._seen @ below + self._rest * below.mean()) * unit

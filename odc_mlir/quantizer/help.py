@@ -32,8 +32,8 @@ LOG = logging.getLogger(__name__)
 
 # Minimum gain of a change beyond chance: smaller gains are below the repeatability of a verdict's figures.
 LEAST_GAIN_DB = 0.1
-# Headrooms to try: with 8 bits, 10 and 30 % cost at most 0.8 and 2.3 dB, because steps are wider. With 16 bits, four
-# and eight times the range cost one and two bits more than the usual headroom of such values.
+# Headrooms to try. With 8 bits, 10 and 30 % cost at most 0.8 and 2.3 dB, because steps are wider. With 16 bits, four
+# and eight times the range cost one and two bits more than WIDE_HEADROOM.
 HEADROOMS, WIDER_HEADROOMS = (0.1, 0.3), (3.0, 7.0)
 # Headrooms are tried if unseen samples are worse than known ones by this much, half the cost of the smallest headroom.
 _LEAST_LOST_DB = 0.5
@@ -170,7 +170,7 @@ class HelpSearch:
         return theirs.better_than(ours, LEAST_GAIN_DB)
 
     def _gains_on_unseen(self, change: RecipeChange, found: Candidate, best: Candidate) -> bool:
-        """Return whether models gain on samples they lack; a small loss is accepted if the gain is presumed."""
+        """Return whether models gain on samples they lack; if the gain is presumed, accept a small loss."""
         ours, theirs = (self.evaluator.measured_unseen(each) for each in (found, best))
         if not change.is_presumed:
             return ours.better_than(theirs, LEAST_GAIN_DB)
@@ -247,7 +247,7 @@ class HelpSearch:
         return found
 
     def _outputs_normalized(self, model: FloatModel) -> FloatModel | None:
-        """Normalise outputs, except those of float layers and those with given parameters or types."""
+        """Normalise outputs, except outputs of float layers and outputs with given parameters or types."""
         if self.weights_only or self.options.output_types:
             return None
         reference = self.evaluator.reference
@@ -397,7 +397,7 @@ OF_VALUES = (
         ),
         partial(_switched, is_presumed=True, rounding=True),
     ),
-    # Refined codes reduce the rounding noise of weights, which hides gains of other changes.
+    # Rounding noise of weights hides gains of other changes, and refined codes reduce this noise.
     Help("refined equalize", lambda search: _is_refined(search) and not search.evaluator.is_large, _equalizations),
     Help(
         "headroom",
@@ -417,6 +417,6 @@ OF_WEIGHTS = (
     Help("scales", lambda search: len(search.options.fits_scales) > 1, partial(_switched, fitted=True)),
     ROUNDING,
     CORRECTION,
-    # Few held-out samples cannot confirm a gain.
+    # Few held-out samples cannot confirm the gain of this step.
     Help("rounding, correction", _may_refine, partial(_switched, is_presumed=True, rounding=True, correction=True)),
 )

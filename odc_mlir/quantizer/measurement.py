@@ -67,9 +67,9 @@ def _most_frequent(arrays: Sequence[Array]) -> Array:
     return np.array(found, dtype=arrays[0].dtype).reshape(arrays[0].shape)
 
 
-# SQNR of outputs that equal the float model's exactly, for comparisons of choices.
+# SQNR that outputs equal to the float model's get in comparisons of choices.
 EXACT_DB = 200.0
-# SQNR of a good output, whose noise has 0.3 % of its power.
+# SQNR of a good output: the power of its noise is 0.3 % of the signal's.
 GOOD_DB = 25.0
 _OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in {*OF_LABELS, "top1_decided", "r2"})
 
@@ -191,13 +191,13 @@ class Powers:
         return np.where(compared, found, 0.0) * 10.0 / math.log(10.0)
 
     def gains_nearly_always(self, other: Powers) -> bool:
-        """Return whether more samples gain than chance explains, also if few samples dominate the total noise."""
+        """Return whether more samples gain than chance explains, for cases in which few samples dominate the noise."""
         gains = np.mean(_sqnr_db(self.signal, self.noise) - _sqnr_db(other.signal, other.noise), axis=0)
         won, lost = int((gains > 0).sum()), int((gains < 0).sum())
         return won + lost > 0 and (won - lost) / 2 > self._doubts() * math.sqrt(won + lost) / 2
 
     def better_than(self, other: Powers, least_db: float, most_lost_db: float | None = None) -> bool:
-        """Return whether the gain over ``other`` is ``least_db``, and size or number of the gains exceed chance.
+        """Return whether the gain over ``other`` is at least ``least_db``, and size or number of gains exceed chance.
 
         No tensor may lose ``most_lost_db``, by default half a dB, beyond chance.
         """

@@ -206,7 +206,7 @@ def graph_of(module: ModuleOp) -> Graph:
 
 
 def main_of(module: ModuleOp) -> FuncOp:
-    """Return the main function of a module that has one."""
+    """Return the main function of a module, which must have one."""
     function = quantized_function(module)
     assert function is not None
     return function
@@ -226,7 +226,7 @@ def run_passes(
 
 
 def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
-    """Return the optimised and folded copy of an imported module; raise ModelError for a quantised one.
+    """Return an optimised copy of an imported module with folded constants; raise ModelError if it is quantised.
 
     Quantised weights become float weights unless they have the scheme's type. For weight-only schemes, factors of
     inputs that differ widely are not folded into weights. Outputs keep their names.
