@@ -29,7 +29,7 @@ _BITS = [[bit for bit in range(8) if mask >> bit & 1] for mask in range(256)]  #
 
 
 class Code(NamedTuple):
-    """A program as read. ``sizes``: bytes of each instruction in the file; ``history_bytes``: size of the expanded
+    """A decoded program. ``sizes``: bytes of each instruction in the file; ``history_bytes``: size of the expanded
     instructions that the fetch engine keeps for references, None for plain programs.
     """
 

@@ -128,7 +128,7 @@ class Container:
         return tuple((source, result) for source, result in self.metadata.get(STATES, ()))
 
     def result_names(self, own: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-        """Return the result names of each operator in the map; ``own``: their names in the model."""
+        """Return for each operator the names of its results in the map; ``own``: the names of results in the model."""
         named = self.metadata.get(RESULTS)
         return named if named is not None and len(named) == len(own) else own
 

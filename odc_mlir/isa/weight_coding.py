@@ -159,10 +159,10 @@ def _lengths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _falling(counts: list[int]) -> list[float]:
-    """Return the best non-increasing positive approximation of ``counts``: averages replace increasing ones."""
+    """Return the best non-increasing positive approximation of ``counts``: averages replace increasing counts."""
     totals: list[float] = []
     sizes: list[int] = []
-    before, last = math.inf, 1  # a first one that stays
+    before, last = math.inf, 1  # a first group that no later group joins
     for count in counts:
         total, size = count or 0.01, 1
         while before * size <= total * last:

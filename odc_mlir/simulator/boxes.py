@@ -98,7 +98,7 @@ def view(array: NDArray[Any], b: Box) -> NDArray[Any]:
 
 
 def burst_bytes(b: Box, burst: int) -> int:
-    """Return the bytes that a transfer of a byte box moves: whole bursts, wherever a contiguous run touches one."""
+    """Return the bytes that a transfer of a byte box moves: all whole bursts that its contiguous runs touch."""
     if b.count1 == 1:
         return ((b.start + b.size - 1) // burst - b.start // burst + 1) * burst
     return _strided_bursts(b.start % burst, b.size, b.count1, b.stride1, b.count2, b.stride2, burst) * burst
@@ -182,7 +182,7 @@ def _connect(ends: dict[int, Queue], semaphore: int, queue: Queue, what: str) ->
 
 
 def _conflict(accesses: Sequence[_Access], area: Box, known: int) -> int | None:
-    """Return the newest instruction that accesses ``area`` and is not among the first ``known`` of its queue."""
+    """Return the newest instruction that accesses ``area`` and is not among the first ``known`` ones of its queue."""
     low, high = area.start, area.end
     for position, start, end, seen, instruction in reversed(accesses):
         if position < known:

@@ -98,7 +98,7 @@ def _by_owner(lives: Sequence[_Life], times: NDArray[np.float64]) -> list[dict[s
 
 
 def _amounts(lives: Sequence[_Life], times: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the live bytes at each of ``times``; these increase."""
+    """Return the live bytes at each of ``times``, which must increase."""
     changes = np.zeros(len(times) + 1, np.int64)
     sizes = [life.size for life in lives]
     np.add.at(changes, np.searchsorted(times, [life.begin for life in lives]), sizes)
@@ -172,7 +172,7 @@ def _owner(trace: Trace, event: TraceEvent) -> str:
 LEAST_SHARE = 0.05  # least share of a run's cycles that a cause must have for a better machine to be tried
 LEAST_GAIN = 1.02  # least speed-up of an operator that is reported
 COLUMNS = 160  # parts of the time in the chart of live bytes
-SPAN_PARTS = 500  # of the run: shorter pauses of an engine do not split its spans
+SPAN_PARTS = 500  # pauses of an engine that are shorter than this part of a run do not split its spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ WHAT_IFS: dict[str, WhatIf] = {
 
 
 def engine_spans(trace: Trace, counters: Counters) -> list[dict[str, list[float]]]:
-    """For operators in order of their end, by engine: begin, end, begin, end, … of the spans in which it was busy.
+    """Return for each operator, in order of end, its busy spans by engine, as begin, end, begin, end, …
 
     Gaps shorter than the run divided by :data:`SPAN_PARTS` are closed.
     """

@@ -51,7 +51,7 @@ class FetchEngine:
         self._requested = 0
         self._arrived = 0
         self._consumed = 0
-        self._requests = deque[list[bool]]()  # requests in flight, in order: has the latency passed?
+        self._requests = deque[list[bool]]()  # requests in flight, in order: whether the latency is over
         self._moving = False
         self._step = next(self._steps)
         self._instr = program.instructions[self._step.index]

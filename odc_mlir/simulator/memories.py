@@ -201,7 +201,7 @@ class Access:
     def write(
         self, space: SimulatedMemory, area: Box, *, moved: int | None = None, in_place: Box | None = None
     ) -> NDArray[Any] | None:
-        """Return a view of the units of ``area`` to assign to (None in timing-only runs).
+        """Return a writable view of the units of ``area`` (None in timing-only runs).
 
         An instruction must not write bytes that it reads, except element by element in the same place (``in_place``).
         """

@@ -172,7 +172,7 @@ def _check_sizes(contents: Container, target: Target, location: str | None) -> N
 
 
 def _check_structure(code: Code, target: Target) -> None:
-    """Check that halt exists, loops end, are not nested and have the stated size, and steps occur only in loops.
+    """Check that there is a halt, that loops end, do not nest and have the stated size, and that only loops have steps.
 
     In compact form, the loop buffer must have room for the history and for the bodies of loops.
     """

@@ -95,8 +95,8 @@ def simulate(
     """Run ``program`` once on ``inputs`` (shapes and dtypes of ``program.inputs``).
 
     ``mode``: "fast", or "stepped", which advances by at most one cycle at a time and charges the formulas of
-    docs/npu.md; it is a hundred times slower, serves to check "fast", and has no trace. ``execute`` False: timing only,
-    without values; cycles are the same, but reads before writes and races are not detected. Raises InputError for
+    docs/npu.md; it is a hundred times slower, serves to check "fast", and has no trace. ``execute`` False: a timing run
+    without values: cycles are the same, but reads before writes and races are not detected. Raises InputError for
     inputs that do not fit, SimulationError if the program is invalid or exceeds a limit.
     """
     if memory_model not in MEMORY_MODELS:

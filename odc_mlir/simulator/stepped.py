@@ -1,6 +1,6 @@
-"""Stepped simulation: a slow reference for the fast simulation, which advances cycle by cycle.
+"""Stepped simulation: a slow reference for the fast simulation. It advances cycle by cycle.
 
-It evaluates the cost formulas of the instruction table, finds shares of resources by iteration, and keeps only the
+It evaluates the instruction table's cost formulas, finds shares of resources by iteration, and keeps only the
 remaining amounts of phases between steps. Fetch, queues and values are shared with the fast simulation.
 """
 

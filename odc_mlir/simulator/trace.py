@@ -164,7 +164,7 @@ _COUNTERS = {
 }
 _COUNTED = 0.2  # largest share of counters among all events
 _SAMPLES = 1000  # largest number of samples of a counter
-_SAME = 1e-6  # cycles
+_SAME = 1e-6  # cycles: instants that are closer count as equal
 
 
 def _names(process: str) -> Iterator[dict[str, Any]]:

@@ -238,7 +238,7 @@ def _touched(results: int, stride: int, kernel: int, dilation: int) -> Iterator[
 
 
 def _wrapped(area: Box, end: int, length: int) -> Iterator[Box]:
-    """Yield the parts of ``area`` in a ring that ends before ``end``: addresses beyond it wrap back by ``length``."""
+    """Yield the parts of ``area`` in a ring before ``end``: addresses from ``end`` on wrap back by ``length``."""
     if area.end <= end:
         yield area
     elif area.start >= end:

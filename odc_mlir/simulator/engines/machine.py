@@ -67,7 +67,7 @@ class Machine:
         return value
 
     def decoded(self, coding: str, data: bytes, count: int) -> NDArray[np.uint8]:
-        """Decode the weights in ``data``, cached because they may be read again; raise SimulationError."""
+        """Decode the weights in ``data`` and cache them, because they may be read again; raise SimulationError."""
         key = (coding, data, count)
         if key not in self.weights:
             if len(self.weights) >= _DECODED_STREAMS:

@@ -147,7 +147,7 @@ def _accumulated(m: machine.Machine, v: machine.Values, shape: tuple[int, ...]) 
 
 
 def _arithmetic(v: machine.Values, kind: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], NDArray[Any]]:
-    """Return the function for ``kind`` of operands a and b (None for one-operand kinds)."""
+    """Return the function of ``kind`` on operands a and b; b is None for kinds with one operand."""
     if kind in _UNSCALED:
         machine.require(
             kind != "copy" or v["a_type"] == v["out_type"], "copy keeps the type, a_type and out_type differ"
@@ -357,7 +357,7 @@ def resize(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
 
 
 GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate")
-PASSES = 2  # each logistic function and tangent uses the exponential unit twice: exponential, reciprocal
+PASSES = 2  # uses of the exponential unit by logistic and tanh: exponential, reciprocal
 _INT16 = machine.DTYPES[2]
 
 
@@ -373,7 +373,7 @@ def gates(m: machine.Machine, v: machine.Values) -> machine.InstructionCost:
     machine.require(v["clip"] < 1 << 15, f"clip is {v['clip']}, no cell state is as large")
     scales = [machine.check_scale(v, name) for name in GATES[-count:]]
     hidden_scale = machine.check_scale(v, "out")
-    vector, functions = m.target.vector, count + 1  # one function per gate, and the tangent of the cell state
+    vector, functions = m.target.vector, count + 1  # one function per gate, and tanh of the cell state
     work = machine.InstructionCost(
         start=vector.softmax_start_cycles,
         shortest=PASSES * functions * units / vector.softmax_elements_per_cycle,
