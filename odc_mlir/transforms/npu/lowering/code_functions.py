@@ -1,4 +1,4 @@
-"""Tables of functions of one operand's codes, computed by host kernels. Independent of the IR."""
+"""Tables of functions of one operand's codes, computed by host kernels. The module does not depend on the IR."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def is_sigmoid(node: Node) -> bool:
 
 
 def results_of(node: Node, arrays: Mapping[int, NDArray[Any]]) -> NDArray[Any]:
-    """Return the result if the operands in ``arrays`` are these lines; all others are constants of one element."""
+    """Return the result for operands ``arrays``, each a line of codes; all others are one-element constants."""
     (line,) = {array.shape for array in arrays.values()}
     operands = tuple(
         replace(operand, shape=line, _array=None) if index in arrays and operand is not None else _scalar(operand)
@@ -97,7 +97,8 @@ def table_sum_of(node: Node) -> TableSum | None:
 def interpolated_table(node: Node, dynamic: int) -> NDArray[np.int16] | None:
     """Return 513 entries from which interpolation gives the results of an int16 function, or None if none do.
 
-    Every 128th result is an entry. The last entry lies beyond the results: candidates are compared by the last results.
+    Every 128th result is an entry. The last entry lies beyond the results, so candidates for it are compared by the
+    last results.
     """
     try:
         found = results_of(node, {dynamic: _ALL})

@@ -1,13 +1,12 @@
-"""Decompositions of operators into forms that the NPU computes. Independent of the IR, for the placement rules.
+"""Decompositions of operators into forms that the NPU computes. Placement rules use them, so they do not use the IR.
 
 - Operators that only move codes: the host kernel runs on element numbers instead of codes. Its result is a map from
-  each result element to its source, from which a few strided copies are derived. A host kernel is therefore enough to
-  lower an operator that moves codes, and both give the same result by construction.
-- BATCH_MATMUL: products of plain matrices. Transposed operands are moved, and leading axes that broadcast are repeated.
-  If one right matrix serves all left ones, the left matrices become the rows of one matrix instead. A row times a
-  transposed matrix becomes the matrix times a column.
-- TRANSPOSE_CONV: a convolution per polyphase component. A component is the result pixels ``first + step * t`` of an
-  axis; they come from a window with some of the taps, which slides over the source with stride 1.
+each result element to its source, from which a few strided copies are derived. A host kernel is therefore enough to
+lower an operator that moves codes, and both give the same result by construction. - BATCH_MATMUL: products of plain
+matrices. Transposed operands are moved, and leading axes that broadcast are repeated. If all left matrices share one
+right matrix, the left matrices become the rows of one matrix. A row times a transposed matrix becomes the matrix times
+a column. - TRANSPOSE_CONV: a convolution per polyphase component. A component is the result pixels ``first + step * t``
+of an axis; they come from a window with some of the taps, which slides over the source with stride 1.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ MOST_ELEMENTS = 1 << 22  # limit on the elements of a tensor, because the map ha
 
 
 def moved_operands(node: Node) -> list[int]:
-    """Return the operands whose codes the operator moves; the others are parameters."""
+    """Return the operands whose codes the operator moves; all other operands are parameters."""
     return [index for index, info in enumerate(node.operands) if info is not None and info.dtype in ELEMENT_TYPES]
 
 
@@ -60,7 +59,7 @@ def element_maps(node: Node) -> list[Array]:
     probe = replace(node, operands=tuple(operands), results=tuple(map(_numbered, node.results)))
     with np.errstate(all="ignore"):
         found = node.spec.kernel_function(probe)(arrays)
-    return [np.asarray(result) - 1 for result in found]  # 0, the kernels' zero, becomes FILLED
+    return [np.asarray(result) - 1 for result in found]  # element number 0, a kernel's zero, becomes FILLED
 
 
 def _numbered(info: TensorInfo) -> TensorInfo:
@@ -124,7 +123,7 @@ def strided_copies(index: NDArray[Any], sources: Sequence[int], limit: int) -> l
     owner[flat < 0] = FILLED
     first = np.concatenate([[0], np.flatnonzero((np.diff(flat) != 1) | (np.diff(owner) != 0)) + 1])
     found = _copies(flat, owner, first, sources, limit)
-    # If some runs happen to continue others, copies become irregular. Runs of one common length may be regular.
+    # If a run happens to continue another run, copies become irregular. Runs of one common length may be regular.
     step = int(np.gcd.reduce(np.append(first, flat.size)))
     if found is None or len(found) > 1:
         regular = _copies(flat, owner, np.arange(0, flat.size, step), sources, limit)

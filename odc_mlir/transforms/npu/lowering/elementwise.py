@@ -33,7 +33,7 @@ _SHIFTED_OUT = 17  # right shift that leaves nothing of a 16-bit code
 
 
 class LowerMaximumMinimum(LowerToNpu):
-    """MAXIMUM and MINIMUM, to ``npu.elementwise``."""
+    """Lower MAXIMUM and MINIMUM to ``npu.elementwise``."""
 
     operators = ("MAXIMUM", "MINIMUM")
 
@@ -44,7 +44,7 @@ class LowerMaximumMinimum(LowerToNpu):
 
 
 class LowerMul(LowerToNpu):
-    """MUL, to ``npu.elementwise``."""
+    """Lower MUL to ``npu.elementwise``."""
 
     operators = ("MUL",)
 
@@ -56,7 +56,7 @@ class LowerMul(LowerToNpu):
 
 
 class LowerAddSub(LowerToNpu):
-    """ADD and SUB, to ``npu.elementwise``."""
+    """Lower ADD and SUB to ``npu.elementwise``."""
 
     operators = ("ADD", "SUB")
 
@@ -81,10 +81,10 @@ class LowerAddSub(LowerToNpu):
 
 
 class LowerSquaredDifference(LowerToNpu):
-    """SQUARED_DIFFERENCE, to a 16-bit difference times itself.
+    """Lower SQUARED_DIFFERENCE to a 16-bit difference times itself.
 
-    A difference of int16 codes may reach 2^15, one more than a code holds. The negative of its magnitude, which always
-    fits, is squared in this case.
+    A difference of int16 codes may reach 2^15, one more than a code holds. In this case, the pattern squares the
+    negated magnitude, which always fits.
     """
 
     operators = ("SQUARED_DIFFERENCE",)
@@ -122,7 +122,7 @@ class LowerSquaredDifference(LowerToNpu):
 
 
 class LowerQuantize(LowerToNpu):
-    """QUANTIZE between integer types, to a change of scale."""
+    """Lower QUANTIZE between integer types to a change of scale."""
 
     benefit = Benefit.SCALE
     operators = ("QUANTIZE",)
@@ -132,7 +132,7 @@ class LowerQuantize(LowerToNpu):
 
 
 class LowerRelu(LowerToNpu):
-    """RELU, RELU6, RELU_N1_TO_1 and RELU_0_TO_1, to a change of scale with a clamp."""
+    """Lower RELU, RELU6, RELU_N1_TO_1 and RELU_0_TO_1 to a change of scale with a clamp."""
 
     benefit = Benefit.SCALE
     operators = ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
@@ -142,9 +142,9 @@ class LowerRelu(LowerToNpu):
 
 
 class LowerPrelu(LowerToNpu):
-    """PRELU, to the sum of the positive values, and of slopes times the negative values, each scaled alone.
+    """Lower PRELU to the sum of the positive values, and of slopes times the negative values, each scaled alone.
 
-    One of the two terms is always zero, so the addition is exact. If there is only one slope, a table may do instead.
+    One of the two terms is always zero, so the addition is exact. If there is only one slope, a table may replace both.
     """
 
     operators = ("PRELU",)
@@ -175,10 +175,10 @@ class LowerPrelu(LowerToNpu):
 
 
 class LowerConstantSelect(LowerToNpu):
-    """SELECT and SELECT_V2 with a constant condition, to ``max(min(x, a), min(y, b))``.
+    """Lower SELECT and SELECT_V2 with a constant condition to ``max(min(x, a), min(y, b))``.
 
-    Where the condition holds, ``a`` is the largest code and ``b`` the smallest; elsewhere it is the reverse. One side
-    keeps its codes, the other becomes the smallest code. The minimum of a constant side is itself a constant.
+    Where the condition holds, ``a`` is the largest code and ``b`` the smallest; elsewhere they are swapped. The chosen
+    side keeps its codes, the other side becomes the smallest code. The minimum of a constant side is itself a constant.
     """
 
     benefit = Benefit.SCALE

@@ -33,9 +33,9 @@ _LEFT_SHIFT = 15
 
 
 class LowerByTable(LowerToNpu):
-    """Any element-wise operator that is a function of one operand's 8-bit codes, to a table of 256 result codes.
+    """Lower any element-wise operator that is a function of one operand's 8-bit codes, to a table of 256 result codes.
 
-    Constants of one element belong to the function. The host kernel computes the table.
+    Operands that are one-element constants are part of the function. The host kernel computes the table.
     """
 
     benefit = Benefit.TABLE
@@ -56,7 +56,7 @@ class LowerByTable(LowerToNpu):
 
 
 class LowerIsland(LowerToNpu):
-    """An island between 8-bit codes, with all its operators, to a table of 256 result codes."""
+    """Lower an island between 8-bit codes, with all its operators, to a table of 256 result codes."""
 
     benefit = Benefit.ISLAND
 
@@ -83,7 +83,7 @@ class LowerIsland(LowerToNpu):
 
 
 class LowerTableSum16(LowerByTable):
-    """Any function of 16-bit codes whose host kernel adds up interpolated tables, to the same sum."""
+    """Lower any function of 16-bit codes whose host kernel adds up interpolated tables, to the same sum."""
 
     benefit = Benefit.GENERAL
     width = 2
@@ -109,7 +109,7 @@ class LowerTableSum16(LowerByTable):
 
 
 class LowerByTable16(LowerByTable):
-    """Any other function of 16-bit codes, to an interpolated table of 513 entries.
+    """Lower any other function of 16-bit codes to an interpolated table of 513 entries.
 
     Refuses a function if no such table gives exactly its results.
     """
@@ -132,7 +132,7 @@ class LowerWide(LowerToNpu):
 
 
 class LowerSigmoid16(LowerWide):
-    """LOGISTIC and TANH of 16-bit codes, with scales that the instruction supports, to ``npu.sigmoid``."""
+    """Lower LOGISTIC and TANH of 16-bit codes, with scales that the instruction supports, to ``npu.sigmoid``."""
 
     operators = tuple(_LARGEST_SHIFTS)
 
@@ -151,7 +151,7 @@ class LowerSigmoid16(LowerWide):
 
 
 class LowerLeakyRelu16(LowerWide):
-    """LEAKY_RELU of 16-bit codes, to the sum of two changes of scale, for positive and for negative codes."""
+    """Lower LEAKY_RELU of 16-bit codes to the sum of two changes of scale, for positive and for negative codes."""
 
     operators = ("LEAKY_RELU",)
 
@@ -165,7 +165,7 @@ class LowerLeakyRelu16(LowerWide):
 
 
 class LowerNeg16(LowerWide):
-    """NEG of 16-bit codes, to a product with -1."""
+    """Lower NEG of 16-bit codes to a product with -1."""
 
     operators = ("NEG",)
 
@@ -174,7 +174,7 @@ class LowerNeg16(LowerWide):
 
 
 class LowerAbs16(LowerWide):
-    """ABS of 16-bit codes, to the maximum of scaled codes and scaled negatives: rounding is monotonic."""
+    """Lower ABS of 16-bit codes to the maximum of scaled codes and scaled negatives: rounding is monotonic."""
 
     operators = ("ABS",)
 

@@ -29,7 +29,7 @@ _PLAIN = QuantParams((1.0,), (0,))
 
 
 class LowerReshape(LowerToNpu):
-    """RESHAPE, SQUEEZE, EXPAND_DIMS, and a TRANSPOSE that moves nothing, to ``npu.reshape``."""
+    """Lower RESHAPE, SQUEEZE, EXPAND_DIMS, and a TRANSPOSE that moves nothing, to ``npu.reshape``."""
 
     operators = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE")
 
@@ -41,7 +41,7 @@ class LowerReshape(LowerToNpu):
 
 
 class LowerConcatenation(LowerToNpu):
-    """CONCATENATION, to a move of its operands; a table requantises operands with other scales than the result."""
+    """Lower CONCATENATION to a move of its operands; a table requantises operands with other scales than the result."""
 
     operators = ("CONCATENATION",)
 
@@ -50,7 +50,7 @@ class LowerConcatenation(LowerToNpu):
 
 
 class LowerGather(LowerToNpu):
-    """GATHER with computed indices, to ``npu.gather``."""
+    """Lower GATHER with computed indices to ``npu.gather``."""
 
     operators = ("GATHER",)
 
@@ -66,7 +66,7 @@ class LowerGather(LowerToNpu):
 
 
 class LowerDynamicUpdateSlice(LowerToNpu):
-    """DYNAMIC_UPDATE_SLICE along one axis at a computed position, to ``npu.update``."""
+    """Lower DYNAMIC_UPDATE_SLICE along one axis at a computed position to ``npu.update``."""
 
     operators = ("DYNAMIC_UPDATE_SLICE",)
 
@@ -85,7 +85,7 @@ class LowerDynamicUpdateSlice(LowerToNpu):
 
 
 class LowerMove(LowerToNpu):
-    """Any operator that only moves codes, to an ``npu.move`` per used result; see :mod:`.decompositions`."""
+    """Lower any operator that only moves codes, to an ``npu.move`` per used result; see :mod:`.decompositions`."""
 
     benefit = Benefit.GENERAL
     operators = ("TRANSPOSE", "PAD", "GATHER", "DYNAMIC_UPDATE_SLICE", *MOVERS)

@@ -17,11 +17,11 @@ from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, ele
 from odc_mlir.transforms.partition.rules.operator_checks import sides
 
 _ALL = normalization.LOW, normalization.HIGH
-_FEW = 8  # up to so many rows, a reduction is faster than the array, which takes as long as for 32 rows
+_FEW = 8  # for at most this many rows, a reduction is faster than the array, which takes as long as for 32 rows
 
 
 class LowerRmsNorm(LowerToNpu):
-    """RMS_NORM, to products with two factors per row: one from its largest element, one from its mean square."""
+    """Lower RMS_NORM to products with two factors per row: one from its largest element, one from its mean square."""
 
     operators = ("RMS_NORM",)
 

@@ -55,7 +55,7 @@ class LowerTransposeConvInGroups(LowerToNpu):
 
 
 class LowerTransposeConv(LowerToNpu):
-    """TRANSPOSE_CONV, to a convolution per component of rows and columns."""
+    """Lower TRANSPOSE_CONV to a convolution per component of rows and columns."""
 
     operators = ("TRANSPOSE_CONV",)
 

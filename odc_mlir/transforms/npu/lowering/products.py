@@ -40,7 +40,7 @@ PER_CHANNEL = ("bias", "multiplier", "exponent")
 
 
 class LowerConv2D(LowerToNpu):
-    """CONV_2D of one group, to one convolution."""
+    """Lower CONV_2D of one group to one convolution."""
 
     operators = ("CONV_2D",)
 
@@ -53,7 +53,7 @@ class LowerConv2D(LowerToNpu):
 
 
 class LowerChannelwiseConv2D(LowerToNpu):
-    """CONV_2D with one input channel per group, to a depthwise convolution with transposed weights."""
+    """Lower CONV_2D with one input channel per group to a depthwise convolution with transposed weights."""
 
     operators = ("CONV_2D",)
 
@@ -67,7 +67,7 @@ class LowerChannelwiseConv2D(LowerToNpu):
 
 
 class LowerGroupedConv2D(LowerToNpu):
-    """CONV_2D of several groups, to a convolution per group on a copy of its channels."""
+    """Lower CONV_2D of several groups to a convolution per group on a copy of its channels."""
 
     operators = ("CONV_2D",)
 
@@ -113,7 +113,7 @@ class LowerDepthwiseConv2D(LowerToNpu):
 
 
 class LowerFullyConnected(LowerToNpu):
-    """FULLY_CONNECTED, to a 1x1 convolution over the input rows as one line of pixels."""
+    """Lower FULLY_CONNECTED to a 1x1 convolution over the input rows as one line of pixels."""
 
     operators = ("FULLY_CONNECTED",)
 
@@ -128,7 +128,7 @@ class LowerFullyConnected(LowerToNpu):
 
 
 class LowerMulByChannels(LowerToNpu):
-    """MUL by one constant per channel, to a depthwise 1x1 convolution with the same integer parameters."""
+    """Lower MUL by one constant per channel to a depthwise 1x1 convolution with the same integer parameters."""
 
     benefit = Benefit.SPECIAL
     operators = ("MUL",)
@@ -262,7 +262,7 @@ def pointwise(source: SSAValue, result_type: Attribute, weights: BlobAttr, **val
 
 
 class LowerMatmulByConstant(LowerToNpu):
-    """BATCH_MATMUL of 8-bit codes by one constant right matrix, to a 1x1 convolution."""
+    """Lower BATCH_MATMUL of 8-bit codes by one constant right matrix to a 1x1 convolution."""
 
     operators = ("BATCH_MATMUL",)
 
@@ -284,7 +284,7 @@ class LowerMatmulByConstant(LowerToNpu):
 
 
 class LowerMatmul(LowerToNpu):
-    """BATCH_MATMUL, to ``npu.matmul`` image by image."""
+    """Lower BATCH_MATMUL to ``npu.matmul`` image by image."""
 
     operators = ("BATCH_MATMUL",)
 

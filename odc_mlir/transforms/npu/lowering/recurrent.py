@@ -21,7 +21,7 @@ STATES = ("output_state", "cell_state")
 
 
 class LowerLstm(LowerToNpu):
-    """UNIDIRECTIONAL_SEQUENCE_LSTM, to ``npu.lstm``; its variables become operands, and results of the program.
+    """Lower UNIDIRECTIONAL_SEQUENCE_LSTM to ``npu.lstm``; its variables become operands, and results of the program.
 
     Refuses a variable with another user.
     """

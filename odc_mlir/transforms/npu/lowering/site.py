@@ -30,18 +30,18 @@ ONE = npu.ScaleAttr.of(*UNIT)
 
 
 class Benefit(IntEnum):
-    """Rank of a pattern: among those that match an operator, the one with the highest rank is applied."""
+    """Rank of a pattern: of all patterns that match an operator, the pattern with the highest rank is applied."""
 
     GENERAL = 0  # a whole class of operators, if nothing better is known
     OWN = 1  # the lowering of an operator
     SPECIAL = 2  # an operator with certain operands, for which its own lowering is wrong or slower
     TABLE = 3  # a table of 256 codes: one instruction, faster than any other that does not depend on constants
-    SCALE = 4  # a function of codes that is faster, or takes fewer bytes, than its table
+    SCALE = 4  # a function of codes that is faster or smaller than its table
     ISLAND = 5  # several operators at once
 
 
 class LowerToNpu(LoweringPattern[CircleOp]):
-    """A pattern that replaces a ``circle`` operator by ``npu`` operations, and erases constants that it leaves unused.
+    """A pattern that replaces a ``circle`` operator by ``npu`` operations, and erases unused constants.
 
     The placement rules guarantee that some pattern matches every operator of a segment. Patterns of the same benefit
     for one operator are defined in one module, special patterns first.

@@ -1,7 +1,7 @@
 """Patterns that lower products whose weights take nine bits after subtraction of their zero points.
 
-The array subtracts one zero point from all weights of an instruction, but weights quantised by channel may have zero
-points that are too far apart for a common one. There are two remedies:
+The array subtracts one zero point from all weights of an instruction, but the zero points of weights quantised by
+channel may be too far apart for a common zero point. There are two remedies:
 
 - Channel groups: result channels are divided into groups with one zero point each. Each group is a convolution, and a
   move restores the order of the channels. For a depthwise convolution, the group's input channels are copied first.
@@ -31,7 +31,7 @@ from odc_mlir.transforms.partition.rules import operator_checks
 
 
 class LowerConv2DInParts(LowerToNpu):
-    """CONV_2D with weight parts, to a convolution over an input with repeated channels.
+    """Lower CONV_2D with weight parts to a convolution over an input with repeated channels.
 
     Also lowers DEPTHWISE_CONV_2D on a single channel, which is an ordinary convolution.
     """
@@ -53,7 +53,7 @@ class LowerConv2DInParts(LowerToNpu):
 
 
 class LowerDepthwiseInParts(LowerToNpu):
-    """DEPTHWISE_CONV_2D with weight parts, to a depthwise convolution over an input with repeated rows."""
+    """Lower DEPTHWISE_CONV_2D with weight parts to a depthwise convolution over an input with repeated rows."""
 
     benefit = Benefit.SPECIAL
     operators = ("DEPTHWISE_CONV_2D",)
@@ -75,7 +75,7 @@ class LowerDepthwiseInParts(LowerToNpu):
 
 
 class LowerFullyConnectedInParts(LowerToNpu):
-    """FULLY_CONNECTED with weight parts, to a 1x1 convolution over a line of pixels with repeated channels."""
+    """Lower FULLY_CONNECTED with weight parts to a 1x1 convolution over a line of pixels with repeated channels."""
 
     benefit = Benefit.SPECIAL
     operators = ("FULLY_CONNECTED",)
@@ -93,7 +93,7 @@ class LowerFullyConnectedInParts(LowerToNpu):
 
 
 class LowerInChannelGroups(LowerToNpu):
-    """CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED in channel groups, to a convolution per group and a move."""
+    """Lower CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED in channel groups to a convolution per group and a move."""
 
     benefit = Benefit.SPECIAL
     operators = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")

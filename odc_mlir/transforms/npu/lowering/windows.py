@@ -26,7 +26,7 @@ from odc_mlir.transforms.partition.rules.operator_checks import ReductionShape, 
 
 
 class LowerPool2D(LowerToNpu):
-    """AVERAGE_POOL_2D and MAX_POOL_2D, to ``npu.pool``."""
+    """Lower AVERAGE_POOL_2D and MAX_POOL_2D to ``npu.pool``."""
 
     operators = ("AVERAGE_POOL_2D", "MAX_POOL_2D")
 
@@ -39,7 +39,7 @@ class LowerPool2D(LowerToNpu):
 
 
 class LowerReduceMax(LowerToNpu):
-    """REDUCE_MAX over the pixels of images, to ``npu.reduce``."""
+    """Lower REDUCE_MAX over the pixels of images to ``npu.reduce``."""
 
     operators = ("REDUCE_MAX",)
 
@@ -48,7 +48,7 @@ class LowerReduceMax(LowerToNpu):
 
 
 class LowerReduceMin(LowerToNpu):
-    """REDUCE_MIN, to the maximum of reversed codes, which is reversed again."""
+    """Lower REDUCE_MIN to the maximum of reversed codes, which is reversed again."""
 
     operators = ("REDUCE_MIN",)
 
@@ -59,7 +59,7 @@ class LowerReduceMin(LowerToNpu):
 
 
 class LowerRowSum(LowerToNpu):
-    """MEAN and SUM along rows, to a 1x1 convolution with weights of one."""
+    """Lower MEAN and SUM along rows to a 1x1 convolution with weights of one."""
 
     operators = ("MEAN", "SUM")
 
@@ -89,7 +89,7 @@ class LowerRowSum(LowerToNpu):
 
 
 class LowerImageSum(LowerToNpu):
-    """MEAN and SUM over the pixels of images, to ``npu.reduce``."""
+    """Lower MEAN and SUM over the pixels of images to ``npu.reduce``."""
 
     operators = ("MEAN", "SUM")
 
@@ -108,7 +108,7 @@ class LowerImageSum(LowerToNpu):
 
 
 class LowerSoftmax(LowerToNpu):
-    """SOFTMAX of 8-bit codes: exponentials are computed."""
+    """Lower SOFTMAX of 8-bit codes; instructions compute the exponentials."""
 
     operators = ("SOFTMAX",)
 
@@ -122,7 +122,7 @@ class LowerSoftmax(LowerToNpu):
 
 
 class LowerSoftmax16(LowerToNpu):
-    """SOFTMAX of 16-bit codes: exponentials come from a table."""
+    """Lower SOFTMAX of 16-bit codes; the exponentials come from a table."""
 
     operators = ("SOFTMAX",)
 
@@ -133,7 +133,7 @@ class LowerSoftmax16(LowerToNpu):
 
 
 class LowerImagePad(LowerToNpu):
-    """PAD of images with real zero, to ``npu.pad``, which may become part of the operation that reads it."""
+    """Lower PAD of images with real zero to ``npu.pad``, which may become part of the operation that reads it."""
 
     operators = ("PAD",)
 
@@ -186,7 +186,7 @@ def _in_order(site: Site, run: ReductionShape) -> SSAValue:
 
 
 class LowerArgMax(LowerToNpu):
-    """ARG_MAX and ARG_MIN, to ``npu.arg_max`` along the last axis.
+    """Lower ARG_MAX and ARG_MIN to ``npu.arg_max`` along the last axis.
 
     Any other axis is first moved to the last place; for ARG_MIN, codes are reversed. An image keeps its shape, so that
     it can be searched a few rows at a time.
@@ -221,7 +221,7 @@ def reversed_codes(site: Site, source: SSAValue) -> SSAValue:
 
 
 class LowerResize(LowerToNpu):
-    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR, to ``npu.resize``."""
+    """Lower RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR to ``npu.resize``."""
 
     operators = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 

@@ -20,8 +20,8 @@ OwnerT = TypeVar("OwnerT")
 class Interval(Generic[OwnerT]):
     """Live range of a buffer of ``used`` bytes, from command ``first`` to command ``last``, and its address.
 
-    ``owner``: the caller's object for the buffer. ``alignment``: the bytes of a burst in SRAM, so that no transfer
-    touches an extra burst. ``size``: ``used`` rounded up to the alignment. ``address``: None before allocation.
+    ``owner``: the caller's object for the buffer. ``alignment``: bytes of an SRAM burst, so that no transfer touches an
+    extra burst. ``size``: ``used`` rounded up to the alignment. ``address``: None before allocation.
     """
 
     owner: OwnerT
@@ -158,9 +158,9 @@ ORDERS: tuple[Callable[[AnyInterval], tuple[int, ...]], ...] = (
 
 
 def allocate_around(tensors: Sequence[AnyInterval], copies: Sequence[AnyInterval]) -> int:
-    """Allocate tensors and copies of constants together, or tensors first if that takes less; return the bytes used.
+    """Allocate tensors and constant copies together, or tensors first if that needs fewer bytes; return the bytes used.
 
-    The room for copies was planned around allocated tensors, so the result never exceeds the plan.
+    The prefetch plan placed the copies around allocated tensors, so the result never exceeds that plan.
     """
     intervals = [*tensors, *copies]
     given = [interval.address for interval in intervals]
@@ -225,7 +225,7 @@ def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int) -
     """Return the lowest address of ``size`` free bytes; see :func:`lowest_gap`."""
     if not len(starts):
         return 0
-    covered = np.concatenate(([0], np.maximum.accumulate(ends)))  # highest end before each range, and of all ranges
+    covered = np.concatenate(([0], np.maximum.accumulate(ends)))  # highest end before each range, then of all ranges
     wide = starts - covered[:-1] >= size
     index = int(wide.argmax())
     return int(covered[index] if wide[index] else covered[-1])
@@ -239,7 +239,7 @@ def allocate_tightly(intervals: Sequence[AnyInterval]) -> int:
     """Allocate buffers that have no addresses, by a search if :func:`allocate` needs too much; return the bytes used.
 
     The search places buffers in order of first use, at the lowest or highest free address below a limit, and backtracks
-    if the next buffer does not fit. Two addresses suffice, because a chain uses only two or three buffers at a time.
+    if the next buffer does not fit. Two addresses suffice: a chain uses only two or three buffers at a time.
     """
     used = allocate(intervals)
     bound = most_live_bytes(intervals)
@@ -256,7 +256,7 @@ def allocate_tightly(intervals: Sequence[AnyInterval]) -> int:
 
 
 def _search(intervals: Sequence[AnyInterval], limit: int) -> list[int] | None:
-    """Return an address below ``limit`` for each of ``intervals``, or None if none are found in time."""
+    """Return an address below ``limit`` for each of ``intervals``, or None if the search finds none in time."""
     earlier = [[j for j in range(i) if intervals[j].meets(interval)] for i, interval in enumerate(intervals)]
     places: list[Iterator[int]] = []
     addresses: list[int] = []

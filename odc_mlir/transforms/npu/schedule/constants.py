@@ -24,7 +24,7 @@ class ConstantPool:
         self._by_digest: dict[bytes, Buffer] = {}
 
     def get(self, name: str, data: bytes) -> Buffer:
-        """Return the buffer that holds ``data``; ``name`` is used for a new one."""
+        """Return the buffer that holds ``data``; a new buffer gets ``name``."""
         digest = hashlib.sha256(data).digest()
         buffer = self._by_digest.get(digest)
         if buffer is None:
@@ -81,7 +81,7 @@ def packed_params(op: npu.ConvOp, first: int, count: int) -> tuple[bytes, str]:
 
 
 def record_bytes(op: npu.ConvOp) -> int:
-    """Return the bytes of the scaling records if one instruction reads those of all channels."""
+    """Return the bytes of all scaling records if one instruction reads the records of all channels."""
     count = len(op.bias)
     return COMMON_RECORD_BYTES + BIAS_BYTES * count if count > 1 and _has_one_scale(op) else FULL_RECORD_BYTES * count
 

@@ -49,7 +49,7 @@ def instruction_bytes(mnemonic: str) -> float:
 
 
 def step_cycles(target: Target) -> int:
-    """Return the overhead of a tile: the issue of a transfer and of a computation, and a semaphore for each."""
+    """Return the overhead of a tile: issue cycles of a transfer and a computation, with one semaphore for each."""
     return 2 * (target.fetch.issue_cycles + target.fetch.semaphore_cycles)
 
 

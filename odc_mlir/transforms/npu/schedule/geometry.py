@@ -18,10 +18,10 @@ from odc_mlir.isa.instructions import field_range
 class WindowGeometry:
     """Sizes and memory strides of a window operation.
 
-    ``in_*``: size of the input image; ``pixel_bytes``, ``row_bytes``, ``image_bytes``: distances in memory between its
-    neighbouring pixels, rows and images. ``depthwise``: result channel ``c * multiplier + m`` reads channel ``c`` only;
-    pooling counts as depthwise with multiplier 1. ``item_bytes``, ``weight_item_bytes``: size of an element and of a
-    weight. ``weights_per_image``: each of several images has its own weights.
+    ``in_*``: size of the input image; ``pixel_bytes``, ``row_bytes``, ``image_bytes``: distances in memory between
+    neighbouring input pixels, rows and images. ``depthwise``: result channel ``c * multiplier + m`` reads channel ``c``
+    only; pooling counts as depthwise with multiplier 1. ``item_bytes``, ``weight_item_bytes``: size of an element and
+    of a weight. ``weights_per_image``: each of several images has its own weights.
     """
 
     batch: int
@@ -148,7 +148,7 @@ def make_window(
 
 
 def _simplified(window: WindowGeometry, *, flat: bool) -> WindowGeometry:
-    """Simplify a 1x1 window: leave out skipped pixels; if no pixel is skipped and ``flat``, make all pixels one row."""
+    """Simplify a 1x1 window: leave out skipped pixels; if there are none and ``flat``, make all pixels one row."""
     if window.taps != 1 or window.pad_top or window.pad_left:
         return window
     if window.in_rows(window.out_height) > window.in_height or window.in_cols(window.out_width) > window.in_width:
@@ -222,7 +222,7 @@ def tiles(window: WindowGeometry, rows: int, cols: int, *, strips: bool) -> Iter
 
 
 def ring_rows(window: WindowGeometry, rows: int) -> int:
-    """Return the size of a ring in input rows: room for a tile of ``rows`` result rows and the next one's new rows."""
+    """Return the size of a ring in input rows: a tile of ``rows`` result rows and the new rows of the next tile."""
     step = rows * window.stride_y
     return step * (2 + -(-window.overlap_y // step))
 

@@ -1,7 +1,7 @@
 """Dependences between commands of different queues.
 
-Commands conflict when they touch a common address and at least one writes it. Program order says which comes first.
-Queues complete in order, so for each other queue only the latest conflicting command matters.
+Commands conflict when they touch a common address and at least one writes it. Program order says which comes first. A
+queue completes commands in order, so of each other queue only the latest conflicting command matters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Latest = dict[Queue, int]
 class LostBytes(NamedTuple):
     """Bytes of a value in ``buffer`` that are overwritten through another buffer.
 
-    ``written``, ``overwritten``: numbers of the two writing commands; ``by``: the buffer that the second one writes.
+    ``written``, ``overwritten``: numbers of the two writing commands; ``by``: buffer of the second command.
     """
 
     buffer: Buffer
@@ -48,7 +48,7 @@ class _AccessHistory:
 class _History:
     """Access histories of one memory: disjoint segments that cover ``[0, infinity)``.
 
-    Segments are found by their start, because a command mostly reads exactly the bytes that another one wrote.
+    Segments are found by their start, because a command mostly reads exactly the bytes that another command wrote.
     """
 
     __slots__ = ("last_uses", "missed", "segments", "starts")
@@ -113,7 +113,7 @@ class _History:
 
     def _lost(self, segment: _AccessHistory, buffer: Buffer, index: int) -> tuple[LostBytes, ...]:
         """Return the bytes, still in use, that command ``index`` overwrites in ``segment`` through ``buffer``."""
-        if buffer.is_memory:  # it may stand for any buffer
+        if buffer.is_memory:  # the access may belong to any buffer
             return ()
         lost = [item for item in segment.lost if item.buffer is not buffer and self._last_use(item.buffer) > index]
         holder = segment.holder
@@ -144,7 +144,7 @@ class _History:
 class Hazards:
     """Dependences of commands, visited in program order.
 
-    Buffers with an address share the memory of their space; each buffer without one is a memory of its own.
+    Buffers with an address share the memory of their space; each buffer without an address is a separate memory.
     ``last_uses``: number of the last command that names a buffer, for the buffers that :attr:`missed` covers.
     """
 
@@ -154,7 +154,7 @@ class Hazards:
         self._last_uses = last_uses or {}
 
     def _home(self, buffer: Buffer) -> tuple[_History, int]:
-        """Return the history of the memory that holds ``buffer``, and the address there."""
+        """Return the history of the memory that holds ``buffer``, and the address in that memory."""
         if buffer.address is None:
             home = _History(self._last_uses), 0
         else:
@@ -200,7 +200,7 @@ Clock = list[int]
 
 
 def join(clock: Clock, other: Clock) -> None:
-    """Raise each entry of ``clock`` to the entry of ``other`` if that is later."""
+    """Set each entry of ``clock`` to the later of the entries of ``clock`` and ``other``."""
     for queue, known in enumerate(other):
         if known > clock[queue]:
             clock[queue] = known

@@ -53,7 +53,7 @@ class TargetedProgram:
 
 
 def targeted_programs(module: ModuleOp, pass_name: str) -> Iterable[TargetedProgram]:
-    """Return the programs of ``module``; raise CompileError if it has no target."""
+    """Return the programs of ``module``; raise CompileError if the module has no target."""
     choice = target_of(module)
     found = programs(module).values()
     if found and choice is None:
@@ -64,7 +64,7 @@ def targeted_programs(module: ModuleOp, pass_name: str) -> Iterable[TargetedProg
 class DecodedProgram:
     """Analysis of a program: records of its instructions and buffers, invalid after any change of the IR.
 
-    Passes decide by the records and change the operations. No pass hands its records to another pass.
+    Passes read the records and change the operations. No pass hands its records to another pass.
     """
 
     def __init__(self, block: Block) -> None:
@@ -88,7 +88,7 @@ class DecodedProgram:
             else:
                 first = "npu-unroll-loops" if kind is npu_isa.LoopOp else "npu-lower-to-tiles"
                 raise CompileError(f"{op.name} is not an instruction", hint=f"run {first} first")
-        self.locations = list(numbers)  # by number of the layer
+        self.locations = list(numbers)  # indexed by layer number
 
     @property
     def working(self) -> list[Command]:
@@ -118,7 +118,7 @@ def erase_unused(buffers: Iterable[npu_isa.BufferOp]) -> None:
     for op in buffers:
         if op.buffer.first_use is None:
             Rewriter.erase_op(op)
-            op.properties.clear()  # frees a constant's bytes now: operation and result form a cycle
+            op.properties.clear()  # frees a constant's bytes at once: operation and result form a reference cycle
 
 
 def _decoded_buffer(op: npu_isa.BufferOp | npu_isa.MemoryOp) -> Buffer:
@@ -144,7 +144,7 @@ def _decoded(op: npu_isa.InstructionOp, layer: int, buffers: dict[int, Buffer]) 
         if offset is not None:
             places[name] = buffers[id(next(operands))], offset
     command = Command(immediates, places, layer, queue)
-    if len(op.properties) > 1:  # more than the fields
+    if len(op.properties) > 1:  # has waits or posts
         command.waits, command.posts = op.semaphores("waits"), op.semaphores("posts")
     return command
 

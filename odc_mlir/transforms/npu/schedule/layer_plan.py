@@ -2,12 +2,12 @@
 
 Three choices depend on each other and are searched together:
 
-- Residents: a result that stays in the tile buffer is neither stored nor loaded, and leaves less room for tiles.
-- Tilings: a faster tiling often needs a longer program. If constants and program are fetched through a port of their
-  own, fetching overlaps with computing, and the slower of the two determines the time. A slower tiling with a shorter
-  program may be better in this case. Each layer therefore has a Pareto front of tilings, by cycles and program bytes.
-- Fused operations: without fusion, a convolution stores its result, and the element-wise operation after it loads that
-  result and the other operand. With fusion, only the other operand is loaded, while the array is busy.
+- Residents: a result that stays in the tile buffer is neither stored nor loaded, and leaves less room for tiles. -
+Tilings: a faster tiling often needs a longer program. If constants and program are fetched through a separate port,
+fetching overlaps with computing, and the slower of the two determines the time. A slower tiling with a shorter program
+may be better in this case. Each layer therefore has a Pareto front of tilings, by cycles and program bytes. - Fused
+operations: without fusion, a convolution stores its result, and the element-wise operation after it loads that result
+and the other operand. With fusion, only the other operand is loaded, while the array is busy.
 
 Weights that are read again for every tile are read from a copy in SRAM. Without room for the copy, each read goes
 through the narrow off-chip port. A tiling that reads weights once is better in this case, although it reads the image
@@ -62,7 +62,7 @@ from odc_mlir.transforms.npu.schedule.window_search import (
 )
 
 ROOM_STEP = 256  # available bytes are rounded down to this, so that searches are shared between similar plans
-WORTHWHILE = 0.999  # a change is made if its score is at most this share of the old one
+WORTHWHILE = 0.999  # a change is made if its score is at most this share of the old score
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class LayerGraph:
     """Layers of a segment and the candidates for residents between them.
 
     ``sources``, ``results``: indices of the candidates that each layer reads and writes; None for a tensor that stays
-    in memory. ``uncopied``: bytes of a layer's weights that have no room in SRAM. ``constant_bytes``: weights and
+    in memory. ``uncopied``: bytes of weights per layer that have no room in SRAM. ``constant_bytes``: weights and
     parameters of all layers.
     """
 
@@ -92,7 +92,7 @@ class LayerGraph:
 
 
 class ResidencyPlan(NamedTuple):
-    """Residents with addresses by candidate index, one choice per layer, and the plan's cost, roughly in cycles."""
+    """Residents with addresses by candidate index, a choice per layer, and the plan's cost, roughly in cycles."""
 
     residents: dict[int, Resident]
     choices: list[TilingChoice]
@@ -109,7 +109,7 @@ class ResidentPlanner:
         self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[TilingChoice, ...] | CompileError] = {}
 
     def plan(self, check: Callable[[], None], *, improve: bool) -> ResidencyPlan:
-        """Return a greedy plan: keep the residents that fit together, or none if that scores better.
+        """Return a greedy plan with all residents that fit together, or with no resident if that scores better.
 
         ``improve``: also drop single residents, large ones first, if that makes the plan better. ``check`` is called
         repeatedly and may raise. Raises CompileError if a layer does not fit.
@@ -135,7 +135,7 @@ class ResidentPlanner:
         return best
 
     def _fitting(self) -> frozenset[int]:
-        """Return candidates that fit in the tile buffer together; larger ones are left out first."""
+        """Return candidates that fit in the tile buffer together; large candidates are left out first."""
         kept = frozenset(range(len(self.candidates)))
         for layer in range(len(self.graph.ops)):
             alive = sorted(
@@ -146,7 +146,7 @@ class ResidentPlanner:
         return kept
 
     def _improved(self, plan: ResidencyPlan, check: Callable[[], None]) -> ResidencyPlan:
-        """Return ``plan`` without the residents whose absence makes it better."""
+        """Return ``plan`` without the residents whose removal improves it."""
         for index in sorted(plan.residents, key=lambda i: (-self.candidates[i].size, i)):
             check()
             trial = self._try(frozenset(plan.residents) - {index})
@@ -195,7 +195,7 @@ class ResidentPlanner:
         return found
 
 
-# Prices of a cycle of program fetch, in cycles of computing. Low: fetching is hidden. High: fetching limits the speed.
+# Prices of a cycle of program fetch, in cycles of computing: low if fetching is hidden, high if it limits the speed.
 PRICES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 EXPOSED = 0.2  # share of the shorter of computing and fetching that does not overlap: start and end of the segment
 
@@ -207,7 +207,7 @@ class Balancer:
         """``constant_bytes``: weights and parameters of all layers."""
         self.constant_bytes = constant_bytes
         self._port = ports(target, memory)
-        self._fronts: list[tuple[TilingChoice, ...]] = []  # of the previous plan
+        self._fronts: list[tuple[TilingChoice, ...]] = []  # fronts of the previous plan
         self._chosen: list[list[TilingChoice]] = [[] for _ in PRICES]
         self._cycles: list[list[float]] = [[] for _ in PRICES]
         self._program: list[list[float]] = [[] for _ in PRICES]
@@ -333,7 +333,7 @@ def layer_choices(
 ) -> tuple[TilingChoice, ...]:
     """Return tilings of ``op`` with ``room`` bytes of the tile buffer for slots; raise CompileError if none fits.
 
-    ``uncopied``: bytes of its weights that have no room in SRAM.
+    ``uncopied``: bytes of the operation's weights that have no room in SRAM.
     """
     target = tilings.target
     try:
@@ -374,7 +374,7 @@ NOTHING = TilingChoice(None, 0.0, 0.0)  # the cost of a fused operation
 def follower_of(conv: Operation) -> npu.ElementwiseOp | None:
     """Return the element-wise operation that can be computed with each tile of ``conv``, or None.
 
-    Only this operation reads the convolution's result, and its other operand and its own result have the same shape.
+    Only this operation reads the convolution's result, and its other operand and its result have the same shape.
     """
     if not isinstance(conv, npu.ConvOp) or conv.output.uses.get_length() != 1:
         return None
@@ -388,7 +388,7 @@ def follower_of(conv: Operation) -> npu.ElementwiseOp | None:
 
 
 def fused(graph: LayerGraph, plan: ResidencyPlan, tilings: Tilings, memory: MemoryMode) -> ResidencyPlan:
-    """Return ``plan`` with element-wise operations fused if that is estimated to be faster.
+    """Return ``plan`` with element-wise operations fused if the fused plan is estimated to be faster.
 
     A fused operation directly follows its convolution, and all of its tensors are in memory.
     """
@@ -430,7 +430,7 @@ STEP = 4096  # bytes are rounded up to this, so that layers of the same shape sh
 
 
 def uncopied_weights(job: TargetedProgram) -> dict[Operation, int]:
-    """Return the bytes of weights without room for a copy, by layer; layers with room for all weights are left out.
+    """Return, by layer, the bytes of weights without room for a copy in SRAM; omit layers with room for all weights.
 
     With ``prefer = memory``, the arena is no larger than the tensors need.
     """

@@ -29,9 +29,9 @@ Op = TypeVar("Op", bound=npu.NpuTensorOp, covariant=True)
 class LayerTensor:
     """A buffer with the logical shape and the code type of a tensor.
 
-    ``layout``: the layout of a resident in the tile buffer, None for other tensors. ``start``: the first byte in the
-    buffer, which may hold other tensors too. ``parts``: the tensors that form an operand of a matrix product together,
-    each with its first row in the operand; empty if the whole operand is in ``buffer``.
+    ``layout``: layout of a resident in the tile buffer, None for other tensors. ``start``: offset of the tensor in the
+    buffer, which may hold several tensors. ``parts``: tensors that together form an operand of a matrix product, each
+    with its first row in the operand; empty if the whole operand is in ``buffer``.
     """
 
     buffer: Buffer
@@ -90,7 +90,7 @@ class ProgramLayers:
 
     def __init__(self, program: ProgramOp) -> None:
         self.layers: list[Layer[npu.NpuTensorOp]] = []
-        self.fills: dict[int, tuple[LayerTensor, int]] = {}  # layer -> its resident result, border code
+        self.fills: dict[int, tuple[LayerTensor, int]] = {}  # by layer: resident result and border code
         self.copies: list[tuple[Buffer, Buffer]] = []
         self.buffers: dict[SSAValue, Buffer] = {}
         self.layouts: dict[SSAValue, Layout] = {}
@@ -110,7 +110,7 @@ class ProgramLayers:
             self._read(op)
 
     def _read_states(self, program: ProgramOp, last: YieldOp) -> list[tuple[SSAValue, Buffer]]:
-        """Give each state kept on the NPU a buffer that lives for the whole program.
+        """Make, for each state kept on the NPU, a buffer that lives for the whole program.
 
         Return (new value, buffer) for each copy at the end. ``npu-share-arena`` removes copies that are not needed.
         """
@@ -139,7 +139,7 @@ class ProgramLayers:
                 self.buffers[root] = buffer
 
     def _update(self, late: list[tuple[SSAValue, Buffer]]) -> None:
-        """Copy values to states at the end; save a value first if it is the old content of a state."""
+        """Copy values to states at the end; save a value first if it is the old content of any state."""
         before = {root: _buffer_of(root, Space.ARENA) for root, _ in late if self._buffer(root).takes}
         self.copies += [(self._buffer(root), saved) for root, saved in before.items()]
         self.copies += [(before.get(root) or self._buffer(root), held) for root, held in late]
@@ -160,7 +160,7 @@ class ProgramLayers:
             return replace(parts[0][1], shape=npu.shape_of(value), parts=parts)
         (root, start), shape = self.views.place(value), npu.shape_of(value)
         layout = self.layouts.get(root)
-        if layout is not None and shape != npu.shape_of(root):  # a view: residents that have views are dense
+        if layout is not None and shape != npu.shape_of(root):  # the value is a view: residents with views are dense
             image = image_shape(shape) or (1, math.prod(shape) // shape[-1], shape[-1])
             layout = Layout(*image, PaddingBorder(), npu.item_bytes(value))
         return LayerTensor(self._buffer(root), shape, code_type(value), layout, start)

@@ -27,13 +27,13 @@ class Slot(NamedTuple):
 
 
 class LocalMemories:
-    """Slots of the layers of a program, without addresses, and the constants that they are filled with."""
+    """Slots of the layers of a program, without addresses, and the constants that are loaded to slots."""
 
     def __init__(self, target: Target) -> None:
         self.target, self.pool = target, ConstantPool()
         self._accumulators: Buffer | None = None
-        self.declared: list[Buffer] = []  # buffers of the present layer
-        self.tile_room = 0  # bytes of the tile buffer that slots of the present layer may take together
+        self.declared: list[Buffer] = []  # buffers of the current layer
+        self.tile_room = 0  # bytes of the tile buffer for all slots of the current layer
 
     def enter(self, tile_room: int) -> None:
         """Start the next layer."""
@@ -56,7 +56,7 @@ class LocalMemories:
 
 
 class TilePart(NamedTuple):
-    """Pixels in the tile buffer: the first one, and the bytes from pixel to pixel and from row to row."""
+    """Pixels in the tile buffer: place of the first pixel, and bytes from pixel to pixel and from row to row."""
 
     place: Place
     stride_x: int
@@ -77,7 +77,7 @@ class TilePart(NamedTuple):
 
 
 class Slots:
-    """Buffers used in turn. Their contents are known, so that nothing is loaded twice in a row."""
+    """Buffers used in turn. The object knows their contents, so that nothing is loaded twice in a row."""
 
     def __init__(self, buffers: list[Buffer]) -> None:
         self.buffers = buffers

@@ -1,8 +1,8 @@
 """Plan and commands of an LSTM cell over a sequence, in plain order.
 
 The sequence is cut into blocks of time steps, and the cell's units into groups. At the start of a block, one matrix
-product multiplies the inputs of all its steps by the input weights. In each step and for each group, a matrix product
-multiplies the previous output by the recurrent weights, and ``gates`` computes cell state and output.
+product multiplies the inputs of all steps by the input weights. In each step and for each group, a matrix product
+multiplies the previous output by the recurrent weights, and instruction ``gates`` computes cell state and output.
 
 During a block, the tile buffer holds the inputs ``[step][batch][feature]``, their products with the weights
 ``[step][batch][group][gate][unit]`` (i16), the outputs ``[step][batch][unit]``, which begin with the output before the
@@ -65,7 +65,7 @@ class _LstmEmitter:
         self.params = Slots(memories.take(Space.PARAM, [Slot("scales", (plan.input_rows,), "record")] * count))
         rows = self.rows if plan.recurrent_stays else self.gates * plan.group
         self.recurrent = self._slots("recurrent_weights", rows, self.units, stay=plan.recurrent_stays)
-        self.loaded: set[int] = set()  # groups whose weights have been loaded to stay
+        self.loaded: set[int] = set()  # groups whose weights are loaded and stay
 
     def _slots(self, name: str, rows: int, columns: int, *, stay: bool) -> Slots:
         return Slots(self.memories.take(Space.WEIGHT, [Slot(name, (rows, columns))] * (1 if stay else 2)))
@@ -98,13 +98,13 @@ class _LstmEmitter:
                        a=before, a_stride0=1, output=target)  # fmt: skip
 
     def _sequence(self, mnemonic: str, tensor: LayerTensor, first: int, count: int, item: int, tile: Place) -> Command:
-        """Return the transfer of ``count`` time steps from step ``first``; in the tile, time is the outer dimension."""
+        """Return the transfer of ``count`` time steps from ``first`` on; in the tile, time is the outer dimension."""
         memory = (tensor.buffer, first * item * (self.batch if self.op.time_major else 1))
         if self.op.time_major or self.batch == 1:
             return flat(mnemonic, memory, tile, count * self.batch * item)
         source, target = (tile, memory) if mnemonic == "store" else (memory, tile)
         levels = [(self.batch, self.steps * item, item), (count, item, self.batch * item)]
-        if mnemonic == "store":  # its outer loop is the outer dimension in memory
+        if mnemonic == "store":  # a store's outer loop is the outer dimension in memory
             levels.reverse()
         runs = {"size0": item}
         for level, (size, memory_stride, tile_stride) in enumerate(levels, 1):
@@ -187,7 +187,7 @@ class _LstmEmitter:
                 )
 
     def _recurrent_weights(self, number: int) -> tuple[Place, list[Command]]:
-        """Return the place of a group's recurrent weights, and the loads that bring them there."""
+        """Return the place of a group's recurrent weights, and the loads that fill this place."""
         first, count = self.groups[number]
         slot, empty = self.recurrent.get(0 if self.plan.recurrent_stays else number)
         offset = self.gates * first * self.units if self.plan.recurrent_stays else 0
@@ -215,17 +215,17 @@ class _LstmEmitter:
 
 
 STATE_BYTES, GATE_BYTES = 2, 2  # bytes of a cell state, and of an input product
-MOST_GROUPS = 8  # numbers of groups to try: with more groups, only start-up costs grow
-_TILE_SLOTS = 6  # inputs and outputs twice, gates, cell state
+MOST_GROUPS = 8  # most groups to try: more groups only increase start-up costs
+_TILE_SLOTS = 6  # two for inputs, two for outputs, gates, cell state
 
 
 @dataclass(frozen=True, slots=True)
 class LstmPlan:
-    """Plan of an LSTM cell. ``block``: time steps whose inputs lie in the tile buffer together.
+    """Plan of an LSTM cell. ``block``: number of time steps whose inputs are in the tile buffer together.
 
     ``input_rows``: rows of the input weights that one instruction multiplies; ``group``: units whose recurrent weights
-    one instruction multiplies. ``inputs_stay``, ``recurrent_stays``: all of these weights fit and are loaded once.
-    ``*_shape``: array shapes. ``cycles``, ``program_bytes``: estimates for the whole sequence.
+    one instruction multiplies. ``inputs_stay``, ``recurrent_stays``: whether all of these weights fit and are loaded
+    once. ``*_shape``: array shapes. ``cycles``, ``program_bytes``: estimates for the whole sequence.
     """
 
     block: int
@@ -287,7 +287,7 @@ def plan_lstm(op: npu.LstmOp, target: Target, room: int) -> LstmPlan:
 
 
 def _block(s: _LstmSizes, target: Target, room: int) -> int:
-    """Return the time steps of a block; all if they fit."""
+    """Return the number of time steps of a block: all steps if they fit."""
     held = s.batch * (STATE_BYTES + 2) * s.units + _TILE_SLOTS * TILE_ALIGNMENT
     step = s.batch * (2 * s.features + GATE_BYTES * s.rows + 2 * s.units)
     most = min((room - held) // step, MAX_RUNS // s.batch)
@@ -311,7 +311,7 @@ def _rows(s: _LstmSizes, room: int, target: Target) -> int:
 
 
 def _most_units(s: _LstmSizes, target: Target, slot: int | None) -> int:
-    """Return the most units per group: accumulators hold two groups, and ``slot`` bytes hold the weights of one."""
+    """Return the most units per group: accumulators hold two groups, and ``slot`` bytes hold one group's weights."""
     most = target.local.accumulators // (2 * s.batch * s.gates)
     if slot is not None:
         most = min(most, slot // (s.gates * s.units))

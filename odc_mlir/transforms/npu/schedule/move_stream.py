@@ -31,12 +31,12 @@ LARGEST_RUN = field_range("load", "size0")[1]
 LARGEST_COUNT = field_range("load", "size1")[1]
 _LARGEST_COPY = field_range("copy", "bytes")[1]
 LEVELS = 3  # loops of one transfer, contiguous elements included
-BURSTS = 64  # elements per run with which transfers use most of each burst
+BURSTS = 64  # elements per run at which transfers use most of each burst
 ROLLED_TRANSFERS = 12  # transfers of a copy that remain in the program once loops are rolled
 
 
 class Transfer(NamedTuple):
-    """One load or store: offsets at which it writes and reads, from the start of a tile, and its loops; all in bytes.
+    """One load or store: write and read offsets from the start of a tile, and loops; all in bytes.
 
     ``size`` bytes are contiguous on both sides. Each loop is (count, distance written, distance read); the second loop
     contains the first.
@@ -72,7 +72,7 @@ class Transfer(NamedTuple):
 
 
 class CopyTile(NamedTuple):
-    """Part of a copy that is in the tile buffer at a time. ``start``, ``to``: its offsets in source and result."""
+    """Part of a copy that is in the tile buffer at a time. ``start``, ``to``: offsets in source and result."""
 
     source: int
     start: int
@@ -85,7 +85,7 @@ class CopyTile(NamedTuple):
 def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[CopyTile]:
     """Cut ``copy`` into tiles of at most ``room`` bytes; tiles that read the same codes are adjacent.
 
-    A tile holds its codes, of ``item`` bytes each, in the order in which they are read.
+    A tile holds codes of ``item`` bytes each, in the order of reading.
     """
     axes = sorted(zip(copy.sizes, copy.reads, copy.writes, strict=True), key=lambda loop: (abs(loop[2]), loop[1]))
     counts = _tile_counts(axes, room // item, LARGEST_RUN // item)
@@ -113,7 +113,7 @@ def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int, longest: int) 
     """Return the iterations of each loop in a tile: enough for whole bursts on both sides, then as many as fit.
 
     ``room`` and the ``longest`` run of a transfer are in elements. A loop that reads the same codes again takes no
-    room. A transfer has at most two loops beside the contiguous one.
+    room. A transfer has at most two loops in addition to the contiguous loop.
     """
     counts = [1] * len(axes)
     able = [i for i, (_, read, write) in enumerate(axes) if read >= 0 and write >= 0]
@@ -197,7 +197,7 @@ def _in_words(copy: StridedCopy, words: int) -> StridedCopy:
 def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator[Command]:
     """Yield the commands of a move: the fill code for elements without a source, then every copy."""
     room, item_bytes = tile_room(memories.tile_room), layer.result.item_bytes
-    words = npu.item_bytes(layer.op.output) // item_bytes  # an element of 64 bits has two
+    words = npu.item_bytes(layer.op.output) // item_bytes  # a 64-bit element has two words
     copies = [_in_words(copy, words) for copy in layer.op.strided_copies()]
     fill = None if layer.op.fill is None else layer.op.fill.value.data
     most = max((tile.bytes for copy in copies for tile in tiles(copy, room, item_bytes)), default=0)
@@ -243,7 +243,7 @@ def gather_commands(layer: Layer[npu.GatherOp], memories: LocalMemories) -> Iter
 
 
 def gathered_bytes(op: npu.GatherOp, port: MemoryPort) -> int:
-    """Return the table bytes that cross ``port``: the gathered rows, or whole tables if copying these takes less."""
+    """Return the table bytes that cross ``port``: the gathered rows, or whole tables if these are smaller."""
     batches, tables, _, _ = npu.shape_of(op.table)
     count = batches * tables * npu.shape_of(op.indices)[1]
     return min(npu.size_bytes(op.table), picked_bytes(count, op.row_bytes, port.burst_bytes))

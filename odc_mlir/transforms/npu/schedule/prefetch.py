@@ -2,8 +2,8 @@
 
 Constants are merged into chunks in the order in which the layers that use them end. One large transfer copies each
 chunk, as early as SRAM has room that stays free until the chunk's last use: for a fixed order, no schedule keeps the
-off-chip port busier. An estimated timeline of queues, dependences and ports tells where the copy queue has room, so
-that waiting copies never stop the instruction fetch. It is coarser than the simulator's, but takes linear time.
+off-chip port busier. An estimated timeline of queues, dependences and ports shows where the copy queue has room, so
+that waiting copies never stop the instruction fetch. The estimate is coarser than the simulator, but takes linear time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
-CHUNKS_AT_A_TIME = 4  # chunks for which a small arena has room: some are read while others arrive
+CHUNKS_AT_A_TIME = 4  # chunks that fit in a small arena: some are read while others arrive
 GROWTH = 4  # a chunk is at most 1/GROWTH of the bytes before and after it, so that the first and last layers wait less
-SPILL = 4  # an item of at most 1/SPILL of a chunk's limit may exceed it: copied alone, it would waste part of a burst
+SPILL = 4  # a chunk may exceed its limit by an item of at most 1/SPILL of the limit, whose own copy would waste a burst
 FEW_COPIES, MANY_COPIES = 0.25, 0.625  # shares of the copy queue's depth at which a batch of copies starts and ends
 
 
@@ -40,8 +40,8 @@ class PrefetchedConstant(NamedTuple):
     """A constant and the commands that read it.
 
     ``first_use``: the earliest first use of this constant and of all constants copied later. ``settled``: the end of
-    the layers that use it; if its SRAM were reused earlier, later layers would wait. ``required``: an instruction that
-    cannot reach off-chip memory reads it.
+    the layers that use it; if its SRAM were reused earlier, later layers would wait. ``required``: whether an
+    instruction that cannot access off-chip memory reads the constant.
     """
 
     buffer: Buffer
@@ -88,8 +88,8 @@ class Chunk:
 class ConstantCopy(NamedTuple):
     """Decision to copy ``constants`` to adjacent places in one SRAM buffer before command ``position``.
 
-    ``layer``: layer of the first command that reads the copy. ``live``: the first and the last command between which
-    the buffer holds bytes.
+    ``layer``: layer of the first command that reads the copy. ``live``: the first and the last command of the buffer's
+    live range.
     """
 
     constants: tuple[Buffer, ...]
@@ -114,13 +114,13 @@ def prefetch_constants(
 ) -> list[ConstantCopy]:
     """Return the copies of constants to SRAM, in order; ``sram_bytes``: limit on the arena for tensors and copies.
 
-    ``before``: dependences of each command. ``held_bytes``: inputs and outputs beside the arena. ``room``: "all" uses
-    the arena up to its limit; "rest" makes it no larger than the tensors need, except for constants that cannot be read
-    off-chip; "best" takes the better of the two by estimate.
+    ``before``: dependences of each command. ``held_bytes``: bytes of inputs and outputs outside of the arena. ``room``:
+    "all" uses the arena up to its limit; "rest" makes it no larger than the tensors need, except for constants that
+    cannot be read off-chip; "best" chooses the better of the two by an estimate.
 
     Room in the arena is planned here, because free room at each time decides when constants can be copied. Addresses
-    are assigned later. Constants without room stay in off-chip memory and are read there. Raises AllocationError for a
-    constant that cannot be read there, or if tensors alone exceed the arena.
+    are assigned later. Constants without room are read from off-chip memory. Raises AllocationError for a constant that
+    cannot be read from there, or if tensors alone exceed the arena.
     """
     intervals = live_intervals(commands, target.sram.burst_bytes)
     used = allocate(intervals)
@@ -192,7 +192,7 @@ def _chunks(items: Sequence[PrefetchedConstant], largest: int) -> list[Chunk]:
 
 
 Reads = dict[int, list[Buffer]]
-"""Index of a command -> the constants that it reads, for each command that reads any."""
+"""Map from the index of a command to the constants that it reads, if there are any."""
 
 
 def _reads(commands: Sequence[Command]) -> Reads:
@@ -260,8 +260,8 @@ def _place(
         chunk = waiting.pop()
         size = -(-chunk.size // alignment) * alignment
         if size * CHUNKS_AT_A_TIME > limits[0] and len(chunk.items) == 1 and not chunk.required:
-            continue  # it leaves too little room for others to arrive while it is read
-        if start > pruned:  # copies come in order: ranges that end before ``start`` affect no later copy
+            continue  # while it is read, there is too little room for other chunks to arrive
+        if start > pruned:  # copies are in order: ranges that end before ``start`` affect no later copy
             taken, pruned = [t for t in taken if t[3] >= start], start
         wanted = product(limits if chunk.required else limits[:1], (chunk.settled, chunk.last_use))
         for limit, last in wanted:
@@ -422,7 +422,7 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
         return cost.transfer_bytes(area.runs or Runs(area.size), burst) / width
     size = read_bytes(immediates, burst)
     if mnemonic in ("gather", "scatter"):
-        size += v["count"] * v.get("taken", 1) * v["row_bytes"]  # rows are also written to SRAM, not to a local memory
+        size += v["count"] * v.get("taken", 1) * v["row_bytes"]  # rows are written to SRAM, too, not to a local memory
     if mnemonic not in ("wload", "mload"):
         return cost.transfer_bytes(Runs(size), burst) / width
     runs = reads[0].runs  # not None for a matrix of computed codes

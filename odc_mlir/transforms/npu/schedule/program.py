@@ -11,7 +11,7 @@ from odc_mlir.isa.fields import Area, Queue, Space
 from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.targets import Target
 
-MOST_LAYER_COMMANDS = 1 << 14  # limit per layer: ten times the most of real networks on the smallest target
+MOST_LAYER_COMMANDS = 1 << 14  # limit per layer: ten times the maximum of real networks on the smallest target
 
 
 def local_sizes(target: Target) -> dict[Space, int]:
@@ -31,9 +31,9 @@ class Buffer:
     """A range of one memory, compared by identity.
 
     ``size`` is in the unit of the space: bytes, accumulators or parameter entries. ``shape`` is in elements of the type
-    named ``element``; without them, the buffer is a row of units. ``address`` is the offset in the region or local
-    memory, None before allocation. ``data``: content of a constant. ``binds``: numbers of the inputs or outputs in a
-    buffer outside of the arena; ``takes``, ``gives``: numbers of the inputs and of the outputs in an arena buffer.
+    named ``element``; if both are missing, the buffer is a row of units. ``address`` is the offset in the region or
+    local memory, None before allocation. ``data``: content of a constant. ``binds``: numbers of the inputs or outputs
+    in a buffer outside of the arena; ``takes``, ``gives``: numbers of the inputs and of the outputs in an arena buffer.
     ``live``: first and last command (copies of constants are not counted) between which an arena buffer keeps its bytes
     even without uses. ``is_memory``: the buffer is a whole memory, and instructions may touch any buffer through it.
     """

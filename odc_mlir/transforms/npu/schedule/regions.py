@@ -1,4 +1,4 @@
-"""Placement of a program's inputs and outputs, and the SRAM that they leave for the arena."""
+"""Placement of a program's inputs and outputs, and the SRAM that is left for the arena."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _bound(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[
 
 
 def _own_offsets(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[int, int]:
-    """Return the offset of each input or output outside of the arena; several in one buffer share an offset."""
+    """Return the offset of each input or output outside of the arena; all in one buffer share its offset."""
     bound, places = _bound(job, program, space), dict[Buffer, int]()
     offsets, end = {}, 0
     for number, type_ in enumerate(_types(job, space)):

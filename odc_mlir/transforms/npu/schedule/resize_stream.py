@@ -1,4 +1,4 @@
-"""Plan and commands of image resizing by tiles of rows and columns; one load brings the source pixels of a tile."""
+"""Plan and commands of image resizing by tiles of rows and columns; one load fetches the source pixels of a tile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
 BUFFERS = 2  # slots of input and of result
 OVERLAPPED_TILES = 8  # tiles that an image is cut into, so that loads, arithmetic and stores overlap
-SMALLEST_TILE = 512  # results per tile: with fewer, latencies cost more than overlap gains
+SMALLEST_TILE = 512  # results per tile: for smaller tiles, latencies cost more than overlap gains
 _LARGEST_RUN = field_range("load", "size0")[1]
 _LARGEST_COUNT = field_range("resize", "in_height")[1]
 _BITS = {npu.ResizeKind.NEAREST: NEAREST_BITS, npu.ResizeKind.BILINEAR: BLEND_BITS}
@@ -91,7 +91,7 @@ def plan_resize(
 ) -> ResizePlan:
     """Return the plan of ``op`` with ``room`` bytes of the tile buffer; raise CompileError if one pixel does not fit.
 
-    ``source_stays``, ``result_stays``: images that are resident and need no slots.
+    ``source_stays``, ``result_stays``: whether the image is resident and needs no slots.
     """
     batch, height, width, channels = npu.shape_of(op.output)
     axes, item = (ResizeAxis(op, 0), ResizeAxis(op, 1)), npu.item_bytes(op.input)
@@ -144,7 +144,7 @@ def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple
 
 
 def _most(axis: ResizeAxis, limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the size of nearly equal parts of at most ``limit`` results that ``fits`` accepts; it accepts 1."""
+    """Return a size of nearly equal parts, at most ``limit`` results each, that ``fits`` accepts; size 1 always fits"""
     low, high = 1, min(limit, _LARGEST_COUNT)
     while low < high:
         middle = (low + high + 1) // 2

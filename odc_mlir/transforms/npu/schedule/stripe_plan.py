@@ -1,7 +1,7 @@
 """Plans of stripes: chains of operations are computed for some rows at a time, so that a program fits in an arena.
 
-Only the last result of a chain is used after the chain. Tensors inside of it exist for one stripe only, and rows that
-two stripes need are computed twice. Dynamic programming over the order of the program chooses chains and stripes
+Only the last result of a chain is used after the chain. Tensors inside of a chain exist for one stripe only, and rows
+that two stripes need are computed twice. Dynamic programming over the order of the program chooses chains and stripes
 together: the memory of a chain includes all tensors that live across it, and costs are estimates.
 """
 
@@ -29,9 +29,9 @@ from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis, lane_turn
 from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops, viewed
 
 LONGEST_CHAIN = 24
-BUDGETS = 16  # budgets to try, from the least one to half more
+BUDGETS = 16  # budgets to try, from the least budget to 1.5 times it
 MOST_HEIGHTS = 64  # heights of stripes to try per chain
-STEP = 0.98  # memory limit of a plan relative to the plan tried before, at most
+STEP = 0.98  # largest memory limit of a plan, relative to the plan tried before
 
 
 class Chain(NamedTuple):
@@ -116,9 +116,9 @@ class StripePlanner:
 
     @cached_property
     def front(self) -> list[StripePlan]:
-        """Return plans from the plain one to the smallest, each the fastest found for less memory than the one before.
+        """Return plans from no stripes to least memory, each the fastest found for less memory than the plan before.
 
-        Each plan is searched below STEP times the memory of the one before.
+        Each plan has at most STEP times the memory of the plan before.
         """
         found, budget = [self.plain], self.plain.arena_bytes
         while (plan := self.within(min(int(STEP * budget), found[-1].arena_bytes - self.alignment))) is not None:
@@ -148,7 +148,7 @@ class StripePlanner:
 
     @cached_property
     def _options(self) -> list[list[CostedChain]]:
-        """Return chains by their first layer; those with the same last layer need less and less memory."""
+        """Return chains by first layer; chains with the same last layer are sorted by falling memory."""
         found: list[list[CostedChain]] = []
         for first in range(len(self.graph.layers)):
             options = [self._plain_chain(first, self._live(Chain(first, first)))]
@@ -161,7 +161,7 @@ class StripePlanner:
         return found
 
     def _is_chain(self, first: int, last: int) -> bool:
-        """Return whether these layers form a chain: every result but the last is used, and only inside of it."""
+        """Return whether these layers form a chain: every result but the last is used, and only inside of the chain."""
         for number in range(first, last):
             value = self.graph.layers[number].op.results[0]
             if number in self.graph.escapes or not number < self.graph.last_use[value] <= last:
@@ -169,7 +169,7 @@ class StripePlanner:
         return last > first
 
     def _cuts(self, first: int, last: int) -> Iterator[CostedChain]:
-        """Yield the chain with ever smaller stripes; heights that do not save memory are left out."""
+        """Yield the chain with stripes of falling height; heights that save no memory are left out."""
         height, least = self.graph.layers[last].rows, -1
         held = self._live(Chain(first, last, height))
         for rows in even_splits(height, -(-height // 2), MOST_HEIGHTS):
@@ -287,7 +287,7 @@ class StripePlanner:
 
 
 def _path(best: Sequence[tuple[float, CostedChain | None]]) -> list[CostedChain] | None:
-    """Return the chains that lead to the last entry of ``best``, or None if nothing does."""
+    """Return the chains that lead to the last entry of ``best``, or None if no chains do."""
     found: list[CostedChain] = []
     position = len(best) - 1
     while position > 0:
@@ -310,7 +310,7 @@ _BY_ROWS = (
     | npu.SoftmaxOp
     | npu.ArgMaxOp
 )
-START_CYCLES = 256  # of an operation: its first load and last store overlap with nothing
+START_CYCLES = 256  # of an operation: nothing overlaps with its first load and last store
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ class RowSource:
     """An operand, computed by ``layer`` (None for an input) and stored in ``root``.
 
     Row ``row`` of the result needs ``span`` rows of the operand from ``row * stride - before`` on; rows outside of the
-    image are padding. With ``stride`` 0, it needs all rows. If ``resized`` is set, this axis gives the needed rows.
+    image are padding. With ``stride`` 0, a result row needs all rows. If ``resized`` is set, it gives the rows.
     """
 
     value: SSAValue
@@ -376,8 +376,8 @@ class RowGraph:
     layers: list[RowLayer] = field(default_factory=list)
     sizes: dict[SSAValue, int] = field(default_factory=dict)  # bytes of inputs and results, by root
     last_use: dict[SSAValue, int] = field(default_factory=dict)  # layer; for outputs, one past the last layer
-    defined: dict[SSAValue, int] = field(default_factory=dict)  # layer that computes it; -1 for inputs
-    readers: dict[SSAValue, set[int]] = field(default_factory=dict)  # layers that read it
+    defined: dict[SSAValue, int] = field(default_factory=dict)  # layer that computes the tensor; -1 for inputs
+    readers: dict[SSAValue, set[int]] = field(default_factory=dict)  # layers that read the tensor
     escapes: set[int] = field(default_factory=set)  # layers whose result is an output or has views
     apart_bytes: int = 0  # bytes of inputs that nothing reads, which stay in the region of inputs
 

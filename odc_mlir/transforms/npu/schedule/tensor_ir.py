@@ -1,7 +1,7 @@
-"""Facts of tensor operations that planning and lowering share, and tensors that are views of others.
+"""Properties of tensor operations that planning and lowering share, and tensors that are views of other tensors.
 
-A view is a tensor with another shape, a contiguous slice of a tensor, or a part of a concatenation that is computed in
-its final place. Tensors joined along rows may also stay apart: a matrix product loads its operand from all of them.
+A view is a tensor with another shape, a contiguous slice of a tensor, or a tensor that is computed directly in a
+concatenation. Tensors joined along rows may also stay apart: a matrix product then loads its operand from all of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def becomes_instructions(op: Operation) -> bool:
 def window_of(
     op: npu.ConvOp | npu.PoolOp | npu.MatmulOp, *, source_resident: bool, result_resident: bool
 ) -> WindowGeometry:
-    """Return the geometry of a window operation; the flags tell which of its tensors are resident."""
+    """Return the geometry of a window operation; the flags tell whether its source and result are resident."""
     if isinstance(op, npu.MatmulOp):
         return make_window(
             (npu.shape_of(op.output)[0], *npu.shape_of(op.a)[1:]),
@@ -98,7 +98,7 @@ def resident_image(op: Operation) -> tuple[Layout, int | None] | None:
 
 
 def given_tiling(op: Operation) -> Tiling | None:
-    """Return the tiling that ``op`` has already, None if it has none."""
+    """Return the tiling that ``op`` already has, or None."""
     attribute = op.attributes.get(TILING)
     return attribute.data if isinstance(attribute, TilingAttr) else None
 
@@ -109,7 +109,7 @@ def has_tilings(block: Block) -> bool:
 
 
 def tiling_of(op: Operation, target: Target, window: WindowGeometry) -> Tiling:
-    """Return the tiling of ``op``; raise CompileError if it has none, or one that does not fit ``window``."""
+    """Return the tiling of ``op``; raise CompileError if there is none or if it does not fit ``window``."""
     tiling = given_tiling(op)
     if tiling is None:
         raise CompileError(
@@ -203,7 +203,7 @@ class ViewSources:
 
 
 def viewed(value: SSAValue) -> SSAValue:
-    """Return the source of ``value`` if it is a reshape or a chain of reshapes, else ``value``."""
+    """Return the source of ``value`` through a reshape or a chain of reshapes; else ``value``."""
     while isinstance(value, OpResult) and isinstance(value.op, npu.ReshapeOp):
         value = value.op.input
     return value

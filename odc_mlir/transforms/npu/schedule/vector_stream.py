@@ -26,7 +26,7 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fiel
 from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT, aligned
 
-SMALLEST_TILE = 512  # elements per tile: with fewer, latencies cost more than overlap gains
+SMALLEST_TILE = 512  # elements per tile: for smaller tiles, latencies cost more than overlap gains
 OVERLAPPED_TILES = 4  # tiles that small tensors are cut into, so that loads, arithmetic and stores overlap
 LARGEST_RUN = 65_535
 BUFFERS = 2  # slots per operand
@@ -36,7 +36,7 @@ Elementwise = npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """Result dimensions, with neighbours that broadcast alike merged; ``a``, ``b``: operand strides, 0 to broadcast."""
+    """Result dimensions, merged if adjacent and broadcast alike; ``a``, ``b``: operand strides, 0 to broadcast."""
 
     sizes: tuple[int, ...]
     a: tuple[int, ...]
@@ -75,7 +75,7 @@ def merged_dims(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Dim
 
 
 def tile_sizes(dims: Dims, capacity: int, wanted: int) -> tuple[int, ...]:
-    """Return the size of a tile along each dimension: inner dimensions whole, one dimension cut, outer sizes 1.
+    """Return the size of a tile along each dimension: full inner dimensions, one cut dimension, and outer sizes of 1.
 
     A tile has as many elements as ``wanted`` and ``capacity`` allow.
     """
@@ -116,7 +116,7 @@ class _Operand:
         return transfer(mnemonic, self.tensor.at(offset), place, sizes, (strides[-2] * item, strides[-3] * item))
 
     def load(self, first: tuple[int, ...], count: tuple[int, ...]) -> tuple[Place, dict[str, int], list[Command]]:
-        """Return the place of a block of the operand, its stride fields, and the loads that bring it there."""
+        """Return the place of a block of the operand, its stride fields, and the loads that fill this place."""
         if self.tensor.layout is not None:
             return *self.block(first, count), []
         offset = sum(f * s for f, s in zip(first, self.strides, strict=True))
@@ -230,7 +230,7 @@ def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...], 
 
 
 class _ReducedPart(NamedTuple):
-    """Some pixels and channels of one image: their place and layout, and the loads that bring them there."""
+    """Some pixels and channels of one image: their place and layout, and the loads that fill this place."""
 
     place: Place
     width: int
@@ -373,7 +373,7 @@ _MOST_ROWS = field_range("reduce", "width")[1]
 def argmax_rows(rows: int, row_bytes: int, number: int, room: int) -> tuple[int, int]:
     """Return (rows of a tile, slots) with ``room`` bytes of the tile buffer; raise CompileError if a row does not fit.
 
-    ``row_bytes``: 0 if the rows are resident; ``number``: bytes of a result.
+    ``row_bytes``: bytes of a row, 0 if the rows are resident. ``number``: bytes of a result.
     """
     each, least = row_bytes + number + (_WORD if number > _WORD else 0), aligned(row_bytes) + 2 * aligned(2 * _WORD)
     buffers = BUFFERS if BUFFERS * least <= room else 1
@@ -452,7 +452,7 @@ def vector_choice(work: VectorWork, target: Target) -> TilingChoice:
     computing = work.tiles * (work.cycles + issue) + begin + end
     moving = moved + latency + max(0.0, work.cycles + end - 2 * store) if moved else 0.0
     turns = work.tiles * work.transfers * latency + moved
-    # With two slots, a tile is loaded after the result of the last tile but one has been stored; transfers wait for one
+    # With two slots, a tile is loaded after the result of the last but one tile has been stored; transfers wait for one
     # another in order.
     waiting = (turns + work.tiles * (work.cycles + issue)) / BUFFERS + work.cycles if work.tiles > BUFFERS else 0.0
     size = instruction_bytes(work.mnemonic) + work.transfers * instruction_bytes("load")

@@ -2,8 +2,8 @@
 
 All candidates that fit are costed with the simulator's formulas and the cheapest wins. A layer takes the time of its
 busiest resource (SRAM port, DMA latencies, compute) plus the first load and the last store, which no overlap hides.
-Layers repeat within a model, so a run keeps results by geometry and room. If the context asks for it, a cache keeps the
-results for later runs; its key is the text of the target, the compiler's version, and the sources that affect results.
+Layers repeat within a model, so a run keeps results by geometry and room. If the context asks for a cache, it keeps
+results for later runs. Its key is the text of the target, the compiler's version, and the sources that affect results.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from odc_mlir.transforms.npu.schedule.window_tiling import (
 
 ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are rolled: fill, two bodies, drain
 COMPUTE_BYTES = cost.instruction_bytes("conv")
-# Share of time lost if computing and streaming weights take equally long: blocks differ, so each waits for the other.
+# Share of time lost if computing and weight streaming take equally long: blocks differ, so one waits for the other.
 UNEVEN = 0.1
 VECTOR_BYTES = cost.instruction_bytes("vop")
 TRANSFER_BYTES = cost.instruction_bytes("load")
@@ -54,7 +54,7 @@ _CODES = {1: "i8", 2: "i16"}  # types of codes, by bytes
 
 
 class TilingChoice(NamedTuple):
-    """A tiling with its estimates: cycles of the layer, bytes of its program.
+    """A tiling with estimates: cycles of the layer, and bytes of the layer's program.
 
     ``tiling``: None if the layer can be tiled in one way only. ``lead``: extra cycles if the layer before does not hide
     the load of the first weights.
@@ -69,9 +69,9 @@ class TilingChoice(NamedTuple):
 class Room(NamedTuple):
     """The room of a layer in the tile buffer, and its resident tensors.
 
-    ``quick``: few sizes of tiles are tried, the largest ones. ``fused``: an element-wise operation of two operands is
-    computed with each tile, and its other operand is loaded. ``uncopied_bytes`` of the weights have no room in SRAM:
-    they come through the off-chip port at each use.
+    ``quick``: only few, large tile sizes are tried. ``fused``: an element-wise operation with two operands is computed
+    with each tile, and its other operand is loaded. ``uncopied_bytes``: bytes of weights without room in SRAM, which
+    are read through the off-chip port at each use.
     """
 
     tile_bytes: int
@@ -86,7 +86,7 @@ class Room(NamedTuple):
 def window_choices(window: WindowGeometry, target: Target, room: Room, *, weighted: bool) -> tuple[TilingChoice, ...]:
     """Return tilings from the fastest to the one with the shortest program; raise CompileError if none fits.
 
-    They form the Pareto front of cycles and program bytes. ``weighted``: a convolution or matrix product, not pooling.
+    The tilings form the Pareto front of cycles and program bytes. ``weighted``: the window has weights, unlike pooling.
     """
     search = _TilingSearch(window, target, room, weighted=weighted)
     if not weighted:
@@ -111,7 +111,7 @@ def given_choices(
 ) -> tuple[TilingChoice]:
     """Return a tiling that the operation already has, with its estimates.
 
-    Raises NotResidentError if it has no slots for a tensor in memory, and CompileError if it does not fit.
+    Raises NotResidentError if the tiling has no slots for a tensor in memory, and CompileError if it does not fit.
     """
     for name, slots, stays in (
         ("in_slots", tiling.in_slots, room.source_resident),
@@ -137,7 +137,7 @@ def given_choices(
 
 
 def too_large(window: WindowGeometry, target: Target) -> CompileError:
-    """Return the reason for a layer without a tiling."""
+    """Return the error for a layer that no tiling fits."""
     return CompileError(
         f"no tile of a {window.kernel_height}x{window.kernel_width} window with dilation {window.dilation_y}x"
         f"{window.dilation_x} fits in the local memories of {target.name}, or too many tiles would be needed"
@@ -191,7 +191,7 @@ class _TilingSearch:
         self._front: list[Estimate] = []  # Pareto front of the tilings found so far
 
     def choices(self, plans: Iterable[Tiling]) -> tuple[TilingChoice, ...]:
-        """Return the tilings of all sizes of ``plans`` on the front of cycles and program bytes, fastest first."""
+        """Return the Pareto front of ``plans`` with all tile sizes, by cycles and program bytes, fastest first."""
         front = self._front = []
         for plan in plans:
             for tiling, cut in self._sized(plan):
@@ -256,7 +256,7 @@ class _TilingSearch:
             yield replace(plan, ring=True)
 
     def _most_rows(self, plan: Tiling, cols: int) -> int:
-        """Return the largest tile height that fits, 0 if none does."""
+        """Return the largest tile height that fits, or 0 if no height fits."""
         low, high = 0, self.window.out_height
         while low < high:
             middle = (low + high + 1) // 2
@@ -388,7 +388,7 @@ class _TilingSearch:
     def _ring_starts(self, tiling: Tiling, cut: _Cut, turns: int) -> float:
         """Return the cycles to load the first rows of strips into a ring that the strip before has just left.
 
-        ``turns``: how often all strips are computed.
+        ``turns``: number of times that all strips are computed.
         """
         if not tiling.ring:
             return 0.0
@@ -536,7 +536,7 @@ _SOURCES = (
 class Tilings:
     """Tilings for one target, each searched once; ``quick``: only few sizes of tiles are tried.
 
-    ``memo``: results of earlier runs for the target, those of tilings and those of other searches.
+    ``memo``: results of tilings and of other searches for the target, from earlier runs.
     """
 
     def __init__(self, target: Target, memo: Memo | None = None, *, quick: bool = False) -> None:

@@ -1,8 +1,8 @@
 """Commands of convolutions, matrix products and pooling in plain order: each transfer is just before its use.
 
-``npu-hoist-transfers`` moves transfers up afterwards. Matrix products of two computed matrices are convolutions whose
-weights lie in SRAM as a plain matrix. An element-wise operation may be computed with each tile of a convolution: the
-tile stays in the tile buffer, the other operand is loaded to a slot, and the result overwrites the tile.
+``npu-hoist-transfers`` moves transfers up afterwards. A matrix product of two computed matrices is a convolution whose
+weights are a plain matrix in SRAM. An element-wise operation may be computed with each tile of a convolution: the tile
+stays in the tile buffer, the other operand is loaded to a slot, and the result overwrites the tile.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class WeightLoads(ABC, Generic[Product]):
         return group if self.tiling.outer is Outer.GROUPS else (0, self.layer.window.out_channels)
 
     def weights_for(self, tile: Tile, step: ComputeStep, group: tuple[int, int]) -> tuple[Place, list[Command]]:
-        """Return the place of the weights of ``step``, and the loads that bring them there."""
+        """Return the place of the weights of ``step``, and the loads that fill this place."""
         owner = self.owner(tile)
         if not self.tiling.keeps_weights:
             slot, empty = self.weights.get((owner, step.first, step.k_first))
@@ -102,7 +102,7 @@ class WeightLoads(ABC, Generic[Product]):
         return window.taps * step.channels * (1 if window.depthwise else step.k_count) * window.weight_item_bytes
 
     def params_for(self, step: ComputeStep, group: tuple[int, int]) -> tuple[Place, list[Command]]:
-        """Return the place of the parameter records of ``step``, and the load that brings them there."""
+        """Return the place of the parameter records of ``step``, and the load that fills this place."""
         first, count = self.unit(group) if self.tiling.keeps_params else (step.first, step.channels)
         slot, empty = self.params.get((first, count))
         return (slot, step.first - first), [self.parameters(first, count, (slot, 0))] if empty else []
@@ -134,7 +134,7 @@ class _Inputs:
         self.layer, self.tiling, self.zero = layer, tiling, zero
         self.slots = Slots(slots)
         self.window: WindowGeometry = layer.window
-        self.next_row = 0  # ring: the first input row of the strip that is not loaded yet
+        self.next_row = 0  # of a ring: first input row of the strip that is not loaded yet
 
     def load(self, tile: Tile, channel: int, channels: int) -> tuple[TilePart, list[Command]]:
         """Return the place of input channels ``[channel, channel + channels)`` of a tile, and their loads."""
@@ -184,7 +184,7 @@ class _Inputs:
 
 
 class _Outputs:
-    """Result tiles in the tile buffer, stored when they are complete, or parts of a tensor that stays there."""
+    """Result tiles in the tile buffer, stored when complete, or parts of a tensor that stays in the tile buffer."""
 
     def __init__(self, layer: AnyWindow, slots: list[Buffer]) -> None:
         self.layer = layer
@@ -268,7 +268,7 @@ def product_commands(
 ) -> Iterator[Command]:
     """Yield the commands of a convolution or matrix product in plain order.
 
-    ``weights`` has its slots. ``integers``: fields of all instructions. ``follower``: see :func:`conv_commands`.
+    ``weights`` already has slots. ``integers``: fields of all instructions. ``follower``: see :func:`conv_commands`.
     """
     window = layer.window
     zero = integers["in_zero"]

@@ -1,6 +1,6 @@
 """Tilings of window operations: the record, its footprint in the local memories, and the ways to cut channels.
 
-A plan cuts the channels and says what stays in the weight buffer; :mod:`window_search` chooses sizes of tiles for it.
+A plan cuts the channels and determines what stays in the weight buffer; :mod:`window_search` chooses its tile sizes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ TILE_ALIGNMENT = 16
 
 
 def tile_channels(window: WindowGeometry, tiling: Tiling) -> int:
-    """Return how many input channels a tile has in the tile buffer."""
+    """Return the number of input channels of a tile in the tile buffer."""
     if window.depthwise:
         return tiling.group // window.multiplier
     return tiling.k_slice if tiling.sliced else window.in_channels
 
 
 class Footprint(NamedTuple):
-    """Local memory of a tiling: sizes of one slot, and how many there are."""
+    """Local memory of a tiling: sizes of one slot, and numbers of slots."""
 
     input_bytes: int
     input_slots: int
@@ -63,7 +63,7 @@ def footprint(
 ) -> Footprint:
     """Return the footprint of ``tiling``, with tiles of the rows and columns of ``cut`` if given.
 
-    Without ``weighted`` (pooling) there are no weights and parameters.
+    If ``weighted`` is not set (pooling), there are no weights and parameters.
     """
     rows, cols = cut or (tiling.rows, tiling.cols)
     in_rows = ring_rows(window, rows) if tiling.ring else window.in_rows(rows)
@@ -143,7 +143,7 @@ class StepKind(NamedTuple):
 
 
 def group_sizes(window: WindowGeometry, tiling: Tiling) -> list[tuple[int, int]]:
-    """Return (result channels, occurrences) of the groups of a tile; the last one may be smaller."""
+    """Return (result channels, occurrences) of the groups of a tile; the last group may be smaller."""
     full, rest = divmod(window.out_channels, tiling.group)
     return [(size, times) for size, times in ((tiling.group, full), (rest, 1)) if size and times]
 
@@ -248,7 +248,7 @@ def conv_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
 
 
 def fills_weight_buffer(window: WindowGeometry, target: Target) -> bool:
-    """Return whether all weights of a layer fit, but nothing can be loaded beside them during their use."""
+    """Return whether all weights of a layer fit, but leave no room for other loads during their use."""
     return window.weight_bytes <= target.local.weight_bytes < 2 * window.weight_bytes
 
 
@@ -262,7 +262,7 @@ def _by_groups(window: WindowGeometry, target: Target, block: int, weight_slots:
 
 
 def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[Tiling]:
-    """Yield plans that load all weights for each tile, those of ``block`` result channels at a time."""
+    """Yield plans that load all weights for each tile, for ``block`` result channels at a time."""
     cap, half = _most_weights(window, target), target.local.param_entries // 2
     channels = window.out_channels
     k_slice, slots = window.in_channels, min(4, cap // (window.depth * block))
