@@ -1,12 +1,13 @@
 """Decompositions of operators into forms that the NPU computes. Placement rules use them, so they do not use the IR.
 
 - Operators that only move codes: the host kernel runs on element numbers instead of codes. Its result is a map from
-each result element to its source, from which a few strided copies are derived. A host kernel is therefore enough to
-lower an operator that moves codes, and both give the same result by construction. - BATCH_MATMUL: products of plain
-matrices. Transposed operands are moved, and leading axes that broadcast are repeated. If all left matrices share one
-right matrix, the left matrices become the rows of one matrix. A row times a transposed matrix becomes the matrix times
-a column. - TRANSPOSE_CONV: a convolution per polyphase component. A component is the result pixels ``first + step * t``
-of an axis; they come from a window with some of the taps, which slides over the source with stride 1.
+  each result element to its source, from which a few strided copies are derived. A host kernel is therefore enough to
+  lower an operator that moves codes, and both give the same result by construction.
+- BATCH_MATMUL: products of plain matrices. Transposed operands are moved, and leading axes that broadcast are repeated.
+  If all left matrices share one right matrix, the left matrices become the rows of one matrix. A row times a transposed
+  matrix becomes the matrix times a column.
+- TRANSPOSE_CONV: a convolution per polyphase component. A component is the result pixels ``first + step * t`` of an
+  axis; they come from a window with some of the taps, which slides over the source with stride 1.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 Three choices depend on each other and are searched together:
 
-- Residents: a result that stays in the tile buffer is neither stored nor loaded, and leaves less room for tiles. -
-Tilings: a faster tiling often needs a longer program. If constants and program are fetched through a separate port,
-fetching overlaps with computing, and the slower of the two determines the time. A slower tiling with a shorter program
-may be better in this case. Each layer therefore has a Pareto front of tilings, by cycles and program bytes. - Fused
-operations: without fusion, a convolution stores its result, and the element-wise operation after it loads that result
-and the other operand. With fusion, only the other operand is loaded, while the array is busy.
+- Residents: a result that stays in the tile buffer is neither stored nor loaded, and leaves less room for tiles.
+- Tilings: a faster tiling often needs a longer program. If constants and program are fetched through a separate port,
+  fetching overlaps with computing, and the slower of the two determines the time. A slower tiling with a shorter
+  program may be better in this case. Each layer therefore has a Pareto front of tilings, by cycles and program bytes.
+- Fused operations: without fusion, a convolution stores its result, and the element-wise operation after it loads that
+  result and the other operand. With fusion, only the other operand is loaded, while the array is busy.
 
 Weights that are read again for every tile are read from a copy in SRAM. Without room for the copy, each read goes
 through the narrow off-chip port. A tiling that reads weights once is better in this case, although it reads the image

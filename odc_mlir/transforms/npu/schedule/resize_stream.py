@@ -144,7 +144,7 @@ def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple
 
 
 def _most(axis: ResizeAxis, limit: int, fits: Callable[[int], bool]) -> int:
-    """Return a size of nearly equal parts, at most ``limit`` results each, that ``fits`` accepts; size 1 always fits"""
+    """Return a size of nearly equal parts, at most ``limit`` results each, that ``fits`` accepts; size 1 fits."""
     low, high = 1, min(limit, _LARGEST_COUNT)
     while low < high:
         middle = (low + high + 1) // 2
