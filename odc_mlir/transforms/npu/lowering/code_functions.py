@@ -97,8 +97,7 @@ def table_sum_of(node: Node) -> TableSum | None:
 def interpolated_table(node: Node, dynamic: int) -> NDArray[np.int16] | None:
     """Return 513 entries from which interpolation gives the results of an int16 function, or None if none do.
 
-    Every 128th result is an entry. The last entry lies beyond the results, so candidates for it are compared by the
-    last results.
+    Every 128th result is an entry. The last entry lies beyond the results: the last results select it.
     """
     try:
         found = results_of(node, {dynamic: _ALL})

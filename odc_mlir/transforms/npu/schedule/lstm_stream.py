@@ -215,7 +215,7 @@ class _LstmEmitter:
 
 
 STATE_BYTES, GATE_BYTES = 2, 2  # bytes of a cell state, and of an input product
-MOST_GROUPS = 8  # most groups to try: more groups only increase start-up costs
+MOST_GROUPS = 8  # group counts to try: more groups only increase start-up costs
 _TILE_SLOTS = 6  # two for inputs, two for outputs, gates, cell state
 
 

@@ -29,7 +29,7 @@ SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
 CHUNKS_AT_A_TIME = 4  # chunks that fit in a small arena: some are read while others arrive
 GROWTH = 4  # a chunk is at most 1/GROWTH of the bytes before and after it, so that the first and last layers wait less
-SPILL = 4  # a chunk may exceed its limit by an item of at most 1/SPILL of it, whose own copy would waste part of a burst
+SPILL = 4  # an item of at most 1/SPILL of a chunk limit may exceed it: a copy of its own would waste part of a burst
 FEW_COPIES, MANY_COPIES = 0.25, 0.625  # shares of the copy queue's depth at which a batch of copies starts and ends
 
 
