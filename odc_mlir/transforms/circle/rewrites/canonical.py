@@ -87,7 +87,7 @@ class TransposeToReshape(rewriting.OperatorPattern):
 
 
 def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | None]:
-    """Return a rule for the operand beside a constant of all ``number``; only the left operand unless ``either``."""
+    """Return a rule for the operand next to a constant of all ``number``; only the left operand unless ``either``."""
 
     def rule(op: CircleOp) -> SSAValue | None:
         left, right = op.operands
@@ -103,7 +103,7 @@ def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | No
 
 
 def _end_of_codes(op: CircleOp) -> SSAValue | None:
-    """Return the operand beside the lowest code for MAXIMUM, or the highest for MINIMUM."""
+    """Return the other operand of a MAXIMUM with the lowest code, or of a MINIMUM with the highest code."""
     for value, other in rewriting.pairs(op):
         codes = rewriting.constant(other)
         if codes is None or tensor_facts(other.type).quant is None or not rewriting.is_same_element(value, other):
@@ -157,6 +157,6 @@ _IDENTITIES: Mapping[str, Callable[[CircleOp], SSAValue | None]] = {
 
 @cache
 def canonicalization_patterns(name: str | None = None) -> tuple[rewriting.OperatorPattern, ...]:
-    """Return the patterns for the operator called ``name``, or all of them."""
+    """Return the patterns for the operator called ``name``, or all patterns."""
     patterns = (DropIdentity(), MergeViews(), MergeTransposes(), TransposeToReshape())
     return tuple(pattern for pattern in patterns if name is None or name in pattern.names)

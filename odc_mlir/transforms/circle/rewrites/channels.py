@@ -56,7 +56,7 @@ class ChannelIntervals:
         return self if count == 1 else ChannelIntervals(np.tile(self.low, count), np.tile(self.high, count))
 
     def joined(self, other: ChannelIntervals) -> ChannelIntervals:
-        """Return the smallest intervals that contain both."""
+        """Return the smallest intervals that contain both intervals."""
         return ChannelIntervals(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
 
@@ -67,7 +67,7 @@ def full_intervals(dtype: str, channels: int) -> ChannelIntervals:
 
 
 def channels_of(value: SSAValue) -> int | None:
-    """Return the last extent of a tensor of codes with one scale; None for other tensors, and if unknown or 0."""
+    """Return the last extent of a tensor of codes with one scale; None for other tensors or if it is unknown or 0."""
     facts = tensor_facts(value.type)
     if facts.dtype not in CODE_DTYPES or facts.quant is None or not facts.quant.per_tensor or not facts.shape:
         return None
@@ -191,7 +191,7 @@ def weights_of(layer: rewriting.WeightedLayer, node: Node, is_padded: bool) -> C
 
 
 def _is_in_units(layer: rewriting.WeightedLayer, node: Node) -> bool:
-    """Return whether the bias has no scale, or the scale of the sums."""
+    """Return whether the bias has either no scale or the scale of the sums."""
     x, bias = node.operand(layer.input), node.optional(layer.bias)
     if bias is None or bias.quant is None:
         return True
@@ -223,7 +223,7 @@ class ChannelKind:
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
-        """Return ``op`` as an instance of this kind, None if it is of another kind."""
+        """Return ``op`` as an instance of this kind, or None if ``op`` is of another kind."""
         raise NotImplementedError
 
     @property
@@ -236,7 +236,7 @@ class ChannelKind:
         return count_channels(self.result)
 
     def intervals(self, intervals_of: IntervalsOf) -> ChannelIntervals | None:
-        """Return the intervals of the result; None if it may have any code."""
+        """Return the intervals of the result; None if the result may have any code."""
         raise NotImplementedError
 
     def ties(self) -> Iterator[Tie]:
@@ -246,7 +246,7 @@ class ChannelKind:
     def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelIntervals | None) -> None:
         """Reduce the operator to the result channels ``kept``, after its operands have been reduced.
 
-        ``inputs`` has the remaining channels of a layer's input, None for all; ``source`` has the input's intervals.
+        ``inputs``: mask of the remaining channels of a layer's input, None for all; ``source``: intervals of the input.
         """
         shape = rewriting.shape_of(self.result)
         assert shape is not None
@@ -261,7 +261,7 @@ def count_channels(value: SSAValue) -> int:
 
 
 def replace_constant(op: CircleOp, index: int, array: NDArray[np.generic], role: str, kept: Mask | None = None) -> None:
-    """Replace the elements of the constant operand ``index``; ``kept`` selects its remaining scales, if several."""
+    """Replace the elements of the constant operand ``index``; ``kept`` selects the scales that remain."""
     old = op.operands[index]
     facts = tensor_facts(old.type)
     quant = facts.quant
@@ -278,7 +278,7 @@ def replace_constant(op: CircleOp, index: int, array: NDArray[np.generic], role:
 
 
 def put_operand(op: CircleOp, index: int, made: ConstOp) -> None:
-    """Replace operand ``index`` by a new constant; erase the old one if it has no other use."""
+    """Replace operand ``index`` by a new constant; erase the old constant if it has no other use."""
     old = op.operands[index]
     Rewriter.insert_op(made, InsertPoint.before(op))
     op.operands[index] = made.result
@@ -334,7 +334,7 @@ class ProductKind(ChannelKind):
         return self.weights.results(source.tiled(self._repeats(source)) if self.is_dense else source)
 
     def _repeats(self, source: ChannelIntervals) -> int:
-        """Return how many times the input's channels repeat in a row of dense weights."""
+        """Return the number of repetitions of the input's channels in a row of dense weights."""
         return int(self.weights.codes.shape[2]) // len(source.low)
 
     def may_shrink(self, source: ChannelIntervals) -> bool:
@@ -343,7 +343,7 @@ class ProductKind(ChannelKind):
         return bool((~used | self._absorbed(source)).any())
 
     def needs(self, kept: Mask, source: ChannelIntervals) -> Mask:
-        """Return a mask of the input channels that results ``kept`` need: nonzero weights, not replaced by the bias."""
+        """Return a mask of inputs that results ``kept`` need: with nonzero weights, and not replaced by the bias."""
         used = self.weights.used_columns if kept.all() else self.weights.is_used[kept].any(axis=0)
         needed: Mask = used.reshape(-1, len(source.low)).any(axis=0) & ~self._absorbed(source)
         return needed
@@ -415,7 +415,7 @@ class Depthwise(ProductKind):
 
 
 class Views(ChannelKind):
-    """RESHAPE whose last extent stays, or is multiplied or divided by an integer."""
+    """RESHAPE that keeps the last extent, or multiplies or divides it by an integer."""
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:

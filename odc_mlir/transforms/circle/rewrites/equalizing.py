@@ -1,11 +1,11 @@
 """Sources of channels that can be scaled (fronts), their tracing to layers, and pairs for equalisation.
 
-Fronts hold their numbers in double precision until :meth:`Front.write` writes them to the operations.
+Fronts hold weights and biases in double precision until :meth:`Front.write` writes these to the operations.
 
 Factors commute with many operators between layers: with moves of elements, products with any other value, positively
 homogeneous functions such as RELU, and sums over elements of one channel, such as attention's sums of values. For the
-tracing, each element of a tensor has a label: 1 + its channel, or 0 if no factor applies to it. A rule per operator
-maps the labels of operands to labels of results; for moves, the operator's host kernel does.
+tracing, each element of a tensor has a label: 1 + the channel number, or 0 if no factor applies. A rule per operator
+maps the labels of operands to labels of results; the rule for moves runs the host kernel on labels.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Front(ABC):
         return value_name(self.result)
 
     def take_record(self, records: Mapping[str, Floats]) -> None:
-        """Set the recorded range of the result; raise OptionError for another number of channels."""
+        """Set the recorded range of the result; raise OptionError if the number of channels differs."""
         record = records.get(self.name)
         if record is not None and len(record) != len(self.bias):
             raise OptionError(
@@ -119,7 +119,7 @@ class LayerFront(Front):
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
-        """Return ``op`` as a front if it is a layer with constant float weights of its own."""
+        """Return ``op`` as a front if it is a layer with constant float weights that no other layer uses."""
         found = rewriting.WeightedLayer.with_reals(op)
         if (
             found is None
@@ -165,7 +165,7 @@ class Affine(Front):
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
-        """Return the front that ``op`` ends: a normalisation, MUL with a constant per channel, or ADD after it."""
+        """Return the front that ends in ``op``: a normalisation, MUL by a constant per channel, or an ADD after it."""
         if op.unverified is not None or len(op.results) != 1 or not rewriting.is_real(op.results[0]):
             return None
         slots = _slots_of_norm(op) if op.SPEC.name in _NORMS else _slots_of_products(op)
@@ -220,7 +220,7 @@ def _slots_of_products(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand |
 
 
 def _constant_slot(op: CircleOp) -> ConstantOperand | None:
-    """Return the operand that is a float constant, if exactly one of two is."""
+    """Return the operand that is a float constant if exactly one of the two operands is."""
     found = [index for index, value in enumerate(op.operands) if rewriting.real_constant(value) is not None]
     return ConstantOperand(op, found[0]) if len(found) == 1 else None
 
@@ -231,7 +231,7 @@ def _has_channels(array: NDArray[np.float32] | None, channels: int) -> bool:
 
 
 def fronts_of(ops: Sequence[CircleOp], layers: Mapping[CircleOp, LayerFront]) -> list[Front]:
-    """Return all fronts among ``ops`` in order; a product that belongs to another front is not one itself."""
+    """Return all fronts among ``ops`` in order; a product that belongs to another front is no front itself."""
     found = [front for op in ops if (front := layers.get(op) or Affine.of(op)) is not None]
     inner = {op for front in found for op in front.ops[:-1]}
     return [front for front in found if front.ops[-1] not in inner]
@@ -258,7 +258,7 @@ class ChannelTrace:
 
     ``labels`` has the labels of each tensor on the way, in the tensor's shape; an unknown first extent counts as 1.
     ``readers`` has the layers at the end, each with the label that every weight along the last axis multiplies.
-    ``bound`` tells for each channel whether an operator that does not commute with factors reads it.
+    ``bound``: for each channel, whether an operator that does not commute with factors reads the channel.
     """
 
     bound: NDArray[np.bool_]
@@ -278,7 +278,7 @@ class ChannelTrace:
 class Tracer:
     """Tracer of channels through the operators of a function."""
 
-    order: Mapping[Operation, int]  # of the operators
+    order: Mapping[Operation, int]  # positions of operators
     layers: Mapping[CircleOp, LayerFront]
     relu6: str
 
@@ -317,7 +317,7 @@ class Tracer:
                 heapq.heappush(queue, (self.order[use.operation], use.operation))
 
     def _places(self, back: LayerFront, trace: ChannelTrace) -> Places | None:
-        """Return the label that each weight along the last axis multiplies; None if a weight multiplies several."""
+        """Return the label that each weight along the last axis multiplies; None if any multiplies several."""
         op, layer = back.layer.op, back.layer
         if any(value in trace.labels for index, value in enumerate(op.operands) if index != layer.input):
             return None
@@ -346,7 +346,7 @@ class Tracer:
 
 
 def sized(value: SSAValue) -> tuple[int, ...] | None:
-    """Return the shape with 1 for an unknown first extent; None if more extents are unknown, or elements too many."""
+    """Return the shape with 1 for an unknown first extent; None for more unknown extents or too many elements."""
     shape = rewriting.shape_of(value)
     if shape is None or None in shape[1:]:
         return None
@@ -368,7 +368,7 @@ def _keeps_unknown(op: CircleOp, trace: ChannelTrace) -> bool:
 
 
 def _row(labels: Labels) -> Labels | None:
-    """Return the labels along the last axis if they are equal along all others, else None."""
+    """Return the labels along the last axis if they are equal along all other axes, else None."""
     if labels.ndim == 0:
         return None
     row: Labels = labels[(0,) * (labels.ndim - 1)]
@@ -431,7 +431,7 @@ def _pooled(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None
 
 
 def _padded(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Rule of padding: zeros get the label of their neighbour, because factors do not change zeros."""
+    """Rule of padding: padding zeros get the nearest element's label, because factors do not change zeros."""
     return _pooled(op, traced, shapes) or _moved(op, traced, shapes)
 
 
@@ -482,7 +482,7 @@ NEARLY_NOTHING = 1e-6  # channels with a smaller part of the largest range are n
 
 @dataclass(frozen=True)
 class Balance:
-    """How factors are chosen: the exponent ``alpha``, and whether they are powers of two."""
+    """Choice of factors: the exponent ``alpha``, and whether factors are powers of two."""
 
     alpha: float
     powers_of_two: bool
@@ -497,8 +497,8 @@ class Balance:
 class Pair:
     """A front and the layers that read its channels.
 
-    ``backs`` has the layers, each with the label that every weight along its last axis multiplies. ``labels`` has the
-    labels of the tensors on the way, including the front's result. ``bound`` marks channels that keep their scale.
+    ``backs``: the layers, each with the label that every weight along its last axis multiplies. ``labels``: labels of
+    the tensors in between, including the front's result. ``bound``: mask of channels that keep their scale.
     """
 
     front: Front
@@ -527,7 +527,7 @@ class Pair:
         return bool(self.bound.any()) or any((labels == 0).any() for labels in self.labels.values())
 
     def add_records(self, records: Mapping[str, Floats]) -> None:
-        """Raise each channel's recorded range to the largest share that it has in a recorded range on the way."""
+        """Raise each channel's recorded range to its largest share of a recorded range between the layers."""
         own = self.front.record
         if own is None:
             return
@@ -597,12 +597,12 @@ class Pair:
         return {value_name(value): factors for value, factors in found.items() if (factors != 1).any()}
 
     def _by_element(self, labels: Labels) -> Floats:
-        """Return the factors of elements with these labels, along the axes on which they differ."""
+        """Return the factors of elements with these labels, along the axes on which the factors differ."""
         return np.concatenate([[1.0], self.front.factors])[_narrowed(labels).astype(np.int64)]
 
 
 def _narrowed(labels: Labels) -> Labels:
-    """Return the labels with extent 1 for axes, except the last, along which they are equal; drop leading ones."""
+    """Reduce axes with equal labels, except the last axis, to extent 1; drop leading extents of 1."""
     for axis in range(labels.ndim - 1):
         first = labels.take([0], axis)
         if np.array_equal(np.broadcast_to(first, labels.shape), labels):
@@ -613,7 +613,7 @@ def _narrowed(labels: Labels) -> Labels:
 
 
 def channel_factors(front: Floats, back: Floats, alpha: float = 0.5) -> Floats:
-    """Return ``front ** alpha / back ** (1 - alpha)`` for each channel, 1 where ranges are nearly 0.
+    """Return ``front ** alpha / back ** (1 - alpha)`` for each channel, or 1 for channels with ranges of nearly 0.
 
     A range that is nearly 0 is balanced if the other range is large enough.
     """
@@ -624,7 +624,7 @@ def channel_factors(front: Floats, back: Floats, alpha: float = 0.5) -> Floats:
 
 
 def least_factors(bias: Floats) -> Floats:
-    """Return the factors, at most 1, that make every bias as large as the largest."""
+    """Return the factors, at most 1, that make every bias as large as the largest bias."""
     sizes = np.abs(bias)
     largest = sizes.max(initial=0.0)
     return sizes / largest if largest else np.zeros_like(sizes)

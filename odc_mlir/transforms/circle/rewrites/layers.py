@@ -19,7 +19,7 @@ from odc_mlir.transforms.common import rewriting
 
 
 class SumOfLayers(rewriting.OperatorPattern):
-    """Merge two FULLY_CONNECTED layers of one input whose results are added: weights and biases are summed."""
+    """Merge two FULLY_CONNECTED layers of one input whose results are added, by adding weights and biases."""
 
     names = frozenset({"ADD"})
 
@@ -49,7 +49,7 @@ class SumOfLayers(rewriting.OperatorPattern):
 class CutTransposedConvolution(rewriting.OperatorPattern):
     """Replace SLICE of rows and columns of a TRANSPOSE_CONV by a TRANSPOSE_CONV with a smaller result.
 
-    The part cut off at the begin must equal the padding that every runtime derives from the smaller result's size.
+    The part cut off at the start must equal the padding that every runtime derives from the smaller result's size.
     """
 
     names = frozenset({"SLICE"})
@@ -168,7 +168,7 @@ Shifts = list[tuple[rewriting.WeightedLayer, NDArray[Any]]]
 
 
 def _shifts(value: SSAValue, normalisation: CircleOp, shift: NDArray[Any]) -> Shifts | None:
-    """Return biases of layers that add ``shift`` to ``value`` only; None if there are none."""
+    """Return biases of layers that add ``shift`` to ``value`` only; None if no biases do."""
     source, total = _plain_layer(value), rewriting.plain(value, "ADD")
     for item in total.operands if source is None and total is not None else ():
         source = source or (_plain_layer(item) if rewriting.is_used_once(item) else None)

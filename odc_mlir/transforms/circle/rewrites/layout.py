@@ -4,10 +4,10 @@ An *order* is a permutation: a tensor in order ``p`` has the layout of ``TRANSPO
 model's own order. :func:`rule_of` returns the :class:`LayoutRule` of an operator: the *choices* that the operator has,
 mostly the orders of its main operand. An operator without a rule has all tensors in the model's order.
 
-Every operator is a node with choices. A TRANSPOSE of the model costs nothing; a tensor costs something wherever its
-producer and its user choose different orders. Choices spread from operator to operator, beginning at operators without
-a rule. Bucket elimination finds the cheapest choices: a factor is a table of costs over a few variables, and the total
-cost is the sum of all factors. Variables are eliminated one by one, those with the smallest tables first. If a table
+Every operator is a node with choices. A TRANSPOSE of the model costs nothing; a tensor has a cost for each user that
+chooses another order than the producer. Choices spread from operator to operator, beginning at operators without a
+rule. Bucket elimination finds the cheapest choices: a factor is a table of costs over a few variables, and the total
+cost is the sum of all factors. Variables are eliminated one by one, beginning with the smallest tables. If a table
 would be too large, a variable is fixed first; otherwise the result is exact (R. Dechter, "Bucket elimination: a
 unifying framework for reasoning", 1999).
 """
@@ -103,7 +103,7 @@ def blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int],
 
 
 def through_reshape(order: Order, groups: Sequence[tuple[list[int], list[int]]], side: int) -> Order | None:
-    """Return the order after a RESHAPE that moves no data, for ``order`` before it; with ``side`` 1 the reverse.
+    """Return the order after a RESHAPE that moves no data, for ``order`` before it; if ``side`` is 1, the reverse.
 
     Return None if ``order`` separates or reorders the dimensions of a group.
     """
@@ -127,7 +127,7 @@ LayoutChoice = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Changes of an operator for a layout: constants, options, or another operator."""
+    """Changes of an operator for a layout: new constants, options, or operator."""
 
     constants: Mapping[int, NDArray[Any]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -365,7 +365,7 @@ def _reshape(op: CircleOp) -> LayoutRule | None:
 
 
 def _transpose(op: CircleOp) -> LayoutRule | None:
-    """Rule of TRANSPOSE, whose result is its operand in another order: it costs nothing in any layout."""
+    """Rule of TRANSPOSE: the result is the operand in another order, so a TRANSPOSE costs nothing in any layout."""
     array = constant(op.operands[1])
     if array is None or is_constant(op.operands[0]):
         return None
@@ -539,11 +539,11 @@ def _alone(buckets: _Buckets, variable: int) -> int:
     return int(total.argmin())
 
 
-ONE_TRANSPOSE = 1 << 42  # cost of a TRANSPOSE, more than that of any number of bytes moved
-_BETWEEN_LAYERS = 1 << 22  # extra bytes for a TRANSPOSE between layers; one at the interface separates no layers
+ONE_TRANSPOSE = 1 << 42  # cost of a TRANSPOSE, higher than the cost of any number of moved bytes
+_BETWEEN_LAYERS = 1 << 22  # extra bytes for a TRANSPOSE between layers, in contrast to the interface
 _PASSING = ("QUANTIZE", "DEQUANTIZE", "TRANSPOSE")  # operators between the interface and the layers
 _MOST_CHOICES = 8  # largest number of choices of one operator
-NHWC: Order = (0, 2, 3, 1)  # of an image with channels first in the model
+NHWC: Order = (0, 2, 3, 1)  # order for an image with channels first in the model
 
 
 @dataclass(eq=False, slots=True)
@@ -727,7 +727,7 @@ def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) ->
         return
     orders = {edge.wanted(use, u) for use in edge.uses for u in range(max(1, len(use.node.choices)))}
     for order in sorted(orders):
-        made = len(sizes)  # the variable that tells whether the tensor exists in this order
+        made = len(sizes)  # variable: whether the tensor exists in this order
         sizes.append(2)
         table = [[0, edge.cost(edge.given(d), order)] for d in givers]
         yield from _factor(np.array(table, np.int64), (source,), variables, made)
@@ -740,7 +740,7 @@ def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) ->
 def _factor(
     table: Costs, nodes: Sequence[LayoutNode], variables: Mapping[LayoutNode, int], *more: int
 ) -> Iterator[CostTable]:
-    """Yield a factor over those of ``nodes`` that have a choice and the variables ``more``, unless it costs nothing."""
+    """Yield a factor over the variables of ``nodes`` and ``more``, unless all its costs are 0."""
     fixed = tuple(axis for axis, node in enumerate(nodes) if node not in variables)
     kept = (*(variables[node] for node in nodes if node in variables), *more)
     if kept and np.any(table):

@@ -1,8 +1,8 @@
 """Normalisations written as several operators: distances from a mean, divided by the root of their mean square.
 
-Recognised are ``(x - mean) * rsqrt(variance + epsilon)``, divisions by the square root, and the form that multiplies
-``x`` and the mean separately (``x * k + (beta - mean * k)``), each with or without gamma and beta. A normalisation
-without a mean is RMSNorm.
+The patterns match ``(x - mean) * rsqrt(variance + epsilon)``, divisions by the square root, and the form that
+multiplies ``x`` and the mean separately (``x * k + (beta - mean * k)``), each with or without gamma and beta. A
+normalisation without a mean is RMSNorm.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _with_gamma(inverse: SSAValue) -> tuple[SSAValue, rewriting.Reals | None]:
 
 
 def _by_constant(op: CircleOp | None) -> tuple[SSAValue, rewriting.Reals] | None:
-    """Return the result of ``op`` and its constant operand; None without one."""
+    """Return the result of ``op`` and its constant operand; None if there is no such operand."""
     constants = [] if op is None else [rewriting.real_constant(operand) for operand in op.operands]
     found = next((array for array in constants if array is not None), None)
     return None if op is None or found is None else (op.results[0], found)
@@ -119,7 +119,7 @@ def _by_constant(op: CircleOp | None) -> tuple[SSAValue, rewriting.Reals] | None
 def _scaled(
     spread: Spread, scale: SSAValue, gamma: rewriting.Reals | None, op: CircleOp | None
 ) -> Normalisation | None:
-    """Return ``op`` as a product or quotient of a distance and ``scale``, with constants after it, through views."""
+    """Return the normalisation by ``op``, a product or quotient of a distance and ``scale``, and constants after it."""
     if op is None or not any(a in spread.distances and b is scale for a, b in rewriting.pairs(op)):
         return None
     if op.SPEC.name == "DIV" and op.operands[1] is not scale:
@@ -132,7 +132,7 @@ def _scaled(
 
 
 def _constant_step(value: SSAValue, name: str) -> tuple[SSAValue, rewriting.Reals | None]:
-    """Return the result and constant of operator ``name`` if only it reads ``value``, maybe through one view."""
+    """Return result and constant of the operator ``name`` that alone reads ``value``, directly or through one view."""
     view = rewriting.only_reader(value, *rewriting.VIEWS)
     op = rewriting.only_reader(value if view is None else view.results[0], name, fused=name == "ADD")
     return _by_constant(op) or (value, None)

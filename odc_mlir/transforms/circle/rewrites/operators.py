@@ -17,7 +17,7 @@ from odc_mlir.transforms.common import rewriting
 
 
 class MeanOfMean(rewriting.OperatorPattern):
-    """Merge two consecutive MEANs, whose groups all have the same size, to one over all axes."""
+    """Merge two consecutive MEANs, whose groups all have the same size, into one MEAN over all axes."""
 
     names = frozenset({"MEAN"})
 
@@ -39,7 +39,7 @@ class MeanOfMean(rewriting.OperatorPattern):
 
 
 class MeanOfRuns(rewriting.OperatorPattern):
-    """Split MEAN along non-adjacent axes into one for each contiguous group."""
+    """Split a MEAN along non-adjacent axes into one MEAN for each contiguous group of axes."""
 
     names = frozenset({"MEAN"})
 
@@ -62,7 +62,7 @@ class MeanOfRuns(rewriting.OperatorPattern):
 
 
 class MeanOfTranspose(rewriting.OperatorPattern):
-    """Make MEAN of a TRANSPOSE read its operand if the remaining dimensions are in order."""
+    """Make a MEAN of a TRANSPOSE read the TRANSPOSE's operand if the remaining dimensions are in order."""
 
     names = frozenset({"MEAN"})
 
@@ -120,7 +120,7 @@ class DifferenceToSum(rewriting.OperatorPattern):
 
 @dataclass(frozen=True)
 class ToReshape(rewriting.OperatorPattern):
-    """Replace operators, of ``names``, that keep all elements in order (SQUEEZE, PACK of one operand …) by RESHAPE."""
+    """Replace operators in ``names`` that keep all elements in order (SQUEEZE, PACK of one operand …) by RESHAPE."""
 
     names: frozenset[str]
 
@@ -191,7 +191,7 @@ class EqualParts(rewriting.OperatorPattern):
 class PadV2ToPad(rewriting.OperatorPattern):
     """Replace PADV2 by PAD, which pads with zeros, before MAX_POOL_2D if its input is non-negative.
 
-    Windows are larger than the padding, so each contains a value.
+    Windows are larger than the padding, so each window contains a value.
     """
 
     names = frozenset({"PADV2"})
@@ -289,7 +289,7 @@ class HardSwishParts(rewriting.OperatorPattern):
 
 
 class SoftmaxParts(rewriting.OperatorPattern):
-    """Replace SOFTMAX by the exponential of the distance to the largest, divided by its sum."""
+    """Replace SOFTMAX by exponentials of the differences to the largest element, divided by their sum."""
 
     names = frozenset({"SOFTMAX"})
 

@@ -1,6 +1,6 @@
 """Fusion of unrolled LSTM and GRU steps to operators for sequences, and of rotary position embeddings.
 
-One FULLY_CONNECTED over the sequence computes the products with all inputs; every step reads its row. A step of LSTM::
+One FULLY_CONNECTED over the sequence computes the products with all inputs; each step reads one row. A step of LSTM::
 
     pre = row + FULLY_CONNECTED(h)              # four adjacent gates
     c'  = logistic(f) * c + logistic(i) * tanh(g)
@@ -11,7 +11,7 @@ A step of GRU, where ``x*`` are parts of the row and ``h*`` parts of ``FULLY_CON
     n  = tanh(xn + logistic(xr + hr) * hn)
     h' = (h - n) * logistic(xz + hz) + n
 
-In the first step, FULLY_CONNECTED of the zero state may be folded to the layer's bias.
+In the first step, FULLY_CONNECTED of the zero state may be folded into the layer's bias.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from odc_mlir.transforms.common import rewriting
 
 
 class GateColumns(NamedTuple):
-    """Sum of columns of two values; ``places`` has the block of columns in either, None for all of a constant."""
+    """Sum of columns of two values. ``places``: number of the column block in each, None for a whole constant."""
 
     parts: tuple[SSAValue, SSAValue]
     places: tuple[int | None, int | None]
 
 
 class RecurrentStep(NamedTuple):
-    """One step. ``before`` is the old state (for LSTM the cell state), ``after`` the new state, ``state`` the output.
+    """One step. ``before``: old state (for LSTM the cell state); ``after``: new state; ``state``: output.
 
     ``gates`` are in the order of the operator that replaces the steps.
     """
@@ -51,10 +51,10 @@ class RecurrentStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Unrolled:
-    """A sequence: the layer ``inputs`` multiplies all inputs at once, ``recurrent`` multiplies the state of one step.
+    """A sequence. ``inputs``: layer that multiplies all inputs at once; ``recurrent``: layer that multiplies the state.
 
-    ``rows`` has the position of each gate's rows in both matrices, in the operator's order of gates. ``states`` are the
-    results of the steps, ``first`` is the state before the steps.
+    ``rows``: position of each gate's rows in both matrices, in the operator's order of gates. ``states``: results of
+    the steps. ``first``: state before the steps.
     """
 
     inputs: rewriting.WeightedLayer
@@ -74,7 +74,7 @@ class Unrolled:
         return int(weights.shape[1])
 
     def members(self) -> tuple[CircleOp, ...]:
-        """Return the operators of all steps, including those that read rows."""
+        """Return the operators of all steps, including operators that read rows."""
         found: dict[CircleOp, None] = {}
         for state in self.states:
             stops = [self.inputs.result, *(step.state for step in self.steps if step.state is not state)]
@@ -386,7 +386,7 @@ class _Sequence(rewriting.OperatorPattern):
 
 
 class SequenceLstm(_Sequence):
-    """Replace LSTM steps by one operator, whose omitted states begin at zero in every run, as in the steps."""
+    """Replace LSTM steps by one operator. Its omitted states begin at zero in every run, as in the steps."""
 
     step = staticmethod(_lstm_step)
 
@@ -449,7 +449,7 @@ def _blocks(found: Unrolled, which: str) -> list[tuple[rewriting.Reals, rewritin
 
 
 def _whole(name: str, operands: list[SSAValue], found: Unrolled, batch: int, options: dict[str, object]) -> CircleOp:
-    """Return the operator for all steps, with type and name of their CONCATENATION if there is one."""
+    """Return the operator for all steps, with the type and name of the CONCATENATION of all states if there is one."""
     shape = (len(found.steps), batch, found.units)
     joined = _joined(found, shape)
     if joined is not None:
@@ -458,7 +458,7 @@ def _whole(name: str, operands: list[SSAValue], found: Unrolled, batch: int, opt
 
 
 def _give_states(found: Unrolled, whole: SSAValue, members: set[CircleOp], rewriter: PatternRewriter) -> None:
-    """Make readers of the steps' results read the sequence: the whole if they join all steps, else one row."""
+    """Make readers of the steps' results read the sequence: all rows if they join all steps, else one row."""
     joined = _joined(found, rewriting.static_shape_of(whole))
     if joined is not None:
         rewriter.replace(joined, [], [whole])

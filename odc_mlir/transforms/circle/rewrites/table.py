@@ -1,7 +1,7 @@
 """Table of the named rewrites of Circle models, for the pass ``circle-optimize``, the command and the docs.
 
 Names follow ONE's ``circle2circle`` if it has an equivalent, with ``_`` for ``-``. Level ``O1`` has the rewrites that
-preserve results: codes bit for bit, floats except for the order of sums and the rounding of folded constants.
+preserve results: codes bit for bit, and floats apart from the order of sums and the rounding of folded constants.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ON_REQUEST = "on request"
 
 @dataclass(frozen=True, slots=True)
 class RewriteRule:
-    """Named rewrite; ``summary`` is its line in lists, ``level`` is ``O1`` or ``on request``.
+    """Named rewrite. ``summary``: description in lists; ``level``: ``O1`` or ``on request``.
 
     ``pattern`` is ``module:class`` in ``transforms.circle`` for modules named ``circle_…``, else in ``rewrites``; it is
     "" if the pass ``circle-optimize`` performs the rewrite itself. ``arguments`` has values of the pattern's fields.

@@ -2,7 +2,7 @@
 
 The patterns of stage ``npu`` lower a copy of the graph operator by operator. The cost of an operator is the sum of the
 costs of its layers, by the formulas for the choice of tilings. Layers are planned as if all neighbours ran on the NPU,
-so tensors between them may stay in the tile buffer. If there is no such plan, each layer gets the whole tile buffer.
+so tensors between layers may stay in the tile buffer. If there is no such plan, each layer gets the whole tile buffer.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from odc_mlir.transforms.npu.schedule.window_tiling import step_kinds, tile_chan
 from odc_mlir.transforms.partition.plans.plans import OperatorCost
 from odc_mlir.transforms.partition.rules.islands import is_inside
 
-FIRST_BYTES = 64  # bytes of a program beside its layers: header, end, first instructions of each kind
+FIRST_BYTES = 64  # bytes of a program outside of its layers: header, end, first instructions of each kind
 ISSUED_BYTES = 8  # bytes of a compact program that leave the fetch buffer per cycle
 GROWTH = 1.25  # program bytes relative to the estimates of tilings, due to reordering and prefetching
-LEADING_SHARE = 0.5  # share of its program, and of its constants if it has no tiling, that a layer waits for
+LEADING_SHARE = 0.5  # share of its program, and of constants without a tiling, that a layer waits for
 _REWRITES = (NpuFusePaddingPass, NpuSwapAxesPass)  # passes of stage ``npu`` that change costs
 CROWDING = 0.5  # share of the cycles of prefetching in which other transfers need the SRAM port
 
@@ -54,8 +54,8 @@ CROWDING = 0.5  # share of the cycles of prefetching in which other transfers ne
 def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[OperatorCost]], float]:
     """Return a function that computes the cycles of a segment from the costs of its operators in order.
 
-    Program and constants pass their port one after the other. Each layer runs when its data have arrived and the layer
-    before has ended. If constants are behind the SRAM port, the cycles of a layer include their transfer.
+    Program and constants pass their port one after the other. Each layer starts when its data have arrived and the
+    previous layer has ended. If constants are behind the SRAM port, the cycles of a layer include their transfer.
     """
     port, sram = ports(target, memory).constants, target.sram
     staged, width = port is not sram, port.bytes_per_cycle
@@ -167,7 +167,7 @@ def _runs(ops: Iterable[Operation]) -> Iterator[list[npu.NpuTensorOp]]:
 
 
 def _guarded(op: str, tensor: str, call: Callable[[], OperatorCost]) -> OperatorCost | str | Defect:
-    """Return ``call()``, or the reason why it fails. A defect is also a reason, because operators have host kernels."""
+    """Return ``call()``, or the reason why it fails. A defect is a reason, too: operators have host kernels."""
     try:
         return call()
     except OdcError as error:
@@ -194,11 +194,11 @@ class _LayerCosts:
         self.port = ports(tilings.target, memory).constants
 
     def planned(self, run: Sequence[npu.NpuTensorOp]) -> dict[npu.NpuTensorOp, TilingChoice]:
-        """Return the tiling of each layer in ``run``, planned as one program; empty if a layer has none that fits."""
+        """Return the tiling of each layer in ``run``, planned as one program; empty if no tiling fits a layer."""
         try:
             _, plan = planned_layers(run, self.tilings, self.memory, self.check, quick=self.quick)
             return dict(zip(run, plan.choices, strict=True))
-        except Exception:  # `added` tries each layer alone later and finds the one that fails
+        except Exception:  # `added` later tries each layer alone and finds the failing layer
             self.check()
             return {}
 

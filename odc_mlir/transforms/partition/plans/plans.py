@@ -1,13 +1,13 @@
 """Plans of a partition: candidate segments, their costs, and the search for the best plan.
 
-A plan places units: single operators, or pattern groups, whose operators become one operation of the NPU and stay
-together. Longer patterns are tried first, and an operator belongs to at most one group.
+A plan places units. A unit is a single operator, or a pattern group, whose operators become one NPU operation. Longer
+patterns are tried first, and an operator belongs to at most one group.
 
-Segments and host operators run one after another, so the time of a plan is the sum of their times. A segment takes the
-time of its own work, of the switch to the NPU and back, and of the transfer of its boundary tensors. The search starts
-with all supported operators on the NPU. It moves segments, and units at their edges, to the other side as long as the
-time gets shorter. The chosen plan is never slower than everything on the host, or all supported operators on the NPU.
-This module uses indices and numbers only, no IR.
+Segments and host operators run one after another, so the time of a plan is the sum of all their times. A segment takes
+the time of its own work, of the switch to the NPU and back, and of the transfer of its boundary tensors. The search
+starts with all supported operators on the NPU. It moves segments, and units at their edges, to the other side as long
+as the time gets shorter. The chosen plan is never slower than everything on the host, or all supported operators on the
+NPU. This module uses indices and numbers only, no IR.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def groups(operators: Sequence[CircleOp]) -> Iterator[tuple[Pattern, list[Circle
 
 
 def _match(pattern: Pattern, last: CircleOp) -> list[CircleOp] | None:
-    """Return the operators of a match of ``pattern`` that ends in ``last``; None without a match."""
+    """Return the operators of a match of ``pattern`` that ends in ``last``; None if there is no match."""
     chain: list[CircleOp] = []
     op: object = last
     for kind in reversed(pattern.chain):
@@ -253,7 +253,7 @@ def choose(
     """Return the best plan within ``bounds``; ``prefer``: see the compiler (``compile-time`` compares two plans only).
 
     ``check`` is called for every plan and may raise. ``strategy`` ``supported`` chooses all supported operators at any
-    cost; other plans are only for comparison in this case.
+    cost; the other plans are then only for comparison.
     """
     return _PlacementSearch(problem, bounds, prefer, check).run(strategy)
 
@@ -351,7 +351,7 @@ class _PlacementSearch:
         return all(self._too_small(segment) is None for segment in plan.segments)
 
     def _within_bounds(self, units: list[bool]) -> list[bool]:
-        """Return ``units`` without segments that are too small, or, if there are too many, without the least useful."""
+        """Return ``units`` without too small segments and, if too many remain, without the least useful ones."""
         while not self._allowed(plan := self.placement(units)):
             small = [(s, reason) for s in plan.segments if (reason := self._too_small(s)) is not None]
             if not small:
@@ -368,7 +368,7 @@ class _PlacementSearch:
         return units
 
     def _improve(self, units: list[bool]) -> None:
-        """Make moves that improve the plan, one at a time, until no move does."""
+        """Make moves that improve the plan, one at a time, until no move improves it."""
         best = self.placement(units)
         most = max(LARGEST_SEARCH // max(1, len(self.problem.items)), LEAST_PLANS)
         again = self.prefer != "compile-time"

@@ -69,7 +69,7 @@ def rule(name: str, text: str | None = None) -> Callable[[Check], Rule]:
 
 
 def activations(node: Node) -> Iterator[TensorInfo]:
-    """Yield the operands that are not constant, then the results."""
+    """Yield the non-constant operands, then the results."""
     yield from (t for t in node.operands if t is not None and not t.is_const)
     yield from node.results
 
@@ -222,7 +222,7 @@ def one_type(node: Node, _: PlacementLimits) -> str | None:
 
 
 def _second_type(tensors: Iterable[TensorInfo]) -> str | None:
-    """Return the first tensor whose element type differs from those before, with both types; None if there is none."""
+    """Return the first tensor with another element type than the first, with both types; None if there is none."""
     first, *others = tensors
     found = (f"{tensor.name!r} is {tensor.dtype}" for tensor in others if tensor.dtype != first.dtype)
     return next((f"{first.name!r} is {first.dtype}, {other}" for other in found), None)
@@ -426,7 +426,7 @@ def moves(node: Node, _: PlacementLimits) -> str | None:
 
 
 def either(first: Check, second: Check) -> Check:
-    """Check that one of two checks passes; otherwise return the value of the second."""
+    """Check that one of two checks passes; otherwise return the offending value of the second check."""
 
     def check(node: Node, limits: PlacementLimits) -> str | None:
         return first(node, limits) and second(node, limits)

@@ -1,6 +1,6 @@
 """Islands: groups of element-wise float or boolean operators between 8-bit codes.
 
-Each result code is a function of one operand code, so the NPU computes it by a table of the host kernels' results.
+Each result code is a function of one operand code, so an island becomes a table of the host kernels' results.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def islands(operators: Iterable[CircleOp]) -> list[Island]:
 
 
 def separate_islands(operators: Iterable[CircleOp]) -> None:
-    """Give each island that ends in one of ``operators`` a DEQUANTIZE of its own."""
+    """Make a separate DEQUANTIZE for each island that ends in one of ``operators``."""
     for last in operators:
         island = island_of(last, shared=True)
         members = () if island is None else island.members

@@ -1,8 +1,8 @@
 """Checks of placement rules for weights, sums, searches, reductions and LSTM cells.
 
 The array subtracts one zero point from all weights of an instruction. Weights that are quantised by channel may have
-many zero points, so that differences of code and zero point take nine bits. There are three ways to use eight bits:
-shift the codes, if their range allows it; divide the result channels into groups; make each weight a sum of codes.
+many zero points, so that differences of code and zero point take nine bits. Three ways need only eight bits: shifting
+the codes, if their range allows it; dividing result channels into groups; writing each weight as a sum of codes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from odc_mlir.transforms.partition.rules.checks import (
 WEIGHT_TYPES = {"int8": ("int8", "int4"), "uint8": ("uint8",), "int16": CODES}  # by the input's type
 PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
 MOST_RUNS = 256  # limit on the runs of channels that moves put together
-FEW_GROUPS = 2  # up to so many groups take less time than twice the taps
+FEW_GROUPS = 2  # this many groups, or fewer, take less time than twice the taps
 MOST_PARTS = 3  # limit on the codes whose sum is a weight
 
 
@@ -138,7 +138,7 @@ def weight_axis(axis: int) -> Rule:
 
 
 def has_wide_weights(node: Node) -> bool:
-    """Return whether constant 8-bit weights have zero points that are too far apart for a common one."""
+    """Return whether constant 8-bit weights have zero points too far apart for a common zero point."""
     if node.spec.name not in PRODUCTS or (filters := node.optional(1)) is None or not filters.is_const:
         return False
     if filters.quant is None or len(set(filters.quant.zero_points)) < 2 or filters.info.numpy.itemsize > 1:
@@ -327,7 +327,7 @@ def searched_row(node: Node, limits: PlacementLimits) -> str | None:
 
 
 def updated_axis(node: Node) -> int | None:
-    """Return the only axis along which a DYNAMIC_UPDATE_SLICE changes a part; 0 if it changes all.
+    """Return the only axis along which a DYNAMIC_UPDATE_SLICE changes a part; 0 if the whole tensor changes.
 
     Return None if there are several such axes, or no axes.
     """

@@ -1,8 +1,8 @@
 """The table of placement rules of the NPU.
 
 Each rule checks one property of an operator. If the NPU cannot run the operator because of this property, the rule
-returns its value. ``npu-mark-supported`` calls :func:`verdict` for every operator; compile reports and the generated
-documentation read the same table. Rules take an :class:`odc_mlir.ops.spec.Node`, so the table needs no IR.
+returns the property's value. ``npu-mark-supported`` calls :func:`verdict` for every operator; compile reports and the
+generated documentation read the same table. Rules take an :class:`odc_mlir.ops.spec.Node`, so the table needs no IR.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ GENERIC: tuple[Rule, ...] = (
     check.fits_sram,
 )
 
-# Rules of every operator that run last, after its own rules.
+# Rules of all operators that run after the rules of the single operator.
 GENERIC_LAST: tuple[Rule, ...] = (check.understood,)
 
 
@@ -167,7 +167,7 @@ MOVERS = (
 # Rules of element-wise operators without an entry in OPERATORS, which become lookup tables (interpolated for 16 bits).
 BY_TABLE: tuple[Rule, ...] = (check.one_input, check.same_shape, operator_checks.by_table)
 
-# Rules of each operator beside the generic ones. Operators without an entry stay on the host or are element-wise.
+# Rules of each operator, besides generic rules. Operators without an entry stay on the host or are element-wise.
 OPERATORS: dict[str, tuple[Rule, ...]] = {
     "CONV_2D": (check.rank4, *_PRODUCT, check.kernel_in_field, _WINDOW, operator_checks.weight_axis(0), check.groups),
     "TRANSPOSE_CONV": (
