@@ -26,8 +26,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from odc_mlir.dialects.circle import BlobAttr, CircleOp, node_of, refine_results
-from odc_mlir.dialects.circle_ops import KNOWN
+from odc_mlir.dialects.circle import KNOWN, BlobAttr, CircleOp, node_of, refine_results
 from odc_mlir.ops.spec import Array
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.transforms.circle.circle_fold_constants import evaluate, is_candidate, operand_arrays

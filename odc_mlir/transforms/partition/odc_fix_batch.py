@@ -31,8 +31,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.circle import CircleOp
-from odc_mlir.dialects.circle_ops import KNOWN
+from odc_mlir.dialects.circle import KNOWN, CircleOp
 from odc_mlir.dialects.circle_types import tensor_facts, with_shape
 from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
 from odc_mlir.errors import OptionError

@@ -28,8 +28,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import CircleOp, info_of
-from odc_mlir.dialects.circle_ops import op_class
+from odc_mlir.dialects.circle import CircleOp, info_of, op_class
 from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import CompileError

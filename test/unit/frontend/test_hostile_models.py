@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.models import ModelBuilder, add_model
-from odc_mlir.dialects.circle import node_of
-from odc_mlir.dialects.circle_ops import CircleOp, op_class, operator_names
+from odc_mlir.dialects.circle import CircleOp, node_of, op_class, operator_names
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import Model, Quantization
 from odc_mlir.formats.circle.schema import default_options
