@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
-from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.dialects.native_attributes import ARENA_BYTES, CONSTANTS, KERNEL, PART
 from odc_mlir.dialects.npu import TENSOR_OPS, PadOp
 from odc_mlir.dialects.npu_isa import ADDRESS_HINT, BufferOp, is_instruction

@@ -47,7 +47,6 @@ from xdsl.rewriter import Rewriter
 from xdsl.traits import HasCanonicalizationPatternsTrait, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.circle_attributes import NONE_TYPE, OPAQUE_TYPES, BlobAttr, QParamsAttr, QuantRecord, TensorAttr
 from odc_mlir.dialects.circle_options import (
     ALWAYS_PRINTED,
     PAIRS,
@@ -59,6 +58,12 @@ from odc_mlir.dialects.circle_options import (
     table_options,
 )
 from odc_mlir.dialects.circle_types import (
+    NONE_TYPE,
+    OPAQUE_TYPES,
+    BlobAttr,
+    QParamsAttr,
+    QuantRecord,
+    TensorAttr,
     TensorFacts,
     axis_mismatch,
     pack_values,

@@ -29,7 +29,7 @@ from xdsl.ir import Attribute
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 
-from odc_mlir.dialects.circle_attributes import BlobAttr, float_text, parse_float, parse_integer
+from odc_mlir.dialects.circle_types import BlobAttr, float_text, parse_float, parse_integer
 from odc_mlir.formats.circle.schema import SchemaField, circle_schema, options_fields, subgraph_fields
 from odc_mlir.support.floats import to_float32
 

@@ -18,7 +18,7 @@ from xdsl.ir import Attribute, Dialect, Operation
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.dialects.npu_base import (
     CODE_TYPES,
     INT,

@@ -19,7 +19,7 @@ from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.str_enum import StrEnum
 
 from odc_mlir.dialects.circle import info_of
-from odc_mlir.dialects.circle_attributes import parse_named_blob, print_named_blob
+from odc_mlir.dialects.circle_types import parse_named_blob, print_named_blob
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.dtypes import CODE_DTYPES, DTYPES
 from odc_mlir.support.blob import Blob

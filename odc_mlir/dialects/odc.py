@@ -54,7 +54,7 @@ from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.states import MODULE_ATTRIBUTE, StatePair, places_of
 from odc_mlir.support.locations import value_name

@@ -29,9 +29,8 @@ from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects import circle
 from odc_mlir.dialects.circle import mark_unverified, refine_function
-from odc_mlir.dialects.circle_attributes import NO_CONTENTS, NONE_TYPE
 from odc_mlir.dialects.circle_options import ListOption, SymbolOption
-from odc_mlir.dialects.circle_types import AnyTensor, sparsity_attribute
+from odc_mlir.dialects.circle_types import NO_CONTENTS, NONE_TYPE, AnyTensor, sparsity_attribute
 from odc_mlir.dialects.odc import set_states
 from odc_mlir.dialects.quant import UniformQuantizedType
 from odc_mlir.errors import ModelError, UnsupportedError

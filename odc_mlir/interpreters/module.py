@@ -30,7 +30,7 @@ from xdsl.utils.exceptions import InterpretationError
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, UndefinedOp, VariableOp, info_of, node_of
-from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.dialects.npu_program import programs
 from odc_mlir.dialects.odc import SegmentOp, YieldOp

@@ -17,7 +17,7 @@ from xdsl.ir import Block, Region, SSAValue
 from odc_mlir import pipelines, targets
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import info_of
-from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TARGET, TargetAttr, TargetChoice, YieldOp
 from odc_mlir.dialects.quant import Uniform, UniformQuantizedType

@@ -58,7 +58,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 
-from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.channel_factors import NAME, decode, encode
 from odc_mlir.transforms.circle.rewrites.equalizing import Balance, Floats, Front, LayerFront, Pair, Tracer, fronts_of

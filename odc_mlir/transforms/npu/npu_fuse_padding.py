@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.npu.schedule.geometry import MAX_PAD
 

@@ -24,8 +24,7 @@ from collections.abc import Sequence
 from xdsl.context import Context
 from xdsl.ir import Block
 
-from odc_mlir.dialects.npu_fields import Fields
-from odc_mlir.dialects.npu_isa import BY_MNEMONIC, InstructionOp
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, Fields, InstructionOp
 from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
 from odc_mlir.isa.fields import Queue
 from odc_mlir.isa.immediates import shared

@@ -27,7 +27,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns
 
 _PAIRS = ("kernel", "stride", "dilation")

@@ -44,7 +44,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle import CircleOp, TensorAttr, VariableOp
-from odc_mlir.dialects.circle_attributes import NO_CONTENTS
+from odc_mlir.dialects.circle_types import NO_CONTENTS
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind, StateParameters
 from odc_mlir.ops.spec import QuantParams

@@ -26,8 +26,7 @@ from odc_mlir.dialects.circle import (
     op_class,
     tensor_type,
 )
-from odc_mlir.dialects.circle_attributes import DTYPE_OF_ELEMENT, ELEMENT_TYPES
-from odc_mlir.dialects.circle_types import tensor_facts, with_shape
+from odc_mlir.dialects.circle_types import DTYPE_OF_ELEMENT, ELEMENT_TYPES, tensor_facts, with_shape
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.ops import all_specs
 from odc_mlir.ops.dtypes import DTYPES

@@ -9,8 +9,7 @@ from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from helpers.npu_layers import Body, make_module, schedule
-from odc_mlir.dialects.npu_fields import Fields
-from odc_mlir.dialects.npu_isa import BY_MNEMONIC, InstructionOp
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, Fields, InstructionOp
 from odc_mlir.isa.fields import Queue
 from odc_mlir.isa.immediates import shared
 from odc_mlir.isa.instructions import BY_MNEMONIC as INSTRUCTION_TABLE

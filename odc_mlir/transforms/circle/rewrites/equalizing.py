@@ -24,7 +24,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, NoneOp, node_of, tensor_facts, tensor_type
-from odc_mlir.dialects.circle_attributes import QuantRecord
+from odc_mlir.dialects.circle_types import QuantRecord
 from odc_mlir.errors import OptionError
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_fold_constants import evaluate

@@ -14,7 +14,7 @@ from xdsl.ir import Operation, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of, node_of
-from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.numerics.elementwise import leaky_params, scale_params
 from odc_mlir.numerics.fixed import code_range

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle_attributes import BlobAttr
-from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.dialects.circle_types import BlobAttr, with_shape
 from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.numerics.convolution import real_multipliers

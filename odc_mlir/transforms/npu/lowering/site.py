@@ -17,8 +17,7 @@ from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of
-from odc_mlir.dialects.circle_attributes import BlobAttr
-from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.dialects.circle_types import BlobAttr, with_shape
 from odc_mlir.numerics.fixed import activation_range
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.transforms.common.conversion import LoweringPattern

@@ -9,8 +9,7 @@ from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import info_of
-from odc_mlir.dialects.circle_attributes import BlobAttr
-from odc_mlir.dialects.circle_types import tensor_type, with_shape
+from odc_mlir.dialects.circle_types import BlobAttr, tensor_type, with_shape
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import exponential_table, softmax16_params

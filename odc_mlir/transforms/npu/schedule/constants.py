@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from xdsl.ir import Operation
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.isa.fields import BIAS, BIAS_BYTES, COMMON_RECORD_BYTES, FULL_RECORD_BYTES, SCALE, Space
 from odc_mlir.isa.weight_coding import coded_bytes
 from odc_mlir.transforms.npu.schedule.program import Buffer

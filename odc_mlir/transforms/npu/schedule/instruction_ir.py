@@ -14,7 +14,7 @@ from xdsl.rewriter import Rewriter
 
 from odc_mlir import targets
 from odc_mlir.dialects import npu_isa
-from odc_mlir.dialects.npu_fields import Fields
+from odc_mlir.dialects.npu_isa import Fields
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TargetChoice, target_of

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from xdsl.ir import Operation
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import BlobAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import field_range

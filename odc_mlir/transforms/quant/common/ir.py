@@ -19,7 +19,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp, QParamsAttr, QuantRecord
-from odc_mlir.dialects.circle_attributes import ELEMENT_TYPES
+from odc_mlir.dialects.circle_types import ELEMENT_TYPES
 from odc_mlir.dialects.quant import UniformQuantizedType
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.spec import QuantParams, TensorInfo
