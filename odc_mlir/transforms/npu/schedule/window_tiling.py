@@ -192,33 +192,9 @@ def depthwise_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
     """Yield plans with all channels at once, or with slices that have their own weights and parameters."""
     entries, cap = target.local.param_entries, _most_weights(window, target)
     for group in _channel_counts(window.out_channels, window.multiplier):
-        single = group == window.out_channels
-        slots = 1 if single else 2
+        slots = 1 if group == window.out_channels else 2
         if group * slots <= entries and window.taps * group * slots <= cap:
             yield Tiling(1, 1, group, group, 1, outer=Outer.GROUPS, weight_slots=slots)
-        elif single:
-            yield from _depthwise_blocks(window, target)
-
-
-def _depthwise_blocks(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
-    """Yield a plan with all channels of a tile at once, and with weights or parameters in blocks."""
-    cap = _most_weights(window, target)
-    keeps_weights = window.weight_bytes <= target.local.weight_bytes
-    block = target.local.param_entries // 2 // window.multiplier * window.multiplier
-    while block > 0 and not keeps_weights and block * window.taps * 2 > cap:
-        block = block // 2 // window.multiplier * window.multiplier
-    if block:
-        yield Tiling(
-            1,
-            1,
-            window.out_channels,
-            block,
-            1,
-            outer=Outer.GROUPS,
-            keeps_weights=keeps_weights,
-            keeps_params=False,
-            weight_slots=1 if keeps_weights else 2,
-        )
 
 
 def conv_plans(window: WindowGeometry, target: Target) -> Iterator[Tiling]:
