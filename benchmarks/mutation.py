@@ -487,7 +487,7 @@ class Run:
         """Run tests in a child process with its own caches and so much CPU time."""
         scratch, part = self.folder / "scratch", self.folder / "part.jsonl"
         shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
+        scratch.mkdir(exist_ok=True)  # a process that a test left may still write
         part.write_text("")
         process = os.fork()
         if process == 0:
