@@ -83,14 +83,16 @@ class _Firmware:
             self._note(tensor, self._graph.tensors[tensor].static_shape)
         self._kept = {state.input: state.initial for state in self._graph.states}
         if any(state.output in self._kept for state in self._graph.states):
-            raise UnsupportedError("firmware has no state that is a state before", hint=_HINT)
+            raise UnsupportedError("the new value of a state is another state, unchanged", hint=_HINT)
         self._kept |= {t: initial_contents(info).tobytes() for t, info in self._infos.items() if info.is_variable}
 
     def _note(self, tensor: int, shape: tuple[int, ...]) -> None:
         """Record a tensor of a step with its shape in this step; raise UnsupportedError if it cannot be passed."""
         info = self._infos.setdefault(tensor, replace(self._graph.tensors[tensor], shape=shape))
         if info.is_const or info.static_shape != shape:
-            raise UnsupportedError("firmware passes no constants, nor other shapes", tensor=info.name, hint=_HINT)
+            raise UnsupportedError(
+                "a constant, or a tensor in two shapes, passes between steps", tensor=info.name, hint=_HINT
+            )
         self._sizes[tensor] = math.prod(shape) * info.info.numpy.itemsize
 
     def _segment(self, step: SegmentStep, memory: int) -> tuple[Sequence[int], Sequence[str]]:
