@@ -51,7 +51,9 @@ def emit_firmware(package: Package, *, name: str, triple: str | None = None, cpu
     """
     check_c_name(name)
     if package.plan is None or not package.plan.segments or package.plan.extension != "npu":
-        raise PackageError("the package has no segment for an NPU", hint="use odc-compile --emit object without an NPU")
+        raise PackageError(
+            "the package has no segment for an NPU", hint="for a processor alone, use odc-compile --emit object"
+        )
     processor = resolve(HERE) if triple is None else for_triple(triple, cpu)
     return _Firmware(package, package.plan, name, processor).files()
 
