@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from odc_mlir.ops.infer import common
-from odc_mlir.ops.quantization import fixed
-from odc_mlir.ops.spec import ELEMENTWISE, Node, OperatorFamily, ResultType
+from odc_mlir.ops.spec import ELEMENTWISE, Node, OperatorFamily, ResultType, fixed
 
 # Element types of softmax results with finer steps than the operand's type.
 SOFTMAX_PAIRS = (("int8", "int16"), ("uint8", "int16"))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from odc_mlir.ops.infer.common import result, same_dim, shape_of, shape_text
-from odc_mlir.ops.quantization import QuantRule, real_only
-from odc_mlir.ops.spec import STATEFUL, Node, OperatorFamily, ResultType, Shape
+from odc_mlir.ops.spec import STATEFUL, Node, OperatorFamily, QuantRule, ResultType, Shape, real_only
 
 
 def _scales(node: Node, index: int, channels: int | None) -> None:

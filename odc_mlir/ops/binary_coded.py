@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from odc_mlir.ops.infer.common import normal_axis, option, result, same_dim, shape_of
-from odc_mlir.ops.quantization import real_only
-from odc_mlir.ops.spec import Array, Node, OperatorFamily, ResultType
+from odc_mlir.ops.spec import Array, Node, OperatorFamily, ResultType, real_only
 
 WORD_BITS = 32
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odc_mlir.ops.infer.common import check_single, option, shape_text
-from odc_mlir.ops.quantization import real_only
-from odc_mlir.ops.spec import STATEFUL, Callee, Node, OperatorFamily, TensorInfo, Trait
+from odc_mlir.ops.spec import STATEFUL, Callee, Node, OperatorFamily, TensorInfo, Trait, real_only
 
 RUN_MODEL_CALLEE = 0
 """Index of the callee of RUN_MODEL."""

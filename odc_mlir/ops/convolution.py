@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from odc_mlir.ops.infer import common
-from odc_mlir.ops.quantization import product
-from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape
+from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape, product
 
 
 def _kernel(node: Node, weights: Shape | None) -> tuple[int | None, int | None]:

@@ -27,9 +27,18 @@ from odc_mlir.ops.infer.common import (
     static_int,
     vector_length,
 )
-from odc_mlir.ops.quantization import QuantRule, real_only
 from odc_mlir.ops.registry import CustomOps
-from odc_mlir.ops.spec import ELEMENTWISE, Node, Operand, OperatorFamily, OpSpec, ResultType, Shape
+from odc_mlir.ops.spec import (
+    ELEMENTWISE,
+    Node,
+    Operand,
+    OperatorFamily,
+    OpSpec,
+    QuantRule,
+    ResultType,
+    Shape,
+    real_only,
+)
 
 
 def custom_options(node: Node) -> Mapping[str, Any]:

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from odc_mlir.ops.infer import common
-from odc_mlir.ops.quantization import NONE, QuantRule, joined, real_only
-from odc_mlir.ops.spec import COMMUTATIVE, ELEMENTWISE, Node, OperatorFamily, ResultType, Shape
+from odc_mlir.ops.spec import (
+    COMMUTATIVE,
+    ELEMENTWISE,
+    NONE,
+    Node,
+    OperatorFamily,
+    QuantRule,
+    ResultType,
+    Shape,
+    joined,
+    real_only,
+)
 
 
 def add_n(node: Node) -> list[ResultType]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from odc_mlir.ops.infer import common
-from odc_mlir.ops.quantization import NONE, moved, real_only
-from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType
+from odc_mlir.ops.spec import MOVES, NONE, Node, OperatorFamily, ResultType, moved, real_only
 
 
 def range_(node: Node) -> list[ResultType]:

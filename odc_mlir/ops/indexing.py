@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from odc_mlir.ops.infer import common
-from odc_mlir.ops.quantization import joined, moved, real_only
-from odc_mlir.ops.spec import MOVES, PURE, Node, OperatorFamily, ResultType, Shape
+from odc_mlir.ops.spec import MOVES, PURE, Node, OperatorFamily, ResultType, Shape, joined, moved, real_only
 
 
 def gather(node: Node) -> list[ResultType]:

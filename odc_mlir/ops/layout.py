@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from odc_mlir.ops.infer import common
-from odc_mlir.ops.quantization import joined, moved
 from odc_mlir.ops.shape import pad
-from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType, Shape
+from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType, Shape, joined, moved
 
 
 def tile(node: Node) -> list[ResultType]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from odc_mlir.ops.infer.common import broadcast, result, same_dim, same_shape, shape_of, shape_text
-from odc_mlir.ops.quantization import NONE, joined
-from odc_mlir.ops.spec import COMMUTATIVE, ELEMENTWISE, Node, OperatorFamily, ResultType, Trait
+from odc_mlir.ops.spec import COMMUTATIVE, ELEMENTWISE, NONE, Node, OperatorFamily, ResultType, Trait, joined
 
 
 def verify_comparison(node: Node) -> None:

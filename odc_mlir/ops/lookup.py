@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from odc_mlir.ops.infer import common
-from odc_mlir.ops.quantization import moved, real_only
-from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape
+from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape, moved, real_only
 
 
 def embedding_lookup(node: Node) -> list[ResultType]:

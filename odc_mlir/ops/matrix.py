@@ -7,8 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from odc_mlir.ops.infer.common import broadcast, option, result, same_dim, shape_of
-from odc_mlir.ops.quantization import QuantRule
-from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape
+from odc_mlir.ops.spec import Node, OperatorFamily, QuantRule, ResultType, Shape
 
 
 def _matrix(node: Node, index: int, adjoint: bool) -> Shape | None:

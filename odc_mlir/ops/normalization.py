@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from odc_mlir.ops.infer.common import option, shape_of, verify_first_dtype
-from odc_mlir.ops.quantization import fixed
-from odc_mlir.ops.spec import Node, OperatorFamily
+from odc_mlir.ops.spec import Node, OperatorFamily, fixed
 
 LARGEST_RADIUS = 1 << 20
 

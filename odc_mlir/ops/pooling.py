@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from odc_mlir.ops.infer import common
-from odc_mlir.ops.quantization import OWN, moved
-from odc_mlir.ops.spec import Node, OperatorFamily, ResultType
+from odc_mlir.ops.spec import OWN, Node, OperatorFamily, ResultType, moved
 
 
 def pool_window(node: Node) -> tuple[int, int]:

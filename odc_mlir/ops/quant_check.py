@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterator
 
 from odc_mlir.errors import UnsupportedError
-from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
+from odc_mlir.ops.spec import Node, QuantKind, QuantParams, TensorInfo
 
 # Operators that move codes and rescale operands to the result's scale if necessary.
 _REQUANTISING = frozenset({"CONCATENATION"})

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from odc_mlir.ops.infer.common import option, result, shape_of, verify_first_dtype
-from odc_mlir.ops.quantization import real_only
-from odc_mlir.ops.spec import ELEMENTWISE, PURE, Node, Operand, OperatorFamily, ResultType, TensorInfo
+from odc_mlir.ops.spec import ELEMENTWISE, PURE, Node, Operand, OperatorFamily, ResultType, TensorInfo, real_only
 
 LARGEST_BITS = 16
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from odc_mlir.ops.infer.common import result, shape_of, static_int
-from odc_mlir.ops.quantization import real_only
-from odc_mlir.ops.spec import STATEFUL, Node, OperatorFamily, ResultType
+from odc_mlir.ops.spec import STATEFUL, Node, OperatorFamily, ResultType, real_only
 
 
 def multinomial(node: Node) -> list[ResultType]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odc_mlir.ops.quantization import Bias, QuantRule, gates, real_only
-from odc_mlir.ops.spec import PURE, STATEFUL, OperatorFamily
+from odc_mlir.ops.spec import PURE, STATEFUL, Bias, OperatorFamily, QuantRule, gates, real_only
 
 GATES = ("input", "forget", "cell", "output")
 PEEPHOLE_GATES = ("input", "forget", "output")  # the gates that read the cell state

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odc_mlir.ops.infer import common
-from odc_mlir.ops.quantization import NONE, moved
-from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType, Shape
+from odc_mlir.ops.spec import MOVES, NONE, Node, OperatorFamily, ResultType, Shape, moved
 
 
 def cumsum(node: Node) -> list[ResultType]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from odc_mlir.ops.infer.common import option, result, shape_of, static_ints, vector_length
-from odc_mlir.ops.quantization import moved
-from odc_mlir.ops.spec import Node, OperatorFamily, ResultType
+from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, moved
 
 
 def resize(node: Node) -> list[ResultType]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from odc_mlir.ops.infer.common import check_single, option, result, shape_of
-from odc_mlir.ops.quantization import real_only
-from odc_mlir.ops.spec import STATEFUL, Node, OperatorFamily, ResultType
+from odc_mlir.ops.spec import STATEFUL, Node, OperatorFamily, ResultType, real_only
 
 _ENTRIES = ("int32", "int64", "string")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from odc_mlir.ops.infer import common
-from odc_mlir.ops.quantization import moved, real_only
-from odc_mlir.ops.spec import Node, OperatorFamily, ResultType
+from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, moved, real_only
 
 
 def place(node: Node) -> list[ResultType]:

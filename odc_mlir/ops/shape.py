@@ -18,8 +18,7 @@ from odc_mlir.ops.infer.common import (
     unknown_shape,
     vector_length,
 )
-from odc_mlir.ops.quantization import NONE, joined, moved
-from odc_mlir.ops.spec import MOVES, PURE, Node, OperatorFamily, ResultType, Shape, Trait
+from odc_mlir.ops.spec import MOVES, NONE, PURE, Node, OperatorFamily, ResultType, Shape, Trait, joined, moved
 
 Index = slice | int | None  # None inserts an axis
 

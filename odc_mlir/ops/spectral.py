@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from odc_mlir.ops.infer.common import result, shape_of, static_ints, vector_length
-from odc_mlir.ops.quantization import real_only
-from odc_mlir.ops.spec import ELEMENTWISE, Node, OperatorFamily, ResultType
+from odc_mlir.ops.spec import ELEMENTWISE, Node, OperatorFamily, ResultType, real_only
 
 _REAL_OF = {"complex64": "float32", "complex128": "float64"}
 

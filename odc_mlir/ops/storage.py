@@ -1,7 +1,6 @@
 """Operators that change how a constant is stored."""
 
-from odc_mlir.ops.quantization import moved
-from odc_mlir.ops.spec import MOVES, OperatorFamily
+from odc_mlir.ops.spec import MOVES, OperatorFamily, moved
 
 _op = OperatorFamily(__name__)
 

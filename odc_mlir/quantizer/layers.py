@@ -17,8 +17,7 @@ import numpy as np
 
 from odc_mlir.errors import InputError, OdcError
 from odc_mlir.ops.constants import initial_contents
-from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.ops.spec import Array, Node, TensorInfo, Trait
+from odc_mlir.ops.spec import Array, Node, QuantKind, TensorInfo, Trait
 from odc_mlir.ops.work import largest_tensor
 from odc_mlir.quantizer.execution import as_constant, float_names, run_with
 from odc_mlir.quantizer.measurement import signal_and_noise

@@ -19,8 +19,7 @@ from odc_mlir.errors import InputError, ModelError, OptionError
 from odc_mlir.formats.calibration import Pictures, holds_pictures, read_calibration
 from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.samples import Samples, is_finite, random_inputs
-from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.ops.spec import Array, TensorInfo
+from odc_mlir.ops.spec import Array, QuantKind, TensorInfo
 from odc_mlir.quantizer.states import Rollout
 from odc_mlir.runtime.execution.binding import check_holds, fits
 from odc_mlir.runtime.execution.graph import Graph, GraphNode, index_limits

@@ -18,7 +18,7 @@ from xdsl.ir import OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, info_of
-from odc_mlir.ops.quantization import QuantKind
+from odc_mlir.ops.spec import QuantKind
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import (
     activation,

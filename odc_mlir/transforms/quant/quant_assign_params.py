@@ -35,7 +35,7 @@ from xdsl.passes import ModulePass
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.ops.quantization import QuantKind, StateParameters
+from odc_mlir.ops.spec import QuantKind, StateParameters
 from odc_mlir.quantizer.policy.declarations import LITERT
 from odc_mlir.quantizer.policy.options import PrecisionChoice, PrecisionPlan, parse_overrides, read_config
 from odc_mlir.quantizer.policy.readers import litert_refuses

@@ -33,7 +33,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle import CircleOp, VariableOp
 from odc_mlir.errors import OptionError, parsing
-from odc_mlir.ops.quantization import QuantKind
+from odc_mlir.ops.spec import QuantKind
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.masks import ShownRanges, argument_of, terms
 from odc_mlir.transforms.common.retyping import retype, set_function_type

@@ -33,8 +33,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, node_of, tensor_facts, tensor_type
 from odc_mlir.errors import CompileError, OdcError
-from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.ops.spec import Node, QuantParams, TensorInfo, Trait
+from odc_mlir.ops.spec import Node, QuantKind, QuantParams, TensorInfo, Trait
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.common.placement import functions, operators
 from odc_mlir.transforms.common.retyping import retype, set_function_type

@@ -46,8 +46,7 @@ from xdsl.passes import ModulePass
 from odc_mlir.dialects.circle import CircleOp, TensorAttr, VariableOp
 from odc_mlir.dialects.circle_types import NO_CONTENTS
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.ops.quantization import QuantKind, StateParameters
-from odc_mlir.ops.spec import QuantParams
+from odc_mlir.ops.spec import QuantKind, QuantParams, StateParameters
 from odc_mlir.quantizer.policy import schemes
 from odc_mlir.quantizer.policy.declarations import LITERT
 from odc_mlir.support.locations import op_name

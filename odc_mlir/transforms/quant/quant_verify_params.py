@@ -24,8 +24,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.errors import CompileError, OdcError
-from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.ops.spec import Node, QuantParams, TensorInfo, Trait
+from odc_mlir.ops.spec import Node, QuantKind, QuantParams, TensorInfo, Trait
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme, bias_params, scheme
 from odc_mlir.transforms.quant.common.conversion import bias_dtype
 from odc_mlir.transforms.quant.common.ir import PRECISION, READER, SCHEME, all_ops, quantized_function, read_word

@@ -19,8 +19,7 @@ from helpers.nodes import const, node, quant, run, tensor
 from odc_mlir import ops
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
+from odc_mlir.ops.spec import Node, QuantKind, QuantParams, TensorInfo
 
 Array = NDArray[Any]
 Range = tuple[float, float]

@@ -16,9 +16,8 @@ from odc_mlir.formats.circle.model import Model, Quantization
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops import all_specs
 from odc_mlir.ops.quant_check import check_quantisation
-from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.sparse import DimMetadata, Sparsity
-from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.spec import Node, QuantKind, TensorInfo
 
 Q, OTHER = quant(0.5, 3), quant(0.25, 3)
 ROWS = quant([0.5, 0.25], 3, 0)

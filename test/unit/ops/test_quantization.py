@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from odc_mlir import ops
-from odc_mlir.ops.quantization import (
+from odc_mlir.ops.spec import (
     NONE,
     OWN,
     Bias,
+    OpSpec,
     QuantKind,
     StateParameters,
+    Trait,
     fixed,
     gates,
     joined,
@@ -18,7 +20,6 @@ from odc_mlir.ops.quantization import (
     product,
     real_only,
 )
-from odc_mlir.ops.spec import OpSpec, Trait
 
 SPECS = tuple(ops.all_specs().values())
 

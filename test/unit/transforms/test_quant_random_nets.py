@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from xdsl.ir import SSAValue
 
 from helpers.float_nets import FloatNet, assign, quantised_results, run_pass
-from odc_mlir.ops.quantization import QuantKind
+from odc_mlir.ops.spec import QuantKind
 from odc_mlir.transforms.quant.common.ir import (
     REASON,
     all_ops,

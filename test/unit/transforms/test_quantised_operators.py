@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 
 from helpers.float_nets import FloatNet, assign, operator, quantised_results
 from odc_mlir import ops
-from odc_mlir.ops.quantization import QuantKind
+from odc_mlir.ops.spec import QuantKind
 from odc_mlir.transforms.quant.common.ir import REASON, params_of, result_types
 
 Make = Callable[[FloatNet], Any]

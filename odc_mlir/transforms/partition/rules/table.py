@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from odc_mlir import ops
-from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.ops.spec import Node, OpSpec, Trait
+from odc_mlir.ops.spec import Node, OpSpec, QuantKind, Trait
 from odc_mlir.transforms.partition.plans.plans import PATTERNS
 from odc_mlir.transforms.partition.rules import checks as check
 from odc_mlir.transforms.partition.rules import operator_checks

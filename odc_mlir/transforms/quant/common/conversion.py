@@ -21,8 +21,7 @@ from odc_mlir.errors import CompileError, ModelError
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.formats.quantities import Names
 from odc_mlir.ops.constants import encode_constant
-from odc_mlir.ops.quantization import Bias
-from odc_mlir.ops.spec import Array, QuantParams
+from odc_mlir.ops.spec import Array, Bias, QuantParams
 from odc_mlir.quantizer.policy.schemes import bias_params, quantize_bias, quantize_constant
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.tensor_names import named

@@ -24,8 +24,7 @@ from odc_mlir.numerics.fixed import activation_bounds
 from odc_mlir.ops.check import check_node
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.ops.quantization import QuantKind, StateParameters
-from odc_mlir.ops.spec import Array, Node, QuantParams, TensorInfo
+from odc_mlir.ops.spec import Array, Node, QuantKind, QuantParams, StateParameters, TensorInfo
 from odc_mlir.quantizer.policy.declarations import CPU, LITERT
 from odc_mlir.quantizer.policy.readers import FACTORS, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import (

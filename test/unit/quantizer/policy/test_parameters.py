@@ -21,8 +21,7 @@ from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import ModelError, OdcError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.ops.spec import Node, QuantParams
+from odc_mlir.ops.spec import Node, QuantKind, QuantParams
 from odc_mlir.quantizer.policy import schemes
 from odc_mlir.quantizer.policy.products import Product
 from odc_mlir.quantizer.policy.ranges import MODES, Tail, choose_range, with_room
