@@ -40,7 +40,7 @@ builtin.module attributes {circle.signatures = [{key = "k", subgraph = @nowhere,
 // -----
 
 func.func @main(%x: tensor<8xf32>) {
-  // CHECK: this tensor is used before it is computed (stage export, tensor 'late')
+  // CHECK: circle.relu: operand z is defined by a later operation
   %y = circle.relu(%z) : (tensor<8xf32>) -> tensor<8xf32>
   %z = circle.relu(%x) : (tensor<8xf32>) -> tensor<8xf32> loc("late")
   func.return

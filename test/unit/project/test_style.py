@@ -36,7 +36,7 @@ LINE_BUDGETS = {
     "dialects": 4_500,
     "simulator": 3_965,
     "runtime/reporting": 3_552,
-    TOP_LEVEL: 4_475,
+    TOP_LEVEL: 4_490,
     "transforms/partition": 3_630,
     "isa": 2_975,
     "runtime": 2_625,

@@ -109,7 +109,7 @@ def test_patterns_are_listed_with_pass_source_and_summary(capsys: pytest.Capture
     assert _main("--list-patterns") == 0
     output = capsys.readouterr().out
     assert re.search(
-        r"^npu-swap-axes\n  SwapAxes +transforms/npu/npu_swap_axes.py:\d+  One window operation .*$", output, re.M
+        r"^npu-swap-axes\n  SwapAxes +transforms/npu/npu_swap_axes.py:\d+  Turn a window operation .*$", output, re.M
     )
 
 
