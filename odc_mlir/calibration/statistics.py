@@ -403,7 +403,7 @@ class TensorStatistics:
 
     @property
     def runs(self) -> int:
-        """Number of runs in which the tensor has a value that counts."""
+        """Number of runs with a counted value of the tensor."""
         return len(self.minima)
 
     @property

@@ -38,7 +38,7 @@ TARGET_DESCRIPTION = "target_description"  # metadata key that the simulator rea
 def emit_program(
     program: npu_program.ProgramOp, target: Target, memory: MemoryMode, kinds: Mapping[str, str] = MappingProxyType({})
 ) -> bytes:
-    """Return the ``.npu`` file of ``program``; arguments and errors are those of :func:`container_of`."""
+    """Return the ``.npu`` file of ``program``; :func:`container_of` explains arguments and errors."""
     return write(container_of(program, target, memory, kinds))
 
 

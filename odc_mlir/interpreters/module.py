@@ -112,7 +112,7 @@ def _run_operator(
 
 
 def _is_variable(value: SSAValue) -> bool:
-    """Return whether ``value`` is a variable, or the argument of a segment that stands for one."""
+    """Return whether ``value`` is a variable, or a segment's argument for a variable."""
     if isinstance(value, BlockArgument) and isinstance(segment := value.block.parent_op(), SegmentOp):
         value = segment.operands[value.index]
     return isinstance(value.owner, VariableOp)

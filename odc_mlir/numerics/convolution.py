@@ -459,7 +459,7 @@ def _reaching(size: int, kernel: int, stride: int, pad: int, output: int) -> Pai
 
 
 def _landing(first: int, last: int, offset: int, stride: int, size: int) -> tuple[slice, slice]:
-    """Return those of ``first..last`` that land in ``[0, size)``, relative to ``first``, and their positions there."""
+    """Return two slices: pixels that land in ``[0, size)``, counted from ``first``, and the positions they land on."""
     start = max(first, -(offset // stride))
     stop = min(last, (size - 1 - offset) // stride + 1)
     if stop <= start:

@@ -79,7 +79,7 @@ def add_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str)
 
 
 def squared_difference_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
-    """Return parameters of a squared difference: those of a subtraction, but the last step scales the square."""
+    """Return parameters of a squared difference: a subtraction whose last step scales the square."""
     left_shift = 0 if np.dtype(dtype).itemsize == 2 else LEFT_SHIFT_SQUARED  # the square must fit in 32 bits
     return _sum_params(a, b, out, act, dtype, left_shift, 2)
 

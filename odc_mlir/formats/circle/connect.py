@@ -31,7 +31,7 @@ def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model
 
 
 def join_signatures(models: Mapping[str, Model]) -> Model:
-    """Return one model in which the first subgraph of each of ``models`` is a signature with the model's name.
+    """Join ``models`` into one: the first subgraph of each becomes a signature with the model's name.
 
     Equal buffers are stored once. The metadata, such as declared states, are those of the first model.
     """
@@ -127,7 +127,7 @@ class _Joint:
         return feeds
 
     def _order(self) -> list[int]:
-        """Return the models in an order in which each follows those that feed it, else in the manifest's order."""
+        """Sort the models: each follows the models that feed it; otherwise the manifest's order stays."""
         needs = TopologicalSorter({index: set[int]() for index, _ in enumerate(self._models)})
         for target, source in self._feeds.items():
             needs.add(target.model, source.model)

@@ -96,7 +96,7 @@ def convert_with_tico(program: Any) -> bytes:
 
 @seldom_collected()
 def decomposed(program: Any) -> Any:
-    """Return a program in which PyTorch has decomposed the operators without a pattern."""
+    """Let PyTorch decompose the operators without a pattern; return the new program."""
     torch = torch_module()
     with warnings.catch_warnings(action="ignore"), torch.no_grad():
         table = torch.export.default_decompositions()
